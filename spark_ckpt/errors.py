@@ -1,0 +1,92 @@
+"""What can go wrong, as types: every message names the thing and the way out."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ErrorKind(Enum):
+    """Tells the JVM what to do with a failed request; sent over the pipe by name."""
+
+    CONFIG = "CONFIG"
+    FENCED = "FENCED"
+    CONFLICT = "CONFLICT"
+    DAMAGED = "DAMAGED"
+    MISSING = "MISSING"
+    STORAGE = "STORAGE"
+    TIMEOUT = "TIMEOUT"
+    DECLINED = "DECLINED"
+    LOST = "LOST"
+    INTERNAL = "INTERNAL"
+
+
+class CheckpointError(Exception):
+    """Base of all errors of this package; `kind` decides whether a retry can help."""
+
+    kind = ErrorKind.INTERNAL
+
+
+class ConfigError(CheckpointError):
+    """An option is unknown, malformed or contradicts another one."""
+
+    kind = ErrorKind.CONFIG
+
+
+class FencedError(CheckpointError):
+    """Another run has claimed the stream; this one must stop and touch nothing."""
+
+    kind = ErrorKind.FENCED
+
+
+class ConflictError(CheckpointError):
+    """The stream belongs to another query, or the location holds a stock checkpoint."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class DamagedError(CheckpointError):
+    """Something stored has the wrong length, checksum or form."""
+
+    kind = ErrorKind.DAMAGED
+
+
+class FormatError(DamagedError):
+    """A document is of a newer format version, oversized, or not what its name says."""
+
+
+class StorageError(CheckpointError):
+    """The storage refused, or did not answer within its retries."""
+
+    kind = ErrorKind.STORAGE
+
+
+class ObjectMissingError(StorageError):
+    """The named object does not exist."""
+
+    kind = ErrorKind.MISSING
+
+
+class OutcomeUnknownError(StorageError):
+    """A put was sent and its answer was lost: it may or may not have happened."""
+
+
+class StorageSetupError(StorageError):
+    """Retrying cannot help: wrong credentials, missing bucket, no put-if-absent, read-only folder."""
+
+
+class TimeoutExpiredError(CheckpointError):
+    """A checkpoint did not complete within `spark.ckpt.timeout`."""
+
+    kind = ErrorKind.TIMEOUT
+
+
+class DeclinedError(CheckpointError):
+    """An executor could not store its snapshot."""
+
+    kind = ErrorKind.DECLINED
+
+
+class LostSnapshotsError(CheckpointError):
+    """Snapshots of the epoch died with their executor; the epoch has to run again."""
+
+    kind = ErrorKind.LOST

@@ -1,0 +1,218 @@
+"""The nouns of a checkpoint, as plain immutable values that every part shares.
+
+Nothing here does I/O. Times are milliseconds since the epoch (UTC), durations milliseconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class HandleKind(Enum):
+    """What a stored range of bytes is, in terms of Spark's RocksDB state store."""
+
+    CHANGELOG = "CHANGELOG"
+    SNAPSHOT = "SNAPSHOT"
+    SST = "SST"
+
+
+@dataclass(frozen=True, order=True)
+class CheckpointId:
+    """A checkpoint is named by its run and its epoch."""
+
+    run: int
+    epoch: int
+
+    def to_json(self) -> dict[str, int]:
+        return {"run": self.run, "epoch": self.epoch}
+
+    @staticmethod
+    def from_json(doc: Mapping[str, Any]) -> CheckpointId:
+        return CheckpointId(int(doc["run"]), int(doc["epoch"]))
+
+
+@dataclass(frozen=True, order=True)
+class StoreId:
+    """One state store: Spark's (operator, partition, store name)."""
+
+    operator: int
+    partition: int
+    store: str
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A range of a stored object that holds one file of a snapshot.
+
+    `object` is relative to the stream's root. `name` is the file's path inside the store's folder as Spark's
+    `RocksDBFileManager` names it (`7_<uid>.changelog`, `7_<uid>.zip`, `SSTs/<name>.sst`). `checksum` is the CRC-32 of the bytes.
+    """
+
+    kind: HandleKind
+    name: str
+    object: str
+    offset: int
+    length: int
+    checksum: int
+
+    def to_json(self) -> list[Any]:
+        return [self.kind.value, self.name, self.object, self.offset, self.length, self.checksum]
+
+    @staticmethod
+    def from_json(row: list[Any]) -> Handle:
+        kind, name, obj, offset, length, checksum = row
+        return Handle(HandleKind(kind), str(name), str(obj), int(offset), int(length), int(checksum))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One store's contribution to a checkpoint: its version, its unique id and all files it takes to load it.
+
+    `handles` are complete and in the order they must be put in place: newest full snapshot (its SSTs, then its zip), then the
+    changelogs up to `version`; the file of `version` itself comes last.
+    """
+
+    store: StoreId
+    version: int
+    uid: str
+    handles: tuple[Handle, ...]
+    num_keys: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes it takes to load this snapshot."""
+        return sum(h.length for h in self.handles)
+
+
+@dataclass(frozen=True)
+class Ack:
+    """"This snapshot is durable", from the executor that took it, with its timings (Flink: `AcknowledgeCheckpoint`)."""
+
+    run: int
+    epoch: int
+    snapshot: Snapshot
+    base_uid: str | None
+    executor: str
+    new_bytes: int
+    sync_ms: float
+    async_ms: float
+    start_delay_ms: float
+
+    def to_json(self) -> dict[str, Any]:
+        s = self.snapshot
+        return {
+            "run": self.run,
+            "epoch": self.epoch,
+            "op": s.store.operator,
+            "part": s.store.partition,
+            "store": s.store.store,
+            "version": s.version,
+            "uid": s.uid,
+            "base_uid": self.base_uid,
+            "num_keys": s.num_keys,
+            "handles": [h.to_json() for h in s.handles],
+            "executor": self.executor,
+            "new_bytes": self.new_bytes,
+            "sync_ms": self.sync_ms,
+            "async_ms": self.async_ms,
+            "start_delay_ms": self.start_delay_ms,
+        }
+
+    @staticmethod
+    def from_json(doc: Mapping[str, Any]) -> Ack:
+        keys = doc.get("num_keys")
+        snapshot = Snapshot(
+            StoreId(int(doc["op"]), int(doc["part"]), str(doc["store"])),
+            int(doc["version"]),
+            str(doc["uid"]),
+            tuple(Handle.from_json(row) for row in doc["handles"]),
+            None if keys is None else int(keys),
+        )
+        return Ack(
+            int(doc["run"]),
+            int(doc["epoch"]),
+            snapshot,
+            doc.get("base_uid"),
+            str(doc["executor"]),
+            int(doc["new_bytes"]),
+            float(doc["sync_ms"]),
+            float(doc["async_ms"]),
+            float(doc["start_delay_ms"]),
+        )
+
+
+@dataclass(frozen=True)
+class Decline:
+    """An executor could not store a snapshot (Flink: `DeclineCheckpoint`)."""
+
+    run: int
+    epoch: int
+    store: StoreId
+    uid: str
+    executor: str
+    cause: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "epoch": self.epoch,
+            "op": self.store.operator,
+            "part": self.store.partition,
+            "store": self.store.store,
+            "uid": self.uid,
+            "executor": self.executor,
+            "decline": self.cause,
+        }
+
+    @staticmethod
+    def from_json(doc: Mapping[str, Any]) -> Decline:
+        store = StoreId(int(doc["op"]), int(doc["part"]), str(doc["store"]))
+        return Decline(int(doc["run"]), int(doc["epoch"]), store, str(doc["uid"]), str(doc["executor"]), str(doc["decline"]))
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a query is made of, for telling one job from another: kinds and keys of its stateful operators, its sources, its sink."""
+
+    operators: tuple[str, ...]
+    sources: tuple[str, ...]
+    sink: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"operators": list(self.operators), "sources": list(self.sources), "sink": self.sink}
+
+    @staticmethod
+    def from_json(doc: Mapping[str, Any]) -> Job:
+        return Job(tuple(doc["operators"]), tuple(doc["sources"]), str(doc["sink"]))
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A completed checkpoint: what `_metadata` holds.
+
+    `log` is the number of the log entry that planned the epoch. `files` are the driver's small files, path below the
+    `checkpointLocation` -> content, enough to rebuild that folder. `counters` are for people: acks, bytes, durations.
+    """
+
+    id: CheckpointId
+    log: int
+    claim: int
+    query_id: str
+    time_ms: int
+    job: Job
+    files: Mapping[str, bytes]
+    snapshots: tuple[Snapshot, ...]
+    counters: Mapping[str, Any]
+
+    @property
+    def objects(self) -> frozenset[str]:
+        """Every object the checkpoint names, relative to the stream's root."""
+        return frozenset(h.object for s in self.snapshots for h in s.handles)
+
+    @property
+    def size(self) -> int:
+        """Bytes it takes to load all of it (Flink: full checkpoint size)."""
+        return sum(s.size for s in self.snapshots)

@@ -1,0 +1,101 @@
+"""Every object key, built and parsed here and nowhere else (layout: docs/format.md)."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from spark_ckpt.errors import FormatError
+from spark_ckpt.model import CheckpointId
+
+LOG_PREFIX = "log/"
+METADATA_NAME = "_metadata"
+RUN_PREFIX = "run-"
+
+_RUN = re.compile(r"^run-(\d{8,})/?$")
+_CHECKPOINT = re.compile(r"^run-(\d{8,})/chk-(\d+)/?$")
+_OBJECT = re.compile(r"^run-\d{8,}/(seg|sst|drv)/[A-Za-z0-9._-]+$")
+_LOG = re.compile(r"^log/(\d{20})$")
+
+
+def stream_url(storage: str | None, checkpoint_location: str) -> str:
+    """Where a stream's objects live.
+
+    `/data/ckpt/orders` below `s3://bucket/ckpt` is `s3://bucket/ckpt/data/ckpt/orders`; a location on another file system keeps
+    scheme and authority, so that two locations never share a stream. Without a storage it is `<checkpointLocation>/_ckpt`.
+    """
+    parts = urlsplit(checkpoint_location)
+    scheme = parts.scheme if parts.scheme not in ("", "file") else "file"
+    path = re.sub(r"/{2,}", "/", parts.path).rstrip("/")
+    if not storage:
+        if scheme == "file":
+            return f"file://{path}/_ckpt"
+        return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{parts.netloc}{path}/_ckpt"
+    base = storage.rstrip("/")
+    if scheme == "file":
+        return f"{base}{path}"
+    return f"{base}/{scheme}/{parts.netloc}{path}"
+
+
+def log_key(number: int) -> str:
+    """Key of a log entry; numbers start at 1."""
+    return f"{LOG_PREFIX}{number:020d}"
+
+
+def parse_log_key(key: str) -> int | None:
+    m = _LOG.match(key)
+    return int(m.group(1)) if m else None
+
+
+def run_prefix(run: int) -> str:
+    return f"{RUN_PREFIX}{run:08d}/"
+
+
+def parse_run_prefix(key: str) -> int | None:
+    m = _RUN.match(key)
+    return int(m.group(1)) if m else None
+
+
+def checkpoint_prefix(checkpoint: CheckpointId) -> str:
+    return f"{run_prefix(checkpoint.run)}chk-{checkpoint.epoch}/"
+
+
+def checkpoints_prefix(run: int) -> str:
+    """What every checkpoint of a run starts with."""
+    return f"{run_prefix(run)}chk-"
+
+
+def parse_checkpoint_prefix(key: str) -> CheckpointId | None:
+    m = _CHECKPOINT.match(key)
+    return CheckpointId(int(m.group(1)), int(m.group(2))) if m else None
+
+
+def metadata_key(checkpoint: CheckpointId) -> str:
+    return checkpoint_prefix(checkpoint) + METADATA_NAME
+
+
+def segment_key(run: int, epoch: int, unique: str) -> str:
+    return f"{run_prefix(run)}seg/{epoch}-{unique}"
+
+
+def sst_key(run: int, unique: str) -> str:
+    return f"{run_prefix(run)}sst/{unique}.sst"
+
+
+def driver_file_key(run: int, unique: str) -> str:
+    """A driver file above 64 KiB is an object of its own."""
+    return f"{run_prefix(run)}drv/{unique}"
+
+
+def check_object(key: str) -> str:
+    """Refuse a handle that points anywhere but at a run's own objects below the stream's root."""
+    if not _OBJECT.match(key):
+        raise FormatError(f"the object name {key!r} in a checkpoint's metadata does not belong to a stream; the metadata is damaged or forged")
+    return key
+
+
+def check_file(name: str) -> str:
+    """Refuse a file name that would leave the folder it is unpacked into."""
+    if not name or name.startswith("/") or "\\" in name or "\0" in name or any(p in ("", ".", "..") for p in name.split("/")):
+        raise FormatError(f"the file name {name!r} in a checkpoint would leave its folder; the checkpoint is damaged or forged")
+    return name

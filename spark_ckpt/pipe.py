@@ -1,0 +1,144 @@
+"""JSON lines between the JVM and a Python process, over stdin and stdout (docs/pipes.md).
+
+Both processes use it: `serve(Pipe.standard(), {"hello": on_hello, …})` reads until end of file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, BinaryIO, Union
+
+from spark_ckpt.errors import CheckpointError, ErrorKind
+
+Message = dict[str, Any]
+Reply = Union[Mapping[str, Any], "Future[Mapping[str, Any]]", None]
+"""What a handler returns: the answer's fields, a future of them (answered when it is done, in any order), or None (no fields)."""
+Handler = Callable[[Message], Reply]
+
+
+class Pipe:
+    """One peer. `read` belongs to one thread; everything that writes is thread-safe and writes whole lines.
+
+    A peer that no longer reads is not an error: its end of file follows at once, and lines for it are dropped.
+    """
+
+    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._broken = False
+
+    @staticmethod
+    def standard() -> Pipe:
+        """This process's stdin and stdout, taken for itself: what anything else prints goes to stderr, what anything else reads is empty.
+
+        Ctrl-C reaches the whole terminal group, this process too; its end is the end of stdin alone, so SIGINT is ignored.
+        """
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        reader = os.fdopen(os.dup(0), "rb", buffering=1 << 16)
+        writer = os.fdopen(os.dup(1), "wb", buffering=0)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        sys.stdout.flush()
+        os.dup2(2, 1)
+        return Pipe(reader, writer)
+
+    def read(self) -> Iterator[Message]:
+        """Messages until end of file. A line that is not a JSON object is reported to the peer and skipped; a cut last line is the end."""
+        while line := self._reader.readline():
+            if not line.endswith(b"\n"):
+                return
+            if not line.strip():
+                continue
+            try:
+                message = json.loads(line)
+            except ValueError:
+                message = None
+            if isinstance(message, dict):
+                yield message
+            else:
+                self.log("ERROR", f"a line of {len(line)} bytes that came through the pipe is not a JSON object and was skipped")
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Write one line. Raises ValueError or TypeError for what JSON cannot hold."""
+        data = memoryview(json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                while data:
+                    data = data[self._writer.write(data) :]
+                self._writer.flush()
+            except (BrokenPipeError, ConnectionResetError):
+                self._broken = True
+
+    def answer(self, request: Any, fields: Mapping[str, Any] | None) -> None:
+        self.send({"re": request, "ok": True, **(fields or {})})
+
+    def fail(self, request: Any, error: BaseException) -> None:
+        """Answer with an error. One that is not a `CheckpointError` is a fault of this package: INTERNAL, its trace on stderr."""
+        self.send({"re": request, "ok": False, "error": describe(error)})
+
+    def log(self, level: str, message: str) -> None:
+        """`level` is INFO, WARN or ERROR."""
+        self.send({"type": "log", "level": level, "message": message})
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """`kind` and `message` of an error, as the pipe carries them."""
+    if isinstance(error, CheckpointError):
+        return {"kind": error.kind.value, "message": str(error)}
+    traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+    return {"kind": ErrorKind.INTERNAL.value, "message": f"internal error, please report it: {type(error).__name__}: {error}"}
+
+
+def serve(pipe: Pipe, handlers: Mapping[str, Handler]) -> None:
+    """Hand each message to the handler of its `type`, in this thread, until end of file.
+
+    A handler that would block returns a future. An error of a one-way message becomes an ERROR log line.
+    """
+    for message in pipe.read():
+        kind, request = message.get("type"), message.get("id")
+        handler = handlers.get(kind) if isinstance(kind, str) else None
+        try:
+            if handler is None:
+                raise CheckpointError(f"a message of type {kind!r} is unknown here; the JAR and the Python package are of different versions")
+            reply = handler(message)
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises belongs to its request, not to the loop
+            _fail(pipe, kind, request, error)
+            continue
+        if isinstance(reply, Future):
+            reply.add_done_callback(lambda done, k=kind, r=request: _settle(pipe, k, r, done))  # type: ignore[misc]
+        elif request is not None:
+            _answer(pipe, kind, request, reply)
+
+
+def _settle(pipe: Pipe, kind: Any, request: Any, done: Future[Mapping[str, Any]]) -> None:
+    if done.cancelled():
+        _fail(pipe, kind, request, CheckpointError(f"{kind} was given up because the process is ending"))
+    elif (error := done.exception()) is not None:
+        _fail(pipe, kind, request, error)
+    elif request is not None:
+        _answer(pipe, kind, request, done.result())
+
+
+def _answer(pipe: Pipe, kind: Any, request: Any, fields: Mapping[str, Any] | None) -> None:
+    try:
+        pipe.answer(request, fields)
+    except (TypeError, ValueError) as error:
+        _fail(pipe, kind, request, error)
+
+
+def _fail(pipe: Pipe, kind: Any, request: Any, error: BaseException) -> None:
+    if request is not None:
+        pipe.fail(request, error)
+    else:
+        pipe.log("ERROR", f"{kind}: {describe(error)['message']}")

@@ -1,0 +1,81 @@
+# `make` lists the targets.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.spark-ckpt-stamp
+# The Python that makes the virtual environment; without one given, the first on the PATH that is new enough.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# More arguments for pytest, for example: make test ARGS='-k storage -x'
+ARGS ?=
+SEED ?=
+
+.PHONY: help
+help: ## List the targets
+	@echo "spark-ckpt: Flink's checkpoint mechanism for Spark Structured Streaming"
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)$$/  make \1|\2/' | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+
+.PHONY: python-check
+python-check:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "No Python 3.11 or newer was found, which PySpark 4.3 asks for: install it (Debian and Ubuntu: apt-get install python3 python3-venv) or name one: make PYTHON=/path/to/python3" >&2; exit 1; \
+	elif ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		echo "$(PYTHON) is not a Python 3.11 or newer, which PySpark 4.3 asks for: install one or name another: make PYTHON=/path/to/python3" >&2; exit 1; \
+	elif ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
+		echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian and Ubuntu: apt-get install python3-venv)" >&2; exit 1; \
+	fi
+
+.PHONY: java-check
+java-check: python-check
+	@$(PYTHON) jvm_shim/build.py --check-java
+
+# PySpark goes first and the build is not isolated: the JAR is compiled against the PySpark it will run with, which is fetched once.
+$(STAMP): pyproject.toml setup.py | java-check
+	@test -x $(PY) || { echo "making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing PySpark 4.3, the package and its tests into $(VENV) (the first time: some 500 MB)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check 'setuptools>=77' wheel 'pyspark>=4.3,<4.4'
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[test,demo]'
+	@touch $@
+
+.PHONY: venv
+venv: java-check $(STAMP) ## Make .venv with all that is needed (no network once it is up to date)
+
+.PHONY: jar
+jar: venv ## Compile the JAR with PySpark's own Scala compiler, if a source has changed
+	@$(PY) jvm_shim/build.py
+
+.PHONY: check
+check: venv ## ruff and strict mypy: seconds, before a commit
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+
+.PHONY: test
+test: check jar ## check, then all tests that need nothing but pip and Java
+	@$(PY) -m pytest $(ARGS)
+
+.PHONY: test-fast
+test-fast: venv ## Only the tests that start no Spark
+	@$(PY) -m pytest -m "not spark and not campaign" $(ARGS)
+
+.PHONY: campaign
+campaign: jar ## The long tests: real S3 servers, kills, everything crossed
+	@$(PY) -m pytest -m campaign $(ARGS)
+
+.PHONY: demo
+demo: jar ## A year of flights through a query that is killed, loses its disk and goes on (SEED=n repeats a run)
+	@$(PY) examples/demo.py $(if $(SEED),--seed $(SEED))
+
+.PHONY: wheel
+wheel: jar ## Build dist/spark_ckpt-*.whl with the JAR inside
+	@rm -rf build dist
+	@$(PY) -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
+.PHONY: clean
+clean: ## Remove what was built; .venv stays
+	@rm -rf build dist .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log spark_ckpt/jars *.egg-info
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

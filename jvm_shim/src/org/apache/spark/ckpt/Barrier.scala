@@ -1,0 +1,28 @@
+package org.apache.spark.ckpt
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.{SparkContext, TaskContext}
+import org.apache.spark.ckpt.Json.Fields
+
+/** The checkpoint barrier as a task sees it: which stream, run and epoch its commit belongs to, and what is already durable. */
+final case class Barrier(text: String) {
+  private val node: JsonNode = Json.parse(text)
+  val root: String = node.str("root")
+  val stream: String = node.str("stream")
+  val run: Long = node.long("run")
+  val epoch: Long = node.long("epoch")
+  val base: JsonNode = node.get("base")
+  val timeMs: Long = node.long("time_ms")
+}
+
+object Barrier {
+  private val Property = "spark.ckpt.barrier"
+
+  /** Runs in the query thread: every task of the jobs it starts from now on carries the barrier. */
+  def set(sc: SparkContext, text: String): Unit = sc.setLocalProperty(Property, text)
+
+  /** The barrier of the running task, if it belongs to the stream at `root`. */
+  def ofTask(root: String): Option[Barrier] =
+    Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty(Property))).map(Barrier(_)).filter(_.root == root)
+}

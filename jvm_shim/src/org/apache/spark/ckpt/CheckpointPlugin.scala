@@ -1,0 +1,55 @@
+package org.apache.spark.ckpt
+
+import java.util.{Collections, Map => JMap}
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.{SparkConf, SparkContext, TaskFailedReason}
+import org.apache.spark.api.plugin.{DriverPlugin, ExecutorPlugin, PluginContext, SparkPlugin}
+import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorRemoved}
+
+/** What `spark.plugins` names: it alone switches checkpoints on, for driver and executors. */
+class CheckpointPlugin extends SparkPlugin {
+  override def driverPlugin(): DriverPlugin = new CheckpointDriverPlugin
+  override def executorPlugin(): ExecutorPlugin = new CheckpointExecutorPlugin
+}
+
+class CheckpointDriverPlugin extends DriverPlugin {
+
+  /** Runs before any session exists: what it sets on the context's configuration is what every session sees. */
+  override def init(sc: SparkContext, context: PluginContext): JMap[String, String] = {
+    DriverSide.start(sc)
+    sc.addSparkListener(new SparkListener {
+      override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = DriverSide.executorLost(removed.executorId)
+    })
+    Collections.emptyMap()
+  }
+
+  override def receive(message: Any): AnyRef = message match {
+    case line: String => DriverSide.receive(line)
+    case other => throw new IllegalArgumentException(s"not a message of a checkpoint agent: $other")
+  }
+
+  override def shutdown(): Unit = DriverSide.stop()
+}
+
+class CheckpointExecutorPlugin extends ExecutorPlugin {
+  override def init(context: PluginContext, extra: JMap[String, String]): Unit = ExecutorSide.start(context)
+  override def onTaskStart(): Unit = ExecutorSide.taskStarted()
+  override def onTaskSucceeded(): Unit = ExecutorSide.taskEnded()
+  override def onTaskFailed(reason: TaskFailedReason): Unit = ExecutorSide.taskEnded()
+  override def shutdown(): Unit = ExecutorSide.stop()
+}
+
+object CheckpointPlugin {
+  val Prefix = "spark.ckpt."
+
+  def options(conf: SparkConf): Map[String, String] = conf.getAll.filter(_._1.startsWith(Prefix)).toMap
+
+  /** The interpreter that runs coordinator and agents: the option, else that of PySpark's workers. */
+  def python(conf: SparkConf): String =
+    conf.getOption("spark.ckpt.python")
+      .orElse(conf.getOption("spark.pyspark.python"))
+      .orElse(sys.env.get("PYSPARK_PYTHON"))
+      .getOrElse("python3")
+}

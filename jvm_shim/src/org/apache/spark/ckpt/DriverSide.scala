@@ -1,0 +1,108 @@
+package org.apache.spark.ckpt
+
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.{SparkConf, SparkContext}
+import org.apache.spark.ckpt.Json.Fields
+import org.apache.spark.internal.Logging
+
+/** The driver's coordinator process and the streams it serves. */
+object DriverSide extends Logging {
+  private val FarewellMs = 15000L
+
+  @volatile private var sc: SparkContext = _
+  @volatile private var coordinator: PythonChild = _
+  private val streams = new ConcurrentHashMap[String, DriverStream]()
+
+  /** Start the coordinator; it checks the configuration and says which of Spark's settings to make. A refusal ends the application's start. */
+  def start(context: SparkContext): Unit = synchronized {
+    val conf = context.conf
+    sc = context
+    streams.clear()
+    val greeting = Json.obj(
+      "type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "spark" -> streaming(conf),
+      "spark_version" -> context.version, "app" -> context.applicationId, "host" -> java.net.InetAddress.getLocalHost.getHostName)
+    val child = new PythonChild("spark_ckpt.coordinator", CheckpointPlugin.python(conf), greeting, heard,
+      tell => streams.values().asScala.foreach(_.retell(tell)))
+    val settings =
+      try child.start().get("set")
+      catch {
+        case e: CheckpointFailure =>
+          child.close(0L)
+          throw e
+      }
+    coordinator = child
+    settings.properties().asScala.foreach(e => conf.set(e.getKey, e.getValue.asText()))
+  }
+
+  def stop(): Unit = synchronized {
+    if (coordinator != null) {
+      coordinator.close(FarewellMs)
+      coordinator = null
+      streams.clear()
+      sc = null
+    }
+  }
+
+  /** A query's checkpointLocation is created or opened: the stream behind it, with the query id that the storage knows, if any. */
+  def open(root: String, localQueryId: Option[String]): DriverStream = {
+    val stream = new DriverStream(root, ask, tell)
+    stream.open(localQueryId)
+    streams.put(root, stream)
+    stream
+  }
+
+  /** The stream whose checkpointLocation holds this path. */
+  def streamOf(path: String): Option[DriverStream] =
+    streams.values().asScala.find(s => path == s.root || path.startsWith(s.root + "/"))
+
+  /** A run has ended. The stream itself stays known until its next start: late writers below its folder are still recognised. */
+  def runEnded(runId: String, failed: Boolean): Unit =
+    streams.values().asScala.filter(_.runId.contains(runId)).foreach(_.stop(failed))
+
+  def setBarrier(text: String): Unit = Barrier.set(sc, text)
+
+  def post(event: JsonNode): Unit = {
+    val context = sc
+    if (context != null) CheckpointEvents.post(context, event)
+  }
+
+  def executorLost(executor: String): Unit =
+    if (coordinator != null) coordinator.tell(Json.obj("type" -> "executor_lost", "executor" -> executor))
+
+  /** A message of an executor's agent; the answer goes back to it. */
+  def receive(line: String): AnyRef = {
+    val message = Json.parse(line)
+    message.str("type") match {
+      case "barrier" => Option(streams.get(message.str("root"))).flatMap(_.barrier).orNull
+      case "acks" =>
+        Option(streams.get(message.str("root"))).foreach(_.acknowledged(message))
+        null
+      case "holding" =>
+        if (coordinator != null) coordinator.tell(message.asInstanceOf[ObjectNode])
+        null
+      case other => throw new IllegalArgumentException(s"not a message of a checkpoint agent: $other")
+    }
+  }
+
+  private def ask(message: ObjectNode): JsonNode = {
+    val child = coordinator
+    if (child == null) throw new CheckpointFailure(CheckpointFailure.Internal, "the application is stopping")
+    child.request(message)
+  }
+
+  private def tell(message: ObjectNode): Unit = {
+    val child = coordinator
+    if (child != null) child.tell(message)
+  }
+
+  private def heard(message: JsonNode): Unit = if (message.optStr("type").contains("event")) post(message)
+
+  private def streaming(conf: SparkConf): Map[String, String] =
+    conf.getAll.filter { case (name, _) => name.startsWith("spark.sql.streaming.") || name == "spark.sql.extensions" }.toMap
+}

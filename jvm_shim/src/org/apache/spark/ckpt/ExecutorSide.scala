@@ -1,0 +1,157 @@
+package org.apache.spark.ckpt
+
+import java.io.File
+import java.nio.file.Files
+import java.util.concurrent.{ConcurrentHashMap, Executors, ScheduledExecutorService, TimeUnit}
+import java.util.concurrent.atomic.AtomicInteger
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.SparkConf
+import org.apache.spark.api.plugin.PluginContext
+import org.apache.spark.ckpt.Json.Fields
+import org.apache.spark.internal.Logging
+import org.apache.spark.util.Utils
+
+/** This executor's spool and its agent. */
+object ExecutorSide extends Logging {
+  private val PollMs = 500L
+  private val QuietMs = 10L
+  private val FarewellMs = 30000L
+
+  @volatile private var context: PluginContext = _
+  @volatile private var agent: PythonChild = _
+  @volatile private var refused: Option[CheckpointFailure] = None
+  @volatile private var spool: File = _
+  private var clock: ScheduledExecutorService = _
+  private val running = new AtomicInteger()
+  // unique id -> the commit line: taken, not yet known to be durable or declined
+  private val held = new ConcurrentHashMap[String, ObjectNode]()
+  private val barriers = new ConcurrentHashMap[String, Barrier]()
+
+  def start(plugin: PluginContext): Unit = synchronized {
+    context = plugin
+    val conf = plugin.conf()
+    spool = makeSpool(conf)
+    clock = Executors.newSingleThreadScheduledExecutor { body =>
+      val t = new Thread(body, "checkpoint-agent-clock")
+      t.setDaemon(true)
+      t
+    }
+    refused = None
+    running.set(0)
+    val child = new PythonChild(
+      "spark_ckpt.agent", CheckpointPlugin.python(conf),
+      Json.obj("type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "executor" -> plugin.executorID(), "spool" -> spool.getPath),
+      heard, tell => held.values().asScala.foreach(tell))
+    agent = child
+    clock.execute { () =>
+      try child.start()
+      catch {
+        case e: CheckpointFailure =>
+          logError(s"the checkpoint agent of executor ${plugin.executorID()} does not serve: ${e.getMessage}")
+          refused = Some(e)
+      }
+    }
+    clock.scheduleWithFixedDelay(() => report(), PollMs, PollMs, TimeUnit.MILLISECONDS)
+  }
+
+  def stop(): Unit = synchronized {
+    if (agent != null) {
+      clock.shutdownNow()
+      agent.close(FarewellMs)
+      held.clear()
+      barriers.clear()
+      agent = null
+      context = null
+    }
+  }
+
+  /** Is this path in the spool of this executor? */
+  def inSpool(path: String): Boolean = {
+    val s = spool
+    s != null && path.startsWith(s.getPath + File.separator)
+  }
+
+  /** The folder that stands in for a store's folder in the checkpointLocation; it belongs to one run. */
+  def folder(barrier: Barrier, operator: Long, partition: Int, store: String): File = {
+    val dir = new File(streamFolder(barrier.stream, barrier.run), s"$operator/$partition/$store")
+    if (!dir.isDirectory) {
+      Files.createDirectories(dir.toPath)
+      // The run before the last one can have no live store in this executor any more; the last one may still be shutting down.
+      val old = streamFolder(barrier.stream, barrier.run - 2)
+      if (old.isDirectory) Utils.deleteRecursively(old)
+    }
+    dir
+  }
+
+  /**
+   * The barrier that the running task belongs to. A job that the user starts from a thread of his own (inside foreachBatch) carries no
+   * property: the driver is asked then. None: this checkpointLocation has no stream, so the store is Spark's own affair.
+   */
+  def barrier(root: String): Option[Barrier] =
+    Barrier.ofTask(root).orElse {
+      val plugin = context
+      if (plugin == null) None
+      else Option(plugin.ask(Json.line(Json.obj("type" -> "barrier", "root" -> root))).asInstanceOf[String]).map(Barrier(_))
+    }.map { b => barriers.put(root, b); b }
+
+  /** The barrier last seen for a stream by any task of this executor. */
+  def lastBarrier(root: String): Option[Barrier] = Option(barriers.get(root))
+
+  /** A store has been committed to the spool: from here on it is the agent's to make it durable. Does not wait. */
+  def committed(uid: String, commit: ObjectNode): Unit = {
+    serving()
+    held.put(uid, commit)
+    agent.tell(commit)
+  }
+
+  /** Have the files of a version brought into the spool; waits for them. */
+  def fetch(request: ObjectNode): JsonNode = {
+    serving()
+    agent.request(request)
+  }
+
+  def taskStarted(): Unit = running.incrementAndGet()
+
+  // Nothing runs here for a moment: no more snapshots are to be expected before those that wait are wanted.
+  def taskEnded(): Unit = if (running.decrementAndGet() <= 0 && !held.isEmpty) {
+    try clock.schedule((() => if (running.get() <= 0 && agent != null) agent.tell(Json.obj("type" -> "flush"))): Runnable, QuietMs, TimeUnit.MILLISECONDS)
+    catch { case _: java.util.concurrent.RejectedExecutionException => } // shutting down
+  }
+
+  private def serving(): Unit = {
+    if (agent == null) throw new CheckpointFailure(CheckpointFailure.Internal, "this executor is shutting down")
+    refused.foreach(throw _)
+  }
+
+  private def streamFolder(stream: String, run: Long): File =
+    new File(spool, f"${Integer.toHexString(stream.hashCode)}/run-$run%08d")
+
+  private def makeSpool(conf: SparkConf): File = conf.getOption("spark.ckpt.spool.dir") match {
+    case Some(dir) =>
+      Utils.createTempDir(dir, "spark-ckpt")
+    case None => Utils.createTempDir(Utils.getLocalDir(conf), "spark-ckpt")
+  }
+
+  private def heard(message: JsonNode): Unit =
+    if (message.optStr("type").contains("acks")) {
+      message.get("acks").elements().asScala.foreach(ack => held.remove(ack.str("uid")))
+      val plugin = context
+      if (plugin != null) plugin.send(Json.line(message))
+    }
+
+  // The driver has to know what a live executor still holds, to tell a slow snapshot from a lost one.
+  private def report(): Unit =
+    try {
+      val plugin = context
+      if (plugin != null && !held.isEmpty) {
+        plugin.send(Json.line(Json.obj("type" -> "holding", "executor" -> plugin.executorID(), "held" -> held.keySet().asScala.toSeq)))
+      }
+    } catch {
+      case e: Exception => logDebug("the driver could not be told what is held", e) // an exception would end the schedule
+    }
+}

@@ -1,0 +1,218 @@
+package org.apache.spark.ckpt
+
+import java.io.{BufferedReader, BufferedWriter, InputStreamReader, IOException, OutputStreamWriter}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.concurrent.{CompletableFuture, ConcurrentSkipListMap, ExecutionException, TimeoutException, TimeUnit}
+import java.util.concurrent.atomic.AtomicLong
+
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.ckpt.Json.Fields
+import org.apache.spark.internal.Logging
+
+/**
+ * A Python process that serves this JVM over its stdin and stdout, started anew when it dies.
+ *
+ * @param module the Python module that is run
+ * @param greeting the first request, sent to every new process
+ * @param onMessage one-way lines of the child; runs on the reading thread and must not block
+ * @param onReplaced what a replacement has to be told before anything unanswered is sent to it again
+ */
+final class PythonChild(
+    module: String,
+    python: String,
+    greeting: ObjectNode,
+    onMessage: JsonNode => Unit,
+    onReplaced: PythonChild.Teller => Unit) extends Logging {
+
+  import PythonChild._
+
+  private case class Waiting(request: ObjectNode, answer: CompletableFuture[JsonNode])
+
+  private val ids = new AtomicLong()
+  private val waiting = new ConcurrentSkipListMap[Long, Waiting]()
+  private val pipe = new Object // guards process and writer: who holds it decides what the child hears next
+  private var process: Process = _
+  private var writer: BufferedWriter = _
+  private val starts = mutable.Queue.empty[Long]
+  @volatile private var closing = false
+  @volatile private var broken: Option[CheckpointFailure] = None
+  @volatile private var lastTrace = ""
+
+  /** Start the process and greet it; its answer, or the failure that keeps it from serving. */
+  def start(): JsonNode = pipe.synchronized { launch() }
+
+  /** Ask and wait. An answer survives the child's death: the question is put again to its replacement. */
+  def request(message: ObjectNode): JsonNode = {
+    val id = ids.incrementAndGet()
+    val entry = Waiting(message.put("id", id), new CompletableFuture[JsonNode]())
+    waiting.put(id, entry)
+    try {
+      broken.foreach(throw _)
+      write(message)
+      entry.answer.get()
+    } catch {
+      case e: ExecutionException => throw e.getCause
+    } finally {
+      waiting.remove(id)
+    }
+  }
+
+  /** Say something one-way. Lost if the child dies: `onReplaced` says again what matters. */
+  def tell(message: ObjectNode): Unit = if (broken.isEmpty) write(message)
+
+  /** End of the conversation: the child finishes what is in hand, then exits; killed when that takes longer than `graceMs`. */
+  def close(graceMs: Long): Unit = {
+    closing = true
+    val (p, w) = pipe.synchronized((process, writer))
+    if (p != null) {
+      try w.close() catch { case _: IOException => }
+      if (!p.waitFor(graceMs, TimeUnit.MILLISECONDS)) p.destroyForcibly()
+    }
+    fail(new CheckpointFailure(CheckpointFailure.Internal, s"$module was closed with its application"))
+  }
+
+  private def write(message: JsonNode): Unit = pipe.synchronized {
+    try {
+      writer.write(Json.line(message))
+      writer.write('\n')
+      writer.flush()
+    } catch {
+      case _: IOException => // the child is dead or dying; its reader notices and starts another, which is told again
+    }
+  }
+
+  private def launch(): JsonNode = {
+    val builder = new ProcessBuilder(python, "-m", module)
+    val child =
+      try builder.start()
+      catch {
+        case e: IOException =>
+          throw new CheckpointFailure(CheckpointFailure.Config,
+            s"the Python interpreter '$python' cannot be started (${e.getMessage}); set spark.ckpt.python to one that has the package spark-ckpt", e)
+      }
+    process = child
+    writer = new BufferedWriter(new OutputStreamWriter(child.getOutputStream, UTF_8))
+    val errors = thread(s"$module-stderr")(readErrors(child))
+    thread(s"$module-stdout")(read(child, errors))
+    val hello = Waiting(greeting.deepCopy().put("id", 0L), new CompletableFuture[JsonNode]())
+    waiting.put(0L, hello)
+    try {
+      write(hello.request)
+      hello.answer.get(GreetingMs, TimeUnit.MILLISECONDS)
+    } catch {
+      case e: ExecutionException => throw e.getCause
+      case _: TimeoutException =>
+        throw new CheckpointFailure(CheckpointFailure.Internal, s"$python -m $module did not answer within ${GreetingMs / 1000} s of its start")
+    } finally {
+      waiting.remove(0L)
+    }
+  }
+
+  private def read(child: Process, errors: Thread): Unit = {
+    val reader = new BufferedReader(new InputStreamReader(child.getInputStream, UTF_8))
+    try {
+      var line = reader.readLine()
+      while (line != null) {
+        handle(line)
+        line = reader.readLine()
+      }
+    } catch {
+      case _: IOException => // the same as end of file
+    }
+    val status = child.waitFor()
+    errors.join(1000)
+    if (!closing) ended(status)
+  }
+
+  private def handle(line: String): Unit = {
+    val node =
+      try Json.parse(line)
+      catch { case _: Exception => logWarning(s"$module said something that is not JSON: ${line.take(200)}"); return }
+    Option(node.get("re")) match {
+      case Some(id) =>
+        Option(waiting.get(id.asLong())).foreach { entry =>
+          if (node.get("ok").asBoolean()) entry.answer.complete(node)
+          else {
+            val error = node.get("error")
+            entry.answer.completeExceptionally(new CheckpointFailure(error.str("kind"), error.str("message")))
+          }
+        }
+      case None if node.optStr("type").contains("log") => relay(node)
+      case None =>
+        try onMessage(node)
+        catch { case e: Exception => logWarning(s"a message of $module could not be handled", e) }
+    }
+  }
+
+  private def relay(node: JsonNode): Unit = node.str("level") match {
+    case "ERROR" => logError(node.str("message"))
+    case "WARN" => logWarning(node.str("message"))
+    case _ => logInfo(node.str("message"))
+  }
+
+  private def readErrors(child: Process): Unit = {
+    val reader = new BufferedReader(new InputStreamReader(child.getErrorStream, UTF_8))
+    try {
+      var line = reader.readLine()
+      while (line != null) {
+        logWarning(s"$module: $line")
+        if (line.trim.nonEmpty) lastTrace = line.trim
+        line = reader.readLine()
+      }
+    } catch { case _: IOException => }
+  }
+
+  // Runs on the dead child's reading thread. While it holds the pipe nothing is said to the new child but what is said here.
+  private def ended(status: Int): Unit = {
+    val greeted = !waiting.containsKey(0L)
+    val why = if (lastTrace.isEmpty) "" else s": $lastTrace"
+    if (!greeted) {
+      val hint =
+        if (lastTrace.contains("No module named")) s"; install spark-ckpt for $python, or set spark.ckpt.python to an interpreter that has it" else ""
+      waiting.get(0L).answer.completeExceptionally(
+        new CheckpointFailure(CheckpointFailure.Config, s"$python -m $module ended with status $status before it could serve$why$hint"))
+      return
+    }
+    logWarning(s"$module ended with status $status$why; starting another")
+    val now = System.nanoTime()
+    starts.enqueue(now)
+    while (starts.head < now - TimeUnit.MINUTES.toNanos(1)) starts.dequeue()
+    if (starts.size > MaxRestartsPerMinute) {
+      fail(new CheckpointFailure(CheckpointFailure.Internal, s"$python -m $module died ${starts.size} times within a minute, the last time with status $status$why"))
+    } else {
+      try pipe.synchronized {
+        if (!closing) {
+          launch()
+          onReplaced(write)
+          waiting.values().asScala.foreach(entry => write(entry.request))
+        }
+      } catch {
+        case e: CheckpointFailure => fail(e)
+      }
+    }
+  }
+
+  private def fail(failure: CheckpointFailure): Unit = {
+    broken = Some(failure)
+    waiting.values().asScala.foreach(_.answer.completeExceptionally(failure))
+  }
+
+  private def thread(name: String)(body: => Unit): Thread = {
+    val t = new Thread(() => body, name)
+    t.setDaemon(true)
+    t.start()
+    t
+  }
+}
+
+object PythonChild {
+  type Teller = ObjectNode => Unit
+
+  private val GreetingMs = 60000L
+  private val MaxRestartsPerMinute = 5
+}

@@ -1,0 +1,109 @@
+package org.apache.spark.sql.ckpt
+
+import java.io.File
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FSDataInputStream, FileAlreadyExistsException, FileStatus, Path, PathFilter}
+
+import org.apache.spark.ckpt.{DriverSide, DriverStream, ExecutorSide}
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
+import org.apache.spark.sql.internal.SQLConf
+
+/**
+ * Sees every small file that the driver writes below a checkpointLocation. `offsets/N` is the trigger point of epoch N, `commits/N` its
+ * gate. Spool folders of executors are plain local files. Any other path is handled exactly as Spark alone would.
+ */
+class BarrierFileManager(path: Path, hadoopConf: Configuration) extends CheckpointFileManager with Logging {
+  import BarrierFileManager._
+
+  private lazy val sparks: CheckpointFileManager = {
+    val plain = new Configuration(hadoopConf)
+    plain.unset(SQLConf.STREAMING_CHECKPOINT_FILE_MANAGER_CLASS.parent.key)
+    CheckpointFileManager.create(path, plain)
+  }
+  private lazy val local = new NioFileManager
+
+  override def createAtomic(target: Path, overwrite: Boolean): CancellableFSDataOutputStream = streamOf(target) match {
+    case Some((stream, relative)) =>
+      val fm = filesOf(target)
+      if (!overwrite && fm.exists(target)) throw new FileAlreadyExistsException(s"$target exists already")
+      new CollectedOutput {
+        override protected def finished(content: Array[Byte]): Unit = {
+          relative match {
+            case Offsets(n) => DriverSide.setBarrier(stream.trigger(n.toLong, content))
+            case Commits(n) => Progress.completed(stream.seal(n.toLong, content))
+            case _ => stream.changed(relative, Some(content))
+          }
+          val out = fm.createAtomic(target, overwrite)
+          try {
+            out.write(content)
+            out.close()
+          } catch {
+            case e: Throwable =>
+              out.cancel()
+              throw e
+          }
+        }
+      }
+    case None => filesOf(target).createAtomic(target, overwrite)
+  }
+
+  override def open(target: Path): FSDataInputStream = filesOf(target).open(target)
+
+  override def list(target: Path, filter: PathFilter): Array[FileStatus] = {
+    DriverSide.streamOf(target.toString).flatMap(_.failure).foreach(throw _)
+    filesOf(target).list(target, filter)
+  }
+
+  override def mkdirs(target: Path): Unit = filesOf(target).mkdirs(target)
+
+  override def exists(target: Path): Boolean = filesOf(target).exists(target)
+
+  override def delete(target: Path): Unit = {
+    filesOf(target).delete(target)
+    streamOf(target).foreach { case (stream, relative) => stream.changed(relative, None) }
+  }
+
+  override def isLocal: Boolean = ExecutorSide.inSpool(path.toUri.getPath) || sparks.isLocal
+
+  /** Runs before the query id is read: on a fresh machine the id is brought back here; all else follows when the query's plan is known. */
+  override def createCheckpointDirectory(): Path = {
+    val root = sparks.createCheckpointDirectory()
+    if (!isTemporary(root)) {
+      val metadata = new Path(root, "metadata")
+      val fm = filesOf(root)
+      val localId = if (fm.exists(metadata)) Some(QueryId.read(fm, metadata)) else None
+      val stream = DriverSide.open(root.toString, localId)
+      if (localId.isEmpty) stream.queryId.foreach(QueryId.write(fm, metadata, _))
+    } else {
+      logWarning("this query has no checkpointLocation: it runs, but nothing of it is kept; set the option checkpointLocation to make it durable")
+    }
+    root
+  }
+
+  private def filesOf(target: Path): CheckpointFileManager = {
+    val scheme = target.toUri.getScheme
+    val onDisk = scheme == "file" || scheme == null
+    if (onDisk && (ExecutorSide.inSpool(target.toUri.getPath) || DriverSide.streamOf(target.toString).isDefined)) local else sparks
+  }
+}
+
+object BarrierFileManager {
+  private val Offsets = "offsets/(\\d+)".r
+  private val Commits = "commits/(\\d+)".r
+  val Folders: Seq[String] = Seq("offsets", "commits", "sources", "state")
+
+  /** The stream that a path belongs to and the path below its checkpointLocation, for the four folders that make up a stream. */
+  private def streamOf(path: Path): Option[(DriverStream, String)] = {
+    val text = path.toString
+    DriverSide.streamOf(text).filter(_.root.length < text.length).map(s => (s, text.substring(s.root.length + 1)))
+      .filter { case (_, relative) => Folders.exists(f => relative.startsWith(f + "/")) }
+  }
+
+  // Spark makes the folder of a query without a checkpointLocation with this name in the JVM's temporary folder (ResolveWriteToStream).
+  private def isTemporary(root: Path): Boolean =
+    root.getName.matches("temporary-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}") &&
+      root.getParent.toUri.getPath == new File(System.getProperty("java.io.tmpdir")).getCanonicalPath
+}

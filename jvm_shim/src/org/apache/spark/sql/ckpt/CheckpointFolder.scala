@@ -1,0 +1,37 @@
+package org.apache.spark.sql.ckpt
+
+import java.io.FileNotFoundException
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+
+/** The four folders of a checkpointLocation, made to hold exactly what the storage says. */
+class CheckpointFolder(root: String, hadoopConf: Configuration) {
+  private val rootPath = new Path(root)
+  private val files: CheckpointFileManager =
+    if (rootPath.toUri.getScheme == "file") new NioFileManager else CheckpointFileManager.create(rootPath, hadoopConf)
+
+  /** Every file below the four folders, relative to the root. */
+  def present(): Seq[String] = BarrierFileManager.Folders.flatMap(f => below(new Path(rootPath, f)))
+
+  def replace(wanted: Map[String, Array[Byte]]): Unit = {
+    present().filterNot(wanted.contains).foreach(name => files.delete(new Path(rootPath, name)))
+    wanted.foreach { case (name, content) =>
+      val target = new Path(rootPath, name)
+      files.mkdirs(target.getParent)
+      val out = files.createAtomic(target, overwriteIfPossible = true)
+      out.write(content)
+      out.close()
+    }
+  }
+
+  private def below(dir: Path): Seq[String] = {
+    val children = try files.list(dir, _ => true).toSeq catch { case _: FileNotFoundException => Nil }
+    children.flatMap { child =>
+      if (child.isDirectory) below(child.getPath)
+      else Seq(child.getPath.toUri.getPath.stripPrefix(rootPath.toUri.getPath + "/"))
+    }
+  }
+}

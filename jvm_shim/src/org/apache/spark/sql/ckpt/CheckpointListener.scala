@@ -1,0 +1,45 @@
+package org.apache.spark.sql.ckpt
+
+import org.apache.spark.ckpt.{CheckpointFailure, DriverSide, DriverStream}
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.continuous.ContinuousExecution
+import org.apache.spark.sql.execution.streaming.runtime.{AsyncProgressTrackingMicroBatchExecution, MicroBatchExecution, StreamExecution}
+import org.apache.spark.sql.streaming.StreamingQueryListener
+import org.apache.spark.sql.streaming.StreamingQueryListener._
+
+/**
+ * Begins and ends a run. `onQueryStarted` runs in the query thread, before the query reads its logs. An exception thrown here is
+ * swallowed by Spark's listener bus, so a refusal is left with the stream, whose files then cannot be listed.
+ */
+class CheckpointListener extends StreamingQueryListener with Logging {
+
+  override def onQueryStarted(event: QueryStartedEvent): Unit = {
+    val query = QueryHook.ofThread()
+    DriverSide.streamOf(query.resolvedCheckpointRoot).filter(_.root == query.resolvedCheckpointRoot).foreach { stream =>
+      try begin(query, stream, event)
+      catch { case e: Throwable => stream.failure = Some(e) }
+    }
+  }
+
+  override def onQueryProgress(event: QueryProgressEvent): Unit = ()
+
+  override def onQueryTerminated(event: QueryTerminatedEvent): Unit =
+    DriverSide.runEnded(event.runId.toString, event.exception.isDefined)
+
+  private def begin(query: StreamExecution, stream: DriverStream, event: QueryStartedEvent): Unit = query match {
+    case _: AsyncProgressTrackingMicroBatchExecution =>
+      refuse("asynchronous progress tracking writes an epoch's offsets after it has run; remove the option asyncProgressTrackingEnabled")
+    case _: ContinuousExecution =>
+      refuse("the continuous trigger has no micro-batches to checkpoint; use a processing time trigger or AvailableNow")
+    case batches: MicroBatchExecution =>
+      val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
+      val begun = stream.start(event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), JobShapes.of(batches), files.present())
+      files.replace(begun.files)
+      stream.barrier.foreach(DriverSide.setBarrier)
+      QueryHook.wrapSink(batches)
+      QueryHook.wrapTrigger(batches)
+    case other => refuse(s"a query of kind ${other.getClass.getSimpleName} is not known")
+  }
+
+  private def refuse(why: String): Nothing = throw new CheckpointFailure(CheckpointFailure.Config, s"spark-ckpt cannot run this query: $why")
+}

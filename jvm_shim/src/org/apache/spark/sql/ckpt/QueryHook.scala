@@ -1,0 +1,44 @@
+package org.apache.spark.sql.ckpt
+
+import scala.collection.mutable
+
+import org.apache.spark.sql.execution.streaming.Sink
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution, TriggerExecutor}
+
+/** The private parts of a running query that have to be reached, each by reflection and each named here once. */
+object QueryHook {
+
+  /** The query that the current thread runs: its thread is an inner class of StreamExecution. */
+  def ofThread(): StreamExecution = {
+    val outer = Thread.currentThread().getClass.getDeclaredField("$outer")
+    outer.setAccessible(true)
+    outer.get(Thread.currentThread()).asInstanceOf[StreamExecution]
+  }
+
+  /** Spark's own unique ids of the state stores that the next epoch starts from: operator -> partition -> store. */
+  def stateIds(query: MicroBatchExecution): mutable.Map[Long, Array[Array[String]]] = {
+    val field = classOf[MicroBatchExecution].getDeclaredField("currentStateStoreCkptId")
+    field.setAccessible(true)
+    field.get(query).asInstanceOf[mutable.Map[Long, Array[Array[String]]]]
+  }
+
+  def hasTemporaryLocation(query: StreamExecution): Boolean = {
+    val field = classOf[StreamExecution].getDeclaredField("deleteCheckpointOnStop")
+    field.setAccessible(true)
+    field.getBoolean(query)
+  }
+
+  def wrapSink(query: StreamExecution): Unit = query.sink match {
+    case _: StateKeepingSink =>
+    case sink: Sink =>
+      val field = classOf[StreamExecution].getDeclaredField("sink")
+      field.setAccessible(true)
+      field.set(query, new StateKeepingSink(sink))
+    case _ =>
+  }
+
+  def wrapTrigger(query: MicroBatchExecution): Unit = {
+    val inner: TriggerExecutor = query.triggerExecutor
+    query.triggerExecutor = RerunLostEpochs(query, inner)
+  }
+}

@@ -1,0 +1,106 @@
+package org.apache.spark.sql.execution.streaming.state.ckpt
+
+import java.io.File
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.ckpt.{Barrier, ExecutorSide, Json}
+import org.apache.spark.sql.execution.streaming.state._
+
+/**
+ * Spark's RocksDB state store with the node's spool in the place of the checkpointLocation. A query without a stream (no
+ * checkpointLocation of its own, an offline read) is served as Spark would.
+ */
+class BarrierStateStoreProvider extends RocksDBStateStoreProvider {
+
+  override def createRocksDB(
+      dfsRootDir: String,
+      conf: RocksDBConf,
+      localRootDir: File,
+      hadoopConf: Configuration,
+      loggingId: String,
+      useColumnFamilies: Boolean,
+      enableStateStoreCheckpointIds: Boolean,
+      partitionId: Int,
+      eventForwarder: Option[RocksDBEventForwarder],
+      uniqueId: Option[String]): RocksDB = {
+    val id = stateStoreId
+    val root = new Path(id.checkpointRootLocation).getParent.toString
+    ExecutorSide.barrier(root) match {
+      case Some(barrier) =>
+        val store = StoreFolder(root, id.operatorId, id.partitionId, id.storeName,
+          ExecutorSide.folder(barrier, id.operatorId, id.partitionId, id.storeName))
+        new BarrierRocksDB(store, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
+          enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+      case None =>
+        super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
+          enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+    }
+  }
+}
+
+/** One state store and the spool folder that is its "DFS". */
+final case class StoreFolder(root: String, operator: Long, partition: Int, store: String, dir: File) {
+  def has(version: Long, uid: String): Boolean =
+    new File(dir, s"${version}_$uid.changelog").exists() || new File(dir, s"${version}_$uid.zip").exists()
+}
+
+/** Spark's engine over a spool folder: what a version needs is there before it is loaded, what is committed is handed to the agent. */
+class BarrierRocksDB(
+    store: StoreFolder,
+    conf: RocksDBConf,
+    localRootDir: File,
+    hadoopConf: Configuration,
+    loggingId: String,
+    useColumnFamilies: Boolean,
+    enableStateStoreCheckpointIds: Boolean,
+    partitionId: Int,
+    eventForwarder: Option[RocksDBEventForwarder],
+    uniqueId: Option[String])
+  extends RocksDB(store.dir.toURI.toString, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
+    enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId) {
+
+  private var loadedAtMs = 0L
+
+  override def load(version: Long, uid: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
+    loadedAtMs = System.currentTimeMillis()
+    if (!loadEmpty) uid.filterNot(id => isLoaded(version, id) || store.has(version, id)).foreach(fetch(version, _))
+    super.load(version, uid, readOnly, loadEmpty)
+  }
+
+  override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
+    val started = System.nanoTime()
+    val result = super.commit(forceSnapshot)
+    val syncMs = (System.nanoTime() - started) / 1e6
+    val (version, info) = result
+    val at = barrier()
+    val uid = info.stateStoreCkptId.get
+    val message = about("commit", at, version, uid)
+    Json.put(message, "run", at.run)
+    Json.put(message, "epoch", at.epoch)
+    Json.put(message, "base_uid", info.baseStateStoreCkptId)
+    Json.put(message, "sync_ms", syncMs)
+    Json.put(message, "start_delay_ms", math.max(0L, loadedAtMs - at.timeMs).toDouble)
+    Json.put(message, "num_keys", if (conf.trackTotalNumberOfRows) metricsOpt.map(_.numUncommittedKeys) else None)
+    ExecutorSide.committed(uid, message)
+    result
+  }
+
+  // Engine and store outlive the epoch they were opened in: what is loaded already needs no file at all.
+  private def isLoaded(version: Long, uid: String): Boolean = loadedVersion == version && loadedStateStoreCkptId.contains(uid)
+
+  private def fetch(version: Long, uid: String): Unit = {
+    val at = barrier()
+    val answer = ExecutorSide.fetch(about("fetch", at, version, uid))
+    logInfo(s"fetched version $version of $loggingId from ${at.stream}: ${answer.get("files").asLong()} files, ${answer.get("bytes").asLong()} bytes")
+  }
+
+  private def barrier(): Barrier =
+    Barrier.ofTask(store.root).orElse(ExecutorSide.barrier(store.root)).orElse(ExecutorSide.lastBarrier(store.root)).getOrElse(
+      throw new IllegalStateException(s"the stream of ${store.root} has ended; its state store ${store.operator}/${store.partition} cannot go on"))
+
+  private def about(kind: String, at: Barrier, version: Long, uid: String) = Json.obj(
+    "type" -> kind, "root" -> store.root, "stream" -> at.stream, "base" -> at.base, "op" -> store.operator,
+    "part" -> store.partition, "store" -> store.store, "version" -> version, "uid" -> uid, "dir" -> store.dir.getPath)
+}

@@ -110,7 +110,7 @@ def serve(pipe: Pipe, handlers: Mapping[str, Handler]) -> None:
         handler = handlers.get(kind) if isinstance(kind, str) else None
         try:
             if handler is None:
-                raise CheckpointError(f"a message of type {kind!r} is unknown here; the JAR and the Python package are of different versions")
+                raise CheckpointError(f"a message of type {kind!r} is unknown; JAR and Python package are of different versions")
             reply = handler(message)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises belongs to its request, not to the loop
             _fail(pipe, kind, request, error)

@@ -1,0 +1,22 @@
+"""`python -m spark_ckpt.agent`: ends with its executor's pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from spark_ckpt.agent.agent import Agent
+from spark_ckpt.pipe import Pipe, serve
+
+
+def main() -> None:
+    pipe = Pipe.standard()
+    agent = Agent(pipe)
+    serve(pipe, agent.handlers)
+    agent.close()
+    sys.stderr.flush()
+    os._exit(0)  # not sys.exit: that would join threads that wait for a storage which does not answer
+
+
+if __name__ == "__main__":
+    main()

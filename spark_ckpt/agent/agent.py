@@ -1,0 +1,115 @@
+"""The agent: one per executor, told by it what was committed and what is needed (docs/pipes.md)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from spark_ckpt.agent.chains import Commit
+from spark_ckpt.agent.fetches import Fetcher
+from spark_ckpt.agent.staging import Staging
+from spark_ckpt.agent.stream import Stream
+from spark_ckpt.conf import Options, parse_options
+from spark_ckpt.errors import CheckpointError
+from spark_ckpt.model import CheckpointId, StoreId
+from spark_ckpt.pipe import Handler, Message, Pipe, Reply
+from spark_ckpt.storage import S3Options, Storage, open_storage
+
+FETCHES_AT_ONCE = 16
+READS_AT_ONCE = 8
+END_S = 30.0
+"""How long queued uploads may take after the end of stdin, in seconds."""
+
+Opener = Callable[[str, S3Options], Storage]
+
+
+class Agent:
+    """`handlers` for `pipe.serve`, then `close`."""
+
+    def __init__(self, pipe: Pipe, opener: Opener = open_storage) -> None:
+        self._pipe = pipe
+        self._opener = opener
+        self._lock = threading.Lock()
+        self._options = Options()
+        self._executor = ""
+        self._staging: Staging | None = None
+        self._fetcher: Fetcher | None = None
+        self._streams: dict[tuple[str, str], Stream] = {}
+        self._fetches = ThreadPoolExecutor(FETCHES_AT_ONCE, thread_name_prefix="fetch")
+        self._reads = ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="read")
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"hello": self._hello, "commit": self._commit, "flush": self._flush, "fetch": self._fetch}
+
+    def close(self, seconds: float = END_S) -> None:
+        """Finish the queued uploads within that time, remove the staging folder. Threads may still hang in a storage that does not answer."""
+        deadline = time.monotonic() + seconds
+        self._fetches.shutdown(wait=False, cancel_futures=True)
+        streams = list(self._streams.values())
+        for stream in streams:
+            stream.flush()
+        for stream in streams:
+            stream.end(deadline)
+        self._reads.shutdown(wait=False, cancel_futures=True)
+        if self._staging is not None:
+            self._staging.close()
+
+    def _hello(self, message: Message) -> Reply:
+        self._options = parse_options({str(k): str(v) for k, v in (message.get("conf") or {}).items()})
+        self._executor = str(message["executor"])
+        if self._staging is None:
+            self._staging = Staging(Path(message["spool"]))
+            self._fetcher = Fetcher(self._staging, self._reads)
+        return {}
+
+    def _commit(self, message: Message) -> Reply:
+        try:
+            self._stream(message).commit(Commit.from_json(message))
+        except CheckpointError as error:
+            # The storage cannot even be opened (its URL, its options): the epoch must not wait for an ack that never comes.
+            decline = {k: message.get(k) for k in ("run", "epoch", "op", "part", "store", "uid")}
+            self._pipe.send(
+                {"type": "acks", "root": message.get("root"), "acks": [{**decline, "executor": self._executor, "decline": str(error)}]}
+            )
+        return None
+
+    def _flush(self, message: Message) -> Reply:
+        with self._lock:
+            streams = list(self._streams.values())
+        for stream in streams:
+            stream.flush()
+        return None
+
+    def _fetch(self, message: Message) -> Reply:
+        fetch: Future[Mapping[str, Any]] = self._fetches.submit(self._do_fetch, message)
+        return fetch
+
+    def _do_fetch(self, message: Message) -> Mapping[str, Any]:
+        stream = self._stream(message)
+        if self._fetcher is None:
+            raise CheckpointError("a fetch came before hello; the JAR and the Python package are of different versions")
+        base = CheckpointId.from_json(message["base"]) if message.get("base") else None
+        store = StoreId(int(message["op"]), int(message["part"]), str(message["store"]))
+        fetched = stream.fetch(self._fetcher, store, int(message["version"]), str(message["uid"]), base, Path(message["dir"]))
+        return fetched.to_json()
+
+    def _stream(self, message: Message) -> Stream:
+        root, url = str(message["root"]), str(message["stream"])
+        if self._staging is None:
+            raise CheckpointError("a commit or fetch came before hello; the JAR and the Python package are of different versions")
+        with self._lock:
+            stream = self._streams.get((root, url))
+            if stream is None:
+                storage = self._opener(url, self._options.s3)
+                retry_s = self._options.timeout_ms / 1000
+                stream = Stream(root, storage, self._staging, self._executor, retry_s, self._pipe.send, self._warn)
+                self._streams[(root, url)] = stream
+            return stream
+
+    def _warn(self, text: str) -> None:
+        self._pipe.log("WARN", text)

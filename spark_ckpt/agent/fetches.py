@@ -1,0 +1,159 @@
+"""Putting a version's files into a store's spool folder (Flink: `RocksDBStateDownloader`)."""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_ckpt.agent.staging import Staging, local_error
+from spark_ckpt.errors import DamagedError, ObjectMissingError
+from spark_ckpt.model import Handle
+from spark_ckpt.paths import check_file, check_object
+from spark_ckpt.storage.base import Storage
+
+_NEAR_BYTES = 64 << 10
+_RANGE_BYTES = 4 << 20
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What had to be read; `files` and `bytes` leave out what was there already (`reused` files)."""
+
+    files: int
+    bytes: int
+    reused: int
+    millis: float
+
+    def to_json(self) -> dict[str, float]:
+        return {"files": self.files, "bytes": self.bytes, "reused": self.reused, "millis": self.millis}
+
+
+class Fetcher:
+    """Reads ranges through one small pool that all fetches of the agent share."""
+
+    def __init__(self, staging: Staging, pool: ThreadPoolExecutor) -> None:
+        self._staging = staging
+        self._pool = pool
+
+    def fetch(self, storage: Storage, handles: Sequence[Handle], folder: Path, checkpoint: str) -> Fetched:
+        """All files in place, or an error and the version's own file not in place.
+
+        `checkpoint` says in messages whose files they are. Raises `DamagedError`, `ObjectMissingError`, `StorageError`.
+        """
+        begun = time.monotonic()
+        for handle in handles:
+            check_object(handle.object)
+            check_file(handle.name)
+        try:
+            (folder / "SSTs").mkdir(parents=True, exist_ok=True)
+            missing = [h for h in handles if not _is_there(folder / h.name, h)]
+            fresh = {id(h): self._staging.path() for h in missing}
+            try:
+                groups = [(group, [fresh[id(h)] for h in group]) for group in near(missing)]
+                reads = [self._pool.submit(self._read, storage, group, targets, checkpoint) for group, targets in groups]
+                errors = [error for read in reads if (error := read.exception()) is not None]
+                if errors:
+                    raise errors[0]
+                for handle in missing:  # in their order: the version's own file comes last
+                    target = folder / handle.name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(fresh[id(handle)], target)
+            finally:
+                for path in fresh.values():
+                    path.unlink(missing_ok=True)
+        except OSError as error:
+            raise local_error(error, folder) from error
+        millis = (time.monotonic() - begun) * 1000
+        return Fetched(len(missing), sum(h.length for h in missing), len(handles) - len(missing), millis)
+
+    def _read(self, storage: Storage, group: list[Handle], targets: list[Path], checkpoint: str) -> None:
+        """One ranged read; a second one if what came is damaged: it may have been damaged on its way only."""
+        try:
+            try:
+                self._read_once(storage, group, targets)
+            except DamagedError:
+                for target in targets:
+                    target.unlink(missing_ok=True)
+                self._read_once(storage, group, targets)
+        except DamagedError as error:
+            raise DamagedError(
+                f"{storage.url}/{group[0].object} of {checkpoint} is damaged: {error}; restart the query, "
+                "it goes back to the newest intact checkpoint, and `spark-ckpt verify` lists all that is damaged"
+            ) from error
+        except ObjectMissingError as error:
+            raise ObjectMissingError(
+                f"{storage.url}/{group[0].object}, which {checkpoint} needs, does not exist; something else deleted it: restart the query, "
+                "it goes back to the newest intact checkpoint, and `spark-ckpt verify` lists all that is missing"
+            ) from error
+
+    def _read_once(self, storage: Storage, group: list[Handle], targets: list[Path]) -> None:
+        begin, end = group[0].offset, max(h.offset + h.length for h in group)
+        if begin == end:
+            for handle, target in zip(group, targets, strict=True):
+                target.touch()
+                _compare(handle, zlib.crc32(b""))
+            return
+        if len(group) == 1:
+            _compare(group[0], storage.get_to_file(group[0].object, begin, end - begin, targets[0]))
+            return
+        whole = self._staging.path()
+        try:
+            storage.get_to_file(group[0].object, begin, end - begin, whole)
+            for handle, target in zip(group, targets, strict=True):
+                _compare(handle, _copy(whole, handle.offset - begin, handle.length, target))
+        finally:
+            whole.unlink(missing_ok=True)
+
+
+def near(handles: Sequence[Handle]) -> list[list[Handle]]:
+    """Groups that one ranged read covers: of one object, at most 64 KiB apart, 4 MiB together."""
+    groups: list[list[Handle]] = []
+    end = 0
+    for handle in sorted(handles, key=lambda h: (h.object, h.offset, h.length)):
+        after = handle.offset + handle.length
+        if groups:
+            first = groups[-1][0]
+            if handle.object == first.object and handle.offset - end <= _NEAR_BYTES and max(end, after) - first.offset <= _RANGE_BYTES:
+                groups[-1].append(handle)
+                end = max(end, after)
+                continue
+        groups.append([handle])
+        end = after
+    return groups
+
+
+def _compare(handle: Handle, checksum: int) -> None:
+    if checksum != handle.checksum:
+        raise DamagedError(
+            f"the {handle.length} bytes from {handle.offset} on, {handle.name}, have CRC-32 {checksum:08x} instead of {handle.checksum:08x}"
+        )
+
+
+def _is_there(path: Path, handle: Handle) -> bool:
+    try:
+        if path.stat().st_size != handle.length:
+            return False
+        crc = 0
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                crc = zlib.crc32(block, crc)
+    except FileNotFoundError:
+        return False
+    return crc == handle.checksum
+
+
+def _copy(source: Path, offset: int, length: int, target: Path) -> int:
+    crc = 0
+    with source.open("rb") as whole, target.open("xb") as file:
+        whole.seek(offset)
+        while length > 0 and (block := whole.read(min(length, _BLOCK))):
+            file.write(block)
+            crc = zlib.crc32(block, crc)
+            length -= len(block)
+    return crc

@@ -1,0 +1,216 @@
+"""The bytes of `_metadata`: one Parquet file that any data tool can open (docs/format.md).
+
+A row is a handle. The file's key-value metadata holds one JSON document (`spark_ckpt`) and, under `spark_ckpt.crc`, two CRC-32 in
+hexadecimal with a hyphen between: of the document, in every format to come too, and of the rows. Parquet's own page checksums are
+written as well, for readers that are not this one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+from spark_ckpt import paths
+from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
+from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
+
+FORMAT = 1
+DOCUMENT_KEY = b"spark_ckpt"
+CRC_KEY = b"spark_ckpt.crc"
+
+MAX_FILE = 512 * 1024 * 1024
+"""Bytes of a whole `_metadata`."""
+MAX_DOCUMENT = 64 * 1024 * 1024
+"""Bytes of the JSON document. Files of the driver are in it, base64."""
+MAX_ROWS = 5_000_000
+
+COLUMNS = ("operator", "partition", "store", "version", "uid", "kind", "name", "object", "offset", "length", "checksum", "num_keys")
+_STRINGS = ("store", "uid", "kind", "name", "object")
+_MAX_FIELD = {"operator": 2**31, "partition": 2**31, "checksum": 2**32}
+
+_Row = tuple[int, int, str, int, str, str, str, str, int, int, int, "int | None"]
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    """Serialise. Raises DamagedError for what `decode` would refuse: no handles, a store twice, a name that escapes, too large."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for snapshot in checkpoint.snapshots:
+        if not snapshot.handles:
+            raise FormatError(f"the snapshot of {snapshot.store} has no handles and cannot be stored")
+    if len({s.store for s in checkpoint.snapshots}) != len(checkpoint.snapshots):
+        raise FormatError("two snapshots of one store cannot be in one checkpoint")
+    rows = [row for snapshot in checkpoint.snapshots for row in _rows(snapshot)]
+    columns: list[tuple[Any, ...]] = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
+    _check_columns(columns)
+    for path in checkpoint.files:
+        paths.check_file(path)
+    document = json.dumps(_document(checkpoint), separators=(",", ":"), sort_keys=True).encode()
+    if len(document) > MAX_DOCUMENT:
+        raise FormatError(
+            f"the driver's files of epoch {checkpoint.id.epoch} are too large for a checkpoint: {len(document)} bytes of {MAX_DOCUMENT}; "
+            "compact the source's log more often (spark.sql.streaming.fileSource.log.compactInterval, cleanupDelay)"
+        )
+    schema = pa.schema([pa.field(name, _type(name), nullable=name == "num_keys") for name in COLUMNS])
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, compression="zstd", use_dictionary=True, write_page_checksum=True, store_schema=False) as writer:
+        writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+        writer.add_key_value_metadata({DOCUMENT_KEY: document, CRC_KEY: f"{zlib.crc32(document):08x}-{_crc(columns):08x}"})
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def decode(data: bytes, *, where: str = "") -> Checkpoint:
+    """Parse and verify. `where` (a URL or key) is named in errors.
+
+    Raises DamagedError if a byte is wrong, FormatError for a newer format, an oversized document, or a handle that points elsewhere.
+    """
+    name = where or "this _metadata"
+    if len(data) > MAX_FILE:
+        raise FormatError(f"{name} has {len(data)} bytes, more than the {MAX_FILE} of any checkpoint's metadata; it is not one")
+    try:
+        return _decode(data, name)
+    except CheckpointError as e:
+        raise (e if name in str(e) else type(e)(f"{name}: {e}")) from e.__cause__
+    # Whatever pyarrow or json make of damaged bytes, it is damage; which type they raise differs between their versions.
+    except Exception as e:
+        raise DamagedError(f"{name} is damaged ({type(e).__name__}); restore from an older checkpoint") from e
+
+
+def _decode(data: bytes, name: str) -> Checkpoint:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, thrift_string_size_limit=MAX_DOCUMENT * 2)
+    pairs: Mapping[bytes, bytes] = file.metadata.metadata or {}
+    document = pairs.get(DOCUMENT_KEY)
+    if document is None:
+        raise FormatError(f"{name} is a Parquet file, but not a checkpoint's metadata: it has no key-value metadata {DOCUMENT_KEY.decode()}")
+    if len(document) > MAX_DOCUMENT or file.metadata.num_rows > MAX_ROWS:
+        size = f"{len(document)} bytes, {file.metadata.num_rows} rows"
+        raise FormatError(f"{name} is larger than any checkpoint's metadata ({size}); it is not one")
+    document_crc, _, rows_crc = pairs[CRC_KEY].decode().partition("-")
+    if int(document_crc, 16) != zlib.crc32(document):
+        raise DamagedError(f"{name} is damaged: its document's checksum does not match; restore from an older checkpoint")
+    doc = json.loads(document)
+    version = doc["format"]
+    if not isinstance(version, int) or version < 1:
+        raise DamagedError(f"{name} is damaged: its format is {version!r}")
+    if version > FORMAT:
+        writer = doc.get("writer", "of an unknown version")
+        raise FormatError(f"{name} has format {version}, written by spark-ckpt {writer}; this one reads up to {FORMAT}: upgrade spark-ckpt")
+    table = file.read(columns=list(COLUMNS))
+    for column in COLUMNS:
+        values = table.column(column)
+        if not values.type.equals(pa.string() if column in _STRINGS else pa.int64()):
+            raise DamagedError(f"{name} is damaged: column {column} is of type {values.type}")
+    columns = [tuple(table.column(column).to_pylist()) for column in COLUMNS]
+    if int(rows_crc, 16) != _crc(columns):
+        raise DamagedError(f"{name} is damaged: its rows' checksum does not match; restore from an older checkpoint")
+    # Only now the content can be trusted to be what its writer wrote; what follows guards against a forged one.
+    _check_columns(columns)
+    snapshots = _snapshots(zip(*columns, strict=True))
+    if len(snapshots) != doc["num_snapshots"]:
+        raise DamagedError(f"{name} is damaged: {len(snapshots)} snapshots of {doc['num_snapshots']}")
+    return Checkpoint(
+        id=CheckpointId(int(doc["run"]), int(doc["epoch"])),
+        log=int(doc["log"]),
+        claim=int(doc["claim"]),
+        query_id=str(doc["query_id"]),
+        time_ms=int(doc["time_ms"]),
+        job=Job.from_json(doc["job"]),
+        files={paths.check_file(path): _unbase64(text) for path, text in doc["files"].items()},
+        snapshots=snapshots,
+        counters=dict(doc["counters"]),
+    )
+
+
+def _document(checkpoint: Checkpoint) -> dict[str, Any]:
+    from spark_ckpt import __version__
+
+    return {
+        "format": FORMAT,
+        "writer": __version__,
+        "epoch": checkpoint.id.epoch,
+        "run": checkpoint.id.run,
+        "log": checkpoint.log,
+        "claim": checkpoint.claim,
+        "query_id": checkpoint.query_id,
+        "time_ms": checkpoint.time_ms,
+        "job": checkpoint.job.to_json(),
+        "files": {path: base64.b64encode(content).decode() for path, content in sorted(checkpoint.files.items())},
+        "counters": dict(checkpoint.counters),
+        "num_snapshots": len(checkpoint.snapshots),
+    }
+
+
+def _unbase64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as e:
+        raise DamagedError("a driver file in a checkpoint's metadata is not base64; the metadata is damaged") from e
+
+
+def _type(column: str) -> Any:
+    import pyarrow as pa
+
+    return pa.string() if column in _STRINGS else pa.int64()
+
+
+def _rows(snapshot: Snapshot) -> Iterable[_Row]:
+    store = snapshot.store
+    for h in snapshot.handles:
+        yield (
+            store.operator,
+            store.partition,
+            store.store,
+            snapshot.version,
+            snapshot.uid,
+            h.kind.value,
+            h.name,
+            h.object,
+            h.offset,
+            h.length,
+            h.checksum,
+            snapshot.num_keys,
+        )
+
+
+def _snapshots(rows: Iterable[_Row]) -> tuple[Snapshot, ...]:
+    """Rows of one snapshot are adjacent and in the order in which its files are put in place."""
+    found: list[Snapshot] = []
+    for (operator, partition, store, version, uid, keys), group in groupby(rows, key=lambda r: (*r[:5], r[11])):
+        handles = tuple(Handle(HandleKind(r[5]), r[6], r[7], r[8], r[9], r[10]) for r in group)
+        found.append(Snapshot(StoreId(operator, partition, store), version, uid, handles, keys))
+    if len({s.store for s in found}) != len(found):
+        raise DamagedError("a store appears twice in a checkpoint's metadata; the metadata is damaged")
+    return tuple(found)
+
+
+def _check_columns(columns: list[tuple[Any, ...]]) -> None:
+    for column, values in zip(COLUMNS, columns, strict=True):
+        distinct = set(values)
+        if column in _STRINGS:
+            check = {"object": paths.check_object, "name": paths.check_file}.get(column, str)
+            for text in distinct:
+                check(text)
+            continue
+        limit = _MAX_FIELD.get(column, 2**63)
+        for number in distinct - {None} if column == "num_keys" else distinct:
+            if not isinstance(number, int) or not 0 <= number < limit:
+                raise DamagedError(f"{column}={number!r} in a checkpoint's metadata is out of range; the metadata is damaged")
+
+
+def _crc(columns: list[tuple[Any, ...]]) -> int:
+    """CRC-32 of the columns in their order, each as a JSON array and a newline."""
+    crc = 0
+    for values in columns:
+        crc = zlib.crc32(f"{json.dumps(values)}\n".encode(), crc)
+    return crc

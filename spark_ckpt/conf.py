@@ -197,7 +197,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("s3.endpoint", None, _words, "s3.endpoint", "URL of an S3 server other than AWS, such as http://minio:9000."),
     Option("s3.region", None, _words, "s3.region", "Region. Default: what boto3's chain says."),
-    Option("s3.pathStyle", "false", _boolean, "s3.path.style.access", "true: http://server/bucket/key instead of http://bucket.server/key."),
+    Option(
+        "s3.pathStyle", "false", _boolean, "s3.path.style.access", "true: http://server/bucket/key instead of http://bucket.server/key."
+    ),
     Option("s3.sse", None, _one_of("AES256", "aws:kms"), None, "Server-side encryption: AES256 or aws:kms. Default: the bucket's own."),
     Option("s3.kmsKeyId", None, _words, None, "Key for s3.sse=aws:kms. Default: the account's key for S3."),
     Option("s3.maxConnections", "32", _count, None, "Connections that each process keeps to the server."),

@@ -92,7 +92,9 @@ def _decode(data: bytes, name: str) -> Checkpoint:
     pairs: Mapping[bytes, bytes] = file.metadata.metadata or {}
     document = pairs.get(DOCUMENT_KEY)
     if document is None:
-        raise FormatError(f"{name} is a Parquet file, but not a checkpoint's metadata: it has no key-value metadata {DOCUMENT_KEY.decode()}")
+        raise FormatError(
+            f"{name} is a Parquet file, but not a checkpoint's metadata: it has no key-value metadata {DOCUMENT_KEY.decode()}"
+        )
     if len(document) > MAX_DOCUMENT or file.metadata.num_rows > MAX_ROWS:
         size = f"{len(document)} bytes, {file.metadata.num_rows} rows"
         raise FormatError(f"{name} is larger than any checkpoint's metadata ({size}); it is not one")

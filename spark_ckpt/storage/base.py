@@ -6,12 +6,56 @@ never put twice with different content, except by mistake, which `put_if_absent`
 
 from __future__ import annotations
 
+import re
+import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
+
+from spark_ckpt.errors import FormatError, StorageError
+
+_BAD_KEY = re.compile(r"[\x00-\x1f\x7f]|(^|/)(\.{0,2}|\.tmp)(/|$)")
+_BAD_PREFIX = re.compile(r"[\x00-\x1f\x7f]|(^|/)(\.{0,2}|\.tmp)/")
+
+
+def check_key(key: str) -> str:
+    """Refuse a key that could leave the root, that XML cannot carry, or that names a temporary file (`.tmp/`, see file.py)."""
+    if _BAD_KEY.search(key):
+        raise FormatError(f"the object name {key!r} is not allowed in a storage; it must be a plain relative path")
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """The same for the beginning of a key; empty is everything."""
+    if _BAD_PREFIX.search(prefix):
+        raise FormatError(f"the object prefix {prefix!r} is not allowed in a storage; it must begin a plain relative path")
+    return prefix
+
+
+class Traffic:
+    """What a storage was asked to do: requests by operation (put, put_if_absent, get, head, list, delete) and payload bytes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.requests: Counter[str] = Counter()
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    def request(self, operation: str, count: int = 1) -> None:
+        with self._lock:
+            self.requests[operation] += count
+
+    def received(self, count: int) -> None:
+        with self._lock:
+            self.bytes_in += count
+
+    def sent(self, count: int) -> None:
+        with self._lock:
+            self.bytes_out += count
 
 
 class PutResult(Enum):
@@ -48,6 +92,30 @@ class Storage(ABC):
     """
 
     url: str
+
+    def __init__(self, url: str, traffic: Traffic | None = None) -> None:
+        self.url = url
+        self.traffic = Traffic() if traffic is None else traffic
+        self._closed = False
+
+    @property
+    def requests(self) -> Counter[str]:
+        """Requests so far by operation: put, put_if_absent, get, head, list, delete. On S3 every attempt that went to the wire counts."""
+        return self.traffic.requests
+
+    @property
+    def bytes_in(self) -> int:
+        """Payload read so far."""
+        return self.traffic.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        """Payload written so far."""
+        return self.traffic.bytes_out
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageError(f"the storage {self.url} was closed and is used again; open it anew")
 
     @abstractmethod
     def put(self, key: str, data: bytes) -> None:

@@ -1,0 +1,368 @@
+"""`file:///path`: one file per object below a folder; survives power loss (POSIX link/rename and fsync).
+
+A value is written to `.tmp/` below the root, synced, and only then given its name: by link(2), which fails if the name exists, for
+put-if-absent, by rename(2) otherwise. The folders are synced before the call returns. What a crash leaves in `.tmp/` is never listed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from stat import S_ISDIR
+
+from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
+from spark_ckpt.storage.base import PutResult, Slice, Storage, Stored, check_key, check_prefix
+from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, local_write_error
+
+_TEMP = ".tmp"
+_TEMP_KEPT_S = 24 * 3600
+_PAGE = 1000
+_RACES = 100
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
+
+
+class FileStorage(Storage):
+    """The folder is created by the first put, not by opening: a mistyped path that is only read leaves no trace.
+
+    Counts requests as S3 would: a listing is one per 1000 keys, a deletion one per 1000 keys.
+    """
+
+    def __init__(self, url: str) -> None:
+        path = url[len("file:") :]
+        if path.startswith("//"):
+            host, slash, rest = path[2:].partition("/")
+            if host not in ("", "localhost"):
+                raise ConfigError(f"the storage {url} names a host; write file:///{host}/{rest} for a local folder")
+            path = slash + rest
+        if not path.startswith("/"):
+            raise ConfigError(f"the storage {url} is not an absolute path; write file:///path")
+        self._root = Path(os.path.normpath("/" + path.lstrip("/")))
+        super().__init__(f"file://{self._root}")
+        self._prepared = False
+
+    def put(self, key: str, data: bytes) -> None:
+        self._begin(key, "put")
+        self._publish(key, lambda fd: _write_all(fd, data), replace=True)
+
+    def put_slices(self, key: str, slices: Sequence[Slice]) -> None:
+        self._begin(key, "put")
+        check_slices(slices)
+
+        def write(fd: int) -> None:
+            with SliceReader(slices) as reader:
+                while chunk := reader.read(CHUNK):
+                    _write_all(fd, chunk)
+
+        self._publish(key, write, replace=True)
+
+    def put_if_absent(self, key: str, data: bytes) -> PutResult:
+        self._begin(key, "put_if_absent")
+        return self._publish(key, lambda fd: _write_all(fd, data), replace=False)
+
+    def get(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
+        found = bytearray()
+        self._read(key, offset, length, found.extend)
+        return bytes(found)
+
+    def get_to_file(self, key: str, offset: int, length: int, path: Path) -> int:
+        crc = 0
+        try:
+            with open(path, "wb") as out:
+
+                def take(chunk: bytes) -> None:
+                    nonlocal crc
+                    crc = zlib.crc32(chunk, crc)
+                    try:
+                        out.write(chunk)
+                    except OSError as error:
+                        raise local_write_error(path, error) from error
+
+                self._read(key, offset, length, take)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise local_write_error(path, error) from error
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return crc
+
+    def size(self, key: str) -> int | None:
+        self._begin(key, "head")
+        path = self._path(key)
+        try:
+            return None if path.is_dir() else path.stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._explain(error, path, "read") from error
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[Stored]:
+        self._check_open()
+        check_prefix(prefix)
+        count = 0
+        for stored in self._walk(_folder_of(prefix), prefix, os.fsencode(start_after)):
+            if count % _PAGE == 0:
+                self.traffic.request("list")
+            count += 1
+            yield stored
+        if count == 0:
+            self.traffic.request("list")
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        self._check_open()
+        check_prefix(prefix)
+        self.traffic.request("list")
+        for name, entry in self._entries(_folder_of(prefix)):
+            key = _folder_of(prefix) + name
+            if name.endswith("/") and key.startswith(prefix) and entry.is_dir() and any(True for _ in self._walk(key, key, b"")):
+                yield key
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._check_open()
+        paths = [self._path(check_key(key)) for key in keys]
+        self.traffic.request("delete", -(-len(paths) // _PAGE))
+        emptied = set()
+        for path in paths:
+            try:
+                path.unlink()
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                continue
+            except OSError as error:
+                raise self._explain(error, path, "delete") from error
+            emptied.add(path.parent)
+        for folder in emptied:
+            self._remove_empty(folder)
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _begin(self, key: str, operation: str) -> None:
+        self._check_open()
+        check_key(key)
+        self.traffic.request(operation)
+
+    def _path(self, key: str) -> Path:
+        return self._root / key
+
+    # ---- writing
+
+    def _publish(self, key: str, write: Callable[[int], None], replace: bool) -> PutResult:
+        target = self._path(key)
+        self._prepare()
+        temp = self._write_temp(write)
+        try:
+            result = self._give_name(temp, target, replace)
+        finally:
+            _forget(temp)
+        self._sync_folders(target)
+        return result
+
+    def _prepare(self) -> None:
+        """Before the first put: make the root, sync the way to it, and drop temporary files that are older than a day."""
+        if self._prepared:
+            return
+        temp = self._root / _TEMP
+        try:
+            temp.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._explain(error, self._root, "create") from error
+        for folder in (temp, self._root, *self._root.parents):
+            self._sync_way(folder)
+        oldest = time.time() - _TEMP_KEPT_S
+        try:
+            for entry in os.scandir(temp):
+                if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                    _forget(Path(entry.path))
+        except OSError:
+            pass  # somebody else sweeps at the same time; leftovers do no harm
+        self._prepared = True
+
+    def _write_temp(self, write: Callable[[int], None]) -> Path:
+        temp = self._root / _TEMP / uuid.uuid4().hex
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            try:
+                fd = os.open(temp, flags, 0o666)
+            except FileNotFoundError:
+                temp.parent.mkdir(parents=True, exist_ok=True)
+                fd = os.open(temp, flags, 0o666)
+            try:
+                write(fd)
+                os.fsync(fd)
+                self.traffic.sent(os.fstat(fd).st_size)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            _forget(temp)
+            raise self._explain(error, temp, "write") from error
+        except BaseException:
+            _forget(temp)
+            raise
+        return temp
+
+    def _sync_way(self, folder: Path) -> None:
+        try:
+            _sync_folder(folder)
+        except PermissionError:
+            pass  # a folder above the root that this user may not even read was not made by this user
+        except OSError as error:
+            raise self._explain(error, folder, "sync") from error
+
+    def _give_name(self, temp: Path, target: Path, replace: bool) -> PutResult:
+        """Retries on a race: (1) this makes the folder, (2) a delete elsewhere removes it as empty, (3) this names the file."""
+        for _ in range(_RACES):
+            result = self._try_name(temp, target, replace)
+            if result is not None:
+                return result
+        raise StorageError(f"the folder {target.parent} keeps vanishing while {target.name} is stored there; leave that folder alone")
+
+    def _try_name(self, temp: Path, target: Path, replace: bool) -> PutResult | None:
+        """None: the folder vanished."""
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if replace:
+                os.replace(temp, target)
+            else:
+                os.link(temp, target)
+        except FileNotFoundError:
+            if temp.exists():
+                return None
+            raise StorageError(f"the temporary file {temp} was removed while it was in use; leave that folder alone") from None
+        except FileExistsError:
+            if target.parent.is_dir():
+                return PutResult.EXISTS
+            raise StorageError(f"{target.parent} is a file where a folder is needed; remove it or choose another storage") from None
+        except OSError as error:
+            if not replace and error.errno in _NO_LINKS and os.access(target.parent, os.W_OK):
+                raise StorageSetupError(
+                    f"the file system of {self._root} has no hard links, so put-if-absent is impossible there; "
+                    "choose another spark.ckpt.storage"
+                ) from error
+            raise self._explain(error, target, "write") from error
+        return PutResult.STORED
+
+    def _sync_folders(self, target: Path) -> None:
+        """Sync every folder from the file's up to the root: another process may have made one and not synced it yet."""
+        for folder in target.parents:
+            self._sync_name(folder, target)
+            if folder == self._root:
+                return
+
+    def _sync_name(self, folder: Path, target: Path) -> None:
+        try:
+            _sync_folder(folder)
+        except FileNotFoundError:
+            pass  # deleted since
+        except OSError as error:
+            raise OutcomeUnknownError(
+                f"{target} was written but its folder could not be synced: {error.strerror or error}; check the disk"
+            ) from error
+
+    def _remove_empty(self, folder: Path) -> None:
+        with suppress(OSError):  # not empty, or removed by somebody else
+            while folder != self._root:
+                folder.rmdir()
+                folder = folder.parent
+
+    # ---- reading
+
+    def _read(self, key: str, offset: int, length: int | None, take: Callable[[bytes], object]) -> None:
+        self._begin(key, "get")
+        path = self._path(key)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ObjectMissingError(f"{self.url}/{key} does not exist") from None
+        except OSError as error:
+            raise self._explain(error, path, "read") from error
+        try:
+            status = os.fstat(fd)
+            if S_ISDIR(status.st_mode):
+                raise ObjectMissingError(f"{self.url}/{key} does not exist")
+            size = status.st_size
+            end = size if length is None else offset + length
+            if offset > size or end > size:
+                raise DamagedError(f"{self.url}/{key} has {size} bytes, too few for the range from {offset} to {end}")
+            position = offset
+            while position < end:
+                try:
+                    chunk = os.pread(fd, min(CHUNK, end - position), position)
+                except OSError as error:
+                    raise self._explain(error, path, "read") from error
+                if not chunk:
+                    raise DamagedError(f"{self.url}/{key} became shorter while it was read")
+                take(chunk)
+                position += len(chunk)
+            self.traffic.received(end - offset)
+        finally:
+            os.close(fd)
+
+    def _walk(self, folder: str, prefix: str, start_after: bytes) -> Iterator[Stored]:
+        for name, entry in self._entries(folder):
+            key = folder + name
+            if not (key.startswith(prefix) or prefix.startswith(key)):
+                continue
+            raw = os.fsencode(key)
+            if name.endswith("/"):
+                if raw > start_after or start_after.startswith(raw):
+                    yield from self._walk(key, prefix, start_after)
+            elif raw > start_after and key.startswith(prefix):
+                try:
+                    stat = entry.stat()
+                except FileNotFoundError:
+                    continue
+                yield Stored(key, stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+    def _entries(self, folder: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
+        """A folder's entries, folders with a `/` at the end: sorted like that, a walk yields keys in S3's order (UTF-8 bytes)."""
+        path = self._path(folder)
+        try:
+            with os.scandir(path) as entries:
+                named = [(e.name + "/" if e.is_dir() else e.name, e) for e in entries if e.name != _TEMP]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise self._explain(error, path, "list") from error
+        return sorted(named, key=lambda pair: os.fsencode(pair[0]))
+
+    def _explain(self, error: OSError, path: Path, doing: str) -> StorageError:
+        reason = error.strerror or str(error)
+        if error.errno in _FULL:
+            return StorageError(f"cannot {doing} {path}: {reason}; free space there or point spark.ckpt.storage to a larger disk")
+        if error.errno in _REFUSED or (not self._prepared and doing in ("create", "write")):
+            return StorageSetupError(f"cannot {doing} {path}: {reason}; give this user access to it or choose another spark.ckpt.storage")
+        return StorageError(f"cannot {doing} {path}: {reason}; check the disk and its mount")
+
+
+def _folder_of(prefix: str) -> str:
+    return prefix[: prefix.rfind("/") + 1]
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _forget(path: Path) -> None:
+    with suppress(OSError):  # leftover temporary files are swept later
+        path.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems cannot sync a folder
+            raise
+    finally:
+        os.close(fd)

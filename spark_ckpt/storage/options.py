@@ -1,0 +1,36 @@
+"""How to reach an S3 server (`spark.ckpt.s3.*`); no credentials in here, they come from boto3's own chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from spark_ckpt.errors import ConfigError
+
+_ENCRYPTIONS = (None, "AES256", "aws:kms")
+
+
+@dataclass(frozen=True)
+class S3Options:
+    """None means: what boto3's chain says (environment, `~/.aws/config`, instance metadata)."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    path_style: bool = False
+    sse: str | None = None
+    kms_key_id: str | None = None
+    max_connections: int = 32
+
+    def __post_init__(self) -> None:
+        if self.endpoint is not None:
+            parts = urlsplit(self.endpoint)
+            if parts.username is not None or parts.password is not None:
+                raise ConfigError("spark.ckpt.s3.endpoint holds a user name or password; give credentials to boto3's own chain instead")
+            if parts.scheme not in ("http", "https") or not parts.netloc:
+                raise ConfigError(f"spark.ckpt.s3.endpoint={self.endpoint} is not a URL; write it as https://host:port")
+        if self.sse not in _ENCRYPTIONS:
+            raise ConfigError(f"spark.ckpt.s3.sse={self.sse} is not known; use AES256 or aws:kms, or leave it out")
+        if self.kms_key_id is not None and self.sse != "aws:kms":
+            raise ConfigError("spark.ckpt.s3.kmsKeyId needs spark.ckpt.s3.sse=aws:kms")
+        if self.max_connections < 1:
+            raise ConfigError(f"spark.ckpt.s3.maxConnections={self.max_connections} must be 1 or more")

@@ -1,0 +1,486 @@
+"""`s3://bucket/prefix`: any S3 server that honours `If-None-Match: *` on puts.
+
+botocore's own retries are off: whether a put may have happened depends on every single attempt, and botocore tells only of the last.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.handlers import add_expect_header
+from botocore.parsers import ResponseParserError
+from botocore.utils import determine_content_length
+from urllib3.exceptions import HTTPError
+
+from spark_ckpt.errors import (
+    CheckpointError,
+    ConfigError,
+    DamagedError,
+    ObjectMissingError,
+    OutcomeUnknownError,
+    StorageError,
+    StorageSetupError,
+)
+from spark_ckpt.storage.base import PutResult, Slice, Storage, Stored, check_key, check_prefix
+from spark_ckpt.storage.options import S3Options
+from spark_ckpt.storage.s3_faults import Place, ShortAnswerError, Verdict, final_error, judge, setup_error, unreachable_error
+from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, local_write_error
+
+T = TypeVar("T")
+
+_BUCKET = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")
+_CONTENT_RANGE = re.compile(r"^bytes (\d+)-(\d+)/(\d+)$")
+_EXPECT_FROM = 1 << 20
+_MAX_PARTS = 10_000
+_GARBLED_ATTEMPTS = 3
+_COUNTED_AS = {
+    "GetObject": "get",
+    "HeadObject": "head",
+    "HeadBucket": "head",
+    "ListObjectsV2": "list",
+    "DeleteObject": "delete",
+    "DeleteObjects": "delete",
+    "AbortMultipartUpload": "delete",
+}
+
+
+@dataclass(frozen=True)
+class S3Limits:
+    """Sizes in bytes, times in seconds. `patience_s` bounds the retries of one request, `first_contact_s` those before any answer."""
+
+    single_put_max: int = 16 << 20
+    part_size: int = 16 << 20
+    part_threads: int = 4
+    page_size: int = 1000
+    connect_s: float = 5.0
+    read_s: float = 30.0
+    patience_s: float = 60.0
+    first_contact_s: float = 8.0
+    backoff_s: float = 0.1
+    backoff_max_s: float = 5.0
+
+
+@dataclass(frozen=True)
+class _Done(Generic[T]):
+    result: T
+
+
+class S3Storage(Storage):
+    """One client with pooled connections, shared by all threads."""
+
+    def __init__(
+        self,
+        url: str,
+        options: S3Options | None = None,
+        limits: S3Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        chance: random.Random | None = None,
+    ) -> None:
+        bucket, _, prefix = url.split(":", 1)[1].lstrip("/").partition("/")
+        prefix = prefix.strip("/")
+        if not _BUCKET.match(bucket):
+            raise ConfigError("spark.ckpt.storage has no valid bucket name; write s3://bucket/prefix, without credentials or port")
+        super().__init__(f"s3://{bucket}" + (f"/{prefix}" if prefix else ""))
+        self._options = options or S3Options()
+        self._limits = limits or S3Limits()
+        self._clock, self._sleep, self._chance = clock, sleep, chance or random.Random()
+        self._bucket = bucket
+        self._prefix = check_key(prefix) + "/" if prefix else ""
+        self._answered = False
+        self._batch_deletes = True
+        self._place = Place(self.url, bucket, self._options.endpoint or "Amazon S3")
+        self._client = self._connect()
+        self._place = Place(self.url, bucket, self._client.meta.endpoint_url)
+
+    def _connect(self) -> Any:
+        options, limits = self._options, self._limits
+        config = Config(
+            max_pool_connections=options.max_connections,
+            connect_timeout=limits.connect_s,
+            read_timeout=limits.read_s,
+            tcp_keepalive=True,
+            retries={"mode": "standard", "total_max_attempts": 1},
+            # a CRC-32 goes with every put as a plain header: botocore's default over TLS is a trailer, which some servers refuse
+            request_checksum_calculation="when_required",
+            # servers differ in what they answer to a ranged read; whole reads ask for validation one by one
+            response_checksum_validation="when_required",
+            s3={"addressing_style": "path"} if options.path_style else {},
+        )
+        try:
+            client: Any = boto3.Session().client("s3", endpoint_url=options.endpoint, region_name=options.region, config=config)
+        except ValueError as error:
+            raise ConfigError(f"spark.ckpt.s3.endpoint or spark.ckpt.s3.region is malformed ({type(error).__name__}); correct it") from None
+        except BotoCoreError as error:
+            raise setup_error(error, "connect", self._place) from error
+        events = client.meta.events
+        events.unregister("before-call.s3", add_expect_header)
+        events.register("before-call.s3", _expect_if_large)
+        events.register("before-send.s3", self._count)
+        return client
+
+    def put(self, key: str, data: bytes) -> None:
+        self._begin(key)
+        self._put(key, data, zlib.crc32(data))
+
+    def put_if_absent(self, key: str, data: bytes) -> PutResult:
+        self._begin(key)
+        doing = f"store {self.url}/{key}"
+        extra = {"IfNoneMatch": "*", "ChecksumCRC32": _crc_text(zlib.crc32(data))}
+
+        def send() -> PutResult:
+            self._client.put_object(**self._at(key), Body=data, **self._encryption(), **extra)
+            return PutResult.STORED
+
+        result = self._run(doing, send, frozenset((Verdict.EXISTS,)), writes=True)
+        return PutResult.EXISTS if isinstance(result, Verdict) else result
+
+    def put_slices(self, key: str, slices: Sequence[Slice]) -> None:
+        self._begin(key)
+        total = check_slices(slices)
+        if total > self._limits.single_put_max:
+            self._put_parts(key, slices, total)
+            return
+        if total == 0:
+            self._put(key, b"", 0)
+            return
+        with SliceReader(slices) as reader:
+            self._put(key, reader, reader.crc32())
+
+    def get(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
+        self._begin(key)
+        found = bytearray()
+
+        def send() -> None:
+            found.clear()
+            self._receive(key, offset, length, found.extend)
+
+        self._read(key, offset, length, send)
+        return bytes(found)
+
+    def get_to_file(self, key: str, offset: int, length: int, path: Path) -> int:
+        self._begin(key)
+        crc = 0
+
+        def send() -> None:
+            nonlocal crc
+            crc = 0
+            with open(path, "wb") as out:
+
+                def take(chunk: bytes) -> None:
+                    nonlocal crc
+                    crc = zlib.crc32(chunk, crc)
+                    out.write(chunk)
+
+                self._receive(key, offset, length, take)
+
+        try:
+            if length == 0:
+                path.write_bytes(b"")
+            self._read(key, offset, length, send)
+        except OSError as error:
+            _forget(path)
+            raise local_write_error(path, error) from error
+        except BaseException:
+            _forget(path)
+            raise
+        return crc
+
+    def size(self, key: str) -> int | None:
+        self._begin(key)
+
+        def send() -> int:
+            answer = self._client.head_object(**self._at(key))
+            if "ContentLength" not in answer:
+                raise ShortAnswerError
+            return int(answer["ContentLength"])
+
+        result = self._run(f"look at {self.url}/{key}", send, frozenset((Verdict.MISSING,)))
+        return None if isinstance(result, Verdict) else result
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[Stored]:
+        for page in self._pages(check_prefix(prefix), {"StartAfter": self._prefix + start_after} if start_after else {}):
+            for item in page.get("Contents", ()):
+                name = str(item["Key"])
+                if not name.endswith("/"):  # consoles and some servers make empty objects to show folders
+                    yield Stored(name[len(self._prefix) :], int(item["Size"]), int(item["LastModified"].timestamp() * 1000))
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        for page in self._pages(check_prefix(prefix), {"Delimiter": "/"}):
+            for item in page.get("CommonPrefixes", ()):
+                yield str(item["Prefix"])[len(self._prefix) :]
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._check_open()
+        names = [check_key(key) for key in keys]
+        for start in range(0, len(names), 1000):
+            batch = names[start : start + 1000]
+            left = self._delete_batch(batch) if len(batch) > 1 and self._batch_deletes else batch
+            for key in left:
+                self._run(f"delete {self.url}/{key}", partial(self._client.delete_object, **self._at(key)), frozenset((Verdict.MISSING,)))
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._client.close()
+
+    # ---- one request
+
+    def _begin(self, key: str) -> None:
+        self._check_open()
+        check_key(key)
+
+    def _at(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": self._prefix + key}
+
+    def _encryption(self) -> dict[str, str]:
+        found = {}
+        if self._options.sse is not None:
+            found["ServerSideEncryption"] = self._options.sse
+        if self._options.kms_key_id is not None:
+            found["SSEKMSKeyId"] = self._options.kms_key_id
+        return found
+
+    def _count(self, request: Any, event_name: str, **_: object) -> None:
+        """Called by botocore for every attempt that goes to the wire."""
+        operation = _COUNTED_AS.get(event_name.rsplit(".", 1)[-1], "put")
+        if operation == "put":
+            self.traffic.sent(int(request.headers.get("Content-Length", 0)))
+            if "If-None-Match" in request.headers:
+                operation = "put_if_absent"
+        self.traffic.request(operation)
+
+    def _run(self, doing: str, send: Callable[[], T], answers: frozenset[Verdict] = frozenset(), writes: bool = False) -> T | Verdict:
+        """Send until it is answered or patience ends; a verdict among `answers` is returned, any other raises what the contract says."""
+        started, attempts, maybe_done = self._clock(), 0, False
+        while True:
+            attempts += 1
+            error = self._attempt(send)
+            if not isinstance(error, Exception):
+                self._answered = True
+                return error.result
+            verdict = judge(error)
+            if isinstance(error, (ClientError, ShortAnswerError)):
+                self._answered = True
+            if verdict in answers:
+                return verdict
+            maybe_done = maybe_done or (writes and verdict is Verdict.LOST)
+            again = verdict in (Verdict.AGAIN, Verdict.LOST, Verdict.UNREACHABLE) or (
+                verdict is Verdict.GARBLED and attempts < _GARBLED_ATTEMPTS
+            )
+            patience = self._limits.patience_s if self._answered else self._limits.first_contact_s
+            if again and self._clock() - started < patience:
+                self._back_off(attempts)
+                continue
+            if maybe_done:
+                raise OutcomeUnknownError(
+                    f"cannot tell whether it worked to {doing}: the answer was lost in {attempts} attempts; read it back"
+                ) from error
+            if verdict is Verdict.SETUP:
+                raise setup_error(error, doing, self._place) from error
+            if verdict is Verdict.UNREACHABLE and not self._answered:
+                raise unreachable_error(error, self._place) from error
+            raise final_error(verdict, error, doing, self._place, attempts) from error
+
+    def _attempt(self, send: Callable[[], T]) -> _Done[T] | Exception:
+        try:
+            return _Done(send())
+        except (BotoCoreError, ClientError, ResponseParserError, HTTPError, ShortAnswerError) as error:
+            cause = getattr(error, "kwargs", {}).get("error")
+            if isinstance(cause, CheckpointError):  # botocore wraps what reading the body raises: a local file that shrank
+                raise cause from None
+            return error
+
+    def _back_off(self, attempts: int) -> None:
+        """Exponential with full jitter, so that many partitions do not come back at once."""
+        limit = min(self._limits.backoff_max_s, self._limits.backoff_s * 2 ** min(attempts, 16))
+        self._sleep(limit * (0.25 + 0.75 * self._chance.random()))
+
+    # ---- writing
+
+    def _put(self, key: str, body: bytes | SliceReader, crc: int) -> None:
+        def send() -> None:
+            if isinstance(body, SliceReader):
+                body.seek(0)
+            self._client.put_object(**self._at(key), Body=body, ChecksumCRC32=_crc_text(crc), **self._encryption())
+
+        self._run(f"store {self.url}/{key}", send, writes=True)
+
+    def _put_parts(self, key: str, slices: Sequence[Slice], total: int) -> None:
+        doing = f"store {self.url}/{key}"
+        part_size = max(self._limits.part_size, -(-total // _MAX_PARTS))
+
+        def create() -> str:
+            answer = self._client.create_multipart_upload(**self._at(key), ChecksumAlgorithm="CRC32", **self._encryption())
+            if not answer.get("UploadId"):
+                raise ShortAnswerError
+            return str(answer["UploadId"])
+
+        upload = _certain(self._run(doing, create))
+        try:
+            parts = self._send_parts(key, upload, slices, [(at, min(at + part_size, total)) for at in range(0, total, part_size)])
+            self._complete(key, upload, parts, total)
+        except BaseException:
+            with suppress(StorageError):  # the bucket's life-cycle rule removes what stays behind
+                self._abort(key, upload)
+            raise
+
+    def _send_parts(self, key: str, upload: str, slices: Sequence[Slice], bounds: Sequence[tuple[int, int]]) -> Sequence[dict[str, Any]]:
+        with ThreadPoolExecutor(min(self._limits.part_threads, len(bounds)), "s3-part") as pool:
+            futures = [pool.submit(self._send_part, key, upload, slices, number + 1, *bound) for number, bound in enumerate(bounds)]
+            done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
+            if waiting:
+                pool.shutdown(wait=True, cancel_futures=True)
+                for future in done:
+                    future.result()
+            return [future.result() for future in futures]
+
+    def _send_part(self, key: str, upload: str, slices: Sequence[Slice], number: int, begin: int, end: int) -> dict[str, Any]:
+        with SliceReader(slices, begin, end) as reader:
+            crc = _crc_text(reader.crc32())
+            named = {**self._at(key), "UploadId": upload, "PartNumber": number}
+
+            def send() -> str:
+                reader.seek(0)
+                tag = self._client.upload_part(**named, Body=reader, ChecksumCRC32=crc).get("ETag")
+                if not tag:
+                    raise ShortAnswerError
+                return str(tag)
+
+            tag = _certain(self._run(f"store part {number} of {self.url}/{key}", send))
+        return {"PartNumber": number, "ETag": tag, "ChecksumCRC32": crc}
+
+    def _complete(self, key: str, upload: str, parts: Sequence[dict[str, Any]], total: int) -> None:
+        """The upload is gone (404) if an earlier attempt completed it and its answer was lost: then the object is there."""
+
+        def send() -> None:
+            answer = self._client.complete_multipart_upload(**self._at(key), UploadId=upload, MultipartUpload={"Parts": parts})
+            if not answer.get("ETag"):
+                raise ShortAnswerError
+
+        result = self._run(f"complete {self.url}/{key}", send, frozenset((Verdict.MISSING,)), writes=True)
+        if isinstance(result, Verdict) and self.size(key) != total:
+            raise StorageError(f"the upload of {self.url}/{key} was removed from the server before it was complete; upload it again")
+
+    def _abort(self, key: str, upload: str) -> None:
+        self._run(
+            f"abort the upload of {self.url}/{key}",
+            partial(self._client.abort_multipart_upload, **self._at(key), UploadId=upload),
+            frozenset((Verdict.MISSING,)),
+        )
+
+    def _delete_batch(self, keys: Sequence[str]) -> Sequence[str]:
+        """Returns what the answer does not confirm: it is deleted one by one, which also tells why."""
+        order = {"Objects": [{"Key": self._prefix + key} for key in keys], "Quiet": False}
+        answer = self._run(
+            f"delete {len(keys)} objects of {self.url}",
+            partial(self._client.delete_objects, Bucket=self._bucket, Delete=order),
+            frozenset((Verdict.REFUSED, Verdict.SETUP)),
+        )
+        if isinstance(answer, Verdict):
+            self._batch_deletes = False  # a server without DeleteObjects, or one that wants MD5
+            return keys
+        gone = {item.get("Key") for item in answer.get("Deleted", ())}
+        return [key for key in keys if self._prefix + key not in gone]
+
+    # ---- reading
+
+    def _read(self, key: str, offset: int, length: int | None, send: Callable[[], None]) -> None:
+        name = f"{self.url}/{key}"
+        result: Verdict | None = Verdict.OUT_OF_RANGE
+        if length != 0:  # a range of no bytes cannot be asked for
+            result = self._run(f"read {name}", send, frozenset((Verdict.MISSING, Verdict.OUT_OF_RANGE)))
+        if result is Verdict.MISSING:
+            raise ObjectMissingError(f"{name} does not exist")
+        if result is Verdict.OUT_OF_RANGE:
+            size = self.size(key)
+            if size is None:
+                raise ObjectMissingError(f"{name} does not exist")
+            if offset + (length or 0) > size:
+                raise DamagedError(f"{name} has {size} bytes, too few for the range from {offset} to {offset + (length or 0)}")
+
+    def _receive(self, key: str, offset: int, length: int | None, take: Callable[[bytes], object]) -> None:
+        """One attempt. A 200 or 206 with too few bytes, even with none and no headers, is a `ShortAnswerError`, never a short value."""
+        ranged = offset > 0 or length is not None
+        asked = {"Range": f"bytes={offset}-{'' if length is None else offset + length - 1}"} if ranged else {"ChecksumMode": "ENABLED"}
+        answer = self._client.get_object(**self._at(key), **asked)
+        with closing(answer["Body"]) as body:
+            expected = self._expected(key, answer, offset, length) if ranged else answer.get("ContentLength")
+            if expected is None:
+                raise ShortAnswerError
+            count = 0
+            while chunk := body.read(CHUNK):
+                count += len(chunk)
+                self.traffic.received(len(chunk))
+                take(chunk)
+            if count != expected:
+                raise ShortAnswerError
+
+    def _expected(self, key: str, answer: Any, offset: int, length: int | None) -> int:
+        """Bytes that a ranged read must bring."""
+        if answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
+            raise StorageSetupError(f"{self._place.endpoint} ignores the range of a read; use a server that supports ranged reads")
+        found = _CONTENT_RANGE.match(answer.get("ContentRange", ""))
+        if found is None:
+            raise ShortAnswerError
+        first, last, size = (int(part) for part in found.groups())
+        if length is not None and offset + length > size:
+            raise DamagedError(f"{self.url}/{key} has {size} bytes, too few for the range from {offset} to {offset + length}")
+        if first != offset or last + 1 != (size if length is None else offset + length):
+            raise ShortAnswerError
+        return last + 1 - first
+
+    def _pages(self, prefix: str, asked: dict[str, str]) -> Iterator[Any]:
+        self._check_open()
+        at = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, "MaxKeys": self._limits.page_size}
+        token: dict[str, str] = {}
+        while True:
+            page = _certain(self._run(f"list {self.url}/{prefix}", partial(self._page, {**at, **asked, **token})))
+            yield page
+            if not page["IsTruncated"]:
+                return
+            token = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _page(self, asked: dict[str, Any]) -> Any:
+        page = self._client.list_objects_v2(**asked)
+        # an answer cut off before its body parses as an empty page
+        if "IsTruncated" not in page or (page["IsTruncated"] and "NextContinuationToken" not in page):
+            raise ShortAnswerError
+        return page
+
+
+def _certain(result: T | Verdict) -> T:
+    """For requests that pass no answers of their own: `_run` then returns only what `send` does."""
+    if isinstance(result, Verdict):
+        raise StorageError(f"an S3 request ended in {result.value} where only success or an error can be")
+    return result
+
+
+def _crc_text(crc: int) -> str:
+    return base64.b64encode(crc.to_bytes(4, "big")).decode()
+
+
+def _expect_if_large(model: Any, params: dict[str, Any], **_: object) -> None:
+    """`Expect: 100-continue` costs a round trip: worth it only where a refusal would waste a large body."""
+    body = params.get("body")
+    if model.http.get("method") == "PUT" and body is not None and (determine_content_length(body) or 0) >= _EXPECT_FROM:
+        params["headers"]["Expect"] = "100-continue"
+
+
+def _forget(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()

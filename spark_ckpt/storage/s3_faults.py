@@ -1,0 +1,187 @@
+"""What an S3 server's or botocore's error means for a request: try again or not, could it have happened, and what to tell a person.
+
+Only `s3.py` imports this. Messages carry error codes and names, never what the server said: that may hold key ids or signatures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from botocore import exceptions as boto
+from botocore.exceptions import ClientError
+from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
+
+from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageError, StorageSetupError
+
+
+class Verdict(Enum):
+    """What to do next."""
+
+    EXISTS = "EXISTS"
+    MISSING = "MISSING"
+    OUT_OF_RANGE = "OUT_OF_RANGE"
+    UNREACHABLE = "UNREACHABLE"
+    """No connection: it has not happened; again."""
+    AGAIN = "AGAIN"
+    """The server refused for now: it has not happened; again."""
+    LOST = "LOST"
+    """It may have happened; again."""
+    GARBLED = "GARBLED"
+    """The bytes do not have their checksum; again, and damaged if that stays so."""
+    SETUP = "SETUP"
+    REFUSED = "REFUSED"
+
+
+class ShortAnswerError(Exception):
+    """An answer said 200 but was cut off: a proxy, or a connection that closed early. botocore does not notice without headers."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What messages name."""
+
+    url: str
+    bucket: str
+    endpoint: str
+
+
+_CREDENTIALS = frozenset(
+    (
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "ExpiredToken",
+        "TokenRefreshRequired",
+        "InvalidToken",
+        "AuthFailure",
+        "InvalidSecurity",
+        "UnrecognizedClientException",
+    )
+)
+_REGION = frozenset(
+    ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301", "TemporaryRedirect", "307")
+)
+_AGAIN = frozenset(("ConditionalRequestConflict", "OperationAborted", "BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch"))
+_LOST = frozenset(("RequestTimeout", "RequestTimeoutException", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"))
+_NO_CREDENTIALS = (
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.CredentialRetrievalError,
+    boto.NoAuthTokenError,
+    boto.TokenRetrievalError,
+    boto.ProfileNotFound,
+    boto.ConfigParseError,
+    boto.SSOError,
+    boto.LoginError,
+    boto.UnknownCredentialError,
+    boto.MetadataRetrievalError,
+)
+
+
+def judge(error: Exception) -> Verdict:
+    """What the error of one attempt means."""
+    if isinstance(error, ClientError):
+        return _judge_answer(error)
+    if isinstance(error, _NO_CREDENTIALS):
+        return Verdict.SETUP
+    if isinstance(error, (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError, boto.SSLError)):
+        return Verdict.UNREACHABLE
+    if isinstance(error, boto.FlexibleChecksumError):
+        return Verdict.GARBLED
+    if isinstance(error, (boto.HTTPClientError, boto.IncompleteReadError, HTTPError, ResponseParserError, ShortAnswerError)):
+        return Verdict.LOST
+    return Verdict.SETUP
+
+
+def _judge_answer(error: ClientError) -> Verdict:
+    code, status = code_of(error), status_of(error)
+    if code in _CREDENTIALS or code in _REGION or code in ("NoSuchBucket", "RequestTimeTooSkewed", "NotImplemented"):
+        return Verdict.SETUP
+    if code in _AGAIN:
+        return Verdict.AGAIN
+    if code in _LOST or status in (408, 429):
+        return Verdict.LOST
+    by_status = {
+        403: Verdict.SETUP,
+        404: Verdict.MISSING,
+        409: Verdict.AGAIN,
+        412: Verdict.EXISTS,
+        416: Verdict.OUT_OF_RANGE,
+        501: Verdict.SETUP,
+    }
+    if status in by_status:
+        return by_status[status]
+    if status >= 500 or status < 300:  # some failures of long operations come in a 200
+        return Verdict.LOST
+    return Verdict.SETUP if code.startswith("KMS.") else Verdict.REFUSED
+
+
+def code_of(error: Exception) -> str:
+    """A short name for the error."""
+    if isinstance(error, ClientError):
+        return str(error.response.get("Error", {}).get("Code", status_of(error)))
+    return type(error).__name__
+
+
+def status_of(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def setup_error(error: Exception, doing: str, place: Place) -> StorageSetupError:
+    """The sentence for what no retry can mend."""
+    code = code_of(error)
+    at = f"{place.endpoint} (bucket {place.bucket})"
+    if isinstance(error, _NO_CREDENTIALS):
+        return StorageSetupError(
+            f"no usable S3 credentials for {place.url} ({code}); set them where boto3 looks: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            "~/.aws/credentials, or the machine's role"
+        )
+    if code == "NoSuchBucket":
+        return StorageSetupError(f"the bucket {place.bucket} does not exist at {place.endpoint}; create it or correct spark.ckpt.storage")
+    if code in ("ExpiredToken", "TokenRefreshRequired"):
+        return StorageSetupError(f"the S3 credentials for {at} have expired ({code}); renew them and start again")
+    if code in _CREDENTIALS:
+        return StorageSetupError(f"{at} does not accept the S3 credentials ({code}); correct the access key and secret that boto3 finds")
+    if code == "RequestTimeTooSkewed":
+        return StorageSetupError(f"this machine's clock differs too much from that of {at} ({code}); set the clock")
+    if code in _REGION:
+        region = _region_of(error)
+        where = f"in region {region}" if region else "in another region"
+        return StorageSetupError(f"the bucket {place.bucket} is {where} ({code}); set spark.ckpt.s3.region to it")
+    if code.startswith("KMS."):
+        return StorageSetupError(f"{at} cannot use the key for encryption ({code}); check spark.ckpt.s3.kmsKeyId and the right to use it")
+    if isinstance(error, ClientError) and status_of(error) == 403:
+        return StorageSetupError(
+            f"{at} does not allow to {doing} ({code}); correct the credentials or give them s3:GetObject, s3:PutObject, s3:DeleteObject, "
+            "s3:ListBucket and s3:AbortMultipartUpload"
+        )
+    if code == "NotImplemented" or (isinstance(error, ClientError) and status_of(error) == 501):
+        return StorageSetupError(f"{at} does not support what it takes to {doing} (501 {code}); use a server with conditional writes")
+    return StorageSetupError(f"cannot {doing} at {at} ({code}); check spark.ckpt.storage and the spark.ckpt.s3 options")
+
+
+def unreachable_error(error: Exception, place: Place) -> StorageSetupError:
+    """Nothing ever answered there."""
+    return StorageSetupError(
+        f"no S3 server can be reached at {place.endpoint} ({code_of(error)}); check spark.ckpt.s3.endpoint, DNS, network and the server"
+    )
+
+
+def final_error(verdict: Verdict, error: Exception, doing: str, place: Place, attempts: int) -> StorageError | DamagedError:
+    """After the last attempt of a request that may be asked again."""
+    if verdict is Verdict.MISSING:
+        return ObjectMissingError(f"cannot {doing}: there is no such object in {place.url}")
+    if verdict is Verdict.GARBLED:
+        return DamagedError(f"cannot {doing}: its bytes at {place.endpoint} do not have the checksum they were stored with")
+    if verdict in (Verdict.REFUSED, Verdict.EXISTS, Verdict.OUT_OF_RANGE):
+        return StorageError(f"cannot {doing}: {place.endpoint} refused ({code_of(error)}); check the server and its log")
+    return StorageError(f"cannot {doing}: {attempts} attempts at {place.endpoint} failed, the last with {code_of(error)}; check the server")
+
+
+def _region_of(error: Exception) -> str | None:
+    if not isinstance(error, ClientError):
+        return None
+    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    region = headers.get("x-amz-bucket-region") or error.response.get("Error", {}).get("Region")
+    return str(region) if region else None

@@ -1,0 +1,85 @@
+"""Every storage the contract runs over, behind one way to open it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from spark_ckpt.storage import S3Options, Storage
+from spark_ckpt.storage.file import FileStorage
+from spark_ckpt.storage.memory import MemoryStorage, wipe
+from spark_ckpt.storage.s3 import S3Limits, S3Storage
+
+Open = Callable[[], Storage]
+"""Opens the storage of this test; each call gives another client of the same objects."""
+
+BUCKET = "contract"
+SMALL_LIMITS = S3Limits(single_put_max=6 << 20, part_size=5 << 20, page_size=7, patience_s=10)
+"""Small enough that a few megabytes take several parts (5 MiB is S3's minimum) and a few keys several pages."""
+
+
+@pytest.fixture(scope="session")
+def moto_endpoint() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer
+
+    keys = {"AWS_ACCESS_KEY_ID": "contract", "AWS_SECRET_ACCESS_KEY": "contract", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in keys.items():
+        os.environ.setdefault(name, value)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    _make_bucket(endpoint)
+    yield endpoint
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def real_endpoint() -> str:
+    endpoint = os.environ["SPARK_CKPT_S3_ENDPOINT"]
+    _make_bucket(endpoint)
+    return endpoint
+
+
+def _make_bucket(endpoint: str) -> None:
+    client: Any = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+    if BUCKET not in [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]:
+        client.create_bucket(Bucket=BUCKET)
+    client.close()
+
+
+def storages() -> list[str]:
+    return ["memory", "file", "s3"] + (["real-s3"] if os.environ.get("SPARK_CKPT_S3_ENDPOINT") else [])
+
+
+@pytest.fixture(params=storages())
+def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    name = uuid.uuid4().hex
+    opened: list[Storage] = []
+
+    def keep(storage: Storage) -> Storage:
+        opened.append(storage)
+        return storage
+
+    if request.param == "memory":
+        yield lambda: keep(MemoryStorage(f"memory://{name}/some/prefix"))
+        wipe(name)
+    elif request.param == "file":
+        yield lambda: keep(FileStorage(f"file://{tmp_path}/not/yet/there"))
+    else:
+        endpoint: str = request.getfixturevalue("moto_endpoint" if request.param == "s3" else "real_endpoint")
+        options = S3Options(endpoint=endpoint, region="us-east-1", path_style=True)
+        yield lambda: keep(S3Storage(f"s3://{BUCKET}/{name}/some", options, SMALL_LIMITS))
+    for storage in opened:
+        storage.close()
+
+
+@pytest.fixture
+def storage(open_again: Open) -> Storage:
+    return open_again()

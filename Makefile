@@ -37,7 +37,7 @@ java-check: python-check
 $(STAMP): pyproject.toml setup.py | java-check
 	@test -x $(PY) || { echo "making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing PySpark 4.3, the package and its tests into $(VENV) (the first time: some 500 MB)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check 'setuptools>=77' wheel 'pyspark>=4.3,<4.4'
+	@$(PY) -m pip install --quiet --disable-pip-version-check 'setuptools>=77,<81' wheel 'pyspark>=4.3,<4.4'
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[test,demo]'
 	@touch $@
 

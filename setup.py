@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parent
 def _builder() -> ModuleType:
     """`jvm_shim/build.py`, which is no part of any package."""
     spec = importlib.util.spec_from_file_location("spark_ckpt_build_jar", ROOT / "jvm_shim" / "build.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

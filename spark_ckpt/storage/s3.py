@@ -143,7 +143,7 @@ class S3Storage(Storage):
         extra = {"IfNoneMatch": "*", "ChecksumCRC32": _crc_text(zlib.crc32(data))}
 
         def send() -> PutResult:
-            self._client.put_object(**self._at(key), Body=data, **self._encryption(), **extra)
+            _tag(self._client.put_object(**self._at(key), Body=data, **self._encryption(), **extra))
             return PutResult.STORED
 
         result = self._run(doing, send, frozenset((Verdict.EXISTS,)), writes=True)
@@ -316,7 +316,7 @@ class S3Storage(Storage):
         def send() -> None:
             if isinstance(body, SliceReader):
                 body.seek(0)
-            self._client.put_object(**self._at(key), Body=body, ChecksumCRC32=_crc_text(crc), **self._encryption())
+            _tag(self._client.put_object(**self._at(key), Body=body, ChecksumCRC32=_crc_text(crc), **self._encryption()))
 
         self._run(f"store {self.url}/{key}", send, writes=True)
 
@@ -356,10 +356,7 @@ class S3Storage(Storage):
 
             def send() -> str:
                 reader.seek(0)
-                tag = self._client.upload_part(**named, Body=reader, ChecksumCRC32=crc).get("ETag")
-                if not tag:
-                    raise ShortAnswerError
-                return str(tag)
+                return _tag(self._client.upload_part(**named, Body=reader, ChecksumCRC32=crc))
 
             tag = _certain(self._run(f"store part {number} of {self.url}/{key}", send))
         return {"PartNumber": number, "ETag": tag, "ChecksumCRC32": crc}
@@ -368,9 +365,7 @@ class S3Storage(Storage):
         """The upload is gone (404) if an earlier attempt completed it and its answer was lost: then the object is there."""
 
         def send() -> None:
-            answer = self._client.complete_multipart_upload(**self._at(key), UploadId=upload, MultipartUpload={"Parts": parts})
-            if not answer.get("ETag"):
-                raise ShortAnswerError
+            _tag(self._client.complete_multipart_upload(**self._at(key), UploadId=upload, MultipartUpload={"Parts": parts}))
 
         result = self._run(f"complete {self.url}/{key}", send, frozenset((Verdict.MISSING,)), writes=True)
         if isinstance(result, Verdict) and self.size(key) != total:
@@ -468,6 +463,13 @@ def _certain(result: T | Verdict) -> T:
     if isinstance(result, Verdict):
         raise StorageError(f"an S3 request ended in {result.value} where only success or an error can be")
     return result
+
+
+def _tag(answer: Any) -> str:
+    """Every answer to a put names the object's ETag; one that does not was cut off."""
+    if not answer.get("ETag"):
+        raise ShortAnswerError
+    return str(answer["ETag"])
 
 
 def _crc_text(crc: int) -> str:

@@ -132,7 +132,7 @@ def test_a_reader_never_sees_half_an_object(open_again: Open) -> None:
 
     thread = threading.Thread(target=write)
     thread.start()
-    sizes = set()
+    sizes: set[int] = set()
     while not done.is_set():
         sizes.update(stored.size for stored in reader.list("whole/"))
     thread.join()
@@ -157,7 +157,7 @@ def test_listing_is_in_key_order(storage: Storage) -> None:
         "run-1/chk-10/_metadata",
         "ä",
         "z/ä",
-        "z/ａ",
+        "z/日",
     ]
     shuffled = random.Random(seed).sample(keys, len(keys))
     for key in shuffled:

@@ -1,0 +1,223 @@
+"""What only files have: leftovers, synced folders, a full or read-only disk, names."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_ckpt.errors import ConfigError, StorageError, StorageSetupError
+from spark_ckpt.storage import PutResult, Slice, open_storage
+from spark_ckpt.storage.file import FileStorage
+from spark_ckpt.storage.probe import check_put_if_absent
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def storage(root: Path) -> FileStorage:
+    return FileStorage(f"file://{root}")
+
+
+def test_urls() -> None:
+    for url in ("file:///data/x", "file:/data/x", "file://localhost/data/x", "file:///data//x/", "file:///data/y/../x"):
+        assert open_storage(url).url == "file:///data/x"
+    assert open_storage("file:///data/a b#c?d").url == "file:///data/a b#c?d"
+    for url in ("file://host/data", "file:data", "/data", "ftp://host/data", "", "hdfs://nn/x"):
+        with pytest.raises(ConfigError):
+            open_storage(url)
+    with pytest.raises(ConfigError) as raised:
+        open_storage("ftp://user:secret@host/data")
+    assert "secret" not in str(raised.value)
+
+
+def test_reading_creates_nothing(storage: FileStorage, root: Path) -> None:
+    assert list(storage.list("")) == []
+    assert list(storage.list_folders("")) == []
+    assert storage.size("k") is None
+    storage.delete(["k"])
+    assert not root.exists()
+
+
+def test_an_object_is_one_plain_file(storage: FileStorage, root: Path) -> None:
+    storage.put("log/1", b"entry")
+    assert (root / "log" / "1").read_bytes() == b"entry"
+    assert list((root / ".tmp").iterdir()) == []
+
+
+def test_leftovers_are_never_seen_and_go_after_a_day(storage: FileStorage, root: Path) -> None:
+    stream = root / "stream"
+    (stream / ".tmp").mkdir(parents=True)
+    old, new = stream / ".tmp" / "old", stream / ".tmp" / "new"
+    for leftover in (old, new):
+        leftover.write_bytes(b"half")
+    day_ago = time.time() - 25 * 3600
+    os.utime(old, (day_ago, day_ago))
+    assert list(storage.list("")) == []
+    assert list(storage.list_folders("")) == []
+    FileStorage(f"file://{stream}").put("k", b"v")
+    assert [stored.key for stored in storage.list("")] == ["stream/k"]
+    assert not old.exists()
+    assert new.exists()
+
+
+def test_a_writer_killed_at_any_call_leaves_nothing_or_all(root: Path, tmp_path: Path) -> None:
+    """The child dies at its n-th system call that changes the file system, for every n until it gets through."""
+    code = f"""
+import os, sys
+from spark_ckpt.storage.file import FileStorage
+left = int(sys.argv[1])
+def audit(event, args):
+    global left
+    if event in ("open", "os.mkdir", "os.link", "os.rename", "os.remove") and str(args[0]).startswith({str(root)!r}):
+        left -= 1
+        if left < 0:
+            os._exit(9)
+storage = FileStorage("file://{root}")
+sys.addaudithook(audit)
+storage.put_if_absent("log/" + sys.argv[1], b"whole entry")
+storage.put("seg/" + sys.argv[1], b"whole segment")
+"""
+    survivor = FileStorage(f"file://{root}")
+    for number in range(60):
+        child = subprocess.run([sys.executable, "-c", code, str(number)], check=False)
+        assert child.returncode in (0, 9)
+        for stored in survivor.list(""):
+            assert survivor.get(stored.key) in (b"whole entry", b"whole segment")
+        if child.returncode == 0:
+            break
+    assert child.returncode == 0
+    assert survivor.get(f"log/{number}") == b"whole entry"
+    assert number > 5
+    assert survivor.put_if_absent(f"log/{number}", b"other") is PutResult.EXISTS
+
+
+def test_everything_is_synced_before_the_put_returns(root: Path, tmp_path: Path) -> None:
+    """strace shows the order that a power loss would test: data, then the name, then every folder up to the root."""
+    trace = tmp_path / "trace"
+    code = f"from spark_ckpt.storage.file import FileStorage\nFileStorage('file://{root}').put_if_absent('a/b/k', b'v')"
+    command = ["strace", "-f", "-y", "-e", "trace=fsync,link,linkat", "-o", str(trace), sys.executable, "-c", code]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("strace is not installed")
+    if done.returncode != 0:
+        pytest.skip("strace is not allowed to trace here")
+    calls = [line.split(None, 1)[1] for line in trace.read_text().splitlines() if "link" in line or "fsync" in line]
+    link = next(number for number, call in enumerate(calls) if call.startswith("link"))
+    assert f"fsync(3<{root}/.tmp/" in calls[link - 1]
+    synced = [call.split("<", 1)[1].split(">", 1)[0] for call in calls[link + 1 :] if call.startswith("fsync")]
+    assert synced == [f"{root}/a/b", f"{root}/a", str(root)]
+    assert any(f"<{root.parent}>" in call for call in calls[:link])
+
+
+def test_emptied_folders_go(storage: FileStorage, root: Path) -> None:
+    storage.put("run-1/seg/a", b"v")
+    storage.put("run-1/chk-1/_metadata", b"v")
+    storage.delete(["run-1/seg/a"])
+    assert not (root / "run-1" / "seg").exists()
+    storage.delete(["run-1/chk-1/_metadata"])
+    assert not (root / "run-1").exists()
+    assert root.exists()
+
+
+def test_a_full_disk_names_the_path_and_stores_nothing(root: Path, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk: write(2) fails in the middle just so."""
+    (tmp_path / "big").write_bytes(bytes(100_000))
+    code = f"""
+import resource
+from pathlib import Path
+from spark_ckpt.errors import StorageError, StorageSetupError
+from spark_ckpt.storage import Slice
+from spark_ckpt.storage.file import FileStorage
+storage = FileStorage("file://{root}")
+storage.put("before", b"v")
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+slices = [Slice(Path("{tmp_path}/big"), 0, 100_000)]
+for call in (lambda: storage.put_slices("big", slices), lambda: storage.put_if_absent("big", bytes(60_000))):
+    try:
+        call()
+    except StorageError as error:
+        assert not isinstance(error, StorageSetupError)
+        print(error)
+assert [s.key for s in storage.list("")] == ["before"]
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert all(str(root) in line and "spark.ckpt.storage" in line and "free space" in line for line in lines)
+    assert list((root / ".tmp").iterdir()) == []
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+
+
+def test_a_really_full_disk(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("mounting a small disk takes root")
+    try:
+        storage = FileStorage(f"file://{small}/root")
+        with pytest.raises(StorageError, match=os.strerror(errno.ENOSPC)):
+            storage.put("big", bytes(100_000))
+        storage.put("little", b"v")
+        assert [stored.key for stored in storage.list("")] == ["little"]
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_folder_that_may_not_be_written(root: Path) -> None:
+    root.mkdir()
+    storage = FileStorage(f"file://{root}/below")
+    if os.geteuid() == 0:
+        storage = FileStorage("file:///proc/self/spark-ckpt")  # not even root may make folders there
+    else:
+        root.chmod(0o500)
+    with pytest.raises(StorageSetupError, match=r"cannot create .*spark\.ckpt\.storage"):
+        storage.put("k", b"v")
+    root.chmod(0o700)
+
+
+def test_a_root_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageSetupError, match="file/root"):
+        FileStorage(f"file://{tmp_path}/file/root").put("k", b"v")
+
+
+def test_an_object_in_the_way_of_a_folder(storage: FileStorage) -> None:
+    storage.put("a", b"v")
+    for call in (lambda: storage.put("a/b", b"v"), lambda: storage.put_if_absent("a/b", b"v")):
+        with pytest.raises(StorageError, match="/a"):
+            call()
+    assert [stored.key for stored in storage.list("")] == ["a"]
+
+
+def test_a_name_too_long(storage: FileStorage) -> None:
+    with pytest.raises(StorageError, match="too long"):
+        storage.put("x" * 300, b"v")
+
+
+def test_the_root_may_vanish_and_come_back(storage: FileStorage, root: Path) -> None:
+    storage.put("a/k", b"v")
+    storage.delete(["a/k"])
+    (root / ".tmp").rmdir()
+    root.rmdir()
+    assert storage.put_if_absent("b/k", b"w") is PutResult.STORED
+    assert storage.get("b/k") == b"w"
+
+
+def test_the_probe_works_there(storage: FileStorage, tmp_path: Path) -> None:
+    check_put_if_absent(storage)
+    (tmp_path / "f").write_bytes(b"x")
+    storage.put_slices("probe-not", [Slice(tmp_path / "f", 0, 1)])
+    assert [stored.key for stored in storage.list("probe")] == ["probe-not"]

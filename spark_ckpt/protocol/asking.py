@@ -1,0 +1,71 @@
+"""Questions to the storage that are asked again when they get no answer: what `Start` and `Resume` have in common."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+
+from spark_ckpt.errors import CheckpointError, ErrorKind
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol.entries import Entry, decode
+from spark_ckpt.protocol.instructions import Instruction, Question, Refused, RequestName
+from spark_ckpt.protocol.machine import InvalidTransitionError, Machine, Story, Tickets
+
+ATTEMPTS = 5
+
+
+class GivenUpError(CheckpointError):
+    """Raised inside a stage to end it with a refusal of this kind."""
+
+    def __init__(self, kind: ErrorKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Asking(Machine):
+    """Any `CheckpointError` raised by a transition ends the stage: the request is refused with its kind and message."""
+
+    def __init__(self, request: RequestName, phase: Enum, refused: Enum, tickets: Tickets, story: Story) -> None:
+        super().__init__(phase, tickets, story)
+        self._request_name = request
+        self._refused_phase = refused
+        self._outstanding: dict[int, Question] = {}
+        self._entries: dict[int, Entry] = {}
+
+    def handle(self, event: ev.Event, now_ms: int) -> list[Instruction]:
+        try:
+            return super().handle(event, now_ms)
+        except InvalidTransitionError:
+            raise
+        except CheckpointError as error:
+            return self._refuse(error.kind, str(error))
+
+    def _refuse(self, kind: ErrorKind, message: str) -> list[Instruction]:
+        self.phase = self._refused_phase
+        self.forget_all()
+        return [Refused(self._request_name, kind, message)]
+
+    def _ask(self, question: Question) -> Question:
+        self._outstanding[question.ticket] = question
+        return question
+
+    def _answered(self, ticket: int) -> Question:
+        return self._outstanding.pop(ticket)
+
+    def _read_failed(self, event: ev.ReadFailed) -> list[Instruction]:
+        asked = self._answered(event.ticket)
+        if event.hopeless or asked.attempt + 1 >= ATTEMPTS:
+            raise GivenUpError(ErrorKind.STORAGE, f"the stream cannot be {self._request_name.value}ed: {event.message}")
+        return [self._ask(replace(asked, ticket=self.ticket(), attempt=asked.attempt + 1))]
+
+    def _entry(self, event: ev.EntryRead) -> Entry:
+        """An entry that must be there: the log has no gap below its tail."""
+        self._answered(event.ticket)
+        if event.data is None:
+            raise GivenUpError(
+                ErrorKind.DAMAGED,
+                f"log entry {event.number} is missing, although there are later ones; put it back, or start with a new checkpointLocation",
+            )
+        entry = decode(event.number, event.data)
+        self._entries[event.number] = entry
+        return entry

@@ -1,0 +1,86 @@
+"""The rule of deletion: when, and what.
+
+The race it prevents: (1) a successor reads the log's tail, lists the checkpoints and takes K as its origin; (2) this run completes K+1
+and drops K; (3) the successor restores from K and finds it gone. Therefore
+
+* when: a run deletes nothing on the strength of a completion until an append of its own, *issued after* that completion was known, has
+  succeeded. A successor that listed before the completion has not claimed before that append, so its claim is refused, and it looks again;
+* what: only what the run itself remembers, never what a listing shows; and it spares every object that any checkpoint not itself on the
+  list names, not only the retained ones: a successor may have listed one that was dropped since.
+
+Each of the two is a method of its own, so that the simulation can leave it out and must then find lost checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol.shared import SharedStateRegistry
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What may be deleted now: the checkpoints' `_metadata` first, and only when those are gone their objects."""
+
+    checkpoints: tuple[CheckpointId, ...]
+    objects: tuple[str, ...]
+
+
+class Deletions:
+    """What waits for deletion, and for which append."""
+
+    def __init__(self, registry: SharedStateRegistry) -> None:
+        self._registry = registry
+        self._waiting: list[CheckpointId] = []
+        self._strays: dict[str, None] = {}
+        self._issued: dict[int, tuple[list[CheckpointId], list[str]]] = {}
+
+    @property
+    def queued(self) -> frozenset[str]:
+        """Objects no checkpoint claims and that wait for deletion; an ack that names one takes it off again (`keep`)."""
+        return frozenset(self._strays).union(*(strays for _, strays in self._issued.values()))
+
+    def drop(self, checkpoints: Iterable[CheckpointId], strays: Iterable[str] = ()) -> None:
+        """A completion made these superfluous; called when that completion is known."""
+        self._waiting.extend(checkpoints)
+        self._strays.update(dict.fromkeys(strays))
+
+    def keep(self, objects: Iterable[str]) -> None:
+        """An ack names these: not superfluous after all."""
+        for name in objects:
+            self._strays.pop(name, None)
+            for _, strays in self._issued.values():
+                if name in strays:
+                    strays.remove(name)
+
+    def append_issued(self, number: int) -> None:
+        """The put of log entry `number` is about to be sent for the first time: what waits now may go when it succeeds."""
+        self._issued[number] = (self._waiting, list(self._strays))
+        self._waiting, self._strays = [], {}
+
+    def append_failed(self, number: int) -> None:
+        """The entry is not ours: everything waits for another append."""
+        checkpoints, strays = self._issued.pop(number, ([], []))
+        self._waiting[:0] = checkpoints
+        self._strays.update(dict.fromkeys(strays))
+
+    def append_stored(self, number: int, pending: Iterable[str] = ()) -> Batch | None:
+        """An append of one's own succeeded; returns what may be deleted on its strength, None if nothing. `pending`: objects acks name."""
+        checkpoints, strays = self.released(number)
+        if not checkpoints and not strays:
+            return None
+        spared = self.spared(checkpoints) | frozenset(pending)
+        objects = frozenset(strays).union(*(self._registry.objects(c) for c in checkpoints)) - spared
+        for c in checkpoints:
+            self._registry.unregister(c)
+        return Batch(tuple(checkpoints), tuple(sorted(objects)))
+
+    def released(self, number: int) -> tuple[list[CheckpointId], list[str]]:
+        """Rule *when*: only what waited before entry `number` was issued."""
+        return self._issued.pop(number, ([], []))
+
+    def spared(self, checkpoints: list[CheckpointId]) -> frozenset[str]:
+        """Rule *what*: every object that a checkpoint not on the list names, be it retained or itself waiting."""
+        return self._registry.named(but=checkpoints)

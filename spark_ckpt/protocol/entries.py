@@ -1,0 +1,226 @@
+"""The entries of the log: what each says, and its JSON form (version 1, one UTF-8 document an entry).
+
+Every entry names the number of the claim under which it was written: a claim its own, a plan that of its run.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_ckpt.errors import FormatError
+from spark_ckpt.model import CheckpointId, Job
+from spark_ckpt.paths import check_file
+
+VERSION = 1
+MAX_ENTRY_BYTES = 256 * 1024 * 1024
+MAX_NUMBER = 10**19
+MAX_ITEMS = 100_000
+
+Files = Mapping[str, bytes | None]
+"""Path below the `checkpointLocation` -> content, None where the file was deleted."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A run begins. `claim` is the entry's own number; `origin` the checkpoint it goes on from.
+
+    `inherits` are the older checkpoints that exist and now belong to this run; `bad` those found damaged, which nobody is to restore.
+    `nonce` makes two claims of one content differ, so that a driver recognises its own put.
+    """
+
+    claim: int
+    run: int
+    query_id: str
+    job: Job
+    origin: CheckpointId | None
+    inherits: tuple[CheckpointId, ...]
+    bad: tuple[CheckpointId, ...]
+    host: str
+    versions: Mapping[str, str]
+    time_ms: int
+    nonce: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An epoch's offsets, before it runs. `files`: the driver's small files since the last plan. `rerun`: planned before, and run again."""
+
+    claim: int
+    run: int
+    epoch: int
+    offsets: bytes
+    files: Files = field(default_factory=dict)
+    rerun: bool = False
+
+    def same_data(self, other: Plan) -> bool:
+        """Whether both describe the same epoch of the same input (Spark's `OffsetSeqLog` writes a line of JSON per source)."""
+        return self.epoch == other.epoch and _normal(self.offsets) == _normal(other.offsets)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A person asks a running stream for something; it is taken up by the run that meets it."""
+
+    claim: int
+    action: str
+    target: str
+    by: str
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A run found that checkpoints it needed are damaged; the next claim names them bad. It is a run's last entry, so it names all."""
+
+    claim: int
+    run: int
+    bad: tuple[CheckpointId, ...]
+    cause: str
+
+
+@dataclass(frozen=True)
+class End:
+    """The stream was deleted on purpose: the next start has no origin."""
+
+    claim: int
+    run: int
+
+
+Entry = Claim | Plan | Request | Damage | End
+
+
+def encode(entry: Entry) -> bytes:
+    """The bytes to store; equal entries give equal bytes."""
+    doc: dict[str, Any] = {"v": VERSION, "type": type(entry).__name__.lower(), "claim": entry.claim}
+    if isinstance(entry, Claim):
+        doc["run"] = entry.run
+        doc["query_id"] = entry.query_id
+        doc["job"] = entry.job.to_json()
+        doc["origin"] = entry.origin.to_json() if entry.origin else None
+        doc["inherits"] = [c.to_json() for c in entry.inherits]
+        doc["bad"] = [c.to_json() for c in entry.bad]
+        doc["host"] = entry.host
+        doc["versions"] = dict(entry.versions)
+        doc["time_ms"] = entry.time_ms
+        doc["nonce"] = entry.nonce
+    elif isinstance(entry, Plan):
+        doc["run"] = entry.run
+        doc["epoch"] = entry.epoch
+        doc["offsets"] = _content(entry.offsets)
+        doc["files"] = {path: None if data is None else _content(data) for path, data in entry.files.items()}
+        doc["rerun"] = entry.rerun
+    elif isinstance(entry, Request):
+        doc["action"] = entry.action
+        doc["target"] = entry.target
+        doc["by"] = entry.by
+    elif isinstance(entry, Damage):
+        doc["run"] = entry.run
+        doc["bad"] = [c.to_json() for c in entry.bad]
+        doc["cause"] = entry.cause
+    else:
+        doc["run"] = entry.run
+    return json.dumps(doc, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode("utf-8")
+
+
+def decode(number: int, data: bytes) -> Entry:
+    """Read entry `number`. Raises `FormatError` for a newer version, an oversized or a malformed document."""
+    if len(data) > MAX_ENTRY_BYTES:
+        raise FormatError(f"log entry {number} has {len(data)} bytes; more than {MAX_ENTRY_BYTES} cannot be an entry")
+    try:
+        doc = json.loads(data)
+    except (ValueError, RecursionError) as e:
+        raise FormatError(f"log entry {number} is not JSON; the log is damaged") from e
+    if not isinstance(doc, dict) or not isinstance(doc.get("v"), int):
+        raise FormatError(f"log entry {number} has no version; the log is damaged")
+    if doc["v"] > VERSION:
+        raise FormatError(f"log entry {number} has format version {doc['v']}, this release reads up to {VERSION}; use a newer spark-ckpt")
+    try:
+        entry = _entry(doc)
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise FormatError(f"log entry {number} is malformed ({type(e).__name__}: {e}); the log is damaged") from e
+    if isinstance(entry, Claim) and entry.claim != number:
+        raise FormatError(f"log entry {number} says it is claim {entry.claim}; the log is damaged")
+    if not 0 < entry.claim <= number:
+        raise FormatError(f"log entry {number} names claim {entry.claim}, which cannot be before it; the log is damaged")
+    return entry
+
+
+def _entry(doc: Mapping[str, Any]) -> Entry:
+    kind, claim = doc["type"], _number(doc["claim"])
+    if kind == "claim":
+        origin = doc["origin"]
+        return Claim(
+            claim,
+            _number(doc["run"]),
+            _text(doc["query_id"]),
+            Job.from_json(doc["job"]),
+            CheckpointId.from_json(origin) if origin is not None else None,
+            _checkpoints(doc["inherits"]),
+            _checkpoints(doc["bad"]),
+            _text(doc["host"]),
+            {_text(k): _text(v) for k, v in doc["versions"].items()},
+            _number(doc["time_ms"]),
+            _text(doc["nonce"]),
+        )
+    if kind == "plan":
+        files = doc["files"]
+        _bounded(files)
+        changes = {check_file(path): None if content is None else _bytes(content) for path, content in files.items()}
+        return Plan(claim, _number(doc["run"]), _number(doc["epoch"]), _bytes(doc["offsets"]), changes, doc["rerun"] is True)
+    if kind == "request":
+        return Request(claim, _text(doc["action"]), _text(doc["target"]), _text(doc["by"]))
+    if kind == "damage":
+        return Damage(claim, _number(doc["run"]), _checkpoints(doc["bad"]), _text(doc["cause"]))
+    if kind == "end":
+        return End(claim, _number(doc["run"]))
+    raise ValueError(f"unknown type {kind!r}")
+
+
+def _content(data: bytes) -> str | dict[str, str]:
+    """Text stays readable in the log; anything else goes as base64."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode("ascii")}
+
+
+def _bytes(content: Any) -> bytes:
+    if isinstance(content, str):
+        return content.encode("utf-8")
+    return base64.b64decode(_text(content["base64"]), validate=True)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, found {value!r:.40}")
+    return value
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MAX_NUMBER:
+        raise ValueError(f"expected a number, found {value!r:.40}")
+    return value
+
+
+def _bounded(items: Any) -> None:
+    if len(items) > MAX_ITEMS:
+        raise ValueError(f"{len(items)} items, at most {MAX_ITEMS} are allowed")
+
+
+def _checkpoints(rows: Any) -> tuple[CheckpointId, ...]:
+    _bounded(rows)
+    return tuple(CheckpointId(_number(row["run"]), _number(row["epoch"])) for row in rows)
+
+
+def _normal(offsets: bytes) -> list[Any]:
+    return [_line(line) for line in offsets.splitlines()]
+
+
+def _line(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return line

@@ -1,0 +1,214 @@
+"""What happens to a stream, as data. The runtime turns requests, storage answers and time into these.
+
+Answers carry the ticket of the instruction they answer. One whose ticket is no longer waited for is ignored: answers may come late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Job
+from spark_ckpt.protocol.reasons import Outcome
+
+
+class Timer(Enum):
+    PLAN = "PLAN"
+    """The plan of an epoch is to be stored by then."""
+    SEAL = "SEAL"
+    """The checkpoint of a sealed epoch is to be complete by then."""
+    GRACE = "GRACE"
+    """How long after an executor's loss its snapshots may still turn up."""
+    IDLE = "IDLE"
+    """Look at the log's next number."""
+
+
+@dataclass(frozen=True)
+class StartRequested:
+    """A query starts. `local`: paths of the files in its `checkpointLocation`; `nonce`: from the runtime, never used before."""
+
+    query_id: str
+    job: Job
+    local: tuple[str, ...]
+    nonce: str
+    host: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ResumeRequested:
+    """The process that drove run `run` died; this one takes its place. `epoch`: the one in hand."""
+
+    run: int
+    claim: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class TriggerRequested:
+    epoch: int
+    offsets: bytes
+    files: Mapping[str, bytes | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SealRequested:
+    epoch: int
+    commit: bytes
+    files: Mapping[str, bytes | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """`delete`: the stream's checkpoints are to go (`onStop=DELETE` and a person stopped it)."""
+
+    failed: bool
+    delete: bool = False
+
+
+@dataclass(frozen=True)
+class AckReceived:
+    ack: Ack
+
+
+@dataclass(frozen=True)
+class DeclineReceived:
+    decline: Decline
+
+
+@dataclass(frozen=True)
+class HoldingReceived:
+    executor: str
+    held: frozenset[str]
+
+
+@dataclass(frozen=True)
+class ExecutorLost:
+    executor: str
+
+
+@dataclass(frozen=True)
+class DamageReported:
+    """An executor could not load its state. `object`: the one that is missing or damaged, where known."""
+
+    object: str | None
+    cause: str
+
+
+@dataclass(frozen=True)
+class TimerFired:
+    ticket: int
+    timer: Timer
+
+
+@dataclass(frozen=True)
+class TailLocated:
+    """The log's highest number, 0 where there is no log."""
+
+    ticket: int
+    number: int
+
+
+@dataclass(frozen=True)
+class EntryRead:
+    """`data` is None where there is no such entry."""
+
+    ticket: int
+    number: int
+    data: bytes | None
+
+
+@dataclass(frozen=True)
+class EntryPut:
+    ticket: int
+    number: int
+    outcome: Outcome
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class StorageChecked:
+    """Put-if-absent works there."""
+
+    ticket: int
+
+
+@dataclass(frozen=True)
+class CheckpointsListed:
+    ticket: int
+    run: int
+    found: tuple[CheckpointId, ...]
+
+
+@dataclass(frozen=True)
+class MetadataRead:
+    """`checkpoint` None and `damage` None: there is none. `damage`: it is there and cannot be trusted."""
+
+    ticket: int
+    id: CheckpointId
+    checkpoint: Checkpoint | None
+    damage: str | None = None
+
+
+@dataclass(frozen=True)
+class ObjectsVerified:
+    """`damage` names an object of the checkpoint that is missing or too short, None if all are there."""
+
+    ticket: int
+    id: CheckpointId
+    damage: str | None
+
+
+@dataclass(frozen=True)
+class MetadataPut:
+    """`size`: bytes of `_metadata`."""
+
+    ticket: int
+    id: CheckpointId
+    outcome: Outcome
+    size: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class LeftAcksRead:
+    """What agents that outlived their executor left in the storage."""
+
+    ticket: int
+    acks: tuple[Ack, ...]
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """`failure`: why not all is gone."""
+
+    ticket: int
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadFailed:
+    """A look at the storage had no answer. `hopeless`: trying again cannot help."""
+
+    ticket: int
+    message: str
+    hopeless: bool = False
+
+
+Request = StartRequested | ResumeRequested | TriggerRequested | SealRequested | StopRequested
+Answer = (
+    TimerFired
+    | TailLocated
+    | EntryRead
+    | EntryPut
+    | StorageChecked
+    | CheckpointsListed
+    | MetadataRead
+    | ObjectsVerified
+    | MetadataPut
+    | LeftAcksRead
+    | Deleted
+    | ReadFailed
+)
+Event = Request | AckReceived | DeclineReceived | HoldingReceived | ExecutorLost | DamageReported | Answer

@@ -1,0 +1,40 @@
+"""What `gc` may delete: leftovers of superseded runs. Pure: the caller reads the last claim, then lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.paths import METADATA_NAME, parse_checkpoint_prefix, parse_run_prefix
+from spark_ckpt.protocol.deletion import Batch
+from spark_ckpt.protocol.entries import Claim
+
+
+def kept_checkpoints(claim: Claim) -> frozenset[CheckpointId]:
+    """Checkpoints of older runs that the last claim's run goes on from or owns."""
+    return frozenset([*claim.inherits, *([claim.origin] if claim.origin else [])])
+
+
+def garbage(claim: Claim, checkpoints: Iterable[Checkpoint], keys: Iterable[str]) -> Batch:
+    """Everything under runs older than the last claim's that no checkpoint names, and the checkpoints nobody inherits.
+
+    `claim` must have been read before `keys` were listed, and `checkpoints` (read after the claim) must be all that exist among
+    `kept_checkpoints` and all of the claim's own run: a later claim inherits from these and no others. Objects under the claim's own run
+    are never garbage here: its run deletes its own.
+    """
+    named = frozenset().union(*(c.objects for c in checkpoints))
+    kept = kept_checkpoints(claim)
+    superfluous: list[CheckpointId] = []
+    objects: list[str] = []
+    for key in keys:
+        run = parse_run_prefix(key.split("/", 1)[0])
+        if run is None or run >= claim.run:
+            continue
+        folder, _, name = key.rpartition("/")
+        found = parse_checkpoint_prefix(folder) if name == METADATA_NAME else None
+        if found is not None:
+            if found not in kept:
+                superfluous.append(found)
+        elif key not in named:
+            objects.append(key)
+    return Batch(tuple(sorted(superfluous)), tuple(sorted(objects)))

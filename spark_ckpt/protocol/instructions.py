@@ -1,0 +1,231 @@
+"""What the machine wants done, as data. Those with a `ticket` are answered by an event that carries it, in any order.
+
+`attempt` counts from 0; before a later attempt the runtime waits as it sees fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol.entries import Plan
+from spark_ckpt.protocol.events import Timer
+
+
+@dataclass(frozen=True)
+class LocateTail:
+    """Find the log's highest number -> TailLocated."""
+
+    ticket: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class ReadEntry:
+    """-> EntryRead."""
+
+    ticket: int
+    number: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class PutEntry:
+    """Put-if-absent -> EntryPut."""
+
+    ticket: int
+    number: int
+    data: bytes = field(repr=False)
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class CheckStorage:
+    """First start: see that put-if-absent really works -> StorageChecked, or ReadFailed."""
+
+    ticket: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class ListCheckpoints:
+    """-> CheckpointsListed."""
+
+    ticket: int
+    run: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class ReadMetadata:
+    """-> MetadataRead."""
+
+    ticket: int
+    id: CheckpointId
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class VerifyObjects:
+    """See that every object the checkpoint names is there and long enough -> ObjectsVerified."""
+
+    ticket: int
+    checkpoint: Checkpoint = field(repr=False)
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class StoreMetadata:
+    """Put-if-absent -> MetadataPut."""
+
+    ticket: int
+    checkpoint: Checkpoint = field(repr=False)
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class ReadLeftAcks:
+    """-> LeftAcksRead."""
+
+    ticket: int
+    run: int
+    epoch: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class Delete:
+    """In the background: first the checkpoints' `_metadata`, and only once those are gone the objects -> Deleted."""
+
+    ticket: int
+    checkpoints: tuple[CheckpointId, ...]
+    objects: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SetTimer:
+    """-> TimerFired after so many milliseconds."""
+
+    ticket: int
+    timer: Timer
+    after_ms: int
+
+
+@dataclass(frozen=True)
+class CancelTimer:
+    ticket: int
+
+
+class RequestName(Enum):
+    START = "start"
+    RESUME = "resume"
+    TRIGGER = "trigger"
+    SEAL = "seal"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Answer of an open request: it failed."""
+
+    request: RequestName
+    kind: ErrorKind
+    message: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """Answer of `start`. `planned`: further epochs recorded beyond `epoch`, which must run as planned too."""
+
+    run: int
+    claim: int
+    origin: CheckpointId | None
+    epoch: int
+    rerun: bool
+    time_ms: int
+    files: Mapping[str, bytes] = field(repr=False)
+    planned: tuple[Plan, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Answer of `resume`."""
+
+
+@dataclass(frozen=True)
+class Triggered:
+    """Answer of `trigger`: the plan is durable. `base`: the newest completed checkpoint."""
+
+    run: int
+    epoch: int
+    base: CheckpointId | None
+    time_ms: int
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """Answer of `seal`: the checkpoint is complete. `summary`: docs/pipes.md, less `path`."""
+
+    summary: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Answer of `stop`."""
+
+
+class Announcement(Enum):
+    TRIGGERED = "TRIGGERED"
+    COMPLETED = "COMPLETED"
+    ABORTED = "ABORTED"
+    RESTORED = "RESTORED"
+
+
+@dataclass(frozen=True)
+class Announce:
+    """Tell listeners. `summary`: docs/pipes.md, less `path`."""
+
+    event: Announcement
+    summary: Mapping[str, Any]
+
+
+class Level(Enum):
+    INFO = "INFO"
+    WARN = "WARN"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True)
+class Log:
+    level: Level
+    message: str
+
+
+Question = LocateTail | ReadEntry | PutEntry | CheckStorage | ListCheckpoints | ReadMetadata | VerifyObjects | StoreMetadata | ReadLeftAcks
+"""Those that can be asked again."""
+
+Instruction = (
+    LocateTail
+    | ReadEntry
+    | PutEntry
+    | CheckStorage
+    | ListCheckpoints
+    | ReadMetadata
+    | VerifyObjects
+    | StoreMetadata
+    | ReadLeftAcks
+    | Delete
+    | SetTimer
+    | CancelTimer
+    | Refused
+    | Started
+    | Resumed
+    | Triggered
+    | Sealed
+    | Stopped
+    | Announce
+    | Log
+)

@@ -1,0 +1,142 @@
+"""A coordinator takes the place of one that died in the middle of a run: everything is rebuilt from the log and the storage."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.asking import Asking, GivenUpError
+from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
+from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.instructions import Instruction, RequestName
+from spark_ckpt.protocol.machine import Story, Tickets
+from spark_ckpt.protocol.start import Beginning, fenced_message, recorded_plans
+
+
+class ResumePhase(Enum):
+    NEW = "NEW"
+    LOCATING = "LOCATING"
+    READING_CLAIM = "READING_CLAIM"
+    READING_TAIL = "READING_TAIL"
+    LISTING = "LISTING"
+    READING_METADATA = "READING_METADATA"
+    READING_PLANS = "READING_PLANS"
+    DONE = "DONE"
+    REFUSED = "REFUSED"
+
+
+_SILENT = (ResumePhase.NEW, ResumePhase.DONE, ResumePhase.REFUSED)
+
+
+class Resume(Asking):
+    """Ends in phase DONE with `beginning` set, or REFUSED. Appends nothing: the run goes on under its claim."""
+
+    def __init__(self, request: ev.ResumeRequested, tickets: Tickets, story: Story) -> None:
+        super().__init__(RequestName.RESUME, ResumePhase.NEW, ResumePhase.REFUSED, tickets, story)
+        self.beginning: Beginning | None = None
+        self._request = request
+        self._tail = 0
+        self._claim: Claim | None = None
+        self._read: dict[CheckpointId, Checkpoint] = {}
+
+    def begin(self, now_ms: int) -> list[Instruction]:
+        self.now_ms = now_ms
+        self.phase = ResumePhase.LOCATING
+        return [self._ask(do.LocateTail(self.ticket()))]
+
+    def _tail_located(self, event: ev.TailLocated) -> list[Instruction]:
+        self._answered(event.ticket)
+        self._tail = event.number
+        if event.number < self._request.claim:
+            raise GivenUpError(
+                ErrorKind.DAMAGED, f"claim {self._request.claim} of run {self._request.run} is not in the log; start the query again"
+            )
+        self.phase = ResumePhase.READING_CLAIM
+        return [self._ask(do.ReadEntry(self.ticket(), self._request.claim))]
+
+    def _claim_read(self, event: ev.EntryRead) -> list[Instruction]:
+        entry = self._entry(event)
+        if not isinstance(entry, Claim) or entry.run != self._request.run:
+            raise GivenUpError(
+                ErrorKind.DAMAGED, f"log entry {event.number} is not the claim of run {self._request.run}; start the query again"
+            )
+        self._claim = entry
+        self.phase = ResumePhase.READING_TAIL
+        return [self._ask(do.ReadEntry(self.ticket(), self._tail))]
+
+    def _tail_read(self, event: ev.EntryRead) -> list[Instruction]:
+        entry = self._entry(event)
+        assert self._claim is not None
+        if entry.claim != self._claim.claim:
+            raise GivenUpError(ErrorKind.FENCED, fenced_message(self._claim, event.number, entry))
+        self.phase = ResumePhase.LISTING
+        return [self._ask(do.ListCheckpoints(self.ticket(), self._claim.run))]
+
+    def _listed(self, event: ev.CheckpointsListed) -> list[Instruction]:
+        self._answered(event.ticket)
+        assert self._claim is not None
+        wanted = dict.fromkeys([*event.found, *self._claim.inherits, *([self._claim.origin] if self._claim.origin else [])])
+        if not wanted:
+            return self._read_plans()
+        self.phase = ResumePhase.READING_METADATA
+        return [self._ask(do.ReadMetadata(self.ticket(), c)) for c in wanted]
+
+    def _metadata_read(self, event: ev.MetadataRead) -> list[Instruction]:
+        self._answered(event.ticket)
+        if event.damage is not None:
+            raise GivenUpError(ErrorKind.DAMAGED, f"checkpoint run {event.id.run} epoch {event.id.epoch} is damaged: {event.damage}")
+        if event.checkpoint is not None:
+            self._read[event.id] = event.checkpoint
+        return self._read_plans() if not self._outstanding else []
+
+    @property
+    def _base(self) -> Checkpoint | None:
+        return max(self._read.values(), key=lambda c: c.log, default=None)
+
+    def _read_plans(self) -> list[Instruction]:
+        assert self._claim is not None
+        base = self._base
+        if base is None and self._claim.origin is not None:
+            raise GivenUpError(ErrorKind.MISSING, f"the checkpoint that run {self._claim.run} began with is gone; start the query again")
+        wanted = [n for n in range(base.log + 1 if base else 1, self._tail + 1) if n not in self._entries]
+        if not wanted:
+            return self._done()
+        self.phase = ResumePhase.READING_PLANS
+        return [self._ask(do.ReadEntry(self.ticket(), n)) for n in wanted]
+
+    def _plan_read(self, event: ev.EntryRead) -> list[Instruction]:
+        self._entry(event)
+        return self._done() if not self._outstanding else []
+
+    def _done(self) -> list[Instruction]:
+        """A plan of this run past its newest checkpoint is the epoch in hand; plans of older runs past it have still to run."""
+        assert self._claim is not None
+        base = self._base
+        plans = recorded_plans(self._entries, base, self._tail)
+        files = DriverFiles(base.files if base else {})
+        current = plans[0] if plans and plans[0].claim == self._claim.claim else None
+        number = 0
+        if current:
+            number = max(n for n, e in self._entries.items() if e == current)
+            files.apply({**current.files, offsets_file(current.epoch): current.offsets})
+            files.take_changes()
+        epoch = base.id.epoch + 1 if base else 0
+        inherited = tuple(sorted(self._read.values(), key=lambda c: (c.log, c.id)))
+        recorded = plans[1:] if current else plans
+        self.beginning = Beginning(self._claim, self._tail + 1, base, inherited, files, epoch, current, number, recorded)
+        self.phase = ResumePhase.DONE
+        return [do.Resumed()]
+
+    TABLE: ClassVar = {
+        (ResumePhase.LOCATING, ev.TailLocated): "_tail_located",
+        (ResumePhase.READING_CLAIM, ev.EntryRead): "_claim_read",
+        (ResumePhase.READING_TAIL, ev.EntryRead): "_tail_read",
+        (ResumePhase.LISTING, ev.CheckpointsListed): "_listed",
+        (ResumePhase.READING_METADATA, ev.MetadataRead): "_metadata_read",
+        (ResumePhase.READING_PLANS, ev.EntryRead): "_plan_read",
+        **{(phase, ev.ReadFailed): "_read_failed" for phase in ResumePhase if phase not in _SILENT},
+    }

@@ -1,0 +1,109 @@
+"""The last things of a run: damage found, the query's stop, the stream's end."""
+
+from __future__ import annotations
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.deletion import Batch
+from spark_ckpt.protocol.entries import Damage, End, Plan, Request, encode
+from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
+from spark_ckpt.protocol.reasons import AbortReason, AckResult, Outcome
+from spark_ckpt.protocol.run_state import LIVE, OPEN_REQUEST, RunPhase, RunState
+
+REPORT_ATTEMPTS = 3
+
+
+class RunEnding(RunState):
+    """Transitions out of the run, and those after it."""
+
+    def _refuse_trigger(self, _event: ev.TriggerRequested) -> list[Instruction]:
+        return [do.Refused(RequestName.TRIGGER, *self._failure)]
+
+    def _refuse_seal(self, _event: ev.SealRequested) -> list[Instruction]:
+        return [do.Refused(RequestName.SEAL, *self._failure)]
+
+    def _late_ack(self, _event: ev.AckReceived) -> list[Instruction]:
+        self.statistics.acks[AckResult.DISCARDED] += 1
+        return []
+
+    def _damage_reported(self, event: ev.DamageReported) -> list[Instruction]:
+        """Note it in the log, so that the next claim goes back further. A successor's claim there: fenced, nothing is damaged."""
+        bad = {c for c in self._registry.checkpoints if event.object and event.object in self._registry.objects(c)}
+        bad |= {self.base} if self.base and not bad else set()
+        if not bad:
+            return [do.Log(Level.ERROR, f"state could not be loaded: {event.cause}")]
+        self._damage = Damage(self.claim.claim, self.claim.run, tuple(sorted(bad | set(self.claim.bad))), event.cause)
+        named = ", ".join(f"run {c.run} epoch {c.epoch}" for c in sorted(bad))
+        message = f"checkpoint {named} cannot be restored ({event.cause}); the next start goes back to the one before it"
+        request = OPEN_REQUEST.get(self.phase)
+        refused: list[Instruction] = [do.Refused(request, ErrorKind.DAMAGED, message)] if request else []
+        number = self._next_number
+        cancelled = self._over(RunPhase.REPORTING, ErrorKind.DAMAGED, message)
+        return [*cancelled, *refused, do.Log(Level.ERROR, message), do.PutEntry(self.ticket(), number, encode(self._damage))]
+
+    def _damage_put(self, event: ev.EntryPut) -> list[Instruction]:
+        assert self._damage is not None
+        if event.outcome is Outcome.STORED:
+            self.phase = RunPhase.FAILED
+            return []
+        if event.outcome is Outcome.EXISTS:
+            return [do.ReadEntry(self.ticket(), event.number)]
+        self._attempt += 1
+        if event.outcome is Outcome.REFUSED or self._attempt >= REPORT_ATTEMPTS:
+            self.phase = RunPhase.FAILED
+            return [do.Log(Level.ERROR, f"the damage could not be noted in the log: {event.message}")]
+        return [do.PutEntry(self.ticket(), event.number, encode(self._damage), self._attempt)]
+
+    def _damage_read_back(self, event: ev.EntryRead) -> list[Instruction]:
+        assert self._damage is not None
+        entry = self._decode(event) if event.data is not None else None
+        if entry is not None and entry.claim != self.claim.claim:
+            return self._fenced(event.number, entry)
+        if isinstance(entry, (Plan, Request)):
+            self._next_number = event.number + 1
+            return [do.PutEntry(self.ticket(), self._next_number, encode(self._damage))]
+        self.phase = RunPhase.FAILED
+        return []
+
+    def _report_failed(self, _event: ev.ReadFailed) -> list[Instruction]:
+        self.phase = RunPhase.FAILED
+        return []
+
+    def _stop(self, event: ev.StopRequested) -> list[Instruction]:
+        open_request = OPEN_REQUEST.get(self.phase)
+        message = f"the query stopped while epoch {self._epoch} was in hand"
+        instructions: list[Instruction] = []
+        if self._pending is not None and self.phase in LIVE:
+            instructions.append(self._aborted(AbortReason.STOPPED, message))
+        if open_request:
+            instructions.insert(0, do.Refused(open_request, ErrorKind.INTERNAL, message))
+        ending = event.delete and not event.failed and self.phase is RunPhase.IDLE
+        cancelled = self._over(RunPhase.ENDING if ending else RunPhase.STOPPED, ErrorKind.CONFLICT, "the query was stopped; start it again")
+        if ending:
+            self._attempt = 0
+            return [*cancelled, *instructions, do.PutEntry(self.ticket(), self._next_number, encode(End(self.claim.claim, self.claim.run)))]
+        return [*cancelled, *instructions, do.Stopped()]
+
+    def _end_put(self, event: ev.EntryPut) -> list[Instruction]:
+        """Once the end is in the log, nobody will ask for these checkpoints: all go, and only what this run remembers."""
+        if event.outcome in (Outcome.UNKNOWN, Outcome.FAILED) and self._attempt < REPORT_ATTEMPTS:
+            self._attempt += 1
+            return [do.PutEntry(self.ticket(), event.number, encode(End(self.claim.claim, self.claim.run)), self._attempt)]
+        if event.outcome is Outcome.EXISTS:
+            return [do.ReadEntry(self.ticket(), event.number)]
+        return self._ended(event.outcome is Outcome.STORED)
+
+    def _end_read_back(self, event: ev.EntryRead) -> list[Instruction]:
+        entry = self._decode(event) if event.data is not None else None
+        return self._ended(isinstance(entry, End) and entry.claim == self.claim.claim)
+
+    def _end_failed(self, _event: ev.ReadFailed) -> list[Instruction]:
+        return self._ended(False)
+
+    def _ended(self, noted: bool) -> list[Instruction]:
+        self.phase = RunPhase.STOPPED
+        if not noted:
+            return [do.Log(Level.WARN, "the stream's end could not be noted in its log; its checkpoints stay"), do.Stopped()]
+        ids = tuple(sorted(self._registry.checkpoints))
+        return [*self._delete(Batch(ids, tuple(sorted(self._registry.named())))), do.Stopped()]

@@ -1,0 +1,444 @@
+"""The beginning of a run: tail, job, checkpoints, claim, materialise - in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import ClassVar
+
+from spark_ckpt.errors import ErrorKind, FormatError
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.asking import ATTEMPTS, Asking, GivenUpError
+from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
+from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, decode, encode
+from spark_ckpt.protocol.instructions import Instruction, RequestName
+from spark_ckpt.protocol.machine import Story, Tickets
+from spark_ckpt.protocol.reasons import Outcome
+
+ROUNDS = 20
+
+
+class Step(Enum):
+    TAIL = "TAIL"
+    """Locate the tail, read the last claim, compare the job."""
+    CHECKPOINTS = "CHECKPOINTS"
+    """List the checkpoints of the last claim's run, read them, choose the origin, read the plans past it."""
+
+
+class StartOrder:
+    """Rule: the tail is read *before* the checkpoints are listed, and the claim goes to the number after that tail.
+
+    Otherwise: (1) list, newest is K; (2) the old run completes K+1, appends its next plan and deletes K; (3) read the tail, which now
+    includes that plan, and claim behind it with origin K, which is gone.
+    """
+
+    def steps(self) -> tuple[Step, ...]:
+        return (Step.TAIL, Step.CHECKPOINTS)
+
+
+class StartPhase(Enum):
+    NEW = "NEW"
+    LOCATING = "LOCATING"
+    READING_TAIL = "READING_TAIL"
+    READING_CLAIM = "READING_CLAIM"
+    CHECKING_STORAGE = "CHECKING_STORAGE"
+    LISTING = "LISTING"
+    READING_METADATA = "READING_METADATA"
+    VERIFYING = "VERIFYING"
+    READING_PLANS = "READING_PLANS"
+    CLAIMING = "CLAIMING"
+    READING_BACK = "READING_BACK"
+    REPLANNING = "REPLANNING"
+    READING_BACK_PLAN = "READING_BACK_PLAN"
+    DONE = "DONE"
+    REFUSED = "REFUSED"
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a run begins with. `next_number`: of the log. `planned`: the entry that holds the plan of the first epoch, if it has one."""
+
+    claim: Claim
+    next_number: int
+    origin: Checkpoint | None
+    inherited: tuple[Checkpoint, ...]
+    files: DriverFiles
+    epoch: int
+    plan: Plan | None
+    plan_number: int
+    recorded: tuple[Plan, ...]
+
+
+_SILENT = (StartPhase.NEW, StartPhase.DONE, StartPhase.REFUSED)
+
+
+class Start(Asking):
+    """Ends in phase DONE with `beginning` set, or REFUSED. Somebody else's claim at our number: begin again, at most `ROUNDS` times."""
+
+    def __init__(self, request: ev.StartRequested, tickets: Tickets, story: Story, order: StartOrder | None = None) -> None:
+        super().__init__(RequestName.START, StartPhase.NEW, StartPhase.REFUSED, tickets, story)
+        self.beginning: Beginning | None = None
+        self._request = request
+        self._order = order or StartOrder()
+        self._rounds = 0
+        self._bad: set[CheckpointId] = set()
+        self._vanished: dict[CheckpointId, int] = {}
+        self._reset()
+
+    def _reset(self) -> None:
+        self._steps: list[Step] = []
+        self._tail = 0
+        self._last: Claim | None = None
+        self._end: End | None = None
+        self._entries = {}
+        self._outstanding = {}
+        self._listed: tuple[CheckpointId, ...] = ()
+        self._read: dict[CheckpointId, Checkpoint] = {}
+        self._candidates: list[CheckpointId] = []
+        self._origin: Checkpoint | None = None
+        self._plans: tuple[Plan, ...] = ()
+        self._claim: Claim | None = None
+
+    # --- beginning, and beginning again
+
+    def begin(self, now_ms: int) -> list[Instruction]:
+        self.now_ms = now_ms
+        self._rounds += 1
+        if self._rounds > ROUNDS:
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"other drivers claimed the stream {ROUNDS} times while this one tried to start; stop the queries that use the same "
+                "checkpointLocation, all but one",
+            )
+        self._reset()
+        self._steps = list(self._order.steps())
+        return self._next_step()
+
+    def _next_step(self) -> list[Instruction]:
+        if not self._steps:
+            return self._append_claim()
+        step = self._steps.pop(0)
+        if step is Step.TAIL:
+            self.phase = StartPhase.LOCATING
+            return [self._ask(do.LocateTail(self.ticket()))]
+        if self._last is None or self._end is not None:
+            return self._choose()
+        self.phase = StartPhase.LISTING
+        return [self._ask(do.ListCheckpoints(self.ticket(), self._last.run))]
+
+    # --- asking, and asking again
+
+    # --- step TAIL
+
+    def _tail_located(self, event: ev.TailLocated) -> list[Instruction]:
+        self._answered(event.ticket)
+        self._tail = event.number
+        if event.number == 0:
+            self._last = None
+            return self._first_start()
+        self.phase = StartPhase.READING_TAIL
+        return [self._ask(do.ReadEntry(self.ticket(), event.number))]
+
+    def _tail_read(self, event: ev.EntryRead) -> list[Instruction]:
+        entry = self._entry(event)
+        self._end = entry if isinstance(entry, End) else None
+        if isinstance(entry, Damage):
+            self._bad.update(entry.bad)
+        if isinstance(entry, Claim):
+            return self._claim_known(entry)
+        self.phase = StartPhase.READING_CLAIM
+        return [self._ask(do.ReadEntry(self.ticket(), entry.claim))]
+
+    def _claim_read(self, event: ev.EntryRead) -> list[Instruction]:
+        entry = self._entry(event)
+        if not isinstance(entry, Claim):
+            raise GivenUpError(
+                ErrorKind.DAMAGED, f"log entry {event.number} should be a claim and is a {type(entry).__name__.lower()}; the log is damaged"
+            )
+        return self._claim_known(entry)
+
+    def _claim_known(self, claim: Claim) -> list[Instruction]:
+        if self._last is not None and claim != self._last:
+            return self.begin(self.now_ms)
+        self._last = claim
+        instructions: list[Instruction] = []
+        if self._end is None:
+            self._bad.update(claim.bad)
+            instructions = self._compare(claim)
+        return instructions + self._next_step()
+
+    def _compare(self, claim: Claim) -> list[Instruction]:
+        job, other = self._request.job, claim.job
+        if claim.query_id != self._request.query_id:
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"the stream belongs to query {claim.query_id} and this is query {self._request.query_id}; give this query a "
+                "checkpointLocation of its own",
+            )
+        for what, mine, theirs in (("stateful operators", job.operators, other.operators), ("sources", job.sources, other.sources)):
+            if mine != theirs:
+                raise GivenUpError(
+                    ErrorKind.CONFLICT,
+                    f"another job uses this checkpointLocation: its {what} are {_names(theirs)}, those of this one {_names(mine)}; "
+                    "give this query a checkpointLocation of its own, or start the job as it was",
+                )
+        if job.sink != other.sink:
+            return [
+                do.Log(
+                    do.Level.WARN, f"the sink was {other.sink} and is {job.sink} now; batches that the old one holds are not written again"
+                )
+            ]
+        return []
+
+    def _first_start(self) -> list[Instruction]:
+        local = sorted(p for p in self._request.local if p.startswith(("offsets/", "commits/")))
+        if local:
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"the checkpointLocation holds a checkpoint that Spark wrote without spark-ckpt (for example {local[-1]}), and "
+                "the storage knows nothing of "
+                "this stream; give the query a new checkpointLocation, or delete the folder if its state is not needed",
+            )
+        self.phase = StartPhase.CHECKING_STORAGE
+        return [self._ask(do.CheckStorage(self.ticket()))]
+
+    def _storage_checked(self, event: ev.StorageChecked) -> list[Instruction]:
+        self._answered(event.ticket)
+        return self._next_step()
+
+    # --- step CHECKPOINTS
+
+    def _listed_checkpoints(self, event: ev.CheckpointsListed) -> list[Instruction]:
+        self._answered(event.ticket)
+        self._listed = event.found
+        assert self._last is not None
+        inherited = [self._last.origin] if self._last.origin else []
+        inherited += sorted(self._last.inherits, reverse=True)
+        self._candidates = [c for c in _unique([*sorted(self._listed, reverse=True), *inherited]) if c not in self._bad]
+        if not self._candidates:
+            return self._choose()
+        self.phase = StartPhase.READING_METADATA
+        return [self._ask(do.ReadMetadata(self.ticket(), c)) for c in self._candidates]
+
+    def _metadata_read(self, event: ev.MetadataRead) -> list[Instruction]:
+        self._answered(event.ticket)
+        if event.damage is not None:
+            self._bad.add(event.id)
+        elif event.checkpoint is not None:
+            self._read[event.id] = event.checkpoint
+        return self._choose() if not self._outstanding else []
+
+    def _choose(self) -> list[Instruction]:
+        """The newest that can be read is the origin. One that was listed and is gone was deleted meanwhile: look again, twice."""
+        for named in self._candidates:
+            if named in self._read:
+                self._origin = self._read[named]
+                self.phase = StartPhase.VERIFYING
+                return [self._ask(do.VerifyObjects(self.ticket(), self._origin))]
+            if named not in self._bad and (named in self._listed or named == (self._last.origin if self._last else None)):
+                self._vanished[named] = self._vanished.get(named, 0) + 1
+                if self._vanished[named] <= 2:
+                    return self.begin(self.now_ms)
+                self._bad.add(named)
+        last = self._last if self._end is None else None
+        if self._candidates or (last is not None and (last.origin or last.inherits or self._listed)):
+            bad = ", ".join(f"run {c.run} epoch {c.epoch}" for c in sorted(self._bad))
+            raise GivenUpError(
+                ErrorKind.DAMAGED,
+                f"no checkpoint of the stream can be restored: damaged or missing are {bad}; put their objects back, or start "
+                "with a new checkpointLocation",
+            )
+        self._origin = None
+        return self._read_plans()
+
+    def _verified(self, event: ev.ObjectsVerified) -> list[Instruction]:
+        self._answered(event.ticket)
+        if event.damage is None:
+            return self._read_plans()
+        self._bad.add(event.id)
+        self._read.pop(event.id, None)
+        warning = do.Log(
+            do.Level.WARN,
+            f"checkpoint run {event.id.run} epoch {event.id.epoch} is damaged ({event.damage}) and is left out; the one before it is tried",
+        )
+        return [warning, *self._choose()]
+
+    def _read_plans(self) -> list[Instruction]:
+        first = self._origin.log + 1 if self._origin else 1
+        numbers = range(first, self._tail + 1) if self._end is None else range(0)
+        wanted = [n for n in numbers if n not in self._entries]
+        if not wanted:
+            return self._plans_known()
+        self.phase = StartPhase.READING_PLANS
+        return [self._ask(do.ReadEntry(self.ticket(), n)) for n in wanted]
+
+    def _plan_read(self, event: ev.EntryRead) -> list[Instruction]:
+        self._entry(event)
+        return self._plans_known() if not self._outstanding else []
+
+    def _plans_known(self) -> list[Instruction]:
+        if self._end is None:
+            self._plans = recorded_plans(self._entries, self._origin, self._tail)
+        return self._next_step()
+
+    # --- the claim
+
+    def _append_claim(self) -> list[Instruction]:
+        last, ended = self._last, self._end is not None
+        inherits = tuple(sorted(self._read))
+        number = self._tail + 1
+        self._claim = Claim(
+            number,
+            last.run + 1 if last else 1,
+            self._request.query_id,
+            self._request.job,
+            self._origin.id if self._origin else None,
+            inherits,
+            () if ended else tuple(sorted(self._bad)),
+            self._request.host,
+            self._request.versions,
+            self.now_ms,
+            self._request.nonce,
+        )
+        self.phase = StartPhase.CLAIMING
+        return [self._ask(do.PutEntry(self.ticket(), number, encode(self._claim)))]
+
+    def _claim_put(self, event: ev.EntryPut) -> list[Instruction]:
+        asked = self._answered(event.ticket)
+        assert isinstance(asked, do.PutEntry)
+        if event.outcome is Outcome.STORED:
+            return self._claimed()
+        if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
+            self.phase = StartPhase.READING_BACK
+            return [self._ask(do.ReadEntry(self.ticket(), event.number, asked.attempt))]
+        return self._put_again(asked, event)
+
+    def _put_again(self, asked: do.PutEntry, event: ev.EntryPut) -> list[Instruction]:
+        if event.outcome is Outcome.REFUSED or asked.attempt + 1 >= ATTEMPTS:
+            raise GivenUpError(ErrorKind.STORAGE, f"the stream cannot be started, its log takes no entry: {event.message}")
+        return [self._ask(replace(asked, ticket=self.ticket(), attempt=asked.attempt + 1))]
+
+    def _claim_read_back(self, event: ev.EntryRead) -> list[Instruction]:
+        asked = self._answered(event.ticket)
+        assert isinstance(asked, do.ReadEntry)
+        assert self._claim is not None
+        mine = encode(self._claim)
+        if event.data is None:
+            self.phase = StartPhase.CLAIMING
+            put = do.PutEntry(0, event.number, mine, asked.attempt)
+            return self._put_again(put, ev.EntryPut(0, event.number, Outcome.FAILED, "a put was not answered and did not arrive"))
+        return self._claimed() if event.data == mine else self.begin(self.now_ms)
+
+    def _claimed(self) -> list[Instruction]:
+        """The first planned epoch is appended again before it runs, so that a run that repeats old epochs is fenced like any other."""
+        assert self._claim is not None
+        if not self._plans:
+            return self._done(None, 0)
+        first = self._plans[0]
+        self._plan = Plan(self._claim.claim, self._claim.run, first.epoch, first.offsets, first.files, rerun=True)
+        self.phase = StartPhase.REPLANNING
+        return [self._ask(do.PutEntry(self.ticket(), self._claim.claim + 1, encode(self._plan)))]
+
+    def _plan_put(self, event: ev.EntryPut) -> list[Instruction]:
+        asked = self._answered(event.ticket)
+        assert isinstance(asked, do.PutEntry)
+        if event.outcome is Outcome.STORED:
+            return self._done(self._plan, event.number)
+        if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
+            self.phase = StartPhase.READING_BACK_PLAN
+            return [self._ask(do.ReadEntry(self.ticket(), event.number, asked.attempt))]
+        return self._put_again(asked, event)
+
+    def _plan_read_back(self, event: ev.EntryRead) -> list[Instruction]:
+        asked = self._answered(event.ticket)
+        assert isinstance(asked, do.ReadEntry)
+        assert self._claim is not None
+        mine = encode(self._plan)
+        if event.data is None:
+            self.phase = StartPhase.REPLANNING
+            put = do.PutEntry(0, event.number, mine, asked.attempt)
+            return self._put_again(put, ev.EntryPut(0, event.number, Outcome.FAILED, "a put was not answered and did not arrive"))
+        if event.data == mine:
+            return self._done(self._plan, event.number)
+        raise GivenUpError(ErrorKind.FENCED, fenced_message(self._claim, event.number, decode(event.number, event.data)))
+
+    def _done(self, plan: Plan | None, plan_number: int) -> list[Instruction]:
+        assert self._claim is not None
+        self.phase = StartPhase.DONE
+        origin = self._origin
+        files = DriverFiles(origin.files if origin else {})
+        if plan:
+            files.apply({**plan.files, offsets_file(plan.epoch): plan.offsets})
+            files.take_changes()
+        epoch = plan.epoch if plan else origin.id.epoch + 1 if origin else 0
+        inherited = tuple(sorted(self._read.values(), key=lambda c: (c.log, c.id)))
+        number = plan_number + 1 if plan else self._claim.claim + 1
+        self.beginning = Beginning(self._claim, number, origin, inherited, files, epoch, plan, plan_number, self._plans[1:])
+        instructions: list[Instruction] = [
+            do.Started(
+                self._claim.run,
+                self._claim.claim,
+                origin.id if origin else None,
+                epoch,
+                plan is not None,
+                self.now_ms,
+                files.as_mapping(),
+                self._plans[1:],
+            )
+        ]
+        return instructions
+
+    TABLE: ClassVar = {
+        (StartPhase.LOCATING, ev.TailLocated): "_tail_located",
+        (StartPhase.READING_TAIL, ev.EntryRead): "_tail_read",
+        (StartPhase.READING_CLAIM, ev.EntryRead): "_claim_read",
+        (StartPhase.CHECKING_STORAGE, ev.StorageChecked): "_storage_checked",
+        (StartPhase.LISTING, ev.CheckpointsListed): "_listed_checkpoints",
+        (StartPhase.READING_METADATA, ev.MetadataRead): "_metadata_read",
+        (StartPhase.VERIFYING, ev.ObjectsVerified): "_verified",
+        (StartPhase.READING_PLANS, ev.EntryRead): "_plan_read",
+        (StartPhase.CLAIMING, ev.EntryPut): "_claim_put",
+        (StartPhase.READING_BACK, ev.EntryRead): "_claim_read_back",
+        (StartPhase.REPLANNING, ev.EntryPut): "_plan_put",
+        (StartPhase.READING_BACK_PLAN, ev.EntryRead): "_plan_read_back",
+        **{(phase, ev.ReadFailed): "_read_failed" for phase in StartPhase if phase not in _SILENT},
+    }
+
+
+def recorded_plans(entries: dict[int, Entry], origin: Checkpoint | None, tail: int) -> tuple[Plan, ...]:
+    """The epochs past `origin` that were planned, in order; the later of two plans for one epoch counts. Raises `FormatError` for a gap."""
+    first_number = origin.log + 1 if origin else 1
+    first_epoch = origin.id.epoch + 1 if origin else 0
+    plans: dict[int, Plan] = {}
+    for number in range(first_number, tail + 1):
+        entry = entries.get(number)
+        if isinstance(entry, End):
+            plans.clear()
+        if isinstance(entry, Plan) and entry.epoch >= first_epoch:
+            plans[entry.epoch] = entry
+    ordered = [plans[epoch] for epoch in sorted(plans)]
+    for expected, plan in enumerate(ordered, first_epoch):
+        if plan.epoch != expected:
+            raise FormatError(
+                f"the plan of epoch {expected} is not in the log, although epoch {plan.epoch} was planned; the log is damaged"
+            )
+    return tuple(ordered)
+
+
+def fenced_message(claim: Claim, number: int, entry: Entry) -> str:
+    who = f"run {entry.run} on host {entry.host}" if isinstance(entry, Claim) else f"the run of claim {entry.claim}"
+    return (
+        f"{who} took over the stream at log entry {number}; run {claim.run} stops and touches nothing. If both were started "
+        "on purpose, stop one of them"
+    )
+
+
+def _names(items: Iterable[str]) -> str:
+    return ", ".join(items) or "none"
+
+
+def _unique(ids: Iterable[CheckpointId]) -> list[CheckpointId]:
+    return list(dict.fromkeys(ids))

@@ -1,0 +1,159 @@
+"""A one-threaded driver of the protocol over a dictionary: what the unit tests push events through."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
+from spark_ckpt.paths import segment_key
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.start import StartOrder
+from spark_ckpt.protocol.stream import Stream
+
+JOB = Job(("stateStoreSave key",), ("rate",), "memory")
+
+
+class World:
+    """The storage, as every driver sees it."""
+
+    def __init__(self) -> None:
+        self.log: dict[int, bytes] = {}
+        self.checkpoints: dict[CheckpointId, Checkpoint] = {}
+        self.objects: set[str] = set()
+        self.damaged: dict[CheckpointId, str] = {}
+
+    def put(self, number: int, data: bytes) -> Outcome:
+        if number in self.log:
+            return Outcome.EXISTS
+        self.log[number] = data
+        return Outcome.STORED
+
+    def store(self, checkpoint: Checkpoint) -> Outcome:
+        if checkpoint.id in self.checkpoints:
+            return Outcome.EXISTS
+        self.checkpoints[checkpoint.id] = checkpoint
+        return Outcome.STORED
+
+
+def answer(world: World, i: Instruction) -> ev.Event | None:
+    """What the storage says to an instruction; None for those that are not questions to it."""
+    if isinstance(i, do.LocateTail):
+        return ev.TailLocated(i.ticket, max(world.log, default=0))
+    if isinstance(i, do.ReadEntry):
+        return ev.EntryRead(i.ticket, i.number, world.log.get(i.number))
+    if isinstance(i, do.PutEntry):
+        return ev.EntryPut(i.ticket, i.number, world.put(i.number, i.data))
+    if isinstance(i, do.CheckStorage):
+        return ev.StorageChecked(i.ticket)
+    if isinstance(i, do.ListCheckpoints):
+        return ev.CheckpointsListed(i.ticket, i.run, tuple(sorted(c for c in world.checkpoints if c.run == i.run)))
+    if isinstance(i, do.ReadMetadata):
+        damage = world.damaged.get(i.id)
+        return ev.MetadataRead(i.ticket, i.id, None if damage else world.checkpoints.get(i.id), damage)
+    if isinstance(i, do.VerifyObjects):
+        missing = sorted(i.checkpoint.objects - world.objects)
+        return ev.ObjectsVerified(i.ticket, i.checkpoint.id, missing[0] if missing else None)
+    if isinstance(i, do.StoreMetadata):
+        return ev.MetadataPut(i.ticket, i.checkpoint.id, world.store(i.checkpoint), size=1000)
+    if isinstance(i, do.ReadLeftAcks):
+        return ev.LeftAcksRead(i.ticket, ())
+    if isinstance(i, do.Delete):
+        for c in i.checkpoints:
+            world.checkpoints.pop(c, None)
+        world.objects.difference_update(i.objects)
+        return ev.Deleted(i.ticket)
+    return None
+
+
+class Driver:
+    """Answers every question at once, unless `hold` says to keep it in `held`."""
+
+    def __init__(self, world: World, settings: Settings | None = None, order: StartOrder | None = None) -> None:
+        self.world = world
+        self.stream = Stream(settings, order)
+        self.now = 1000
+        self.said: list[Instruction] = []
+        self.held: list[Instruction] = []
+        self.hold: Callable[[Instruction], bool] = lambda _: False
+        self.timers: dict[ev.Timer, int] = {}
+
+    def push(self, event: ev.Event) -> list[Instruction]:
+        """One event and all that follows; returns what was said to the outside."""
+        said: list[Instruction] = []
+        events = [event]
+        while events:
+            self.now += 1
+            for i in self.stream.handle(events.pop(0), self.now):
+                if isinstance(i, do.SetTimer):
+                    self.timers[i.timer] = i.ticket
+                elif self.hold(i):
+                    self.held.append(i)
+                else:
+                    reply = answer(self.world, i)
+                    if reply is not None:
+                        events.append(reply)
+                    elif not isinstance(i, do.CancelTimer):
+                        said.append(i)
+        self.said += said
+        return said
+
+    def release(self) -> list[Instruction]:
+        """Answer what was held."""
+        held, self.held = self.held, []
+        said: list[Instruction] = []
+        for i in held:
+            reply = answer(self.world, i)
+            assert reply is not None
+            said += self.push(reply)
+        return said
+
+    def fire(self, timer: ev.Timer) -> list[Instruction]:
+        return self.push(ev.TimerFired(self.timers[timer], timer))
+
+    def start(self, nonce: str, job: Job = JOB, local: Iterable[str] = (), query: str = "q") -> list[Instruction]:
+        return self.push(ev.StartRequested(query, job, tuple(local), nonce, "host"))
+
+    def trigger(self, epoch: int) -> list[Instruction]:
+        return self.push(ev.TriggerRequested(epoch, offsets(epoch)))
+
+    def ack(self, run: int, epoch: int, partition: int, uid: str | None = None) -> list[Instruction]:
+        made = ack(run, epoch, partition, uid)
+        self.world.objects.update(h.object for h in made.snapshot.handles)
+        return self.push(ev.AckReceived(made))
+
+    def seal(self, run: int, epoch: int, partitions: int = 2) -> list[Instruction]:
+        return self.push(ev.SealRequested(epoch, commit([uid_of(run, epoch, p) for p in range(partitions)])))
+
+    def epoch(self, run: int, epoch: int, partitions: int = 2) -> list[Instruction]:
+        """A whole epoch that was not planned before."""
+        return self.trigger(epoch) + self.rest(run, epoch, partitions)
+
+    def rest(self, run: int, epoch: int, partitions: int = 2) -> list[Instruction]:
+        said: list[Instruction] = []
+        for p in range(partitions):
+            said += self.ack(run, epoch, p)
+        return said + self.seal(run, epoch, partitions)
+
+
+def offsets(epoch: int) -> bytes:
+    return f'v1\n{{"batchWatermarkMs":0}}\n{{"offset":{epoch}}}'.encode()
+
+
+def commit(uids: Iterable[str]) -> bytes:
+    return b"v2\n" + json.dumps({"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": [[u] for u in uids]}}).encode()
+
+
+def uid_of(run: int, epoch: int, partition: int) -> str:
+    return f"u-{run}-{epoch}-{partition}"
+
+
+def ack(run: int, epoch: int, partition: int, uid: str | None = None, obj: str | None = None) -> Ack:
+    uid = uid or uid_of(run, epoch, partition)
+    handle = Handle(HandleKind.CHANGELOG, f"{epoch + 1}_{uid}.changelog", obj or segment_key(run, epoch, f"p{partition}"), 0, 10, 1)
+    snapshot = Snapshot(StoreId(0, partition, "default"), epoch + 1, uid, (handle,))
+    return Ack(run, epoch, snapshot, None, "1", 10, 1.0, 2.0, 0.0)

@@ -1,6 +1,6 @@
-"""The same question as flights_job.py, asked once of all the data, and compared with what the stream has left in its sink, row by row.
+"""The same question as flights_job.py, asked once of all the data, and compared row by row with what the stream has left in its sink.
 
-Prints one line of JSON: `expected` and `found` rows, those `missing` from the sink and those in `excess` there (as multisets), and some of each.
+Prints one line of JSON: `expected` and `found` rows, those `missing` from the sink and in `excess` there (as multisets), some of each.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 BATCH_QUERY = """
 WITH once AS (SELECT DISTINCT * FROM flights),
 windows AS (
-    SELECT window.start AS start, window.end AS end, carrier, origin, count(*) AS flights, count(dep_delay) AS departed, sum(dep_delay) AS dep_delay,
-           max(arr_delay) AS worst_arr_delay
+    SELECT window.start AS start, window.end AS end, carrier, origin, count(*) AS flights, count(dep_delay) AS departed,
+           sum(dep_delay) AS dep_delay, max(arr_delay) AS worst_arr_delay
     FROM once GROUP BY window(time, '6 hours'), carrier, origin)
 -- a stream in append mode gives a window once the watermark has passed its end
 SELECT start, carrier, origin, flights, departed, dep_delay, worst_arr_delay

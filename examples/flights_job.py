@@ -1,4 +1,4 @@
-"""An ordinary Structured Streaming job: punctuality per airline, airport and quarter of a day, from a feed that delivers some flights twice.
+"""An ordinary Structured Streaming job: punctuality per airline, airport and quarter of a day; the feed delivers some flights twice.
 
 Nothing in it knows about spark-ckpt; `spark-submit` turns that on by configuration (examples/demo.py shows how). Two stateful operators are
 chained: a deduplication and a windowed aggregation. The sink is idempotent by batch id: an epoch that runs twice overwrites its own folder.
@@ -36,7 +36,8 @@ def main() -> None:
         F.sum("dep_delay").alias("dep_delay"),
         F.max("arr_delay").alias("worst_arr_delay"),
     )
-    result = punctuality.select(F.col("window.start").alias("start"), "carrier", "origin", "flights", "departed", "dep_delay", "worst_arr_delay")
+    columns = ["carrier", "origin", "flights", "departed", "dep_delay", "worst_arr_delay"]
+    result = punctuality.select(F.col("window.start").alias("start"), *columns)
 
     query = (
         result.writeStream.queryName("punctuality")

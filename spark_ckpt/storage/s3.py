@@ -102,6 +102,7 @@ class S3Storage(Storage):
         self._bucket = bucket
         self._prefix = check_key(prefix) + "/" if prefix else ""
         self._answered = False
+        self._worked = False
         self._batch_deletes = True
         self._place = Place(self.url, bucket, self._options.endpoint or "Amazon S3")
         self._client = self._connect()
@@ -210,7 +211,12 @@ class S3Storage(Storage):
             return int(answer["ContentLength"])
 
         result = self._run(f"look at {self.url}/{key}", send, frozenset((Verdict.MISSING,)))
-        return None if isinstance(result, Verdict) else result
+        if not isinstance(result, Verdict):
+            return result
+        if not self._worked:
+            # a 404 to HEAD has no body: it may also mean the bucket, or an unknown access key; a listing tells
+            next(iter(self.list(key)), None)
+        return None
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[Stored]:
         for page in self._pages(check_prefix(prefix), {"StartAfter": self._prefix + start_after} if start_after else {}):
@@ -271,7 +277,7 @@ class S3Storage(Storage):
             attempts += 1
             error = self._attempt(send)
             if not isinstance(error, Exception):
-                self._answered = True
+                self._answered = self._worked = True
                 return error.result
             verdict = judge(error)
             if isinstance(error, (ClientError, ShortAnswerError)):

@@ -62,6 +62,7 @@ _CREDENTIALS = frozenset(
 _REGION = frozenset(
     ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301", "TemporaryRedirect", "307")
 )
+_MISSING = frozenset(("NoSuchKey", "NoSuchUpload", "NoSuchVersion", "NotFound", "404"))
 _AGAIN = frozenset(("ConditionalRequestConflict", "OperationAborted", "BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch"))
 _LOST = frozenset(("RequestTimeout", "RequestTimeoutException", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests"))
 _NO_CREDENTIALS = (
@@ -102,9 +103,11 @@ def _judge_answer(error: ClientError) -> Verdict:
         return Verdict.AGAIN
     if code in _LOST or status in (408, 429):
         return Verdict.LOST
+    if code in _MISSING and status == 404:
+        return Verdict.MISSING
     by_status = {
         403: Verdict.SETUP,
-        404: Verdict.MISSING,
+        404: Verdict.SETUP,  # not the object: some servers say so of an access key that they do not know
         409: Verdict.AGAIN,
         412: Verdict.EXISTS,
         416: Verdict.OUT_OF_RANGE,
@@ -141,7 +144,7 @@ def setup_error(error: Exception, doing: str, place: Place) -> StorageSetupError
         return StorageSetupError(f"the bucket {place.bucket} does not exist at {place.endpoint}; create it or correct spark.ckpt.storage")
     if code in ("ExpiredToken", "TokenRefreshRequired"):
         return StorageSetupError(f"the S3 credentials for {at} have expired ({code}); renew them and start again")
-    if code in _CREDENTIALS:
+    if code in _CREDENTIALS or (isinstance(error, ClientError) and status_of(error) == 404):
         return StorageSetupError(f"{at} does not accept the S3 credentials ({code}); correct the access key and secret that boto3 finds")
     if code == "RequestTimeTooSkewed":
         return StorageSetupError(f"this machine's clock differs too much from that of {at} ({code}); set the clock")

@@ -373,6 +373,7 @@ def test_no_such_bucket(server: str, prefix: str) -> None:
             lambda: storage.put("k", b"v"),
             lambda: storage.put_if_absent("k", b"v"),
             lambda: storage.get("k"),
+            lambda: storage.size("k"),
             lambda: list(storage.list("")),
         ):
             with pytest.raises(StorageSetupError, match="bucket not-there does not exist"):
@@ -396,6 +397,7 @@ def test_no_credentials(server: str, prefix: str, monkeypatch: pytest.MonkeyPatc
     [
         (403, "InvalidAccessKeyId", "does not accept the S3 credentials"),
         (403, "SignatureDoesNotMatch", "does not accept the S3 credentials"),
+        (404, "XNoSuchUser", "does not accept the S3 credentials"),
         (403, "AccessDenied", "s3:PutObject"),
         (400, "ExpiredToken", "have expired"),
         (403, "RequestTimeTooSkewed", "clock"),

@@ -183,6 +183,7 @@ def test_listing_goes_over_pages_and_starts_after(storage: Storage) -> None:
     assert list(storage.list("log/", keys[-1])) == []
     assert [stored.key for stored in storage.list("log/", "aaaa")] == keys
     assert [stored.key for stored in storage.list("", "log0")] == ["zzz"]
+    assert [stored.key for stored in storage.list("", keys[20])] == [*keys[21:], "zzz"]
 
 
 def test_folders(storage: Storage) -> None:

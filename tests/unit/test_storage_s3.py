@@ -194,6 +194,16 @@ def test_bytes_that_differ_from_their_checksum_are_damage(server: str, prefix: s
         assert storage.requests["get"] == 3
 
 
+def test_a_range_cut_short_without_a_length_to_tell_is_an_error(server: str, prefix: str, tmp_path: Path) -> None:
+    cut = b"HTTP/1.1 206 Partial Content\r\nETag: x\r\nContent-Range: bytes 2-9/20\r\n\r\nabc"
+    with _Fixed(cut) as fixed, _open(fixed.endpoint, prefix) as storage:
+        with pytest.raises(StorageError, match="attempts"):
+            storage.get("k", 2, 8)
+        with pytest.raises(StorageError, match="attempts"):
+            storage.get_to_file("k", 2, 8, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
 def test_a_server_that_ignores_ranges_is_found_out(server: str, prefix: str) -> None:
     whole = b"HTTP/1.1 200 OK\r\nETag: x\r\nContent-Length: 6\r\n\r\nabcdef"
     with _Fixed(whole) as fixed, _open(fixed.endpoint, prefix) as storage, pytest.raises(StorageSetupError, match="range"):
@@ -289,6 +299,8 @@ class _Fixed:
                 length -= (count := len(stream.read(min(length, 1 << 16))))
                 self.received += count
             connection.sendall(self._answer)
+            if b"Content-Length" not in self._answer:
+                return
 
 
 # ---- what goes over the wire

@@ -22,6 +22,7 @@ class CheckpointDriverPlugin extends DriverPlugin {
     sc.addSparkListener(new SparkListener {
       override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = DriverSide.executorLost(removed.executorId)
     })
+    CheckpointsTab.attach(sc)
     Collections.emptyMap()
   }
 

@@ -1,0 +1,121 @@
+"""Starts, watches, kills and restarts real Spark applications in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from spark_ckpt.jar import jar_path
+
+JOBS = Path(__file__).parent / "jobs"
+PLUGIN = "org.apache.spark.ckpt.CheckpointPlugin"
+
+
+class Application:
+    """One spark-submit and everything it started, in a process group of its own."""
+
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+        self.log = log
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=dict(env), start_new_session=True)
+
+    def wait(self, timeout: float = 240) -> int:
+        return self._process.wait(timeout)
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL for the driver's JVM, its Python and all that belongs to them, at one moment, as when a machine dies."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(30)
+
+    def descendants(self) -> Iterator[tuple[int, str]]:
+        """(process id, command line) of every living process below this application."""
+        parents: dict[int, int] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        for pid in parents:
+            up = pid
+            while up in parents and up != self._process.pid:
+                up = parents[up]
+            if up == self._process.pid and pid != up:
+                with contextlib.suppress(OSError):
+                    yield pid, Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+    def kill_one(self, part: str) -> int:
+        """SIGKILL for the first process whose command line has `part` in it; its process id."""
+        for pid, command in self.descendants():
+            if part in command:
+                os.kill(pid, signal.SIGKILL)
+                return pid
+        raise AssertionError(f"no process of the application has {part!r} in its command line")
+
+    def until(self, condition: Callable[[], bool], what: str, timeout: float = 120) -> None:
+        """Wait for something that is seen from outside; fail with the log's end if the application ends before."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if not self.running:
+                raise AssertionError(f"the application ended with {self._process.returncode} before {what}\n{self.tail()}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what}: not within {timeout} s\n{self.tail()}")
+            time.sleep(0.02)
+
+    def tail(self, lines: int = 60) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def expect_success(self, timeout: float = 240) -> None:
+        status = self.wait(timeout)
+        assert status == 0, f"the application ended with {status}\n{self.tail()}"
+
+
+def submit(
+    script: str,
+    args: Sequence[str],
+    *,
+    log: Path,
+    storage: str | None,
+    master: str = "local[2]",
+    conf: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
+    plugin: bool = True,
+) -> Application:
+    """spark-submit of an unmodified job; with the plugin by configuration alone."""
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "3",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    }
+    if plugin:
+        settings["spark.plugins"] = PLUGIN
+        if storage is not None:
+            settings["spark.ckpt.storage"] = storage
+    settings.update(conf or {})
+    command = [str(Path(sys.executable).parent / "spark-submit")]
+    command += ["--master", master, "--driver-memory", "1g"]
+    if plugin:
+        command += ["--jars", str(jar_path())]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    command += [str(JOBS / script), *args]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **(env or {})}
+    return Application(command, log, environment)
+
+
+def rows(path: Path) -> list[dict[str, object]]:
+    """What an idempotent JSON sink holds, as dictionaries."""
+    return [json.loads(line) for part in sorted(path.rglob("part-*.json")) for line in part.read_text().splitlines()]

@@ -87,6 +87,15 @@ def driver_file_key(run: int, unique: str) -> str:
     return f"{run_prefix(run)}drv/{unique}"
 
 
+def left_acks_prefix(run: int, epoch: int) -> str:
+    """What agents that outlive their executor leave there starts with this: JSON documents `{"acks": [...]}`, as on the pipe."""
+    return f"{run_prefix(run)}ack/{epoch}-"
+
+
+def left_acks_key(run: int, epoch: int, unique: str) -> str:
+    return left_acks_prefix(run, epoch) + unique
+
+
 def check_object(key: str) -> str:
     """Refuse a handle that points anywhere but at a run's own objects below the stream's root."""
     if not _OBJECT.match(key):

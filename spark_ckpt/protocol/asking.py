@@ -12,6 +12,7 @@ from spark_ckpt.protocol.instructions import Instruction, Question, Refused, Req
 from spark_ckpt.protocol.machine import InvalidTransitionError, Machine, Story, Tickets
 
 ATTEMPTS = 5
+_DONE = {RequestName.START: "started", RequestName.RESUME: "taken up again by a new coordinator"}
 
 
 class GivenUpError(CheckpointError):
@@ -55,7 +56,7 @@ class Asking(Machine):
     def _read_failed(self, event: ev.ReadFailed) -> list[Instruction]:
         asked = self._answered(event.ticket)
         if event.hopeless or asked.attempt + 1 >= ATTEMPTS:
-            raise GivenUpError(ErrorKind.STORAGE, f"the stream cannot be {self._request_name.value}ed: {event.message}")
+            raise GivenUpError(event.kind, f"the stream cannot be {_DONE[self._request_name]}: {event.message}")
         return [self._ask(replace(asked, ticket=self.ticket(), attempt=asked.attempt + 1))]
 
     def _entry(self, event: ev.EntryRead) -> Entry:

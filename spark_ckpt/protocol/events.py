@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Job
 from spark_ckpt.protocol.reasons import Outcome
 
@@ -194,6 +195,7 @@ class ReadFailed:
     ticket: int
     message: str
     hopeless: bool = False
+    kind: ErrorKind = ErrorKind.STORAGE
 
 
 Request = StartRequested | ResumeRequested | TriggerRequested | SealRequested | StopRequested

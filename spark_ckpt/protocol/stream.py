@@ -26,6 +26,7 @@ class Stream:
         self._tickets = Tickets()
         self._story = Story()
         self._waiting: list[ev.Event] = []
+        self._refusal = do.Refused(RequestName.RESUME, ErrorKind.INTERNAL, "")
         self.stage: Start | Resume | Run | None = None
 
     @property
@@ -57,23 +58,31 @@ class Stream:
             self.stage = None
             message = "the query was stopped while it started"
             return [*([do.Refused(RequestName.START, ErrorKind.INTERNAL, message)] if starting else []), do.Stopped()]
+        if isinstance(self.stage, Resume) and not isinstance(event, ev.Answer):
+            return self._after_resume(self.stage, event)
         if isinstance(event, ev.TriggerRequested):
             return [do.Refused(RequestName.TRIGGER, ErrorKind.INTERNAL, f"epoch {event.epoch} was triggered before the stream was started")]
         if isinstance(event, ev.SealRequested):
             return [do.Refused(RequestName.SEAL, ErrorKind.INTERNAL, f"epoch {event.epoch} was sealed before the stream was started")]
-        if isinstance(event, _SIGNALS):
-            # After a coordinator's death the JVM sends `resume` and the acks back to back: they wait until the run is rebuilt.
-            if isinstance(self.stage, Resume) and self.stage.phase is not ResumePhase.REFUSED:
-                self._waiting.append(event)
-            return []
-        if self.stage is None:
+        if isinstance(event, _SIGNALS) or self.stage is None:
             return []
         return self._advance(self.stage.handle(event, now_ms), now_ms)
+
+    def _after_resume(self, stage: Resume, event: ev.Event) -> list[Instruction]:
+        """The JVM sends `resume`, the acks and what was unanswered back to back: they wait until the run is rebuilt."""
+        if stage.phase is not ResumePhase.REFUSED:
+            self._waiting.append(event)
+            return []
+        return _refusal(event, self._refusal)
 
     def _advance(self, instructions: Iterable[Instruction], now_ms: int) -> list[Instruction]:
         """A finished start or resume becomes a run."""
         given = list(instructions)
         stage = self.stage
+        if isinstance(stage, Resume) and stage.phase is ResumePhase.REFUSED:
+            self._refusal = next(i for i in given if isinstance(i, do.Refused))
+            waiting, self._waiting = self._waiting, []
+            return given + [refused for event in waiting for refused in _refusal(event, self._refusal)]
         if isinstance(stage, Run) or stage is None or stage.beginning is None:
             return given
         run = Run(stage.beginning, self._settings, self._tickets, self._story)
@@ -87,3 +96,12 @@ class Stream:
         for event in waiting:
             given += run.handle(event, now_ms)
         return given
+
+
+def _refusal(event: ev.Event, refused: do.Refused) -> list[Instruction]:
+    """A run that could not be resumed refuses what is asked of it for the same reason."""
+    if isinstance(event, ev.TriggerRequested):
+        return [do.Refused(RequestName.TRIGGER, refused.kind, refused.message)]
+    if isinstance(event, ev.SealRequested):
+        return [do.Refused(RequestName.SEAL, refused.kind, refused.message)]
+    return []

@@ -1,0 +1,238 @@
+"""What the protocol asks of the storage, done: one instruction in, one event out, and no exception."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from spark_ckpt import paths
+from spark_ckpt.errors import (
+    CheckpointError,
+    DamagedError,
+    ErrorKind,
+    FormatError,
+    ObjectMissingError,
+    OutcomeUnknownError,
+    StorageSetupError,
+)
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import Claim, End, Entry, decode
+from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.tail import Gallop
+from spark_ckpt.storage.base import PutResult, Storage
+
+HINT_RUNS = 3
+"""How many of the newest runs are searched for a checkpoint to start the gallop from."""
+HEADS = 8
+"""Objects looked at in parallel."""
+LEFT_ACKS_BYTES = 64 * 1024 * 1024
+
+
+class StorageActions:
+    """Thread-safe. The storage is opened on first use, in the thread that uses it: loading boto3 takes hundreds of milliseconds."""
+
+    def __init__(self, url: str, opener: Callable[[str], Storage]) -> None:
+        self.url = url
+        self._opener = opener
+        self._lock = threading.Lock()
+        self._opened: Storage | None = None
+        self._known = 0
+        self._read: dict[CheckpointId, Checkpoint] = {}
+
+    @property
+    def storage(self) -> Storage:
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._opener(self.url)
+            return self._opened
+
+    def close(self) -> None:
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()
+
+    def perform(self, asked: do.Question | do.Delete) -> ev.Event:
+        """The event that answers; every error becomes one."""
+        try:
+            return self._perform(asked)
+        except StorageSetupError as error:
+            return self._failed(asked, Outcome.REFUSED, error)
+        except OutcomeUnknownError as error:
+            return self._failed(asked, Outcome.UNKNOWN, error)
+        except FormatError as error:
+            return self._failed(asked, Outcome.REFUSED, error)
+        except CheckpointError as error:
+            return self._failed(asked, Outcome.FAILED, error)
+
+    def _failed(self, asked: do.Question | do.Delete, outcome: Outcome, error: CheckpointError) -> ev.Event:
+        message = str(error)
+        if isinstance(asked, do.PutEntry):
+            return ev.EntryPut(asked.ticket, asked.number, outcome, message)
+        if isinstance(asked, do.StoreMetadata):
+            return ev.MetadataPut(asked.ticket, asked.checkpoint.id, outcome, 0, message)
+        if isinstance(asked, do.Delete):
+            return ev.Deleted(asked.ticket, message)
+        kind = error.kind if error.kind in (ErrorKind.DAMAGED, ErrorKind.CONFIG) else ErrorKind.STORAGE
+        return ev.ReadFailed(asked.ticket, message, outcome is Outcome.REFUSED, kind)
+
+    def _perform(self, asked: do.Question | do.Delete) -> ev.Event:
+        if isinstance(asked, do.PutEntry):
+            result = self.storage.put_if_absent(paths.log_key(asked.number), asked.data)
+            self._known = max(self._known, asked.number)
+            return ev.EntryPut(asked.ticket, asked.number, _outcome(result))
+        if isinstance(asked, do.StoreMetadata):
+            from spark_ckpt import metadata
+
+            data = metadata.encode(asked.checkpoint)
+            result = self.storage.put_if_absent(paths.metadata_key(asked.checkpoint.id), data)
+            return ev.MetadataPut(asked.ticket, asked.checkpoint.id, _outcome(result), len(data))
+        if isinstance(asked, do.LocateTail):
+            return ev.TailLocated(asked.ticket, self.locate_tail())
+        if isinstance(asked, do.ReadEntry):
+            return ev.EntryRead(asked.ticket, asked.number, self.read_entry(asked.number))
+        if isinstance(asked, do.CheckStorage):
+            from spark_ckpt.storage.probe import check_put_if_absent
+
+            check_put_if_absent(self.storage)
+            return ev.StorageChecked(asked.ticket)
+        if isinstance(asked, do.ListCheckpoints):
+            return ev.CheckpointsListed(asked.ticket, asked.run, self.list_checkpoints(asked.run))
+        if isinstance(asked, do.ReadMetadata):
+            return self._read_metadata(asked)
+        if isinstance(asked, do.VerifyObjects):
+            return ev.ObjectsVerified(asked.ticket, asked.checkpoint.id, self._missing(asked.checkpoint))
+        if isinstance(asked, do.ReadLeftAcks):
+            return ev.LeftAcksRead(asked.ticket, self._left_acks(asked.run, asked.epoch))
+        self.storage.delete([paths.metadata_key(c) for c in asked.checkpoints])
+        self.storage.delete(asked.objects)
+        return ev.Deleted(asked.ticket)
+
+    # --- the log
+
+    def locate_tail(self) -> int:
+        """The log's highest number, by galloping upwards from the highest that is known to exist."""
+        gallop = Gallop(self._known or self._hint())
+        while (number := gallop.probe) is not None:
+            gallop.tell(number, self.storage.size(paths.log_key(number)) is not None)
+        self._known = max(self._known, gallop.found)
+        return gallop.found
+
+    def read_entry(self, number: int) -> bytes | None:
+        try:
+            return self.storage.get(paths.log_key(number))
+        except ObjectMissingError:
+            return None
+
+    def last_claim(self) -> Claim | None:
+        """The claim of the newest run; None where the stream does not exist, or was ended on purpose."""
+        tail = self.locate_tail()
+        if tail == 0:
+            return None
+        entry = self._must_read(tail)
+        if isinstance(entry, End):
+            return None
+        claim = entry if isinstance(entry, Claim) else self._must_read(entry.claim)
+        if not isinstance(claim, Claim):
+            raise FormatError(f"log entry {entry.claim} of {self.url} should be a claim; the log is damaged")
+        return claim
+
+    def _must_read(self, number: int) -> Entry:
+        data = self.read_entry(number)
+        if data is None:
+            raise DamagedError(f"log entry {number} of {self.url} is missing, although there are later ones; put it back")
+        return decode(number, data)
+
+    def _hint(self) -> int:
+        """The entry that planned the newest checkpoint, 0 where none is found: only where to begin to look, nothing rests on it."""
+        runs = (paths.parse_run_prefix(folder) for folder in self.storage.list_folders(paths.RUN_PREFIX))
+        for run in sorted((run for run in runs if run is not None), reverse=True)[:HINT_RUNS]:
+            found = self.list_checkpoints(run)
+            if found:
+                try:
+                    number = self._checkpoint(max(found)).log
+                except (DamagedError, ObjectMissingError):
+                    return 0
+                return number if self.storage.size(paths.log_key(number)) is not None else 0
+        return 0
+
+    # --- checkpoints
+
+    def list_checkpoints(self, run: int) -> tuple[CheckpointId, ...]:
+        found: list[CheckpointId] = []
+        for stored in self.storage.list(paths.checkpoints_prefix(run)):
+            folder, _, name = stored.key.rpartition("/")
+            checkpoint = paths.parse_checkpoint_prefix(folder)
+            if checkpoint is not None and name == paths.METADATA_NAME:
+                found.append(checkpoint)
+        return tuple(sorted(found))
+
+    def _checkpoint(self, checkpoint: CheckpointId) -> Checkpoint:
+        from spark_ckpt import metadata
+
+        known = self._read.get(checkpoint)
+        if known is not None:
+            return known
+        key = paths.metadata_key(checkpoint)
+        data = self.storage.get(key)
+        decoded = metadata.decode(data, where=f"{self.url}/{key}")
+        if decoded.id != checkpoint:
+            raise DamagedError(f"{self.url}/{key} says it is run {decoded.id.run} epoch {decoded.id.epoch}")
+        self._read = {checkpoint: decoded}
+        return decoded
+
+    def _read_metadata(self, asked: do.ReadMetadata) -> ev.Event:
+        """Damaged for good only if it is damaged when read a second time: bytes can be lost on the way."""
+        try:
+            return ev.MetadataRead(asked.ticket, asked.id, self._exists_and_reads(asked.id))
+        except FormatError:
+            raise
+        except DamagedError as error:
+            if asked.attempt == 0:
+                raise
+            return ev.MetadataRead(asked.ticket, asked.id, None, str(error))
+
+    def _exists_and_reads(self, checkpoint: CheckpointId) -> Checkpoint | None:
+        # What the hint read may have been deleted since: the protocol must not be told of it.
+        if checkpoint in self._read and self.storage.size(paths.metadata_key(checkpoint)) is None:
+            return None
+        try:
+            return self._checkpoint(checkpoint)
+        except ObjectMissingError:
+            return None
+
+    def _missing(self, checkpoint: Checkpoint) -> str | None:
+        """An object that is not there or too short, in words; None if all are there."""
+        needed: dict[str, int] = {}
+        for snapshot in checkpoint.snapshots:
+            for handle in snapshot.handles:
+                needed[handle.object] = max(needed.get(handle.object, 0), handle.offset + handle.length)
+        if not needed:
+            return None
+        storage = self.storage
+        with ThreadPoolExecutor(HEADS, thread_name_prefix="verify") as pool:
+            sizes = pool.map(storage.size, needed)
+            for (name, length), size in zip(needed.items(), sizes, strict=True):
+                if size is None:
+                    return f"{self.url}/{name} is missing"
+                if size < length:
+                    return f"{self.url}/{name} has {size} bytes of {length}"
+        return None
+
+    def _left_acks(self, run: int, epoch: int) -> tuple[Ack, ...]:
+        acks: list[Ack] = []
+        for stored in self.storage.list(paths.left_acks_prefix(run, epoch)):
+            if stored.size > LEFT_ACKS_BYTES:
+                raise FormatError(f"{self.url}/{stored.key} has {stored.size} bytes and cannot be a list of acknowledgements")
+            try:
+                acks += [Ack.from_json(row) for row in json.loads(self.storage.get(stored.key))["acks"] if "decline" not in row]
+            except (ValueError, KeyError, TypeError) as error:
+                raise DamagedError(f"{self.url}/{stored.key} is not a list of acknowledgements") from error
+        return tuple(acks)
+
+
+def _outcome(result: PutResult) -> Outcome:
+    return Outcome.STORED if result is PutResult.STORED else Outcome.EXISTS

@@ -1,0 +1,198 @@
+"""The driver-side process: messages of the JVM to the streams they belong to (docs/pipes.md)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from spark_ckpt import __version__
+from spark_ckpt.conf import Options, parse_options, spark_settings
+from spark_ckpt.coordinator.actions import StorageActions
+from spark_ckpt.coordinator.pool import Pool
+from spark_ckpt.coordinator.worker import Fields, StreamWorker
+from spark_ckpt.errors import CheckpointError, ConflictError
+from spark_ckpt.model import Ack, Decline, Job
+from spark_ckpt.paths import stream_url
+from spark_ckpt.pipe import Handler, Message, Pipe, Reply
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.run import Settings
+from spark_ckpt.storage import S3Options, open_storage
+from spark_ckpt.storage.base import Storage
+
+Opener = Callable[[str, S3Options], Storage]
+FOREGROUND_THREADS = 8
+END_S = 10.0
+"""How long puts and deletions in hand may take after the end of stdin, in seconds."""
+
+
+class Coordinator:
+    """Handlers for `pipe.serve`. One application, any number of streams, each named by its root."""
+
+    def __init__(self, pipe: Pipe, opener: Opener = open_storage) -> None:
+        self._pipe = pipe
+        self._opener = opener
+        self._options: Options | None = None
+        self._host = ""
+        self._spark_version = ""
+        self._workers: dict[str, StreamWorker] = {}
+        self._foreground = Pool(FOREGROUND_THREADS, "storage")
+        self._background = Pool(1, "deletion")
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "hello": self._hello,
+            "open": self._open,
+            "start": self._start,
+            "resume": self._resume,
+            "trigger": self._trigger,
+            "seal": self._seal,
+            "acks": self._acks,
+            "holding": self._holding,
+            "executor_lost": self._executor_lost,
+            "damaged": self._damaged,
+            "stop": self._stop,
+        }
+
+    def close(self, seconds: float = END_S) -> None:
+        """The JVM has gone: finish the puts and deletions that are in hand, start nothing new."""
+        deadline = time.monotonic() + seconds
+        for worker in self._workers.values():
+            worker.end()
+        # A put that is answered may lead to one more question (its answer was lost: read back), hence twice.
+        for _ in range(2):
+            for worker in self._workers.values():
+                worker.quiet(max(0.0, deadline - time.monotonic()))
+            self._foreground.wait(max(0.0, deadline - time.monotonic()))
+        self._background.wait(max(0.0, deadline - time.monotonic()))
+
+    # --- the application
+
+    def _hello(self, message: Message) -> Reply:
+        conf, spark = _texts(message["conf"]), _texts(message.get("spark") or {})
+        options = parse_options(conf)
+        settings = spark_settings(conf, spark)
+        self._options = options
+        self._host = str(message.get("host", ""))
+        self._spark_version = str(message.get("spark_version", ""))
+        threading.Thread(target=_load_pyarrow, name="load", daemon=True).start()
+        return {"set": settings}
+
+    def _worker(self, root: str) -> StreamWorker:
+        worker = self._workers.get(root)
+        if worker is None:
+            options = self._options
+            if options is None:
+                raise CheckpointError("the coordinator was asked for a stream before it was greeted; JAR and Python package differ")
+            actions = StorageActions(stream_url(options.storage, root), lambda url: self._opener(url, options.s3))
+            settings = Settings(retained=options.retained, timeout_ms=options.timeout_ms)
+            worker = StreamWorker(root, actions, settings, self._foreground, self._background, self._pipe.send)
+            self._workers[root] = worker
+        return worker
+
+    # --- requests
+
+    def _open(self, message: Message) -> Reply:
+        root, local = str(message["root"]), message.get("query_id")
+        actions = self._worker(root).actions
+        future: Future[Fields] = Future()
+
+        def look() -> None:
+            try:
+                future.set_result(_opened(actions.url, actions.last_claim(), local))
+            except Exception as error:
+                future.set_exception(error)
+
+        self._foreground.submit(look)
+        return future
+
+    def _start(self, message: Message) -> Reply:
+        event = ev.StartRequested(
+            str(message["query_id"]),
+            Job.from_json(message["job"]),
+            tuple(str(path) for path in message.get("files") or ()),
+            uuid.uuid4().hex,
+            self._host,
+            {"spark": self._spark_version, "spark-ckpt": __version__},
+        )
+        return self._worker(str(message["root"])).request("start", event)
+
+    def _resume(self, message: Message) -> Reply:
+        event = ev.ResumeRequested(int(message["run"]), int(message["claim"]), int(message["epoch"]))
+        return self._worker(str(message["root"])).request("resume", event)
+
+    def _trigger(self, message: Message) -> Reply:
+        event = ev.TriggerRequested(int(message["epoch"]), _content(message["offsets"]), _files(message))
+        return self._worker(str(message["root"])).request("trigger", event)
+
+    def _seal(self, message: Message) -> Reply:
+        event = ev.SealRequested(int(message["epoch"]), _content(message["commit"]), _files(message))
+        return self._worker(str(message["root"])).request("seal", event)
+
+    def _stop(self, message: Message) -> Reply:
+        return self._worker(str(message["root"])).request("stop", ev.StopRequested(bool(message.get("failed"))))
+
+    # --- one-way
+
+    def _acks(self, message: Message) -> Reply:
+        worker = self._worker(str(message["root"]))
+        for row in message["acks"]:
+            if "decline" in row:
+                worker.tell(ev.DeclineReceived(Decline.from_json(row)))
+            else:
+                worker.tell(ev.AckReceived(Ack.from_json(row)))
+        return None
+
+    def _holding(self, message: Message) -> Reply:
+        event = ev.HoldingReceived(str(message["executor"]), frozenset(str(uid) for uid in message["held"]))
+        for worker in self._workers.values():
+            worker.tell(event)
+        return None
+
+    def _executor_lost(self, message: Message) -> Reply:
+        for worker in self._workers.values():
+            worker.tell(ev.ExecutorLost(str(message["executor"])))
+        return None
+
+    def _damaged(self, message: Message) -> Reply:
+        name = message.get("object")
+        event = ev.DamageReported(None if name is None else str(name), str(message.get("message", "")))
+        self._worker(str(message["root"])).tell(event)
+        return None
+
+
+def _opened(url: str, claim: Claim | None, local: Any) -> Fields:
+    if claim is not None and local is not None and claim.query_id != local:
+        raise ConflictError(
+            f"the storage {url} holds the checkpoints of query {claim.query_id}, but the checkpointLocation says it is query {local}; "
+            "give this query a checkpointLocation of its own, or delete the local folder to go on with the stored one"
+        )
+    return {"query_id": claim.query_id if claim else None}
+
+
+def _texts(conf: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in conf.items()}
+
+
+def _content(text: Any) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise CheckpointError("a file's content in a message is not base64; JAR and Python package differ") from error
+
+
+def _files(message: Message) -> dict[str, bytes | None]:
+    files: Mapping[str, Any] = message.get("files") or {}
+    return {path: None if content is None else _content(content) for path, content in files.items()}
+
+
+def _load_pyarrow() -> None:
+    """Before the first checkpoint needs it."""
+    importlib.import_module("pyarrow.parquet")

@@ -1,0 +1,237 @@
+"""The runtime around one stream's machine: a thread that feeds it events and has its instructions done."""
+
+from __future__ import annotations
+
+import base64
+import heapq
+import itertools
+import json
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from spark_ckpt import paths
+from spark_ckpt.coordinator.actions import StorageActions
+from spark_ckpt.coordinator.pool import Pool
+from spark_ckpt.errors import CheckpointError, ErrorKind
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.instructions import Instruction, RequestName
+from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.stream import Stream
+
+FIRST_DELAY_S = 0.1
+LONGEST_DELAY_S = 5.0
+"""Between attempts; each waits twice as long as the one before."""
+
+Fields = Mapping[str, Any]
+Say = Callable[[Mapping[str, Any]], None]
+
+
+class RefusedError(CheckpointError):
+    """What the machine refused, with the kind the JVM is told."""
+
+    def __init__(self, kind: ErrorKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class StreamWorker:
+    """All events of a stream pass through one queue, so the machine is never entered twice at a time.
+
+    Storage is asked in `foreground` threads; deletions wait for a thread of their own in `background`, so that no epoch waits behind them.
+    """
+
+    def __init__(self, root: str, actions: StorageActions, settings: Settings, foreground: Pool, background: Pool, say: Say) -> None:
+        self.root = root
+        self.actions = actions
+        self._foreground = foreground
+        self._background = background
+        self._say = say
+        self._stream = Stream(settings)
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._requests: dict[str, Future[Fields]] = {}
+        self._due: list[tuple[float, int, int | None, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._cancelled: set[int] = set()
+        self._ending = False
+        self._thread = threading.Thread(target=self._work, name=f"stream {root}", daemon=True)
+        self._thread.start()
+
+    # --- called by the pipe's thread
+
+    def request(self, name: str, event: ev.Event) -> Future[Fields]:
+        """A request of the JVM; the future has the answer's fields."""
+        future: Future[Fields] = Future()
+        self._queue.put(lambda: self._take(name, event, future))
+        return future
+
+    def tell(self, event: ev.Event) -> None:
+        self._queue.put(lambda: self._handle(event))
+
+    def end(self) -> None:
+        """Nothing more will be asked: timers and new attempts stop."""
+        self._queue.put(self._end)
+
+    def quiet(self, seconds: float) -> None:
+        """Wait until what was queued has been handled, at most so long."""
+        done = threading.Event()
+        self._queue.put(done.set)
+        done.wait(seconds)
+
+    # --- the thread
+
+    def _work(self) -> None:
+        while True:
+            try:
+                task = self._queue.get(timeout=self._wait())
+            except Empty:
+                task = None
+            try:
+                if task is not None:
+                    task()
+                self._run_due()
+            except Exception as error:
+                self._broken(error)
+
+    def _wait(self) -> float | None:
+        return max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
+
+    def _run_due(self) -> None:
+        while self._due and self._due[0][0] <= time.monotonic():
+            _, _, ticket, task = heapq.heappop(self._due)
+            if ticket in self._cancelled:
+                self._cancelled.discard(ticket)
+            else:
+                task()
+
+    def _later(self, seconds: float, task: Callable[[], None], ticket: int | None = None) -> None:
+        if not self._ending:
+            heapq.heappush(self._due, (time.monotonic() + seconds, next(self._order), ticket, task))
+
+    def _end(self) -> None:
+        self._ending = True
+        self._due.clear()
+
+    def _take(self, name: str, event: ev.Event, future: Future[Fields]) -> None:
+        old = self._requests.get(name)
+        if old is not None and isinstance(event, ev.StartRequested):
+            self._settle(name, RefusedError(ErrorKind.INTERNAL, "the query was started again before it had been started"))
+        elif old is not None:
+            future.set_exception(CheckpointError(f"{name} came twice for {self.root}; the first is not answered yet"))
+            return
+        self._requests[name] = future
+        self._handle(event)
+
+    def _handle(self, event: ev.Event) -> None:
+        for instruction in self._stream.handle(event, int(time.time() * 1000)):
+            self._execute(instruction)
+
+    def _broken(self, error: Exception) -> None:
+        """A fault of this package: whoever waits is told, the trace goes to stderr, and the stream can only be started anew."""
+        traceback.print_exception(type(error), error, error.__traceback__)
+        self._stream.stage = None
+        message = f"internal error, please report it: {type(error).__name__}: {error}"
+        self._say({"type": "log", "level": "ERROR", "message": f"{self.root}: {message}"})
+        for name in list(self._requests):
+            self._settle(name, RefusedError(ErrorKind.INTERNAL, message))
+
+    # --- instructions
+
+    def _execute(self, i: Instruction) -> None:
+        if isinstance(i, do.Delete):
+            self._background.submit(lambda: self._perform(i))
+        elif isinstance(i, do.SetTimer):
+            fired = ev.TimerFired(i.ticket, i.timer)
+            self._later(i.after_ms / 1000, lambda: self._handle(fired), i.ticket)
+        elif isinstance(i, do.CancelTimer):
+            self._cancel(i.ticket)
+        elif isinstance(i, do.Refused):
+            self._settle(i.request.value, RefusedError(i.kind, i.message))
+        elif isinstance(i, do.Announce):
+            self._say({"type": "event", "root": self.root, "event": i.event.value, **self._summary(i.summary)})
+        elif isinstance(i, do.Log):
+            self._say({"type": "log", "level": i.level.value, "message": f"{self.root}: {i.message}"})
+        elif isinstance(i, do.Started):
+            self._settle(RequestName.START.value, self._started(i))
+        elif isinstance(i, do.Resumed):
+            self._settle(RequestName.RESUME.value, {})
+        elif isinstance(i, do.Triggered):
+            self._settle(RequestName.TRIGGER.value, {"barrier": self._barrier(i.run, i.epoch, i.base, i.time_ms)})
+        elif isinstance(i, do.Sealed):
+            self._settle(RequestName.SEAL.value, {"checkpoint": self._summary(i.summary)})
+        elif isinstance(i, do.Stopped):
+            self._settle("stop", {})
+        elif i.attempt == 0:
+            self._ask(i)
+        else:
+            self._later(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (i.attempt - 1)), lambda: self._ask(i))
+
+    def _ask(self, question: do.Question) -> None:
+        self._foreground.submit(lambda: self._perform(question))
+
+    def _perform(self, asked: do.Question | do.Delete) -> None:
+        """In a pool's thread."""
+        try:
+            answer = self.actions.perform(asked)
+        except Exception as error:
+            fault = error
+            self._queue.put(lambda: self._broken(fault))
+        else:
+            self._queue.put(lambda: self._handle(answer))
+
+    def _cancel(self, ticket: int) -> None:
+        if any(entry[2] == ticket for entry in self._due):
+            self._cancelled.add(ticket)
+
+    def _settle(self, name: str, result: Fields | RefusedError) -> None:
+        future = self._requests.pop(name, None)
+        if future is None:
+            return
+        if isinstance(result, RefusedError):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+    # --- what the JVM is told
+
+    def _barrier(self, run: int, epoch: int, base: CheckpointId | None, time_ms: int) -> str:
+        """The local property `spark.ckpt.barrier` (docs/pipes.md)."""
+        doc = {
+            "root": self.root,
+            "stream": self.actions.url,
+            "run": run,
+            "epoch": epoch,
+            "base": base.to_json() if base else None,
+            "time_ms": time_ms,
+        }
+        return json.dumps(doc, separators=(",", ":"))
+
+    def _started(self, i: do.Started) -> Fields:
+        return {
+            "run": i.run,
+            "claim": i.claim,
+            "origin": i.origin.to_json() if i.origin else None,
+            "files": {path: encode_content(content) for path, content in i.files.items()},
+            "epoch": i.epoch,
+            "rerun": i.rerun,
+            "barrier": self._barrier(i.run, i.epoch, i.origin, i.time_ms),
+            "stream": self.actions.url,
+            "planned": [
+                {"epoch": p.epoch, "offsets": encode_content(p.offsets), "files": {f: c and encode_content(c) for f, c in p.files.items()}}
+                for p in i.planned
+            ],
+        }
+
+    def _summary(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+        checkpoint = CheckpointId(summary["run"], summary["epoch"])
+        return {**summary, "path": f"{self.actions.url}/{paths.checkpoint_prefix(checkpoint).rstrip('/')}"}
+
+
+def encode_content(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")

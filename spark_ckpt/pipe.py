@@ -112,7 +112,7 @@ def serve(pipe: Pipe, handlers: Mapping[str, Handler]) -> None:
             if handler is None:
                 raise CheckpointError(f"a message of type {kind!r} is unknown; JAR and Python package are of different versions")
             reply = handler(message)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises belongs to its request, not to the loop
+        except Exception as error:
             _fail(pipe, kind, request, error)
             continue
         if isinstance(reply, Future):

@@ -47,7 +47,7 @@ class Agent:
         return {"hello": self._hello, "commit": self._commit, "flush": self._flush, "fetch": self._fetch}
 
     def close(self, seconds: float = END_S) -> None:
-        """Finish the queued uploads within that time, remove the staging folder. Threads may still hang in a storage that does not answer."""
+        """Finish the queued uploads within that time, remove the staging folder. Threads may still hang in a storage afterwards."""
         deadline = time.monotonic() + seconds
         self._fetches.shutdown(wait=False, cancel_futures=True)
         streams = list(self._streams.values())
@@ -78,7 +78,7 @@ class Agent:
             )
         return None
 
-    def _flush(self, message: Message) -> Reply:
+    def _flush(self, _: Message) -> Reply:
         with self._lock:
             streams = list(self._streams.values())
         for stream in streams:

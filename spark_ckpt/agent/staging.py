@@ -60,16 +60,22 @@ class Part:
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
+    def trouble(self) -> str:
+        """Why the staged file is not what was staged any more; empty if it is."""
+        try:
+            now = self.path.stat() if self.path is not None else None
+        except FileNotFoundError:
+            now = None
+        if now is None:
+            return f"{self.name} has vanished from the spool before it was uploaded"
+        if (now.st_size, now.st_mtime_ns) != (self.length, self.changed_ns):
+            return f"{self.name} was changed in the spool after it was committed ({self.length} bytes then, {now.st_size} now)"
+        return ""
+
     def check(self) -> Path:
         """The staged file, if it is still what was staged. Raises `DamagedError`."""
-        if self.path is None:
-            raise DamagedError(f"{self.name} was not staged")
-        try:
-            now = self.path.stat()
-        except FileNotFoundError:
-            raise DamagedError(f"{self.name} has vanished from the spool before it was uploaded") from None
-        if (now.st_size, now.st_mtime_ns) != (self.length, self.changed_ns):
-            raise DamagedError(f"{self.name} was changed in the spool after it was committed ({self.length} bytes then, {now.st_size} now)")
+        if (trouble := self.trouble()) or self.path is None:
+            raise DamagedError(trouble)
         return self.path
 
     def checksum(self) -> int:

@@ -168,7 +168,7 @@ class Stream:
             if item.trouble:
                 raise CheckpointError(item.trouble)
             chain, fresh = self._planner.plan(commit, item.changelog)
-        except Exception as error:  # noqa: BLE001 - one store's trouble is its decline, the others go on
+        except Exception as error:
             self._answer([], [self._decline(commit, describe(error)["message"])])
             return None
         self._chains.add(commit.store, chain)

@@ -91,10 +91,8 @@ class Uploader:
         while True:
             try:
                 return self._storage.put_slices(key, slices)
-            except StorageSetupError:
-                raise
-            except StorageError as error:
-                if time.monotonic() + pause >= end:
+            except StorageError as error:  # noqa: PERF203 - the loop is the retry
+                if isinstance(error, StorageSetupError) or time.monotonic() + pause >= end:
                     raise
                 self._warn(f"upload of {key} failed and is tried again: {error}")
                 if self._closing.wait(pause):
@@ -120,7 +118,5 @@ def _fail(group: list[Part], cause: str) -> None:
 
 def _fail_changed(parts: list[Part]) -> None:
     for part in parts:
-        try:
-            part.check()
-        except DamagedError as error:
-            part.fail(str(error))
+        if trouble := part.trouble():
+            part.fail(trouble)

@@ -1,0 +1,364 @@
+"""Commits in, acks out: chains, segments, reuse, declines."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+from spark_ckpt.model import Ack, CheckpointId, HandleKind
+from spark_ckpt.storage import open_storage
+from spark_ckpt.testing.faulty import Fault, FaultyStorage, Moment
+from tests.unit.agent_stores import AgentProcess, FakeStore, LocalAgent, check_loads, complete
+
+
+@pytest.fixture
+def url() -> str:
+    return f"memory://{uuid.uuid4()}/orders"
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+def commit(agent: LocalAgent | AgentProcess, url: str, store: FakeStore, epoch: int, base: CheckpointId | None) -> Ack:
+    store.commit()
+    agent.send(store.message(url, epoch, base))
+    agent.send({"type": "flush"})
+    return agent.ack(store.uid)
+
+
+def load(url: str, store: FakeStore, ack: Ack, tmp_path: Path, epoch: int = 900) -> None:
+    """Into an empty folder, by an agent that knows nothing."""
+    base = complete(open_storage(url), CheckpointId(9, epoch), [ack.snapshot])
+    other = LocalAgent(tmp_path / f"fresh-{epoch}")
+    folder = tmp_path / f"fresh-{epoch}" / "store"
+    answer = other.ask(store.fetch_message(url, base, folder))
+    assert answer["ok"] is True, answer
+    assert answer["bytes"] == ack.snapshot.size
+    check_loads(folder, store, ack.snapshot)
+    other.close()
+
+
+def test_a_chain_of_changelogs_grows_and_loads(url: str, spool: Path, tmp_path: Path) -> None:
+    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+    for epoch in range(3):
+        ack = commit(agent, url, store, epoch, CheckpointId(1, epoch - 1) if epoch else None)
+        assert [h.kind for h in ack.snapshot.handles] == [HandleKind.CHANGELOG] * (epoch + 1)
+        assert ack.new_bytes == ack.snapshot.handles[-1].length
+        assert (ack.run, ack.epoch, ack.sync_ms, ack.start_delay_ms, ack.executor) == (1, epoch, 1.5, 2.0, "1")
+        assert all(h.object.startswith("run-00000001/seg/") for h in ack.snapshot.handles)
+    load(url, store, ack, tmp_path)
+    agent.close()
+
+
+def test_all_stores_of_an_epoch_share_one_segment_and_one_line(url: str, spool: Path) -> None:
+    storage = open_storage(url)
+    agent = LocalAgent(spool, lambda *_: storage)
+    stores = [FakeStore(spool / f"0-{p}", partition=p) for p in range(20)]
+    for store in stores:
+        store.commit()
+        agent.send(store.message(url, 0, None))
+    agent.send({"type": "flush"})
+    acks = [agent.ack(s.uid) for s in stores]
+    assert len({h.object for a in acks for h in a.snapshot.handles}) == 1
+    assert len([line for line in agent.lines if line.get("type") == "acks"]) == 1
+    assert storage.requests["put"] == 1
+    agent.close()
+
+
+def test_a_segment_holds_one_checkpoint_only(url: str, spool: Path) -> None:
+    agent, a, b = LocalAgent(spool), FakeStore(spool / "a"), FakeStore(spool / "b", partition=1)
+    a.commit()
+    b.commit()
+    agent.send(a.message(url, 4, None))
+    agent.send(b.message(url, 5, None))
+    agent.send({"type": "flush"})
+    objects = [agent.ack(s.uid).snapshot.handles[0].object for s in (a, b)]
+    assert [o.split("/seg/")[1].split("-")[0] for o in objects] == ["4", "5"]
+    agent.close()
+
+
+def test_without_a_flush_the_upload_comes_by_itself(url: str, spool: Path) -> None:
+    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+    store.commit()
+    agent.send(store.message(url, 0, None))
+    assert agent.ack(store.uid).snapshot.version == 1
+    agent.close()
+
+
+def test_a_full_snapshot_restarts_the_chain_and_its_ssts_are_reused(url: str, spool: Path, tmp_path: Path) -> None:
+    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+    commit(agent, url, store, 0, None)
+    commit(agent, url, store, 1, CheckpointId(1, 0))
+    store.snapshot(1, (50, (1 << 20) + 3))
+    ack = commit(agent, url, store, 2, CheckpointId(1, 1))
+    kinds = [h.kind.value for h in ack.snapshot.handles]
+    assert kinds == ["SST", "SST", "SNAPSHOT", "CHANGELOG", "CHANGELOG"]
+    small, large = ack.snapshot.handles[:2]
+    assert "/seg/" in small.object
+    assert "/sst/" in large.object
+    load(url, store, ack, tmp_path)
+    store.snapshot(3, (60,))
+    later = commit(agent, url, store, 3, CheckpointId(1, 2))
+    assert {small, large} <= set(later.snapshot.handles)
+    assert later.new_bytes == sum(h.length for h in later.snapshot.handles) - small.length - large.length
+    load(url, store, later, tmp_path, 901)
+    agent.close()
+
+
+def test_a_full_snapshot_of_the_version_itself_comes_last_and_counts_its_keys(url: str, spool: Path, tmp_path: Path) -> None:
+    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+    commit(agent, url, store, 0, None)
+    store.commit()
+    store.snapshot(2)
+    agent.send(store.message(url, 1, CheckpointId(1, 0)))
+    ack = agent.ack(store.uid)
+    assert [h.kind.value for h in ack.snapshot.handles] == ["SST", "SNAPSHOT"]
+    assert ack.snapshot.num_keys == 97
+    load(url, store, ack, tmp_path)
+    agent.close()
+
+
+def test_a_snapshot_of_another_attempt_is_not_used(url: str, spool: Path) -> None:
+    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+    commit(agent, url, store, 0, None)
+    real = store.lineage[1]
+    store.lineage[1] = str(uuid.uuid4())
+    store.snapshot(1)
+    store.lineage[1], store.snapshots = real, set()
+    ack = commit(agent, url, store, 1, CheckpointId(1, 0))
+    assert [h.kind.value for h in ack.snapshot.handles] == ["CHANGELOG", "CHANGELOG"]
+    agent.close()
+
+
+@pytest.mark.parametrize("damage", ["half", "no sst", "short sst", "not a zip"])
+def test_a_snapshot_that_is_not_whole_waits_for_the_next_commit(url: str, spool: Path, tmp_path: Path, damage: str) -> None:
+    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+    commit(agent, url, store, 0, None)
+    store.snapshot(1)
+    name = f"1_{store.uid}.zip"
+    sst = next(iter((store.folder / "SSTs").iterdir()))
+    if damage == "half":
+        (store.folder / name).write_bytes(store.files[name][:50])
+    elif damage == "no sst":
+        sst.unlink()
+    elif damage == "short sst":
+        sst.write_bytes(b"x")
+    else:
+        (store.folder / name).write_bytes(b"PK nothing")
+    store.snapshots = set()
+    ack = commit(agent, url, store, 1, CheckpointId(1, 0))
+    assert [h.kind.value for h in ack.snapshot.handles] == ["CHANGELOG", "CHANGELOG"]
+    load(url, store, ack, tmp_path)
+    agent.close()
+
+
+def test_a_restarted_agent_reads_the_base_checkpoint_and_goes_on(url: str, spool: Path, tmp_path: Path) -> None:
+    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+    commit(agent, url, store, 0, None)
+    store.snapshot(1, ((1 << 20) + 1,))
+    first = commit(agent, url, store, 1, CheckpointId(1, 0))
+    base = complete(open_storage(url), CheckpointId(1, 1), [first.snapshot])
+    agent.abandon()
+    for file in store.folder.rglob("*.*"):
+        file.unlink()
+    again = LocalAgent(spool)
+    ack = commit(again, url, store, 2, base)
+    assert ack.snapshot.handles[:-1] == first.snapshot.handles
+    assert ack.new_bytes == ack.snapshot.handles[-1].length
+    load(url, store, ack, tmp_path)
+    again.close()
+
+
+def test_a_restarted_agent_without_a_base_builds_from_the_folder(url: str, spool: Path, tmp_path: Path) -> None:
+    store = FakeStore(spool / "0-0")
+    for _ in range(4):
+        store.commit()
+    store.snapshot(3)
+    agent = LocalAgent(spool)
+    ack = commit(agent, url, store, 4, None)
+    assert [h.kind.value for h in ack.snapshot.handles] == ["SST", "SNAPSHOT", "CHANGELOG", "CHANGELOG"]
+    load(url, store, ack, tmp_path)
+    agent.close()
+
+
+def test_an_unknown_chain_is_declined_and_says_why(url: str, spool: Path) -> None:
+    store = FakeStore(spool / "0-0")
+    store.commit()
+    store.commit()
+    (store.folder / f"1_{store.lineage[1]}.changelog").unlink()
+    agent = LocalAgent(spool)
+    agent.send(store.message(url, 1, CheckpointId(1, 0)))
+    cause = agent.decline(store.uid)
+    assert f"1_{store.lineage[1]}.changelog is neither stored nor in" in cause
+    assert "run-00000001/chk-0/_metadata is missing" in cause
+    agent.close()
+
+
+def test_a_lineage_whose_full_snapshot_is_gone_is_declined(url: str, spool: Path) -> None:
+    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+    commit(agent, url, store, 0, None)
+    store.snapshot(1)
+    store.commit()
+    store.snapshot(2)
+    (store.folder / f"2_{store.lineage[2]}.zip").unlink()
+    store.commit()
+    agent.send(store.message(url, 2, CheckpointId(1, 1)))
+    assert "its lineage begins at version 2" in agent.decline(store.uid)
+    agent.close()
+
+
+def test_a_missing_changelog_is_declined_and_others_go_on(url: str, spool: Path) -> None:
+    agent, bad, good = LocalAgent(spool), FakeStore(spool / "a"), FakeStore(spool / "b", partition=1)
+    bad.commit()
+    good.commit()
+    (bad.folder / f"1_{bad.uid}.changelog").unlink()
+    agent.send(bad.message(url, 0, None))
+    agent.send(good.message(url, 0, None))
+    agent.send({"type": "flush"})
+    assert "is neither stored nor in" in agent.decline(bad.uid)
+    assert agent.ack(good.uid).snapshot.version == 1
+    agent.close()
+
+
+def test_a_file_that_changes_before_its_upload_is_declined_alone(url: str, spool: Path) -> None:
+    agent, bad, good = LocalAgent(spool), FakeStore(spool / "a"), FakeStore(spool / "b", partition=1)
+    bad.commit()
+    good.commit()
+    agent.send(bad.message(url, 0, None))
+    agent.send(good.message(url, 0, None))
+    agent.ask({"type": "hello", "conf": {}, "executor": "1", "spool": str(spool)})  # both have been taken in
+    with (bad.folder / f"1_{bad.uid}.changelog").open("ab") as file:
+        file.write(b"more")
+    agent.send({"type": "flush"})
+    assert "was changed in the spool" in agent.decline(bad.uid)
+    assert agent.ack(good.uid).snapshot.version == 1
+    agent.close()
+
+
+def test_what_was_taken_in_survives_the_removal_of_the_folder(url: str, spool: Path, tmp_path: Path) -> None:
+    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+    store.commit()
+    agent.send(store.message(url, 0, None))
+    agent.ask({"type": "hello", "conf": {}, "executor": "1", "spool": str(spool)})
+    (store.folder / f"1_{store.uid}.changelog").unlink()
+    agent.send({"type": "flush"})
+    load(url, store, agent.ack(store.uid), tmp_path)
+    agent.close()
+
+
+def test_a_failed_upload_is_tried_again(url: str, spool: Path, tmp_path: Path) -> None:
+    storage = FaultyStorage(open_storage(url), [Fault(Moment.FAIL_BEFORE, operations=frozenset({"put"}), times=2)])
+    agent, store = LocalAgent(spool, lambda *_: storage), FakeStore(spool / "0-0")
+    load(url, store, commit(agent, url, store, 0, None), tmp_path)
+    assert len(storage.hits) == 2
+    assert [line["level"] for line in agent.lines if line.get("type") == "log"] == ["WARN", "WARN"]
+    agent.close()
+
+
+def test_a_lost_answer_is_sent_again_under_the_same_key(url: str, spool: Path) -> None:
+    inner = open_storage(url)
+    storage = FaultyStorage(inner, [Fault(Moment.LOSE_ANSWER, operations=frozenset({"put"}))])
+    agent, store = LocalAgent(spool, lambda *_: storage), FakeStore(spool / "0-0")
+    commit(agent, url, store, 0, None)
+    assert len(list(inner.list("run-"))) == 1
+    agent.close()
+
+
+def test_an_upload_that_keeps_failing_is_declined_and_so_is_what_builds_on_it(url: str, spool: Path) -> None:
+    storage = FaultyStorage(open_storage(url), [Fault(Moment.FAIL_BEFORE, operations=frozenset({"put"}), times=None)])
+    agent, store = LocalAgent(spool, lambda *_: storage, {"spark.ckpt.timeout": "300ms"}), FakeStore(spool / "0-0")
+    store.commit()
+    first = store.uid
+    agent.send(store.message(url, 0, None))
+    agent.send({"type": "flush"})
+    store.commit()
+    agent.send(store.message(url, 1, None))
+    agent.send({"type": "flush"})
+    assert agent.decline(first)
+    assert agent.decline(store.uid)
+    agent.close()
+
+
+def test_a_commit_waits_for_the_one_it_builds_on(url: str, spool: Path, tmp_path: Path) -> None:
+    hold, second_put = threading.Event(), threading.Event()
+    faults = [Fault(Moment.DELAY, "*/seg/0-*", pause=lambda: hold.wait(20)), Fault(Moment.DELAY, "*/seg/1-*", pause=second_put.set)]
+    storage = FaultyStorage(open_storage(url), faults)
+    agent, store = LocalAgent(spool, lambda *_: storage), FakeStore(spool / "0-0")
+    other = FakeStore(spool / "0-1", partition=1)
+    for s, epoch in ((store, 0), (store, 1), (other, 2)):
+        s.commit()
+        agent.send(s.message(url, epoch, None))
+        agent.send({"type": "flush"})
+    assert second_put.wait(20)
+    agent.ack(other.uid)  # does not wait for the held one
+    assert [a["uid"] for a in agent.acks] == [other.uid]
+    hold.set()
+    ack = agent.ack(store.uid)
+    assert [h.object.split("/seg/")[1][:2] for h in ack.snapshot.handles] == ["0-", "1-"]
+    load(url, store, ack, tmp_path)
+    agent.close()
+
+
+def test_a_commit_sent_again_is_answered_again_without_an_upload(url: str, spool: Path) -> None:
+    storage = open_storage(url)
+    agent, store = LocalAgent(spool, lambda *_: storage), FakeStore(spool / "0-0")
+    first = commit(agent, url, store, 0, None)
+    agent.send(store.message(url, 0, None))
+    agent.send({"type": "flush"})
+    assert agent.ack(store.uid, 2).snapshot == first.snapshot
+    assert storage.requests["put"] == 1
+    agent.close()
+
+
+def test_a_storage_that_cannot_be_opened_is_a_decline(spool: Path) -> None:
+    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+    store.commit()
+    agent.send(store.message("ftp://host/x", 0, None))
+    assert "ftp://host/x" in agent.decline(store.uid)
+    agent.close()
+
+
+def test_staging_is_empty_after_acks_and_gone_at_the_end(url: str, spool: Path) -> None:
+    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+    commit(agent, url, store, 0, None)
+    (folder,) = spool.glob(".agent-*")
+    assert [p.name for p in folder.iterdir()] == ["lock"]
+    agent.close()
+    assert list(spool.glob(".agent-*")) == []
+
+
+# -- real processes
+
+
+def test_the_end_of_stdin_finishes_what_is_queued(tmp_path: Path, spool: Path) -> None:
+    url = f"file://{tmp_path}/storage/orders"
+    agent, store = AgentProcess(spool), FakeStore(spool / "0-0")
+    store.commit()
+    agent.send(store.message(url, 0, None))
+    assert agent.end() == 0
+    assert agent.ack(store.uid).snapshot.version == 1
+    assert list(spool.glob(".agent-*")) == []
+
+
+def test_kill_and_restart_with_the_commit_sent_again(tmp_path: Path, spool: Path) -> None:
+    url = f"file://{tmp_path}/storage/orders"
+    agent, store = AgentProcess(spool), FakeStore(spool / "0-0")
+    ack = commit(agent, url, store, 0, None)
+    base = complete(open_storage(url), CheckpointId(1, 0), [ack.snapshot])
+    store.snapshot(1)
+    store.commit()
+    message = store.message(url, 1, base)
+    agent.send(message)
+    agent.kill()
+    assert len(list(spool.glob(".agent-*"))) == 1
+    again = AgentProcess(spool)
+    assert len(list(spool.glob(".agent-*"))) == 1  # the dead one's was removed
+    again.send(message)
+    again.send({"type": "flush"})
+    load(url, store, again.ack(store.uid), tmp_path)
+    assert again.end() == 0

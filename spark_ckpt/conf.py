@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -251,10 +251,15 @@ def _unknown(key: str, value: str) -> ConfigError:
         return ConfigError(f"{key}={_shown(value)} is not supported: {_ONLY_EVERY_EPOCH}, {_NOT_YET[name]}; remove the option")
     if _SECRET.search(name):
         return ConfigError(f"{key} is not an option: credentials come from boto3's own chain (environment, profile, role); remove it")
-    names = {option.name.lower(): option.name for option in OPTIONS}
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    way_out = f"did you mean {PREFIX}{names[near[0]]}?" if near else "`spark-ckpt conf` prints every option"
-    return ConfigError(f"{key} is not an option; {way_out}")
+    return unknown_option(key, [option.key for option in OPTIONS])
+
+
+def unknown_option(given: str, known: Iterable[str]) -> ConfigError:
+    """The error for an option that is not there, with the nearest name that is."""
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.75)
+    way_out = f"did you mean {names[near[0]]}?" if near else "`spark-ckpt conf` prints every option"
+    return ConfigError(f"{given} is not an option; {way_out}")
 
 
 def _shown(value: str) -> str:

@@ -1,0 +1,13 @@
+"""`spark-ckpt jar`"""
+
+from __future__ import annotations
+
+import click
+
+from spark_ckpt.jar import jar_path
+
+
+@click.command("jar")
+def command() -> None:
+    """Print the path of the JAR for the installed Spark, for spark-submit --jars."""
+    click.echo(jar_path())

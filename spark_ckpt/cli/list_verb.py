@@ -1,0 +1,89 @@
+"""`spark-ckpt list`"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from spark_ckpt.cli.options import json_option, opened_stream, s3_options
+from spark_ckpt.cli.output import Line, Output, Report, Table, size_text, time_text
+from spark_ckpt.errors import DamagedError
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.paths import checkpoint_prefix
+from spark_ckpt.reader import Found, StreamReader, name_of
+from spark_ckpt.storage import S3Options
+
+
+@click.command("list")
+@click.argument("stream")
+@s3_options
+@json_option
+def command(stream: str, s3: S3Options, output: Output) -> int:
+    """List the completed checkpoints of STREAM (s3://bucket/prefix/path, file:///path or a path).
+
+    The one that a restart goes on from is marked. Exit status 1 if one cannot be read.
+    """
+    with opened_stream(stream, s3) as (_, reader):
+        found = list(reader.read_all())
+        latest, problem = _latest(reader, found)
+        documents = [_document(reader, item, item.id == latest) for item in found]
+        damaged = [item for item in found if item.error is not None]
+        columns = ("CHECKPOINT", "EPOCH", "COMPLETED", "STORES", "SIZE", "NEW", "DURATION", "STATUS")
+        rows = [_row(item, item.id == latest) for item in found]
+        notes = [Line(str(item.error)) for item in damaged] + ([Line(problem)] if problem else [])
+        table = Table(columns, rows, right=("EPOCH", "STORES", "SIZE", "NEW", "DURATION"))
+        empty = [] if found else [Line(f"the stream at {reader.url} has no completed checkpoint yet")]
+        output.show(
+            Report(
+                {
+                    "stream": reader.url,
+                    "runs": list(reader.runs()),
+                    "latest": name_of(latest) if latest else None,
+                    "checkpoints": documents,
+                    "problem": problem,
+                },
+                [*([table] if found else empty), *notes],
+            )
+        )
+    return 1 if damaged or problem else 0
+
+
+def _latest(reader: StreamReader, found: list[Found]) -> tuple[CheckpointId | None, str | None]:
+    """A damaged log says nothing about the checkpoints: they are listed all the same."""
+    try:
+        return reader.latest(found), None
+    except DamagedError as e:
+        return None, str(e)
+
+
+def _document(reader: StreamReader, item: Found, latest: bool) -> dict[str, Any]:
+    doc: dict[str, Any] = {
+        "checkpoint": name_of(item.id),
+        "run": item.id.run,
+        "epoch": item.id.epoch,
+        "path": f"{reader.url}/{checkpoint_prefix(item.id).rstrip('/')}",
+        "metadata_bytes": item.size,
+        "latest": latest,
+    }
+    c = item.checkpoint
+    if c is None:
+        return {**doc, "error": str(item.error)}
+    return {**doc, "time_ms": c.time_ms, "stores": len(c.snapshots), "size": c.size, "counters": dict(c.counters)}
+
+
+def _row(item: Found, latest: bool) -> tuple[str, ...]:
+    c = item.checkpoint
+    if c is None:
+        return (name_of(item.id), str(item.id.epoch), "-", "-", "-", "-", "-", "DAMAGED")
+    new, took = c.counters.get("new_bytes"), c.counters.get("duration_ms")
+    return (
+        name_of(item.id),
+        str(item.id.epoch),
+        time_text(c.time_ms),
+        str(len(c.snapshots)),
+        size_text(c.size),
+        size_text(new if isinstance(new, int) else None),
+        f"{took:.0f} ms" if isinstance(took, (int, float)) else "-",
+        "COMPLETED, latest" if latest else "COMPLETED",
+    )

@@ -1,0 +1,96 @@
+"""Options that several verbs take."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from spark_ckpt.cli.output import JsonOutput, Output, TextOutput
+from spark_ckpt.conf import parse_storage
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.reader import StreamReader, parse_name
+from spark_ckpt.storage import S3Options, Storage, open_storage
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_S3 = (
+    click.option("--endpoint", envvar="SPARK_CKPT_S3_ENDPOINT", show_envvar=True, help="URL of an S3 server other than AWS."),
+    click.option("--region", envvar="SPARK_CKPT_S3_REGION", show_envvar=True, help="Region of the bucket."),
+    click.option("--path-style", is_flag=True, envvar="SPARK_CKPT_S3_PATH_STYLE", show_envvar=True, help="http://server/bucket/key."),
+    click.option("--sse", type=click.Choice(["AES256", "aws:kms"]), envvar="SPARK_CKPT_S3_SSE", help="Encryption of what is stored."),
+    click.option("--kms-key-id", envvar="SPARK_CKPT_S3_KMS_KEY_ID", help="Key for --sse aws:kms."),
+)
+
+
+def s3_options(command: F) -> F:
+    """Adds the S3 options and passes them as one `s3: S3Options`. Credentials come from boto3's own chain."""
+
+    @functools.wraps(command)
+    def with_s3(
+        *args: Any, endpoint: str | None, region: str | None, path_style: bool, sse: str | None, kms_key_id: str | None, **kwargs: Any
+    ) -> Any:
+        return command(*args, s3=S3Options(endpoint, region, path_style, sse, kms_key_id), **kwargs)
+
+    wrapped: Any = with_s3
+    for option in reversed(_S3):
+        wrapped = option(wrapped)
+    decorated: F = wrapped
+    return decorated
+
+
+def json_option(command: F) -> F:
+    """Adds `--json` and passes an `output: Output`."""
+
+    @functools.wraps(command)
+    def with_output(*args: Any, as_json: bool, **kwargs: Any) -> Any:
+        output: Output = JsonOutput() if as_json else TextOutput()
+        click.get_current_context().find_root().obj = output
+        return command(*args, output=output, **kwargs)
+
+    decorated: F = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(with_output)  # type: ignore[assignment]
+    return decorated
+
+
+def checkpoint_option(default: str) -> Callable[[F], F]:
+    """Adds `--checkpoint run-3/chk-42` and passes a `checkpoint: CheckpointId | None`; `default` says what None means."""
+    return click.option("--checkpoint", type=parse_name, metavar="run-N/chk-M", help=f"Which one, as `list` prints it. Default: {default}.")
+
+
+def storage_url(text: str) -> str:
+    """A URL, or a path, which may be relative here: one machine, one working directory."""
+    try:
+        return parse_storage(text if ":" in text.split("/", 1)[0] else str(Path(text).expanduser().resolve()))
+    except ValueError as e:
+        raise ConfigError(f"the URL cannot be used; write {e}") from None
+
+
+@contextmanager
+def opened(url: str, s3: S3Options) -> Iterator[Storage]:
+    storage = open_storage(storage_url(url), s3)
+    try:
+        yield storage
+    finally:
+        storage.close()
+
+
+@contextmanager
+def opened_stream(url: str, s3: S3Options) -> Iterator[tuple[Storage, StreamReader]]:
+    """The stream at a URL. A `checkpointLocation` whose stream lies beside it, in `_ckpt`, is understood too.
+
+    Raises `ObjectMissingError` where no stream is.
+    """
+    with opened(url, s3) as storage:
+        reader = StreamReader(storage)
+        if not reader.exists():
+            with opened(storage.url.rstrip("/") + "/_ckpt", s3) as inner:
+                inside = StreamReader(inner)
+                if inside.exists():
+                    yield inner, inside
+                    return
+            reader.check()
+        yield storage, reader

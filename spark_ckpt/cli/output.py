@@ -1,0 +1,132 @@
+"""One interface for what verbs print: as text for people, as one JSON document for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and their values."""
+
+    pairs: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """`right` names the columns that hold numbers."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Line:
+    text: str
+
+
+Section = Facts | Table | Line
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a verb found: `document` for programs, `sections` for people, the same facts in both."""
+
+    document: Mapping[str, Any]
+    sections: Sequence[Section]
+
+
+class Output(ABC):
+    @abstractmethod
+    def show(self, report: Report) -> None:
+        """Print a verb's result on stdout; once per call of the program."""
+
+    @abstractmethod
+    def fail(self, kind: str, message: str) -> None:
+        """Print why there is no result."""
+
+
+class JsonOutput(Output):
+    def show(self, report: Report) -> None:
+        click.echo(json.dumps(report.document, indent=2, sort_keys=False))
+
+    def fail(self, kind: str, message: str) -> None:
+        click.echo(json.dumps({"error": {"kind": kind, "message": message}}, indent=2))
+
+
+class TextOutput(Output):
+    """Plain columns where stdout is no terminal, so that lines can be cut and searched; rich tables where it is."""
+
+    def show(self, report: Report) -> None:
+        for section in report.sections:
+            if isinstance(section, Table):
+                if sys.stdout.isatty():
+                    _rich_table(section)
+                else:
+                    _plain_table(section)
+            elif isinstance(section, Facts):
+                width = max((len(name) for name, _ in section.pairs), default=0)
+                for name, value in section.pairs:
+                    click.echo(f"{name:<{width}}  {printable(value)}")
+            else:
+                click.echo(printable(section.text))
+
+    def fail(self, kind: str, message: str) -> None:  # noqa: ARG002 - a person reads the sentence, a program the kind
+        click.echo(f"spark-ckpt: {printable(message)}", err=True)
+
+
+def printable(text: str) -> str:
+    """What was read from storage must not steer a terminal."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def _plain_table(table: Table) -> None:
+    cells = [[printable(cell) for cell in row] for row in [table.columns, *table.rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(table.columns))]
+    for row in cells:
+        parts = [
+            f"{cell:>{width}}" if name in table.right else f"{cell:<{width}}"
+            for cell, width, name in zip(row, widths, table.columns, strict=True)
+        ]
+        click.echo("  ".join(parts).rstrip())
+
+
+def _rich_table(table: Table) -> None:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(box=None, pad_edge=False, header_style="bold")
+    for name in table.columns:
+        shown.add_column(name, justify="right" if name in table.right else "left", overflow="fold")
+    for row in table.rows:
+        # Text, not str: rich would take square brackets in a name for its markup.
+        shown.add_row(*(Text(printable(cell)) for cell in row))
+    Console().print(shown)
+
+
+def size_text(size: int | None) -> str:
+    """Bytes for people: `1.4 MiB`."""
+    if size is None:
+        return "-"
+    value, unit = float(size), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def time_text(millis: int) -> str:
+    """A moment in UTC, to the second."""
+    from datetime import datetime, timezone
+
+    return datetime.fromtimestamp(millis / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,123 @@
+"""`spark-ckpt show`"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import click
+
+from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
+from spark_ckpt.cli.output import Facts, Line, Output, Report, Table, size_text, time_text
+from spark_ckpt.errors import ObjectMissingError
+from spark_ckpt.model import Checkpoint, CheckpointId, Snapshot
+from spark_ckpt.paths import checkpoint_prefix
+from spark_ckpt.reader import StreamReader, name_of
+from spark_ckpt.storage import S3Options
+
+_SHOWN = 50
+
+
+@click.command("show")
+@click.argument("stream")
+@checkpoint_option("the latest")
+@s3_options
+@json_option
+def command(stream: str, checkpoint: CheckpointId | None, s3: S3Options, output: Output) -> None:
+    """Show what is in a checkpoint of STREAM: job, offsets, stores, objects, sizes."""
+    with opened_stream(stream, s3) as (_, reader):
+        output.show(_report(reader, reader.read(checkpoint or _latest(reader))))
+
+
+def _latest(reader: StreamReader) -> CheckpointId:
+    latest = reader.latest(list(reader.read_all()))
+    if latest is None:
+        raise ObjectMissingError(f"the stream at {reader.url} has no checkpoint to go on from; `spark-ckpt list` shows what there is")
+    return latest
+
+
+def _report(reader: StreamReader, c: Checkpoint) -> Report:
+    path = f"{reader.url}/{checkpoint_prefix(c.id).rstrip('/')}"
+    document: dict[str, Any] = {
+        "checkpoint": name_of(c.id),
+        "run": c.id.run,
+        "epoch": c.id.epoch,
+        "path": path,
+        "time_ms": c.time_ms,
+        "query_id": c.query_id,
+        "log_entry": c.log,
+        "claim": c.claim,
+        "job": c.job.to_json(),
+        "size": c.size,
+        "objects": sorted(c.objects),
+        "files": {name: _content(data) for name, data in sorted(c.files.items())},
+        "stores": [_store(s) for s in c.snapshots],
+        "counters": dict(c.counters),
+    }
+    kinds = Counter(h.kind.value.lower() for s in c.snapshots for h in s.handles)
+    keys = [s.num_keys for s in c.snapshots if s.num_keys is not None]
+    facts = Facts(
+        [
+            ("checkpoint", name_of(c.id)),
+            ("path", path),
+            ("epoch", str(c.id.epoch)),
+            ("completed", time_text(c.time_ms)),
+            ("query id", c.query_id),
+            ("operators", ", ".join(c.job.operators) or "none (offsets only)"),
+            ("sources", ", ".join(c.job.sources)),
+            ("sink", c.job.sink),
+            ("size", f"{size_text(c.size)} in {len(c.objects)} objects"),
+            ("files of state", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"),
+            ("keys", str(sum(keys)) if keys else "not counted"),
+            ("log entry", f"{c.log}, of claim {c.claim}"),
+            *((f"  {name}", str(value)) for name, value in sorted(c.counters.items())),
+        ]
+    )
+    stores = [
+        (
+            str(s.store.operator),
+            str(s.store.partition),
+            s.store.store,
+            str(s.version),
+            "-" if s.num_keys is None else str(s.num_keys),
+            str(len(s.handles)),
+            size_text(s.size),
+        )
+        for s in c.snapshots
+    ]
+    files = [(name, size_text(len(data))) for name, data in sorted(c.files.items())]
+    sections: list[Any] = [facts]
+    if stores:
+        columns = ("OPERATOR", "PARTITION", "STORE", "VERSION", "KEYS", "FILES", "SIZE")
+        right = ("OPERATOR", "PARTITION", "VERSION", "KEYS", "FILES", "SIZE")
+        sections += [Line(""), Table(columns, stores[:_SHOWN], right=right), *_more(len(stores), "stores")]
+    sections += [Line(""), Table(("DRIVER FILE", "SIZE"), files[:_SHOWN], right=("SIZE",)), *_more(len(files), "files")]
+    return Report(document, sections)
+
+
+def _more(count: int, what: str) -> list[Line]:
+    return [Line(f"… and {count - _SHOWN} more {what}; --json shows all")] if count > _SHOWN else []
+
+
+def _content(data: bytes) -> dict[str, Any]:
+    """Spark's own small files are text; anything else is shown by its size only."""
+    try:
+        return {"bytes": len(data), "text": data.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"bytes": len(data)}
+
+
+def _store(s: Snapshot) -> dict[str, Any]:
+    return {
+        "operator": s.store.operator,
+        "partition": s.store.partition,
+        "store": s.store.store,
+        "version": s.version,
+        "uid": s.uid,
+        "num_keys": s.num_keys,
+        "size": s.size,
+        "handles": [
+            {"kind": h.kind.value, "name": h.name, "object": h.object, "offset": h.offset, "length": h.length, "checksum": h.checksum}
+            for h in s.handles
+        ],
+    }

@@ -1,0 +1,90 @@
+"""`spark-ckpt verify`"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
+from spark_ckpt.cli.output import Line, Output, Report, Table, size_text
+from spark_ckpt.errors import ObjectMissingError
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.reader import Found, StreamReader, name_of
+from spark_ckpt.storage import S3Options
+from spark_ckpt.verification import Verified, Verifier, to_json
+
+_SHOWN = 20
+
+
+@click.command("verify")
+@click.argument("stream")
+@checkpoint_option("all of them")
+@click.option("--deep", is_flag=True, help="Also open every store's newest full snapshot and count its keys against the recorded number.")
+@s3_options
+@json_option
+def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Options, output: Output) -> int:
+    """Verify that all that STREAM's checkpoints refer to exists, with its length and checksum.
+
+    Exit status 1 if anything is damaged or missing, or if there is no checkpoint.
+    """
+    with opened_stream(stream, s3) as (storage, reader):
+        found = _found(reader, checkpoint)
+        verifier = Verifier(storage)
+        verified: list[Verified] = []
+        for item in found:
+            if item.checkpoint is None:
+                continue
+            result = verifier.verify(item.checkpoint)
+            if deep:
+                verifier.open_stores(result)
+            # A running stream drops old checkpoints; one that went while it was being read is not damaged.
+            if not result.problems or storage.size(_key(item)) is not None:
+                verified.append(result)
+        unreadable = [item for item in found if item.error is not None]
+        intact = bool(verified) and not unreadable and all(not v.problems for v in verified)
+        damaged = [{"checkpoint": name_of(i.id), "intact": False, "problems": [_unreadable(i)]} for i in unreadable]
+        document = {"stream": reader.url, "intact": intact, "deep": deep, "checkpoints": [*damaged, *to_json(verified, deep)]}
+        output.show(Report(document, _sections(reader, verified, unreadable, deep)))
+    return 0 if intact else 1
+
+
+def _found(reader: StreamReader, checkpoint: CheckpointId | None) -> list[Found]:
+    if checkpoint is not None:
+        return [Found(checkpoint, 0, reader.read(checkpoint), None)]
+    found = list(reader.read_all())
+    if not found:
+        raise ObjectMissingError(f"the stream at {reader.url} has no completed checkpoint to verify")
+    return found
+
+
+def _key(item: Found) -> str:
+    from spark_ckpt.paths import metadata_key
+
+    return metadata_key(item.id)
+
+
+def _unreadable(item: Found) -> dict[str, str]:
+    return {"what": _key(item), "message": str(item.error)}
+
+
+def _sections(reader: StreamReader, verified: list[Verified], unreadable: list[Found], deep: bool) -> list[Any]:
+    columns = ["CHECKPOINT", "OBJECTS", "FILES", "BYTES", *(["STORES", "ENTRIES"] if deep else []), "RESULT"]
+    rows = []
+    for v in verified:
+        opened = [f"{v.stores} of {len(v.checkpoint.snapshots)}", str(v.keys)] if deep else []
+        result = f"{len(v.problems)} PROBLEMS" if v.problems else "INTACT"
+        rows.append([name_of(v.checkpoint.id), str(v.objects), str(v.files), size_text(v.bytes), *opened, result])
+    rows += [[name_of(item.id), *["-"] * (len(columns) - 2), "DAMAGED"] for item in unreadable]
+    sections: list[Any] = [Table(columns, rows, right=columns[1:-1])]
+    lines = [str(item.error) for item in unreadable]
+    for v in verified:
+        lines += [f"{name_of(v.checkpoint.id)}: {p.what}: {p.message}" for p in v.problems]
+    sections += [Line(text) for text in lines[:_SHOWN]]
+    if len(lines) > _SHOWN:
+        sections.append(Line(f"… and {len(lines) - _SHOWN} more; --json shows all"))
+    if deep and any(v.without_full for v in verified):
+        sections.append(Line("stores without a full snapshot yet are changelogs only, which are verified by checksum"))
+    if not verified and not unreadable:
+        sections.append(Line(f"every checkpoint of {reader.url} was dropped by the running stream meanwhile; run it again"))
+    return sections

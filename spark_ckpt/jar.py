@@ -1,0 +1,32 @@
+"""Which JAR belongs to the installed Spark."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+from spark_ckpt.errors import ConfigError
+
+_JARS = Path(__file__).resolve().parent / "jars"
+
+
+def spark_version() -> str:
+    """Version of the installed PySpark. Raises ConfigError where there is none."""
+    try:
+        return importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        raise ConfigError("PySpark is not installed for this Python; install it: pip install pyspark") from None
+
+
+def jar_path(version: str | None = None, folder: Path = _JARS) -> Path:
+    """The JAR built for this Spark version (default: the installed PySpark's). Raises ConfigError with the way out where there is none."""
+    wanted = version or spark_version()
+    path = folder / f"spark-ckpt-{wanted}.jar"
+    if path.is_file():
+        return path
+    built = sorted(p.name[len("spark-ckpt-") : -len(".jar")] for p in folder.glob("spark-ckpt-*.jar"))
+    if built:
+        raise ConfigError(
+            f"there is no JAR for Spark {wanted}, only for {', '.join(built)}; install that PySpark, or build spark-ckpt with yours"
+        )
+    raise ConfigError(f"the JAR for Spark {wanted} was not built; in a source tree build it with: python setup.py build_jar")

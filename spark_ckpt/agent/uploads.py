@@ -91,7 +91,7 @@ class Uploader:
         while True:
             try:
                 return self._storage.put_slices(key, slices)
-            except StorageError as error:  # noqa: PERF203 - the loop is the retry
+            except StorageError as error:
                 if isinstance(error, StorageSetupError) or time.monotonic() + pause >= end:
                     raise
                 self._warn(f"upload of {key} failed and is tried again: {error}")

@@ -1,4 +1,4 @@
-"""What the agent's tests share: stores written as Spark's engine writes them, Spark's way of loading them, and an agent at the end of a pipe."""
+"""What the agent's tests share: stores as Spark's engine writes them, its way of loading them, and an agent at the end of a pipe."""
 
 from __future__ import annotations
 

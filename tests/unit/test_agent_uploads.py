@@ -286,7 +286,11 @@ def test_an_upload_that_keeps_failing_is_declined_and_so_is_what_builds_on_it(ur
 
 def test_a_commit_waits_for_the_one_it_builds_on(url: str, spool: Path, tmp_path: Path) -> None:
     hold, second_put = threading.Event(), threading.Event()
-    faults = [Fault(Moment.DELAY, "*/seg/0-*", pause=lambda: hold.wait(20)), Fault(Moment.DELAY, "*/seg/1-*", pause=second_put.set)]
+
+    def held() -> None:
+        hold.wait(20)
+
+    faults = [Fault(Moment.DELAY, "*/seg/0-*", pause=held), Fault(Moment.DELAY, "*/seg/1-*", pause=second_put.set)]
     storage = FaultyStorage(open_storage(url), faults)
     agent, store = LocalAgent(spool, lambda *_: storage), FakeStore(spool / "0-0")
     other = FakeStore(spool / "0-1", partition=1)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
 import threading
 import uuid
 from pathlib import Path
 
 import pytest
 
+from spark_ckpt.agent.staging import Staging, local_error
+from spark_ckpt.errors import StorageError
 from spark_ckpt.model import Ack, CheckpointId, HandleKind
 from spark_ckpt.storage import open_storage
 from spark_ckpt.testing.faulty import Fault, FaultyStorage, Moment
@@ -366,3 +372,42 @@ def test_kill_and_restart_with_the_commit_sent_again(tmp_path: Path, spool: Path
     again.send({"type": "flush"})
     load(url, store, again.ack(store.uid), tmp_path)
     assert again.end() == 0
+
+
+def test_without_a_readable_lineage_the_known_chain_is_enough(url: str, spool: Path) -> None:
+    """Another codec than lz4: the lineage at a changelog's head cannot be read."""
+    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+    for epoch in range(4):
+        store.commit()
+        store.write(f"{store.version}_{store.uid}.changelog", b"\x28\xb5\x2f\xfd" + bytes([epoch] * 30))
+        if epoch == 3:
+            store.snapshot(2)
+        agent.send(store.message(url, epoch, None))
+        agent.send({"type": "flush"})
+        ack = agent.ack(store.uid)
+    names = [h.name for h in ack.snapshot.handles]
+    assert names[-3:] == [f"2_{store.lineage[2]}.zip", f"3_{store.lineage[3]}.changelog", f"4_{store.lineage[4]}.changelog"]
+    agent.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.ENOSPC, "is full; free some space"), (errno.EROFS, "cannot be written"), (errno.EIO, "must be on a local disk")],
+)
+def test_trouble_with_the_disk_names_the_folder(number: int, words: str) -> None:
+    message = str(local_error(OSError(number, os.strerror(number)), Path("/spool/1")))
+    assert "/spool/1" in message
+    assert words in message
+
+
+def test_a_spool_that_is_no_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.write_text("a file where the folder should be")
+    with pytest.raises(StorageError, match=str(spool)):
+        Staging(spool)
+
+
+def test_the_agent_starts_without_what_it_may_never_need() -> None:
+    code = "import sys, spark_ckpt.agent.__main__; print([m for m in ('pyarrow', 'boto3', 'pyspark', 'rocksdict') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stdout

@@ -1,0 +1,59 @@
+"""`spark-ckpt doctor`"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import click
+
+from spark_ckpt.cli import surroundings
+from spark_ckpt.cli.options import json_option, opened, s3_options, storage_url
+from spark_ckpt.cli.output import Line, Output, Report, Table
+from spark_ckpt.cli.surroundings import Finding, Status
+from spark_ckpt.errors import CheckpointError
+from spark_ckpt.storage import S3Options
+from spark_ckpt.units import parse_size
+
+
+@click.command("doctor")
+@click.option("--storage", help="The spark.ckpt.storage to look at. Without it only this machine is looked at.")
+@click.option("--python", envvar="PYSPARK_PYTHON", default="python3", show_default=True, show_envvar=True, help="The workers' Python.")
+@click.option("--spool-dir", help="spark.ckpt.spool.dir. Default: Spark's local dir.")
+@click.option("--min-free", default="1g", show_default=True, type=parse_size, metavar="SIZE", help="Room the spool must have.")
+@s3_options
+@json_option
+def command(storage: str | None, python: str, spool_dir: str | None, min_free: int, s3: S3Options, output: Output) -> int:
+    """Look at what a job will need: Java, Spark and JAR, the workers' Python, the storage, clock, disk.
+
+    Puts three small objects below probe/ in the storage and deletes them. Exit status 1 if something would keep a job from running.
+    """
+    url = storage_url(storage) if storage else None
+    findings = [
+        surroundings.check_java(os.environ),
+        surroundings.check_spark(),
+        surroundings.check_worker_python(
+            os.path.abspath(found) if (found := shutil.which(python)) else python, needs_boto3=url is not None and url.startswith("s3:")
+        ),
+        *_storage_findings(url, s3),
+        surroundings.check_disk(surroundings.spool_folder(spool_dir, os.environ), min_free),
+    ]
+    healthy = all(f.status is not Status.FAIL for f in findings)
+    rows = [(f.status.value, f.check, f.message) for f in findings]
+    document = {"healthy": healthy, "checks": [{"check": f.check, "status": f.status.value, "message": f.message} for f in findings]}
+    verdict = "a job can run" if healthy else "a job would fail; see FAIL above"
+    output.show(Report(document, [Table(("STATUS", "CHECK", "FOUND"), rows), Line(verdict)]))
+    return 0 if healthy else 1
+
+
+def _storage_findings(url: str | None, s3: S3Options) -> list[Finding]:
+    if url is None:
+        return []
+    try:
+        with opened(url, s3) as storage:
+            reachable = surroundings.check_storage(storage)
+            if reachable.status is Status.FAIL:
+                return [reachable]
+            return [reachable, surroundings.check_clock(storage)]
+    except CheckpointError as e:
+        return [Finding("storage", Status.FAIL, str(e))]

@@ -1,0 +1,95 @@
+"""From what a person gave `spark-ckpt submit` to what spark-submit gets. Pure: no process is started here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spark_ckpt.conf import PLUGIN_CLASS, PREFIX, parse_options
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.session import appended
+
+_FLAGS = frozenset({"--verbose", "-v", "--help", "-h", "--version", "--usage-error", "--supervise"})
+"""Options of spark-submit that take no value (Spark: `SparkSubmitOptionParser.switches`)."""
+_STORAGE = "--storage"
+
+
+@dataclass
+class Given:
+    """The command line, taken apart: `passed` are spark-submit's own options but `--conf` and `--jars`, `job` the job and its arguments."""
+
+    storage: str | None = None
+    conf: dict[str, str] = field(default_factory=dict)
+    jars: str | None = None
+    passed: list[str] = field(default_factory=list)
+    job: list[str] = field(default_factory=list)
+    master: str | None = None
+    properties_file: str | None = None
+
+
+def parse(arguments: Sequence[str]) -> Given:
+    """Take the command line apart. The first argument that is neither an option nor an option's value is the job. Raises ConfigError."""
+    given = Given()
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            given.job = [word, *rest]
+            return given
+        if word in _FLAGS:
+            given.passed.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        if not equals:
+            if not rest:
+                raise ConfigError(f"the option {name} needs a value")
+            value = rest.pop(0)
+        _take(given, name, value)
+    return given
+
+
+def _take(given: Given, name: str, value: str) -> None:
+    if name == _STORAGE:
+        given.storage = value
+    elif name in ("--conf", "-c"):
+        key, equals, setting = value.partition("=")
+        if not equals:
+            raise ConfigError(f"{name} {value} is not of the form key=value")
+        given.conf[key.strip()] = setting.strip()
+    elif name == "--jars":
+        given.jars = value
+    else:
+        if name == "--master":
+            given.master = value
+        elif name == "--properties-file":
+            given.properties_file = value
+        given.passed += [name, value]
+
+
+def submit_arguments(given: Given, jar: str, defaults: Mapping[str, str]) -> list[str]:
+    """The arguments of spark-submit: JAR and plugin are added to what the user or `defaults` (spark-defaults.conf) already name.
+
+    Raises ConfigError for a missing job, two different storages, and `spark.ckpt.*` options that cannot be.
+    """
+    if not given.job:
+        raise ConfigError("the job is missing; spark-ckpt submit --storage URL [spark-submit's options] job.py [arguments]")
+    conf = dict(given.conf)
+    if given.storage is not None and conf.setdefault(PREFIX + "storage", given.storage) != given.storage:
+        raise ConfigError(f"--storage {given.storage} contradicts --conf {PREFIX}storage={conf[PREFIX + 'storage']}; give one of them")
+    parse_options({**defaults, **conf})
+    jars = appended(given.jars or conf.pop("spark.jars", None) or defaults.get("spark.jars"), jar)
+    conf.pop("spark.jars", None)
+    conf["spark.plugins"] = appended(conf.get("spark.plugins") or defaults.get("spark.plugins"), PLUGIN_CLASS)
+    settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    return [*given.passed, "--jars", jars, *settings, *given.job]
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """A spark-defaults.conf: key and value apart by white space, `=` or `:` (Java's properties); `#` and `!` begin a comment."""
+    found = {}
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
+        match = re.match(r"\s*([^#!\s=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*)$", line)
+        if match:
+            found[match.group(1)] = match.group(2).strip()
+    return found

@@ -1,0 +1,66 @@
+"""`spark-ckpt submit`"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from spark_ckpt.cli.submission import Given, parse, parse_properties, submit_arguments
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.jar import jar_path
+
+
+@click.command("submit", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[--storage URL] [SPARK-SUBMIT OPTIONS] JOB [ARGS]...")
+def command(arguments: tuple[str, ...]) -> None:
+    """Run a job through PySpark's own spark-submit, with the JAR, the plugin and the storage.
+
+    All of spark-submit's options are passed on; --jars, spark.jars and spark.plugins, also those in spark-defaults.conf, are added to.
+    """
+    given = parse(arguments)
+    home = _spark_home()
+    environment = dict(os.environ)
+    final = submit_arguments(given, str(jar_path()), _defaults(given, _conf_folder(environment, home)))
+    # Another Spark's bin/ and jars/ would not fit this JAR; its conf/ is still the user's.
+    environment["SPARK_CONF_DIR"] = str(_conf_folder(os.environ, home))
+    environment["SPARK_HOME"] = str(home)
+    if _runs_here(given):
+        environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    program = home / "bin" / "spark-submit"
+    if not program.is_file():
+        raise ConfigError(f"PySpark's own spark-submit is missing at {program}; reinstall pyspark")
+    sys.stdout.flush()
+    os.execve(str(program), [str(program), *final], environment)  # noqa: S606 - spark-submit takes this process' place, with its signals
+
+
+def _spark_home() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("PySpark is not installed for this Python; install it: pip install pyspark")
+    return Path(spec.origin).parent
+
+
+def _conf_folder(environment: Mapping[str, str], home: Path) -> Path:
+    return Path(environment.get("SPARK_CONF_DIR") or Path(environment.get("SPARK_HOME") or home) / "conf")
+
+
+def _defaults(given: Given, folder: Path) -> dict[str, str]:
+    path = Path(given.properties_file) if given.properties_file else folder / "spark-defaults.conf"
+    try:
+        return parse_properties(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if given.properties_file:
+            raise ConfigError(f"the properties file {path} does not exist") from None
+        return {}
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"the properties file {path} cannot be read: {e}") from e
+
+
+def _runs_here(given: Given) -> bool:
+    """A local master's workers run on this machine, so this interpreter, which has the package, is there for them."""
+    return (given.master or given.conf.get("spark.master") or os.environ.get("MASTER") or "local").startswith("local")

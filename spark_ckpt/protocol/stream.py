@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.protocol import events as ev
@@ -19,6 +20,9 @@ _SIGNALS = (ev.AckReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorL
 
 class Stream:
     """Events in, instructions out. A `StartRequested` begins a new run whatever came before; answers to an older stage are ignored."""
+
+    START: ClassVar[type[Start]] = Start
+    RUN: ClassVar[type[Run]] = Run
 
     def __init__(self, settings: Settings | None = None, order: StartOrder | None = None) -> None:
         self._settings = settings or Settings()
@@ -42,7 +46,7 @@ class Stream:
         """Raises `InvalidTransitionError` for what cannot happen; the stream is unusable then, until the next `StartRequested`."""
         if isinstance(event, ev.StartRequested):
             self._waiting = []
-            self.stage = Start(event, self._tickets, self._story, self._order)
+            self.stage = self.START(event, self._tickets, self._story, self._order)
             return self._advance(self.stage.begin(now_ms), now_ms)
         if isinstance(event, ev.ResumeRequested):
             self._waiting = []
@@ -85,7 +89,7 @@ class Stream:
             return given + [refused for event in waiting for refused in _refusal(event, self._refusal)]
         if isinstance(stage, Run) or stage is None or stage.beginning is None:
             return given
-        run = Run(stage.beginning, self._settings, self._tickets, self._story)
+        run = self.RUN(stage.beginning, self._settings, self._tickets, self._story)
         self.stage = run
         if isinstance(stage, Start) and stage.beginning.origin:
             origin = stage.beginning.origin

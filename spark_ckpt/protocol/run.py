@@ -243,10 +243,11 @@ class Run(RunEnding):
     def _release(self, acks: Iterable[Ack]) -> None:
         """What losing and aborted attempts uploaded may go once a later checkpoint completes, less all that anything names."""
         own = run_prefix(self.claim.run)
+        epoch = self._epoch - 1 if self.phase is RunPhase.IDLE else self._epoch
         for ack in acks:
             for handle in ack.snapshot.handles:
                 if handle.object.startswith(own):
-                    self._strays[handle.object] = self._epoch
+                    self._strays[handle.object] = epoch
 
     # --- executors
 

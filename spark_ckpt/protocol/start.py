@@ -101,6 +101,7 @@ class Start(Asking):
         self._origin: Checkpoint | None = None
         self._plans: tuple[Plan, ...] = ()
         self._claim: Claim | None = None
+        self._replanned = 0
 
     # --- beginning, and beginning again
 
@@ -333,20 +334,30 @@ class Start(Asking):
         return self._claimed() if event.data == mine else self.begin(self.now_ms)
 
     def _claimed(self) -> list[Instruction]:
-        """The first planned epoch is appended again before it runs, so that a run that repeats old epochs is fenced like any other."""
+        """Every planned epoch is appended again before the first runs.
+
+        So a run that repeats old epochs is fenced like any other; and once the first of them is a checkpoint, whoever starts from it finds
+        the plans of the others behind it in the log, where it looks.
+        """
         assert self._claim is not None
-        if not self._plans:
-            return self._done(None, 0)
-        first = self._plans[0]
-        self._plan = Plan(self._claim.claim, self._claim.run, first.epoch, first.offsets, first.files, rerun=True)
+        return self._replan(0)
+
+    def _replan(self, done: int) -> list[Instruction]:
+        claim = self._claim
+        assert claim is not None
+        if done == len(self._plans):
+            return self._done()
+        plan = replace(self._plans[done], claim=claim.claim, run=claim.run, rerun=True)
+        self._plans = (*self._plans[:done], plan, *self._plans[done + 1 :])
+        self._replanned = done
         self.phase = StartPhase.REPLANNING
-        return [self._ask(do.PutEntry(self.ticket(), self._claim.claim + 1, encode(self._plan)))]
+        return [self._ask(do.PutEntry(self.ticket(), claim.claim + 1 + done, encode(plan)))]
 
     def _plan_put(self, event: ev.EntryPut) -> list[Instruction]:
         asked = self._answered(event.ticket)
         assert isinstance(asked, do.PutEntry)
         if event.outcome is Outcome.STORED:
-            return self._done(self._plan, event.number)
+            return self._replan(self._replanned + 1)
         if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
             self.phase = StartPhase.READING_BACK_PLAN
             return [self._ask(do.ReadEntry(self.ticket(), event.number, asked.attempt))]
@@ -356,17 +367,18 @@ class Start(Asking):
         asked = self._answered(event.ticket)
         assert isinstance(asked, do.ReadEntry)
         assert self._claim is not None
-        mine = encode(self._plan)
+        mine = encode(self._plans[self._replanned])
         if event.data is None:
             self.phase = StartPhase.REPLANNING
             put = do.PutEntry(0, event.number, mine, asked.attempt)
             return self._put_again(put, ev.EntryPut(0, event.number, Outcome.FAILED, "a put was not answered and did not arrive"))
         if event.data == mine:
-            return self._done(self._plan, event.number)
+            return self._replan(self._replanned + 1)
         raise GivenUpError(ErrorKind.FENCED, fenced_message(self._claim, event.number, decode(event.number, event.data)))
 
-    def _done(self, plan: Plan | None, plan_number: int) -> list[Instruction]:
+    def _done(self) -> list[Instruction]:
         assert self._claim is not None
+        plan = self._plans[0] if self._plans else None
         self.phase = StartPhase.DONE
         origin = self._origin
         files = DriverFiles(origin.files if origin else {})
@@ -375,8 +387,8 @@ class Start(Asking):
             files.take_changes()
         epoch = plan.epoch if plan else origin.id.epoch + 1 if origin else 0
         inherited = tuple(sorted(self._read.values(), key=lambda c: (c.log, c.id)))
-        number = plan_number + 1 if plan else self._claim.claim + 1
-        self.beginning = Beginning(self._claim, number, origin, inherited, files, epoch, plan, plan_number, self._plans[1:])
+        number = self._claim.claim + 1
+        self.beginning = Beginning(self._claim, number + len(self._plans), origin, inherited, files, epoch, plan, number, self._plans[1:])
         instructions: list[Instruction] = [
             do.Started(
                 self._claim.run,

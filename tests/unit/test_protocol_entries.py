@@ -1,0 +1,88 @@
+"""Log entries: what is written is read back, and what cannot be an entry is refused by name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_ckpt.errors import FormatError
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, Request, decode, encode
+from tests.unit.protocol_driving import JOB
+
+ids = st.builds(CheckpointId, st.integers(1, 99), st.integers(0, 10**6))
+names = st.from_regex(r"[a-z]{1,8}/[0-9]{1,4}", fullmatch=True)
+entries = st.one_of(
+    st.builds(
+        Claim,
+        st.integers(1, 100),
+        st.integers(1, 99),
+        st.text(),
+        st.just(JOB),
+        st.none() | ids,
+        st.lists(ids, max_size=4).map(tuple),
+        st.lists(ids, max_size=4).map(tuple),
+        st.text(),
+        st.dictionaries(st.text(), st.text(), max_size=3),
+        st.integers(0, 2**45),
+        st.text(),
+    ),
+    st.builds(
+        Plan,
+        st.integers(1, 100),
+        st.integers(1, 99),
+        st.integers(0, 10**6),
+        st.binary(),
+        st.dictionaries(names, st.none() | st.binary(), max_size=4),
+        st.booleans(),
+    ),
+    st.builds(Request, st.integers(1, 100), st.text(), st.text(), st.text()),
+    st.builds(Damage, st.integers(1, 100), st.integers(1, 9), st.lists(ids, max_size=3).map(tuple), st.text()),
+    st.builds(End, st.integers(1, 100), st.integers(1, 9)),
+)
+
+
+@given(entries)
+def test_an_entry_is_read_back_as_it_was_written(entry: Entry) -> None:
+    number = entry.claim if isinstance(entry, Claim) else entry.claim + 3
+    assert decode(number, encode(entry)) == entry
+
+
+@given(st.binary(max_size=200))
+def test_whatever_is_stored_is_an_entry_or_refused(data: bytes) -> None:
+    with pytest.raises(FormatError):
+        decode(1, data)
+
+
+PLAN = json.loads(encode(Plan(1, 1, 0, b"v1\n{}")))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"v": 2}, "format version 2"),
+        ({"v": "1"}, "no version"),
+        ({"type": "plane"}, "plane"),
+        ({"epoch": -1}, "malformed"),
+        ({"epoch": True}, "malformed"),
+        ({"claim": 9}, "cannot be before it"),
+        ({"claim": 0}, "cannot be before it"),
+        ({"files": {"../../etc/passwd": "x"}}, "leave its folder"),
+        ({"files": {"a": {"base64": "§"}}}, "malformed"),
+        ({"files": 7}, "malformed"),
+        ({"offsets": None}, "malformed"),
+    ],
+)
+def test_a_forged_or_newer_entry_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        decode(5, json.dumps({**PLAN, **change}).encode())
+
+
+def test_plans_are_the_same_if_they_describe_the_same_data() -> None:
+    one = Plan(1, 1, 7, b'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"a":1,"b":2}')
+    assert one.same_data(Plan(9, 2, 7, b'v1\n{"conf":{}, "batchWatermarkMs":0}\n{"b":2,"a":1}'))
+    assert not one.same_data(Plan(1, 1, 7, b'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"a":1,"b":3}'))
+    assert not one.same_data(Plan(1, 1, 8, one.offsets))

@@ -1,0 +1,484 @@
+"""A run: plan, acks, seal, `_metadata`, deletion, and every way it can end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import CheckpointId, Decline, StoreId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import Claim, End, Plan, Request, decode, encode
+from spark_ckpt.protocol.instructions import Announcement, Instruction, RequestName
+from spark_ckpt.protocol.reasons import AbortReason, AckResult, Outcome
+from spark_ckpt.protocol.run import Run, Settings
+from tests.unit.protocol_driving import JOB, Driver, World, ack, commit, offsets, uid_of
+
+
+def running(world: World | None = None, settings: Settings | None = None) -> Driver:
+    driver = Driver(world or World(), settings)
+    driver.start("a")
+    return driver
+
+
+def run_of(driver: Driver) -> Run:
+    assert driver.stream.run is not None
+    return driver.stream.run
+
+
+def kinds(said: list[Instruction]) -> list[str]:
+    """What was said, in short: announcements by their event, refusals by their kind."""
+    told = []
+    for i in said:
+        if isinstance(i, do.Announce):
+            told.append(i.event.value)
+        elif isinstance(i, do.Refused):
+            told.append(f"{i.request.value} {i.kind.value}")
+        else:
+            told.append(type(i).__name__)
+    return told
+
+
+def held(driver: Driver, kind: type[Any]) -> Any:
+    found = [i for i in driver.held if isinstance(i, kind)]
+    assert len(found) == 1
+    driver.held.remove(found[0])
+    return found[0]
+
+
+def reasons(driver: Driver) -> list[str | None]:
+    return [i.summary.get("reason") for i in driver.said if isinstance(i, do.Announce) and i.event is Announcement.ABORTED]
+
+
+def test_an_epoch_instruction_by_instruction() -> None:
+    driver = running()
+    stream = driver.stream
+    trigger = stream.handle(ev.TriggerRequested(0, offsets(0), {"sources/0/0": b"s"}), 100)
+    cancel, timer, put = trigger
+    assert isinstance(cancel, do.CancelTimer)
+    assert isinstance(timer, do.SetTimer)
+    assert isinstance(put, do.PutEntry)
+    assert (timer.timer, timer.after_ms) == (ev.Timer.PLAN, 600_000)
+    assert (put.number, put.attempt, put.data) == (2, 0, encode(Plan(1, 1, 0, offsets(0), {"sources/0/0": b"s"})))
+    planned = stream.handle(ev.EntryPut(put.ticket, 2, Outcome.STORED), 130)
+    assert planned[:2] == [do.CancelTimer(timer.ticket), do.Triggered(1, 0, None, 130)]
+    assert kinds(planned[2:]) == ["TRIGGERED"]
+    assert stream.handle(ev.AckReceived(ack(1, 0, 0)), 140) == []
+    sealing = stream.handle(ev.SealRequested(0, commit([uid_of(1, 0, 0), uid_of(1, 0, 1)])), 150)
+    assert kinds(sealing) == ["SetTimer"]
+    storing = stream.handle(ev.AckReceived(ack(1, 0, 1)), 160)
+    assert kinds(storing) == ["StoreMetadata"]
+    store = storing[0]
+    assert isinstance(store, do.StoreMetadata)
+    checkpoint = store.checkpoint
+    assert (checkpoint.id, checkpoint.log, checkpoint.claim, checkpoint.query_id) == (CheckpointId(1, 0), 2, 1, "q")
+    assert set(checkpoint.files) == {"offsets/0", "commits/0", "sources/0/0"}
+    assert [s.uid for s in checkpoint.snapshots] == [uid_of(1, 0, 0), uid_of(1, 0, 1)]
+    done = stream.handle(ev.MetadataPut(store.ticket, checkpoint.id, Outcome.STORED, 777), 170)
+    assert kinds(done) == ["CancelTimer", "Sealed", "COMPLETED", "SetTimer"]
+    sealed = done[1]
+    assert isinstance(sealed, do.Sealed)
+    assert sealed.summary == {
+        "run": 1,
+        "epoch": 0,
+        "time_ms": 100,
+        "acked": 2,
+        "required": 2,
+        "new_bytes": 20,
+        "full_bytes": 20,
+        "metadata_bytes": 777,
+        "duration_ms": 70,
+        "plan_ms": 30,
+        "finalise_ms": 10,
+        "sync_ms_max": 1.0,
+        "async_ms_max": 2.0,
+    }
+
+
+def test_a_stateless_epoch_completes_at_its_seal() -> None:
+    driver = running()
+    driver.trigger(0)
+    assert kinds(driver.push(ev.SealRequested(0, b'v1\n{"nextBatchWatermarkMs":0}'))) == ["Sealed", "COMPLETED"]
+
+
+def test_deletion_waits_for_the_next_plan_and_spares_shared_objects() -> None:
+    world = World()
+    driver = running(world, Settings(retained=1))
+    driver.hold = lambda i: isinstance(i, do.Delete)
+    driver.trigger(0)
+    for p in range(2):
+        driver.push(ev.AckReceived(ack(1, 0, p, obj=f"run-00000001/seg/0-{p}")))
+    driver.seal(1, 0)
+    driver.trigger(1)
+    driver.push(ev.AckReceived(ack(1, 1, 0, obj="run-00000001/seg/0-0")))
+    driver.push(ev.AckReceived(ack(1, 1, 1, obj="run-00000001/seg/1-1")))
+    driver.seal(1, 1)
+    assert driver.held == []
+    driver.trigger(2)
+    delete = held(driver, do.Delete)
+    assert (delete.checkpoints, delete.objects) == ((CheckpointId(1, 0),), ("run-00000001/seg/0-1",))
+
+
+def test_a_failed_deletion_is_tried_again_after_the_next_plan() -> None:
+    driver = running(settings=Settings(retained=1))
+    driver.hold = lambda i: isinstance(i, do.Delete)
+    for epoch in range(3):
+        driver.epoch(1, epoch)
+    delete = held(driver, do.Delete)
+    assert kinds(driver.push(ev.Deleted(delete.ticket, "denied"))) == ["Log"]
+    driver.trigger(3)
+    assert [i.checkpoints for i in driver.held if isinstance(i, do.Delete)] == [(CheckpointId(1, 0),), (CheckpointId(1, 1),)]
+
+
+def test_what_losing_attempts_uploaded_goes_after_a_later_checkpoint() -> None:
+    driver = running()
+    driver.hold = lambda i: isinstance(i, do.Delete)
+    driver.trigger(0)
+    driver.push(ev.AckReceived(ack(1, 0, 0, "loser", obj="run-00000001/seg/0-loser")))
+    driver.push(ev.AckReceived(ack(1, 0, 1, "other", obj="run-00000001/seg/0-reused")))
+    driver.rest(1, 0)
+    driver.push(ev.AckReceived(ack(1, 0, 0, "late", obj="run-00000001/seg/0-late")))
+    driver.trigger(1)
+    driver.push(ev.AckReceived(ack(1, 1, 0, obj="run-00000001/seg/0-reused")))
+    driver.ack(1, 1, 1)
+    driver.seal(1, 1)
+    assert driver.held == []
+    driver.trigger(2)
+    delete = held(driver, do.Delete)
+    assert (delete.checkpoints, delete.objects) == ((), ("run-00000001/seg/0-late", "run-00000001/seg/0-loser"))
+    driver.push(ev.AckReceived(ack(1, 2, 0, obj="run-00000001/seg/0-loser")))
+    assert kinds(driver.seal(1, 2)) == ["seal DECLINED", "ABORTED"]
+
+
+def test_an_unknown_outcome_of_the_plan_is_read_back() -> None:
+    world = World()
+    driver = running(world)
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    driver.trigger(0)
+    put = held(driver, do.PutEntry)
+    world.put(put.number, put.data)
+    driver.hold = lambda _: False
+    assert kinds(driver.push(ev.EntryPut(put.ticket, put.number, Outcome.UNKNOWN)))[0] == "Triggered"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNKNOWN, Outcome.FAILED])
+def test_a_plan_that_did_not_arrive_is_put_again(outcome: Outcome) -> None:
+    driver = running()
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    driver.trigger(0)
+    put = held(driver, do.PutEntry)
+    driver.push(ev.EntryPut(put.ticket, put.number, outcome, "slow"))
+    again = held(driver, do.PutEntry)
+    assert (again.number, again.attempt, again.data) == (put.number, 1, put.data)
+
+
+def test_a_plan_behind_a_request_takes_the_next_number() -> None:
+    world = World()
+    driver = running(world)
+    world.log[2] = encode(Request(1, "savepoint", "s3://b/x", "me"))
+    said = driver.trigger(0)
+    assert kinds(said) == ["Log", "Triggered", "TRIGGERED"]
+    assert isinstance(decode(3, world.log[3]), Plan)
+
+
+def test_a_successors_claim_fences_and_tells_no_listener() -> None:
+    world = World()
+    driver = running(world)
+    driver.epoch(1, 0)
+    world.log[3] = encode(Claim(3, 2, "q", JOB, None, (), (), "other", {}, 0, "n"))
+    said = driver.trigger(1)
+    assert kinds(said) == ["trigger FENCED"]
+    assert isinstance(said[0], do.Refused)
+    assert "run 2 on host other" in said[0].message
+    assert kinds(driver.trigger(1)) == ["trigger FENCED"]
+    assert driver.push(ev.AckReceived(ack(1, 1, 0))) == []
+
+
+def test_a_fenced_run_may_complete_what_it_had_planned_and_deletes_nothing() -> None:
+    world = World()
+    driver = running(world, Settings(retained=1))
+    driver.epoch(1, 0)
+    driver.trigger(1)
+    world.log[4] = encode(Claim(4, 2, "q", JOB, None, (), (), "other", {}, 0, "n"))
+    assert kinds(driver.rest(1, 1)) == ["Sealed", "COMPLETED"]
+    assert kinds(driver.trigger(2)) == ["trigger FENCED"]
+    assert set(world.checkpoints) == {CheckpointId(1, 0), CheckpointId(1, 1)}
+
+
+def test_an_idle_run_notices_its_successor() -> None:
+    world = World()
+    driver = running(world)
+    assert driver.fire(ev.Timer.IDLE) == []
+    world.log[2] = encode(Claim(2, 2, "q", JOB, None, (), (), "other", {}, 0, "n"))
+    assert kinds(driver.fire(ev.Timer.IDLE)) == ["Log"]
+    assert kinds(driver.trigger(0)) == ["trigger FENCED"]
+
+
+def test_a_look_that_is_answered_late_is_ignored() -> None:
+    driver = running()
+    driver.hold = lambda i: isinstance(i, do.ReadEntry)
+    driver.fire(ev.Timer.IDLE)
+    look = held(driver, do.ReadEntry)
+    driver.trigger(0)
+    assert driver.push(ev.EntryRead(look.ticket, look.number, encode(Plan(1, 1, 0, offsets(0))))) == []
+    assert kinds(driver.rest(1, 0)) == ["Sealed", "COMPLETED"]
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_an_unknown_outcome_of_the_final_put(arrived: bool) -> None:
+    world = World()
+    driver = running(world)
+    driver.trigger(0)
+    driver.hold = lambda i: isinstance(i, (do.StoreMetadata, do.ReadMetadata, do.Delete))
+    assert driver.rest(1, 0) == []
+    put = held(driver, do.StoreMetadata)
+    if arrived:
+        world.store(put.checkpoint)
+    assert driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.UNKNOWN, 0, "lost")) == []
+    read = held(driver, do.ReadMetadata)
+    driver.hold = lambda _: False
+    said = driver.push(ev.MetadataRead(read.ticket, read.id, world.checkpoints.get(read.id)))
+    assert kinds(said) == ["Sealed", "COMPLETED"]
+    assert set(world.checkpoints) == {CheckpointId(1, 0)}
+
+
+def test_another_metadata_under_our_name_is_never_taken_for_ours() -> None:
+    world = World()
+    driver = running(world)
+    driver.trigger(0)
+    driver.hold = lambda i: isinstance(i, do.StoreMetadata)
+    driver.rest(1, 0)
+    put = held(driver, do.StoreMetadata)
+    driver.hold = lambda i: isinstance(i, do.ReadMetadata)
+    driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.EXISTS))
+    read = held(driver, do.ReadMetadata)
+    other = running()
+    other.trigger(0)
+    other.ack(1, 0, 0)
+    other.seal(1, 0, partitions=1)
+    said = driver.push(ev.MetadataRead(read.ticket, read.id, other.world.checkpoints[read.id]))
+    assert kinds(said) == ["seal CONFLICT", "ABORTED"]
+    assert reasons(driver) == [AbortReason.FINALISE_FAILURE.value]
+
+
+def test_time_out_of_plan_seal_and_final_put() -> None:
+    for phase, expected in (("plan", "trigger TIMEOUT"), ("seal", "seal TIMEOUT"), ("put", "seal TIMEOUT")):
+        driver = running()
+        driver.hold = lambda i, p=phase: isinstance(i, do.PutEntry if p == "plan" else do.StoreMetadata)  # type: ignore[misc]
+        driver.trigger(0)
+        if phase != "plan":
+            driver.ack(1, 0, 0)
+            driver.seal(1, 0, partitions=2 if phase == "seal" else 1)
+        said = driver.fire(ev.Timer.PLAN if phase == "plan" else ev.Timer.SEAL)
+        assert kinds(said) == [expected, "ABORTED"]
+        assert kinds(driver.trigger(1)) == ["trigger TIMEOUT"]
+        assert driver.world.checkpoints == {}
+
+
+def test_only_a_needed_decline_fails_the_query() -> None:
+    driver = running()
+    driver.trigger(0)
+    driver.push(ev.DeclineReceived(Decline(1, 0, StoreId(0, 0, "default"), "loser", "1", "disk full")))
+    assert kinds(driver.rest(1, 0)) == ["Sealed", "COMPLETED"]
+    driver.trigger(1)
+    driver.push(ev.DeclineReceived(Decline(1, 1, StoreId(0, 0, "default"), uid_of(1, 1, 0), "1", "disk full")))
+    said = driver.seal(1, 1)
+    assert kinds(said) == ["seal DECLINED", "ABORTED"]
+    assert reasons(driver) == ["DECLINED"]
+
+
+def test_a_store_that_took_no_part_is_carried_over() -> None:
+    driver = running()
+    driver.epoch(1, 0)
+    driver.trigger(1)
+    driver.ack(1, 1, 1)
+    said = driver.push(ev.SealRequested(1, commit([uid_of(1, 0, 0), uid_of(1, 1, 1)])))
+    assert kinds(said) == ["Sealed", "COMPLETED"]
+    assert [s.uid for s in driver.world.checkpoints[CheckpointId(1, 1)].snapshots] == [uid_of(1, 0, 0), uid_of(1, 1, 1)]
+
+
+@pytest.mark.parametrize("when", ["before the seal", "after the seal"])
+def test_lost_snapshots_let_the_epoch_run_again_in_place(when: str) -> None:
+    driver = running()
+    driver.trigger(0)
+    driver.ack(1, 0, 0)
+    if when == "before the seal":
+        driver.push(ev.ExecutorLost("2"))
+    assert driver.seal(1, 0) == []
+    if when == "after the seal":
+        driver.push(ev.ExecutorLost("2"))
+    said = driver.fire(ev.Timer.GRACE)
+    assert kinds(said) == ["seal LOST", "ABORTED"]
+    assert reasons(driver) == ["LOST"]
+    driver.ack(1, 0, 1)
+    for p in range(2):
+        driver.ack(1, 0, p, f"again-{p}")
+    assert kinds(driver.push(ev.SealRequested(0, commit(["again-0", "again-1"])))) == ["Sealed", "COMPLETED"]
+    assert kinds(driver.epoch(1, 1)) == ["Triggered", "TRIGGERED", "Sealed", "COMPLETED"]
+
+
+def test_snapshots_that_a_live_executor_holds_are_waited_for() -> None:
+    driver = running()
+    driver.trigger(0)
+    driver.ack(1, 0, 0)
+    driver.seal(1, 0)
+    driver.push(ev.ExecutorLost("2"))
+    driver.push(ev.HoldingReceived("1", frozenset([uid_of(1, 0, 1)])))
+    assert driver.fire(ev.Timer.GRACE) == []
+    assert kinds(driver.ack(1, 0, 1)) == ["Sealed", "COMPLETED"]
+
+
+def test_acks_left_in_the_storage_by_an_agent_count() -> None:
+    driver = running()
+    driver.trigger(0)
+    driver.ack(1, 0, 0)
+    driver.seal(1, 0)
+    driver.push(ev.ExecutorLost("2"))
+    driver.hold = lambda i: isinstance(i, do.ReadLeftAcks)
+    driver.fire(ev.Timer.GRACE)
+    left = held(driver, do.ReadLeftAcks)
+    assert kinds(driver.push(ev.LeftAcksRead(left.ticket, (ack(1, 0, 1),)))) == ["Sealed", "COMPLETED"]
+
+
+def test_an_answer_about_left_acks_that_comes_too_late_is_ignored() -> None:
+    driver = running()
+    driver.trigger(0)
+    driver.ack(1, 0, 0)
+    driver.seal(1, 0)
+    driver.push(ev.ExecutorLost("2"))
+    driver.hold = lambda i: isinstance(i, do.ReadLeftAcks)
+    driver.fire(ev.Timer.GRACE)
+    left = held(driver, do.ReadLeftAcks)
+    assert kinds(driver.ack(1, 0, 1)) == ["Sealed", "COMPLETED"]
+    assert driver.push(ev.ReadFailed(left.ticket, "late")) == []
+
+
+def test_results_of_acks_are_counted() -> None:
+    driver = running()
+    driver.trigger(0)
+    driver.ack(1, 0, 0)
+    driver.ack(1, 0, 0)
+    driver.ack(9, 0, 0, "zombie")
+    driver.ack(1, 0, 1)
+    driver.hold = lambda i: isinstance(i, do.StoreMetadata)
+    driver.seal(1, 0)
+    driver.ack(1, 0, 0, "loser")
+    counts = run_of(driver).statistics.acks
+    assert [counts[r] for r in (AckResult.SUCCESS, AckResult.DUPLICATE, AckResult.UNKNOWN, AckResult.DISCARDED)] == [2, 1, 1, 1]
+
+
+def test_an_unreadable_commit_fails_the_query() -> None:
+    driver = running()
+    driver.trigger(0)
+    assert kinds(driver.push(ev.SealRequested(0, b"v2\n{"))) == ["seal DAMAGED", "ABORTED"]
+
+
+def test_a_storage_that_refuses_for_good_is_not_asked_again() -> None:
+    driver = running()
+    driver.hold = lambda i: isinstance(i, (do.PutEntry, do.StoreMetadata))
+    driver.trigger(0)
+    put = held(driver, do.PutEntry)
+    assert kinds(driver.push(ev.EntryPut(put.ticket, put.number, Outcome.REFUSED, "no such bucket"))) == ["trigger STORAGE", "ABORTED"]
+
+
+def test_a_stop_in_the_middle_answers_everybody() -> None:
+    driver = running()
+    driver.trigger(0)
+    driver.seal(1, 0)
+    assert kinds(driver.push(ev.StopRequested(False))) == ["seal INTERNAL", "ABORTED", "Stopped"]
+    assert kinds(driver.push(ev.StopRequested(False))) == ["Stopped"]
+    assert reasons(driver) == ["STOPPED"]
+
+
+def test_a_deleted_stream_is_ended_in_the_log_before_anything_goes() -> None:
+    world = World()
+    driver = running(world)
+    driver.epoch(1, 0)
+    driver.epoch(1, 1)
+    driver.hold = lambda i: isinstance(i, do.Delete)
+    assert kinds(driver.push(ev.StopRequested(failed=False, delete=True))) == ["Stopped"]
+    assert decode(4, world.log[4]) == End(1, 1)
+    assert held(driver, do.Delete).checkpoints == (CheckpointId(1, 0), CheckpointId(1, 1))
+    failed = running()
+    failed.epoch(1, 0)
+    failed.push(ev.StopRequested(failed=True, delete=True))
+    assert set(failed.world.checkpoints) == {CheckpointId(1, 0)}
+
+
+def test_a_wrong_epoch_is_refused_by_name() -> None:
+    driver = running()
+    said = driver.trigger(3)
+    assert isinstance(said[0], do.Refused)
+    assert (said[0].request, said[0].kind) == (RequestName.TRIGGER, ErrorKind.INTERNAL)
+    assert "epoch 3" in said[0].message
+
+
+def resumed(world: World, epoch: int, claim: int = 1, run: int = 1) -> tuple[Driver, list[Instruction]]:
+    driver = Driver(world)
+    return driver, driver.push(ev.ResumeRequested(run, claim, epoch))
+
+
+def test_resume_in_the_middle_of_an_epoch() -> None:
+    world = World()
+    driver = running(world)
+    driver.epoch(1, 0)
+    driver.push(ev.TriggerRequested(1, offsets(1), {"sources/0/1": b"x"}))
+    driver.ack(1, 1, 0)
+    log = dict(world.log)
+    other, said = resumed(world, 1)
+    assert kinds(said) == ["Resumed", "TRIGGERED"]
+    assert kinds(other.push(ev.TriggerRequested(1, offsets(1), {"sources/0/1": b"x"}))) == ["Triggered"]
+    assert world.log == log
+    assert kinds(other.rest(1, 1)) == ["Sealed", "COMPLETED"]
+    assert "sources/0/1" in world.checkpoints[CheckpointId(1, 1)].files
+    assert kinds(other.epoch(1, 2)) == ["Triggered", "TRIGGERED", "Sealed", "COMPLETED"]
+
+
+def test_resume_after_the_checkpoint_answers_the_repeated_seal() -> None:
+    world = World()
+    driver = running(world)
+    driver.epoch(1, 0)
+    other, said = resumed(world, 0)
+    assert kinds(said) == ["Resumed"]
+    assert kinds(other.seal(1, 0)) == ["Sealed"]
+    assert kinds(other.epoch(1, 1))[-1] == "COMPLETED"
+
+
+def test_what_comes_while_resuming_waits() -> None:
+    world = World()
+    driver = running(world)
+    driver.trigger(0)
+    other = Driver(world)
+    other.hold = lambda i: isinstance(i, do.LocateTail)
+    other.push(ev.ResumeRequested(1, 1, 0))
+    for p in range(2):
+        other.ack(1, 0, p)
+    assert other.seal(1, 0) == []
+    assert kinds(other.release()) == ["Resumed", "TRIGGERED", "Sealed", "COMPLETED"]
+
+
+def test_a_superseded_run_cannot_be_resumed_and_what_waits_is_fenced() -> None:
+    world = World()
+    driver = running(world)
+    driver.trigger(0)
+    Driver(world).start("b")
+    other = Driver(world)
+    other.hold = lambda i: isinstance(i, do.LocateTail)
+    other.push(ev.ResumeRequested(1, 1, 0))
+    other.seal(1, 0)
+    assert kinds(other.release()) == ["resume FENCED", "seal FENCED"]
+    assert kinds(other.trigger(0)) == ["trigger FENCED"]
+
+
+def test_resume_of_a_rerun_epoch_keeps_its_plan() -> None:
+    world = World()
+    driver = running(world)
+    driver.epoch(1, 0)
+    driver.trigger(1)
+    again = Driver(world)
+    again.start("b")
+    other, said = resumed(world, 1, claim=4, run=2)
+    assert kinds(said) == ["Resumed", "TRIGGERED"]
+    assert kinds(other.rest(2, 1)) == ["Sealed", "COMPLETED"]

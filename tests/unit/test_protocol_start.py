@@ -1,0 +1,286 @@
+"""Start: order of questions, origin, claim, plans, and every way to be refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import CheckpointId, Job
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import Claim, End, Plan, decode, encode
+from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.machine import InvalidTransitionError
+from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.start import ROUNDS
+from spark_ckpt.protocol.stream import Stream
+from tests.unit.protocol_driving import JOB, Driver, World, answer, offsets
+
+
+def first(said: list[Instruction]) -> Instruction:
+    return said[0]
+
+
+def refusal(said: list[Instruction]) -> do.Refused:
+    found = [i for i in said if isinstance(i, do.Refused)]
+    assert len(found) == 1
+    return found[0]
+
+
+def started(said: list[Instruction]) -> do.Started:
+    return next(i for i in said if isinstance(i, do.Started))
+
+
+def after(epochs: int) -> World:
+    world = World()
+    driver = Driver(world)
+    driver.start("a")
+    for epoch in range(epochs):
+        driver.epoch(1, epoch)
+    return world
+
+
+def questions(world: World) -> list[str]:
+    """The names of all instructions of a start, in order."""
+    stream, names = Stream(), []
+    pending = stream.handle(ev.StartRequested("q", JOB, (), "z", "h"), 1)
+    while pending:
+        i = pending.pop(0)
+        names.append(type(i).__name__)
+        reply = answer(world, i)
+        if reply is not None:
+            pending += stream.handle(reply, 1)
+    return names
+
+
+def test_the_first_start_checks_the_storage_and_claims() -> None:
+    assert questions(World()) == ["LocateTail", "CheckStorage", "PutEntry", "Started", "SetTimer"]
+
+
+def test_a_restart_asks_tail_claim_checkpoints_in_this_order() -> None:
+    assert questions(after(1)) == [
+        "LocateTail",
+        "ReadEntry",
+        "ReadEntry",
+        "ListCheckpoints",
+        "ReadMetadata",
+        "VerifyObjects",
+        "PutEntry",
+        "Started",
+        "Announce",
+        "SetTimer",
+    ]
+
+
+def test_a_restart_goes_on_from_the_newest_checkpoint() -> None:
+    world = after(4)
+    said = Driver(world).start("b")
+    one = started(said)
+    assert (one.run, one.claim, one.origin, one.epoch, one.rerun, one.planned) == (2, 6, CheckpointId(1, 3), 4, False, ())
+    assert set(one.files) == {"offsets/2", "offsets/3", "commits/2", "commits/3"}
+    claim = decode(6, world.log[6])
+    assert isinstance(claim, Claim)
+    assert claim.inherits == (CheckpointId(1, 0), CheckpointId(1, 1), CheckpointId(1, 2), CheckpointId(1, 3))[4 - len(claim.inherits) :]
+
+
+def test_a_planned_epoch_is_appended_again_before_it_runs() -> None:
+    world = after(1)
+    Driver(world).start("b")
+    zombie = Driver(world)
+    zombie.start("c")
+    zombie.trigger(1)
+    one = started(Driver(world).start("d"))
+    assert (one.epoch, one.rerun, one.files["offsets/1"]) == (1, True, offsets(1))
+    plan = decode(one.claim + 1, world.log[one.claim + 1])
+    assert plan == Plan(one.claim, one.run, 1, offsets(1), {}, rerun=True)
+
+
+def test_two_starts_at_once_both_end_with_a_claim_and_the_first_is_fenced() -> None:
+    world = after(2)
+    slow, quick = Driver(world), Driver(world)
+    slow.hold = lambda i: isinstance(i, do.PutEntry)
+    assert slow.start("slow") == []
+    assert started(quick.start("quick")).run == 2
+    slow.hold = lambda _: False
+    assert started(slow.release()).run == 3
+    assert refusal(quick.trigger(2)).kind is ErrorKind.FENCED
+
+
+def test_a_claim_with_a_lost_answer_is_recognised() -> None:
+    world = World()
+    driver = Driver(world)
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    driver.start("a")
+    put = driver.held.pop()
+    assert isinstance(put, do.PutEntry)
+    world.put(put.number, put.data)
+    driver.hold = lambda _: False
+    assert started(driver.push(ev.EntryPut(put.ticket, put.number, Outcome.UNKNOWN))).claim == 1
+
+
+def test_a_claim_that_was_lost_is_put_again() -> None:
+    world = World()
+    driver = Driver(world)
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    driver.start("a")
+    put = driver.held.pop()
+    assert isinstance(put, do.PutEntry)
+    driver.hold = lambda _: False
+    assert started(driver.push(ev.EntryPut(put.ticket, put.number, Outcome.UNKNOWN))).claim == 1
+    assert set(world.log) == {1}
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (Job(("stateStoreSave key, other",), JOB.sources, JOB.sink), "stateful operators"),
+        (Job(JOB.operators, ("kafka",), JOB.sink), "sources"),
+        (Job((), JOB.sources, JOB.sink), "none"),
+    ],
+)
+def test_another_job_is_refused_with_both_named(job: Job, message: str) -> None:
+    world = after(1)
+    refused = refusal(Driver(world).start("b", job))
+    assert refused.kind is ErrorKind.CONFLICT
+    assert message in refused.message
+    assert len(world.log) == 2
+
+
+def test_another_sink_is_a_warning() -> None:
+    said = Driver(after(1)).start("b", Job(JOB.operators, JOB.sources, "console"))
+    assert isinstance(first(said), do.Log)
+    assert started(said).run == 2
+
+
+def test_another_query_is_refused_with_both_named() -> None:
+    refused = refusal(Driver(after(1)).start("b", query="other"))
+    assert refused.kind is ErrorKind.CONFLICT
+    assert "query q " in refused.message
+    assert "query other" in refused.message
+
+
+def test_a_stock_checkpoint_is_refused_and_leaves_no_claim() -> None:
+    world = World()
+    refused = refusal(Driver(world).start("a", local=("offsets/3", "commits/3", "sources/0/0")))
+    assert refused.kind is ErrorKind.CONFLICT
+    assert "offsets/3" in refused.message
+    assert world.log == {}
+
+
+def test_a_damaged_origin_is_left_out_and_the_plans_past_the_one_before_run_again() -> None:
+    world = after(3)
+    world.damaged[CheckpointId(1, 2)] = "broken"
+    world.objects.discard("run-00000001/seg/1-p0")
+    one = started(Driver(world).start("b"))
+    assert (one.origin, one.epoch, one.rerun) == (CheckpointId(1, 0), 1, True)
+    assert [p.epoch for p in one.planned] == [2]
+    claim = decode(one.claim, world.log[one.claim])
+    assert isinstance(claim, Claim)
+    assert claim.bad == (CheckpointId(1, 1), CheckpointId(1, 2))
+
+
+def test_epochs_recorded_past_the_first_must_run_as_planned() -> None:
+    world = after(3)
+    world.damaged = {CheckpointId(1, 2): "x", CheckpointId(1, 1): "x"}
+    driver = Driver(world)
+    driver.start("b")
+    driver.rest(2, 1)
+    wrong = refusal(driver.push(ev.TriggerRequested(2, offsets(99))))
+    assert wrong.kind is ErrorKind.CONFLICT
+    again = Driver(world)
+    assert started(again.start("c")).epoch == 2
+    assert started(again.start("d")).rerun
+
+
+def test_no_intact_checkpoint_is_an_error_that_names_them() -> None:
+    world = after(2)
+    world.damaged = dict.fromkeys(world.checkpoints, "broken")
+    refused = refusal(Driver(world).start("b"))
+    assert refused.kind is ErrorKind.DAMAGED
+    assert "run 1 epoch 0, run 1 epoch 1" in refused.message
+
+
+def test_damage_found_by_executors_is_noted_and_the_next_start_goes_back() -> None:
+    world = after(2)
+    driver = Driver(world)
+    driver.start("b")
+    said = driver.push(ev.DamageReported(None, "checksum"))
+    assert [type(i) for i in said] == [do.Log]
+    assert refusal(driver.trigger(2)).kind is ErrorKind.DAMAGED
+    one = started(Driver(world).start("c"))
+    assert (one.origin, one.epoch, one.rerun) == (CheckpointId(1, 0), 1, True)
+
+
+def test_damage_reported_by_a_zombie_is_fencing() -> None:
+    world = after(2)
+    zombie = Driver(world)
+    zombie.start("b")
+    Driver(world).start("c")
+    before = len(world.log)
+    zombie.push(ev.DamageReported(None, "gone"))
+    assert refusal(zombie.trigger(2)).kind is ErrorKind.FENCED
+    assert len(world.log) == before
+
+
+def test_a_checkpoint_that_vanishes_between_listing_and_reading_makes_it_look_again() -> None:
+    world = after(2)
+    driver = Driver(world)
+    driver.hold = lambda i: isinstance(i, do.ReadMetadata)
+    driver.start("b")
+    held, driver.held = driver.held, []
+    driver.hold = lambda _: False
+    for i in held:
+        assert isinstance(i, do.ReadMetadata)
+        driver.push(ev.MetadataRead(i.ticket, i.id, None))
+    assert started(driver.said).origin == CheckpointId(1, 1)
+
+
+def test_an_ended_stream_begins_anew_whatever_the_job() -> None:
+    world = after(2)
+    world.log[4] = encode(End(1, 1))
+    one = started(Driver(world).start("b", Job((), (), "x"), query="new"))
+    assert (one.run, one.origin, one.epoch, one.rerun) == (2, None, 0, False)
+
+
+def test_reads_are_tried_again_and_then_given_up() -> None:
+    driver = Driver(after(1))
+    driver.hold = lambda i: isinstance(i, do.ListCheckpoints)
+    driver.start("b")
+    for attempt in range(5):
+        i = driver.held.pop()
+        assert isinstance(i, do.ListCheckpoints)
+        assert i.attempt == attempt
+        said = driver.push(ev.ReadFailed(i.ticket, "no route"))
+    assert "no route" in refusal(said).message
+
+
+def test_endless_rivals_end_in_a_conflict() -> None:
+    world = World()
+    driver = Driver(world)
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    said = driver.start("a")
+    for rival in range(ROUNDS):
+        i = driver.held.pop()
+        assert isinstance(i, do.PutEntry)
+        world.put(i.number, encode(Claim(i.number, rival + 1, "q", JOB, None, (), (), "h", {}, 0, f"n{rival}")))
+        said = driver.push(ev.EntryPut(i.ticket, i.number, Outcome.EXISTS))
+    assert refusal(said).kind is ErrorKind.CONFLICT
+
+
+def test_a_stop_while_starting_answers_both() -> None:
+    driver = Driver(World())
+    driver.hold = lambda i: isinstance(i, do.LocateTail)
+    driver.start("a")
+    assert [type(i) for i in driver.push(ev.StopRequested(False))] == [do.Refused, do.Stopped]
+    assert driver.release() == []
+
+
+def test_an_impossible_event_tells_the_story() -> None:
+    driver = Driver(World())
+    driver.start("a")
+    driver.trigger(0)
+    ticket = driver.stream.run
+    assert ticket is not None
+    with pytest.raises(InvalidTransitionError, match=r"EntryRead cannot happen in phase RUNNING.*TriggerRequested") as caught:
+        driver.stream.handle(ev.EntryRead(ticket.ticket(), 1, None), 1)
+    assert any("Start" in line or "TailLocated" in line for line in caught.value.story)

@@ -28,6 +28,10 @@ class Wire(Enum):
     """The proxy answers with `status` itself, and `code` in S3's XML; the server never sees the request."""
     DELAY = "DELAY"
     """`delay_s` before the request goes on."""
+    HOLD = "HOLD"
+    """The request gets no further for `delay_s`, then the connection closes: time to kill who sent it."""
+    HOLD_ANSWER = "HOLD_ANSWER"
+    """The server does it; its answer stays away for `delay_s`, then the connection closes."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ class WireFault:
 
 
 class LossyProxy:
-    """Use as a context manager; `endpoint` is what the client gets. `requests` holds the first line of all it has seen."""
+    """Use as a context manager; `endpoint` is what the client gets. `requests` holds the first line of all it has seen,
+    `struck` of those that a fault has hit, HOLD_ANSWER once the server has done them."""
 
     def __init__(self, upstream: str) -> None:
         parts = urlsplit(upstream)
@@ -53,6 +58,7 @@ class LossyProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.requests: Sequence[str] = ()
+        self.struck: Sequence[str] = ()
         self._lock = threading.Lock()
         self._rules: list[tuple[WireFault, list[int]]] = []
         self._thread = threading.Thread(target=self._accept, name="lossy-proxy", daemon=True)
@@ -100,17 +106,26 @@ class LossyProxy:
         if fault is not None and fault.wire is Wire.STATUS:
             client.sendall(_error_answer(fault.status, fault.code, with_body=not text.startswith("HEAD")))
             return
+        if fault is not None and fault.wire is Wire.HOLD:
+            time.sleep(fault.delay_s)
+            return
         if fault is not None and fault.wire is Wire.DELAY:
             time.sleep(fault.delay_s)
+        held = bytearray() if fault is not None and fault.wire is Wire.HOLD_ANSWER else None
         keep = fault.keep if fault is not None and fault.wire is Wire.LOSE_ANSWER else None
         with socket.create_connection(self._upstream) as server:
             server.sendall(head[:-2] + b"Connection: close\r\n\r\n" + body)
             while chunk := server.recv(1 << 16):
-                if keep is None:
+                if held is not None:
+                    held += chunk
+                elif keep is None:
                     client.sendall(chunk)
                 elif keep > 0:
                     client.sendall(chunk[:keep])
                     keep = max(0, keep - len(chunk))
+        if fault is not None and held is not None:
+            self._note(text)
+            time.sleep(fault.delay_s)
 
     def _strike(self, text: str) -> WireFault | None:
         with self._lock:
@@ -123,7 +138,13 @@ class LossyProxy:
                 late = seen[0] > fault.skip and (fault.times is None or seen[0] <= fault.skip + fault.times)
                 if struck is None and late:
                     struck = fault
-            return struck
+        if struck is not None and struck.wire is not Wire.HOLD_ANSWER:
+            self._note(text)
+        return struck
+
+    def _note(self, text: str) -> None:
+        with self._lock:
+            self.struck = (*self.struck, text.split("\r\n", 1)[0])
 
 
 def _read_request(client: socket.socket) -> tuple[bytes, bytes] | None:

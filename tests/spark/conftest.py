@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import boto3
+import pytest
+
+from spark_ckpt.testing.lossy_proxy import LossyProxy
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from harness import Application, submit
+from inputs import write_events
+
+FILES = 8
+
+
+class Server(NamedTuple):
+    """An S3 server and what a client must be told to reach it; `proxy` stands between the two."""
+
+    proxy: LossyProxy
+    bucket: str
+
+    @property
+    def conf(self) -> dict[str, str]:
+        return {"spark.ckpt.s3.endpoint": self.proxy.endpoint, "spark.ckpt.s3.region": "us-east-1", "spark.ckpt.s3.pathStyle": "true"}
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+@pytest.fixture(scope="session")
+def moto_url() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def s3(moto_url: str) -> Iterator[Server]:
+    with LossyProxy(moto_url) as proxy:
+        bucket = f"bucket-{next(_numbers)}"
+        client = boto3.client("s3", endpoint_url=moto_url, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test-secret")
+        client.create_bucket(Bucket=bucket)
+        client.close()
+        yield Server(proxy, bucket)
+
+
+@pytest.fixture(scope="session")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("input") / "events"
+    write_events(folder, 0, FILES, closing=True)
+    return folder
+
+
+Start = Callable[..., Application]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts applications and ends what is left of them when the test does."""
+    started: list[Application] = []
+
+    def begin(script: str, *args: str, **how: object) -> Application:
+        app = submit(script, args, log=tmp_path / f"application-{len(started)}.log", **how)  # type: ignore[arg-type]
+        started.append(app)
+        return app
+
+    yield begin
+    for app in started:
+        app.kill()
+
+
+@pytest.fixture(scope="session")
+def oracle(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """What a batch query gives for every query over the whole input."""
+    sys.path.insert(0, str(Path(__file__).parent / "jobs"))
+    from operators import QUERIES
+
+    out = tmp_path_factory.mktemp("oracle")
+    app = submit("operators.py", ["batch", ",".join(QUERIES), str(events), str(out)], log=out / "batch.log", storage=None, plugin=False)
+    app.expect_success()
+    return {name: out / name for name in QUERIES}

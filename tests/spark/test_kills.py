@@ -1,0 +1,129 @@
+"""Real kills, at points that the proxy in front of the S3 server sees; nothing in the product knows of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from conftest import Server
+from harness import Application
+from oracle import differences
+
+from spark_ckpt.testing.lossy_proxy import Wire, WireFault
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+NAMES = ("windows", "outer")
+Start = Callable[..., Application]
+
+
+class Trial:
+    """The same two queries over one storage, as often as it takes, then the comparison."""
+
+    def __init__(self, start: Start, s3: Server, events: Path, tmp_path: Path, **how: object) -> None:
+        self.s3, self.out, self.locations = s3, tmp_path / "out", tmp_path / "locations"
+        self._begin, self._how = start, how
+        self._args = ("operators.py", "run", ",".join(NAMES), str(events), str(self.locations), str(self.out))
+
+    def start(self, **conf: str) -> Application:
+        storage = f"s3://{self.s3.bucket}/ckpt"
+        return self._begin(*self._args, storage=storage, conf={**self.s3.conf, **conf}, env=self.s3.env, **self._how)
+
+    def seen(self, part: str) -> int:
+        return sum(part in line for line in self.s3.proxy.requests)
+
+    def stored(self) -> int:
+        """Puts of `_metadata` so far."""
+        return sum(line.startswith("PUT") and "/_metadata" in line for line in self.s3.proxy.requests)
+
+    def compare(self, oracle: Mapping[str, Path]) -> None:
+        for name in NAMES:
+            assert differences(self.out / name, oracle[name]) == [], name
+
+
+POINTS = {
+    "before the plan is stored": WireFault(Wire.HOLD, r"^PUT \S*/windows/log/", skip=2, delay_s=60),
+    "in the epoch": WireFault(Wire.HOLD, r"^PUT \S*/windows/\S*/seg/", skip=1, times=None, delay_s=60),
+    "between the last ack and _metadata": WireFault(Wire.HOLD, r"^PUT \S*/windows/\S*/_metadata", skip=1, delay_s=60),
+    "between _metadata and commits/N": WireFault(Wire.HOLD_ANSWER, r"^PUT \S*/windows/\S*/_metadata", skip=1, delay_s=60),
+}
+
+
+def test_the_driver_is_killed_at_every_point(
+    start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    trial = Trial(start, s3, events, tmp_path)
+    for number, (point, fault) in enumerate(POINTS.items()):
+        before = len(s3.proxy.struck)
+        s3.proxy.inject(fault)
+        app = trial.start()
+        app.until(lambda before=before: len(s3.proxy.struck) > before, point)  # type: ignore[misc]
+        app.kill()
+        s3.proxy.heal()
+        if number % 2 == 0:
+            shutil.rmtree(trial.locations)
+    trial.start().expect_success()
+    trial.compare(oracle)
+    assert trial.seen("/run-00000005/") > 0
+
+
+def test_agent_and_coordinator_are_killed_and_the_query_goes_on(
+    start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    trial = Trial(start, s3, events, tmp_path)
+    app = trial.start()
+    for part in ("spark_ckpt.agent", "spark_ckpt.coordinator"):
+        reached = trial.stored() + 3
+        app.until(lambda reached=reached: trial.stored() >= reached, "three more checkpoints")  # type: ignore[misc]
+        app.kill_one(part)
+    # once more each, while a put of theirs is on its way
+    for part, pattern in (("spark_ckpt.agent", r"^PUT \S*/seg/"), ("spark_ckpt.coordinator", r"^PUT \S*/_metadata")):
+        before = len(s3.proxy.struck)
+        s3.proxy.inject(WireFault(Wire.HOLD, pattern, delay_s=60))
+        app.until(lambda before=before: len(s3.proxy.struck) > before, f"a put of {part}")  # type: ignore[misc]
+        app.kill_one(part)
+        s3.proxy.heal()
+    app.expect_success()
+    trial.compare(oracle)
+    assert trial.seen("/run-00000002/") == 0, "the running query was to survive, not to be restarted"
+
+
+def test_executors_are_killed_and_the_query_goes_on(
+    start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    trial = Trial(start, s3, events, tmp_path, master="local-cluster[2,1,1024]")
+    app = trial.start()
+    app.until(lambda: trial.stored() >= 3, "three checkpoints")
+    app.kill_one("CoarseGrainedExecutorBackend")
+    reached = trial.stored() + 3
+    app.until(lambda: trial.stored() >= reached, "three more checkpoints")
+    # an executor and its agent die together while a snapshot of theirs is on its way: that epoch has to run again
+    before = len(s3.proxy.struck)
+    s3.proxy.inject(WireFault(Wire.HOLD, r"^PUT \S*/seg/", delay_s=60))
+    app.until(lambda: len(s3.proxy.struck) > before, "a put of a segment")
+    app.kill_one("CoarseGrainedExecutorBackend")
+    app.kill_one("spark_ckpt.agent")
+    s3.proxy.heal()
+    app.expect_success()
+    trial.compare(oracle)
+    assert trial.seen("/run-00000002/") == 0, "the running query was to survive, not to be restarted"
+
+
+def test_a_server_that_fails_resets_delays_and_loses_answers(
+    start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    trial = Trial(start, s3, events, tmp_path)
+    for skip in range(5, 80, 12):
+        s3.proxy.inject(WireFault(Wire.STATUS, r"^PUT", skip=skip, status=503))
+        s3.proxy.inject(WireFault(Wire.STATUS, r"^(PUT|GET)", skip=skip + 3, status=500, code="InternalError"))
+        s3.proxy.inject(WireFault(Wire.RESET_BEFORE, r"^PUT", skip=skip + 5))
+        s3.proxy.inject(WireFault(Wire.DELAY, r"^PUT", skip=skip + 7, delay_s=0.5))
+    for skip in range(6):
+        s3.proxy.inject(WireFault(Wire.LOSE_ANSWER, r"^PUT \S*/_metadata", skip=3 * skip, keep=26))
+        s3.proxy.inject(WireFault(Wire.LOSE_ANSWER, r"^PUT \S*/log/", skip=3 * skip + 2))
+    app = trial.start()
+    app.expect_success()
+    trial.compare(oracle)
+    assert len(s3.proxy.struck) >= 20, "too few faults were hit to show anything"

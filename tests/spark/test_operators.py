@@ -1,0 +1,40 @@
+"""Every stateful operator, killed midway, restarted on a machine that has nothing but the storage, compared with a batch query."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from harness import Application
+from oracle import differences, read
+
+from spark_ckpt import paths
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+
+def completed(storage: Path, location: Path) -> list[Path]:
+    stream = Path(paths.stream_url(f"file://{storage}", f"file:{location}").removeprefix("file://"))
+    return sorted(stream.glob("run-*/chk-*/_metadata"))
+
+
+def test_every_operator_survives_the_loss_of_its_machine(
+    start: Callable[..., Application], events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    names = list(oracle)
+    storage, locations, out = tmp_path / "storage", tmp_path / "locations", tmp_path / "out"
+    args = ("operators.py", "run", ",".join(names), str(events), str(locations), str(out))
+
+    app = start(*args, storage=f"file://{storage}")
+    app.until(lambda: all(len(completed(storage, locations / n)) >= 2 for n in names), "two checkpoints of every query", 200)
+    app.kill()
+    shutil.rmtree(locations)
+    again = start(*args, storage=f"file://{storage}")
+    again.expect_success()
+
+    for name in names:
+        assert read(oracle[name]), f"the oracle of {name} is empty: the comparison would show nothing"
+        assert differences(out / name, oracle[name]) == [], name
+        assert {p.parts[-3] for p in completed(storage, locations / name)} == {"run-00000002"}, f"{name} did not go on in a second run"

@@ -75,7 +75,7 @@ def parse_storage(text: str) -> str:
         if parts.netloc not in ("", "localhost") or not path.startswith("/"):
             raise ValueError(expected)
         return f"file://{path}"
-    if scheme in ("s3", "memory") and parts.netloc:
+    if scheme in ("s3", "memory") and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", parts.netloc):
         return f"{scheme}://{parts.netloc}{path}"
     raise ValueError(expected)
 
@@ -251,21 +251,21 @@ def _unknown(key: str, value: str) -> ConfigError:
         return ConfigError(f"{key}={_shown(value)} is not supported: {_ONLY_EVERY_EPOCH}, {_NOT_YET[name]}; remove the option")
     if _SECRET.search(name):
         return ConfigError(f"{key} is not an option: credentials come from boto3's own chain (environment, profile, role); remove it")
-    return unknown_option(key, [option.key for option in OPTIONS])
+    return unknown_option(name, [option.name for option in OPTIONS], PREFIX)
 
 
-def unknown_option(given: str, known: Iterable[str]) -> ConfigError:
+def unknown_option(given: str, known: Iterable[str], prefix: str = "") -> ConfigError:
     """The error for an option that is not there, with the nearest name that is."""
     names = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.75)
-    way_out = f"did you mean {names[near[0]]}?" if near else "`spark-ckpt conf` prints every option"
-    return ConfigError(f"{given} is not an option; {way_out}")
+    near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.6)
+    way_out = f"did you mean {prefix}{names[near[0]]}?" if near else "`spark-ckpt conf` prints every option"
+    return ConfigError(f"{prefix}{given} is not an option; {way_out}")
 
 
 def _shown(value: str) -> str:
     """A value for a message: cut, and without what might be a password in a URL."""
     cut = value if len(value) <= 200 else value[:200] + "…"
-    return re.sub(r"//[^/]*@", "//…@", cut)
+    return re.sub(r"//.*@", "//…@", cut)
 
 
 _PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -118,13 +118,13 @@ def check_storage(storage: Storage) -> Finding:
     return Finding("storage", Status.OK, f"{storage.url} answers, and put-if-absent works there")
 
 
-def check_clock(storage: Storage) -> Finding:
-    """This machine's clock against the storage's, by the time the storage gives to an object that was just put."""
+def check_clock(storage: Storage, clock: Callable[[], float] = time.time) -> Finding:
+    """This machine's clock (seconds) against the storage's, by the time the storage gives to an object that was just put."""
     key = f"probe/{uuid.uuid4().hex}"
     try:
-        begin = time.time()
+        begin = clock()
         storage.put(key, b"clock")
-        end = time.time()
+        end = clock()
         try:
             modified = next(stored.modified_ms for stored in storage.list(key))
         finally:

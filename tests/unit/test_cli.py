@@ -1,0 +1,271 @@
+"""The command line apart from streams: usage, jar, conf, submit, doctor; and `configure`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import spark_ckpt
+from spark_ckpt.cli import surroundings
+from spark_ckpt.cli.main import VERBS, run
+from spark_ckpt.cli.submission import parse, parse_properties, submit_arguments
+from spark_ckpt.cli.surroundings import Status
+from spark_ckpt.conf import PLUGIN_CLASS, template
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.jar import jar_path
+from spark_ckpt.session import argument_name, configure
+from spark_ckpt.storage import open_storage
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([verb, "--help"]) == 0
+    assert "Usage: spark-ckpt " + verb in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["lst"],
+        ["list"],
+        ["list", "ftp://host/x"],
+        ["list", "s3://k:hush@b/x"],
+        ["show", "/x", "--checkpoint", "7"],
+        ["list", "s3://b/x", "--endpoint", "minio:9000"],
+        ["doctor", "--min-free", "lots"],
+        ["submit", "--storage", "/x"],
+        ["submit", "--storage"],
+        ["submit", "--conf", "spark.ckpt.intervall=1s", "job.py"],
+    ],
+)
+def test_wrong_usage_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    out = capsys.readouterr()
+    assert out.err
+    assert "Traceback" not in out.err
+    assert "hush" not in out.err
+
+
+def test_conf_prints_the_template(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["conf"]) == 0
+    assert capsys.readouterr().out == template()
+    assert run(["conf", "--json"]) == 0
+    options = json.loads(capsys.readouterr().out)["options"]
+    assert {"spark.ckpt.storage", "spark.ckpt.s3.maxConnections"} <= {o["option"] for o in options}
+
+
+def test_the_jar_of_exactly_this_spark(tmp_path: Path) -> None:
+    (tmp_path / "spark-ckpt-4.3.0.jar").write_bytes(b"")
+    assert jar_path("4.3.0", tmp_path) == tmp_path / "spark-ckpt-4.3.0.jar"
+    with pytest.raises(ConfigError, match=r"Spark 4\.2\.1, only for 4\.3\.0"):
+        jar_path("4.2.1", tmp_path)
+    with pytest.raises(ConfigError, match="was not built"):
+        jar_path("4.3.0", tmp_path / "none")
+
+
+def test_importing_the_package_is_cheap() -> None:
+    code = "import sys, spark_ckpt; print([m for m in ('pyspark', 'pyarrow', 'boto3', 'rocksdict', 'click', 'rich') if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert ran.stdout.strip() == "[]"
+    assert spark_ckpt.__version__ == "0.1.0"
+
+
+def submitted(*arguments: str, defaults: dict[str, str] | None = None) -> list[str]:
+    return submit_arguments(parse(arguments), "/ours.jar", defaults or {})
+
+
+def settings(arguments: list[str]) -> dict[str, str]:
+    return dict(v.split("=", 1) for k, v in itertools.pairwise(arguments) if k == "--conf")
+
+
+def test_submit_passes_on_what_is_sparks_and_the_jobs() -> None:
+    got = submitted("--master", "local[2]", "--storage", "s3://b/c", "--verbose", "--name=x", "job.py", "--storage", "mine", "--conf", "a")
+    assert got[:5] == ["--master", "local[2]", "--verbose", "--name", "x"]
+    assert got[got.index("--jars") + 1] == "/ours.jar"
+    assert got[-5:] == ["job.py", "--storage", "mine", "--conf", "a"]
+    assert settings(got[:-5]) == {"spark.ckpt.storage": "s3://b/c", "spark.plugins": PLUGIN_CLASS}
+
+
+def test_submit_adds_to_lists_wherever_they_come_from() -> None:
+    got = submitted(
+        "--jars", "/a.jar,/b.jar", "--conf", "spark.plugins=x.Y", "job.py", defaults={"spark.plugins": "no.No", "spark.jars": "/n.jar"}
+    )
+    assert got[got.index("--jars") + 1] == "/a.jar,/b.jar,/ours.jar"
+    assert settings(got)["spark.plugins"] == f"x.Y,{PLUGIN_CLASS}"
+    got = submitted("job.py", defaults={"spark.plugins": "x.Y", "spark.jars": "/n.jar", "spark.ckpt.storage": "/d"})
+    assert got[got.index("--jars") + 1] == "/n.jar,/ours.jar"
+    assert settings(got) == {"spark.plugins": f"x.Y,{PLUGIN_CLASS}"}
+    got = submitted("-c", "spark.jars=/c.jar", "--conf=spark.x=a=b", "job.py")
+    assert got[got.index("--jars") + 1] == "/c.jar,/ours.jar"
+    assert settings(got) == {"spark.x": "a=b", "spark.plugins": PLUGIN_CLASS}
+
+
+def test_submit_refuses_what_contradicts() -> None:
+    with pytest.raises(ConfigError, match="contradicts"):
+        submitted("--storage", "/a", "--conf", "spark.ckpt.storage=/b", "job.py")
+    with pytest.raises(ConfigError, match=r"spark\.ckpt\.retained"):
+        submitted("job.py", defaults={"spark.ckpt.retained": "x"})
+    with pytest.raises(ConfigError, match="key=value"):
+        submitted("--conf", "spark.x", "job.py")
+
+
+def test_properties_as_java_reads_them() -> None:
+    text = "# c\n! c\nspark.a   1 2\nspark.b=x\nspark.c : y \n\nspark.d\tz\nspark.e a,\\\n   b\nlonely\n"
+    assert parse_properties(text) == {"spark.a": "1 2", "spark.b": "x", "spark.c": "y", "spark.d": "z", "spark.e": "a,b"}
+
+
+def test_submit_becomes_pysparks_own_spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    calls: list[tuple[str, list[str], dict[str, str]]] = []
+    monkeypatch.setattr("spark_ckpt.cli.submit_verb.jar_path", lambda: Path("/ours.jar"))
+    monkeypatch.setattr(os, "execve", lambda program, arguments, environment: calls.append((program, arguments, environment)))
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.plugins x.Y\n")
+    assert run(["submit", "--storage", "/ck", "job.py", "1"]) == 0
+    program, arguments, environment = calls[0]
+    assert program.endswith("pyspark/bin/spark-submit")
+    assert arguments[-2:] == ["job.py", "1"]
+    assert settings(arguments) == {"spark.ckpt.storage": "/ck", "spark.plugins": f"x.Y,{PLUGIN_CLASS}"}
+    assert environment["SPARK_CONF_DIR"] == str(tmp_path / "conf")
+    assert environment["SPARK_HOME"] == str(Path(program).parents[1])
+    assert environment["PYSPARK_PYTHON"] == sys.executable
+
+
+class FakeBuilder:
+    """As much of a `SparkSession.Builder` as `configure` uses."""
+
+    def __init__(self, **options: str) -> None:
+        self._options = dict(options)
+
+    def config(self, key: str, value: str) -> FakeBuilder:
+        self._options[key] = value
+        return self
+
+
+def configured(builder: FakeBuilder, monkeypatch: pytest.MonkeyPatch, **options: object) -> dict[str, str]:
+    monkeypatch.setattr("spark_ckpt.session.jar_path", lambda: Path("/ours.jar"))
+    monkeypatch.setattr("spark_ckpt.session._session_is_running", lambda: False)
+    configure(builder, **options)  # type: ignore[arg-type]
+    return builder._options
+
+
+def test_configure_adds_to_the_builder(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = FakeBuilder(**{"spark.jars": "/a.jar", "spark.plugins": "x.Y", "spark.master": "yarn"})
+    got = configured(builder, monkeypatch, storage="s3://b/c", timeout="5min", retained=2, spool_dir="/s", s3_path_style=True)
+    assert got == {
+        "spark.master": "yarn",
+        "spark.jars": "/a.jar,/ours.jar",
+        "spark.plugins": f"x.Y,{PLUGIN_CLASS}",
+        "spark.ckpt.storage": "s3://b/c",
+        "spark.ckpt.timeout": "5min",
+        "spark.ckpt.retained": "2",
+        "spark.ckpt.spool.dir": "/s",
+        "spark.ckpt.s3.pathStyle": "true",
+    }
+    assert configured(builder, monkeypatch, storage="s3://b/c") == got
+
+
+def test_configure_in_local_mode_uses_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert configured(FakeBuilder(**{"spark.master": "local[2]"}), monkeypatch)["spark.ckpt.python"] == sys.executable
+    assert configured(FakeBuilder(), monkeypatch, python="/py")["spark.ckpt.python"] == "/py"
+    monkeypatch.setenv("PYSPARK_PYTHON", "/other")
+    assert "spark.ckpt.python" not in configured(FakeBuilder(), monkeypatch)
+
+
+def test_configure_refuses_what_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="did you mean s3_path_style"):
+        configured(FakeBuilder(), monkeypatch, s3_pathstyle=True)
+    with pytest.raises(ConfigError, match=r"spark\.ckpt\.interval"):
+        configured(FakeBuilder(), monkeypatch, interval="10s")
+    assert argument_name("s3.kmsKeyId") == "s3_kms_key_id"
+
+
+def script(path: Path, body: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("says", "status", "text"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', Status.OK, "Java 17.0.15"),
+        ('java version "21" 2023-09-19', Status.OK, "Java 21"),
+        ('openjdk version "1.8.0_402"', Status.FAIL, "too old"),
+        ('openjdk version "11.0.2"', Status.FAIL, "openjdk-17"),
+        ("nothing", Status.FAIL, "does not tell"),
+    ],
+)
+def test_doctor_on_java(says: str, status: Status, text: str, tmp_path: Path) -> None:
+    script(tmp_path / "bin" / "java", f"echo '{says}' >&2")
+    finding = surroundings.check_java({"JAVA_HOME": str(tmp_path)})
+    assert finding.status is status
+    assert text in finding.message
+
+
+def test_doctor_without_java(tmp_path: Path) -> None:
+    finding = surroundings.check_java({"PATH": str(tmp_path)})
+    assert finding.status is Status.FAIL
+    assert finding.message.startswith("there is no Java on the PATH; install a JDK 17")
+    assert "JAVA_HOME" in surroundings.check_java({"JAVA_HOME": str(tmp_path)}).message
+
+
+def test_doctor_on_the_workers_python(tmp_path: Path) -> None:
+    for answer, text in [
+        ('{"python": "3.11.1", "spark-ckpt": null, "pyarrow": "1", "boto3": null}', "lacks spark-ckpt, boto3"),
+        ('{"python": "3.11.1", "spark-ckpt": "9.9", "pyarrow": "1", "boto3": "1"}', "has spark-ckpt 9.9"),
+        ("", "ended with status 0"),
+    ]:
+        finding = surroundings.check_worker_python(script(tmp_path / "py", f"echo '{answer}'"), needs_boto3=True)
+        assert finding.status is Status.FAIL
+        assert text in finding.message
+        assert "--python" in finding.message
+    good = f'{{"python": "3.11.1", "spark-ckpt": "{spark_ckpt.__version__}", "pyarrow": "1"}}'
+    assert surroundings.check_worker_python(script(tmp_path / "py", f"echo '{good}'"), needs_boto3=False).status is Status.OK
+    assert "cannot be run" in surroundings.check_worker_python(str(tmp_path / "none"), needs_boto3=False).message
+
+
+def test_doctor_on_a_storage_leaves_nothing_behind(tmp_path: Path) -> None:
+    with open_storage(f"file://{tmp_path}/ck") as storage:
+        assert surroundings.check_storage(storage).status is Status.OK
+        assert surroundings.check_clock(storage).status is Status.OK
+        assert list(storage.list("")) == []
+
+
+@pytest.mark.parametrize(("ahead", "status"), [(60, Status.WARN), (3600, Status.FAIL), (-60, Status.WARN)])
+def test_doctor_on_the_clock(ahead: int, status: Status, tmp_path: Path) -> None:
+    with open_storage(f"file://{tmp_path}/ck") as storage:
+        finding = surroundings.check_clock(storage, lambda: time.time() + ahead)
+    assert finding.status is status
+    assert "NTP" in finding.message
+
+
+def test_doctor_on_the_disk(tmp_path: Path) -> None:
+    assert surroundings.check_disk(str(tmp_path / "not" / "yet"), 1).status is Status.OK
+    assert "less than" in surroundings.check_disk(str(tmp_path), 1 << 60).message
+    assert surroundings.spool_folder(None, {"SPARK_LOCAL_DIRS": "/a,/b"}) == "/a"
+    assert surroundings.spool_folder("/c", {"SPARK_LOCAL_DIRS": "/a"}) == "/c"
+
+
+def test_doctor_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    status = run(["doctor", "--storage", f"{tmp_path}/file", "--python", sys.executable, "--json"])
+    doc = json.loads(capsys.readouterr().out)
+    found = {c["check"]: c["status"] for c in doc["checks"]}
+    assert (status, doc["healthy"], found["storage"], found["disk"]) == (1, False, "FAIL", "OK")

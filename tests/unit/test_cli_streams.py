@@ -1,0 +1,245 @@
+"""list, show, verify on a stored stream: what they print and the exit status."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_ckpt import metadata
+from spark_ckpt.cli.main import run
+from spark_ckpt.model import Checkpoint, CheckpointId, HandleKind
+from spark_ckpt.paths import metadata_key
+from spark_ckpt.protocol.entries import Damage, End
+from spark_ckpt.storage import Storage, open_storage
+from tests.unit.stored_stream import StreamWriter, make_store
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/ckpt/orders"
+
+
+@pytest.fixture
+def storage(url: str) -> Storage:
+    return open_storage(url)
+
+
+@pytest.fixture
+def writer(storage: Storage, tmp_path: Path) -> StreamWriter:
+    """Run 1 with epochs 0 and 1, the second with a store of changelogs only besides."""
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    writer.complete(1, 0, [make_store(tmp_path, 30, "a")])
+    writer.complete(1, 1, [make_store(tmp_path, 40, "b"), make_store(tmp_path, 50, "c")], changelogs_only=1)
+    return writer
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+    status = run([*arguments, "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def handle_object(checkpoint: Checkpoint, kind: HandleKind) -> str:
+    return next(h.object for s in checkpoint.snapshots for h in s.handles if h.kind is kind)
+
+
+def flip(storage: Storage, key: str, at: int = 40) -> None:
+    data = bytearray(storage.get(key))
+    data[at] ^= 1
+    storage.put(key, bytes(data))
+
+
+def test_list(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, doc = call(capsys, "list", url)
+    assert (status, doc["stream"], doc["runs"], doc["latest"]) == (0, url, [1], "run-1/chk-1")
+    assert [(c["checkpoint"], c["latest"], c["stores"]) for c in doc["checkpoints"]] == [
+        ("run-1/chk-0", False, 1),
+        ("run-1/chk-1", True, 3),
+    ]
+    assert doc["checkpoints"][0]["size"] == writer.checkpoints[0].size
+    assert doc["checkpoints"][0]["path"] == f"{url}/run-00000001/chk-0"
+
+
+def test_list_as_text_is_one_line_a_checkpoint(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", url]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["CHECKPOINT", "EPOCH", "COMPLETED", "STORES", "SIZE", "NEW", "DURATION", "STATUS"]
+    assert [line.split()[0] for line in lines[1:]] == ["run-1/chk-0", "run-1/chk-1"]
+    assert lines[2].endswith("COMPLETED, latest")
+
+
+def test_a_path_instead_of_a_url(
+    writer: StreamWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call(capsys, "list", "ckpt/orders")[1]["latest"] == "run-1/chk-1"
+
+
+def test_a_checkpoint_location_with_its_stream_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = StreamWriter(open_storage(f"file://{tmp_path}/loc/_ckpt"))
+    writer.begin(1)
+    writer.complete(1, 0, [make_store(tmp_path, 3)])
+    status, doc = call(capsys, "list", f"{tmp_path}/loc")
+    assert (status, doc["stream"]) == (0, f"file://{tmp_path}/loc/_ckpt")
+
+
+def test_a_new_run_without_checkpoints_goes_on_from_its_origin(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    writer.begin(2, origin=CheckpointId(1, 0))
+    assert call(capsys, "list", url)[1]["latest"] == "run-1/chk-0"
+
+
+def test_what_a_superseded_run_completed_later_is_not_the_latest(
+    writer: StreamWriter, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = make_store(tmp_path, 3, "z")
+    writer.begin(2, origin=CheckpointId(1, 1))
+    writer.complete(2, 2, [store])
+    writer.complete(1, 9, [store])
+    writer.log -= 1
+    writer.begin(2, origin=CheckpointId(1, 1))
+    assert call(capsys, "list", url)[1]["latest"] == "run-2/chk-2"
+
+
+def test_a_checkpoint_that_was_named_bad_is_not_the_latest(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    writer.append(Damage(writer.claim, 1, (CheckpointId(1, 1),), "a test"))
+    assert call(capsys, "list", url)[1]["latest"] == "run-1/chk-0"
+    writer.begin(2, origin=CheckpointId(1, 0), bad=(CheckpointId(1, 1),), inherits=(CheckpointId(1, 1),))
+    assert call(capsys, "list", url)[1]["latest"] == "run-1/chk-0"
+
+
+def test_a_stream_that_was_deleted_on_purpose_has_no_latest(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    writer.append(End(writer.claim, 1))
+    status, doc = call(capsys, "list", url)
+    assert (status, doc["latest"], len(doc["checkpoints"])) == (0, None, 2)
+
+
+def test_a_stream_without_checkpoints(storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    StreamWriter(storage).begin(1)
+    assert run(["list", url]) == 0
+    assert "no completed checkpoint yet" in capsys.readouterr().out
+    assert run(["show", url]) == 1
+    assert run(["verify", url]) == 1
+
+
+def test_a_damaged_metadata_is_listed_and_passed_over(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage.put(metadata_key(CheckpointId(1, 1)), b"PAR1 is not all")
+    status, doc = call(capsys, "list", url)
+    assert (status, doc["latest"]) == (1, "run-1/chk-0")
+    assert "run-00000001/chk-1/_metadata" in doc["checkpoints"][1]["error"]
+    status, doc = call(capsys, "verify", url)
+    assert (status, doc["intact"]) == (1, False)
+    assert [c["intact"] for c in doc["checkpoints"]] == [False, True]
+
+
+def test_a_damaged_log_does_not_hide_the_checkpoints(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage.put(f"log/{writer.log:020d}", b"{")
+    status, doc = call(capsys, "list", url)
+    assert (status, doc["latest"], len(doc["checkpoints"])) == (1, None, 2)
+    assert "not JSON" in doc["problem"]
+
+
+def test_a_moved_metadata_is_refused(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    storage.put(metadata_key(CheckpointId(1, 5)), storage.get(metadata_key(CheckpointId(1, 1))))
+    assert run(["show", url, "--checkpoint", "run-1/chk-5"]) == 1
+    assert "holds run-1/chk-1 instead" in capsys.readouterr().err
+
+
+def test_show_is_the_latest_or_the_one_asked_for(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, doc = call(capsys, "show", url)
+    assert (status, doc["checkpoint"], doc["query_id"], doc["log_entry"]) == (0, "run-1/chk-1", "query", 3)
+    assert doc["files"]["offsets/1"] == {"bytes": 5, "text": "v1\n{}"}
+    assert doc["stores"][0]["handles"][0]["kind"] == "SST"
+    assert doc["objects"] == sorted(writer.checkpoints[1].objects)
+    assert call(capsys, "show", url, "--checkpoint", "run-00000001/chk-0")[1]["epoch"] == 0
+    assert run(["show", url]) == 0
+    out = capsys.readouterr().out
+    assert "ForeachBatchSink" in out
+    assert "offsets/1" in out
+
+
+def test_show_of_what_is_not_there(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, doc = call(capsys, "show", url, "--checkpoint", "run-1/chk-77")
+    assert status == 1
+    assert doc["error"]["kind"] == "MISSING"
+    assert "run-1/chk-77" in doc["error"]["message"]
+
+
+def test_no_stream_there_says_what_is(writer: StreamWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", f"{tmp_path}/ckpt"]) == 1
+    err = capsys.readouterr().err
+    assert "it holds orders/" in err
+    assert "checkpointLocation" in err
+
+
+def test_verify_an_intact_stream(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, doc = call(capsys, "verify", url)
+    assert (status, doc["intact"], [c["problems"] for c in doc["checkpoints"]]) == (0, True, [[], []])
+    assert doc["checkpoints"][0]["bytes"] == writer.checkpoints[0].size
+
+
+def test_verify_deep_opens_every_full_snapshot(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, doc = call(capsys, "verify", url, "--deep")
+    second = doc["checkpoints"][1]
+    assert (status, second["stores_opened"], second["entries_counted"], second["stores_without_full_snapshot"]) == (0, 2, 90, 1)
+    assert run(["verify", url, "--deep"]) == 0
+    assert "changelogs only" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", list(HandleKind))
+def test_verify_finds_a_missing_object(
+    kind: HandleKind, writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = handle_object(writer.checkpoints[1], kind)
+    storage.delete([key])
+    status, doc = call(capsys, "verify", url)
+    assert (status, [c["intact"] for c in doc["checkpoints"]]) == (1, [True, False])
+    assert {p["what"] for p in doc["checkpoints"][1]["problems"]} == {key}
+    assert "missing" in doc["checkpoints"][1]["problems"][0]["message"]
+
+
+@pytest.mark.parametrize("kind", list(HandleKind))
+def test_verify_finds_a_flipped_byte(
+    kind: HandleKind, writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handle = next(h for s in writer.checkpoints[1].snapshots for h in s.handles if h.kind is kind)
+    flip(storage, handle.object, handle.offset + handle.length - 1)
+    status, doc = call(capsys, "verify", url, "--checkpoint", "run-1/chk-1")
+    assert (status, len(doc["checkpoints"][0]["problems"])) == (1, 1)
+    assert "CRC-32" in doc["checkpoints"][0]["problems"][0]["message"]
+
+
+def test_verify_finds_a_truncated_object(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    key = handle_object(writer.checkpoints[0], HandleKind.CHANGELOG)
+    storage.put(key, storage.get(key)[:-1])
+    status, doc = call(capsys, "verify", url)
+    assert status == 1
+    assert "has only" in doc["checkpoints"][0]["problems"][0]["message"]
+    assert run(["verify", url]) == 1
+    assert "run-1/chk-0" in capsys.readouterr().out
+
+
+def test_verify_deep_finds_a_wrong_number_of_keys(storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    writer.complete(1, 0, [make_store(tmp_path, 30, recorded=31)])
+    assert call(capsys, "verify", url)[0] == 0
+    status, doc = call(capsys, "verify", url, "--deep")
+    assert status == 1
+    assert "30 entries, 31 were recorded" in doc["checkpoints"][0]["problems"][0]["message"]
+
+
+def test_names_from_the_storage_cannot_steer_the_terminal(storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    checkpoint = writer.complete(1, 0, [], changelogs_only=1)
+    storage.put(metadata_key(checkpoint.id), metadata.encode(replace(checkpoint, query_id="\x1b[2Jgone")))
+    assert run(["show", url]) == 0
+    assert "\x1b" not in capsys.readouterr().out

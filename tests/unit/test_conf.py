@@ -1,0 +1,228 @@
+"""Options, the template, and the Spark settings the plugin makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_ckpt import conf
+from spark_ckpt.conf import OPTIONS, Options, parse_options, parse_storage, spark_settings, template
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.storage.options import S3Options
+from spark_ckpt.units import parse_duration, parse_size
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def ckpt(**values: str) -> dict[str, str]:
+    return {f"spark.ckpt.{name}": value for name, value in values.items()}
+
+
+def test_no_options_gives_the_defaults_of_the_table() -> None:
+    options = parse_options({"spark.app.name": "x"})
+    assert options == Options()
+    table = {o.name: o.default for o in OPTIONS}
+    assert options.timeout_ms == parse_duration(table["timeout"] or "")
+    assert options.retained == int(table["retained"] or "")
+    assert options.s3.max_connections == int(table["s3.maxConnections"] or "")
+
+
+def test_every_default_of_the_table_is_accepted_when_written_out() -> None:
+    assert parse_options({o.key: o.default for o in OPTIONS if o.default is not None}) == Options()
+
+
+def test_all_options_at_once() -> None:
+    given = {
+        "spark.ckpt.storage": "s3a://bucket/a//b/",
+        "spark.ckpt.mode": "EXACTLY_ONCE",
+        "spark.ckpt.interval": "0s",
+        "spark.ckpt.timeout": "90s",
+        "spark.ckpt.retained": "5",
+        "spark.ckpt.python": "/opt/py/bin/python",
+        "spark.ckpt.spool.dir": "/mnt/fast",
+        "spark.ckpt.s3.endpoint": "http://minio:9000",
+        "spark.ckpt.s3.region": "eu-central-1",
+        "spark.ckpt.s3.pathStyle": "TRUE",
+        "spark.ckpt.s3.sse": "aws:kms",
+        "spark.ckpt.s3.kmsKeyId": "alias/x",
+        "spark.ckpt.s3.maxConnections": "8",
+    }
+    s3 = S3Options("http://minio:9000", "eu-central-1", True, "aws:kms", "alias/x", 8)
+    assert parse_options(given) == Options("s3://bucket/a/b", 90_000, 5, "/opt/py/bin/python", "/mnt/fast", s3)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("intervall", "10s", "spark.ckpt.interval?"),
+        ("s3.pathstyle", "true", "spark.ckpt.s3.pathStyle?"),
+        ("storge", "/x", "spark.ckpt.storage?"),
+        ("qqq", "1", "spark-ckpt conf"),
+        ("timeout", "10 minutes", "10min"),
+        ("timeout", "0", "above 0"),
+        ("timeout", "-5s", "duration"),
+        ("retained", "0", "1 or more"),
+        ("retained", "three", "whole number"),
+        ("retained", "²", "whole number"),
+        ("storage", "hdfs://x/y", "s3://bucket/prefix"),
+        ("storage", "relative/path", "absolute path"),
+        ("storage", "s3://", "s3://bucket/prefix"),
+        ("storage", "file:///a/../b", "without . and .."),
+        ("storage", "file://host/a", "file:///path"),
+        ("storage", "", "s3://bucket/prefix"),
+        ("python", " ", "default"),
+        ("spool.dir", "tmp", "absolute path"),
+        ("s3.pathStyle", "yes", "true or false"),
+        ("s3.sse", "rot13", "AES256"),
+        ("s3.kmsKeyId", "k", "spark.ckpt.s3.sse=aws:kms"),
+        ("s3.maxConnections", "0", "1 or more"),
+    ],
+)
+def test_what_cannot_be_is_one_error_with_the_name_and_the_way_out(key: str, value: str, says: str) -> None:
+    with pytest.raises(ConfigError) as e:
+        parse_options({f"spark.ckpt.{key}": value})
+    assert f"spark.ckpt.{key}" in str(e.value)
+    assert says in str(e.value)
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("mode", "AT_LEAST_ONCE"),
+        ("interval", "10s"),
+        ("minPause", "1s"),
+        ("maxConcurrent", "2"),
+        ("tolerableFailures", "3"),
+        ("onStop", "DELETE"),
+        ("restore.path", "s3://b/x/run-00000001/chk-3"),
+        ("restore.mode", "CLAIM"),
+        ("restore.plans", "DISCARD"),
+        ("savepointDir", "s3://b/x"),
+        ("localRecovery", "true"),
+        ("spool.maxSize", "10g"),
+        ("spool.whenFull", "FAIL"),
+    ],
+)
+def test_options_of_other_modes_are_never_taken_silently(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match="only the every-epoch mode") as e:
+        parse_options({f"spark.ckpt.{key}": value})
+    assert f"spark.ckpt.{key}={value}" in str(e.value)
+
+
+@pytest.mark.parametrize("key", ["s3.secretKey", "s3.accessKey", "s3.sessionToken", "password"])
+def test_credentials_are_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(ConfigError, match="boto3's own chain") as e:
+        parse_options({f"spark.ckpt.{key}": "hush-hush"})
+    assert "hush-hush" not in str(e.value)
+
+
+@pytest.mark.parametrize("url", ["s3://KEY:hush@bucket/x", "s3://KEY:hu/sh@bucket/x", "s3://hush@bucket"])
+def test_credentials_in_the_storage_are_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError) as e:
+        parse_options({"spark.ckpt.storage": url})
+    assert "hu" not in str(e.value)
+
+
+def test_the_endpoint_may_hold_no_credentials() -> None:
+    with pytest.raises(ConfigError) as e:
+        parse_options({"spark.ckpt.s3.endpoint": "http://me:hush@minio:9000"})
+    assert "hush" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("/data/ckpt/", "file:///data/ckpt"),
+        ("file:/data/ckpt", "file:///data/ckpt"),
+        ("file:///data//ckpt", "file:///data/ckpt"),
+        ("file://localhost/data", "file:///data"),
+        ("s3a://bucket", "s3://bucket"),
+        ("s3://bucket/pre fix/", "s3://bucket/pre fix"),
+        ("memory://test/x", "memory://test/x"),
+    ],
+)
+def test_a_storage_has_one_form(text: str, url: str) -> None:
+    assert parse_storage(text) == url
+    assert parse_storage(url) == url
+
+
+@pytest.mark.parametrize(
+    ("text", "millis"),
+    [
+        ("500ms", 500),
+        ("10s", 10_000),
+        ("10min", 600_000),
+        ("2m", 120_000),
+        ("1h", 3_600_000),
+        ("1d", 86_400_000),
+        ("250", 250),
+        (" 3 S ", 3000),
+    ],
+)
+def test_durations_as_spark_writes_them(text: str, millis: int) -> None:
+    assert parse_duration(text) == millis
+
+
+@pytest.mark.parametrize(("text", "size"), [("10g", 10 << 30), ("512m", 512 << 20), ("1k", 1024), ("7", 7), ("7b", 7), ("2TB", 2 << 40)])
+def test_sizes_as_spark_writes_them(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "s", "1.5s", "10 minutes", "-1s", "1e3", "1" * 19])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="a plain number is milliseconds"):
+        parse_duration(text)
+
+
+def test_settings_append_to_lists() -> None:
+    listeners, extensions = "spark.sql.streaming.streamingQueryListeners", "spark.sql.extensions"
+    made = spark_settings({}, {listeners: "a.B, c.D", extensions: ""})
+    assert made[listeners] == f"a.B,c.D,{conf.LISTENER_CLASS}"
+    assert made[extensions] == conf.EXTENSIONS_CLASS
+    assert spark_settings({}, made) == made
+
+
+def test_settings_made_without_any_of_the_users_own() -> None:
+    assert spark_settings({}, {}) == {
+        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.ckpt.BarrierStateStoreProvider",
+        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.ckpt.BarrierFileManager",
+        "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        "spark.sql.streaming.streamingQueryListeners": "org.apache.spark.sql.ckpt.CheckpointListener",
+        "spark.sql.extensions": "org.apache.spark.sql.ckpt.CheckpointExtensions",
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.sql.streaming.stateStore.providerClass", "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"),
+        ("spark.sql.streaming.checkpointFileManagerClass", "x.Y"),
+        ("spark.sql.streaming.stateStore.checkpointFormatVersion", "1"),
+        ("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false"),
+        ("spark.sql.streaming.checkpoint.fileChecksum.enabled", "true"),
+        ("spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled", "true"),
+    ],
+)
+def test_a_contradicting_setting_is_named_with_the_plugin(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match="contradicts") as e:
+        spark_settings({}, {key: value})
+    assert f"{key}={value}" in str(e.value)
+    assert "spark.plugins=org.apache.spark.ckpt.CheckpointPlugin" in str(e.value)
+    assert f"remove {key}" in str(e.value)
+
+
+def test_settings_check_the_options_too() -> None:
+    with pytest.raises(ConfigError, match=r"spark\.ckpt\.timeout"):
+        spark_settings(ckpt(timeout="x"), {})
+
+
+def test_the_template_is_the_table() -> None:
+    text = (ROOT / "conf" / "spark-defaults.conf.template").read_text(encoding="utf-8")
+    assert text == template()
+    for option in OPTIONS:
+        assert f"# {option.key} " in text
+    assert all(line.startswith("#") or not line for line in text.splitlines())

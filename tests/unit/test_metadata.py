@@ -1,0 +1,229 @@
+"""`_metadata`: what goes in comes out, and nothing else does."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import zlib
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spark_ckpt import metadata
+from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
+from spark_ckpt.metadata import COLUMNS, CRC_KEY, DOCUMENT_KEY, decode, encode
+from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
+
+NAMES = st.text("abcXYZ019._-", min_size=1, max_size=12).filter(lambda n: n not in (".", ".."))
+NUMBERS = st.integers(0, 2**63 - 1)
+
+
+@st.composite
+def handles(draw: st.DrawFn) -> Handle:
+    kind = draw(st.sampled_from(HandleKind))
+    folder = draw(st.sampled_from(["seg", "sst", "drv"]))
+    run = draw(st.integers(0, 99_999_999))
+    key = f"run-{run:08d}/{folder}/{draw(NAMES)}"
+    name = ("SSTs/" if kind is HandleKind.SST else "") + draw(NAMES)
+    return Handle(kind, name, key, draw(NUMBERS), draw(NUMBERS), draw(st.integers(0, 2**32 - 1)))
+
+
+STORES = st.builds(StoreId, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.text(st.characters(codec="utf-8"), max_size=8))
+TEXT = st.text(st.characters(codec="utf-8"), max_size=10)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, store: StoreId) -> Snapshot:
+    keys = draw(st.none() | NUMBERS)
+    return Snapshot(store, draw(NUMBERS), draw(TEXT), tuple(draw(st.lists(handles(), min_size=1, max_size=4))), keys)
+
+
+@st.composite
+def checkpoints(draw: st.DrawFn) -> Checkpoint:
+    stores = draw(st.lists(STORES, max_size=5, unique=True))
+    return Checkpoint(
+        id=CheckpointId(draw(NUMBERS), draw(NUMBERS)),
+        log=draw(NUMBERS),
+        claim=draw(NUMBERS),
+        query_id=draw(TEXT),
+        time_ms=draw(NUMBERS),
+        job=Job(tuple(draw(st.lists(TEXT, max_size=3))), tuple(draw(st.lists(TEXT, max_size=3))), draw(TEXT)),
+        files=draw(st.dictionaries(NAMES.map(lambda n: f"offsets/{n}"), st.binary(max_size=20), max_size=4)),
+        snapshots=tuple(draw(snapshots(store)) for store in stores),
+        counters=draw(st.dictionaries(TEXT, st.integers() | st.floats(allow_nan=False) | TEXT | st.none(), max_size=4)),
+    )
+
+
+def sample(stores: int = 3, **changes: Any) -> Checkpoint:
+    found = []
+    for i in range(stores):
+        sst = Handle(HandleKind.SST, f"SSTs/00000{i}-u.sst", f"run-00000001/sst/u{i}.sst", 0, 100 + i, zlib.crc32(b"%d" % i))
+        full = Handle(HandleKind.SNAPSHOT, f"7_u{i}.zip", "run-00000001/seg/7-a", 1000 * i, 500, 1)
+        log = Handle(HandleKind.CHANGELOG, f"8_v{i}.changelog", "run-00000001/seg/8-b", 1000 * i, 50, 2)
+        found.append(Snapshot(StoreId(0, i, "default"), 8, f"v{i}", (sst, full, log), i if i % 2 else None))
+    fields: dict[str, Any] = {
+        "id": CheckpointId(1, 7),
+        "log": 12,
+        "claim": 3,
+        "query_id": "q",
+        "time_ms": 1_700_000_000_000,
+        "job": Job(("stateStoreSave",), ("FileStreamSource",), "ForeachBatch"),
+        "files": {"offsets/7": b"v1\n{}", "commits/7": b"v2\n\xff"},
+        "snapshots": tuple(found),
+        "counters": {"acked": stores, "sync_ms_max": 1.5},
+    }
+    return Checkpoint(**{**fields, **changes})
+
+
+def repacked(data: bytes, document: dict[str, Any] | None = None, **columns: Any) -> bytes:
+    """The same file as a forger would write it: changed, with checksums that match."""
+    table = pq.read_table(pa.BufferReader(data))
+    doc = pq.read_metadata(pa.BufferReader(data)).metadata[DOCUMENT_KEY]
+    if document is not None:
+        doc = json.dumps({**json.loads(doc), **document}).encode()
+    for name, values in columns.items():
+        table = table.set_column(COLUMNS.index(name), name, pa.array(values))
+    crc = 0
+    for name in COLUMNS:
+        crc = zlib.crc32(f"{json.dumps(table.column(name).to_pylist())}\n".encode(), crc)
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({DOCUMENT_KEY: doc, CRC_KEY: f"{zlib.crc32(doc):08x}-{crc:08x}"})
+    out: bytes = sink.getvalue().to_pybytes()
+    return out
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+@given(checkpoints())
+def test_decode_of_encode_is_the_same(checkpoint: Checkpoint) -> None:
+    assert decode(encode(checkpoint)) == checkpoint
+
+
+def test_a_stateless_query_has_no_rows() -> None:
+    checkpoint = sample(stores=0)
+    assert decode(encode(checkpoint)) == checkpoint
+
+
+def test_equal_checkpoints_have_equal_bytes() -> None:
+    assert encode(sample()) == encode(sample())
+
+
+def test_plain_pyarrow_opens_it() -> None:
+    data = encode(sample())
+    table = pq.read_table(pa.BufferReader(data))
+    assert tuple(table.column_names) == COLUMNS
+    assert table.num_rows == 9
+    assert table.column("num_keys").to_pylist() == [None, None, None, 1, 1, 1, None, None, None]
+    doc = json.loads(pq.read_metadata(pa.BufferReader(data)).metadata[b"spark_ckpt"])
+    assert (doc["format"], doc["run"], doc["epoch"], doc["log"], doc["claim"]) == (1, 1, 7, 12, 3)
+    assert base64.b64decode(doc["files"]["commits/7"]) == b"v2\n\xff"
+
+
+def test_every_flipped_byte_is_found_or_harmless() -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    checkpoint = sample()
+    data = encode(checkpoint)
+    found = harmless = 0
+    for at in rng.sample(range(len(data)), 700):
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << rng.randrange(8)
+        try:
+            read = decode(bytes(damaged), where="s3://b/x")
+        except DamagedError as e:
+            found += "s3://b/x" in str(e)
+        else:
+            harmless += 1
+            assert read == checkpoint, f"byte {at}"
+    assert found + harmless == 700
+    assert found > 300
+
+
+def test_every_truncation_is_found() -> None:
+    data = encode(sample())
+    for length in range(0, len(data), 37):
+        with pytest.raises(DamagedError, match="chk-7/_metadata"):
+            decode(data[:length], where="chk-7/_metadata")
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"hello, this is no parquet", b"\0" * 1000])
+def test_what_is_no_parquet(data: bytes) -> None:
+    with pytest.raises(DamagedError, match="here"):
+        decode(data, where="here")
+
+
+def test_a_newer_format_is_refused_by_name() -> None:
+    with pytest.raises(FormatError, match=r"here has format 2, written by spark-ckpt 9\.1\.0.*upgrade"):
+        decode(repacked(encode(sample()), {"format": 2, "writer": "9.1.0"}), where="here")
+
+
+def test_another_parquet_file_is_refused() -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"a": [1]}), sink)
+    with pytest.raises(FormatError, match="not a checkpoint's metadata"):
+        decode(sink.getvalue().to_pybytes())
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"object": ["../../etc/passwd"] * 3},
+        {"object": ["run-00000001/chk-1/_metadata"] * 3},
+        {"object": ["/etc/passwd"] * 3},
+        {"name": ["SSTs/../../x", "a", "b"]},
+        {"name": ["/a", "b", "c"]},
+        {"length": [-1, 1, 1]},
+        {"checksum": [2**32, 1, 1]},
+        {"kind": ["PICKLE", "SST", "SST"]},
+        {"partition": [0, 1, 0]},
+        {"offset": ["0", "1", "2"]},
+        {"num_keys": [-5, -5, -5]},
+    ],
+)
+def test_forged_rows_are_refused(forged: dict[str, list[Any]]) -> None:
+    with pytest.raises(DamagedError, match="here"):
+        decode(repacked(encode(sample(stores=1)), **forged), where="here")
+
+
+@pytest.mark.parametrize("files", [{"../x": ""}, {"/x": ""}, {"a": "no base64!"}, {"a": 1}, []])
+def test_forged_files_are_refused(files: Any) -> None:
+    with pytest.raises(DamagedError, match="here"):
+        decode(repacked(encode(sample()), {"files": files}), where="here")
+
+
+def test_missing_snapshots_are_noticed() -> None:
+    with pytest.raises(DamagedError, match="3 snapshots of 4"):
+        decode(repacked(encode(sample()), {"num_snapshots": 4}))
+
+
+def test_oversized_documents_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encode(sample())
+    monkeypatch.setattr(metadata, "MAX_DOCUMENT", 100)
+    with pytest.raises(FormatError, match="compact"):
+        encode(sample())
+    with pytest.raises(DamagedError, match="here"):
+        decode(data, where="here")
+    monkeypatch.undo()
+    monkeypatch.setattr(metadata, "MAX_ROWS", 8)
+    with pytest.raises(FormatError, match="larger than any"):
+        decode(data)
+    monkeypatch.setattr(metadata, "MAX_FILE", len(data) - 1)
+    with pytest.raises(FormatError, match="more than the"):
+        decode(data)
+
+
+def test_what_decode_would_refuse_is_not_written() -> None:
+    one = sample(stores=1).snapshots[0]
+    with pytest.raises(CheckpointError, match="no handles"):
+        encode(sample(snapshots=(Snapshot(one.store, 1, "u", ()),)))
+    with pytest.raises(CheckpointError, match="two snapshots"):
+        encode(sample(snapshots=(one, one)))
+    with pytest.raises(CheckpointError, match="leave its folder"):
+        encode(sample(files={"../x": b""}))

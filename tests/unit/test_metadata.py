@@ -80,7 +80,7 @@ def sample(stores: int = 3, **changes: Any) -> Checkpoint:
     return Checkpoint(**{**fields, **changes})
 
 
-def repacked(data: bytes, document: dict[str, Any] | None = None, **columns: Any) -> bytes:
+def repacked(data: bytes, document: Any = None, **columns: Any) -> bytes:
     """The same file as a forger would write it: changed, with checksums that match."""
     table = pq.read_table(pa.BufferReader(data))
     doc = pq.read_metadata(pa.BufferReader(data)).metadata[DOCUMENT_KEY]

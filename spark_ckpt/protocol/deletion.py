@@ -73,9 +73,15 @@ class Deletions:
             return None
         spared = self.spared(checkpoints) | frozenset(pending)
         objects = frozenset(strays).union(*(self._registry.objects(c) for c in checkpoints)) - spared
-        for c in checkpoints:
-            self._registry.unregister(c)
         return Batch(tuple(checkpoints), tuple(sorted(objects)))
+
+    def deleted(self, batch: Batch) -> None:
+        """It is gone: only now it spares nothing any more. A deletion can be overtaken by the next one, and until its `_metadata` is gone its
+        objects must stay; those that the next one left because of that wait for another append."""
+        named_by_it = frozenset[str]().union(*(self._registry.objects(c) for c in batch.checkpoints))
+        for c in batch.checkpoints:
+            self._registry.unregister(c)
+        self._strays.update(dict.fromkeys(sorted(named_by_it - self._registry.named() - frozenset(batch.objects))))
 
     def released(self, number: int) -> tuple[list[CheckpointId], list[str]]:
         """Rule *when*: only what waited before entry `number` was issued."""

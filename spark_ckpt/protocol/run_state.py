@@ -194,6 +194,7 @@ class RunState(Machine):
     def _deleted(self, event: ev.Deleted) -> list[Instruction]:
         batch = self._deleting.pop(event.ticket)
         if event.failure is None:
+            self._deletions.deleted(batch)
             return []
         self._failed_deletions.append(batch)
         return [do.Log(Level.WARN, f"old checkpoints could not be deleted, which is tried again: {event.failure}")]

@@ -140,8 +140,26 @@ def test_deletion_spares_what_any_checkpoint_not_on_the_list_names() -> None:
     deletions.drop([one.id])
     deletions.keep(["kept"])
     assert deletions.append_stored(5, pending=["x"]) == Batch((zero.id,), ("a", "stray"))
+    deletions.deleted(Batch((zero.id,), ("a", "stray")))
     deletions.append_issued(6)
-    assert deletions.append_stored(6) == Batch((one.id,), ("b", "shared"))
+    assert deletions.append_stored(6) == Batch((one.id,), ("b", "shared", "x"))
+
+
+def test_a_deletion_that_is_overtaken_by_the_next_one_keeps_its_objects_until_its_metadata_is_gone() -> None:
+    zero, one, two = checkpoint(1, 0, "a", "shared"), checkpoint(1, 1, "b", "shared"), checkpoint(1, 2, "c")
+    deletions = Deletions(registered(zero, one, two))
+    deletions.drop([zero.id])
+    deletions.append_issued(5)
+    first = deletions.append_stored(5)
+    assert first == Batch((zero.id,), ("a",))
+    deletions.drop([one.id])
+    deletions.append_issued(6)
+    second = deletions.append_stored(6)
+    assert second == Batch((one.id,), ("b",))
+    deletions.deleted(second)
+    deletions.deleted(first)
+    deletions.append_issued(7)
+    assert deletions.append_stored(7) == Batch((), ("shared",))
 
 
 def test_garbage_is_what_superseded_runs_left_and_nobody_names() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -12,7 +13,8 @@ import time
 from pathlib import Path
 
 MARK = "SPARK_CKPT_DEMO"
-LAST_LINES = 30
+LAST_LINES = 15
+TROUBLE = re.compile(r" ERROR |^Caused by: |^\S+(Exception|Error|CheckpointFailure): ")
 SIGNALLED_WITHIN = 10.0
 
 
@@ -106,8 +108,10 @@ class Job:
         self.status()
 
     def last_words(self) -> str:
-        """The end of the driver's log."""
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+        """What the driver's log says went wrong; where it names no error, its end."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        errors = [line for line in lines if TROUBLE.search(line)]
+        return "\n".join(errors[:LAST_LINES] or lines[-LAST_LINES:])
 
     @classmethod
     def end_all(cls) -> None:

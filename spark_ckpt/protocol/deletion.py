@@ -76,8 +76,11 @@ class Deletions:
         return Batch(tuple(checkpoints), tuple(sorted(objects)))
 
     def deleted(self, batch: Batch) -> None:
-        """It is gone: only now it spares nothing any more. A deletion can be overtaken by the next one, and until its `_metadata` is gone its
-        objects must stay; those that the next one left because of that wait for another append."""
+        """It is gone: only now it spares nothing any more.
+
+        A deletion can be overtaken by the next one, and until its `_metadata` is gone its objects must stay; those that the next one left
+        because of that wait for another append.
+        """
         named_by_it = frozenset[str]().union(*(self._registry.objects(c) for c in batch.checkpoints))
         for c in batch.checkpoints:
             self._registry.unregister(c)

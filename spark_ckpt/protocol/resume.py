@@ -11,7 +11,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import Asking, GivenUpError
 from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
-from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.entries import Claim, decode
 from spark_ckpt.protocol.instructions import Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.start import Beginning, fenced_message, recorded_plans
@@ -24,6 +24,7 @@ class ResumePhase(Enum):
     READING_TAIL = "READING_TAIL"
     LISTING = "LISTING"
     READING_METADATA = "READING_METADATA"
+    CONFIRMING = "CONFIRMING"
     READING_PLANS = "READING_PLANS"
     DONE = "DONE"
     REFUSED = "REFUSED"
@@ -45,6 +46,7 @@ class Resume(Asking):
 
     def begin(self, now_ms: int) -> list[Instruction]:
         self.now_ms = now_ms
+        self._entries, self._read = {}, {}
         self.phase = ResumePhase.LOCATING
         return [self._ask(do.LocateTail(self.ticket()))]
 
@@ -100,17 +102,34 @@ class Resume(Asking):
     def _read_plans(self) -> list[Instruction]:
         assert self._claim is not None
         base = self._base
-        if base is None and self._claim.origin is not None:
-            raise GivenUpError(ErrorKind.MISSING, f"the checkpoint that run {self._claim.run} began with is gone; start the query again")
         wanted = [n for n in range(base.log + 1 if base else 1, self._tail + 1) if n not in self._entries]
         if not wanted:
-            return self._done()
+            return self._confirm()
         self.phase = ResumePhase.READING_PLANS
         return [self._ask(do.ReadEntry(self.ticket(), n)) for n in wanted]
 
     def _plan_read(self, event: ev.EntryRead) -> list[Instruction]:
         self._entry(event)
-        return self._done() if not self._outstanding else []
+        return self._confirm() if not self._outstanding else []
+
+    def _confirm(self) -> list[Instruction]:
+        self.phase = ResumePhase.CONFIRMING
+        return [self._ask(do.ReadEntry(self.ticket(), self._tail + 1))]
+
+    def _confirmed(self, event: ev.EntryRead) -> list[Instruction]:
+        """Right only if nobody has claimed since: a successor drops this run's checkpoints, maybe while they were read."""
+        self._answered(event.ticket)
+        assert self._claim is not None
+        if event.data is None:
+            if self._base is None and self._claim.origin is not None:
+                raise GivenUpError(
+                    ErrorKind.MISSING, f"the checkpoint that run {self._claim.run} began with is gone; start the query again"
+                )
+            return self._done()
+        entry = decode(event.number, event.data)
+        if entry.claim != self._claim.claim:
+            raise GivenUpError(ErrorKind.FENCED, fenced_message(self._claim, event.number, entry))
+        return self.begin(self.now_ms)
 
     def _done(self) -> list[Instruction]:
         """A plan of this run past its newest checkpoint is the epoch in hand; plans of older runs past it have still to run."""
@@ -137,6 +156,7 @@ class Resume(Asking):
         (ResumePhase.READING_TAIL, ev.EntryRead): "_tail_read",
         (ResumePhase.LISTING, ev.CheckpointsListed): "_listed",
         (ResumePhase.READING_METADATA, ev.MetadataRead): "_metadata_read",
+        (ResumePhase.CONFIRMING, ev.EntryRead): "_confirmed",
         (ResumePhase.READING_PLANS, ev.EntryRead): "_plan_read",
         **{(phase, ev.ReadFailed): "_read_failed" for phase in ResumePhase if phase not in _SILENT},
     }

@@ -48,6 +48,7 @@ class StartPhase(Enum):
     LISTING = "LISTING"
     READING_METADATA = "READING_METADATA"
     VERIFYING = "VERIFYING"
+    CONFIRMING = "CONFIRMING"
     READING_PLANS = "READING_PLANS"
     CLAIMING = "CLAIMING"
     READING_BACK = "READING_BACK"
@@ -84,11 +85,10 @@ class Start(Asking):
         self._request = request
         self._order = order or StartOrder()
         self._rounds = 0
-        self._bad: set[CheckpointId] = set()
-        self._vanished: dict[CheckpointId, int] = {}
         self._reset()
 
     def _reset(self) -> None:
+        self._bad: dict[CheckpointId, str] = {}
         self._steps: list[Step] = []
         self._tail = 0
         self._last: Claim | None = None
@@ -111,8 +111,8 @@ class Start(Asking):
         if self._rounds > ROUNDS:
             raise GivenUpError(
                 ErrorKind.CONFLICT,
-                f"other drivers claimed the stream {ROUNDS} times while this one tried to start; stop the queries that use the same "
-                "checkpointLocation, all but one",
+                f"the stream is in use: its log grew {ROUNDS} times while this query tried to start; stop the other query that runs on the "
+                "same checkpointLocation",
             )
         self._reset()
         self._steps = list(self._order.steps())
@@ -147,7 +147,7 @@ class Start(Asking):
         entry = self._entry(event)
         self._end = entry if isinstance(entry, End) else None
         if isinstance(entry, Damage):
-            self._bad.update(entry.bad)
+            self._bad.update(dict.fromkeys(entry.bad, entry.cause))
         if isinstance(entry, Claim):
             return self._claim_known(entry)
         self.phase = StartPhase.READING_CLAIM
@@ -167,7 +167,7 @@ class Start(Asking):
         self._last = claim
         instructions: list[Instruction] = []
         if self._end is None:
-            self._bad.update(claim.bad)
+            self._bad.update(dict.fromkeys(claim.bad, ""))
             instructions = self._compare(claim)
         return instructions + self._next_step()
 
@@ -227,45 +227,52 @@ class Start(Asking):
     def _metadata_read(self, event: ev.MetadataRead) -> list[Instruction]:
         self._answered(event.ticket)
         if event.damage is not None:
-            self._bad.add(event.id)
+            self._bad[event.id] = event.damage
         elif event.checkpoint is not None:
             self._read[event.id] = event.checkpoint
         return self._choose() if not self._outstanding else []
 
     def _choose(self) -> list[Instruction]:
-        """The newest that can be read is the origin. One that was listed and is gone was deleted meanwhile: look again, twice."""
+        """The newest that is intact is the origin; newer ones are bad.
+
+        One that was listed and is gone may also have been deleted meanwhile. Then the log has moved on, and the claim, which goes to the
+        number after the tail as it was before the listing, is refused; so nothing wrong is ever written about it.
+        """
+        last = self._last if self._end is None else None
         for named in self._candidates:
             if named in self._read:
                 self._origin = self._read[named]
                 self.phase = StartPhase.VERIFYING
                 return [self._ask(do.VerifyObjects(self.ticket(), self._origin))]
-            if named not in self._bad and (named in self._listed or named == (self._last.origin if self._last else None)):
-                self._vanished[named] = self._vanished.get(named, 0) + 1
-                if self._vanished[named] <= 2:
-                    return self.begin(self.now_ms)
-                self._bad.add(named)
-        last = self._last if self._end is None else None
-        if self._candidates or (last is not None and (last.origin or last.inherits or self._listed)):
-            bad = ", ".join(f"run {c.run} epoch {c.epoch}" for c in sorted(self._bad))
-            raise GivenUpError(
-                ErrorKind.DAMAGED,
-                f"no checkpoint of the stream can be restored: damaged or missing are {bad}; put their objects back, or start "
-                "with a new checkpointLocation",
-            )
+            if last is not None and named not in self._bad and (named in self._listed or named == last.origin):
+                self._bad[named] = "its _metadata is missing"
+        if last is not None and (last.origin or last.inherits or self._listed):
+            self.phase = StartPhase.CONFIRMING
+            return [self._ask(do.ReadEntry(self.ticket(), self._tail + 1))]
         self._origin = None
         return self._read_plans()
+
+    def _confirmed(self, event: ev.EntryRead) -> list[Instruction]:
+        """No checkpoint is intact: true only if nobody has appended since, who could have completed newer ones."""
+        self._answered(event.ticket)
+        if event.data is not None:
+            return self.begin(self.now_ms)
+        bad = ", ".join(
+            f"run {c.run} epoch {c.epoch} ({why})" if why else f"run {c.run} epoch {c.epoch}" for c, why in sorted(self._bad.items())
+        )
+        raise GivenUpError(
+            ErrorKind.DAMAGED,
+            f"no checkpoint of the stream can be restored: damaged or missing are {bad}; put their objects back, or start with a new "
+            "checkpointLocation",
+        )
 
     def _verified(self, event: ev.ObjectsVerified) -> list[Instruction]:
         self._answered(event.ticket)
         if event.damage is None:
             return self._read_plans()
-        self._bad.add(event.id)
+        self._bad[event.id] = event.damage
         self._read.pop(event.id, None)
-        warning = do.Log(
-            do.Level.WARN,
-            f"checkpoint run {event.id.run} epoch {event.id.epoch} is damaged ({event.damage}) and is left out; the one before it is tried",
-        )
-        return [warning, *self._choose()]
+        return self._choose()
 
     def _read_plans(self) -> list[Instruction]:
         first = self._origin.log + 1 if self._origin else 1
@@ -389,19 +396,23 @@ class Start(Asking):
         inherited = tuple(sorted(self._read.values(), key=lambda c: (c.log, c.id)))
         number = self._claim.claim + 1
         self.beginning = Beginning(self._claim, number + len(self._plans), origin, inherited, files, epoch, plan, number, self._plans[1:])
-        instructions: list[Instruction] = [
-            do.Started(
-                self._claim.run,
-                self._claim.claim,
-                origin.id if origin else None,
-                epoch,
-                plan is not None,
-                self.now_ms,
-                files.as_mapping(),
-                self._plans[1:],
-            )
+        known = self._last.bad if self._last else ()
+        warnings = [
+            do.Log(do.Level.WARN, f"checkpoint run {c.run} epoch {c.epoch} is damaged and left out, the one before it is restored: {why}")
+            for c, why in sorted(self._bad.items())
+            if c not in known
         ]
-        return instructions
+        started = do.Started(
+            self._claim.run,
+            self._claim.claim,
+            origin.id if origin else None,
+            epoch,
+            plan is not None,
+            self.now_ms,
+            files.as_mapping(),
+            self._plans[1:],
+        )
+        return [*warnings, started]
 
     TABLE: ClassVar = {
         (StartPhase.LOCATING, ev.TailLocated): "_tail_located",
@@ -411,6 +422,7 @@ class Start(Asking):
         (StartPhase.LISTING, ev.CheckpointsListed): "_listed_checkpoints",
         (StartPhase.READING_METADATA, ev.MetadataRead): "_metadata_read",
         (StartPhase.VERIFYING, ev.ObjectsVerified): "_verified",
+        (StartPhase.CONFIRMING, ev.EntryRead): "_confirmed",
         (StartPhase.READING_PLANS, ev.EntryRead): "_plan_read",
         (StartPhase.CLAIMING, ev.EntryPut): "_claim_put",
         (StartPhase.READING_BACK, ev.EntryRead): "_claim_read_back",

@@ -12,6 +12,7 @@ from spark_ckpt.protocol.entries import Claim, End, Plan, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.machine import InvalidTransitionError
 from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.run import Settings
 from spark_ckpt.protocol.start import ROUNDS
 from spark_ckpt.protocol.stream import Stream
 from tests.unit.protocol_driving import JOB, Driver, World, answer, offsets
@@ -197,7 +198,7 @@ def test_no_intact_checkpoint_is_an_error_that_names_them() -> None:
     world.damaged = dict.fromkeys(world.checkpoints, "broken")
     refused = refusal(Driver(world).start("b"))
     assert refused.kind is ErrorKind.DAMAGED
-    assert "run 1 epoch 0, run 1 epoch 1" in refused.message
+    assert "run 1 epoch 0 (broken), run 1 epoch 1 (broken)" in refused.message
 
 
 def test_damage_found_by_executors_is_noted_and_the_next_start_goes_back() -> None:
@@ -222,17 +223,23 @@ def test_damage_reported_by_a_zombie_is_fencing() -> None:
     assert len(world.log) == before
 
 
-def test_a_checkpoint_that_vanishes_between_listing_and_reading_makes_it_look_again() -> None:
-    world = after(2)
-    driver = Driver(world)
-    driver.hold = lambda i: isinstance(i, do.ReadMetadata)
-    driver.start("b")
-    held, driver.held = driver.held, []
-    driver.hold = lambda _: False
-    for i in held:
-        assert isinstance(i, do.ReadMetadata)
-        driver.push(ev.MetadataRead(i.ticket, i.id, None))
-    assert started(driver.said).origin == CheckpointId(1, 1)
+def test_checkpoints_that_vanish_because_the_old_run_lives_make_it_look_again() -> None:
+    world = World()
+    old = Driver(world, Settings(retained=1))
+    old.start("a")
+    for epoch in range(2):
+        old.epoch(1, epoch)
+    slow = Driver(world)
+    slow.hold = lambda i: isinstance(i, do.ReadMetadata)
+    slow.start("b")
+    for epoch in range(2, 5):
+        old.epoch(1, epoch)
+    slow.hold = lambda _: False
+    one = started(slow.release())
+    assert one.origin == CheckpointId(1, 4)
+    claim = decode(one.claim, world.log[one.claim])
+    assert isinstance(claim, Claim)
+    assert claim.bad == ()
 
 
 def test_an_ended_stream_begins_anew_whatever_the_job() -> None:

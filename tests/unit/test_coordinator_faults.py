@@ -1,0 +1,161 @@
+"""The coordinator over a storage that loses answers, fails, and is slow to delete."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from spark_ckpt import metadata
+from spark_ckpt.coordinator.coordinator import Coordinator
+from spark_ckpt.errors import CheckpointError, ErrorKind
+from spark_ckpt.pipe import Pipe
+from spark_ckpt.storage.memory import MemoryStorage
+from spark_ckpt.testing.faulty import Fault, FaultyStorage, Moment
+from tests.unit.coordinator_process import b64
+from tests.unit.protocol_driving import JOB, ack, commit, offsets, uid_of
+
+ROOT = "file:/data/ckpt/orders"
+WAIT_S = 20
+PUT = frozenset({"put_if_absent"})
+
+
+class Application:
+    """The handlers, called as `pipe.serve` would call them."""
+
+    def __init__(self, **conf: str) -> None:
+        self.storage = FaultyStorage(MemoryStorage(f"memory://{uuid4().hex}/data/ckpt/orders"))
+        self.written = io.BytesIO()
+        self.coordinator = Coordinator(Pipe(io.BytesIO(), self.written), lambda *_: self.storage)
+        options = {"spark.ckpt.storage": "memory://x", **{f"spark.ckpt.{k}": v for k, v in conf.items()}}
+        self.ask("hello", conf=options, spark={}, spark_version="4.3.0", app="a", host="h")
+
+    def send(self, kind: str, **fields: Any) -> Any:
+        return self.coordinator.handlers()[kind]({"type": kind, "root": ROOT, **fields})
+
+    def ask(self, kind: str, **fields: Any) -> Mapping[str, Any]:
+        reply = self.send(kind, **fields)
+        answer: Mapping[str, Any] = reply.result(WAIT_S) if isinstance(reply, Future) else reply
+        return answer
+
+    def start(self) -> Mapping[str, Any]:
+        return self.ask("start", query_id="q", run_id="r", name="n", job=JOB.to_json(), files=[])
+
+    def epoch(self, run: int, epoch: int) -> Mapping[str, Any]:
+        self.ask("trigger", epoch=epoch, offsets=b64(offsets(epoch)), files={})
+        made = [ack(run, epoch, p) for p in range(2)]
+        for one in made:
+            for handle in one.snapshot.handles:
+                self.storage.put(handle.object, b"x" * handle.length)
+        self.send("acks", acks=[one.to_json() for one in made])
+        summary: Mapping[str, Any] = self.ask("seal", epoch=epoch, commit=b64(commit(uid_of(run, epoch, p) for p in range(2))), files={})[
+            "checkpoint"
+        ]
+        return summary
+
+    def keys(self, prefix: str) -> list[str]:
+        return [stored.key for stored in self.storage.inner.list(prefix)]
+
+    def told(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.written.getvalue().splitlines()]
+
+
+@pytest.fixture
+def application() -> Iterator[Application]:
+    made = Application()
+    yield made
+    made.coordinator.close(1)
+
+
+@pytest.mark.parametrize("moment", [Moment.LOSE_ANSWER, Moment.FAIL_BEFORE])
+@pytest.mark.parametrize("pattern", ["*/_metadata", "log/*"])
+def test_a_put_whose_answer_is_lost_or_that_fails_costs_nothing(application: Application, moment: Moment, pattern: str) -> None:
+    application.storage.inject(Fault(moment, pattern, PUT, times=2))
+    application.start()
+    assert application.epoch(1, 0)["acked"] == 2
+    assert application.epoch(1, 1)["acked"] == 2
+    assert len(application.storage.hits) == 2
+    assert len(application.keys("log/")) == 3
+    assert len(application.keys("run-00000001/chk-")) == 2
+
+
+def test_reads_that_fail_at_start_are_tried_again(application: Application) -> None:
+    application.start()
+    application.epoch(1, 0)
+    application.storage.inject(Fault(Moment.FAIL_BEFORE, "*", frozenset({"get", "head", "list"}), skip=1, times=2))
+    assert application.start()["origin"] == {"run": 1, "epoch": 0}
+
+
+def test_a_final_put_that_never_succeeds_fails_the_query_within_the_timeout() -> None:
+    application = Application(timeout="1s")
+    application.storage.inject(Fault(Moment.FAIL_BEFORE, "*/_metadata", PUT, times=None))
+    application.start()
+    with pytest.raises(CheckpointError, match=r"_metadata of checkpoint 0 could not be stored within 1000 ms") as caught:
+        application.epoch(1, 0)
+    assert caught.value.kind is ErrorKind.TIMEOUT
+    assert application.keys("run-00000001/chk-") == []
+
+
+def test_no_epoch_waits_behind_a_deletion() -> None:
+    application = Application(retained="1")
+    reached, go_on = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        reached.set()
+        assert go_on.wait(WAIT_S)
+
+    application.start()
+    for epoch in range(2):
+        application.epoch(1, epoch)
+    application.storage.inject(Fault(Moment.DELAY, "*", frozenset({"delete"}), pause=pause))
+    application.epoch(1, 2)
+    assert reached.wait(WAIT_S)
+    application.epoch(1, 3)
+    application.epoch(1, 4)
+    go_on.set()
+    application.coordinator.close(WAIT_S)
+    assert application.keys("run-00000001/chk-") == [f"run-00000001/chk-{epoch}/_metadata" for epoch in (3, 4)]
+
+
+def test_a_damaged_metadata_is_left_out(application: Application) -> None:
+    application.start()
+    application.epoch(1, 0)
+    application.epoch(1, 1)
+    key = "run-00000001/chk-1/_metadata"
+    stored = application.storage.inner.get(key)
+    application.storage.inner.delete([key])
+    application.storage.inner.put(key, stored[:50])
+    assert application.start()["origin"] == {"run": 1, "epoch": 0}
+    assert any("epoch 1 is damaged" in line.get("message", "") for line in application.told())
+
+
+def test_a_newer_format_is_refused_and_nothing_is_claimed(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    application.start()
+    with monkeypatch.context() as newer:
+        newer.setattr(metadata, "FORMAT", metadata.FORMAT + 1)
+        application.epoch(1, 0)
+    entries = len(application.keys("log/"))
+    with pytest.raises(CheckpointError, match="upgrade spark-ckpt"):
+        application.start()
+    assert len(application.keys("log/")) == entries
+
+
+def test_a_fault_inside_the_coordinator_is_an_answer(application: Application) -> None:
+    application.start()
+
+    class Gone(FaultyStorage):
+        def put_if_absent(self, key: str, data: bytes) -> Any:
+            raise RuntimeError("a bug")
+
+    application.coordinator._workers[ROOT].actions._opened = Gone(application.storage.inner)
+    with pytest.raises(CheckpointError, match="RuntimeError: a bug") as caught:
+        application.epoch(1, 0)
+    assert caught.value.kind is ErrorKind.INTERNAL
+    application.coordinator._workers[ROOT].actions._opened = application.storage
+    assert application.start()["run"] == 2

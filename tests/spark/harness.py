@@ -62,6 +62,14 @@ class Application:
                 return pid
         raise AssertionError(f"no process of the application has {part!r} in its command line")
 
+    def kill_all(self, *parts: str) -> int:
+        """SIGKILL for every process whose command line has one of the parts in it; how many there were."""
+        victims = [pid for pid, command in self.descendants() if any(part in command for part in parts)]
+        for pid in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(victims)
+
     def until(self, condition: Callable[[], bool], what: str, timeout: float = 120) -> None:
         """Wait for something that is seen from outside; fail with the log's end if the application ends before."""
         deadline = time.monotonic() + timeout
@@ -95,8 +103,6 @@ def submit(
     settings = {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "3",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
@@ -112,7 +118,7 @@ def submit(
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     command += [str(JOBS / script), *args]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **(env or {})}
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **(env or {})}
     return Application(command, log, environment)
 
 

@@ -1,9 +1,10 @@
 package org.apache.spark.sql.ckpt
 
 import scala.collection.mutable
+import scala.util.Try
 
 import org.apache.spark.sql.execution.streaming.Sink
-import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution, TriggerExecutor}
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 
 /** The private parts of a running query that have to be reached, each by reflection and each named here once. */
 object QueryHook {
@@ -37,8 +38,12 @@ object QueryHook {
     case _ =>
   }
 
+  /**
+   * The query makes its trigger executor together with its logical plan, so the plan is made now; the files that it reads are in place.
+   * Where it cannot be made, the query is about to say so itself.
+   */
   def wrapTrigger(query: MicroBatchExecution): Unit = {
-    val inner: TriggerExecutor = query.triggerExecutor
-    query.triggerExecutor = RerunLostEpochs(query, inner)
+    val planned = Try(query.sparkSessionForStream.withActive(query.logicalPlan))
+    if (planned.isSuccess) query.triggerExecutor = RerunLostEpochs(query, query.triggerExecutor)
   }
 }

@@ -257,7 +257,7 @@ def main() -> int:
     parser.add_argument("--stock", action="store_true", help="plain Spark without a kill, to compare times with")
     options = parser.parse_args()
     handle: Callable[[int, FrameType | None], None] = _ends_by_signal
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, handle)
     try:
         return run(secrets.randbelow(1_000_000) if options.seed is None else options.seed, options.stock)

@@ -77,7 +77,7 @@ def test_no_java_at_all(builder: ModuleType, tmp_path: Path, monkeypatch: pytest
 
 def test_java_home_without_java(builder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(builder.BuildError, match="JAVA_HOME is .*nowhere"):
+    with pytest.raises(builder.BuildError, match=r"JAVA_HOME is .*nowhere"):
         builder.find_java()
 
 

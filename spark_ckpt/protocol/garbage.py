@@ -18,9 +18,11 @@ def kept_checkpoints(claim: Claim) -> frozenset[CheckpointId]:
 def garbage(claim: Claim, checkpoints: Iterable[Checkpoint], keys: Iterable[str]) -> Batch:
     """Everything under runs older than the last claim's that no checkpoint names, and the checkpoints nobody inherits.
 
-    `claim` must have been read before `keys` were listed, and `checkpoints` (read after the claim) must be all that exist among
-    `kept_checkpoints` and all of the claim's own run: a later claim inherits from these and no others. Objects under the claim's own run
-    are never garbage here: its run deletes its own.
+    The order of reading matters, because runs go on meanwhile: (1) the last claim; (2) `_metadata` of its `kept_checkpoints`; (3) those
+    of its own run, listed and read, again if one of the listed is gone when it is read; (4) whether the claim is still the last, else
+    begin again; (5) the keys. What (2) and (3) found are `checkpoints`: a later claim inherits from these and no others. With (3) before
+    (2), or without (4), what is kept may be superseded and deleted between two reads, and what its successors still share with it would
+    be named by nothing. Objects under the claim's own run are never garbage here: its run deletes its own.
     """
     named = frozenset().union(*(c.objects for c in checkpoints))
     kept = kept_checkpoints(claim)

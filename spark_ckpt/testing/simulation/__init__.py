@@ -1,0 +1,26 @@
+"""The every-epoch mode under seeded schedules and faults: the real protocol, simulated drivers, executors, storage, source and sink.
+
+One seed decides everything; `simulate(seed)` raises `ViolationError` with the rule that broke, or returns what happened.
+"""
+
+from __future__ import annotations
+
+from spark_ckpt.testing.simulation.campaign import Campaign, campaign
+from spark_ckpt.testing.simulation.happened import Happened
+from spark_ckpt.testing.simulation.left_out import LeftOut, Rules, leaving_out
+from spark_ckpt.testing.simulation.rules import Rule, ViolationError
+from spark_ckpt.testing.simulation.simulation import Result, Simulation, simulate
+
+__all__ = [
+    "Campaign",
+    "Happened",
+    "LeftOut",
+    "Result",
+    "Rule",
+    "Rules",
+    "Simulation",
+    "ViolationError",
+    "campaign",
+    "leaving_out",
+    "simulate",
+]

@@ -1,0 +1,102 @@
+"""A person's `gc` while runs are alive: the real `garbage`, between reads that take their time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol.entries import Claim, decode
+from spark_ckpt.protocol.garbage import garbage, kept_checkpoints
+from spark_ckpt.testing.simulation.happened import Happened
+from spark_ckpt.testing.simulation.left_out import CollectOrder
+from spark_ckpt.testing.simulation.port import Surroundings
+from spark_ckpt.testing.simulation.rules import Rule, ViolationError
+
+LONGEST_PAUSE = 300
+
+
+class Collector:
+    """Claim, kept checkpoints, the run's own checkpoints, claim again, keys: in this order. `done` is called at the end."""
+
+    def __init__(self, around: Surroundings, order: CollectOrder, done: Callable[[], None] = lambda: None) -> None:
+        self._a = around
+        self._order = order
+        self._done = done
+        self._read: dict[CheckpointId, Checkpoint] = {}
+
+    def start(self) -> None:
+        if not self._a.world.log:
+            self._done()
+            return
+        claim = self._last_claim()
+        self._a.happened[Happened.GC] += 1
+        self._read = {}
+        if self._order is CollectOrder.OWN_FIRST:
+            self._later(lambda: self._list(claim, lambda: self._kept(claim, lambda: self._confirm(claim))))
+        else:
+            self._later(lambda: self._kept(claim, lambda: self._own(claim)))
+
+    def _confirm(self, claim: Claim) -> None:
+        """A successor of the claim's run may have deleted all that was looked for, and go on from what was not."""
+        if self._order is not CollectOrder.CLAIM_ONCE and self._last_claim() != claim:
+            self._later(self.start)
+        else:
+            self._later(lambda: self._keys(claim))
+
+    def _last_claim(self) -> Claim:
+        world = self._a.world
+        last = decode(world.tail, world.log[world.tail])
+        claim = last if isinstance(last, Claim) else decode(last.claim, world.log[last.claim])
+        if not isinstance(claim, Claim):
+            raise ViolationError(Rule.LOG_WHOLE, f"entry {world.tail} names claim {last.claim}, which is a {type(claim).__name__.lower()}")
+        return claim
+
+    def _later(self, step: Callable[[], None]) -> None:
+        """It may be far away, or be stopped for a while."""
+        pause = self._a.rng.randrange(LONGEST_PAUSE) if self._a.chance(self._a.faults.gc) else 0
+        self._a.clock.after(pause + self._a.delay(), step)
+
+    def _look(self, wanted: list[CheckpointId], then: Callable[[], None]) -> None:
+        """Read `_metadata` of these, one after the other."""
+        if not wanted:
+            then()
+            return
+
+        def read() -> None:
+            found = self._a.world.checkpoints.get(wanted[0])
+            if found is not None:
+                self._read[wanted[0]] = found
+            self._look(wanted[1:], then)
+
+        self._later(read)
+
+    def _kept(self, claim: Claim, then: Callable[[], None]) -> None:
+        self._look(sorted(kept_checkpoints(claim)), then)
+
+    def _list(self, claim: Claim, then: Callable[[], None]) -> None:
+        self._look(list(self._a.world.of_run(claim.run)), then)
+
+    def _own(self, claim: Claim) -> None:
+        listed = self._a.world.of_run(claim.run)
+
+        def again() -> None:
+            if all(c in self._read for c in listed):
+                self._later(lambda: self._confirm(claim))
+            else:
+                self._own(claim)
+
+        self._look(list(listed), again)
+
+    def _keys(self, claim: Claim) -> None:
+        batch = garbage(claim, self._read.values(), self._a.world.keys())
+        self._a.tell(f"gc under claim {claim.claim}: {len(batch.checkpoints)} checkpoints, {len(batch.objects)} objects")
+
+        def objects() -> None:
+            self._a.world.collect((), batch.objects)
+            self._done()
+
+        def metadata() -> None:
+            self._a.world.collect(batch.checkpoints, ())
+            self._later(objects)
+
+        self._later(metadata)

@@ -1,0 +1,61 @@
+"""How bad a simulated world is: probabilities and delays, drawn from the seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Probabilities per event or operation; 0 everywhere is quiet."""
+
+    crash: float = 0.0
+    sleep: float = 0.0
+    coordinator_crash: float = 0.0
+    executor_loss: float = 0.0
+    answer_lost: float = 0.0
+    request_lost: float = 0.0
+    late: float = 0.0
+    put_failed: float = 0.0
+    read_failed: float = 0.0
+    delete_failed: float = 0.0
+    slow: float = 0.0
+    ack_lost: float = 0.0
+    ack_doubled: float = 0.0
+    decline: float = 0.0
+    losing: float = 0.0
+    rival: float = 0.0
+    """That a driver is started although another lives, each time the supervisor looks."""
+    gc: float = 0.0
+    """That garbage is collected, each time the supervisor looks, and that the collector pauses between two steps."""
+
+
+QUIET = Faults()
+EVERYDAY = Faults(losing=0.2, ack_doubled=0.1)
+"""Losing attempts and doubled acks are Spark's everyday life, not faults."""
+
+_WORST = Faults(
+    crash=0.01,
+    sleep=0.02,
+    coordinator_crash=0.01,
+    executor_loss=0.15,
+    answer_lost=0.08,
+    request_lost=0.05,
+    late=0.05,
+    put_failed=0.05,
+    read_failed=0.05,
+    delete_failed=0.2,
+    slow=0.15,
+    ack_lost=0.08,
+    ack_doubled=0.2,
+    decline=0.01,
+    losing=0.2,
+    rival=0.5,
+    gc=0.4,
+)
+
+
+def draw(rng: random.Random) -> Faults:
+    """Each kind is absent, rare or frequent, so that one seed mixes few kinds and another all."""
+    return Faults(**{name: worst * rng.choice((0.0, 0.3, 1.0)) for name, worst in vars(_WORST).items()})

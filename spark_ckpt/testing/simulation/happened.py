@@ -1,0 +1,47 @@
+"""What happened in a simulation, counted, so that a check cannot silently test nothing."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Happened(Enum):
+    """Faults first, then what the protocol did about them."""
+
+    DRIVER_CRASHED = "driver crashes"
+    DRIVER_SLEPT = "drivers that slept"
+    ZOMBIE_WOKE = "zombies that woke up with a successor in the log"
+    COORDINATOR_CRASHED = "coordinator crashes"
+    EXECUTOR_LOST = "executors lost"
+    ANSWER_LOST = "answers lost"
+    REQUEST_LOST = "requests lost"
+    LANDED_LATE = "puts that landed after their time-out"
+    PUT_FAILED = "puts that failed"
+    READ_FAILED = "reads that failed"
+    DELETE_FAILED = "deletes that failed"
+    ACK_LOST = "acks lost"
+    ACK_DOUBLED = "acks doubled"
+    ACK_LEFT = "acks left in the storage"
+    DECLINED = "declines"
+    LOSING_ATTEMPT = "losing attempts"
+    SLOW = "slow operations"
+    STARTED = "runs started"
+    OVERLAPPED = "runs started while another lived"
+    RESTORED = "restores from a checkpoint"
+    RERUN = "epochs run again as planned"
+    RERUN_IN_PLACE = "epochs run again in place"
+    CLAIM_REFUSED = "claims refused"
+    FENCED = "runs fenced"
+    FENCED_IDLE = "runs fenced while idle"
+    RESUMED = "coordinators resumed"
+    FAILED = "runs failed"
+    COMPLETED = "checkpoints completed"
+    DROPPED = "checkpoints deleted"
+    GHOST = "checkpoints that came back when a put landed late"
+    DELETED = "objects deleted"
+    SHARED = "shared files reused"
+    SKIPPED = "batches that the sink had seen"
+    LOADED = "states loaded from a checkpoint"
+    LOAD_FENCED = "loads that found nothing because the run was fenced"
+    GC = "collections of garbage"
+    COLLECTED = "objects collected"

@@ -1,0 +1,226 @@
+"""A runtime for the protocol: executes instructions against the world, with delays, lost, late and failed answers."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.tail import Gallop
+from spark_ckpt.testing.simulation.clock import Clock
+from spark_ckpt.testing.simulation.faults import Faults
+from spark_ckpt.testing.simulation.happened import Happened
+from spark_ckpt.testing.simulation.world import World
+
+PUT_TIMEOUT = 60
+LATE = 400
+SLOW = 300
+RETRY_PAUSE = 10
+
+
+class Process(Protocol):
+    """Who asked: answers to one that died meanwhile go nowhere, what it had not sent yet is never sent, and a sleeper sends nothing."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    @property
+    def sleeps_until(self) -> int: ...
+
+    def answer(self, event: ev.Event) -> None: ...
+
+
+@dataclass
+class Surroundings:
+    """What everything in a simulation shares."""
+
+    rng: random.Random
+    clock: Clock
+    world: World
+    faults: Faults
+    happened: Counter[Happened]
+    tell: Callable[[str], None]
+
+    def chance(self, probability: float, what: Happened | None = None) -> bool:
+        if probability <= 0 or self.rng.random() >= probability:
+            return False
+        if what is not None:
+            self.happened[what] += 1
+        return True
+
+    def delay(self) -> int:
+        """Of one way to the storage."""
+        if self.chance(self.faults.slow, Happened.SLOW):
+            return self.rng.randrange(10, SLOW)
+        return self.rng.randrange(1, 6)
+
+
+class Port:
+    """One process's way to the storage."""
+
+    def __init__(self, around: Surroundings, process: Process, settle: Callable[[Outcome], Outcome]) -> None:
+        """`settle`: what the runtime reports for a put's outcome; the identity, unless a test leaves out a rule."""
+        self._a = around
+        self._process = process
+        self._settle = settle
+        self._listed_at = 0
+
+    def execute(self, i: Instruction) -> bool:
+        """False if the instruction is no question to the storage."""
+        world, pause = self._a.world, RETRY_PAUSE * getattr(i, "attempt", 0)
+        if isinstance(i, do.LocateTail):
+            self._gallop(i, Gallop(), pause)
+        elif isinstance(i, do.ReadEntry):
+            number, ticket = i.number, i.ticket
+            self._read(ticket, lambda: ev.EntryRead(ticket, number, world.log.get(number)), pause)
+        elif isinstance(i, do.PutEntry):
+            self._put_entry(i, pause)
+        elif isinstance(i, do.CheckStorage):
+            checked = ev.StorageChecked(i.ticket)
+            self._read(i.ticket, lambda: checked, pause)
+        elif isinstance(i, do.ListCheckpoints):
+            self._list(i, pause)
+        elif isinstance(i, do.ReadMetadata):
+            wanted, read = i.id, i.ticket
+            self._read(read, lambda: ev.MetadataRead(read, wanted, world.checkpoints.get(wanted)), pause)
+        elif isinstance(i, do.VerifyObjects):
+            named, verify = i.checkpoint, i.ticket
+            self._read(verify, lambda: ev.ObjectsVerified(verify, named.id, world.missing(named)), pause)
+        elif isinstance(i, do.StoreMetadata):
+            self._store(i.ticket, i.checkpoint, pause)
+        elif isinstance(i, do.ReadLeftAcks):
+            run, epoch, left = i.run, i.epoch, i.ticket
+            self._read(
+                left,
+                lambda: ev.LeftAcksRead(left, tuple(a for _, a in sorted(world.left_acks.items()) if (a.run, a.epoch) == (run, epoch))),
+                pause,
+            )
+        elif isinstance(i, do.Delete):
+            self._delete(i)
+        else:
+            return False
+        return True
+
+    # --- ways
+
+    def send(self, call: Callable[[], None], pause: int = 0) -> None:
+        """Make a call take effect at the storage, later; a process that died may not have sent it, one that sleeps sends it afterwards."""
+
+        def arrive() -> None:
+            if not self._process.alive and self._a.rng.random() < 0.5:
+                return
+            if self._process.alive and self._process.sleeps_until > self._a.clock.now and self._a.rng.random() < 0.7:
+                self._a.clock.after(self._process.sleeps_until - self._a.clock.now + self._a.delay(), arrive)
+                return
+            call()
+
+        self._a.clock.after(pause + self._a.delay(), arrive)
+
+    def _answer(self, event: ev.Event) -> None:
+        self._a.clock.after(self._a.delay(), lambda: self._process.answer(event))
+
+    def _read(self, ticket: int, look: Callable[[], ev.Event], pause: int) -> None:
+        if self._a.chance(self._a.faults.read_failed, Happened.READ_FAILED):
+            self._a.clock.after(pause + PUT_TIMEOUT, lambda: self._process.answer(ev.ReadFailed(ticket, "no answer")))
+            return
+        self.send(lambda: self._answer(look()), pause)
+
+    def _list(self, i: do.ListCheckpoints, pause: int) -> None:
+        def look() -> ev.Event:
+            self._listed_at = self._a.clock.now
+            return ev.CheckpointsListed(i.ticket, i.run, self._a.world.of_run(i.run))
+
+        self._read(i.ticket, look, pause)
+
+    def _gallop(self, i: do.LocateTail, gallop: Gallop, pause: int) -> None:
+        """The real search, a question at a time; the log may grow meanwhile."""
+        probe = gallop.probe
+        if probe is None:
+            self._answer(ev.TailLocated(i.ticket, gallop.found))
+            return
+
+        def look() -> None:
+            gallop.tell(probe, probe in self._a.world.log)
+            self._gallop(i, gallop, 0)
+
+        if self._a.chance(self._a.faults.read_failed, Happened.READ_FAILED):
+            self._answer(ev.ReadFailed(i.ticket, "no answer"))
+            return
+        self.send(look, pause)
+
+    # --- puts
+
+    def _put(self, put: Callable[[], Outcome], answer: Callable[[Outcome], ev.Event], pause: int) -> None:
+        a, f = self._a, self._a.faults
+
+        def unknown() -> None:
+            self._process.answer(answer(self._settle(Outcome.UNKNOWN)))
+
+        def land() -> None:
+            if put() is Outcome.STORED:
+                a.happened[Happened.LANDED_LATE] += 1
+
+        if a.chance(f.put_failed, Happened.PUT_FAILED):
+            self._answer(answer(Outcome.FAILED))
+        elif a.chance(f.request_lost, Happened.REQUEST_LOST):
+            a.clock.after(pause + PUT_TIMEOUT, unknown)
+        elif a.chance(f.late):
+            a.clock.after(pause + PUT_TIMEOUT, unknown)
+            a.clock.after(pause + PUT_TIMEOUT + a.rng.randrange(LATE), land)
+        elif a.chance(f.answer_lost, Happened.ANSWER_LOST):
+            self.send(lambda: (put(), None)[1], pause)
+            a.clock.after(pause + PUT_TIMEOUT, unknown)
+        else:
+            self.send(lambda: self._answer(answer(put())), pause)
+
+    def _put_entry(self, i: do.PutEntry, pause: int) -> None:
+        listed_at = self._listed_at
+
+        def put() -> Outcome:
+            outcome = self._a.world.put_entry(i.number, i.data, listed_at)
+            self._a.tell(f"    log {i.number}: {outcome.name} {i.data[:60]!r}")
+            return outcome
+
+        self._put(put, lambda outcome: ev.EntryPut(i.ticket, i.number, outcome, "injected"), pause)
+
+    def _store(self, ticket: int, checkpoint: Checkpoint, pause: int) -> None:
+        def put() -> Outcome:
+            outcome = self._a.world.put_metadata(checkpoint, self._a.clock.now)
+            self._a.tell(f"    _metadata of {checkpoint.id}: {outcome.name}")
+            return outcome
+
+        self._put(put, lambda outcome: ev.MetadataPut(ticket, checkpoint.id, outcome, 100, "injected"), pause)
+
+    # --- deletes
+
+    def _delete(self, i: do.Delete) -> None:
+        failing = self._a.chance(self._a.faults.delete_failed, Happened.DELETE_FAILED)
+        total = len(i.checkpoints) + len(i.objects)
+        stop = self._a.rng.randrange(total) if failing and total else total
+
+        def objects() -> None:
+            self.delete_objects(i.objects[: max(0, stop - len(i.checkpoints))])
+            self._answer(ev.Deleted(i.ticket, "injected" if failing else None))
+
+        def metadata() -> None:
+            self.delete_metadata(i.checkpoints[:stop])
+            self.send(objects)
+
+        self.send(metadata)
+
+    def delete_metadata(self, checkpoints: tuple[CheckpointId, ...]) -> None:
+        for checkpoint in checkpoints:
+            self._a.tell(f"    delete {checkpoint}")
+            self._a.world.delete_metadata(checkpoint)
+
+    def delete_objects(self, objects: tuple[str, ...]) -> None:
+        for key in objects:
+            self._a.tell(f"    delete {key}")
+            self._a.world.delete_object(key)

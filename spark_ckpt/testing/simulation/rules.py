@@ -1,0 +1,34 @@
+"""The invariants, by name."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Rule(Enum):
+    """What must hold after every step, or at the end."""
+
+    OBJECTS_EXIST = "a completed checkpoint's objects all exist"
+    COMPLETED_STORED = "a completion is announced only when _metadata is stored"
+    NOTHING_NEEDED_DELETED = "nothing that an existing checkpoint references is deleted"
+    RETAINED_EXIST = "what the last claim's run retains, or began from, exists"
+    NEWEST_RESTORED = "a claim's origin is the newest completed checkpoint of the last claim's lineage"
+    ORIGIN_LOADS = "executors of a run that is not fenced can load its state"
+    STATE_RIGHT = "restored state is that of one pass over the input up to its epoch"
+    FILES_RIGHT = "the driver's files are all there after a restore"
+    PLAN_FIRST = "no epoch runs before its plan is in the log under the run's own claim"
+    FENCED_STOPS = "a fenced run runs no further epoch and notifies nobody"
+    SAME_DATA = "a batch id always carries the same data"
+    WHOLE_INPUT = "the sink holds one pass over the input, without a gap"
+    LOG_WHOLE = "the log has no gap, no entry changes, and no damage is noted where there is none"
+    GARBAGE_GONE = "with quiet, all garbage is gone"
+    PROGRESS = "with quiet, the stream makes progress"
+    MACHINE = "the machine knows every event that can happen"
+
+
+class ViolationError(Exception):
+    """An invariant does not hold."""
+
+    def __init__(self, rule: Rule, message: str) -> None:
+        super().__init__(f"{rule.value}: {message}")
+        self.rule = rule

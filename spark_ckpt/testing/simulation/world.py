@@ -1,0 +1,191 @@
+"""The storage that all simulated drivers share, and what must hold of it after every change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from spark_ckpt import paths
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId
+from spark_ckpt.protocol.entries import Claim, Damage, Plan, decode
+from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.testing.simulation.happened import Happened
+from spark_ckpt.testing.simulation.rules import Rule, ViolationError
+
+Content = tuple[tuple[int, int], ...]
+"""What an object holds: (offset, value)."""
+
+
+class World:
+    """Put-if-absent storage: each call is the moment it takes effect. `retained` is what runs are told to keep."""
+
+    def __init__(self, retained: int, happened: Counter[Happened]) -> None:
+        self.log: dict[int, bytes] = {}
+        self.checkpoints: dict[CheckpointId, Checkpoint] = {}
+        self.objects: dict[str, Content] = {}
+        self.left_acks: dict[str, Ack] = {}
+        self._retained = retained
+        self._happened = happened
+        self._ghosts: set[CheckpointId] = set()
+        self._claims: list[Claim] = []
+        self._plans: dict[tuple[int, int], int] = {}
+        self._completed: dict[int, dict[int, int]] = {}
+
+    # --- what happened so far, for the checks
+
+    @property
+    def tail(self) -> int:
+        return len(self.log)
+
+    @property
+    def last_claim(self) -> Claim | None:
+        return self._claims[-1] if self._claims else None
+
+    def superseded(self, claim: int) -> bool:
+        """Whether a newer claim than this one is in the log."""
+        return bool(self._claims) and self._claims[-1].claim > claim
+
+    def planned(self, claim: int, epoch: int) -> bool:
+        """Whether the plan of an epoch is in the log under that claim."""
+        return (claim, epoch) in self._plans
+
+    def newest_of_lineage(self, claim: Claim | None, at: int) -> CheckpointId | None:
+        """The newest checkpoint that was ever completed, before the time `at`, by the claim's run; else its origin."""
+        if claim is None:
+            return None
+        own = [epoch for epoch, time in self._completed.get(claim.run, {}).items() if time < at]
+        return CheckpointId(claim.run, max(own)) if own else claim.origin
+
+    def was_completed(self, checkpoint: CheckpointId) -> bool:
+        return checkpoint.epoch in self._completed.get(checkpoint.run, {})
+
+    def restorable(self, checkpoint: CheckpointId) -> bool:
+        """Whether a start could choose it.
+
+        Not so what a fenced run completes after the claim that fenced it, as planned before: nobody looks for it any more, it may
+        name what its successor deleted, and it is garbage itself.
+        """
+        claim = self.last_claim
+        if checkpoint in self._ghosts:
+            return False
+        return claim is None or checkpoint.run == claim.run or checkpoint == claim.origin or checkpoint in claim.inherits
+
+    # --- changes
+
+    def put_entry(self, number: int, data: bytes, listed_at: int) -> Outcome:
+        """`listed_at`: when the driver that writes this listed the checkpoints."""
+        if number in self.log:
+            if self.log[number] != data and isinstance(decode(number, data), Claim):
+                self._happened[Happened.CLAIM_REFUSED] += 1
+            return Outcome.EXISTS
+        self._append(number, data, listed_at)
+        return Outcome.STORED
+
+    def _append(self, number: int, data: bytes, listed_at: int) -> None:
+        if number != self.tail + 1:
+            raise ViolationError(Rule.LOG_WHOLE, f"entry {number} was stored when the tail was {self.tail}")
+        self.log[number] = data
+        entry = decode(number, data)
+        if isinstance(entry, Damage):
+            raise ViolationError(Rule.LOG_WHOLE, f"entry {number} notes damage of {entry.bad}: {entry.cause}")
+        if isinstance(entry, Plan):
+            self._plans[(entry.claim, entry.epoch)] = number
+        if isinstance(entry, Claim):
+            due = self.newest_of_lineage(self.last_claim, listed_at)
+            newer = due is not None and entry.origin is not None and entry.origin.run == due.run and entry.origin.epoch > due.epoch
+            if entry.origin != due and not newer:
+                raise ViolationError(Rule.NEWEST_RESTORED, f"claim {number} begins from {entry.origin}, the newest was {due}")
+            self._claims.append(entry)
+            self._check_retained(f"at claim {number}")
+
+    def put_metadata(self, checkpoint: Checkpoint, now: int) -> Outcome:
+        if checkpoint.id in self.checkpoints:
+            return Outcome.EXISTS
+        missing = sorted(checkpoint.objects - self.objects.keys())
+        if self.was_completed(checkpoint.id):
+            # (1) a put is not answered, and not there when it is looked for; (2) a second one is stored; (3) that checkpoint is
+            # subsumed and deleted; (4) the first one lands. It is never the newest, and a start looks at the objects first.
+            self._happened[Happened.GHOST] += 1
+            self._ghosts.add(checkpoint.id)
+        elif missing and not self.superseded(checkpoint.claim):
+            raise ViolationError(Rule.OBJECTS_EXIST, f"{checkpoint.id} was completed without {missing}")
+        self.checkpoints[checkpoint.id] = checkpoint
+        self._completed.setdefault(checkpoint.id.run, {})[checkpoint.id.epoch] = now
+        self._check_retained(f"when {checkpoint.id} was completed")
+        return Outcome.STORED
+
+    def put_object(self, key: str, content: Content) -> None:
+        if key in self.objects:
+            raise ViolationError(Rule.SAME_DATA, f"object {key} was stored twice")
+        self.objects[paths.check_object(key)] = content
+
+    def delete_metadata(self, checkpoint: CheckpointId) -> None:
+        if self.checkpoints.pop(checkpoint, None) is not None:
+            self._happened[Happened.DROPPED] += 1
+            self._check_retained(f"when {checkpoint} was deleted")
+
+    def delete_object(self, key: str) -> None:
+        self.left_acks.pop(key, None)
+        if self.objects.pop(key, None) is None:
+            return
+        self._happened[Happened.DELETED] += 1
+        for checkpoint in self.checkpoints.values():
+            if key in checkpoint.objects and self.restorable(checkpoint.id):
+                raise ViolationError(Rule.NOTHING_NEEDED_DELETED, f"{key} was deleted, {checkpoint.id} references it")
+
+    def collect(self, checkpoints: Iterable[CheckpointId], objects: Iterable[str]) -> None:
+        """A collector of garbage deletes these: `_metadata` first."""
+        for checkpoint in checkpoints:
+            self.delete_metadata(checkpoint)
+        for key in objects:
+            self._happened[Happened.COLLECTED] += 1
+            self.delete_object(key)
+
+    # --- reads
+
+    def of_run(self, run: int) -> tuple[CheckpointId, ...]:
+        return tuple(sorted(c for c in self.checkpoints if c.run == run))
+
+    def keys(self) -> list[str]:
+        """Every key but the log's."""
+        return sorted([*self.objects, *self.left_acks, *map(paths.metadata_key, self.checkpoints)])
+
+    def missing(self, checkpoint: Checkpoint) -> str | None:
+        return next((o for o in sorted(checkpoint.objects) if o not in self.objects), None)
+
+    # --- checks
+
+    def _check_retained(self, when: str) -> None:
+        claim = self.last_claim
+        if claim is None:
+            return
+        own = sorted(self._completed.get(claim.run, {}), reverse=True)[: self._retained]
+        due = [CheckpointId(claim.run, epoch) for epoch in own] or ([claim.origin] if claim.origin else [])
+        for checkpoint in due:
+            if checkpoint not in self.checkpoints:
+                raise ViolationError(Rule.RETAINED_EXIST, f"{when}: {checkpoint} is gone, run {claim.run} needs it")
+
+    def check_clean(self, claim: Claim) -> None:
+        """After the quiet: only the last run's checkpoints, those that wait for the next append among them, and what they name."""
+        strange = sorted(c for c in self.checkpoints if c.run != claim.run)
+        if strange or len(self.checkpoints) > self._retained + 1:
+            raise ViolationError(Rule.GARBAGE_GONE, f"checkpoints {strange or sorted(self.checkpoints)} are left")
+        named = frozenset[str]().union(*(c.objects for c in self.checkpoints.values()))
+        rest = sorted({*self.objects, *self.left_acks} - named)
+        if rest:
+            raise ViolationError(Rule.GARBAGE_GONE, f"{len(rest)} objects are left that nothing names: {rest[:5]}")
+
+
+class OverwritingWorld(World):
+    """A storage without put-if-absent."""
+
+    def put_entry(self, number: int, data: bytes, listed_at: int) -> Outcome:
+        if number in self.log:
+            self.log[number] = data
+            entry = decode(number, data)
+            if isinstance(entry, Claim):
+                self._claims = [*[c for c in self._claims if c.claim != number], entry]
+            elif isinstance(entry, Plan):
+                self._plans[(entry.claim, entry.epoch)] = number
+            return Outcome.STORED
+        return super().put_entry(number, data, listed_at)

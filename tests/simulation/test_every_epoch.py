@@ -1,0 +1,78 @@
+"""The every-epoch mode under seeded schedules: the rules hold, and each rule that is left out is missed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from spark_ckpt.testing.simulation import Happened, LeftOut, Rule, campaign, leaving_out, simulate
+
+SEEDS = 250
+MOST = 1_000
+RARE = {Happened.LOAD_FENCED, Happened.FENCED_IDLE, Happened.GHOST, Happened.SHARED}
+
+MISSED = {
+    LeftOut.START_ORDER: {Rule.RETAINED_EXIST, Rule.SAME_DATA},
+    LeftOut.DELETE_AFTER_APPEND: {Rule.RETAINED_EXIST},
+    LeftOut.PUT_IF_ABSENT: {Rule.RETAINED_EXIST, Rule.SAME_DATA},
+    LeftOut.SPARE_DROPPED: {Rule.NOTHING_NEEDED_DELETED},
+    LeftOut.SPARE_NAMED: {Rule.NOTHING_NEEDED_DELETED},
+    LeftOut.RERUN_PLANNED: {Rule.SAME_DATA},
+    LeftOut.REPLAN: {Rule.PLAN_FIRST},
+    LeftOut.READ_BACK: {Rule.COMPLETED_STORED, Rule.PLAN_FIRST},
+    LeftOut.DELETE_NOTHING_UNKNOWN: {Rule.NOTHING_NEEDED_DELETED},
+    LeftOut.WAIT_FOR_ACKS: {Rule.STATE_RIGHT},
+    LeftOut.COLLECT_KEPT_FIRST: {Rule.NOTHING_NEEDED_DELETED},
+    LeftOut.COLLECT_CLAIM_AGAIN: {Rule.NOTHING_NEEDED_DELETED},
+}
+"""What is broken, each in some seed, when a rule is left out."""
+
+
+def test_all_rules_hold_and_the_faults_really_happened() -> None:
+    total = campaign(range(SEEDS))
+    print(total.report())
+    assert not total.failed, total.report()
+    assert set(total.never) <= RARE, total.report()
+
+
+@pytest.mark.parametrize("rule", list(LeftOut), ids=lambda rule: rule.name)
+def test_a_rule_that_is_left_out_is_missed(rule: LeftOut) -> None:
+    expected = MISSED[rule]
+    total = campaign(range(MOST), leaving_out(rule), lambda so_far: len(so_far.failed) >= 3 and expected <= so_far.broken.keys())
+    print(f"without {rule.name}: {total.report()}")
+    assert expected <= total.broken.keys(), total.report()
+    again = simulate(total.failed[0].seed, leaving_out(rule))
+    assert str(again.violation) == str(total.failed[0].violation)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_seed_replays_its_story_whatever_the_hashes(seed: int) -> None:
+    command = [sys.executable, "-m", "spark_ckpt.testing.simulation", "--seed", str(seed)]
+    stories = [
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True).stdout
+        for hashes in ("1", "2")
+    ]
+    assert stories[0] == stories[1]
+    assert len(stories[0].splitlines()) > 100
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+def test_ten_thousand_seeds() -> None:
+    total = campaign(range(10_000))
+    print(total.report())
+    assert not total.failed, total.report()
+    assert not total.never, total.report()
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("rule", list(LeftOut), ids=lambda rule: rule.name)
+def test_a_rule_that_is_left_out_is_missed_by_many_seeds(rule: LeftOut) -> None:
+    total = campaign(range(2_000), leaving_out(rule))
+    print(f"without {rule.name}: {total.report()}")
+    assert len(total.failed) >= 10, total.report()
+    assert MISSED[rule] <= total.broken.keys(), total.report()

@@ -99,7 +99,9 @@ def left_acks_key(run: int, epoch: int, unique: str) -> str:
 def check_object(key: str) -> str:
     """Refuse a handle that points anywhere but at a run's own objects below the stream's root."""
     if not _OBJECT.match(key):
-        raise FormatError(f"the object name {key!r} in a checkpoint's metadata does not belong to a stream; the metadata is damaged or forged")
+        raise FormatError(
+            f"the object name {key!r} in a checkpoint's metadata does not belong to a stream; the metadata is damaged or forged"
+        )
     return key
 
 

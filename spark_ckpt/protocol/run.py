@@ -332,7 +332,7 @@ class Run(RunEnding):
         self._finalise_from = self.now_ms
         self._attempt = 0
         self._cause = ""
-        told = self._summary()
+        told = self._summary(full_bytes=sum(s.size for s in pending.snapshots))
         self._checkpoint = Checkpoint(
             pending.id,
             pending.log,

@@ -52,7 +52,8 @@ _numbers = itertools.count()
 def s3(moto_url: str) -> Iterator[Server]:
     with LossyProxy(moto_url) as proxy:
         bucket = f"bucket-{next(_numbers)}"
-        client = boto3.client("s3", endpoint_url=moto_url, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test-secret")
+        keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test-secret"}
+        client = boto3.client("s3", endpoint_url=moto_url, region_name="us-east-1", **keys)
         client.create_bucket(Bucket=bucket)
         client.close()
         yield Server(proxy, bucket)

@@ -118,7 +118,8 @@ def submit(
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     command += [str(JOBS / script), *args]
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **(env or {})}
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **python, **(env or {})}
     return Application(command, log, environment)
 
 

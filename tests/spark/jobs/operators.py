@@ -88,10 +88,10 @@ def pandas_state(df: DataFrame) -> DataFrame:
 
 
 def processor(timers_too: bool) -> Any:
-    from pyspark.sql.streaming import StatefulProcessor
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     class Running(StatefulProcessor):
-        """Value, list and map state: the count and total, the last values, a count per parity; with event-time timers, a mark when time is up."""
+        """Value, list and map state: count and total, the best values, a count per parity; with timers, one result when time is up."""
 
         def init(self, handle: Any) -> None:
             self.handle = handle
@@ -141,7 +141,10 @@ def transform_with_timers(df: DataFrame) -> DataFrame:
 
 def transformed(df: DataFrame) -> DataFrame:
     return df.groupBy("key").agg(
-        F.count("*").alias("n"), F.sum("value").alias("total"), F.sum((F.col("value") % 2).cast("long")).alias("odds"), F.max("value").alias("best")
+        F.count("*").alias("n"),
+        F.sum("value").alias("total"),
+        F.sum((F.col("value") % 2).cast("long")).alias("odds"),
+        F.max("value").alias("best"),
     )
 
 
@@ -152,9 +155,15 @@ def unique(df: DataFrame) -> DataFrame:
 def chained(df: DataFrame) -> DataFrame:
     once = df.select("id", "key", "ts", "value").dropDuplicates(["id", "ts"])
     counts = once.groupBy(F.window("ts", "10 minutes"), "key").agg(F.count("*").alias("n"))
-    return counts.groupBy(F.window(F.window_time("window"), "30 minutes")).agg(F.sum("n").alias("n"), F.count("*").alias("groups")).select(
-        F.col("window.start").alias("start"), "n", "groups"
+    return (
+        counts.groupBy(F.window(F.window_time("window"), "30 minutes"))
+        .agg(F.sum("n").alias("n"), F.count("*").alias("groups"))
+        .select(F.col("window.start").alias("start"), "n", "groups")
     )
+
+
+def stateless(df: DataFrame) -> DataFrame:
+    return df.where("value % 7 != 0").select("id", "key", "value")
 
 
 QUERIES = {
@@ -166,16 +175,12 @@ QUERIES = {
     "inner": Query(joined_stream("inner"), joined("inner"), "append", "each"),
     "outer": Query(joined_stream("left_outer"), joined("left_outer"), "append", "remembers"),
     "unique": Query(unique, unique, "append", "files"),
-    "within": Query(
-        lambda df: events(df).dropDuplicatesWithinWatermark(["id"]).select("id", "key", "value"), unique, "append", "each"
-    ),
+    "within": Query(lambda df: events(df).dropDuplicatesWithinWatermark(["id"]).select("id", "key", "value"), unique, "append", "each"),
     "pandas": Query(pandas_state, totals, "update", "upsert"),
     "transform": Query(transform_with_state, transformed, "update", "upsert"),
     "timers": Query(lambda df: transform_with_timers(events(df)), transformed, "append", "each"),
     "chained": Query(lambda df: chained(events(df)), chained, "append", "each"),
-    "stateless": Query(
-        lambda df: df.where("value % 7 != 0").select("id", "key", "value"), lambda df: df.where("value % 7 != 0").select("id", "key", "value"), "append", "files"
-    ),
+    "stateless": Query(stateless, stateless, "append", "files"),
 }
 
 
@@ -219,7 +224,8 @@ def run(spark: SparkSession, names: list[str], source: str, checkpoints: str, ou
     for name in names:
         query = QUERIES[name]
         df = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(source)
-        to = query.stream(df).writeStream.outputMode(query.mode).queryName(name).option("checkpointLocation", f"{checkpoints}/{name}").trigger(availableNow=True)
+        to = query.stream(df).writeStream.outputMode(query.mode).queryName(name)
+        to = to.option("checkpointLocation", f"{checkpoints}/{name}").trigger(availableNow=True)
         if query.sink == "files":
             started.append(to.format("json").start(f"{out}/{name}"))
         else:
@@ -238,7 +244,10 @@ def main() -> None:
     what, names, *paths = sys.argv[1:]
     spark = SparkSession.builder.appName("operators").getOrCreate()
     spark.sparkContext.setLogLevel("INFO" if os.environ.get("JOB_VERBOSE") else "WARN")
-    {"run": run, "batch": batch}[what](spark, names.split(","), *paths)
+    if what == "run":
+        run(spark, names.split(","), *paths)
+    else:
+        batch(spark, names.split(","), *paths)
     spark.stop()
 
 

@@ -83,8 +83,8 @@ object DriverSide extends Logging {
       case "acks" =>
         Option(streams.get(message.str("root"))).foreach(_.acknowledged(message))
         null
-      case "holding" =>
-        if (coordinator != null) coordinator.tell(message.asInstanceOf[ObjectNode])
+      case "holding" | "damaged" =>
+        tell(message.asInstanceOf[ObjectNode])
         null
       case other => throw new IllegalArgumentException(s"not a message of a checkpoint agent: $other")
     }

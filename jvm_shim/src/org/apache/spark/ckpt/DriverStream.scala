@@ -15,8 +15,11 @@ final case class JobShape(operators: Seq[String], sources: Seq[String], sink: St
   def json: ObjectNode = Json.obj("operators" -> operators, "sources" -> sources, "sink" -> sink)
 }
 
-/** What is to be in the checkpointLocation's four folders before the query reads them. */
-final case class Materialised(files: Map[String, Array[Byte]], epoch: Long)
+/**
+ * What is to be in the checkpointLocation's four folders before the query reads them. The epoch that runs next is among them if it was
+ * planned before; `planned` are the recorded epochs after it, epoch -> content of `offsets/N`.
+ */
+final case class Materialised(files: Map[String, Array[Byte]], planned: Map[Long, Array[Byte]])
 
 /**
  * One stream's side of the conversation with the coordinator. It remembers what a coordinator that replaces a dead one must be told:
@@ -55,8 +58,10 @@ final class DriverStream(val root: String, ask: ObjectNode => JsonNode, tell: Ob
       acks.clear()
     }
     current = Some(answer.str("barrier"))
-    val files = answer.get("files").properties().asScala.map(e => e.getKey -> Base64.getDecoder.decode(e.getValue.asText())).toMap
-    Materialised(files, epoch)
+    val planned = answer.get("planned").elements().asScala.toSeq
+    // A file source reads its whole log when it is made: what it had listed for the epochs still to come belongs there from the start.
+    val listed = planned.flatMap(p => filesIn(p.get("files"))).filter(_._1.startsWith("sources/"))
+    Materialised(filesIn(answer.get("files")) ++ listed, planned.map(p => p.long("epoch") -> decoded(p.get("offsets"))).toMap)
   }
 
   /** A small file of the driver was written, or deleted (None). */
@@ -111,6 +116,11 @@ final class DriverStream(val root: String, ask: ObjectNode => JsonNode, tell: Ob
     changed.clear()
     files
   }
+
+  private def filesIn(node: JsonNode): Map[String, Array[Byte]] =
+    node.properties().asScala.filterNot(_.getValue.isNull).map(e => e.getKey -> decoded(e.getValue)).toMap
+
+  private def decoded(node: JsonNode): Array[Byte] = Base64.getDecoder.decode(node.asText())
 
   private def base64(bytes: Array[Byte]): String = Base64.getEncoder.encodeToString(bytes)
 }

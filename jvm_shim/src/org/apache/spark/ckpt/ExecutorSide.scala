@@ -21,6 +21,7 @@ object ExecutorSide extends Logging {
   private val PollMs = 500L
   private val QuietMs = 10L
   private val FarewellMs = 30000L
+  private val Damage = Set("MISSING", "DAMAGED")
 
   @volatile private var context: PluginContext = _
   @volatile private var agent: PythonChild = _
@@ -112,7 +113,13 @@ object ExecutorSide extends Logging {
   /** Have the files of a version brought into the spool; waits for them. */
   def fetch(request: ObjectNode): JsonNode = {
     serving()
-    agent.request(request)
+    try agent.request(request)
+    catch {
+      // The driver has to know before the task's failure reaches it: the run must not be restarted from the same checkpoint.
+      case e: CheckpointFailure if Damage(e.kind) =>
+        context.ask(Json.line(Json.obj("type" -> "damaged", "root" -> request.str("root"), "object" -> None, "message" -> e.getMessage)))
+        throw e
+    }
   }
 
   def taskStarted(): Unit = running.incrementAndGet()

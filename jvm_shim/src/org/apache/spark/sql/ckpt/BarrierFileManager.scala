@@ -33,7 +33,10 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
         override protected def finished(content: Array[Byte]): Unit = {
           relative match {
             case Offsets(n) => DriverSide.setBarrier(stream.trigger(n.toLong, content))
-            case Commits(n) => Progress.completed(stream.seal(n.toLong, content))
+            case Commits(n) =>
+              val checkpoint = stream.seal(n.toLong, content)
+              Progress.completed(checkpoint)
+              OperatorMetrics.set(QueryHook.ofThread(), checkpoint)
             case _ => stream.changed(relative, Some(content))
           }
           val out = fm.createAtomic(target, overwrite)

@@ -37,7 +37,7 @@ class CheckpointListener extends StreamingQueryListener with Logging {
       files.replace(begun.files)
       stream.barrier.foreach(DriverSide.setBarrier)
       QueryHook.wrapSink(batches)
-      QueryHook.wrapTrigger(batches)
+      QueryHook.wrapTrigger(batches, new RecordedEpochs(batches, begun.planned))
     case other => refuse(s"a query of kind ${other.getClass.getSimpleName} is not known")
   }
 

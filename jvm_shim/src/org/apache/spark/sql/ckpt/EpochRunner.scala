@@ -5,14 +5,19 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext, MultiBatchExecutor, TriggerExecutor}
 
 /**
- * Runs an epoch again, in place, whose snapshots died with their executor before they were durable: the state ids are set back to those
- * of the epoch before, and the same batch with the same offsets goes through the query once more.
+ * Stands between a query and its trigger. Recorded epochs are constructed from the log. An epoch whose snapshots died with their executor
+ * before they were durable runs again in place: the state ids are set back to those of the epoch before, and the same batch with the same
+ * offsets goes through the query once more.
  */
-trait RerunLostEpochs extends TriggerExecutor with Logging {
+trait EpochRunner extends TriggerExecutor with Logging {
   protected def query: MicroBatchExecution
   protected def inner: TriggerExecutor
+  protected def recorded: RecordedEpochs
 
-  override def setNextBatch(ctx: MicroBatchExecutionContext): Unit = inner.setNextBatch(ctx)
+  override def setNextBatch(ctx: MicroBatchExecutionContext): Unit = {
+    recorded.construct(ctx)
+    inner.setNextBatch(ctx)
+  }
 
   override def execute(runBatch: MicroBatchExecutionContext => Boolean): Unit = inner.execute(ctx => attempt(ctx, runBatch, 1))
 
@@ -21,7 +26,7 @@ trait RerunLostEpochs extends TriggerExecutor with Logging {
     val before = ids.toMap
     try runBatch(ctx)
     catch {
-      case e: Throwable if number < RerunLostEpochs.Attempts && RerunLostEpochs.isLost(e) =>
+      case e: Throwable if number < EpochRunner.Attempts && EpochRunner.isLost(e) =>
         logWarning(s"epoch ${ctx.batchId} is run again: ${e.getMessage}")
         ids.clear()
         ids ++= before
@@ -30,20 +35,22 @@ trait RerunLostEpochs extends TriggerExecutor with Logging {
   }
 }
 
-object RerunLostEpochs {
+object EpochRunner {
   private val Attempts = 4
 
   /** AvailableNow is recognised by its executor's class (`isInstanceOf[MultiBatchExecutor]`): the wrapper must be one too. */
-  def apply(of: MicroBatchExecution, wrapped: TriggerExecutor): TriggerExecutor = wrapped match {
-    case _: MultiBatchExecutor => new MultiBatchExecutor with RerunLostEpochs {
+  def apply(of: MicroBatchExecution, wrapped: TriggerExecutor, epochs: RecordedEpochs): TriggerExecutor = wrapped match {
+    case _: MultiBatchExecutor => new MultiBatchExecutor with EpochRunner {
       override protected def query: MicroBatchExecution = of
       override protected def inner: TriggerExecutor = wrapped
-      override def setNextBatch(ctx: MicroBatchExecutionContext): Unit = wrapped.setNextBatch(ctx)
-      override def execute(runBatch: MicroBatchExecutionContext => Boolean): Unit = super[RerunLostEpochs].execute(runBatch)
+      override protected def recorded: RecordedEpochs = epochs
+      override def setNextBatch(ctx: MicroBatchExecutionContext): Unit = super[EpochRunner].setNextBatch(ctx)
+      override def execute(runBatch: MicroBatchExecutionContext => Boolean): Unit = super[EpochRunner].execute(runBatch)
     }
-    case _ => new RerunLostEpochs {
+    case _ => new EpochRunner {
       override protected def query: MicroBatchExecution = of
       override protected def inner: TriggerExecutor = wrapped
+      override protected def recorded: RecordedEpochs = epochs
     }
   }
 

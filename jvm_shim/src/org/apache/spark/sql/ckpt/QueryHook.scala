@@ -3,6 +3,7 @@ package org.apache.spark.sql.ckpt
 import scala.collection.mutable
 import scala.util.Try
 
+import org.apache.spark.sql.connector.read.streaming.SparkDataStream
 import org.apache.spark.sql.execution.streaming.Sink
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
 
@@ -23,11 +24,10 @@ object QueryHook {
     field.get(query).asInstanceOf[mutable.Map[Long, Array[Array[String]]]]
   }
 
-  def hasTemporaryLocation(query: StreamExecution): Boolean = {
-    val field = classOf[StreamExecution].getDeclaredField("deleteCheckpointOnStop")
-    field.setAccessible(true)
-    field.getBoolean(query)
-  }
+  /** The query's sources, in the order of the offset log's lines, and by the names that newer offset logs use. */
+  def sources(query: MicroBatchExecution): (Seq[SparkDataStream], Map[String, SparkDataStream]) = (
+    classOf[MicroBatchExecution].getMethod("sources").invoke(query).asInstanceOf[Seq[SparkDataStream]],
+    classOf[MicroBatchExecution].getMethod("sourceIdMap").invoke(query).asInstanceOf[Map[String, SparkDataStream]])
 
   def wrapSink(query: StreamExecution): Unit = query.sink match {
     case _: StateKeepingSink =>
@@ -42,8 +42,8 @@ object QueryHook {
    * The query makes its trigger executor together with its logical plan, so the plan is made now; the files that it reads are in place.
    * Where it cannot be made, the query is about to say so itself.
    */
-  def wrapTrigger(query: MicroBatchExecution): Unit = {
+  def wrapTrigger(query: MicroBatchExecution, recorded: RecordedEpochs): Unit = {
     val planned = Try(query.sparkSessionForStream.withActive(query.logicalPlan))
-    if (planned.isSuccess) query.triggerExecutor = RerunLostEpochs(query, query.triggerExecutor)
+    if (planned.isSuccess) query.triggerExecutor = EpochRunner(query, query.triggerExecutor, recorded)
   }
 }

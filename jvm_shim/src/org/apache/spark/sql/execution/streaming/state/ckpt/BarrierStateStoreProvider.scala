@@ -6,6 +6,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.ckpt.{Barrier, ExecutorSide, Json}
+import org.apache.spark.sql.ckpt.OperatorMetrics
 import org.apache.spark.sql.execution.streaming.state._
 
 /**
@@ -13,6 +14,8 @@ import org.apache.spark.sql.execution.streaming.state._
  * checkpointLocation of its own, an offline read) is served as Spark would.
  */
 class BarrierStateStoreProvider extends RocksDBStateStoreProvider {
+
+  override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = super.supportedCustomMetrics ++ OperatorMetrics.All
 
   override def createRocksDB(
       dfsRootDir: String,

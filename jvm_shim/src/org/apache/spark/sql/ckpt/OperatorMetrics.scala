@@ -1,0 +1,43 @@
+package org.apache.spark.sql.ckpt
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, StateStoreCustomSizeMetric, StateStoreCustomSumMetric, StateStoreCustomTimingMetric}
+
+/**
+ * What a checkpoint cost, per stateful operator, in the query's progress beside RocksDB's own custom metrics. Known only when the
+ * checkpoint is complete, so it is set on the driver, before the epoch's progress is reported.
+ */
+object OperatorMetrics extends Logging {
+  private val Snapshots = StateStoreCustomSumMetric("checkpointSnapshots", "checkpoint: snapshots acknowledged")
+  private val NewBytes = StateStoreCustomSizeMetric("checkpointNewBytes", "checkpoint: bytes stored for this epoch")
+  private val FullBytes = StateStoreCustomSizeMetric("checkpointFullBytes", "checkpoint: bytes it takes to load the state")
+  private val Sync = StateStoreCustomTimingMetric("checkpointSyncMsMax", "checkpoint: longest synchronous part")
+  private val Async = StateStoreCustomTimingMetric("checkpointAsyncMsMax", "checkpoint: longest asynchronous part")
+
+  val All: Seq[StateStoreCustomMetric] = Seq(Snapshots, NewBytes, FullBytes, Sync, Async)
+
+  private val Fields = Map(
+    "snapshots" -> Snapshots.name, "new_bytes" -> NewBytes.name, "full_bytes" -> FullBytes.name,
+    "sync_ms_max" -> Sync.name, "async_ms_max" -> Async.name)
+
+  /** Runs in the query thread. Metrics are for people: a fault here must not fail an epoch that is complete. */
+  def set(query: => StreamExecution, checkpoint: JsonNode): Unit =
+    try {
+      val operators = Option(checkpoint.get("operators")).toSeq.flatMap(_.properties().asScala).map(e => e.getKey -> e.getValue).toMap
+      if (operators.nonEmpty) query.lastExecution.executedPlan.foreach {
+        case op: StateStoreWriter =>
+          operators.get(op.getStateInfo.operatorId.toString).foreach { numbers =>
+            Fields.foreach { case (field, metric) => op.metrics.get(metric).foreach(_.set(numbers.get(field).asDouble().round)) }
+          }
+        case _ =>
+      }
+    } catch {
+      case e: Exception => logWarning("the checkpoint's numbers could not be added to the query's progress", e)
+    }
+}

@@ -1,0 +1,41 @@
+package org.apache.spark.sql.ckpt
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext}
+
+/**
+ * Epochs that an earlier run had planned and that run again exactly so: offsets, watermark and timestamp come from the log, not from the
+ * sources. Spark itself runs again the first of them; these are the ones after it (a start that had to go back more than one checkpoint).
+ */
+class RecordedEpochs(query: MicroBatchExecution, planned: Map[Long, Array[Byte]]) extends Logging {
+
+  /** Runs in the query thread, before Spark would ask the sources for this epoch's offsets. */
+  def construct(ctx: MicroBatchExecutionContext): Unit =
+    if (!ctx.isCurrentBatchConstructed) planned.get(ctx.batchId).foreach { content =>
+      write(ctx.batchId, content)
+      val entry = query.offsetLog.get(ctx.batchId).getOrElse(
+        throw new IllegalStateException(s"the offsets of the recorded epoch ${ctx.batchId} cannot be read back"))
+      val (sources, byName) = QueryHook.sources(query)
+      ctx.endOffsets = entry.toStreamProgress(sources, byName)
+      entry.metadataOpt.foreach(ctx.offsetSeqMetadata = _)
+      ctx.isCurrentBatchConstructed = true
+      logInfo(s"epoch ${ctx.batchId} runs again as it was planned")
+    }
+
+  // Through the file manager: for the protocol it is a trigger like any other.
+  private def write(epoch: Long, content: Array[Byte]): Unit = {
+    val file = new Path(new Path(query.resolvedCheckpointRoot, "offsets"), epoch.toString)
+    val out = CheckpointFileManager.create(file.getParent, query.sparkSession.sessionState.newHadoopConf()).createAtomic(file, overwriteIfPossible = false)
+    try {
+      out.write(content)
+      out.close()
+    } catch {
+      case e: Throwable =>
+        out.cancel()
+        throw e
+    }
+  }
+}

@@ -240,6 +240,8 @@ class Driver:
             return
         if isinstance(i, do.Started):
             self._begin(i)
+        elif isinstance(i, (do.Triggered, do.Sealed)) and isinstance(self._open, ev.StopRequested):
+            self._a.tell(f"{self.name} is about to stop and does not listen")
         elif isinstance(i, do.Triggered):
             self._open = None
             self._base = i.base
@@ -248,8 +250,10 @@ class Driver:
             self._sealed()
         elif isinstance(i, do.Resumed):
             self._a.happened[Happened.RESUMED] += 1
-        elif isinstance(i, do.Refused):
+        elif isinstance(i, do.Refused) and not isinstance(self._open, ev.StopRequested):
             self._refused(i)
+        elif isinstance(i, do.Stopped):
+            self.die("stopped")
 
     def _refused(self, i: do.Refused) -> None:
         if i.request is RequestName.SEAL and i.kind is ErrorKind.LOST:
@@ -292,6 +296,9 @@ class Driver:
 
     def _next_epoch(self) -> None:
         """Plan: what was planned before as it was, else whatever the source has now."""
+        if self._a.chance(self._a.faults.stop, Happened.STOPPED):
+            self._ask(ev.StopRequested(failed=False))
+            return
         recorded = self._planned.pop(self._epoch, None)
         if recorded is None and self._end >= self._source.available:
             self.idle = True
@@ -320,9 +327,16 @@ class Driver:
         span = Span.decode(self._files[offsets_file(self._epoch)])
         self._attempt = Attempt(self.started.run, self._epoch, span)
         self._tasks(self._attempt, list(range(PARTITIONS)))
+        if self._a.chance(self._a.faults.task_failure, Happened.TASK_FAILED):
+            self._soon(self._task_failed, self._a.rng.randrange(0, 40))
         if self._a.chance(self._a.faults.executor_loss):
             attempt = self._attempt
             self._soon(lambda: self._lose_executor(attempt), self._a.rng.randrange(0, 60))
+
+    def _task_failed(self) -> None:
+        """The query ends; what was asked last may be unanswered."""
+        self._attempt = None
+        self._ask(ev.StopRequested(failed=True))
 
     def _tasks(self, attempt: Attempt, partitions: list[int]) -> None:
         """Run them as soon as their state is there."""

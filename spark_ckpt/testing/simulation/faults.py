@@ -25,6 +25,8 @@ class Faults:
     ack_doubled: float = 0.0
     decline: float = 0.0
     losing: float = 0.0
+    stop: float = 0.0
+    task_failure: float = 0.0
     rival: float = 0.0
     """That a driver is started although another lives, each time the supervisor looks."""
     gc: float = 0.0
@@ -51,6 +53,8 @@ _WORST = Faults(
     ack_doubled=0.2,
     decline=0.01,
     losing=0.2,
+    stop=0.03,
+    task_failure=0.03,
     rival=0.5,
     gc=0.4,
 )

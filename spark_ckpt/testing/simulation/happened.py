@@ -34,6 +34,8 @@ class Happened(Enum):
     FENCED = "runs fenced"
     FENCED_IDLE = "runs fenced while idle"
     RESUMED = "coordinators resumed"
+    STOPPED = "runs stopped by a person"
+    TASK_FAILED = "runs stopped because a task failed"
     FAILED = "runs failed"
     COMPLETED = "checkpoints completed"
     DROPPED = "checkpoints deleted"

@@ -52,8 +52,8 @@ _numbers = itertools.count()
 def s3(moto_url: str) -> Iterator[Server]:
     with LossyProxy(moto_url) as proxy:
         bucket = f"bucket-{next(_numbers)}"
-        keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test-secret"}
-        client = boto3.client("s3", endpoint_url=moto_url, region_name="us-east-1", **keys)
+        session = boto3.Session("test", "test-secret", region_name="us-east-1")
+        client = session.client("s3", endpoint_url=moto_url)
         client.create_bucket(Bucket=bucket)
         client.close()
         yield Server(proxy, bucket)

@@ -28,7 +28,8 @@ from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.storage.base import Storage
 
 Opener = Callable[[str, S3Options], Storage]
-FOREGROUND_THREADS = 8
+FOREGROUND_THREADS = 32
+"""A stream has one put in flight; streams beyond this many would wait for a server that is slow to answer the others."""
 END_S = 10.0
 """How long puts and deletions in hand may take after the end of stdin, in seconds."""
 

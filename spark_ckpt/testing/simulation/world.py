@@ -91,10 +91,11 @@ class World:
         if isinstance(entry, Plan):
             self._plans[(entry.claim, entry.epoch)] = number
         if isinstance(entry, Claim):
-            due = self.newest_of_lineage(self.last_claim, listed_at)
-            newer = due is not None and entry.origin is not None and entry.origin.run == due.run and entry.origin.epoch > due.epoch
-            if entry.origin != due and not newer:
-                raise ViolationError(Rule.NEWEST_RESTORED, f"claim {number} begins from {entry.origin}, the newest was {due}")
+            last, origin = self.last_claim, entry.origin
+            due = self.newest_of_lineage(last, listed_at)
+            newer = last and origin and origin.run == last.run and (due is None or due.run != last.run or origin.epoch > due.epoch)
+            if origin != due and not newer:
+                raise ViolationError(Rule.NEWEST_RESTORED, f"claim {number} begins from {origin}, the newest was {due}")
             self._claims.append(entry)
             self._check_retained(f"at claim {number}")
 

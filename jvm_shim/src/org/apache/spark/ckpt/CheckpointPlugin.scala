@@ -23,7 +23,8 @@ class CheckpointDriverPlugin extends DriverPlugin {
       override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = DriverSide.executorLost(removed.executorId)
     })
     CheckpointsTab.attach(sc)
-    Collections.emptyMap()
+    // The driver knows which Python the workers run (PYSPARK_PYTHON of its environment, too); an executor may not.
+    Collections.singletonMap(CheckpointPlugin.Python, CheckpointPlugin.python(sc.conf))
   }
 
   override def receive(message: Any): AnyRef = message match {
@@ -35,7 +36,7 @@ class CheckpointDriverPlugin extends DriverPlugin {
 }
 
 class CheckpointExecutorPlugin extends ExecutorPlugin {
-  override def init(context: PluginContext, extra: JMap[String, String]): Unit = ExecutorSide.start(context)
+  override def init(context: PluginContext, extra: JMap[String, String]): Unit = ExecutorSide.start(context, extra.get(CheckpointPlugin.Python))
   override def onTaskStart(): Unit = ExecutorSide.taskStarted()
   override def onTaskSucceeded(): Unit = ExecutorSide.taskEnded()
   override def onTaskFailed(reason: TaskFailedReason): Unit = ExecutorSide.taskEnded()
@@ -44,6 +45,7 @@ class CheckpointExecutorPlugin extends ExecutorPlugin {
 
 object CheckpointPlugin {
   val Prefix = "spark.ckpt."
+  val Python = "python"
 
   def options(conf: SparkConf): Map[String, String] = conf.getAll.filter(_._1.startsWith(Prefix)).toMap
 

@@ -57,9 +57,9 @@ object DriverSide extends Logging {
     stream
   }
 
-  /** The stream whose checkpointLocation holds this path. */
+  /** The stream whose checkpointLocation holds this path; of locations within each other, the innermost. */
   def streamOf(path: String): Option[DriverStream] =
-    streams.values().asScala.find(s => path == s.root || path.startsWith(s.root + "/"))
+    streams.values().asScala.filter(s => path == s.root || path.startsWith(s.root + "/")).maxByOption(_.root.length)
 
   /** A run has ended. The stream itself stays known until its next start: late writers below its folder are still recognised. */
   def runEnded(runId: String, failed: Boolean): Unit =

@@ -33,7 +33,7 @@ object ExecutorSide extends Logging {
   private val held = new ConcurrentHashMap[String, ObjectNode]()
   private val barriers = new ConcurrentHashMap[String, Barrier]()
 
-  def start(plugin: PluginContext): Unit = synchronized {
+  def start(plugin: PluginContext, python: String): Unit = synchronized {
     context = plugin
     val conf = plugin.conf()
     spool = makeSpool(conf)
@@ -45,7 +45,7 @@ object ExecutorSide extends Logging {
     refused = None
     running.set(0)
     val child = new PythonChild(
-      "spark_ckpt.agent", CheckpointPlugin.python(conf),
+      "spark_ckpt.agent", python,
       Json.obj("type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "executor" -> plugin.executorID(), "spool" -> spool.getPath),
       heard, tell => held.values().asScala.foreach(tell))
     agent = child

@@ -12,9 +12,9 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from spark_ckpt.errors import ConfigError
+from spark_ckpt.paths import split
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.units import parse_duration
 
@@ -25,6 +25,7 @@ FILE_MANAGER_CLASS = "org.apache.spark.sql.ckpt.BarrierFileManager"
 LISTENER_CLASS = "org.apache.spark.sql.ckpt.CheckpointListener"
 EXTENSIONS_CLASS = "org.apache.spark.sql.ckpt.CheckpointExtensions"
 
+_STORAGE_EXPECTED = "s3://bucket/prefix, file:///path or an absolute path"
 _ONLY_EVERY_EPOCH = "this version has only the every-epoch mode"
 _SECRET = re.compile(r"secret|access.?key|password|credential|token|session", re.IGNORECASE)
 
@@ -58,26 +59,28 @@ class Options:
 
 def parse_storage(text: str) -> str:
     """A storage's URL in its one form: `s3://bucket/prefix`, `file:///path`, `memory://name`; no `/` at the end. Raises ValueError."""
-    expected = "s3://bucket/prefix, file:///path or an absolute path"
+    url = parse_stream(text)
+    if "?" in url or "#" in url:
+        raise ValueError(f"{_STORAGE_EXPECTED}, without ? and #")
+    return url
+
+
+def parse_stream(text: str) -> str:
+    """The same for a stream's URL, which ends in a checkpointLocation: that may have `?` and `#` in it. Raises ValueError."""
     value = text.strip()
-    if value.startswith("/"):
-        value = f"file://{value}"
-    parts = urlsplit(value)
-    scheme = {"s3a": "s3", "s3n": "s3"}.get(parts.scheme, parts.scheme)
-    if parts.username is not None or parts.password is not None:
-        raise ValueError(f"{expected}, without credentials in it; give those to boto3's own chain")
-    if parts.query or parts.fragment:
-        raise ValueError(f"{expected}, without ? and #")
-    path = re.sub(r"/{2,}", "/", parts.path).rstrip("/")
+    scheme, authority, path = split("file://" + value if value.startswith("/") else value)
+    scheme = {"s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
+    if "@" in authority:
+        raise ValueError(f"{_STORAGE_EXPECTED}, without credentials in it; give those to boto3's own chain")
     if any(part in (".", "..") for part in path.split("/")):
-        raise ValueError(f"{expected}, without . and .. in it")
+        raise ValueError(f"{_STORAGE_EXPECTED}, without . and .. in it")
     if scheme == "file":
-        if parts.netloc not in ("", "localhost") or not path.startswith("/"):
-            raise ValueError(expected)
+        if authority not in ("", "localhost") or not path.startswith("/"):
+            raise ValueError(_STORAGE_EXPECTED)
         return f"file://{path}"
-    if scheme in ("s3", "memory") and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", parts.netloc):
-        return f"{scheme}://{parts.netloc}{path}"
-    raise ValueError(expected)
+    if scheme in ("s3", "memory") and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", authority):
+        return f"{scheme}://{authority}{path}"
+    raise ValueError(_STORAGE_EXPECTED)
 
 
 def _positive_duration(text: str) -> int:

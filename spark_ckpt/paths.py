@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import CheckpointId
@@ -24,17 +23,23 @@ def stream_url(storage: str | None, checkpoint_location: str) -> str:
     `/data/ckpt/orders` below `s3://bucket/ckpt` is `s3://bucket/ckpt/data/ckpt/orders`; a location on another file system keeps
     scheme and authority, so that two locations never share a stream. Without a storage it is `<checkpointLocation>/_ckpt`.
     """
-    parts = urlsplit(checkpoint_location)
-    scheme = parts.scheme if parts.scheme not in ("", "file") else "file"
-    path = re.sub(r"/{2,}", "/", parts.path).rstrip("/")
+    scheme, authority, path = split(checkpoint_location)
+    scheme = scheme or "file"
     if not storage:
         if scheme == "file":
             return f"file://{path}/_ckpt"
-        return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{parts.netloc}{path}/_ckpt"
+        return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{authority}{path}/_ckpt"
     base = storage.rstrip("/")
     if scheme == "file":
         return f"{base}{path}"
-    return f"{base}/{scheme}/{parts.netloc}{path}"
+    return f"{base}/{scheme}/{authority}{path}"
+
+
+def split(location: str) -> tuple[str, str, str]:
+    """Scheme, authority and path of a location that escapes nothing, as Hadoop's `Path.toString`: `#`, `?` and `%` are part of the path."""
+    m = re.match(r"^(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(.*)$", location, re.DOTALL)
+    assert m is not None  # every part of it is optional
+    return (m.group(1) or "").lower(), m.group(2) or "", re.sub(r"/{2,}", "/", m.group(3)).rstrip("/")
 
 
 def log_key(number: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from spark_ckpt.cli.output import JsonOutput, Output, TextOutput
-from spark_ckpt.conf import parse_storage
+from spark_ckpt.conf import parse_stream
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.reader import StreamReader, parse_name
 from spark_ckpt.storage import S3Options, Storage, open_storage
@@ -64,7 +64,7 @@ def checkpoint_option(default: str) -> Callable[[F], F]:
 def storage_url(text: str) -> str:
     """A URL, or a path, which may be relative here: one machine, one working directory."""
     try:
-        return parse_storage(text if ":" in text.split("/", 1)[0] else str(Path(text).expanduser().resolve()))
+        return parse_stream(text if ":" in text.split("/", 1)[0] else str(Path(text).expanduser().resolve()))
     except ValueError as e:
         raise ConfigError(f"the URL cannot be used; write {e}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ class Agent:
         self._lock = threading.Lock()
         self._options = Options()
         self._executor = ""
+        self._spool: Path | None = None
         self._staging: Staging | None = None
         self._fetcher: Fetcher | None = None
         self._streams: dict[tuple[str, str], Stream] = {}
@@ -47,7 +49,10 @@ class Agent:
         return {"hello": self._hello, "commit": self._commit, "flush": self._flush, "fetch": self._fetch}
 
     def close(self, seconds: float = END_S) -> None:
-        """Finish the queued uploads within that time, remove the staging folder. Threads may still hang in a storage afterwards."""
+        """Finish the queued uploads within that time, remove the spool: nobody else will where the executor was killed.
+
+        Threads may still hang in a storage afterwards.
+        """
         deadline = time.monotonic() + seconds
         self._fetches.shutdown(wait=False, cancel_futures=True)
         streams = list(self._streams.values())
@@ -58,12 +63,15 @@ class Agent:
         self._reads.shutdown(wait=False, cancel_futures=True)
         if self._staging is not None:
             self._staging.close()
+        if self._spool is not None:
+            shutil.rmtree(self._spool, ignore_errors=True)
 
     def _hello(self, message: Message) -> Reply:
         self._options = parse_options({str(k): str(v) for k, v in (message.get("conf") or {}).items()})
         self._executor = str(message["executor"])
         if self._staging is None:
-            self._staging = Staging(Path(message["spool"]))
+            self._spool = Path(message["spool"])
+            self._staging = Staging(self._spool)
             self._fetcher = Fetcher(self._staging, self._reads)
         return {}
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from spark_ckpt import paths
 from spark_ckpt.agent.bases import Bases
 from spark_ckpt.agent.chains import Chain, Chains, Commit, Planner, missing_snapshot
 from spark_ckpt.agent.changelog import changelog_name
@@ -75,6 +78,7 @@ class Stream:
         self._staging = staging
         self._executor = executor
         self._send = send
+        self._warn = warn
         self._bases = Bases(storage)
         self._chains = Chains()
         self._planner = Planner(self._chains, staging, self._bases.find)
@@ -84,6 +88,7 @@ class Stream:
         self._settled = threading.Condition(self._lock)
         self._unsettled: dict[tuple[int, int, StoreId, str], _Planned] = {}
         self._answering = 0
+        self._orphaned = False
         self._thread = threading.Thread(target=self._pack, name=f"pack {root}", daemon=True)
         self._thread.start()
 
@@ -121,7 +126,11 @@ class Stream:
         return fetched
 
     def end(self, deadline: float) -> None:
-        """Upload what is queued, until `deadline` (monotonic seconds) at most; then take nothing more."""
+        """The executor is gone. Upload what is queued, until `deadline` (monotonic seconds) at most; then take nothing more.
+
+        What becomes durable now is left in the storage for the coordinator as well: it may be that nobody relays a line any more.
+        """
+        self._orphaned = True
         self._inbox.put(_Mark.END)
         self._thread.join(max(0.0, deadline - time.monotonic()))
         with self._settled:
@@ -214,5 +223,15 @@ class Stream:
         return Decline(commit.run, commit.epoch, commit.store, commit.uid, self._executor, cause)
 
     def _answer(self, acks: list[Ack], declines: list[Decline]) -> None:
+        if self._orphaned:
+            self._leave(acks)
         if acks or declines:
             self._send({"type": "acks", "root": self.root, "acks": [*(a.to_json() for a in acks), *(d.to_json() for d in declines)]})
+
+    def _leave(self, acks: list[Ack]) -> None:
+        for run, epoch in dict.fromkeys((a.run, a.epoch) for a in acks):
+            document = {"acks": [a.to_json() for a in acks if (a.run, a.epoch) == (run, epoch)]}
+            try:
+                self.storage.put(paths.left_acks_key(run, epoch, uuid.uuid4().hex), json.dumps(document).encode())
+            except CheckpointError as error:
+                self._warn(f"acknowledgements of epoch {epoch} could not be left in {self.storage.url}: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_ckpt import paths
 from spark_ckpt.agent.staging import Staging, local_error
 from spark_ckpt.errors import StorageError
 from spark_ckpt.model import Ack, CheckpointId, HandleKind
@@ -411,3 +413,16 @@ def test_the_agent_starts_without_what_it_may_never_need() -> None:
     code = "import sys, spark_ckpt.agent.__main__; print([m for m in ('pyarrow', 'boto3', 'pyspark', 'rocksdict') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stdout
+
+
+def test_an_agent_whose_executor_is_gone_leaves_its_acks_in_the_storage(spool: Path, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/storage"
+    agent, store = AgentProcess(spool), FakeStore(spool / "0-0")
+    store.commit()
+    agent.send(store.message(url, 4, None))
+    assert agent.end() == 0
+    storage = open_storage(url)
+    left = [json.loads(storage.get(s.key)) for s in storage.list(paths.left_acks_prefix(1, 4))]
+    acks = [Ack.from_json(row) for document in left for row in document["acks"]]
+    assert [a.snapshot.uid for a in acks] == [store.uid]
+    load(url, store, acks[0], tmp_path)

@@ -14,6 +14,7 @@ import org.apache.spark.SparkConf
 import org.apache.spark.api.plugin.PluginContext
 import org.apache.spark.ckpt.Json.Fields
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.ckpt.NioFileManager
 import org.apache.spark.util.Utils
 
 /** This executor's spool and its agent. */
@@ -68,6 +69,9 @@ object ExecutorSide extends Logging {
       barriers.clear()
       agent = null
       context = null
+      // Not left to the JVM's end: a Python process may go on with another session in this very JVM.
+      try Utils.deleteRecursively(spool)
+      catch { case e: java.io.IOException => logWarning(s"the spool $spool could not be removed: ${e.getMessage}") }
     }
   }
 
@@ -83,8 +87,8 @@ object ExecutorSide extends Logging {
     if (!dir.isDirectory) {
       Files.createDirectories(dir.toPath)
       // The run before the last one can have no live store in this executor any more; the last one may still be shutting down.
-      val old = streamFolder(barrier.stream, barrier.run - 2)
-      if (old.isDirectory) Utils.deleteRecursively(old)
+      val runs = Option(streamFolder(barrier.stream, barrier.run).getParentFile.listFiles()).toSeq.flatten
+      runs.filter(_.getName < f"run-${barrier.run - 1}%08d").foreach(NioFileManager.deleteTree)
     }
     dir
   }

@@ -39,15 +39,7 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
               OperatorMetrics.set(QueryHook.ofThread(), checkpoint)
             case _ => stream.changed(relative, Some(content))
           }
-          val out = fm.createAtomic(target, overwrite)
-          try {
-            out.write(content)
-            out.close()
-          } catch {
-            case e: Throwable =>
-              out.cancel()
-              throw e
-          }
+          SmallFile.write(fm, target, content, overwrite)
         }
       }
     case None => filesOf(target).createAtomic(target, overwrite)

@@ -21,9 +21,7 @@ class CheckpointFolder(root: String, hadoopConf: Configuration) {
     wanted.foreach { case (name, content) =>
       val target = new Path(rootPath, name)
       files.mkdirs(target.getParent)
-      val out = files.createAtomic(target, overwriteIfPossible = true)
-      out.write(content)
-      out.close()
+      SmallFile.write(files, target, content, overwrite = true)
     }
   }
 

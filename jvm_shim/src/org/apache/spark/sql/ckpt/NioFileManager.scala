@@ -74,12 +74,6 @@ object NioFileManager {
       finally Files.deleteIfExists(temp)
     }
 
-  def write(target: File, bytes: Array[Byte]): Unit = {
-    Files.createDirectories(target.toPath.getParent)
-    val temp = target.toPath.resolveSibling(s".${target.getName}.${UUID.randomUUID()}.tmp")
-    Files.write(temp, bytes)
-    move(temp, target.toPath, overwrite = true)
-  }
 
   def deleteTree(file: File): Unit = {
     if (file.isDirectory && !Files.isSymbolicLink(file.toPath)) Option(file.listFiles()).foreach(_.foreach(deleteTree))

@@ -15,9 +15,6 @@ object QueryId {
     try Json.parse(new String(in.readAllBytes(), UTF_8)).str("id") finally in.close()
   }
 
-  def write(fm: CheckpointFileManager, file: Path, id: String): Unit = {
-    val out = fm.createAtomic(file, overwriteIfPossible = false)
-    out.write(Json.line(Json.obj("id" -> id)).getBytes(UTF_8))
-    out.close()
-  }
+  def write(fm: CheckpointFileManager, file: Path, id: String): Unit =
+    SmallFile.write(fm, file, Json.line(Json.obj("id" -> id)).getBytes(UTF_8), overwrite = false)
 }

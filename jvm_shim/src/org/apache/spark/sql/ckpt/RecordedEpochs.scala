@@ -28,14 +28,7 @@ class RecordedEpochs(query: MicroBatchExecution, planned: Map[Long, Array[Byte]]
   // Through the file manager: for the protocol it is a trigger like any other.
   private def write(epoch: Long, content: Array[Byte]): Unit = {
     val file = new Path(new Path(query.resolvedCheckpointRoot, "offsets"), epoch.toString)
-    val out = CheckpointFileManager.create(file.getParent, query.sparkSession.sessionState.newHadoopConf()).createAtomic(file, overwriteIfPossible = false)
-    try {
-      out.write(content)
-      out.close()
-    } catch {
-      case e: Throwable =>
-        out.cancel()
-        throw e
-    }
+    val fm = CheckpointFileManager.create(file.getParent, query.sparkSession.sessionState.newHadoopConf())
+    SmallFile.write(fm, file, content, overwrite = false)
   }
 }

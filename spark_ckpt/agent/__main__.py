@@ -14,6 +14,7 @@ def main() -> None:
     agent = Agent(pipe)
     serve(pipe, agent.handlers)
     agent.close()
+    agent.remove_spool()
     sys.stderr.flush()
     os._exit(0)  # not sys.exit: that would join threads that wait for a storage which does not answer
 

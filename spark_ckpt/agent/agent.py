@@ -49,10 +49,7 @@ class Agent:
         return {"hello": self._hello, "commit": self._commit, "flush": self._flush, "fetch": self._fetch}
 
     def close(self, seconds: float = END_S) -> None:
-        """Finish the queued uploads within that time, remove the spool: nobody else will where the executor was killed.
-
-        Threads may still hang in a storage afterwards.
-        """
+        """Finish the queued uploads within that time, remove the staging folder. Threads may still hang in a storage afterwards."""
         deadline = time.monotonic() + seconds
         self._fetches.shutdown(wait=False, cancel_futures=True)
         streams = list(self._streams.values())
@@ -63,6 +60,9 @@ class Agent:
         self._reads.shutdown(wait=False, cancel_futures=True)
         if self._staging is not None:
             self._staging.close()
+
+    def remove_spool(self) -> None:
+        """After `close`, where the executor has gone: nobody else removes the spool of one that was killed."""
         if self._spool is not None:
             shutil.rmtree(self._spool, ignore_errors=True)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 
 from spark_ckpt import metadata, paths
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, decode
+from spark_ckpt.protocol.garbage import kept_checkpoints
+from spark_ckpt.protocol.tail import Gallop
 from spark_ckpt.storage.base import Storage
 
 _SHOWN = 5
@@ -22,6 +25,33 @@ class Found:
     size: int
     checkpoint: Checkpoint | None
     error: DamagedError | None
+
+
+class Use(Enum):
+    """What a restart would make of a completed checkpoint."""
+
+    USABLE = "USABLE"
+    """It may go on from it."""
+    BAD = "BAD"
+    """It was found damaged, and is never gone back to."""
+    SUPERSEDED = "SUPERSEDED"
+    """Nobody looks for it: the last claim's run did not inherit it. A fenced run completes what it had planned even after that claim; what
+    such a checkpoint names may be gone, and that is no damage."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the log's last entry says: `tail` is its number, `claim` that of the newest run. Ended: the stream was deleted on purpose."""
+
+    tail: int
+    claim: Claim
+    bad: frozenset[CheckpointId]
+    ended: bool
+
+    def use(self, checkpoint: CheckpointId) -> Use:
+        if self.ended or not (checkpoint.run == self.claim.run or checkpoint in kept_checkpoints(self.claim)):
+            return Use.SUPERSEDED
+        return Use.BAD if checkpoint in self.bad else Use.USABLE
 
 
 class StreamReader:
@@ -61,13 +91,16 @@ class StreamReader:
 
     def checkpoints(self) -> list[tuple[CheckpointId, int]]:
         """Completed checkpoints and the size of their `_metadata`, ascending by run and epoch. Unfinished ones do not exist."""
+        return [found for run in self.runs() for found in self.checkpoints_of(run)]
+
+    def checkpoints_of(self, run: int) -> list[tuple[CheckpointId, int]]:
+        """Those of one run."""
         found = []
-        for run in self.runs():
-            for stored in self._storage.list(paths.checkpoints_prefix(run)):
-                folder, _, name = stored.key.rpartition("/")
-                checkpoint = paths.parse_checkpoint_prefix(folder)
-                if checkpoint is not None and name == paths.METADATA_NAME:
-                    found.append((checkpoint, stored.size))
+        for stored in self._storage.list(paths.checkpoints_prefix(run)):
+            folder, _, name = stored.key.rpartition("/")
+            checkpoint = paths.parse_checkpoint_prefix(folder)
+            if checkpoint is not None and name == paths.METADATA_NAME:
+                found.append((checkpoint, stored.size))
         return sorted(found)
 
     def read(self, checkpoint: CheckpointId) -> Checkpoint:
@@ -92,34 +125,50 @@ class StreamReader:
             except DamagedError as e:
                 yield Found(checkpoint, size, None, e)
 
-    def latest(self, found: list[Found]) -> CheckpointId | None:
+    def latest(self, found: list[Found], standing: Standing | None) -> CheckpointId | None:
         """The checkpoint a restart goes on from, given all that were found: the newest intact one of the last claim's run, else that
         claim's origin, else an older one that it inherited; never one that was named bad. None: a restart begins anew.
         """
-        known = {item.id: item for item in found}
-        intact = [item.checkpoint for item in found if item.checkpoint is not None]
-        number, last = self._last_entry(max((c.log for c in intact), default=1))
-        if last is None or isinstance(last, End):
+        if standing is None:
             return None
+        claim = standing.claim
+        intact = {item.id for item in found if item.checkpoint is not None and standing.use(item.id) is Use.USABLE}
+        newest = sorted((c for c in intact if c.run == claim.run), reverse=True)
+        candidates = [*newest, *([claim.origin] if claim.origin else []), *sorted(claim.inherits, reverse=True)]
+        return next((c for c in candidates if c in intact), None)
+
+    def standing(self, known: int = 0) -> Standing | None:
+        """Who has the stream; None where nothing was ever logged. `known`: an entry that probably exists, to begin to look at.
+
+        Raises `DamagedError` for a log that contradicts itself, `StorageError`.
+        """
+        gallop = Gallop(known if known and self._logged(known) else 0)
+        while (number := gallop.probe) is not None:
+            gallop.tell(number, self._logged(number))
+        if gallop.found == 0:
+            return None
+        last = self._entry(gallop.found)
         claim = last if isinstance(last, Claim) else self._entry(last.claim)
         if not isinstance(claim, Claim):
-            raise DamagedError(f"{self.url}/{paths.log_key(number)} names {last.claim} as its claim, which is none; the log is damaged")
-        bad = {*claim.bad, *(last.bad if isinstance(last, Damage) else ())}
-        newest = sorted((c.id for c in intact if c.id.run == claim.run), reverse=True)
-        for candidate in [*newest, *([claim.origin] if claim.origin else []), *sorted(claim.inherits, reverse=True)]:
-            item = known.get(candidate)
-            if item is not None and item.checkpoint is not None and candidate not in bad:
-                return candidate
-        return None
+            raise DamagedError(f"log entry {gallop.found} of {self.url} names {last.claim} as its claim, which is none; the log is damaged")
+        bad = frozenset([*claim.bad, *(last.bad if isinstance(last, Damage) else ())])
+        return Standing(gallop.found, claim, bad, isinstance(last, End))
 
-    def _last_entry(self, known: int) -> tuple[int, Entry | None]:
-        number = 0
-        for stored in self._storage.list(paths.LOG_PREFIX, start_after=paths.log_key(max(known - 1, 0))):
-            number = paths.parse_log_key(stored.key) or number
-        return (number, self._entry(number)) if number else (0, None)
+    def standing_or_problem(self, found: list[Found]) -> tuple[Standing | None, str | None]:
+        """A damaged log says nothing about the checkpoints: they are looked at all the same, and the damage is told."""
+        try:
+            return self.standing(max((item.checkpoint.log for item in found if item.checkpoint is not None), default=0)), None
+        except DamagedError as e:
+            return None, str(e)
+
+    def _logged(self, number: int) -> bool:
+        return self._storage.size(paths.log_key(number)) is not None
 
     def _entry(self, number: int) -> Entry:
-        return decode(number, self._storage.get(paths.log_key(number)))
+        try:
+            return decode(number, self._storage.get(paths.log_key(number)))
+        except ObjectMissingError as e:
+            raise DamagedError(f"log entry {number} of {self.url} is missing, although there are later ones; put it back") from e
 
 
 def name_of(checkpoint: CheckpointId) -> str:

@@ -8,11 +8,11 @@ import click
 
 from spark_ckpt.cli.options import json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Table, size_text, time_text
-from spark_ckpt.errors import DamagedError
-from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import checkpoint_prefix
-from spark_ckpt.reader import Found, StreamReader, name_of
+from spark_ckpt.reader import Found, Standing, StreamReader, Use, name_of
 from spark_ckpt.storage import S3Options
+
+COMPLETED, DAMAGED = "COMPLETED", "DAMAGED"
 
 
 @click.command("list")
@@ -22,15 +22,17 @@ from spark_ckpt.storage import S3Options
 def command(stream: str, s3: S3Options, output: Output) -> int:
     """List the completed checkpoints of STREAM (s3://bucket/prefix/path, file:///path or a path).
 
-    The one that a restart goes on from is marked. Exit status 1 if one cannot be read.
+    The one that a restart goes on from is marked; those that no restart would use are SUPERSEDED, or BAD if they were found damaged
+    before. Exit status 1 if any other cannot be read.
     """
     with opened_stream(stream, s3) as (_, reader):
         found = list(reader.read_all())
-        latest, problem = _latest(reader, found)
-        documents = [_document(reader, item, item.id == latest) for item in found]
-        damaged = [item for item in found if item.error is not None]
+        standing, problem = reader.standing_or_problem(found)
+        latest = reader.latest(found, standing)
+        documents = [_document(reader, item, _status(item, standing), item.id == latest) for item in found]
+        damaged = [item for item in found if _status(item, standing) == DAMAGED]
         columns = ("CHECKPOINT", "EPOCH", "COMPLETED", "STORES", "SIZE", "NEW", "DURATION", "STATUS")
-        rows = [_row(item, item.id == latest) for item in found]
+        rows = [_row(item, _status(item, standing), item.id == latest) for item in found]
         notes = [Line(str(item.error)) for item in damaged] + ([Line(problem)] if problem else [])
         table = Table(columns, rows, right=("EPOCH", "STORES", "SIZE", "NEW", "DURATION"))
         empty = [] if found else [Line(f"the stream at {reader.url} has no completed checkpoint yet")]
@@ -49,21 +51,21 @@ def command(stream: str, s3: S3Options, output: Output) -> int:
     return 1 if damaged or problem else 0
 
 
-def _latest(reader: StreamReader, found: list[Found]) -> tuple[CheckpointId | None, str | None]:
-    """A damaged log says nothing about the checkpoints: they are listed all the same."""
-    try:
-        return reader.latest(found), None
-    except DamagedError as e:
-        return None, str(e)
+def _status(item: Found, standing: Standing | None) -> str:
+    use = standing.use(item.id) if standing is not None else Use.USABLE
+    if use is not Use.USABLE:
+        return use.name
+    return COMPLETED if item.error is None else DAMAGED
 
 
-def _document(reader: StreamReader, item: Found, latest: bool) -> dict[str, Any]:
+def _document(reader: StreamReader, item: Found, status: str, latest: bool) -> dict[str, Any]:
     doc: dict[str, Any] = {
         "checkpoint": name_of(item.id),
         "run": item.id.run,
         "epoch": item.id.epoch,
         "path": f"{reader.url}/{checkpoint_prefix(item.id).rstrip('/')}",
         "metadata_bytes": item.size,
+        "status": status,
         "latest": latest,
     }
     c = item.checkpoint
@@ -72,10 +74,10 @@ def _document(reader: StreamReader, item: Found, latest: bool) -> dict[str, Any]
     return {**doc, "time_ms": c.time_ms, "stores": len(c.snapshots), "size": c.size, "counters": dict(c.counters)}
 
 
-def _row(item: Found, latest: bool) -> tuple[str, ...]:
+def _row(item: Found, status: str, latest: bool) -> tuple[str, ...]:
     c = item.checkpoint
     if c is None:
-        return (name_of(item.id), str(item.id.epoch), "-", "-", "-", "-", "-", "DAMAGED")
+        return (name_of(item.id), str(item.id.epoch), "-", "-", "-", "-", "-", status)
     new, took = c.counters.get("new_bytes"), c.counters.get("duration_ms")
     return (
         name_of(item.id),
@@ -85,5 +87,5 @@ def _row(item: Found, latest: bool) -> tuple[str, ...]:
         size_text(c.size),
         size_text(new if isinstance(new, int) else None),
         f"{took:.0f} ms" if isinstance(took, (int, float)) else "-",
-        "COMPLETED, latest" if latest else "COMPLETED",
+        f"{status}, latest" if latest else status,
     )

@@ -14,7 +14,7 @@ from spark_ckpt.cli.output import Output, TextOutput
 from spark_ckpt.errors import CheckpointError, ConfigError
 
 DONE, BROKEN, USAGE = 0, 1, 2
-VERBS = ("jar", "conf", "submit", "doctor", "list", "show", "verify")
+VERBS = ("jar", "conf", "submit", "doctor", "list", "show", "verify", "gc")
 
 
 class Verbs(click.Group):
@@ -34,7 +34,7 @@ class Verbs(click.Group):
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, prog_name="spark-ckpt")
 def cli() -> None:
-    """Checkpoints of Spark Structured Streaming: enable them, look at them, verify them."""
+    """Checkpoints of Spark Structured Streaming: enable them, look at them, verify them, clean up after them."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -30,7 +30,8 @@ def command(stream: str, checkpoint: CheckpointId | None, s3: S3Options, output:
 
 
 def _latest(reader: StreamReader) -> CheckpointId:
-    latest = reader.latest(list(reader.read_all()))
+    found = list(reader.read_all())
+    latest = reader.latest(found, reader.standing(max((i.checkpoint.log for i in found if i.checkpoint), default=0)))
     if latest is None:
         raise ObjectMissingError(f"the stream at {reader.url} has no checkpoint to go on from; `spark-ckpt list` shows what there is")
     return latest

@@ -10,7 +10,8 @@ from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream
 from spark_ckpt.cli.output import Line, Output, Report, Table, size_text
 from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import CheckpointId
-from spark_ckpt.reader import Found, StreamReader, name_of
+from spark_ckpt.paths import metadata_key
+from spark_ckpt.reader import Found, StreamReader, Use, name_of
 from spark_ckpt.storage import S3Options
 from spark_ckpt.verification import Verified, Verifier, to_json
 
@@ -19,17 +20,18 @@ _SHOWN = 20
 
 @click.command("verify")
 @click.argument("stream")
-@checkpoint_option("all of them")
+@checkpoint_option("all that a restart could use")
 @click.option("--deep", is_flag=True, help="Also open every store's newest full snapshot and count its keys against the recorded number.")
 @s3_options
 @json_option
 def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Options, output: Output) -> int:
     """Verify that all that STREAM's checkpoints refer to exists, with its length and checksum.
 
+    Checkpoints that no restart would use (SUPERSEDED or BAD in `list`) are left out unless named: what they refer to may be gone.
     Exit status 1 if anything is damaged or missing, or if there is no checkpoint.
     """
     with opened_stream(stream, s3) as (storage, reader):
-        found = _found(reader, checkpoint)
+        found, left_out, problem = _found(reader, checkpoint)
         verifier = Verifier(storage)
         verified: list[Verified] = []
         for item in found:
@@ -42,25 +44,41 @@ def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Opti
             if not result.problems or storage.size(_key(item)) is not None:
                 verified.append(result)
         unreadable = [item for item in found if item.error is not None]
-        intact = bool(verified) and not unreadable and all(not v.problems for v in verified)
+        intact = bool(verified) and not unreadable and problem is None and all(not v.problems for v in verified)
         damaged = [{"checkpoint": name_of(i.id), "intact": False, "problems": [_unreadable(i)]} for i in unreadable]
-        document = {"stream": reader.url, "intact": intact, "deep": deep, "checkpoints": [*damaged, *to_json(verified, deep)]}
-        output.show(Report(document, _sections(reader, verified, unreadable, deep)))
+        document = {
+            "stream": reader.url,
+            "intact": intact,
+            "problem": problem,
+            "deep": deep,
+            "checkpoints": [*damaged, *to_json(verified, deep)],
+            "left_out": [{"checkpoint": name_of(c), "status": use.value} for c, use in left_out.items()],
+        }
+        sections = _sections(reader, verified, unreadable, deep)
+        if problem is not None:
+            sections.append(Line(problem))
+        if left_out:
+            sections.append(Line(f"left out, because no restart would use them: {len(left_out)} (SUPERSEDED or BAD in `list`)"))
+        output.show(Report(document, sections))
     return 0 if intact else 1
 
 
-def _found(reader: StreamReader, checkpoint: CheckpointId | None) -> list[Found]:
+def _found(reader: StreamReader, checkpoint: CheckpointId | None) -> tuple[list[Found], dict[CheckpointId, Use], str | None]:
+    """What is to be looked at; what is left out, with the reason; what is wrong with the log."""
     if checkpoint is not None:
-        return [Found(checkpoint, 0, reader.read(checkpoint), None)]
+        return [Found(checkpoint, 0, reader.read(checkpoint), None)], {}, None
     found = list(reader.read_all())
-    if not found:
-        raise ObjectMissingError(f"the stream at {reader.url} has no completed checkpoint to verify")
-    return found
+    standing, problem = reader.standing_or_problem(found)
+    uses = {item.id: standing.use(item.id) if standing is not None else Use.USABLE for item in found}
+    left_out: dict[CheckpointId, Use] = {c: use for c, use in uses.items() if use is not Use.USABLE}
+    looked_at = [item for item in found if item.id not in left_out]
+    if not looked_at:
+        others = f"; of {len(found)} others no restart would use any" if found else ""
+        raise ObjectMissingError(f"the stream at {reader.url} has no completed checkpoint to verify{others}")
+    return looked_at, left_out, problem
 
 
 def _key(item: Found) -> str:
-    from spark_ckpt.paths import metadata_key
-
     return metadata_key(item.id)
 
 

@@ -104,6 +104,40 @@ def test_what_a_superseded_run_completed_later_is_not_the_latest(
     assert call(capsys, "list", url)[1]["latest"] == "run-2/chk-2"
 
 
+def test_a_late_checkpoint_of_a_fenced_run_is_superseded_and_no_damage(
+    writer: StreamWriter, storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer.begin(2, origin=CheckpointId(1, 1), inherits=(CheckpointId(1, 1),))
+    late = writer.complete(1, 2, [make_store(tmp_path, 3, "late")])
+    storage.delete(late.objects)
+    status, doc = call(capsys, "list", url)
+    assert (status, [c["status"] for c in doc["checkpoints"]]) == (0, ["SUPERSEDED", "COMPLETED", "SUPERSEDED"])
+    status, doc = call(capsys, "verify", url)
+    assert (status, [c["checkpoint"] for c in doc["checkpoints"]]) == (0, ["run-1/chk-1"])
+    assert doc["left_out"] == [{"checkpoint": name, "status": "SUPERSEDED"} for name in ("run-1/chk-0", "run-1/chk-2")]
+    assert call(capsys, "verify", url, "--checkpoint", "run-1/chk-2")[0] == 1
+    storage.put(metadata_key(late.id), b"and not even readable")
+    assert call(capsys, "list", url)[0] == 0
+    assert run(["verify", url]) == 0
+    assert "left out, because no restart would use them: 2" in capsys.readouterr().out
+
+
+def test_a_checkpoint_that_was_found_bad_is_left_out(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage.put(metadata_key(CheckpointId(1, 1)), b"PAR1 is not all")
+    writer.append(Damage(writer.claim, 1, (CheckpointId(1, 1),), "a test"))
+    status, doc = call(capsys, "list", url)
+    assert (status, [c["status"] for c in doc["checkpoints"]]) == (0, ["COMPLETED", "BAD"])
+    status, doc = call(capsys, "verify", url)
+    assert (status, doc["left_out"]) == (0, [{"checkpoint": "run-1/chk-1", "status": "BAD"}])
+
+
+def test_nothing_that_a_restart_would_use_is_nothing_to_verify(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    writer.append(End(writer.claim, 1))
+    assert call(capsys, "verify", url)[0] == 1
+
+
 def test_a_checkpoint_that_was_named_bad_is_not_the_latest(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     writer.append(Damage(writer.claim, 1, (CheckpointId(1, 1),), "a test"))
     assert call(capsys, "list", url)[1]["latest"] == "run-1/chk-0"
@@ -143,6 +177,9 @@ def test_a_damaged_log_does_not_hide_the_checkpoints(
     storage.put(f"log/{writer.log:020d}", b"{")
     status, doc = call(capsys, "list", url)
     assert (status, doc["latest"], len(doc["checkpoints"])) == (1, None, 2)
+    assert "not JSON" in doc["problem"]
+    status, doc = call(capsys, "verify", url)
+    assert (status, doc["intact"], [c["intact"] for c in doc["checkpoints"]]) == (1, False, [True, True])
     assert "not JSON" in doc["problem"]
 
 

@@ -1,0 +1,80 @@
+"""`spark-ckpt gc`"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from spark_ckpt.cli.options import json_option, opened_stream, s3_options
+from spark_ckpt.cli.output import Line, Output, Report, Section, Table, size_text
+from spark_ckpt.collection import Amount, Collector, Leftovers, RunLeftovers
+from spark_ckpt.reader import name_of
+from spark_ckpt.storage import S3Options
+from spark_ckpt.units import parse_duration
+
+
+@click.command("gc")
+@click.argument("stream")
+@click.option("--delete", is_flag=True, help="Delete what was found. Without it nothing is changed.")
+@click.option("--min-age", default="1h", show_default=True, type=parse_duration, metavar="DURATION", help="Leave younger objects alone.")
+@s3_options
+@json_option
+def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Output) -> None:
+    """Find what superseded runs of STREAM left behind and nothing refers to: uploads of crashed runs, checkpoints nobody inherited.
+
+    Safe beside a running query. What the newest run stored, what a restart could use, and savepoints are never touched. Exit status 1 if
+    it cannot be known what is referred to; then nothing is deleted.
+    """
+    with opened_stream(stream, s3) as (storage, reader):
+        collector = Collector(storage, min_age, int(time.time() * 1000))
+        found = collector.look()
+        if delete:
+            collector.delete(found)
+        output.show(_report(reader.url, found, delete, min_age))
+
+
+def _report(url: str, found: Leftovers, deleted: bool, min_age_ms: int) -> Report:
+    total = found.total()
+    document: dict[str, Any] = {
+        "stream": url,
+        "newest_run": found.claim.run,
+        "claim": found.claim.claim,
+        "deleted": deleted,
+        "min_age_ms": min_age_ms,
+        "garbage": _amount(total.garbage),
+        "young": _amount(total.young),
+        "referenced": _amount(total.referenced),
+        "checkpoints": [name_of(c) for c in found.checkpoints],
+        "runs": [
+            {"run": r.run, "garbage": _amount(r.garbage), "young": _amount(r.young), "referenced": _amount(r.referenced)}
+            for r in found.runs
+        ],
+        "keys": [*found.metadata, *found.objects],
+    }
+    return Report(document, _sections(found, total, deleted))
+
+
+def _amount(amount: Amount) -> dict[str, int]:
+    return {"objects": amount.objects, "bytes": amount.bytes}
+
+
+def _sections(found: Leftovers, total: RunLeftovers, deleted: bool) -> list[Section]:
+    if not found.runs:
+        return [Line(f"nothing is left of runs before the newest, run-{found.claim.run}")]
+    columns = ("RUN", "GARBAGE", "SIZE", "TOO YOUNG", "REFERENCED", "SIZE OF THOSE")
+    rows = [
+        (
+            f"run-{r.run}",
+            str(r.garbage.objects),
+            size_text(r.garbage.bytes),
+            str(r.young.objects),
+            str(r.referenced.objects),
+            size_text(r.referenced.bytes),
+        )
+        for r in found.runs
+    ]
+    what = f"{total.garbage.objects} objects ({size_text(total.garbage.bytes)}), among them {len(found.checkpoints)} superseded checkpoints"
+    verdict = f"deleted {what}" if deleted else f"nothing refers to {what}; --delete deletes them"
+    return [Table(columns, rows, right=columns[1:]), Line(verdict if total.garbage.objects else "there is nothing to delete")]

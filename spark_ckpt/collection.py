@@ -1,0 +1,185 @@
+"""Leftovers of superseded runs: finding them in a storage, and deleting them, while runs go on (rules: protocol/garbage.py).
+
+Safe beside a running stream, because nothing below the newest run's prefix is looked at for deletion, and because of the order of the
+reads, which `garbage` explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from spark_ckpt import paths
+from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.garbage import garbage, kept_checkpoints
+from spark_ckpt.reader import Standing, StreamReader, name_of
+from spark_ckpt.storage.base import Storage, Stored
+
+ROUNDS = 20
+"""How often a stream may have moved on while it was read, before that is given up."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Objects, and the bytes in them."""
+
+    objects: int = 0
+    bytes: int = 0
+
+    @staticmethod
+    def of(stored: Iterable[Stored]) -> Amount:
+        sizes = [s.size for s in stored]
+        return Amount(len(sizes), sum(sizes))
+
+
+@dataclass(frozen=True)
+class RunLeftovers:
+    """One superseded run: what may go, what is too young to, and what newer checkpoints refer to."""
+
+    run: int
+    garbage: Amount
+    young: Amount
+    referenced: Amount
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What was found under `claim`. `metadata` and `objects` are the keys that may be deleted, in this order."""
+
+    claim: Claim
+    checkpoints: tuple[CheckpointId, ...]
+    metadata: tuple[str, ...]
+    objects: tuple[str, ...]
+    runs: tuple[RunLeftovers, ...]
+
+    def total(self) -> RunLeftovers:
+        """Over all superseded runs; `run` is 0."""
+
+        def add(amounts: Iterable[Amount]) -> Amount:
+            known = list(amounts)
+            return Amount(sum(a.objects for a in known), sum(a.bytes for a in known))
+
+        return RunLeftovers(0, add(r.garbage for r in self.runs), add(r.young for r in self.runs), add(r.referenced for r in self.runs))
+
+
+class Collector:
+    """`storage` is rooted at the stream. `now_ms` is this machine's clock, `min_age_ms` what must lie between it and an object's time.
+
+    The age is a belt only; that nothing needed is deleted rests on what was read, not on clocks.
+    """
+
+    def __init__(self, storage: Storage, min_age_ms: int, now_ms: int) -> None:
+        self._storage = storage
+        self._reader = StreamReader(storage)
+        self._newest_ms = now_ms - min_age_ms
+
+    def look(self) -> Leftovers:
+        """Raises `DamagedError` where it cannot be known what is referred to, `ConflictError` where runs follow each other too fast."""
+        standing = self._standing(0)
+        for _ in range(ROUNDS):
+            restorable = self._restorable(standing)
+            again = self._standing(standing.tail)
+            if again.claim == standing.claim:
+                self._check(again, restorable)
+                return self._leftovers(again.claim, restorable)
+            # A successor may have deleted both what was read and what was looked for in vain.
+            standing = again
+        raise self._moving()
+
+    def delete(self, found: Leftovers) -> None:
+        """`_metadata` first: a checkpoint that exists has its objects. Raises `StorageError`; what it left is found the next time."""
+        self._storage.delete(found.metadata)
+        self._storage.delete(found.objects)
+
+    def _standing(self, known: int) -> Standing:
+        standing = self._reader.standing(known)
+        if standing is None:
+            raise DamagedError(
+                f"the stream at {self._reader.url} has no log, so nothing tells which of its runs are superseded; nothing is deleted"
+            )
+        return standing
+
+    def _restorable(self, standing: Standing) -> list[Checkpoint]:
+        """What a restart could use, now or after any later claim: the kept ones first, then the run's own.
+
+        The other way round: (1) the run has no checkpoint yet; (2) it completes two and deletes the kept one; (3) that one is read:
+        gone; (4) nothing names what the two still share with it.
+        """
+        claim = standing.claim
+        kept = sorted(kept_checkpoints(claim))
+        read = {c: content for c in kept if (content := self._read(c)) is not None}
+        for _ in range(ROUNDS):
+            own = [c for c, _ in self._reader.checkpoints_of(claim.run)]
+            for c in own:
+                if c not in read and (content := self._read(c)) is not None:
+                    read[c] = content
+            if all(c in read for c in own):
+                break
+        else:
+            raise self._moving()
+        return list(read.values())
+
+    def _check(self, standing: Standing, restorable: list[Checkpoint]) -> None:
+        origin = standing.claim.origin
+        if origin is not None and not restorable and not standing.ended:
+            raise DamagedError(
+                f"no checkpoint that the stream at {self._reader.url} could go on from is there, {name_of(origin)} neither; nothing "
+                "is deleted: what is left may be needed to repair it"
+            )
+
+    def _read(self, checkpoint: CheckpointId) -> Checkpoint | None:
+        """None if the running stream has dropped it."""
+        try:
+            return self._reader.read(checkpoint)
+        except ObjectMissingError:
+            return None
+        except FormatError as e:
+            raise FormatError(f"{e}; nothing is deleted, for what {name_of(checkpoint)} refers to is not known") from e
+        except DamagedError as e:
+            raise DamagedError(
+                f"{e}; nothing is deleted, for what {name_of(checkpoint)} refers to is not known: start the stream once, it goes back "
+                "to the checkpoint before it, and try again"
+            ) from e
+
+    def _leftovers(self, claim: Claim, restorable: list[Checkpoint]) -> Leftovers:
+        stored: dict[str, Stored] = {}
+        for run in self._reader.runs():
+            if run < claim.run:
+                stored.update((s.key, s) for s in self._storage.list(paths.run_prefix(run)))
+        batch = garbage(claim, restorable, stored)
+        checkpoints = {paths.metadata_key(c): c for c in batch.checkpoints}
+        metadata = [key for key in checkpoints if self._old(stored[key])]
+        spared = self._named_by([checkpoints[key] for key in checkpoints if not self._old(stored[key])])
+        objects = [key for key in batch.objects if self._old(stored[key]) and key not in spared]
+        going, superfluous = {*metadata, *objects}, {*checkpoints, *batch.objects}
+        runs: dict[int, list[Stored]] = {}
+        for key, s in stored.items():
+            runs.setdefault(paths.parse_run_prefix(key.split("/", 1)[0]) or 0, []).append(s)
+        shares = [
+            RunLeftovers(
+                run,
+                Amount.of(s for s in found if s.key in going),
+                Amount.of(s for s in found if s.key in superfluous and s.key not in going),
+                Amount.of(s for s in found if s.key not in superfluous),
+            )
+            for run, found in sorted(runs.items())
+        ]
+        return Leftovers(claim, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares))
+
+    def _old(self, stored: Stored) -> bool:
+        return stored.modified_ms <= self._newest_ms
+
+    def _named_by(self, young: list[CheckpointId]) -> frozenset[str]:
+        """A checkpoint that stays for its age keeps its objects, however old those are."""
+        named: set[str] = set()
+        for checkpoint in young:
+            try:
+                named |= self._reader.read(checkpoint).objects
+            except (DamagedError, ObjectMissingError):
+                continue  # nobody can read what it names, and nobody looks for it
+        return frozenset(named)
+
+    def _moving(self) -> ConflictError:
+        return ConflictError(f"the stream at {self._reader.url} changed each of {ROUNDS} times it was read; nothing is deleted, try again")

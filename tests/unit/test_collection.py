@@ -1,0 +1,328 @@
+"""`spark-ckpt gc` and what it deletes, also while runs go on between any two of its reads."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_ckpt import metadata, paths
+from spark_ckpt.cli.main import run
+from spark_ckpt.collection import Collector
+from spark_ckpt.errors import ConflictError, DamagedError
+from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.protocol import entries
+from spark_ckpt.protocol.entries import Claim, Plan
+from spark_ckpt.protocol.garbage import kept_checkpoints
+from spark_ckpt.reader import Standing, StreamReader
+from spark_ckpt.storage import Storage, open_storage
+from spark_ckpt.storage.base import Stored
+from spark_ckpt.storage.memory import MemoryStorage, wipe
+from tests.unit.stored_stream import JOB, StreamWriter, make_store
+
+SEEDS = 80
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/ckpt/orders"
+
+
+@pytest.fixture
+def storage(url: str) -> Storage:
+    return open_storage(url)
+
+
+@pytest.fixture
+def writer(storage: Storage, tmp_path: Path) -> StreamWriter:
+    """Run 1 completed 0 and 1 and crashed in 2; run 2 goes on from 1, owns nothing else of run 1, and completed 2."""
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    writer.complete(1, 0, [make_store(tmp_path, 5, "a")])
+    writer.complete(1, 1, [make_store(tmp_path, 5, "b")])
+    storage.put(paths.segment_key(1, 2, "crashed"), b"x" * 100)
+    storage.put(paths.left_acks_key(1, 2, "left"), b"{}")
+    writer.begin(2, origin=CheckpointId(1, 1), inherits=(CheckpointId(1, 1),))
+    writer.complete(2, 2, [], changelogs_only=1)
+    storage.put(paths.segment_key(2, 3, "running"), b"y")
+    storage.put("savepoints/mine/_metadata", b"mine")
+    return writer
+
+
+def gc(capsys: pytest.CaptureFixture[str], url: str, *arguments: str) -> tuple[int, Any]:
+    status = run(["gc", url, "--json", *arguments])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def keys(storage: Storage) -> set[str]:
+    return {stored.key for stored in storage.list("")}
+
+
+def expected_garbage(writer: StreamWriter) -> set[str]:
+    first = writer.checkpoints[0]
+    return {paths.metadata_key(first.id), *first.objects, paths.segment_key(1, 2, "crashed"), paths.left_acks_key(1, 2, "left")}
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, garbage = keys(storage), expected_garbage(writer)
+    status, doc = gc(capsys, url, "--min-age", "0")
+    assert (status, doc["deleted"], doc["newest_run"], doc["checkpoints"]) == (0, False, 2, ["run-1/chk-0"])
+    assert set(doc["keys"]) == garbage
+    assert doc["garbage"] == {"objects": len(garbage), "bytes": sum(storage.size(key) or 0 for key in garbage)}
+    assert doc["referenced"]["objects"] == len(writer.checkpoints[1].objects) + 1
+    assert keys(storage) == before
+    assert run(["gc", url, "--min-age", "0"]) == 0
+    assert "--delete deletes them" in capsys.readouterr().out
+
+
+def test_delete(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before, garbage = keys(storage), expected_garbage(writer)
+    status, doc = gc(capsys, url, "--min-age", "0", "--delete")
+    assert (status, doc["deleted"], set(doc["keys"])) == (0, True, garbage)
+    assert keys(storage) == before - garbage
+    assert run(["verify", url]) == 0
+    assert gc(capsys_after(capsys), url, "--min-age", "0", "--delete")[1]["garbage"] == {"objects": 0, "bytes": 0}
+    assert run(["gc", url]) == 0
+    assert "nothing to delete" in capsys.readouterr().out
+
+
+def capsys_after(capsys: pytest.CaptureFixture[str]) -> pytest.CaptureFixture[str]:
+    capsys.readouterr()
+    return capsys
+
+
+def test_what_is_young_stays(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = keys(storage)
+    status, doc = gc(capsys, url, "--delete")
+    assert (status, doc["min_age_ms"], doc["garbage"]["objects"]) == (0, 3_600_000, 0)
+    assert doc["young"]["objects"] == len(expected_garbage(writer))
+    assert keys(storage) == before
+
+
+def test_a_checkpoint_that_stays_for_its_age_keeps_its_older_objects(writer: StreamWriter, storage: Storage) -> None:
+    first = writer.checkpoints[0]
+    now = max(stored.modified_ms for stored in storage.list(""))
+
+    class Aged(MemoryStorage):
+        """All is older than an hour but the one `_metadata`."""
+
+        def list(self, prefix: str, start_after: str = "") -> Iterator[Stored]:
+            for stored in storage.list(prefix, start_after):
+                yield Stored(stored.key, stored.size, now if stored.key == paths.metadata_key(first.id) else now - 7_200_000)
+
+        def list_folders(self, prefix: str) -> Iterator[str]:
+            return storage.list_folders(prefix)
+
+        def get(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
+            return storage.get(key, offset, length)
+
+        def size(self, key: str) -> int | None:
+            return storage.size(key)
+
+    found = Collector(Aged(f"memory://{uuid.uuid4().hex}"), 3_600_000, now).look()
+    assert found.metadata == ()
+    assert set(found.objects) == expected_garbage(writer) - first.objects - {paths.metadata_key(first.id)}
+    assert found.total().young.objects == len(first.objects) + 1
+
+
+def test_what_is_referred_to_by_a_damaged_checkpoint_is_not_known(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage.put(paths.metadata_key(CheckpointId(2, 2)), b"PAR1 is not all")
+    before = keys(storage)
+    status, doc = gc(capsys, url, "--min-age", "0", "--delete")
+    assert (status, doc["error"]["kind"]) == (1, "DAMAGED")
+    assert "run-2/chk-2" in doc["error"]["message"]
+    assert "start the stream once" in doc["error"]["message"]
+    assert keys(storage) == before
+
+
+def test_a_stream_that_cannot_go_on_is_left_alone(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage.delete([paths.metadata_key(CheckpointId(1, 1)), paths.metadata_key(CheckpointId(2, 2))])
+    before = keys(storage)
+    status, doc = gc(capsys, url, "--min-age", "0", "--delete")
+    assert (status, doc["error"]["kind"]) == (1, "DAMAGED")
+    assert "run-1/chk-1" in doc["error"]["message"]
+    assert keys(storage) == before
+
+
+def test_without_a_log_nothing_is_known(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    storage.delete([stored.key for stored in storage.list(paths.LOG_PREFIX)])
+    status, doc = gc(capsys, url, "--delete")
+    assert (status, doc["error"]["kind"]) == (1, "DAMAGED")
+    assert "has no log" in doc["error"]["message"]
+
+
+def test_status_of_what_is_not_there_and_of_wrong_usage(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["gc", url]) == 1
+    assert run(["gc", url, "--min-age", "soon"]) == 2
+    assert "a duration such as" in capsys.readouterr().err
+
+
+# --- while runs go on
+
+
+class World:
+    """Runs of one stream that begin, upload, complete, drop, crash and are fenced, each by the rules of the protocol."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.name = uuid.uuid4().hex
+        self.storage = MemoryStorage(f"memory://{self.name}")
+        self.log = 0
+        self.alive: dict[CheckpointId, Checkpoint] = {}
+        self.dropped: list[CheckpointId] = []
+        self.late: list[tuple[Claim, Checkpoint | None, int]] = []
+        self.begin(None, {})
+
+    def append(self, entry: entries.Entry) -> None:
+        self.log += 1
+        self.storage.put(paths.log_key(self.log), entries.encode(entry))
+
+    def begin(self, last: Claim | None, restorable: dict[CheckpointId, Checkpoint]) -> None:
+        """The newest by log entry is the origin, and all that is there is inherited."""
+        newest = max(restorable.values(), key=lambda c: c.log, default=None)
+        number = self.log + 1
+        inherits = tuple(sorted(restorable))
+        run_number = last.run + 1 if last else 1
+        self.claim = Claim(number, run_number, "q", JOB, newest.id if newest else None, inherits, (), "h", {}, 1, str(number))
+        self.append(self.claim)
+        self.alive, self.dropped, self.newest = dict(restorable), [], newest
+        self.epoch = newest.id.epoch + 1 if newest else 0
+
+    def restorable(self) -> dict[CheckpointId, Checkpoint]:
+        """What a start would find."""
+        reader = StreamReader(self.storage)
+        wanted = [*(c for c, _ in reader.checkpoints_of(self.claim.run)), *kept_checkpoints(self.claim)]
+        return {c: reader.read(c) for c in wanted if self.storage.size(paths.metadata_key(c)) is not None}
+
+    def completed(self, claim: Claim, base: Checkpoint | None, epoch: int) -> Checkpoint:
+        """Some files of the one before are still in use, others are new."""
+        handles = [h for s in (base.snapshots if base else ()) for h in s.handles if self.rng.random() < 0.7]
+        for _ in range(self.rng.randrange(1, 3)):
+            unique = f"{epoch}-{self.rng.getrandbits(64):x}"
+            handles.append(Handle(HandleKind.SST, f"SSTs/{unique}.sst", paths.sst_key(claim.run, unique), 0, 1, 0))
+            self.storage.put(handles[-1].object, b"s")
+        snapshots = (Snapshot(StoreId(0, 0, "default"), 1, "u", tuple(handles)),)
+        checkpoint = Checkpoint(CheckpointId(claim.run, epoch), self.log, claim.claim, "q", 1, JOB, {}, snapshots, {})
+        self.storage.put(paths.metadata_key(checkpoint.id), metadata.encode(checkpoint))
+        return checkpoint
+
+    def step(self) -> None:
+        what = self.rng.random()
+        if what < 0.15:
+            self.late.append((self.claim, self.newest, self.epoch))
+            self.begin(self.claim, self.restorable())
+        elif what < 0.25:
+            self.storage.put(paths.segment_key(self.claim.run, self.epoch, f"{self.rng.getrandbits(64):x}"), b"never acknowledged")
+        elif what < 0.35 and self.late:
+            # The fenced run still completes what it had planned; whether all that it names is still there, nobody asks.
+            self.completed(*self.late.pop())
+        else:
+            self.append(Plan(self.claim.claim, self.claim.run, self.epoch, b"v1\n{}"))
+            self.delete_dropped()
+            done = self.completed(self.claim, self.newest, self.epoch)
+            self.dropped += list(self.alive)
+            self.alive[done.id] = self.newest = done
+            self.epoch += 1
+
+    def delete_dropped(self) -> None:
+        """After an append that was issued when the completion was known; one retained."""
+        going = [self.alive.pop(c) for c in self.dropped]
+        named = frozenset[str]().union(*(c.objects for c in self.alive.values()))
+        self.storage.delete([paths.metadata_key(c.id) for c in going])
+        self.storage.delete(sorted(frozenset[str]().union(*(c.objects for c in going)) - named))
+        self.dropped = []
+
+
+class Moving(MemoryStorage):
+    """Before each request the runs may take a few steps."""
+
+    def __init__(self, world: World, pace: float) -> None:
+        super().__init__(world.storage.url)
+        self._world, self._pace = world, pace
+
+    def _move(self) -> None:
+        while self._world.rng.random() < self._pace:
+            self._world.step()
+
+    def get(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
+        self._move()
+        return super().get(key, offset, length)
+
+    def size(self, key: str) -> int | None:
+        self._move()
+        return super().size(key)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[Stored]:
+        self._move()
+        return super().list(prefix, start_after)
+
+
+def violations(seed: int, kind: type[Collector]) -> list[str]:
+    """What a collection under way destroyed of what a restart could use, and what a quiet one left."""
+    world = World(seed)
+    for _ in range(world.rng.randrange(3, 25)):
+        world.step()
+    collector = kind(Moving(world, world.rng.choice([0.1, 0.2, 0.3])), 0, 1 << 60)
+    try:
+        found = collector.look()
+        for _ in range(world.rng.randrange(4)):
+            world.step()
+        collector.delete(found)
+    except ConflictError:
+        pass  # too much happened meanwhile: nothing was deleted
+    wrong = [f"{c} lost {o}" for c, content in world.restorable().items() for o in content.objects if world.storage.size(o) is None]
+
+    quiet = kind(world.storage, 0, 1 << 60)
+    quiet.delete(quiet.look())
+    restorable = world.restorable()
+    wanted = {o for c in restorable.values() for o in c.objects} | {paths.metadata_key(c) for c in restorable}
+    prefix = paths.run_prefix(world.claim.run)
+    left = {stored.key for stored in world.storage.list(paths.RUN_PREFIX) if not stored.key.startswith(prefix)}
+    wrong += [f"left {key}" for key in left - wanted]
+    wrong += [f"{c} lost {o}" for c, content in restorable.items() for o in content.objects if world.storage.size(o) is None]
+    wipe(world.name)
+    return wrong
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_nothing_that_a_restart_could_use_is_ever_deleted(seed: int) -> None:
+    assert violations(seed, Collector) == []
+
+
+class OwnFirst(Collector):
+    """The run's own checkpoints are read before the kept ones."""
+
+    def _restorable(self, standing: Standing) -> list[Checkpoint]:
+        own = [content for c, _ in self._reader.checkpoints_of(standing.claim.run) if (content := self._read(c)) is not None]
+        return own + [content for c in sorted(kept_checkpoints(standing.claim)) if (content := self._read(c)) is not None]
+
+
+class ClaimOnce(Collector):
+    """Nobody looks whether the claim is still the last."""
+
+    def look(self) -> Any:
+        standing = self._standing(0)
+        return self._leftovers(standing.claim, self._restorable(standing))
+
+
+@pytest.mark.parametrize("wrong", [OwnFirst, ClaimOnce])
+def test_the_order_of_the_reads_matters(wrong: type[Collector]) -> None:
+    assert any("lost" in line for seed in range(5000) for line in violations_or_none(seed, wrong)), "the test has lost its point"
+
+
+def violations_or_none(seed: int, kind: type[Collector]) -> list[str]:
+    try:
+        return violations(seed, kind)
+    except DamagedError:
+        return []

@@ -1,0 +1,50 @@
+"""Real S3 servers behind 20 ms of latency; everything else is that of tests/spark."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+
+from spark_ckpt.testing.lossy_proxy import LossyProxy, Wire, WireFault
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "spark"))
+
+from conftest import Server, events, oracle, start  # noqa: F401 - the last three are fixtures
+
+from tests.campaign.servers import ACCESS, KINDS, SECRET, UnavailableError, running
+
+LATENCY_S = 0.02
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session", params=sorted(KINDS, reverse=True))
+def upstream(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a real S3 server."""
+    kind = KINDS[request.param]
+    try:
+        with running(kind, tmp_path_factory.mktemp(kind.name)) as url:
+            yield url
+    except UnavailableError as e:
+        pytest.skip(str(e))
+
+
+@pytest.fixture
+def far(upstream: str) -> Iterator[LossyProxy]:
+    """The server, as far away as another region."""
+    with LossyProxy(upstream) as proxy:
+        proxy.inject(WireFault(Wire.DELAY, times=None, delay_s=LATENCY_S))
+        yield proxy
+
+
+@pytest.fixture
+def s3(upstream: str, far: LossyProxy) -> Server:
+    bucket = f"campaign-{next(_numbers)}"
+    client = boto3.Session(ACCESS, SECRET, region_name="us-east-1").client("s3", endpoint_url=upstream)
+    client.create_bucket(Bucket=bucket)
+    client.close()
+    return Server(far, bucket)

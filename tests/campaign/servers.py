@@ -1,0 +1,103 @@
+"""Real S3 servers for the campaign: found on the PATH, or built with Go into the virtual environment, once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ACCESS, SECRET = "test", "test-secret"
+BUILT = Path(sys.prefix) / "campaign-bin"
+BUILD_S, START_S = 900, 60
+
+
+class UnavailableError(Exception):
+    """The server is not on this machine and cannot be built; says what to install."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`arguments` may use {port} and {folder}; `module` is what `go install` takes, None where building takes too long."""
+
+    name: str
+    module: str | None
+    arguments: Sequence[str]
+    env: Mapping[str, str]
+
+
+VERSITYGW = Kind(
+    "versitygw",
+    "github.com/versity/versitygw/cmd/versitygw@v1.8.0",
+    ("--port", "127.0.0.1:{port}", "--quiet", "posix", "{folder}"),
+    {"ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET},
+)
+MINIO = Kind(
+    "minio",
+    None,
+    ("server", "--quiet", "--address", "127.0.0.1:{port}", "{folder}"),
+    {"MINIO_ROOT_USER": ACCESS, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_BROWSER": "off"},
+)
+KINDS = {kind.name: kind for kind in (VERSITYGW, MINIO)}
+
+
+def binary(kind: Kind) -> Path:
+    """Raises UnavailableError."""
+    found = shutil.which(kind.name, path=f"{os.environ.get('PATH', '')}{os.pathsep}{BUILT}")
+    if found is not None:
+        return Path(found)
+    if kind.module is None:
+        raise UnavailableError(f"{kind.name} is not on the PATH")
+    go = shutil.which("go")
+    if go is None:
+        raise UnavailableError(f"{kind.name} is not on the PATH, and there is no Go to build it with: install one of the two")
+    BUILT.mkdir(exist_ok=True)
+    built = subprocess.run(
+        [go, "install", kind.module], env={**os.environ, "GOBIN": str(BUILT)}, capture_output=True, text=True, timeout=BUILD_S, check=False
+    )
+    if built.returncode != 0:
+        raise UnavailableError(f"{kind.name} is not on the PATH, and `go install {kind.module}` failed: {built.stderr.strip()[-300:]}")
+    return BUILT / kind.name
+
+
+@contextmanager
+def running(kind: Kind, folder: Path) -> Iterator[str]:
+    """Start the server over a folder of its own; its URL. Raises UnavailableError."""
+    program = binary(kind)
+    data = folder / "data"
+    data.mkdir(parents=True)
+    port = _free_port()
+    arguments = [part.format(port=port, folder=data) for part in kind.arguments]
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen([program, *arguments], env={**os.environ, **kind.env}, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
+    try:
+        _wait(process, port, folder / "server.log")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        assert process.poll() is None, f"the S3 server ended with {process.returncode}: {log.read_text(errors='replace')[-2000:]}"
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, f"the S3 server does not answer: {log.read_text(errors='replace')[-2000:]}"
+            time.sleep(0.05)

@@ -74,7 +74,6 @@ object NioFileManager {
       finally Files.deleteIfExists(temp)
     }
 
-
   def deleteTree(file: File): Unit = {
     if (file.isDirectory && !Files.isSymbolicLink(file.toPath)) Option(file.listFiles()).foreach(_.foreach(deleteTree))
     try Files.deleteIfExists(file.toPath) catch { case _: NoSuchFileException => }

@@ -13,6 +13,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 # More arguments for pytest, for example: make test ARGS='-k storage -x'
 ARGS ?=
 SEED ?=
+# SIGKILLs in `make campaign`; 12 if none are asked for.
+KILLS ?=
 
 .PHONY: help
 help: ## List the targets
@@ -62,8 +64,8 @@ test-fast: venv ## Only the tests that start no Spark
 	@$(PY) -m pytest -m "not spark and not campaign" $(ARGS)
 
 .PHONY: campaign
-campaign: jar ## The long tests: real S3 servers, kills, everything crossed
-	@$(PY) -m pytest -m campaign $(ARGS)
+campaign: jar ## The long tests, an hour or so: real S3 servers, everything crossed, random kills (SEED=n repeats them, KILLS=n)
+	@SEED='$(SEED)' KILLS='$(KILLS)' $(PY) -m pytest -m campaign -v -s $(ARGS)
 
 .PHONY: demo
 demo: jar ## A year of flights through a query that is killed, loses its disk and goes on (SEED=n repeats a run)

@@ -39,6 +39,11 @@ class Application:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(30)
 
+    def kill_driver(self) -> None:
+        """SIGKILL for the JVM alone, which spark-submit has become: what it started has to see to its own end."""
+        self._process.kill()
+        self._process.wait(30)
+
     def descendants(self) -> Iterator[tuple[int, str]]:
         """(process id, command line) of every living process below this application."""
         parents: dict[int, int] = {}

@@ -6,13 +6,16 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import Server
-from harness import Application
+from harness import JOBS, Application
 
 from spark_ckpt.testing.lossy_proxy import Wire, WireFault
 
@@ -57,6 +60,11 @@ def held(folder: Path) -> Counter[int]:
     return Counter(json.loads(line)["id"] for part in parts for line in part.read_text().splitlines())
 
 
+def log_of(stream: Path, kind: str) -> list[str]:
+    """The entries of that kind in a stream's log."""
+    return [entry.name for entry in sorted((stream / "log").iterdir()) if json.loads(entry.read_text())["type"] == kind]
+
+
 def test_every_sink_killed_between_its_epoch_and_the_commit(start: Start, s3: Server, tmp_path: Path) -> None:
     write_overlapping(tmp_path / "in/few", 0, FEW)
     write_overlapping(tmp_path / "in/many", 0, MANY)
@@ -88,3 +96,125 @@ def test_every_sink_killed_between_its_epoch_and_the_commit(start: Start, s3: Se
         n, total = totals.get(str(row["key"]), [0, 0])
         totals[str(row["key"])] = [n + 1, total + int(str(row["value"]))]
     assert json.loads((out / "memory.json").read_text()) == totals
+
+
+def ours(scratch: Path) -> list[str]:
+    """Command lines of coordinators and agents whose environment names this folder, alive or not yet buried."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if str(scratch).encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            except OSError:
+                continue
+    return [line for line in found if "-m spark_ckpt." in line]
+
+
+def until_gone(scratch: Path, seconds: float = 60) -> None:
+    """Coordinator and agents end by themselves, within the time that they are given for what is in hand."""
+    deadline = time.monotonic() + seconds
+    while left := ours(scratch):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def test_a_plain_python_process_starts_stops_and_changes_sessions(tmp_path: Path) -> None:
+    write_overlapping(tmp_path / "src", 0, MANY)
+    out, log = tmp_path / "out", tmp_path / "application.log"
+    out.mkdir()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_"))}
+    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "TEST_SCRATCH": str(tmp_path)}
+    command = [sys.executable, str(JOBS / "lifecycle.py"), str(tmp_path / "src"), str(out), f"file://{tmp_path}/storage"]
+    with log.open("wb") as to:
+        status = subprocess.run(command, cwd=tmp_path, env=environment, stdout=to, stderr=subprocess.STDOUT, timeout=150, check=False)
+    assert status.returncode == 0, log.read_text(errors="replace")[-4000:]
+    facts = json.loads((out / "facts.json").read_text())
+
+    for name in ("odd", "new session"):
+        assert held(out / name) == ids(10), name
+    assert held(out / "once") == ids(6)
+    assert held(out / "many") == repeated(MANY)
+    for name in ("rate", "micro"):
+        rows = held(out / name)
+        assert rows, name
+        assert rows == Counter(range(len(rows))), f"{name}: a number is missing or came twice"
+
+    location = tmp_path / "places" / "a b & 'ü' #1 100%25 ?x=[1]{2}"
+    for folder, runs in ((location, 5), (location / "nested", 5), (tmp_path / "places/once", 3), (tmp_path / "places/rate", 2)):
+        assert len(log_of(folder / "_ckpt", "claim")) == runs, folder
+    many = tmp_path / "storage" / str(tmp_path).lstrip("/") / "places/many"
+    assert len(log_of(many, "claim")) == 3
+    assert any("9.compact" in names and "19.compact" in names for names in facts["source log"]), facts["source log"]
+    assert not list((tmp_path / "places").rglob("many")), "the second session did not use its storage"
+
+    assert facts["children"] == ["spark_ckpt.agent", "spark_ckpt.coordinator"], "one of each, however many queries there were"
+    assert facts["children"] == facts["children again"]
+    assert facts["threads"] == facts["threads again"]
+    assert len(facts["threads"]) == len(set(facts["threads"])), "a thread was started twice"
+    assert facts["spools"], "the test looks for spools in the wrong place"
+    assert {s.rsplit("/", 1)[1] for s in facts["spools"]} == {"run-00000004", "run-00000005"}
+    assert facts["children between"] == facts["children after"] == []
+    assert facts["scratch between"] == []
+    until_gone(tmp_path, 5)
+    assert not list((tmp_path / "scratch").rglob("spark-ckpt-*"))
+
+
+def fired(out: Path) -> list[dict[str, object]]:
+    """What the timers have given so far, in the order of the epochs."""
+    parts = sorted(out.glob("batch=*.json"), key=lambda part: int(part.stem.removeprefix("batch=")))
+    rows = [json.loads(line) for part in parts for line in part.read_text().splitlines()]
+    return [row for row in rows if row["key"] != "wake"]
+
+
+def test_timers_and_ttl_survive_the_driver_and_no_process_is_left(tmp_path: Path) -> None:
+    write_overlapping(tmp_path / "in", 0, 1)
+    storage, location, out = tmp_path / "storage", tmp_path / "location", tmp_path / "out"
+    scratch = tmp_path / "scratch"
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "TEST_SCRATCH": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.local.dir": str(scratch)}
+    conf["spark.ckpt.spool.dir"] = str(scratch)
+    scratch.mkdir()
+
+    def submitted(log: str, master: str) -> Application:
+        command = [str(Path(sys.executable).parent / "spark-ckpt"), "submit", "--storage", str(storage), "--master", master]
+        command += [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+        return Application([*command, str(JOBS / "timers.py"), str(tmp_path / "in"), str(location), str(out)], tmp_path / log, env)
+
+    stream = storage / str(location).lstrip("/")
+    app = submitted("first.log", "local[2]")
+    try:
+        app.until(lambda: (stream / "run-00000001/chk-0/_metadata").exists(), "a checkpoint", 60)
+        assert ours(tmp_path), "the test looks for processes in the wrong place"
+        app.kill_driver()
+        until_gone(tmp_path)
+        assert list(scratch.glob("spark-ckpt-*")) == []
+    finally:
+        app.kill()
+    assert not fired(out), "the timers fired before the kill: the test has lost its point"
+    shutil.rmtree(location)
+
+    # Spark runs an epoch without data only after another of the same run: something has to come first.
+    (tmp_path / "in/wake.json").write_text('{"id": -1, "key": "wake", "value": 0}\n')
+    os.utime(tmp_path / "in/wake.json", (1_700_000_000, 1_700_000_000))  # the source leaves out what is a week older than the newest
+    again = submitted("second.log", "local-cluster[2,1,1024]")
+    try:
+        again.until(lambda: len(fired(out)) >= 5, "every timer", 90)
+        again.kill_one("CoarseGrainedExecutorBackend")  # its partition moves to another
+        write_overlapping(tmp_path / "in", 1, 1)
+        again.until(lambda: len(fired(out)) >= 10, "every second timer", 90)
+        (tmp_path / "end").touch()
+        again.expect_success(60)
+        until_gone(tmp_path)
+    finally:
+        again.kill()
+    assert list(scratch.glob("spark-ckpt-*")) == []
+    assert len(log_of(stream, "claim")) == 2, "the query was to survive the loss of an executor"
+
+    rows = fired(out)
+    for files, some in ((1, rows[:5]), (2, rows[5:])):
+        everything = repeated(files)
+        for row in some:
+            mine = {i: n for i, n in everything.items() if event(i)["key"] == row["key"]}
+            assert row == {"key": row["key"], "n": sum(mine.values()), "long": len(mine), "short": 0}
+        assert {row["key"] for row in some} == {f"k{i}" for i in range(5)}

@@ -17,6 +17,7 @@ from spark_ckpt.agent.stream import Stream
 from spark_ckpt.conf import Options, parse_options
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import CheckpointId, StoreId
+from spark_ckpt.packages import packages_for, require
 from spark_ckpt.pipe import Handler, Message, Pipe, Reply
 from spark_ckpt.storage import S3Options, Storage, open_storage
 
@@ -68,6 +69,7 @@ class Agent:
 
     def _hello(self, message: Message) -> Reply:
         self._options = parse_options({str(k): str(v) for k, v in (message.get("conf") or {}).items()})
+        require(packages_for(self._options.storage))
         self._executor = str(message["executor"])
         if self._staging is None:
             self._spool = Path(message["spool"])

@@ -19,6 +19,7 @@ from spark_ckpt.coordinator.pool import Pool
 from spark_ckpt.coordinator.worker import Fields, StreamWorker
 from spark_ckpt.errors import CheckpointError, ConflictError
 from spark_ckpt.model import Ack, Decline, Job
+from spark_ckpt.packages import packages_for, require
 from spark_ckpt.paths import stream_url
 from spark_ckpt.pipe import Handler, Message, Pipe, Reply
 from spark_ckpt.protocol import events as ev
@@ -80,6 +81,7 @@ class Coordinator:
         conf, spark = _texts(message["conf"]), _texts(message.get("spark") or {})
         options = parse_options(conf)
         settings = spark_settings(conf, spark)
+        require(packages_for(options.storage))
         self._options = options
         self._host = str(message.get("host", ""))
         self._spark_version = str(message.get("spark_version", ""))

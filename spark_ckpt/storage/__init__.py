@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spark_ckpt.errors import ConfigError
+from spark_ckpt.packages import packages_for, require
 from spark_ckpt.storage.base import PutResult, Slice, Storage, Stored
 from spark_ckpt.storage.options import S3Options
 
@@ -17,6 +18,7 @@ def open_storage(url: str, options: S3Options | None = None) -> Storage:
     """
     scheme = url.split(":", 1)[0].lower() if ":" in url else ""
     if scheme in ("s3", "s3a"):
+        require(packages_for(url))
         from spark_ckpt.storage.s3 import S3Storage
 
         return S3Storage(url, options or S3Options())

@@ -62,6 +62,9 @@ final class PythonChild(
     }
   }
 
+  /** Why the child does not serve any more, nor will any replacement. */
+  def failure: Option[CheckpointFailure] = broken
+
   /** Say something one-way. Lost if the child dies: `onReplaced` says again what matters. */
   def tell(message: ObjectNode): Unit = if (broken.isEmpty) write(message)
 
@@ -88,6 +91,7 @@ final class PythonChild(
 
   private def launch(): JsonNode = {
     val builder = new ProcessBuilder(python, "-m", module)
+    builder.environment().put("PYTHONSAFEPATH", "1") // no module is taken from the folder that the application happens to run in
     val child =
       try builder.start()
       catch {
@@ -172,10 +176,12 @@ final class PythonChild(
     val greeted = !waiting.containsKey(0L)
     val why = if (lastTrace.isEmpty) "" else s": $lastTrace"
     if (!greeted) {
-      val hint =
-        if (lastTrace.contains("No module named")) s"; install spark-ckpt for $python, or set spark.ckpt.python to an interpreter that has it" else ""
-      waiting.get(0L).answer.completeExceptionally(
-        new CheckpointFailure(CheckpointFailure.Config, s"$python -m $module ended with status $status before it could serve$why$hint"))
+      val message =
+        if (lastTrace.contains("No module named")) {
+          s"the Python $python lacks spark-ckpt or what it needs (${missing(lastTrace)}); install spark-ckpt with its dependencies for it, " +
+            "or set spark.ckpt.python to an interpreter that has them"
+        } else s"$python -m $module ended with status $status before it could serve$why; check spark.ckpt.python"
+      waiting.get(0L).answer.completeExceptionally(new CheckpointFailure(CheckpointFailure.Config, message))
       return
     }
     logWarning(s"$module ended with status $status$why; starting another")
@@ -212,6 +218,8 @@ final class PythonChild(
 
 object PythonChild {
   type Teller = ObjectNode => Unit
+
+  private def missing(trace: String): String = trace.substring(trace.indexOf("No module named")).stripSuffix(")")
 
   private val GreetingMs = 60000L
   private val MaxRestartsPerMinute = 5

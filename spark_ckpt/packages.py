@@ -1,0 +1,28 @@
+"""What coordinator and agent import late, looked for at their start: better one sentence then than a trace in the first epoch."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterable
+
+from spark_ckpt.errors import ConfigError
+
+
+def packages_for(storage: str | None) -> tuple[str, ...]:
+    """The distributions that a storage's URL takes; None: it is decided by each checkpointLocation."""
+    return ("pyarrow", "boto3") if storage is not None and storage.startswith("s3") else ("pyarrow",)
+
+
+def require(names: Iterable[str]) -> None:
+    """Raises `ConfigError` if this interpreter lacks one of the packages. Imports nothing."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        raise lacking(missing)
+
+
+def lacking(missing: Iterable[str]) -> ConfigError:
+    return ConfigError(
+        f"the Python {sys.executable} lacks {', '.join(missing)}; install spark-ckpt with its dependencies for it, or set "
+        "spark.ckpt.python to an interpreter that has them"
+    )

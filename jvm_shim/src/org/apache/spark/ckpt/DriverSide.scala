@@ -18,6 +18,7 @@ object DriverSide extends Logging {
   @volatile private var sc: SparkContext = _
   @volatile private var coordinator: PythonChild = _
   private val streams = new ConcurrentHashMap[String, DriverStream]()
+  @volatile private var made = Map.empty[String, String]
 
   /** Start the coordinator; it checks the configuration and says which of Spark's settings to make. A refusal ends the application's start. */
   def start(context: SparkContext): Unit = synchronized {
@@ -37,8 +38,12 @@ object DriverSide extends Logging {
           throw e
       }
     coordinator = child
-    settings.properties().asScala.foreach(e => conf.set(e.getKey, e.getValue.asText()))
+    made = settings.properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap
+    made.foreach { case (name, value) => conf.set(name, value) }
   }
+
+  /** The Spark settings that the plugin has made. */
+  def settings: Map[String, String] = made
 
   def stop(): Unit = synchronized {
     if (coordinator != null) {

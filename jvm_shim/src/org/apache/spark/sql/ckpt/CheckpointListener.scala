@@ -1,9 +1,8 @@
 package org.apache.spark.sql.ckpt
 
-import org.apache.spark.ckpt.{CheckpointFailure, DriverSide, DriverStream}
+import org.apache.spark.ckpt.{DriverSide, DriverStream}
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.continuous.ContinuousExecution
-import org.apache.spark.sql.execution.streaming.runtime.{AsyncProgressTrackingMicroBatchExecution, MicroBatchExecution, StreamExecution}
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.streaming.StreamingQueryListener
 import org.apache.spark.sql.streaming.StreamingQueryListener._
 
@@ -15,9 +14,11 @@ class CheckpointListener extends StreamingQueryListener with Logging {
 
   override def onQueryStarted(event: QueryStartedEvent): Unit = {
     val query = QueryHook.ofThread()
-    DriverSide.streamOf(query.resolvedCheckpointRoot).filter(_.root == query.resolvedCheckpointRoot).foreach { stream =>
-      try begin(query, stream, event)
-      catch { case e: Throwable => stream.failure = Some(e) }
+    if (!Refusals.unseen(query)) {
+      DriverSide.streamOf(query.resolvedCheckpointRoot).filter(_.root == query.resolvedCheckpointRoot).foreach { stream =>
+        try begin(query, stream, event)
+        catch { case e: Throwable => stream.failure = Some(e) }
+      }
     }
   }
 
@@ -26,20 +27,13 @@ class CheckpointListener extends StreamingQueryListener with Logging {
   override def onQueryTerminated(event: QueryTerminatedEvent): Unit =
     DriverSide.runEnded(event.runId.toString, event.exception.isDefined)
 
-  private def begin(query: StreamExecution, stream: DriverStream, event: QueryStartedEvent): Unit = query match {
-    case _: AsyncProgressTrackingMicroBatchExecution =>
-      refuse("asynchronous progress tracking writes an epoch's offsets after it has run; remove the option asyncProgressTrackingEnabled")
-    case _: ContinuousExecution =>
-      refuse("the continuous trigger has no micro-batches to checkpoint; use a processing time trigger or AvailableNow")
-    case batches: MicroBatchExecution =>
-      val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
-      val begun = stream.start(event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), JobShapes.of(batches), files.present())
-      files.replace(begun.files)
-      stream.barrier.foreach(DriverSide.setBarrier)
-      QueryHook.wrapSink(batches)
-      QueryHook.wrapTrigger(batches, new RecordedEpochs(batches, begun.planned))
-    case other => refuse(s"a query of kind ${other.getClass.getSimpleName} is not known")
+  private def begin(query: StreamExecution, stream: DriverStream, event: QueryStartedEvent): Unit = {
+    val batches = Refusals.microBatches(query)
+    val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
+    val begun = stream.start(event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), JobShapes.of(batches), files.present())
+    files.replace(begun.files)
+    stream.barrier.foreach(DriverSide.setBarrier)
+    QueryHook.wrapSink(batches)
+    QueryHook.wrapTrigger(batches, new RecordedEpochs(batches, begun.planned))
   }
-
-  private def refuse(why: String): Nothing = throw new CheckpointFailure(CheckpointFailure.Config, s"spark-ckpt cannot run this query: $why")
 }

@@ -1,6 +1,6 @@
 package org.apache.spark.ckpt
 
-import java.io.File
+import java.io.{File, IOException}
 import java.nio.file.Files
 import java.util.concurrent.{ConcurrentHashMap, Executors, ScheduledExecutorService, TimeUnit}
 import java.util.concurrent.atomic.AtomicInteger
@@ -85,13 +85,22 @@ object ExecutorSide extends Logging {
   def folder(barrier: Barrier, operator: Long, partition: Int, store: String): File = {
     val dir = new File(streamFolder(barrier.stream, barrier.run), s"$operator/$partition/$store")
     if (!dir.isDirectory) {
-      Files.createDirectories(dir.toPath)
+      onDisk(Files.createDirectories(dir.toPath))
       // The run before the last one can have no live store in this executor any more; the last one may still be shutting down.
       val runs = Option(streamFolder(barrier.stream, barrier.run).getParentFile.listFiles()).toSeq.flatten
       runs.filter(_.getName < f"run-${barrier.run - 1}%08d").foreach(NioFileManager.deleteTree)
     }
     dir
   }
+
+  /** What writes to the spool; a full disk is told as what it is. */
+  def onDisk[T](write: => T): T =
+    try write
+    catch {
+      case e: IOException =>
+        throw new CheckpointFailure("STORAGE",
+          s"the state cannot be written to the spool $spool (${e.getMessage}); free some space there, or set spark.ckpt.spool.dir to a local disk that has it", e)
+    }
 
   /**
    * The barrier that the running task belongs to. A job that the user starts from a thread of his own (inside foreachBatch) carries no
@@ -136,7 +145,7 @@ object ExecutorSide extends Logging {
 
   private def serving(): Unit = {
     if (agent == null) throw new CheckpointFailure(CheckpointFailure.Internal, "this executor is shutting down")
-    refused.foreach(throw _)
+    refused.orElse(agent.failure).foreach(throw _)
   }
 
   private def streamFolder(stream: String, run: Long): File =
@@ -144,7 +153,12 @@ object ExecutorSide extends Logging {
 
   private def makeSpool(conf: SparkConf): File = conf.getOption("spark.ckpt.spool.dir") match {
     case Some(dir) =>
-      Utils.createTempDir(dir, "spark-ckpt")
+      try Utils.createTempDir(dir, "spark-ckpt")
+      catch {
+        case e: IOException =>
+          throw new CheckpointFailure(CheckpointFailure.Config,
+            s"no folder can be made in spark.ckpt.spool.dir=$dir; give a local folder that exists or can be made, is writable and has free space", e)
+      }
     case None => Utils.createTempDir(Utils.getLocalDir(conf), "spark-ckpt")
   }
 
@@ -155,10 +169,19 @@ object ExecutorSide extends Logging {
       if (plugin != null) plugin.send(Json.line(message))
     }
 
+  // Nobody will ever make durable what is held: the driver must not wait for it.
+  private def decline(plugin: PluginContext, why: CheckpointFailure): Unit = held.asScala.toSeq.foreach { case (uid, commit) =>
+    val names = Seq("run", "epoch", "op", "part", "store", "uid").map(name => name -> commit.get(name))
+    val row = Json.obj(names :+ ("executor" -> plugin.executorID()) :+ ("decline" -> why.getMessage): _*)
+    plugin.send(Json.line(Json.obj("type" -> "acks", "root" -> commit.str("root"), "acks" -> Seq(row))))
+    held.remove(uid)
+  }
+
   // The driver has to know what a live executor still holds, to tell a slow snapshot from a lost one.
   private def report(): Unit =
     try {
       val plugin = context
+      if (plugin != null) agent.failure.foreach(decline(plugin, _))
       if (plugin != null && !held.isEmpty) {
         plugin.send(Json.line(Json.obj("type" -> "holding", "executor" -> plugin.executorID(), "held" -> held.keySet().asScala.toSeq)))
       }

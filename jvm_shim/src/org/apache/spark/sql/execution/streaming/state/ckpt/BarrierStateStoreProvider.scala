@@ -74,7 +74,7 @@ class BarrierRocksDB(
 
   override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
     val started = System.nanoTime()
-    val result = super.commit(forceSnapshot)
+    val result = ExecutorSide.onDisk(super.commit(forceSnapshot))
     val syncMs = (System.nanoTime() - started) / 1e6
     val (version, info) = result
     val at = barrier()

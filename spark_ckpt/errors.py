@@ -5,6 +5,11 @@ from __future__ import annotations
 from enum import Enum
 
 
+def without_way_out(message: str) -> str:
+    """What went wrong, to be told inside another message, which has a way out of its own. Messages have it after the first semicolon."""
+    return message.split("; ", 1)[0]
+
+
 class ErrorKind(Enum):
     """Tells the JVM what to do with a failed request; sent over the pipe by name."""
 

@@ -144,7 +144,10 @@ class StorageActions:
         data = self.read_entry(number)
         if data is None:
             raise DamagedError(f"log entry {number} of {self.url} is missing, although there are later ones; put it back")
-        return decode(number, data)
+        try:
+            return decode(number, data)
+        except FormatError as error:
+            raise FormatError(f"{self.url}: {error}") from error
 
     def _hint(self) -> int:
         """The entry that planned the newest checkpoint, 0 where none is found: only where to begin to look, nothing rests on it."""

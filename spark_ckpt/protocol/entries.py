@@ -15,6 +15,7 @@ from spark_ckpt.errors import FormatError
 from spark_ckpt.model import CheckpointId, Job
 from spark_ckpt.paths import check_file
 
+_WAY_OUT = "the log is damaged: put the entry back as it was, or start with a new checkpointLocation"
 VERSION = 1
 MAX_ENTRY_BYTES = 256 * 1024 * 1024
 MAX_NUMBER = 10**19
@@ -132,19 +133,19 @@ def decode(number: int, data: bytes) -> Entry:
     try:
         doc = json.loads(data)
     except (ValueError, RecursionError) as e:
-        raise FormatError(f"log entry {number} is not JSON; the log is damaged") from e
+        raise FormatError(f"log entry {number} is not JSON; {_WAY_OUT}") from e
     if not isinstance(doc, dict) or not isinstance(doc.get("v"), int):
-        raise FormatError(f"log entry {number} has no version; the log is damaged")
+        raise FormatError(f"log entry {number} has no version; {_WAY_OUT}")
     if doc["v"] > VERSION:
         raise FormatError(f"log entry {number} has format version {doc['v']}, this release reads up to {VERSION}; use a newer spark-ckpt")
     try:
         entry = _entry(doc)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
-        raise FormatError(f"log entry {number} is malformed ({type(e).__name__}: {e}); the log is damaged") from e
+        raise FormatError(f"log entry {number} is malformed ({type(e).__name__}: {e}); {_WAY_OUT}") from e
     if isinstance(entry, Claim) and entry.claim != number:
-        raise FormatError(f"log entry {number} says it is claim {entry.claim}; the log is damaged")
+        raise FormatError(f"log entry {number} says it is claim {entry.claim}; {_WAY_OUT}")
     if not 0 < entry.claim <= number:
-        raise FormatError(f"log entry {number} names claim {entry.claim}, which cannot be before it; the log is damaged")
+        raise FormatError(f"log entry {number} names claim {entry.claim}, which cannot be before it; {_WAY_OUT}")
     return entry
 
 

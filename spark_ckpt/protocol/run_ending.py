@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_ckpt.errors import ErrorKind
+from spark_ckpt.errors import ErrorKind, without_way_out
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.deletion import Batch
@@ -33,9 +33,10 @@ class RunEnding(RunState):
         bad |= {self.base} if self.base and not bad else set()
         if not bad:
             return [do.Log(Level.ERROR, f"state could not be loaded: {event.cause}")]
-        self._damage = Damage(self.claim.claim, self.claim.run, tuple(sorted(bad | set(self.claim.bad))), event.cause)
+        cause = without_way_out(event.cause)
+        self._damage = Damage(self.claim.claim, self.claim.run, tuple(sorted(bad | set(self.claim.bad))), cause)
         named = ", ".join(f"run {c.run} epoch {c.epoch}" for c in sorted(bad))
-        message = f"checkpoint {named} cannot be restored ({event.cause}); the next start goes back to the one before it"
+        message = f"checkpoint {named} cannot be restored ({cause}); the next start goes back to the one before it"
         request = OPEN_REQUEST.get(self.phase)
         refused: list[Instruction] = [do.Refused(request, ErrorKind.DAMAGED, message)] if request else []
         number = self._next_number

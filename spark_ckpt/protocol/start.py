@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar
 
-from spark_ckpt.errors import ErrorKind, FormatError
+from spark_ckpt.errors import ErrorKind, FormatError, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -227,7 +227,7 @@ class Start(Asking):
     def _metadata_read(self, event: ev.MetadataRead) -> list[Instruction]:
         self._answered(event.ticket)
         if event.damage is not None:
-            self._bad[event.id] = event.damage
+            self._bad[event.id] = without_way_out(event.damage)
         elif event.checkpoint is not None:
             self._read[event.id] = event.checkpoint
         return self._choose() if not self._outstanding else []

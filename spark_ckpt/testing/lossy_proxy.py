@@ -32,6 +32,8 @@ class Wire(Enum):
     """The request gets no further for `delay_s`, then the connection closes: time to kill who sent it."""
     HOLD_ANSWER = "HOLD_ANSWER"
     """The server does it; its answer stays away for `delay_s`, then the connection closes."""
+    UNCONDITIONAL = "UNCONDITIONAL"
+    """The server never sees `If-None-Match`: as one that takes the condition and ignores it."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ class LossyProxy:
             return
         if fault is not None and fault.wire is Wire.DELAY:
             time.sleep(fault.delay_s)
+        if fault is not None and fault.wire is Wire.UNCONDITIONAL:
+            head = re.sub(rb"(?i)\r\nif-none-match:[^\r]*", b"", head)
         held = bytearray() if fault is not None and fault.wire is Wire.HOLD_ANSWER else None
         keep = fault.keep if fault is not None and fault.wire is Wire.LOSE_ANSWER else None
         with socket.create_connection(self._upstream) as server:

@@ -1,0 +1,116 @@
+"""A Spark application that does what it is told, one command file after the other: for tests that need many sessions and queries in turn.
+
+usage: told.py FOLDER    reads FOLDER/0.json, FOLDER/1.json, … as they appear, answers in FOLDER/0.answer, …; ends with {"do": "end"}
+
+Sessions and queries are ordinary PySpark. An answer has `error`: what the exception says to who reads it, or null.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+SCHEMA = "id long, key string, ts timestamp, value long"
+PATIENCE_S = 60
+
+
+def totals(df: DataFrame) -> DataFrame:
+    return df.groupBy("key").agg(F.count("*").alias("n"), F.sum("value").alias("total"))
+
+
+def unique(df: DataFrame) -> DataFrame:
+    return df.dropDuplicates(["id"]).groupBy("key").agg(F.count("*").alias("n"))
+
+
+def start_session(conf: dict[str, str]) -> None:
+    end_session()
+    builder = SparkSession.builder.appName("told")
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    builder.getOrCreate().sparkContext.setLogLevel("WARN")
+
+
+def end_session() -> None:
+    session = SparkSession.getActiveSession()
+    if session is not None:
+        session.stop()
+
+
+def run_query(
+    query: str, source: str, out: str, location: str | None, settings: dict[str, str], options: dict[str, str], trigger: dict[str, Any]
+) -> None:
+    """Until it ends by itself, or for `PATIENCE_S`."""
+    spark = SparkSession.builder.getOrCreate()
+
+    def write(df: DataFrame, batch: int) -> None:
+        rows = sorted((row.asDict() for row in df.collect()), key=str)
+        os.makedirs(out, exist_ok=True)
+        with open(f"{out}/{batch}.tmp", "w") as f:
+            json.dump(rows, f)
+        os.replace(f"{out}/{batch}.tmp", f"{out}/{batch}.json")
+
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        if query == "rate":
+            rate = spark.readStream.format("rate").option("rowsPerSecond", 5).load()
+            writer = rate.writeStream.format("noop").outputMode("update" if "realTime" in trigger else "append")
+        else:
+            df = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(source)
+            writer = {"totals": totals, "unique": unique}[query](df).writeStream.outputMode("complete").foreachBatch(write)
+        if location is not None:
+            writer = writer.option("checkpointLocation", location)
+        started = writer.options(**options).trigger(**trigger).start()
+        try:
+            started.awaitTermination(PATIENCE_S)
+        finally:
+            started.stop()
+    finally:
+        for name, was in before.items():
+            spark.conf.unset(name) if was is None else spark.conf.set(name, was)
+
+
+def told(command: dict[str, Any]) -> None:
+    what = command.pop("do")
+    actions: dict[str, Callable[..., None]] = {"session": start_session, "query": run_query, "end": end_session}
+    actions[what](**command)
+
+
+def message(error: Exception) -> str:
+    return f"{error}\n{error.java_exception.toString()}" if isinstance(error, Py4JJavaError) else str(error)
+
+
+def main() -> None:
+    folder, number, last = sys.argv[1], 0, False
+    while not last:
+        path = f"{folder}/{number}.json"
+        if not os.path.exists(path):
+            time.sleep(0.02)
+            continue
+        with open(path) as f:
+            command = json.load(f)
+        last = command["do"] == "end"
+        error = None
+        begun = time.monotonic()
+        try:
+            told(command)
+        except (Py4JJavaError, PySparkException) as e:
+            error = message(e)
+        with open(f"{folder}/{number}.tmp", "w") as f:
+            json.dump({"error": error, "seconds": round(time.monotonic() - begun, 1)}, f)
+        os.replace(f"{folder}/{number}.tmp", f"{folder}/{number}.answer")
+        number += 1
+
+
+if __name__ == "__main__":
+    main()

@@ -70,7 +70,7 @@ def test_every_sink_killed_between_its_epoch_and_the_commit(start: Start, s3: Se
     write_overlapping(tmp_path / "in/many", 0, MANY)
     locations, out = tmp_path / "locations", tmp_path / "out"
     args = ("sinks.py", ",".join(SINKS), str(tmp_path / "in"), str(locations), str(out))
-    how = {"storage": f"s3://{s3.bucket}/ckpt", "env": s3.env}
+    how = {"storage": f"s3://{s3.bucket}/ckpt", "env": {**s3.env, "TEST_SCRATCH": str(tmp_path)}}
     conf = {**s3.conf, "spark.sql.shuffle.partitions": "2"}
 
     # Every query comes to stand where its sink has taken an epoch that has no commit yet.
@@ -78,7 +78,8 @@ def test_every_sink_killed_between_its_epoch_and_the_commit(start: Start, s3: Se
         s3.proxy.inject(WireFault(Wire.HOLD, rf"^PUT \S*/{name}/\S*/_metadata", skip=12 if name == "many" else 2, times=None, delay_s=120))
     app = start(*args, conf=conf, **how)
     app.until(lambda: len({line.split("/run-")[0] for line in s3.proxy.struck}) == len(SINKS), "every query between sink and commit")
-    app.kill()
+    app.kill_driver()
+    until_gone(tmp_path)  # though the server does not answer what they are waiting for
     s3.proxy.heal()
     shutil.rmtree(locations)
 

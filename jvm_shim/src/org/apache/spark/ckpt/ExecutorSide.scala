@@ -1,7 +1,9 @@
 package org.apache.spark.ckpt
 
 import java.io.{File, IOException}
+import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.Files
+import java.util.UUID
 import java.util.concurrent.{ConcurrentHashMap, Executors, ScheduledExecutorService, TimeUnit}
 import java.util.concurrent.atomic.AtomicInteger
 
@@ -149,7 +151,7 @@ object ExecutorSide extends Logging {
   }
 
   private def streamFolder(stream: String, run: Long): File =
-    new File(spool, f"${Integer.toHexString(stream.hashCode)}/run-$run%08d")
+    new File(spool, f"${UUID.nameUUIDFromBytes(stream.getBytes(UTF_8))}/run-$run%08d")
 
   private def makeSpool(conf: SparkConf): File = conf.getOption("spark.ckpt.spool.dir") match {
     case Some(dir) =>

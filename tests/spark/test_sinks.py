@@ -11,13 +11,17 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from conftest import Server
 from harness import JOBS, Application
 
+from spark_ckpt.reader import StreamReader
+from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.testing.lossy_proxy import Wire, WireFault
+from spark_ckpt.verification import Verifier
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -65,7 +69,9 @@ def log_of(stream: Path, kind: str) -> list[str]:
     return [entry.name for entry in sorted((stream / "log").iterdir()) if json.loads(entry.read_text())["type"] == kind]
 
 
-def test_every_sink_killed_between_its_epoch_and_the_commit(start: Start, s3: Server, tmp_path: Path) -> None:
+def test_every_sink_killed_between_its_epoch_and_the_commit(
+    start: Start, s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_overlapping(tmp_path / "in/few", 0, FEW)
     write_overlapping(tmp_path / "in/many", 0, MANY)
     locations, out = tmp_path / "locations", tmp_path / "out"
@@ -97,6 +103,24 @@ def test_every_sink_killed_between_its_epoch_and_the_commit(start: Start, s3: Se
         n, total = totals.get(str(row["key"]), [0, 0])
         totals[str(row["key"])] = [n + 1, total + int(str(row["value"]))]
     assert json.loads((out / "memory.json").read_text()) == totals
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.env["AWS_ACCESS_KEY_ID"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.env["AWS_SECRET_ACCESS_KEY"])
+    for name in SINKS:
+        if name not in ("stateless", "many"):
+            assert keys_of(s3, f"s3://{s3.bucket}/ckpt{locations}/{name}") == len(ids(FEW)), name
+
+
+def keys_of(s3: Server, url: str) -> int:
+    """How many keys the state of the newest checkpoint's deduplication really has, its stores opened and counted."""
+    with closing(open_storage(url, S3Options(s3.proxy.endpoint, "us-east-1", True))) as storage:
+        reader = StreamReader(storage)
+        newest = reader.read(max(c for c, _ in reader.checkpoints()))
+        verifier = Verifier(storage)
+        found = verifier.verify(newest)
+        verifier.open_stores(found)
+        assert found.problems == []
+        last = max(s.store.operator for s in newest.snapshots)  # the operator that comes first has the highest number or the only one
+        return sum(s.num_keys or 0 for s in newest.snapshots if s.store.operator == last)
 
 
 def ours(scratch: Path) -> list[str]:

@@ -118,6 +118,8 @@ def test_kills_at_random_moments(start: Start, s3: Server, tmp_path: Path) -> No
     trial.rng.shuffle(kills)
     for number, what in enumerate(kills, 1):
         trial.sleep(trial.rng.randrange(CHECKPOINTS), trial.rng.uniform(0, LONGEST_S))
+        if trial.rng.random() < 0.5:
+            trial.collect()
         trial.tell(f"kill {number} of {KILLS}: the {what}")
         if what == "machine":
             trial.lose_the_machine()
@@ -126,8 +128,6 @@ def test_kills_at_random_moments(start: Start, s3: Server, tmp_path: Path) -> No
             trial.app = trial.start()
         else:
             trial.kill(what)
-        if trial.rng.random() < 0.5:
-            trial.collect()
     trial.app.expect_success(900)
     trial.more(2, closing=True)
     trial.app = trial.start()

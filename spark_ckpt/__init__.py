@@ -2,10 +2,44 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from spark_ckpt.errors import CheckpointError, ConfigError
 from spark_ckpt.jar import jar_path
 from spark_ckpt.session import configure
 
+if TYPE_CHECKING:
+    from spark_ckpt.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, NotRestartedError, run
+
 __version__ = "0.1.0"
 
-__all__ = ["CheckpointError", "ConfigError", "__version__", "configure", "jar_path"]
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "ExponentialDelay",
+    "FailureRate",
+    "FixedDelay",
+    "NoRestart",
+    "NotRestartedError",
+    "__version__",
+    "configure",
+    "jar_path",
+    "run",
+]
+
+_LOADED_WHEN_USED = {
+    "ExponentialDelay": "restart",
+    "FailureRate": "restart",
+    "FixedDelay": "restart",
+    "NoRestart": "restart",
+    "NotRestartedError": "restart",
+    "run": "restart",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOADED_WHEN_USED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_LOADED_WHEN_USED[name]}"), name)

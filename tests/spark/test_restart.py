@@ -13,7 +13,7 @@ from inputs import write_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(150)]
 
-FILES = 8
+FILES = 5
 
 
 def sums(folder: Path) -> dict[str, tuple[int, int]]:
@@ -54,6 +54,8 @@ def test_failures_are_retried_and_fatal_ones_are_not(start: Callable[..., Applic
         "always_fails": (5, "ATTEMPTS_EXHAUSTED", "PASSING"),
         "session": (1, "FATAL", "SESSION"),
     }
+    for name, kind in (("other_job", "CONFLICT"), ("refused", "CONFIG"), ("fenced", "FENCED")):
+        assert facts[name]["kinds"] == [kind], "the text of a trace does not carry the kind, and from an executor there may be nothing else"
     assert "took over the stream" in facts["fenced"]["message"]
     assert "value" in facts["other_schema"]["message"]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -37,9 +38,9 @@ class Jobs:
     def events(self) -> DataFrame:
         return self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(self.source)
 
-    def writing(self, df: DataFrame, location: str, each: Callable[[DataFrame, int], None], once: bool = True) -> StreamingQuery:
+    def writing(self, df: DataFrame, location: str, each: Callable[[DataFrame, int], None]) -> StreamingQuery:
         to = df.writeStream.outputMode("update").option("checkpointLocation", f"{self.locations}/{location}").foreachBatch(each)
-        return (to.trigger(availableNow=True) if once else to).start()
+        return to.trigger(availableNow=True).start()
 
     def outcome(self, start: Callable[[], StreamingQuery]) -> dict[str, Any]:
         """How a run ended: starts, and the reason of giving up or that it was an interrupt."""
@@ -54,7 +55,9 @@ class Jobs:
             query = spark_ckpt.run(counted, SOON)
             end = {"active": query.isActive}
         except spark_ckpt.NotRestartedError as e:
-            end = {"reason": e.reason.value, "cause": e.cause.value, "failure": type(e.__cause__).__name__, "message": str(e)}
+            trace = str(getattr(e.__cause__, "_stackTrace", ""))
+            kinds = sorted(set(re.findall(r"CheckpointFailure\[(\w+)\]", trace)))
+            end = {"reason": e.reason.value, "cause": e.cause.value, "message": str(e), "kinds": kinds}
         except (KeyboardInterrupt, SystemExit) as e:
             end = {"interrupted": type(e).__name__, "active": len(self.spark.streams.active)}
         return {"starts": self.starts, **end}
@@ -140,7 +143,10 @@ class Jobs:
         return self.writing(self.events(), "always", lambda df, _: df.select("nowhere").show())
 
     def endless(self) -> StreamingQuery:
-        return self.writing(self.events().groupBy("key").count(), "endless", self.nothing, once=False)
+        # Not with foreachBatch: stopped in the middle of one, Spark matches the long text of its trace with a regular expression that
+        # overflows the stack (StreamExecution.isInterruptionException), and prints it.
+        to = self.events().groupBy("key").count().writeStream.outputMode("update").format("noop")
+        return to.option("checkpointLocation", f"{self.locations}/endless").start()
 
     def when_running(self, then: Callable[[StreamingQuery], None]) -> threading.Thread:
         def wait() -> None:

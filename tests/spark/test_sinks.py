@@ -23,7 +23,7 @@ from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.testing.lossy_proxy import Wire, WireFault
 from spark_ckpt.verification import Verifier
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
 Start = Callable[..., Application]
 FEW, MANY, PER_FILE, NEW_PER_FILE = 8, 24, 30, 20
@@ -217,7 +217,7 @@ def test_timers_and_ttl_survive_the_driver_and_no_process_is_left(tmp_path: Path
     stream = storage / str(location).lstrip("/")
     app = submitted("first.log", "local[2]")
     try:
-        app.until(lambda: (stream / "run-00000001/chk-0/_metadata").exists(), "a checkpoint", 60)
+        app.until(lambda: (stream / "run-00000001/chk-0/_metadata").exists(), "a checkpoint", 120)
         assert ours(tmp_path), "the test looks for processes in the wrong place"
         app.kill_driver()
         until_gone(tmp_path)
@@ -232,10 +232,10 @@ def test_timers_and_ttl_survive_the_driver_and_no_process_is_left(tmp_path: Path
     os.utime(tmp_path / "in/wake.json", (1_700_000_000, 1_700_000_000))  # the source leaves out what is a week older than the newest
     again = submitted("second.log", "local-cluster[2,1,1024]")
     try:
-        again.until(lambda: len(fired(out)) >= 5, "every timer", 90)
+        again.until(lambda: len(fired(out)) >= 5, "every timer", 200)
         again.kill_one("CoarseGrainedExecutorBackend")  # its partition moves to another
         write_overlapping(tmp_path / "in", 1, 1)
-        again.until(lambda: len(fired(out)) >= 10, "every second timer", 90)
+        again.until(lambda: len(fired(out)) >= 10, "every second timer", 200)
         (tmp_path / "end").touch()
         again.expect_success(60)
         until_gone(tmp_path)

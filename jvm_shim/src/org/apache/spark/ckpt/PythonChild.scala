@@ -31,7 +31,11 @@ final class PythonChild(
 
   import PythonChild._
 
-  private case class Waiting(request: ObjectNode, answer: CompletableFuture[JsonNode])
+  /** `sentTo` is guarded by the pipe: no child hears a question twice. */
+  private class Waiting(val request: ObjectNode) {
+    val answer = new CompletableFuture[JsonNode]()
+    var sentTo: Process = _
+  }
 
   private val ids = new AtomicLong()
   private val waiting = new ConcurrentSkipListMap[Long, Waiting]()
@@ -49,11 +53,11 @@ final class PythonChild(
   /** Ask and wait. An answer survives the child's death: the question is put again to its replacement. */
   def request(message: ObjectNode): JsonNode = {
     val id = ids.incrementAndGet()
-    val entry = Waiting(message.put("id", id), new CompletableFuture[JsonNode]())
+    val entry = new Waiting(message.put("id", id))
     waiting.put(id, entry)
     try {
       broken.foreach(throw _)
-      write(message)
+      put(entry)
       entry.answer.get()
     } catch {
       case e: ExecutionException => throw e.getCause
@@ -77,6 +81,15 @@ final class PythonChild(
       if (!p.waitFor(graceMs, TimeUnit.MILLISECONDS)) p.destroyForcibly()
     }
     fail(new CheckpointFailure(CheckpointFailure.Internal, s"$module was closed with its application"))
+  }
+
+  // (1) A question is registered; (2) the child dies and its replacement is asked all that is registered, this question too; (3) the
+  // asking thread gets the pipe: it must not ask again.
+  private def put(entry: Waiting): Unit = pipe.synchronized {
+    if (entry.sentTo ne process) {
+      entry.sentTo = process
+      write(entry.request)
+    }
   }
 
   private def write(message: JsonNode): Unit = pipe.synchronized {
@@ -103,10 +116,10 @@ final class PythonChild(
     writer = new BufferedWriter(new OutputStreamWriter(child.getOutputStream, UTF_8))
     val errors = thread(s"$module-stderr")(readErrors(child))
     thread(s"$module-stdout")(read(child, errors))
-    val hello = Waiting(greeting.deepCopy().put("id", 0L), new CompletableFuture[JsonNode]())
+    val hello = new Waiting(greeting.deepCopy().put("id", 0L))
     waiting.put(0L, hello)
     try {
-      write(hello.request)
+      put(hello)
       hello.answer.get(GreetingMs, TimeUnit.MILLISECONDS)
     } catch {
       case e: ExecutionException => throw e.getCause
@@ -195,7 +208,7 @@ final class PythonChild(
         if (!closing) {
           launch()
           onReplaced(write)
-          waiting.values().asScala.foreach(entry => write(entry.request))
+          waiting.values().asScala.foreach(put)
         }
       } catch {
         case e: CheckpointFailure => fail(e)

@@ -21,8 +21,7 @@ def test_every_operator_goes_on(
 ) -> None:
     names, locations, out = list(oracle), tmp_path / "locations", tmp_path / "out"
     args = ("operators.py", "run", ",".join(names), str(events), str(locations), str(out))
-    env = {**s3.env, "SPARK_WORKER_DIR": str(tmp_path / "work")}
-    how = {"storage": f"s3://{s3.bucket}/ckpt", "master": master, "conf": s3.conf, "env": env}
+    how = {"storage": f"s3://{s3.bucket}/ckpt", "master": master, "conf": s3.conf, "env": s3.env}
 
     def stored(name: str) -> int:
         return sum(line.startswith("PUT") and f"/{name}/run-00000001/chk-" in line for line in s3.proxy.requests)

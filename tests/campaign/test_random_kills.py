@@ -55,9 +55,8 @@ class Trial:
 
     def start(self) -> Application:
         conf = {**self.s3.conf, "spark.local.dir": str(self.local)}
-        env = {**self.s3.env, "SPARK_WORKER_DIR": str(self.local / "work")}
         args = ("operators.py", "run", ",".join(NAMES), str(self.source), str(self.locations), str(self.out))
-        return self._start(*args, storage=self.storage, master="local-cluster[2,1,1024]", conf=conf, env=env)
+        return self._start(*args, storage=self.storage, master="local-cluster[2,1,1024]", conf=conf, env=self.s3.env)
 
     def ended(self) -> bool:
         """An application that ended by itself must have come to the end of its input; there is more for the next one."""

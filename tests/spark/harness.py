@@ -86,7 +86,10 @@ class Application:
             time.sleep(0.02)
 
     def tail(self, lines: int = 60) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        """The end of the log, and before it what went wrong first: executors that end with their driver say a great deal."""
+        told = self.log.read_text(errors="replace").splitlines()
+        first = next((i for i, line in enumerate(told) if "Traceback" in line or "terminated with error" in line), len(told))
+        return "\n".join([*told[first : max(first, min(first + lines, len(told) - lines))], *told[-lines:]])
 
     def expect_success(self, timeout: float = 240) -> None:
         status = self.wait(timeout)

@@ -71,7 +71,7 @@ def _report(reader: StreamReader, c: Checkpoint) -> Report:
             ("files of state", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"),
             ("keys", str(sum(keys)) if keys else "not counted"),
             ("log entry", f"{c.log}, of claim {c.claim}"),
-            *((f"  {name}", f"{value:g}") for name, value in sorted(c.counters.items()) if isinstance(value, (int, float))),
+            *((f"  {name}", str(round(value, 1))) for name, value in sorted(c.counters.items()) if isinstance(value, (int, float))),
         ]
     )
     stores = [

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_ckpt.agent.archive import read_full_snapshot
 from spark_ckpt.agent.changelog import changelog_name, parse_name, read_lineage, zip_name
 from spark_ckpt.agent.staging import Part, PartState, Staging
 from spark_ckpt.errors import CheckpointError, DamagedError, DeclinedError, FormatError, ObjectMissingError
 from spark_ckpt.model import CheckpointId, HandleKind, Snapshot, StoreId
+from spark_ckpt.state.archive import read_full_snapshot
 
 SST_FOLDER = "SSTs"
 _VERSIONS_PER_STORE = 4
@@ -226,7 +226,7 @@ class _Work:
                 if archive is None or archive.path is None:
                     continue
                 full = read_full_snapshot(archive.path)
-                ssts = [self._sst(sst, size) for sst, size in full.ssts.items()]
+                ssts = [self._sst(sst, size) for sst, size in ((s.stored_name, s.size) for s in full.ssts)]
             except (FormatError, DamagedError, FileNotFoundError) as error:
                 self._trouble = self._trouble or str(error)
                 for part in self._staged[mark:]:

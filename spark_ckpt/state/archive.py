@@ -72,6 +72,20 @@ def unpack(path: Path, folder: Path) -> FullSnapshot:
     return parse_metadata(text, path.name)
 
 
+def read_full_snapshot(path: Path) -> FullSnapshot:
+    """Only what the zip's `metadata` says. Raises FormatError, also for a zip that is still being written; OSError: the disk."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            info = archive.getinfo(METADATA_MEMBER)
+            if info.file_size > MAX_METADATA:
+                raise FormatError(f"{path.name} has {info.file_size} bytes of file names, more than any store can have; it is damaged")
+            with archive.open(info) as member:
+                text = member.read(MAX_METADATA + 1)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError) as e:
+        raise FormatError(f"{path.name} is not a complete snapshot of Spark's state store ({type(e).__name__}: {e})") from e
+    return parse_metadata(text, path.name)
+
+
 def _checked(archive: zipfile.ZipFile, name: str) -> list[zipfile.ZipInfo]:
     members = archive.infolist()
     if len(members) > MAX_MEMBERS:

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ckpt.agent.archive import read_full_snapshot
 from spark_ckpt.agent.changelog import parse_name, read_lineage, unpack_lz4
 from spark_ckpt.errors import FormatError
+from spark_ckpt.state.archive import read_full_snapshot
 from tests.unit.agent_stores import FakeStore
 
 FROM_SPARK = base64.b64decode(
@@ -82,7 +82,7 @@ def test_a_full_snapshot_names_its_ssts(tmp_path: Path) -> None:
     store.commit()
     store.snapshot(1, (10, 20))
     full = read_full_snapshot(tmp_path / f"1_{store.uid}.zip")
-    assert dict(full.ssts) == store.ssts
+    assert {sst.stored_name: sst.size for sst in full.ssts} == store.ssts
     assert full.num_keys == 97
 
 
@@ -90,10 +90,10 @@ def test_a_full_snapshot_names_its_ssts(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("v2\n{}", "has the format"),
-        ("v1\n[]", "not a complete snapshot"),
-        ("v1\n{", "not a complete snapshot"),
+        ("v1\n[]", "cannot be read"),
+        ("v1\n{", "cannot be read"),
         ("v1\n" + json.dumps({"sstFiles": [{"dfsSstFileName": "../x.sst", "sizeBytes": 1}]}), "would leave its folder"),
-        ("v1\n" + json.dumps({"sstFiles": [{"dfsSstFileName": "x.sst"}]}), "not a complete snapshot"),
+        ("v1\n" + json.dumps({"sstFiles": [{"dfsSstFileName": "x.sst"}]}), "cannot be read"),
         ("v1\n" + json.dumps({"logFiles": [{"dfsLogFileName": "x.log"}]}), "write-ahead log"),
     ],
 )
@@ -112,7 +112,7 @@ def test_an_archive_without_metadata_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_oversized_document_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("spark_ckpt.agent.archive._MAX_METADATA", 1000)
+    monkeypatch.setattr("spark_ckpt.state.archive.MAX_METADATA", 1000)
     with zipfile.ZipFile(tmp_path / "1_a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("metadata", b"v1\n" + b" " * 2000)
     with pytest.raises(FormatError, match="more than any store can have"):

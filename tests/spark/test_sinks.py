@@ -147,7 +147,8 @@ def until_gone(scratch: Path, seconds: float = 60) -> None:
 def until_empty(scratch: Path, seconds: float = 60) -> None:
     """The JVM of a plain Python process ends after it, and its own folders go last."""
     deadline = time.monotonic() + seconds
-    while left := sorted(scratch.rglob("*")):
+    # os.walk passes over a folder that goes while it is read
+    while left := [f"{folder}/{name}" for folder, folders, files in os.walk(scratch) for name in folders + files]:
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
 

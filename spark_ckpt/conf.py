@@ -1,7 +1,6 @@
 """Every option `spark.ckpt.*`, once: name, default, form, Flink's name for it and what it does; and the Spark settings the plugin makes.
 
-This version knows the every-epoch mode only. Options of other modes are either tied to the one value that describes this mode, or
-refused by name (`_NOT_YET`): an option that has no effect would be a promise that is not kept.
+An option that could have no effect beside the others is an error that names both (`_contradictions`): it would be a promise not kept.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.paths import split
 from spark_ckpt.storage.options import S3Options
-from spark_ckpt.units import parse_duration
+from spark_ckpt.units import parse_duration, parse_size
 
 PREFIX = "spark.ckpt."
 PLUGIN_CLASS = "org.apache.spark.ckpt.CheckpointPlugin"
@@ -25,8 +24,13 @@ FILE_MANAGER_CLASS = "org.apache.spark.sql.ckpt.BarrierFileManager"
 LISTENER_CLASS = "org.apache.spark.sql.ckpt.CheckpointListener"
 EXTENSIONS_CLASS = "org.apache.spark.sql.ckpt.CheckpointExtensions"
 
+EXACTLY_ONCE, AT_LEAST_ONCE = "EXACTLY_ONCE", "AT_LEAST_ONCE"
+RETAIN, DELETE = "RETAIN", "DELETE"
+NO_CLAIM, CLAIM = "NO_CLAIM", "CLAIM"
+RERUN, DISCARD = "RERUN", "DISCARD"
+WAIT, FAIL = "WAIT", "FAIL"
+
 _STORAGE_EXPECTED = "s3://bucket/prefix, file:///path or an absolute path"
-_ONLY_EVERY_EPOCH = "this version has only the every-epoch mode"
 _SECRET = re.compile(r"secret|access.?key|password|credential|token|session", re.IGNORECASE)
 
 
@@ -50,10 +54,23 @@ class Options:
     """What the user chose, parsed. None: the default that depends on the surroundings, as the table says."""
 
     storage: str | None = None
+    mode: str = EXACTLY_ONCE
+    interval_ms: int = 0
     timeout_ms: int = 600_000
+    min_pause_ms: int = 0
+    max_concurrent: int = 1
+    tolerable_failures: int = 0
     retained: int = 3
+    on_stop: str = RETAIN
+    restore_path: str | None = None
+    restore_mode: str = NO_CLAIM
+    restore_plans: str = RERUN
+    savepoint_dir: str | None = None
+    local_recovery: bool = True
     python: str | None = None
     spool_dir: str | None = None
+    spool_max_bytes: int = 10 << 30
+    spool_when_full: str = WAIT
     s3: S3Options = field(default_factory=S3Options)
 
 
@@ -90,10 +107,20 @@ def _positive_duration(text: str) -> int:
     return millis
 
 
-def _count(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text.strip()) or int(text) < 1:
-        raise ValueError("a whole number, 1 or more")
-    return int(text)
+def _whole(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text.strip()) or int(text) < least:
+            raise ValueError(f"a whole number, {least} or more")
+        return int(text)
+
+    return parse
+
+
+def _positive_size(text: str) -> int:
+    size = parse_size(text)
+    if size == 0:
+        raise ValueError("a size above 0 such as 10g")
+    return size
 
 
 def _boolean(text: str) -> bool:
@@ -125,17 +152,6 @@ def _one_of(*values: str) -> Callable[[str], str]:
     return parse
 
 
-def _only(value: str, form: Callable[[str], Any] = str.strip) -> Callable[[str], Any]:
-    """An option that other modes will vary: here it may be written, with the one value that holds."""
-
-    def parse(text: str) -> Any:
-        if form(text) != form(value):
-            raise ValueError(f"{value}: {_ONLY_EVERY_EPOCH}")
-        return form(text)
-
-    return parse
-
-
 OPTIONS: tuple[Option, ...] = (
     Option(
         "storage",
@@ -147,41 +163,97 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "mode",
-        "EXACTLY_ONCE",
-        _only("EXACTLY_ONCE"),
+        EXACTLY_ONCE,
+        _one_of(EXACTLY_ONCE, AT_LEAST_ONCE),
         "checkpointing mode",
-        "What a sink that is idempotent by batch id sees. This version: EXACTLY_ONCE only.",
+        "What a sink that is idempotent by batch id sees. EXACTLY_ONCE: an epoch's plan is stored before it runs, so after a crash it "
+        "runs again with the same data. AT_LEAST_ONCE (with an interval only): plans are stored without waiting; after a crash some rows "
+        "may come twice, none is lost.",
     ),
     Option(
         "interval",
         "0",
-        _only("0", parse_duration),
+        parse_duration,
         "checkpoint interval",
-        "0: every epoch is a checkpoint, and an epoch is committed only when its checkpoint is complete. This version: 0 only.",
+        "0: every epoch is a checkpoint, and an epoch is committed only when its checkpoint is complete. A duration such as 10s: "
+        "checkpoints complete in the background and the query does not wait for them; after a crash the epochs since the last one run "
+        "again. Sources that cannot replay keep 0.",
     ),
     Option(
         "timeout",
         "10min",
         _positive_duration,
         "checkpoint timeout",
-        "How long uploads and the final put of one checkpoint are retried before the query fails. A plain number is milliseconds.",
+        "How long uploads and the final put of one checkpoint may take, retries included. Past it the query fails; with an interval, the "
+        "checkpoint does. A plain number is milliseconds.",
     ),
-    Option("minPause", "0", _only("0", parse_duration), "min pause between checkpoints", "This version: 0 only."),
-    Option("maxConcurrent", "1", _only("1", _count), "max concurrent checkpoints", "This version: 1 only."),
+    Option(
+        "minPause",
+        "0",
+        parse_duration,
+        "min pause between checkpoints",
+        "At least this long between the end of one checkpoint and the beginning of the next. Needs an interval.",
+    ),
+    Option(
+        "maxConcurrent",
+        "1",
+        _whole(1),
+        "max concurrent checkpoints",
+        "How many checkpoints may be under way at a time. More than 1 needs an interval.",
+    ),
     Option(
         "tolerableFailures",
         "0",
-        _only("0"),
+        _whole(0),
         "tolerable checkpoint failures",
-        "An epoch is never committed without its checkpoint, so no failure is tolerated. This version: 0 only.",
+        "How many checkpoints may fail in a row before the query fails; a success starts the count again. More than 0 needs an interval.",
     ),
-    Option("retained", "3", _count, "retained checkpoints", "How many completed checkpoints are kept; older ones are deleted."),
+    Option("retained", "3", _whole(1), "retained checkpoints", "How many completed checkpoints are kept; older ones are deleted."),
     Option(
         "onStop",
-        "RETAIN",
-        _only("RETAIN"),
+        RETAIN,
+        _one_of(RETAIN, DELETE),
         "externalized checkpoint cleanup",
-        "What happens to checkpoints when the query is stopped. This version: RETAIN only.",
+        "DELETE: checkpoints are deleted when a person stops the query, never after a crash or a failure; savepoints stay.",
+    ),
+    Option(
+        "restore.path",
+        None,
+        parse_stream,
+        "restore path",
+        "Begin from this checkpoint or savepoint: the URL of its folder, as `spark-ckpt list` and `spark-ckpt savepoint` print it. Applied "
+        "once: later starts with the same value go on from the newest checkpoint. Default: the stream's newest checkpoint.",
+    ),
+    Option(
+        "restore.mode",
+        NO_CLAIM,
+        _one_of(NO_CLAIM, CLAIM),
+        "restore mode",
+        "Who owns the folder of restore.path. NO_CLAIM: you do, it is left as it is and never needed again. CLAIM: the stream, which "
+        "deletes it like a checkpoint of its own.",
+    ),
+    Option(
+        "restore.plans",
+        RERUN,
+        _one_of(RERUN, DISCARD),
+        None,
+        "What happens to epochs that this stream has planned past the checkpoint in restore.path. RERUN: they run again with the same data "
+        "under the same numbers. DISCARD: they are planned anew, under new numbers.",
+    ),
+    Option(
+        "savepointDir",
+        None,
+        parse_stream,
+        "savepoint dir",
+        "Folder in which savepoints are made when none is given with the request. Default: savepoints/ in the stream's own folder.",
+    ),
+    Option(
+        "localRecovery",
+        "true",
+        _boolean,
+        "local recovery",
+        "true: state that an earlier run left in the spool of the same machine is used if its checksums match, and only the rest is "
+        "downloaded.",
     ),
     Option(
         "python",
@@ -198,6 +270,20 @@ OPTIONS: tuple[Option, ...] = (
         None,
         "Local folder for what the engine has written and the agent has not uploaded yet. Default: Spark's local dir.",
     ),
+    Option(
+        "spool.maxSize",
+        "10g",
+        _positive_size,
+        None,
+        "How much state that is not stored yet an executor may hold in its spool. A plain number is bytes.",
+    ),
+    Option(
+        "spool.whenFull",
+        WAIT,
+        _one_of(WAIT, FAIL),
+        None,
+        "What a task does when the spool is full: WAIT until uploads have made room, or FAIL.",
+    ),
     Option("s3.endpoint", None, _words, "s3.endpoint", "URL of an S3 server other than AWS, such as http://minio:9000."),
     Option("s3.region", None, _words, "s3.region", "Region. Default: what boto3's chain says."),
     Option(
@@ -205,18 +291,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("s3.sse", None, _one_of("AES256", "aws:kms"), None, "Server-side encryption: AES256 or aws:kms. Default: the bucket's own."),
     Option("s3.kmsKeyId", None, _words, None, "Key for s3.sse=aws:kms. Default: the account's key for S3."),
-    Option("s3.maxConnections", "32", _count, None, "Connections that each process keeps to the server."),
+    Option("s3.maxConnections", "32", _whole(1), None, "Connections that each process keeps to the server."),
 )
-
-_NOT_YET: Mapping[str, str] = {
-    "restore.path": "the stream goes on from its newest completed checkpoint",
-    "restore.mode": "the stream goes on from its newest completed checkpoint",
-    "restore.plans": "planned epochs are always run again as planned",
-    "savepointDir": "there are no savepoints",
-    "localRecovery": "state is fetched from the storage",
-    "spool.maxSize": "the spool holds one epoch and has no limit of its own",
-    "spool.whenFull": "the spool holds one epoch and has no limit of its own",
-}
 
 
 def parse_options(conf: Mapping[str, str]) -> Options:
@@ -226,32 +302,68 @@ def parse_options(conf: Mapping[str, str]) -> Options:
     for key in sorted(k for k in conf if k.startswith(PREFIX)):
         option = table.get(key)
         if option is None:
-            raise _unknown(key, conf[key])
+            raise _unknown(key)
         try:
             values[option.name] = option.parse(conf[key])
         except ValueError as e:
             raise ConfigError(f"{key}={_shown(conf[key])} is not possible; use {e}") from None
+    _refuse_contradictions({key: value for key, value in conf.items() if key in table}, values)
     return Options(
-        storage=values.get("storage"),
-        timeout_ms=values.get("timeout", Options.timeout_ms),
-        retained=values.get("retained", Options.retained),
-        python=values.get("python"),
-        spool_dir=values.get("spool.dir"),
-        s3=S3Options(
-            endpoint=values.get("s3.endpoint"),
-            region=values.get("s3.region"),
-            path_style=values.get("s3.pathStyle", False),
-            sse=values.get("s3.sse"),
-            kms_key_id=values.get("s3.kmsKeyId"),
-            max_connections=values.get("s3.maxConnections", S3Options.max_connections),
-        ),
+        **{_FIELDS[name]: value for name, value in values.items() if name in _FIELDS},
+        s3=S3Options(**{_S3_FIELDS[name]: value for name, value in values.items() if name in _S3_FIELDS}),
     )
 
 
-def _unknown(key: str, value: str) -> ConfigError:
+_FIELDS: Mapping[str, str] = {
+    "storage": "storage",
+    "mode": "mode",
+    "interval": "interval_ms",
+    "timeout": "timeout_ms",
+    "minPause": "min_pause_ms",
+    "maxConcurrent": "max_concurrent",
+    "tolerableFailures": "tolerable_failures",
+    "retained": "retained",
+    "onStop": "on_stop",
+    "restore.path": "restore_path",
+    "restore.mode": "restore_mode",
+    "restore.plans": "restore_plans",
+    "savepointDir": "savepoint_dir",
+    "localRecovery": "local_recovery",
+    "python": "python",
+    "spool.dir": "spool_dir",
+    "spool.maxSize": "spool_max_bytes",
+    "spool.whenFull": "spool_when_full",
+}
+_S3_FIELDS: Mapping[str, str] = {
+    "s3.endpoint": "endpoint",
+    "s3.region": "region",
+    "s3.pathStyle": "path_style",
+    "s3.sse": "sse",
+    "s3.kmsKeyId": "kms_key_id",
+    "s3.maxConnections": "max_connections",
+}
+
+
+def _refuse_contradictions(given: Mapping[str, str], values: Mapping[str, Any]) -> None:
+    """Raise a ConfigError naming both settings where one could have no effect beside the other."""
+    if not values.get("interval", 0):
+        for name, needless in (("mode", EXACTLY_ONCE), ("minPause", 0), ("maxConcurrent", 1), ("tolerableFailures", 0)):
+            if values.get(name, needless) != needless:
+                raise ConfigError(
+                    f"{PREFIX}{name}={given[PREFIX + name]} contradicts {PREFIX}interval=0: every epoch is a checkpoint and waits for it; "
+                    f"set {PREFIX}interval to a duration such as 10s, or remove {PREFIX}{name}"
+                )
+    if "restore.path" not in values:
+        for name in ("restore.mode", "restore.plans"):
+            if name in values:
+                raise ConfigError(
+                    f"{PREFIX}{name}={given[PREFIX + name]} means nothing without {PREFIX}restore.path; "
+                    f"name the checkpoint or savepoint there, or remove {PREFIX}{name}"
+                )
+
+
+def _unknown(key: str) -> ConfigError:
     name = key[len(PREFIX) :]
-    if name in _NOT_YET:
-        return ConfigError(f"{key}={_shown(value)} is not supported: {_ONLY_EVERY_EPOCH}, {_NOT_YET[name]}; remove the option")
     if _SECRET.search(name):
         return ConfigError(f"{key} is not an option: credentials come from boto3's own chain (environment, profile, role); remove it")
     return unknown_option(name, [option.name for option in OPTIONS], PREFIX)

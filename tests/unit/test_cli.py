@@ -190,8 +190,9 @@ def test_configure_in_local_mode_uses_this_python(monkeypatch: pytest.MonkeyPatc
 def test_configure_refuses_what_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="did you mean s3_path_style"):
         configured(FakeBuilder(), monkeypatch, s3_pathstyle=True)
-    with pytest.raises(ConfigError, match=r"spark\.ckpt\.interval"):
-        configured(FakeBuilder(), monkeypatch, interval="10s")
+    with pytest.raises(ConfigError, match=r"spark\.ckpt\.minPause=1s contradicts spark\.ckpt\.interval=0"):
+        configured(FakeBuilder(), monkeypatch, min_pause="1s")
+    assert configured(FakeBuilder(), monkeypatch, interval="10s", min_pause="1s")["spark.ckpt.minPause"] == "1s"
     assert argument_name("s3.kmsKeyId") == "s3_kms_key_id"
 
 

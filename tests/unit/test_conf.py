@@ -29,18 +29,66 @@ def test_no_options_gives_the_defaults_of_the_table() -> None:
 
 
 def test_every_default_of_the_table_is_accepted_when_written_out() -> None:
-    assert parse_options({o.key: o.default for o in OPTIONS if o.default is not None}) == Options()
+    written = {o.key: o.default for o in OPTIONS if o.default is not None}
+    assert parse_options({**written, "spark.ckpt.restore.path": "/s/chk-1"}) == Options(restore_path="file:///s/chk-1")
+
+
+def test_every_option_has_an_effect() -> None:
+    """What is parsed of each option differs from its default when another value is given."""
+    others = {
+        "storage": "/x",
+        "mode": "AT_LEAST_ONCE",
+        "interval": "11s",
+        "timeout": "1s",
+        "minPause": "1s",
+        "maxConcurrent": "2",
+        "tolerableFailures": "2",
+        "retained": "4",
+        "onStop": "DELETE",
+        "restore.path": "/other/chk-1",
+        "restore.mode": "CLAIM",
+        "restore.plans": "DISCARD",
+        "savepointDir": "/s",
+        "localRecovery": "false",
+        "python": "/p",
+        "spool.dir": "/s",
+        "spool.maxSize": "1g",
+        "spool.whenFull": "FAIL",
+        "s3.endpoint": "http://minio:9000",
+        "s3.region": "eu-central-1",
+        "s3.pathStyle": "true",
+        "s3.sse": "AES256",
+        "s3.kmsKeyId": "alias/x",
+        "s3.maxConnections": "8",
+    }
+    assert list(others) == [option.name for option in OPTIONS]
+    base = {"spark.ckpt.interval": "10s", "spark.ckpt.restore.path": "/s/chk-1", "spark.ckpt.s3.sse": "aws:kms"}
+    for name, value in others.items():
+        assert parse_options({**base, f"spark.ckpt.{name}": value} if name != "s3.sse" else {f"spark.ckpt.{name}": value}) != (
+            parse_options(base if name != "s3.sse" else {})
+        ), name
 
 
 def test_all_options_at_once() -> None:
     given = {
         "spark.ckpt.storage": "s3a://bucket/a//b/",
-        "spark.ckpt.mode": "EXACTLY_ONCE",
-        "spark.ckpt.interval": "0s",
+        "spark.ckpt.mode": "AT_LEAST_ONCE",
+        "spark.ckpt.interval": "10s",
         "spark.ckpt.timeout": "90s",
+        "spark.ckpt.minPause": "500ms",
+        "spark.ckpt.maxConcurrent": "2",
+        "spark.ckpt.tolerableFailures": "3",
         "spark.ckpt.retained": "5",
+        "spark.ckpt.onStop": "DELETE",
+        "spark.ckpt.restore.path": "s3a://bucket/old/run-00000001/chk-7/",
+        "spark.ckpt.restore.mode": "CLAIM",
+        "spark.ckpt.restore.plans": "DISCARD",
+        "spark.ckpt.savepointDir": "/save points",
+        "spark.ckpt.localRecovery": "FALSE",
         "spark.ckpt.python": "/opt/py/bin/python",
         "spark.ckpt.spool.dir": "/mnt/fast",
+        "spark.ckpt.spool.maxSize": "512m",
+        "spark.ckpt.spool.whenFull": "FAIL",
         "spark.ckpt.s3.endpoint": "http://minio:9000",
         "spark.ckpt.s3.region": "eu-central-1",
         "spark.ckpt.s3.pathStyle": "TRUE",
@@ -48,8 +96,27 @@ def test_all_options_at_once() -> None:
         "spark.ckpt.s3.kmsKeyId": "alias/x",
         "spark.ckpt.s3.maxConnections": "8",
     }
-    s3 = S3Options("http://minio:9000", "eu-central-1", True, "aws:kms", "alias/x", 8)
-    assert parse_options(given) == Options("s3://bucket/a/b", 90_000, 5, "/opt/py/bin/python", "/mnt/fast", s3)
+    assert parse_options(given) == Options(
+        storage="s3://bucket/a/b",
+        mode="AT_LEAST_ONCE",
+        interval_ms=10_000,
+        timeout_ms=90_000,
+        min_pause_ms=500,
+        max_concurrent=2,
+        tolerable_failures=3,
+        retained=5,
+        on_stop="DELETE",
+        restore_path="s3://bucket/old/run-00000001/chk-7",
+        restore_mode="CLAIM",
+        restore_plans="DISCARD",
+        savepoint_dir="file:///save points",
+        local_recovery=False,
+        python="/opt/py/bin/python",
+        spool_dir="/mnt/fast",
+        spool_max_bytes=512 << 20,
+        spool_when_full="FAIL",
+        s3=S3Options("http://minio:9000", "eu-central-1", True, "aws:kms", "alias/x", 8),
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,6 +128,19 @@ def test_all_options_at_once() -> None:
         ("qqq", "1", "spark-ckpt conf"),
         ("timeout", "10 minutes", "10min"),
         ("timeout", "0", "above 0"),
+        ("mode", "exactly-once", "EXACTLY_ONCE or AT_LEAST_ONCE"),
+        ("interval", "10 minutes", "10min"),
+        ("maxConcurrent", "0", "1 or more"),
+        ("tolerableFailures", "-1", "0 or more"),
+        ("onStop", "delete", "RETAIN or DELETE"),
+        ("restore.path", "chk-3", "absolute path"),
+        ("restore.mode", "LEGACY", "NO_CLAIM or CLAIM"),
+        ("restore.plans", "SKIP", "RERUN or DISCARD"),
+        ("savepointDir", "hdfs://x/y", "s3://bucket/prefix"),
+        ("localRecovery", "yes", "true or false"),
+        ("spool.maxSize", "0", "above 0"),
+        ("spool.maxSize", "10 gigs", "512m"),
+        ("spool.whenFull", "BLOCK", "WAIT or FAIL"),
         ("timeout", "-5s", "duration"),
         ("retained", "0", "1 or more"),
         ("retained", "three", "whole number"),
@@ -88,27 +168,31 @@ def test_what_cannot_be_is_one_error_with_the_name_and_the_way_out(key: str, val
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "other"),
     [
-        ("mode", "AT_LEAST_ONCE"),
-        ("interval", "10s"),
-        ("minPause", "1s"),
-        ("maxConcurrent", "2"),
-        ("tolerableFailures", "3"),
-        ("onStop", "DELETE"),
-        ("restore.path", "s3://b/x/run-00000001/chk-3"),
-        ("restore.mode", "CLAIM"),
-        ("restore.plans", "DISCARD"),
-        ("savepointDir", "s3://b/x"),
-        ("localRecovery", "true"),
-        ("spool.maxSize", "10g"),
-        ("spool.whenFull", "FAIL"),
+        ("mode", "AT_LEAST_ONCE", "interval"),
+        ("minPause", "1s", "interval"),
+        ("maxConcurrent", "2", "interval"),
+        ("tolerableFailures", "3", "interval"),
+        ("restore.mode", "CLAIM", "restore.path"),
+        ("restore.mode", "NO_CLAIM", "restore.path"),
+        ("restore.plans", "DISCARD", "restore.path"),
     ],
 )
-def test_options_of_other_modes_are_never_taken_silently(key: str, value: str) -> None:
-    with pytest.raises(ConfigError, match="only the every-epoch mode") as e:
+def test_an_option_that_means_nothing_without_another_names_both(key: str, value: str, other: str) -> None:
+    with pytest.raises(ConfigError) as e:
         parse_options({f"spark.ckpt.{key}": value})
     assert f"spark.ckpt.{key}={value}" in str(e.value)
+    assert f"spark.ckpt.{other}" in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("mode", "AT_LEAST_ONCE"), ("minPause", "1s"), ("maxConcurrent", "2"), ("tolerableFailures", "3")]
+)
+def test_they_need_an_interval_above_0(key: str, value: str) -> None:
+    parse_options({f"spark.ckpt.{key}": value, "spark.ckpt.interval": "10s"})
+    with pytest.raises(ConfigError, match=r"contradicts spark\.ckpt\.interval=0"):
+        parse_options({f"spark.ckpt.{key}": value, "spark.ckpt.interval": "0s"})
 
 
 @pytest.mark.parametrize("key", ["s3.secretKey", "s3.accessKey", "s3.sessionToken", "password"])

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 
-from spark_ckpt.errors import FormatError
+from spark_ckpt.errors import ConfigError, FormatError
 from spark_ckpt.model import CheckpointId
 
 LOG_PREFIX = "log/"
 METADATA_NAME = "_metadata"
 RUN_PREFIX = "run-"
 
+SAVEPOINTS_FOLDER = "savepoints"
+
 _RUN = re.compile(r"^run-(\d{8,})/?$")
 _CHECKPOINT = re.compile(r"^run-(\d{8,})/chk-(\d+)/?$")
 _OBJECT = re.compile(r"^run-\d{8,}/(seg|sst|drv)/[A-Za-z0-9._-]+$")
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")
 _LOG = re.compile(r"^log/(\d{20})$")
 
 
@@ -99,6 +102,31 @@ def left_acks_prefix(run: int, epoch: int) -> str:
 
 def left_acks_key(run: int, epoch: int, unique: str) -> str:
     return left_acks_prefix(run, epoch) + unique
+
+
+def answer_key(run: int, number: int) -> str:
+    """Where run `run` answers the request in log entry `number`: JSON, `{"path": …}` or `{"error": …}`."""
+    return f"{run_prefix(run)}answer/{number}"
+
+
+def savepoint_url(stream: str, target: str, name: str) -> str:
+    """A savepoint's folder: below `target`, a URL, or if that is empty below the stream's own folder. Raises ConfigError for a bad name."""
+    if not _NAME.match(name):
+        raise ConfigError(f"{name!r} cannot be the name of a savepoint; use letters, digits, '.', '_' and '-', and begin with no sign")
+    return f"{target.rstrip('/') or f'{stream}/{SAVEPOINTS_FOLDER}'}/{name}"
+
+
+def parse_checkpoint_url(url: str) -> tuple[str, CheckpointId] | None:
+    """The stream's URL and the checkpoint, for the folder of a checkpoint; None for any other, a savepoint's among them."""
+    stream, slash, rest = url.rpartition(f"/{RUN_PREFIX}")
+    checkpoint = parse_checkpoint_prefix(RUN_PREFIX + rest) if slash else None
+    return (stream, checkpoint) if checkpoint is not None else None
+
+
+def copied_key(key: str, ranges: int, run: int | None = None) -> str:
+    """The key of a copy of some ranges of an object, under the prefix of `run` or where it was. `ranges`: a checksum of what was chosen."""
+    first, _, rest = check_object(key).partition("/")
+    return f"{first if run is None else run_prefix(run).rstrip('/')}/{rest}.{ranges:08x}"
 
 
 def check_object(key: str) -> str:

@@ -124,6 +124,8 @@ class Coordinator:
             uuid.uuid4().hex,
             self._host,
             {"spark": self._spark_version, "spark-ckpt": __version__},
+            tuple(str(name) for name in message.get("forgetful") or ()),
+            None if message.get("sink_seen") is None else int(message["sink_seen"]),
         )
         return self._worker(str(message["root"])).request("start", event)
 

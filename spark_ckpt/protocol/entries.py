@@ -1,5 +1,6 @@
 """The entries of the log: what each says, and its JSON form (version 1, one UTF-8 document an entry).
 
+Fields that were added later have a default with which older entries are read; one that no older release may overlook takes a new version.
 Every entry names the number of the claim under which it was written: a claim its own, a plan that of its run.
 """
 
@@ -21,8 +22,27 @@ MAX_ENTRY_BYTES = 256 * 1024 * 1024
 MAX_NUMBER = 10**19
 MAX_ITEMS = 100_000
 
+SAVEPOINT, STOP = "savepoint", "stop"
+"""Actions of a `Request`: make a savepoint; make one at the end, and end the query."""
+
 Files = Mapping[str, bytes | None]
 """Path below the `checkpointLocation` -> content, None where the file was deleted."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A person chose where the stream goes on from (`spark.ckpt.restore.path`); later starts with the same `path` do not apply it again.
+
+    `imported`: the checkpoint that was copied from there, None where `path` is one of the stream's own. `owned`: the folder at `path` is
+    the stream's now, to be deleted with `imported` (CLAIM).
+    """
+
+    path: str
+    imported: CheckpointId | None = None
+    owned: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {"path": self.path, "imported": self.imported.to_json() if self.imported else None, "owned": self.owned}
 
 
 @dataclass(frozen=True)
@@ -30,7 +50,7 @@ class Claim:
     """A run begins. `claim` is the entry's own number; `origin` the checkpoint it goes on from.
 
     `inherits` are the older checkpoints that exist and now belong to this run; `bad` those found damaged, which nobody is to restore.
-    `nonce` makes two claims of one content differ, so that a driver recognises its own put.
+    `nonce` makes two claims of one content differ, so that a driver recognises its own put. `restored` is carried on from claim to claim.
     """
 
     claim: int
@@ -44,6 +64,7 @@ class Claim:
     versions: Mapping[str, str]
     time_ms: int
     nonce: str
+    restored: Restored | None = None
 
 
 @dataclass(frozen=True)
@@ -64,12 +85,19 @@ class Plan:
 
 @dataclass(frozen=True)
 class Request:
-    """A person asks a running stream for something; it is taken up by the run that meets it."""
+    """A person asks a running stream for something; it is taken up by the run that meets it, and answered under `paths.answer_key`.
+
+    `action` is SAVEPOINT or STOP. `target`: URL of the folder in which the savepoint is made, empty for the run's own choice; `name` is
+    the savepoint's, empty likewise. `drain`: the watermark goes to the end of time before a STOP. `nonce` makes two requests differ.
+    """
 
     claim: int
     action: str
     target: str
     by: str
+    name: str = ""
+    drain: bool = False
+    nonce: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,6 +135,7 @@ def encode(entry: Entry) -> bytes:
         doc["versions"] = dict(entry.versions)
         doc["time_ms"] = entry.time_ms
         doc["nonce"] = entry.nonce
+        doc["restored"] = entry.restored.to_json() if entry.restored else None
     elif isinstance(entry, Plan):
         doc["run"] = entry.run
         doc["epoch"] = entry.epoch
@@ -117,6 +146,9 @@ def encode(entry: Entry) -> bytes:
         doc["action"] = entry.action
         doc["target"] = entry.target
         doc["by"] = entry.by
+        doc["name"] = entry.name
+        doc["drain"] = entry.drain
+        doc["nonce"] = entry.nonce
     elif isinstance(entry, Damage):
         doc["run"] = entry.run
         doc["bad"] = [c.to_json() for c in entry.bad]
@@ -165,6 +197,7 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
             {_text(k): _text(v) for k, v in doc["versions"].items()},
             _number(doc["time_ms"]),
             _text(doc["nonce"]),
+            _restored(doc.get("restored")),
         )
     if kind == "plan":
         files = doc["files"]
@@ -172,12 +205,27 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
         changes = {check_file(path): None if content is None else _bytes(content) for path, content in files.items()}
         return Plan(claim, _number(doc["run"]), _number(doc["epoch"]), _bytes(doc["offsets"]), changes, doc["rerun"] is True)
     if kind == "request":
-        return Request(claim, _text(doc["action"]), _text(doc["target"]), _text(doc["by"]))
+        return Request(
+            claim,
+            _text(doc["action"]),
+            _text(doc["target"]),
+            _text(doc["by"]),
+            _text(doc.get("name", "")),
+            doc.get("drain") is True,
+            _text(doc.get("nonce", "")),
+        )
     if kind == "damage":
         return Damage(claim, _number(doc["run"]), _checkpoints(doc["bad"]), _text(doc["cause"]))
     if kind == "end":
         return End(claim, _number(doc["run"]))
     raise ValueError(f"unknown type {kind!r}")
+
+
+def _restored(doc: Mapping[str, Any] | None) -> Restored | None:
+    if doc is None:
+        return None
+    imported = doc["imported"]
+    return Restored(_text(doc["path"]), _checkpoints([imported])[0] if imported is not None else None, doc["owned"] is True)
 
 
 def _content(data: bytes) -> str | dict[str, str]:

@@ -26,8 +26,26 @@ class Timer(Enum):
 
 
 @dataclass(frozen=True)
+class Restore:
+    """What a person chose to go on from. `path`: URL of a checkpoint's or savepoint's folder.
+
+    `own`: that checkpoint, if it is one of the stream. `owned`: the folder is to become the stream's (CLAIM). `rival`: another query of
+    this application that goes on from `path`.
+    """
+
+    path: str
+    own: CheckpointId | None = None
+    owned: bool = False
+    discard: bool = False
+    rival: str | None = None
+
+
+@dataclass(frozen=True)
 class StartRequested:
-    """A query starts. `local`: paths of the files in its `checkpointLocation`; `nonce`: from the runtime, never used before."""
+    """A query starts. `local`: paths of the files in its `checkpointLocation`; `nonce`: from the runtime, never used before.
+
+    `forgetful`: sources that are not known to replay. `sink_seen`: the highest batch id that the sink remembers, where that is known.
+    """
 
     query_id: str
     job: Job
@@ -35,6 +53,9 @@ class StartRequested:
     nonce: str
     host: str
     versions: Mapping[str, str] = field(default_factory=dict)
+    forgetful: tuple[str, ...] = ()
+    sink_seen: int | None = None
+    restore: Restore | None = None
 
 
 @dataclass(frozen=True)

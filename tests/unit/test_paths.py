@@ -4,6 +4,8 @@ import pytest
 
 from spark_ckpt import paths
 from spark_ckpt.conf import parse_storage, parse_stream
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.model import CheckpointId
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,35 @@ def test_a_streams_url_may_have_what_a_storages_must_not() -> None:
         parse_storage("s3://bucket/ckpt?region=x")
     with pytest.raises(ValueError, match="without credentials"):
         parse_stream("s3://key:secret@bucket/orders")
+
+
+def test_a_savepoint_is_below_its_stream_or_its_target() -> None:
+    assert paths.savepoint_url("s3://b/s", "", "x") == "s3://b/s/savepoints/x"
+    assert paths.savepoint_url("s3://b/s", "file:///other/", "x-1") == "file:///other/x-1"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", ".hidden", "a b", "ü", "x" * 201])
+def test_what_cannot_name_a_savepoint(name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be the name of a savepoint"):
+        paths.savepoint_url("s3://b/s", "", name)
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("s3://b/s/run-00000003/chk-42", ("s3://b/s", CheckpointId(3, 42))),
+        ("file:///a/run-x/s/run-00000003/chk-0", ("file:///a/run-x/s", CheckpointId(3, 0))),
+        ("s3://b/s/savepoints/x", None),
+        ("s3://b/s/run-00000003/seg", None),
+        ("run-00000003/chk-42", None),
+    ],
+)
+def test_the_url_of_a_checkpoint_is_told_from_others(url: str, found: tuple[str, CheckpointId] | None) -> None:
+    assert paths.parse_checkpoint_url(url) == found
+
+
+def test_a_copied_object_is_told_from_another_choice_of_its_ranges() -> None:
+    key = paths.segment_key(3, 7, "a")
+    assert paths.copied_key(key, 1) == "run-00000003/seg/7-a.00000001"
+    assert paths.copied_key(key, 2, run=12) == "run-00000012/seg/7-a.00000002"
+    assert paths.check_object(paths.copied_key(key, 2**32 - 1)) == "run-00000003/seg/7-a.ffffffff"

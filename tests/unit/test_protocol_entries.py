@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import CheckpointId
-from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, Request, decode, encode
+from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, Request, Restored, decode, encode
 from tests.unit.protocol_driving import JOB
 
 ids = st.builds(CheckpointId, st.integers(1, 99), st.integers(0, 10**6))
@@ -29,6 +29,7 @@ entries = st.one_of(
         st.dictionaries(st.text(), st.text(), max_size=3),
         st.integers(0, 2**45),
         st.text(),
+        st.none() | st.builds(Restored, st.text(), st.none() | ids, st.booleans()),
     ),
     st.builds(
         Plan,
@@ -39,7 +40,7 @@ entries = st.one_of(
         st.dictionaries(names, st.none() | st.binary(), max_size=4),
         st.booleans(),
     ),
-    st.builds(Request, st.integers(1, 100), st.text(), st.text(), st.text()),
+    st.builds(Request, st.integers(1, 100), st.text(), st.text(), st.text(), st.text(), st.booleans(), st.text()),
     st.builds(Damage, st.integers(1, 100), st.integers(1, 9), st.lists(ids, max_size=3).map(tuple), st.text()),
     st.builds(End, st.integers(1, 100), st.integers(1, 9)),
 )
@@ -86,3 +87,13 @@ def test_plans_are_the_same_if_they_describe_the_same_data() -> None:
     assert one.same_data(Plan(9, 2, 7, b'v1\n{"conf":{}, "batchWatermarkMs":0}\n{"b":2,"a":1}'))
     assert not one.same_data(Plan(1, 1, 7, b'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"a":1,"b":3}'))
     assert not one.same_data(Plan(1, 1, 8, one.offsets))
+
+
+def test_entries_without_the_fields_that_came_later_are_read() -> None:
+    claim = Claim(5, 2, "q", JOB, None, (), (), "h", {}, 7, "n")
+    request = Request(5, "savepoint", "", "me")
+    for entry, number, added in ((claim, 5, ("restored",)), (request, 6, ("name", "drain", "nonce"))):
+        doc = json.loads(encode(entry))
+        old = {key: value for key, value in doc.items() if key not in added}
+        assert len(old) == len(doc) - len(added)
+        assert decode(number, json.dumps(old).encode()) == entry

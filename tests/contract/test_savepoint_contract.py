@@ -1,0 +1,26 @@
+"""A savepoint is made and read back in every storage."""
+
+from __future__ import annotations
+
+import random
+
+from spark_ckpt.savepoints import Source, delete_source, import_objects, store_savepoint
+from spark_ckpt.storage.memory import MemoryStorage, wipe
+from spark_ckpt.verification import Verifier
+from tests.contract.conftest import Open
+from tests.unit.test_savepoints import written
+
+
+def test_a_savepoint_there_and_back(open_again: Open) -> None:
+    with MemoryStorage("memory://savepoint-source/s") as stream, MemoryStorage("memory://savepoint-source/t") as back:
+        checkpoint = written(stream, random.Random(3))
+        made = store_savepoint(stream, checkpoint, open_again())
+        folder = open_again()
+        assert Source.at(folder.url).read(folder) == made
+        assert not Verifier(folder).verify(made).problems
+        assert store_savepoint(stream, checkpoint, folder) == made
+        snapshots = import_objects(folder, made, back, 2)
+        assert [s.uid for s in snapshots] == [s.uid for s in checkpoint.snapshots]
+        delete_source(Source.at(folder.url), folder)
+        assert list(folder.list("")) == []
+    wipe("savepoint-source")

@@ -1,0 +1,200 @@
+"""Copies of checkpoints: complete, without dead space, relocatable, refused where anything is wrong."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spark_ckpt import metadata, paths
+from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError, StorageError
+from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.savepoints import Source, delete_source, import_objects, store_savepoint
+from spark_ckpt.storage import Storage, open_storage
+from spark_ckpt.storage.memory import MemoryStorage, wipe
+from spark_ckpt.verification import Verifier
+from tests.unit.stored_stream import JOB, StreamWriter, make_store
+
+SEED = 20
+
+
+@pytest.fixture
+def stream() -> Iterator[Storage]:
+    yield MemoryStorage("memory://stream/s")
+    wipe("stream")
+
+
+@pytest.fixture(params=["memory", "file"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    with open_storage("memory://target/deep/sp" if request.param == "memory" else f"file://{tmp_path}/deep/sp") as storage:
+        yield storage
+    wipe("target")
+
+
+def written(stream: Storage, rng: random.Random, stores: int = 12) -> Checkpoint:
+    """Random snapshots over random segments with dead space between the ranges, and SSTs that several of them share."""
+    segments: dict[str, bytearray] = {}
+    ssts = {paths.sst_key(1, f"s{i}"): rng.randbytes(rng.choice([1, 700, 6 << 20])) for i in range(3)}
+    for key, data in ssts.items():
+        stream.put(key, data)
+    snapshots = []
+    for partition in range(stores):
+        handles = [
+            Handle(HandleKind.SST, f"SSTs/{Path(k).name}", k, 0, len(d), zlib.crc32(d)) for k, d in ssts.items() if rng.random() < 0.5
+        ]
+        for version in range(rng.randint(1, 4)):
+            key = paths.segment_key(1, version, f"seg{rng.randint(0, 1)}")
+            segment = segments.setdefault(key, bytearray())
+            segment += b"dead" * rng.randint(0, 50_000)
+            data = rng.randbytes(rng.choice([0, 5, 3000, 100_000]))
+            handles.append(Handle(HandleKind.CHANGELOG, f"{version}_u.changelog", key, len(segment), len(data), zlib.crc32(data)))
+            segment += data
+        snapshots.append(Snapshot(StoreId(0, partition, "default"), 9, f"u{partition}", tuple(handles), 3))
+    for key, content in segments.items():
+        stream.put(key, bytes(content) + b"dead")
+    files = {"offsets/8": b"o", "commits/8": b"c", "state/0/_metadata/schema": b"s"}
+    return Checkpoint(CheckpointId(1, 8), 11, 1, "q", 1, JOB, files, tuple(snapshots), {"acked": stores})
+
+
+def intact(storage: Storage, checkpoint: Checkpoint) -> bool:
+    return not Verifier(storage).verify(checkpoint).problems
+
+
+def test_a_savepoint_is_complete_and_has_no_dead_space(stream: Storage, target: Storage) -> None:
+    checkpoint = written(stream, random.Random(SEED))
+    made = store_savepoint(stream, checkpoint, target)
+    assert Source.at(target.url).read(target) == made
+    assert intact(target, made)
+    assert replace(made, snapshots=()) == replace(checkpoint, snapshots=())
+    for old, new in zip(checkpoint.snapshots, made.snapshots, strict=True):
+        assert replace(old, handles=()) == replace(new, handles=())
+        assert [(h.kind, h.name, h.length, h.checksum) for h in old.handles] == [
+            (h.kind, h.name, h.length, h.checksum) for h in new.handles
+        ]
+    distinct = {(h.object, h.offset, h.length) for s in checkpoint.snapshots for h in s.handles}
+    objects = {s.key: s.size for s in target.list("") if s.key != paths.METADATA_NAME}
+    assert set(objects) == made.objects
+    assert sum(objects.values()) == sum(length for _, _, length in distinct)
+
+
+def test_it_is_read_where_it_is_copied_to_whatever_becomes_of_the_stream(stream: Storage, target: Storage) -> None:
+    made = store_savepoint(stream, written(stream, random.Random(SEED)), target)
+    stream.delete([s.key for s in stream.list("")])
+    with MemoryStorage("memory://elsewhere/x") as elsewhere:
+        for stored in target.list(""):
+            elsewhere.put(stored.key, target.get(stored.key))
+        assert Source.at(elsewhere.url).read(elsewhere) == made
+        assert intact(elsewhere, made)
+    wipe("elsewhere")
+
+
+def test_made_again_it_is_the_same_and_another_one_is_refused_and_changes_nothing(stream: Storage, target: Storage) -> None:
+    checkpoint = written(stream, random.Random(SEED))
+    made = store_savepoint(stream, checkpoint, target)
+    before = [(s.key, target.get(s.key)) for s in target.list("")]
+    assert store_savepoint(stream, replace(checkpoint, counters={"acked": 0}), target).snapshots == made.snapshots
+    fewer = replace(checkpoint, id=CheckpointId(1, 9), snapshots=checkpoint.snapshots[1:])
+    with pytest.raises(ConflictError, match=r"another savepoint at .* choose another name"):
+        store_savepoint(stream, fewer, target)
+    assert [(s.key, target.get(s.key)) for s in target.list("")] == before
+
+
+def test_two_at_once_in_one_folder_leave_the_first_intact(stream: Storage, target: Storage) -> None:
+    """The second one has looked before the first was complete."""
+    checkpoint = written(stream, random.Random(SEED))
+    fewer = replace(checkpoint, snapshots=checkpoint.snapshots[1:])
+
+    class Slow(MemoryStorage):
+        def size(self, key: str) -> int | None:
+            found = super().size(key)
+            if key == paths.METADATA_NAME and found is None:
+                store_savepoint(stream, checkpoint, MemoryStorage(self.url))
+            return found
+
+    with Slow("memory://target/both") as both, pytest.raises(ConflictError):
+        store_savepoint(stream, fewer, both)
+    with MemoryStorage("memory://target/both") as both:
+        first = Source.at(both.url).read(both)
+        assert len(first.snapshots) == len(checkpoint.snapshots)
+        assert intact(both, first)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_damaged_range_makes_no_savepoint(stream: Storage, target: Storage, large: bool) -> None:
+    data = b"x" * ((5 << 20) if large else 5)
+    stream.put("run-00000001/seg/1-a", data)
+    handle = Handle(HandleKind.CHANGELOG, "1_u.changelog", "run-00000001/seg/1-a", 0, len(data), 7)
+    snapshot = Snapshot(StoreId(0, 0, "default"), 1, "u", (handle,))
+    checkpoint = Checkpoint(CheckpointId(1, 0), 2, 1, "q", 1, JOB, {}, (snapshot,), {})
+    with pytest.raises(DamagedError, match=r"1_u.changelog in memory://stream/s/run-00000001/seg/1-a"):
+        store_savepoint(stream, checkpoint, target)
+    assert target.size(paths.METADATA_NAME) is None
+
+
+def test_a_missing_object_makes_no_savepoint(stream: Storage, target: Storage) -> None:
+    checkpoint = written(stream, random.Random(SEED))
+    stream.delete([sorted(checkpoint.objects)[0]])
+    with pytest.raises(ObjectMissingError):
+        store_savepoint(stream, checkpoint, target)
+    assert target.size(paths.METADATA_NAME) is None
+
+
+def test_a_query_without_state_has_savepoints_too(stream: Storage, target: Storage) -> None:
+    checkpoint = Checkpoint(CheckpointId(1, 0), 2, 1, "q", 1, JOB, {"offsets/0": b"o"}, (), {})
+    assert store_savepoint(stream, checkpoint, target) == checkpoint
+    assert [s.key for s in target.list("")] == [paths.METADATA_NAME]
+
+
+def test_an_import_is_under_the_runs_prefix(stream: Storage, target: Storage) -> None:
+    checkpoint = written(stream, random.Random(SEED))
+    snapshots = import_objects(stream, checkpoint, target, 7)
+    imported = replace(checkpoint, id=CheckpointId(7, 8), snapshots=snapshots)
+    assert intact(target, imported)
+    assert all(name.startswith("run-00000007/") for name in imported.objects)
+    assert {s.key for s in target.list("")} == imported.objects
+    metadata.decode(metadata.encode(imported))
+
+
+def test_a_source_is_a_checkpoint_or_a_savepoint() -> None:
+    chk = Source.at("s3://b/s/run-00000003/chk-42/")
+    assert (chk.root, chk.key, chk.is_savepoint) == ("s3://b/s", "run-00000003/chk-42/_metadata", False)
+    sp = Source.at("s3://b/s/savepoints/x/_metadata")
+    assert (sp.url, sp.root, sp.key, sp.is_savepoint) == ("s3://b/s/savepoints/x", "s3://b/s/savepoints/x", "_metadata", True)
+
+
+def test_a_folder_without_metadata_is_named(stream: Storage) -> None:
+    with pytest.raises(ObjectMissingError, match="no checkpoint or savepoint at memory://stream/s; give the URL"):
+        Source.at(stream.url).read(stream)
+
+
+def test_a_claimed_savepoint_is_deleted_and_nothing_else_in_its_folder(stream: Storage, target: Storage) -> None:
+    store_savepoint(stream, written(stream, random.Random(SEED)), target)
+    target.put("notes.txt", b"mine")
+    delete_source(Source.at(target.url), target)
+    assert [s.key for s in target.list("")] == ["notes.txt"]
+    delete_source(Source.at(target.url), target)
+
+
+def test_a_claimed_checkpoint_of_another_stream_leaves_what_others_name(stream: Storage, tmp_path: Path) -> None:
+    writer = StreamWriter(stream)
+    writer.begin(1)
+    first = writer.complete(1, 0, [make_store(tmp_path, 5, "a")])
+    second = writer.complete(1, 1, [make_store(tmp_path, 6, "b")])
+    shared = replace(second, id=CheckpointId(1, 2), snapshots=(*second.snapshots[:0], *first.snapshots))
+    stream.put(paths.metadata_key(shared.id), metadata.encode(shared))
+    url = stream.url.rstrip("/")
+    delete_source(Source.at(f"{url}/run-00000001/chk-0"), stream)
+    delete_source(Source.at(f"{url}/run-00000001/chk-1"), stream)
+    left = {s.key for s in stream.list(paths.RUN_PREFIX)}
+    assert left == {paths.metadata_key(shared.id), *first.objects}
+
+
+def test_a_storage_that_refuses_is_told(stream: Storage, target: Storage) -> None:
+    checkpoint = written(stream, random.Random(SEED))
+    stream.close()
+    with pytest.raises(StorageError):
+        store_savepoint(stream, checkpoint, target)

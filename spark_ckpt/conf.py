@@ -344,6 +344,12 @@ _S3_FIELDS: Mapping[str, str] = {
 }
 
 
+def shown_options(conf: Mapping[str, str]) -> dict[str, str]:
+    """Every option that holds, as the Checkpoints tab shows it: what the user chose, else the default where it is a value."""
+    chosen = {option.name: conf.get(option.key, option.default) for option in OPTIONS}
+    return {name: value.strip() for name, value in chosen.items() if value is not None}
+
+
 def _refuse_contradictions(given: Mapping[str, str], values: Mapping[str, Any]) -> None:
     """Raise a ConfigError naming both settings where one could have no effect beside the other."""
     if not values.get("interval", 0):

@@ -100,6 +100,8 @@ class Ack:
     sync_ms: float
     async_ms: float
     start_delay_ms: float
+    commit_delay_ms: float = 0.0
+    """From the barrier's trigger to the end of the snapshot's synchronous part; 0: not told."""
 
     def to_json(self) -> dict[str, Any]:
         s = self.snapshot
@@ -119,6 +121,7 @@ class Ack:
             "sync_ms": self.sync_ms,
             "async_ms": self.async_ms,
             "start_delay_ms": self.start_delay_ms,
+            "commit_delay_ms": self.commit_delay_ms,
         }
 
     @staticmethod
@@ -141,6 +144,7 @@ class Ack:
             float(doc["sync_ms"]),
             float(doc["async_ms"]),
             float(doc["start_delay_ms"]),
+            float(doc.get("commit_delay_ms") or 0),
         )
 
 

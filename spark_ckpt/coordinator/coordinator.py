@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from spark_ckpt import __version__
-from spark_ckpt.conf import Options, parse_options, spark_settings
+from spark_ckpt.conf import Options, parse_options, shown_options, spark_settings
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.pool import Pool
 from spark_ckpt.coordinator.worker import Fields, StreamWorker
@@ -86,7 +86,7 @@ class Coordinator:
         self._host = str(message.get("host", ""))
         self._spark_version = str(message.get("spark_version", ""))
         threading.Thread(target=_load_pyarrow, name="load", daemon=True).start()
-        return {"set": settings}
+        return {"set": settings, "options": shown_options(conf)}
 
     def _worker(self, root: str) -> StreamWorker:
         worker = self._workers.get(root)

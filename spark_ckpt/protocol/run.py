@@ -407,7 +407,7 @@ class Run(RunEnding):
         return [
             *self._cancel(ev.Timer.SEAL, ev.Timer.GRACE),
             do.Sealed(told.to_json()),
-            do.Announce(Announcement.COMPLETED, told.to_json()),
+            do.Announce(Announcement.COMPLETED, told.announcement()),
             *self._set(ev.Timer.IDLE, self._settings.idle_ms),
         ]
 

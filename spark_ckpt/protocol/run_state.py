@@ -204,7 +204,7 @@ class RunState(Machine):
     def _aborted(self, reason: AbortReason, message: str) -> Instruction:
         self.statistics.aborted[reason] += 1
         told = self._summary() if self._pending is not None else Summary(self.claim.run, self._epoch, self._asked_ms)
-        return do.Announce(Announcement.ABORTED, replace(told, reason=reason.value, message=message).to_json())
+        return do.Announce(Announcement.ABORTED, replace(told, reason=reason.value, message=message).announcement())
 
     def _abort(self, reason: AbortReason, kind: ErrorKind, message: str, request: RequestName | None = None) -> list[Instruction]:
         """The query fails. Nothing is deleted: what was uploaded is the successor's garbage."""

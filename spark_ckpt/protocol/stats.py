@@ -1,14 +1,21 @@
-"""Numbers for people (Flink: `CheckpointStatsCounts`, `CompletedCheckpointStats`)."""
+"""Numbers for people (Flink: `CheckpointStatsCounts`, `CompletedCheckpointStats`, `SubtaskStateStats`)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from spark_ckpt.model import Ack, CheckpointId
 from spark_ckpt.protocol.reasons import AbortReason, AckResult
+
+PARTITIONS_LISTED = 1_000
+"""A checkpoint of more partitions is told as distributions and its slowest partitions: the event log must not grow with the state."""
+SLOWEST_LISTED = 100
+"""Partitions of each operator that are listed then."""
+QUANTILES = (500, 900, 950, 990, 999)
+"""Per mille."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +36,19 @@ class Summary:
     sync_ms_max: float = 0.0
     async_ms_max: float = 0.0
     operators: Mapping[str, Mapping[str, float]] | None = None
-    """By operator id: snapshots, new and full bytes, slowest sync and async durations."""
+    """By operator id: what `by_operator` adds up."""
     reason: str | None = None
     message: str | None = None
+    acks: tuple[Ack, ...] = field(default=(), repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """Without the partitions: `_metadata` and the query's own progress have these."""
+        told = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "acks"}
+        return {name: value for name, value in told.items() if value is not None}
+
+    def announcement(self) -> dict[str, Any]:
+        """With the partitions, for listeners."""
+        return {**self.to_json(), **by_partition(self.acks)} if self.acks else self.to_json()
 
 
 class Statistics:
@@ -47,24 +61,100 @@ class Statistics:
         self.aborted: Counter[AbortReason] = Counter()
 
 
-def by_operator(acks: Iterable[Ack]) -> dict[str, dict[str, float]]:
-    """The acks of each operator added up, for its own metrics in the query's progress."""
-    found: dict[str, dict[str, float]] = {}
+@dataclass
+class Subtask:
+    """One partition of an operator, its stores taken together. `start_delay_ms` and `commit_ms` count from the barrier's trigger."""
+
+    partition: int
+    executor: str
+    start_delay_ms: float = 0.0
+    commit_ms: float = 0.0
+    sync_ms: float = 0.0
+    async_ms: float = 0.0
+    new_bytes: int = 0
+    full_bytes: int = 0
+
+    def add(self, ack: Ack) -> None:
+        self.start_delay_ms = max(self.start_delay_ms, ack.start_delay_ms)
+        self.commit_ms = max(self.commit_ms, ack.commit_delay_ms)
+        self.sync_ms += ack.sync_ms
+        self.async_ms = max(self.async_ms, ack.async_ms)
+        self.new_bytes += ack.new_bytes
+        self.full_bytes += ack.snapshot.size
+
+    @property
+    def acked_ms(self) -> float:
+        """When it was durable (Flink: end-to-end duration of a subtask)."""
+        return self.commit_ms + self.async_ms
+
+
+def subtasks(acks: Iterable[Ack]) -> dict[int, list[Subtask]]:
+    """By operator, the slowest partition first."""
+    found: dict[int, dict[int, Subtask]] = {}
     for ack in acks:
-        total = found.setdefault(
-            str(ack.snapshot.store.operator), {"snapshots": 0, "new_bytes": 0, "full_bytes": 0, "sync_ms_max": 0.0, "async_ms_max": 0.0}
-        )
-        total["snapshots"] += 1
-        total["new_bytes"] += ack.new_bytes
-        total["full_bytes"] += ack.snapshot.size
-        total["sync_ms_max"] = max(total["sync_ms_max"], ack.sync_ms)
-        total["async_ms_max"] = max(total["async_ms_max"], ack.async_ms)
-    return found
+        store = ack.snapshot.store
+        operator = found.setdefault(store.operator, {})
+        operator.setdefault(store.partition, Subtask(store.partition, ack.executor)).add(ack)
+    return {operator: sorted(rows.values(), key=lambda s: (-s.acked_ms, s.partition)) for operator, rows in sorted(found.items())}
+
+
+def by_operator(acks: Iterable[Ack]) -> dict[str, dict[str, float]]:
+    """The acks of each operator added up, for its own metrics in the query's progress. `…_max` belongs to the slowest partition."""
+    known = list(acks)
+    snapshots = Counter(a.snapshot.store.operator for a in known)
+    return {
+        str(operator): {
+            "snapshots": snapshots[operator],
+            "partitions": len(rows),
+            "new_bytes": sum(r.new_bytes for r in rows),
+            "full_bytes": sum(r.full_bytes for r in rows),
+            "sync_ms_max": max(r.sync_ms for r in rows),
+            "async_ms_max": max(r.async_ms for r in rows),
+            "start_delay_ms_max": max(r.start_delay_ms for r in rows),
+            "commit_ms_max": max(r.commit_ms for r in rows),
+            "acked_ms_max": max(r.acked_ms for r in rows),
+        }
+        for operator, rows in subtasks(known).items()
+    }
+
+
+def by_partition(acks: Iterable[Ack]) -> dict[str, Any]:
+    """`executors`, and by operator `subtasks`: rows of whole numbers (docs/pipes.md), at most 64 bytes each as JSON.
+
+    Above `PARTITIONS_LISTED` only the slowest partitions, and `distributions` of all.
+    """
+    operators = subtasks(acks)
+    summarised = sum(len(rows) for rows in operators.values()) > PARTITIONS_LISTED
+    listed = {operator: rows[:SLOWEST_LISTED] if summarised else rows for operator, rows in operators.items()}
+    executors = sorted({row.executor for rows in listed.values() for row in rows})
+    index = {executor: i for i, executor in enumerate(executors)}
+    told: dict[str, Any] = {"executors": executors, "subtasks": {}}
+    for operator, rows in operators.items():
+        last = max(row.commit_ms for row in rows)
+        told["subtasks"][str(operator)] = [[r.partition, index[r.executor], *_numbers(r, last)] for r in listed[operator]]
+        if summarised:
+            columns = zip(*(_numbers(row, last) for row in rows), strict=True)
+            told.setdefault("distributions", {})[str(operator)] = [distribution(column) for column in columns]
+    return told
+
+
+def distribution(values: Iterable[float]) -> list[int]:
+    """Minimum, average, maximum, and `QUANTILES` by the nearest rank."""
+    ordered = sorted(values)
+    ranks = [ordered[-(-q * len(ordered) // 1000) - 1] for q in QUANTILES]
+    return [round(v) for v in (ordered[0], sum(ordered) / len(ordered), ordered[-1], *ranks)]
+
+
+def _numbers(row: Subtask, last_commit_ms: float) -> Sequence[int]:
+    """start delay, alignment, sync (µs), async, new bytes, full bytes. Alignment: how long this snapshot waited for its operator's last."""
+    alignment = last_commit_ms - row.commit_ms
+    times = (round(row.start_delay_ms), round(alignment), round(row.sync_ms * 1000), round(row.async_ms))
+    return (*times, row.new_bytes, row.full_bytes)
 
 
 def summary(checkpoint: CheckpointId, time_ms: int, acks: Iterable[Ack], required: int, **numbers: Any) -> Summary:
     """Numbers of a checkpoint from its acks."""
-    known = list(acks)
+    known = tuple(acks)
     return Summary(
         checkpoint.run,
         checkpoint.epoch,
@@ -75,5 +165,6 @@ def summary(checkpoint: CheckpointId, time_ms: int, acks: Iterable[Ack], require
         sync_ms_max=max((a.sync_ms for a in known), default=0.0),
         async_ms_max=max((a.async_ms for a in known), default=0.0),
         operators=by_operator(known),
+        acks=known,
         **numbers,
     )

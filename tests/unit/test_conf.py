@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt import conf
-from spark_ckpt.conf import OPTIONS, Options, parse_options, parse_storage, spark_settings, template
+from spark_ckpt.conf import OPTIONS, Options, parse_options, parse_storage, shown_options, spark_settings, template
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.units import parse_duration, parse_size
@@ -31,6 +31,14 @@ def test_no_options_gives_the_defaults_of_the_table() -> None:
 def test_every_default_of_the_table_is_accepted_when_written_out() -> None:
     written = {o.key: o.default for o in OPTIONS if o.default is not None}
     assert parse_options({**written, "spark.ckpt.restore.path": "/s/chk-1"}) == Options(restore_path="file:///s/chk-1")
+
+
+def test_the_options_that_are_shown_hold_when_they_are_written_out() -> None:
+    chosen = {"spark.ckpt.storage": " s3://b/x ", "spark.ckpt.retained": "5", "spark.app.name": "x"}
+    shown = shown_options(chosen)
+    assert (shown["storage"], shown["retained"], shown["timeout"]) == ("s3://b/x", "5", "10min")
+    assert "spool.dir" not in shown
+    assert parse_options({f"spark.ckpt.{name}": value for name, value in shown.items() if not name.startswith("restore.")}) == parse_options(chosen)
 
 
 def test_every_option_has_an_effect() -> None:

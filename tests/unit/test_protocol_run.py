@@ -94,7 +94,19 @@ def test_an_epoch_instruction_by_instruction() -> None:
         "finalise_ms": 10,
         "sync_ms_max": 1.0,
         "async_ms_max": 2.0,
-        "operators": {"0": {"snapshots": 2, "new_bytes": 20, "full_bytes": 20, "sync_ms_max": 1.0, "async_ms_max": 2.0}},
+        "operators": {
+            "0": {
+                "snapshots": 2,
+                "partitions": 2,
+                "new_bytes": 20,
+                "full_bytes": 20,
+                "sync_ms_max": 1.0,
+                "async_ms_max": 2.0,
+                "start_delay_ms_max": 0.0,
+                "commit_ms_max": 0.0,
+                "acked_ms_max": 2.0,
+            }
+        },
     }
 
 

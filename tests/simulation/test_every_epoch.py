@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from spark_ckpt.testing.simulation import Happened, LeftOut, Rule, campaign, leaving_out, simulate
+from spark_ckpt.testing.simulation import BACKGROUND, Happened, LeftOut, Rule, campaign, leaving_out, simulate
 
 SEEDS = 250
 MOST = 1_000
-RARE = {Happened.LOAD_FENCED, Happened.FENCED_IDLE, Happened.GHOST, Happened.SHARED}
+RARE = {Happened.LOAD_FENCED, Happened.FENCED_IDLE, Happened.GHOST, Happened.SHARED, *BACKGROUND}
 
 MISSED = {
     LeftOut.START_ORDER: {Rule.RETAINED_EXIST, Rule.SAME_DATA},
@@ -65,7 +65,7 @@ def test_ten_thousand_seeds() -> None:
     total = campaign(range(10_000))
     print(total.report())
     assert not total.failed, total.report()
-    assert not total.never, total.report()
+    assert set(total.never) <= BACKGROUND, total.report()
 
 
 @pytest.mark.campaign

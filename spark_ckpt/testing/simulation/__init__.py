@@ -6,12 +6,13 @@ One seed decides everything; `simulate(seed)` raises `ViolationError` with the r
 from __future__ import annotations
 
 from spark_ckpt.testing.simulation.campaign import Campaign, campaign
-from spark_ckpt.testing.simulation.happened import Happened
+from spark_ckpt.testing.simulation.happened import BACKGROUND, Happened
 from spark_ckpt.testing.simulation.left_out import LeftOut, Rules, leaving_out
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 from spark_ckpt.testing.simulation.simulation import Result, Simulation, simulate
 
 __all__ = [
+    "BACKGROUND",
     "Campaign",
     "Happened",
     "LeftOut",

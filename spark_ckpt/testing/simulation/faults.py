@@ -25,17 +25,20 @@ class Faults:
     ack_doubled: float = 0.0
     decline: float = 0.0
     losing: float = 0.0
+    moved: float = 0.0
     stop: float = 0.0
     task_failure: float = 0.0
     rival: float = 0.0
     """That a driver is started although another lives, each time the supervisor looks."""
+    outage: float = 0.0
+    """That the storage goes away for a while, each time the supervisor looks."""
     gc: float = 0.0
     """That garbage is collected, each time the supervisor looks, and that the collector pauses between two steps."""
 
 
 QUIET = Faults()
-EVERYDAY = Faults(losing=0.2, ack_doubled=0.1)
-"""Losing attempts and doubled acks are Spark's everyday life, not faults."""
+EVERYDAY = Faults(losing=0.2, moved=0.1, ack_doubled=0.1)
+"""Losing attempts, tasks that move and doubled acks are Spark's everyday life, not faults."""
 
 _WORST = Faults(
     crash=0.01,
@@ -53,9 +56,11 @@ _WORST = Faults(
     ack_doubled=0.2,
     decline=0.01,
     losing=0.2,
+    moved=0.1,
     stop=0.03,
     task_failure=0.03,
     rival=0.5,
+    outage=0.1,
     gc=0.4,
 )
 

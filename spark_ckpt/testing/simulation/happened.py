@@ -23,7 +23,12 @@ class Happened(Enum):
     ACK_DOUBLED = "acks doubled"
     ACK_LEFT = "acks left in the storage"
     DECLINED = "declines"
+    OUTAGE = "outages of the storage"
     LOSING_ATTEMPT = "losing attempts"
+    MOVED = "tasks that ran elsewhere"
+    WANTED = "states that only another executor's spool held"
+    PRESSED = "uploads because a spool filled"
+    SPOOL_FULL = "commits that waited for a full spool"
     SLOW = "slow operations"
     STARTED = "runs started"
     OVERLAPPED = "runs started while another lived"
@@ -47,3 +52,7 @@ class Happened(Enum):
     LOAD_FENCED = "loads that found nothing because the run was fenced"
     GC = "collections of garbage"
     COLLECTED = "objects collected"
+
+
+BACKGROUND = frozenset({Happened.WANTED, Happened.PRESSED, Happened.SPOOL_FULL})
+"""What can only happen where snapshots lie in spools while later epochs run."""

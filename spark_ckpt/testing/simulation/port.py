@@ -47,6 +47,12 @@ class Surroundings:
     faults: Faults
     happened: Counter[Happened]
     tell: Callable[[str], None]
+    down_until: int = 0
+
+    @property
+    def down(self) -> bool:
+        """The storage is away."""
+        return self.clock.now < self.down_until
 
     def chance(self, probability: float, what: Happened | None = None) -> bool:
         if probability <= 0 or self.rng.random() >= probability:
@@ -71,6 +77,10 @@ class Port:
         self._process = process
         self._settle = settle
         self._listed_at = 0
+
+    @property
+    def alive(self) -> bool:
+        return self._process.alive
 
     def execute(self, i: Instruction) -> bool:
         """False if the instruction is no question to the storage."""
@@ -127,7 +137,7 @@ class Port:
         self._a.clock.after(self._a.delay(), lambda: self._process.answer(event))
 
     def _read(self, ticket: int, look: Callable[[], ev.Event], pause: int) -> None:
-        if self._a.chance(self._a.faults.read_failed, Happened.READ_FAILED):
+        if self._a.down or self._a.chance(self._a.faults.read_failed, Happened.READ_FAILED):
             self._a.clock.after(pause + PUT_TIMEOUT, lambda: self._process.answer(ev.ReadFailed(ticket, "no answer")))
             return
         self.send(lambda: self._answer(look()), pause)
@@ -150,7 +160,7 @@ class Port:
             gallop.tell(probe, probe in self._a.world.log)
             self._gallop(i, gallop, 0)
 
-        if self._a.chance(self._a.faults.read_failed, Happened.READ_FAILED):
+        if self._a.down or self._a.chance(self._a.faults.read_failed, Happened.READ_FAILED):
             self._answer(ev.ReadFailed(i.ticket, "no answer"))
             return
         self.send(look, pause)
@@ -167,8 +177,10 @@ class Port:
             if put() is Outcome.STORED:
                 a.happened[Happened.LANDED_LATE] += 1
 
-        if a.chance(f.put_failed, Happened.PUT_FAILED):
-            self._answer(answer(Outcome.FAILED))
+        if a.down and a.rng.random() < 0.5:
+            a.clock.after(pause + PUT_TIMEOUT, unknown)
+        elif a.down or a.chance(f.put_failed, Happened.PUT_FAILED):
+            a.clock.after(pause + RETRY_PAUSE, lambda: self._process.answer(answer(Outcome.FAILED)))
         elif a.chance(f.request_lost, Happened.REQUEST_LOST):
             a.clock.after(pause + PUT_TIMEOUT, unknown)
         elif a.chance(f.late):
@@ -201,7 +213,7 @@ class Port:
     # --- deletes
 
     def _delete(self, i: do.Delete) -> None:
-        failing = self._a.chance(self._a.faults.delete_failed, Happened.DELETE_FAILED)
+        failing = self._a.down or self._a.chance(self._a.faults.delete_failed, Happened.DELETE_FAILED)
         total = len(i.checkpoints) + len(i.objects)
         stop = self._a.rng.randrange(total) if failing and total else total
 

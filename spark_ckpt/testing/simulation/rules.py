@@ -21,6 +21,7 @@ class Rule(Enum):
     SAME_DATA = "a batch id always carries the same data"
     WHOLE_INPUT = "the sink holds one pass over the input, without a gap"
     LOG_WHOLE = "the log has no gap, no entry changes, and no damage is noted where there is none"
+    BOUNDED = "a spool never grows without bound"
     GARBAGE_GONE = "with quiet, all garbage is gone"
     PROGRESS = "with quiet, the stream makes progress"
     MACHINE = "the machine knows every event that can happen"

@@ -29,6 +29,7 @@ EVERYDAY_INPUT = 3 * LARGEST_EPOCH
 QUIET_INPUT = 5 * LARGEST_EPOCH
 """Enough epochs that what the last losing attempt uploaded is released, and deleted."""
 MOST_DRIVERS = 4
+LONGEST_OUTAGE = 500
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,9 @@ class Simulation:
             if living:
                 self.happened[Happened.OVERLAPPED] += 1
             self._start()
+        if not self._a.down and self._a.chance(self._a.faults.outage, Happened.OUTAGE):
+            self._a.down_until = self._clock.now + self._a.rng.randrange(50, LONGEST_OUTAGE)
+            self._a.tell(f"the storage is away until {self._a.down_until}")
         if self._a.chance(self._a.faults.gc):
             Collector(self._a, self._rules.collect).start()
         self._clock.after(self._a.rng.randrange(20, 200), self._supervise)
@@ -99,6 +103,7 @@ class Simulation:
         self._a.tell("quiet")
         self._trouble = False
         self._a.faults = EVERYDAY
+        self._a.down_until = 0
         for driver in self._drivers:
             driver.die("quiet")
         self._let_pass(SETTLING)

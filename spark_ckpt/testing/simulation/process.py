@@ -1,0 +1,223 @@
+"""A driver's JVM process in the simulation: its life and sleep, and the real protocol in the place of its coordinator process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark_ckpt.model import Ack, CheckpointId, Decline
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.instructions import Announcement, Instruction
+from spark_ckpt.protocol.machine import InvalidTransitionError
+from spark_ckpt.protocol.run import RunPhase, Settings
+from spark_ckpt.testing.simulation.happened import Happened
+from spark_ckpt.testing.simulation.left_out import Rules
+from spark_ckpt.testing.simulation.port import Port, Surroundings
+from spark_ckpt.testing.simulation.rules import Rule, ViolationError
+
+LONGEST_SLEEP = 800
+
+
+class _Coordinator:
+    """One coordinator process of a driver."""
+
+    def __init__(self, driver: DriverProcess) -> None:
+        self._driver = driver
+        self.killed = False
+
+    @property
+    def alive(self) -> bool:
+        return self._driver.alive and not self.killed
+
+    @property
+    def sleeps_until(self) -> int:
+        return self._driver.sleeps_until
+
+    def answer(self, event: ev.Event) -> None:
+        self._driver.give(event, self)
+
+
+class DriverProcess:
+    """Any step may be its last, or be followed by a long sleep. Subclasses say what a query does with the protocol's answers."""
+
+    def __init__(self, name: str, around: Surroundings, rules: Rules, settings: Settings) -> None:
+        self.name = name
+        self.alive = True
+        self.sleeps_until = 0
+        self.started: do.Started | None = None
+        self._a = around
+        self._rules = rules
+        self._settings = settings
+        self._open: ev.Request | None = None
+        self._fenced = False
+        self._resuming = False
+        self._new_coordinator()
+
+    def start(self) -> None:
+        """Ask for a new run."""
+        raise NotImplementedError
+
+    def _told(self, i: Instruction) -> None:
+        """What the protocol says to the query."""
+        raise NotImplementedError
+
+    def _resume_request(self, started: do.Started) -> ev.ResumeRequested:
+        raise NotImplementedError
+
+    def _acks_in_hand(self) -> list[Ack | Decline]:
+        """Those of the epoch in hand, which a new coordinator must hear again."""
+        raise NotImplementedError
+
+    # --- life and death
+
+    def die(self, why: str) -> None:
+        if self.alive:
+            self._a.tell(f"{self.name} ends: {why}")
+        self.alive = False
+
+    def _soon(self, step: Callable[[], None], delay: int | None = None) -> None:
+        """The next step of the query thread: after a crash never, after a sleep later."""
+
+        def call() -> None:
+            if self._awake(call):
+                step()
+
+        self._a.clock.after(self._a.rng.randrange(1, 8) if delay is None else delay, call)
+
+    def _awake(self, again: Callable[[], None]) -> bool:
+        """Whether this step happens now. If not, the driver crashed, or sleeps, and `again` is called when it wakes."""
+        if not self.alive:
+            return False
+        now = self._a.clock.now
+        if now < self.sleeps_until:
+            self._a.clock.after(self.sleeps_until - now, again)
+            return False
+        if self._a.chance(self._a.faults.crash, Happened.DRIVER_CRASHED):
+            self.die("crash")
+            return False
+        if self._a.chance(self._a.faults.sleep, Happened.DRIVER_SLEPT):
+            self.sleeps_until = now + self._a.rng.randrange(50, LONGEST_SLEEP)
+            self._a.tell(f"{self.name} sleeps until {self.sleeps_until}")
+            self._a.clock.after(self.sleeps_until - now, self._wake)
+            self._a.clock.after(self.sleeps_until - now, again)
+            return False
+        return True
+
+    def _wake(self) -> None:
+        if self.alive and self.started and self._a.world.superseded(self.started.claim):
+            self._a.happened[Happened.ZOMBIE_WOKE] += 1
+
+    # --- the coordinator
+
+    def _new_coordinator(self) -> None:
+        self._coordinator = _Coordinator(self)
+        self._port = Port(self._a, self._coordinator, self._rules.settle)
+        self._stream = self._rules.stream(self._settings, self._rules.order)
+        self._timers: set[int] = set()
+
+    def give(self, event: ev.Event, coordinator: _Coordinator) -> None:
+        """An event for the protocol; one for a coordinator that died goes nowhere."""
+        if coordinator is not self._coordinator or not self._awake(lambda: self.give(event, coordinator)):
+            return
+        if self._a.chance(self._a.faults.coordinator_crash, Happened.COORDINATOR_CRASHED):
+            self._coordinator_crashed()
+            return
+        try:
+            instructions = self._stream.handle(event, self._a.clock.now)
+        except InvalidTransitionError as error:
+            raise ViolationError(Rule.MACHINE, f"{self.name}: {error}") from error
+        self._a.tell(f"{self.name} {type(event).__name__} -> {', '.join(type(i).__name__ for i in instructions) or 'nothing'}")
+        run = self._stream.run
+        if run and run.phase is RunPhase.FENCED and not self._fenced:
+            self._fenced = True
+            self._a.happened[Happened.FENCED] += 1
+            if not any(isinstance(i, do.Refused) for i in instructions):
+                self._a.happened[Happened.FENCED_IDLE] += 1
+        for instruction in instructions:
+            self._execute(instruction, coordinator)
+
+    def _execute(self, i: Instruction, coordinator: _Coordinator) -> None:
+        if isinstance(i, do.SetTimer):
+            timer = ev.TimerFired(i.ticket, i.timer)
+            self._timers.add(i.ticket)
+            self._a.clock.after(i.after_ms, lambda: self._fire(timer, coordinator))
+        elif isinstance(i, do.CancelTimer):
+            if self._a.rng.random() < 0.8:  # else it fires while its cancellation is on the way
+                self._timers.discard(i.ticket)
+        elif isinstance(i, do.Announce):
+            self._announced(i)
+        elif isinstance(i, do.Log):
+            self._a.tell(f"{self.name} logs {i.level.name}: {i.message}")
+        elif not self._port.execute(i):
+            self._check_told(i)
+            self._soon(lambda: self._hear(i, coordinator), self._a.rng.randrange(0, 3))
+
+    def _hear(self, i: Instruction, coordinator: _Coordinator) -> None:
+        if coordinator is self._coordinator:
+            self._told(i)
+
+    def _fire(self, timer: ev.TimerFired, coordinator: _Coordinator) -> None:
+        if coordinator is self._coordinator and timer.ticket in self._timers:
+            self._timers.discard(timer.ticket)
+            self.give(timer, coordinator)
+
+    def _coordinator_crashed(self) -> None:
+        """The driver starts another one, and tells it all that was not answered."""
+        self._a.tell(f"{self.name}: its coordinator dies")
+        self._coordinator.killed = True
+        self._new_coordinator()
+        if self.started is None or isinstance(self._open, ev.StartRequested):
+            self._soon(self.start)
+            return
+        coordinator = self._coordinator
+        self._resuming = True
+        resume = self._resume_request(self.started)
+
+        def resend() -> None:
+            if coordinator is not self._coordinator:
+                return
+            self._resuming = False
+            self.give(resume, coordinator)
+            for ack in self._acks_in_hand():
+                self._signal(ack, coordinator)
+            if self._open is not None:
+                self.give(self._open, coordinator)
+
+        self._soon(resend)
+
+    def _ask(self, request: ev.Request) -> None:
+        self._open = request
+        coordinator = self._coordinator
+        if not self._resuming:
+            self._soon(lambda: self.give(request, coordinator))
+
+    def _signal(self, ack: Ack | Decline, coordinator: _Coordinator) -> None:
+        self.give(ev.AckReceived(ack) if isinstance(ack, Ack) else ev.DeclineReceived(ack), coordinator)
+
+    # --- what the protocol says, checked when it says it
+
+    def _check_told(self, i: Instruction) -> None:
+        if isinstance(i, do.Started) and i.rerun:
+            self._check_planned(i.claim, i.epoch)
+        if isinstance(i, do.Triggered):
+            assert self._stream.run is not None
+            self._check_planned(self._stream.run.claim.claim, i.epoch)
+        if isinstance(i, (do.Triggered, do.Sealed)) and self._fenced:
+            raise ViolationError(Rule.FENCED_STOPS, f"{self.name} was fenced, and then told {type(i).__name__}")
+
+    def _check_planned(self, claim: int, epoch: int) -> None:
+        if not self._a.world.planned(claim, epoch):
+            rule = Rule.FENCED_STOPS if self._a.world.superseded(claim) else Rule.PLAN_FIRST
+            raise ViolationError(rule, f"{self.name} runs epoch {epoch} under claim {claim}, whose plan is not in the log")
+
+    def _announced(self, i: do.Announce) -> None:
+        if self._fenced:
+            raise ViolationError(Rule.FENCED_STOPS, f"{self.name} was fenced, and announces {i.event.name}")
+        if i.event is Announcement.COMPLETED:
+            completed = CheckpointId(i.summary["run"], i.summary["epoch"])
+            self._a.happened[Happened.COMPLETED] += 1
+            if not self._a.world.was_completed(completed):
+                raise ViolationError(Rule.COMPLETED_STORED, f"{self.name} announces {completed}, whose _metadata was never stored")
+        if i.event is Announcement.RESTORED:
+            self._a.happened[Happened.RESTORED] += 1
+

@@ -38,7 +38,8 @@ def test_the_options_that_are_shown_hold_when_they_are_written_out() -> None:
     shown = shown_options(chosen)
     assert (shown["storage"], shown["retained"], shown["timeout"]) == ("s3://b/x", "5", "10min")
     assert "spool.dir" not in shown
-    assert parse_options({f"spark.ckpt.{name}": value for name, value in shown.items() if not name.startswith("restore.")}) == parse_options(chosen)
+    written = {f"spark.ckpt.{name}": value for name, value in shown.items() if not name.startswith("restore.")}
+    assert parse_options(written) == parse_options(chosen)
 
 
 def test_every_option_has_an_effect() -> None:

@@ -14,6 +14,10 @@ final case class Barrier(text: String) {
   val epoch: Long = node.long("epoch")
   val base: JsonNode = node.get("base")
   val timeMs: Long = node.long("time_ms")
+  /** Does the epoch's end belong to a checkpoint, so that what is committed is to be uploaded at once? */
+  val checkpoint: Boolean = node.path("checkpoint").asBoolean(true)
+  /** An earlier epoch that was made a checkpoint after it had ended. */
+  val late: Option[Long] = node.optLong("late")
 }
 
 object Barrier {

@@ -14,4 +14,14 @@ object CheckpointFailure {
   val Lost = "LOST"
   val Internal = "INTERNAL"
   val Config = "CONFIG"
+  val Storage = "STORAGE"
+
+  /** Is this, or what it was caused by, a failure of that kind? One that happened on an executor is known by its trace's text only. */
+  def isOf(kind: String, error: Throwable): Boolean =
+    Iterator.iterate(error)(_.getCause).takeWhile(_ != null).take(MaxCauses).exists {
+      case failure: CheckpointFailure => failure.kind == kind
+      case other => Option(other.getMessage).exists(_.contains(s"${classOf[CheckpointFailure].getName}[$kind]"))
+    }
+
+  private val MaxCauses = 50
 }

@@ -5,11 +5,12 @@ import java.util.concurrent.ConcurrentHashMap
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
-import com.fasterxml.jackson.databind.node.ObjectNode
+import com.fasterxml.jackson.databind.node.{NullNode, ObjectNode}
 
 import org.apache.spark.{SparkConf, SparkContext}
 import org.apache.spark.ckpt.Json.Fields
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.ckpt.Progress
 
 /** The driver's coordinator process and the streams it serves. */
 object DriverSide extends Logging {
@@ -18,6 +19,7 @@ object DriverSide extends Logging {
   @volatile private var sc: SparkContext = _
   @volatile private var coordinator: PythonChild = _
   private val streams = new ConcurrentHashMap[String, DriverStream]()
+  private val holdings = new Holdings
   @volatile private var made = Map.empty[String, String]
 
   /** Start the coordinator; it checks the configuration and says which of Spark's settings to make. A refusal ends the application's start. */
@@ -25,6 +27,7 @@ object DriverSide extends Logging {
     val conf = context.conf
     sc = context
     streams.clear()
+    holdings.clear()
     val greeting = Json.obj(
       "type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "spark" -> streaming(conf),
       "spark_version" -> context.version, "app" -> context.applicationId, "host" -> java.net.InetAddress.getLocalHost.getHostName)
@@ -56,7 +59,7 @@ object DriverSide extends Logging {
 
   /** A query's checkpointLocation is created or opened: the stream behind it, with the query id that the storage knows, if any. */
   def open(root: String, localQueryId: Option[String]): DriverStream = {
-    val stream = new DriverStream(root, ask, tell)
+    val stream = new DriverStream(root, holdings, ask, tell)
     stream.open(localQueryId)
     streams.put(root, stream)
     stream
@@ -67,8 +70,11 @@ object DriverSide extends Logging {
     streams.values().asScala.filter(s => path == s.root || path.startsWith(s.root + "/")).maxByOption(_.root.length)
 
   /** A run has ended. The stream itself stays known until its next start: late writers below its folder are still recognised. */
-  def runEnded(runId: String, failed: Boolean): Unit =
-    streams.values().asScala.filter(_.runId.contains(runId)).foreach(_.stop(failed))
+  def runEnded(runId: String, failed: Boolean): Unit = {
+    val context = sc
+    val alive = context != null && !context.isStopped
+    streams.values().asScala.filter(_.runId.contains(runId)).foreach(s => s.stop(failed, byPerson = alive && !failed && !s.ended))
+  }
 
   def setBarrier(text: String): Unit = Barrier.set(sc, text)
 
@@ -77,8 +83,10 @@ object DriverSide extends Logging {
     if (context != null) CheckpointEvents.post(context, event)
   }
 
-  def executorLost(executor: String): Unit =
+  def executorLost(executor: String): Unit = {
+    holdings.lost(executor)
     if (coordinator != null) coordinator.tell(Json.obj("type" -> "executor_lost", "executor" -> executor))
+  }
 
   /** A message of an executor's agent; the answer goes back to it. */
   def receive(line: String): AnyRef = {
@@ -88,12 +96,25 @@ object DriverSide extends Logging {
       case "acks" =>
         Option(streams.get(message.str("root"))).foreach(_.acknowledged(message))
         null
-      case "holding" | "damaged" =>
+      case "holding" =>
+        holdings.report(message.str("executor"), message.get("held").elements().asScala.map(_.asText()).toSet)
+        val runs = message.get("runs").elements().asScala.toSeq
+        tell(message.deepCopy[ObjectNode]().without[ObjectNode]("runs"))
+        val all = streams.values().asScala.toSeq
+        Json.line(Json.obj("late" -> all.flatMap(_.lateWish), "wants" -> all.flatMap(_.wants.open), "covered" -> runs.flatMap(covered)))
+      case "want" =>
+        Json.line(Option(streams.get(message.str("root"))).map(_.wants.ask(message)).getOrElse(
+          throw new IllegalStateException(s"the stream of ${message.str("root")} is not known to this application")))
+      case "damaged" =>
         tell(message.asInstanceOf[ObjectNode])
         null
       case other => throw new IllegalArgumentException(s"not a message of a checkpoint agent: $other")
     }
   }
+
+  private def covered(run: JsonNode): Option[JsonNode] =
+    Option(streams.get(run.str("root"))).map(_.covered(run.long("run"))).getOrElse(
+      Some(run.deepCopy[ObjectNode]().set[ObjectNode]("epoch", NullNode.instance)))
 
   private def ask(message: ObjectNode): JsonNode = {
     val child = coordinator
@@ -106,7 +127,13 @@ object DriverSide extends Logging {
     if (child != null) child.tell(message)
   }
 
-  private def heard(message: JsonNode): Unit = if (message.optStr("type").contains("event")) post(message)
+  private def heard(message: JsonNode): Unit = {
+    message.optStr("root").flatMap(root => Option(streams.get(root))).foreach(_.told(message))
+    if (message.optStr("type").contains("event")) {
+      if (message.str("event") == "COMPLETED") Progress.completed(message)
+      post(message)
+    }
+  }
 
   private def streaming(conf: SparkConf): Map[String, String] =
     conf.getAll.filter { case (name, _) => name.startsWith("spark.sql.streaming.") || name == "spark.sql.extensions" }.toMap

@@ -21,24 +21,49 @@ final case class JobShape(operators: Seq[String], sources: Seq[String], sink: St
  */
 final case class Materialised(files: Map[String, Array[Byte]], planned: Map[Long, Array[Byte]])
 
+/** What a query reads from and writes to, where that decides how it can be run. */
+final case class JobNeeds(forgetful: Seq[String], sinkSeen: Option[Long])
+
+/** `commits/N` may be written: the checkpoint that is complete now, if any, and how far durable state is behind. */
+final case class SealedEpoch(checkpoint: Option[JsonNode], lag: Option[JsonNode])
+
+/** A person asked for the query's end; with `drain` the watermark goes to its end first. */
+final case class StopRequest(drain: Boolean)
+
 /**
  * One stream's side of the conversation with the coordinator. It remembers what a coordinator that replaces a dead one must be told:
- * how the run began, the epoch in hand and its acknowledgements.
+ * how the run began, the epoch in hand and its acknowledgements, the newest commits.
  */
-final class DriverStream(val root: String, ask: ObjectNode => JsonNode, tell: ObjectNode => Unit) {
+final class DriverStream(val root: String, holdings: Holdings, ask: ObjectNode => JsonNode, tell: ObjectNode => Unit) {
+  import DriverStream._
 
   private var known: Option[String] = None
   @volatile private var current: Option[String] = None
   private var begun: Option[ObjectNode] = None
   private var epoch = -1L
+  private var begunFrom = -1L
+  private var sealedEpoch = -1L
+  private val commits = mutable.SortedMap.empty[Long, String]
   private val changed = mutable.LinkedHashMap.empty[String, Option[Array[Byte]]]
   private val acks = mutable.ArrayBuffer.empty[ObjectNode]
+  private var late: Option[(Long, Long)] = None
+  private var lates = 0L
+  private var completed: Option[JsonNode] = None
+  @volatile private var asked: Option[StopRequest] = None
   /** Why the query must not go on: thrown at its next step, since a listener's own exceptions are swallowed by Spark. */
   @volatile var failure: Option[Throwable] = None
+  /** Do checkpoints complete while the query goes on? */
+  @volatile var background = false
+  /** Did the query end by itself, or on a person's request that has been met? */
+  @volatile var ended = false
+  val wants = new Wants(holdings)
 
   def queryId: Option[String] = known
 
   def runId: Option[String] = synchronized(begun.map(_.str("run_id")))
+
+  /** What this run began from: the checkpoint's epoch, or -1. */
+  def origin: Long = synchronized(begunFrom)
 
   /** The barrier of the epoch in hand. */
   def barrier: Option[String] = current
@@ -47,16 +72,26 @@ final class DriverStream(val root: String, ask: ObjectNode => JsonNode, tell: Ob
     known = ask(Json.obj("type" -> "open", "root" -> root, "query_id" -> localQueryId)).optStr("query_id")
 
   /** A run begins: claim the stream, learn what it goes on from. */
-  def start(queryId: String, runId: String, name: String, job: JobShape, present: Seq[String]): Materialised = {
+  def start(queryId: String, runId: String, name: String, job: JobShape, needs: JobNeeds, present: Seq[String]): Materialised = {
     val message = Json.obj(
-      "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "name" -> name, "job" -> job.json, "files" -> present)
+      "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "name" -> name, "job" -> job.json,
+      "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "files" -> present)
     val answer = ask(message)
     synchronized {
       begun = Some(message.deepCopy().put("type", "resume").put("run", answer.long("run")).put("claim", answer.long("claim")))
       epoch = answer.long("epoch")
+      begunFrom = Option(answer.get("origin")).filterNot(_.isNull).map(_.long("epoch")).getOrElse(-1L)
+      sealedEpoch = begunFrom
+      commits.clear()
+      answer.get("files").properties().asScala.foreach(e => Commit.findFirstMatchIn(e.getKey).foreach(m => remember(m.group(1).toLong, e.getValue.asText())))
       changed.clear()
       acks.clear()
+      late = None
     }
+    wants.clear()
+    asked = None
+    background = answer.optStr("gate").contains("BACKGROUND")
+    ended = false
     current = Some(answer.str("barrier"))
     val planned = answer.get("planned").elements().asScala.toSeq
     // A file source reads its whole log when it is made: what it had listed for the epochs still to come belongs there from the start.
@@ -79,12 +114,18 @@ final class DriverStream(val root: String, ask: ObjectNode => JsonNode, tell: Ob
     text
   }
 
-  /** `commits/N` is about to be written: returns the summary of checkpoint N once it is complete. */
-  def seal(n: Long, commit: Array[Byte]): JsonNode = {
-    val message = synchronized(
-      Json.obj("type" -> "seal", "root" -> root, "epoch" -> n, "commit" -> base64(commit), "files" -> takeChanged()))
-    try ask(message).get("checkpoint")
-    catch {
+  /** `commits/N` is about to be written: returns once it may be. In the every-epoch mode checkpoint N is complete then. */
+  def seal(n: Long, commit: Array[Byte]): SealedEpoch = {
+    val content = base64(commit)
+    val message = synchronized(Json.obj("type" -> "seal", "root" -> root, "epoch" -> n, "commit" -> content, "files" -> takeChanged()))
+    try {
+      val answer = ask(message)
+      synchronized {
+        sealedEpoch = n
+        remember(n, content)
+        SealedEpoch(Option(answer.get("checkpoint")).filterNot(_.isNull).orElse(completed), Option(answer.get("lag")).filterNot(_.isNull))
+      }
+    } catch {
       case e: CheckpointFailure if e.kind == CheckpointFailure.Lost =>
         synchronized(acks.clear())
         throw e
@@ -93,22 +134,71 @@ final class DriverStream(val root: String, ask: ObjectNode => JsonNode, tell: Ob
 
   def acknowledged(message: JsonNode): Unit = {
     val line = message.asInstanceOf[ObjectNode]
-    synchronized(acks += line)
+    if (background) wants.heard(line.get("acks")) else synchronized(acks += line)
     tell(line)
   }
 
-  def stop(failed: Boolean): Unit = {
-    synchronized { begun = None }
+  /**
+   * No more epochs follow: returns once the newest one is in a completed checkpoint, and with `stopping` once the savepoint is stored that
+   * was asked for; its URL.
+   */
+  def finish(stopping: Boolean): Option[String] = {
+    val answer = ask(Json.obj("type" -> "finish", "root" -> root, "stopping" -> stopping))
+    answer.optStr("savepoint")
+  }
+
+  /** What a person asked for and has not been met or refused yet. */
+  def stopRequest: Option[StopRequest] = asked
+
+  def stopRefused(): Unit = asked = None
+
+  def stop(failed: Boolean, byPerson: Boolean): Unit = {
+    synchronized {
+      begun = None
+      late = None
+    }
     current = None
-    ask(Json.obj("type" -> "stop", "root" -> root, "failed" -> failed))
+    wants.clear()
+    ask(Json.obj("type" -> "stop", "root" -> root, "failed" -> failed, "by_person" -> byPerson))
+  }
+
+  /** A one-way message of the coordinator. */
+  def told(message: JsonNode): Unit = message.str("type") match {
+    case "failed" => failure = Some(new CheckpointFailure(message.str("kind"), message.str("message")))
+    case "stopping" => asked = Some(StopRequest(message.get("drain").asBoolean()))
+    case "late" => synchronized {
+      late = message.optLong("epoch").map(epoch => (message.long("run"), epoch))
+      lates += 1
+    }
+    case "event" if message.str("event") == "COMPLETED" =>
+      synchronized { completed = Some(message) }
+      wants.completed(message.long("epoch"))
+    case _ =>
+  }
+
+  /** The epoch that is to be made durable though it was no checkpoint; the number tells two such wishes apart. */
+  def lateWish: Option[ObjectNode] =
+    synchronized(late.map { case (run, epoch) => Json.obj("root" -> root, "run" -> run, "epoch" -> epoch, "number" -> lates) })
+
+  /** Up to which epoch a completed checkpoint holds what that run has committed; None: nothing yet. */
+  def covered(run: Long): Option[ObjectNode] = synchronized {
+    if (!begun.exists(_.long("run") == run)) Some(Json.obj("root" -> root, "run" -> run, "epoch" -> None))
+    else completed.filter(_.long("run") == run).map(c => Json.obj("root" -> root, "run" -> run, "epoch" -> c.long("epoch")))
   }
 
   /** A new coordinator has taken over: tell it where this stream stands. Unanswered requests follow by themselves. */
   def retell(say: ObjectNode => Unit): Unit = synchronized {
     begun.foreach { message =>
-      say(message.deepCopy().put("epoch", epoch))
+      val resume = message.deepCopy().put("epoch", epoch).put("sealed", sealedEpoch)
+      Json.put(resume, "files", commits.map { case (n, content) => s"commits/$n" -> content }.toMap)
+      say(resume)
       acks.foreach(say)
     }
+  }
+
+  private def remember(n: Long, commit: String): Unit = {
+    commits(n) = commit
+    while (commits.size > CommitsKept) commits.remove(commits.head._1)
   }
 
   private def takeChanged(): Map[String, Any] = {
@@ -123,4 +213,9 @@ final class DriverStream(val root: String, ask: ObjectNode => JsonNode, tell: Ob
   private def decoded(node: JsonNode): Array[Byte] = Base64.getDecoder.decode(node.asText())
 
   private def base64(bytes: Array[Byte]): String = Base64.getEncoder.encodeToString(bytes)
+}
+
+object DriverStream {
+  private val Commit = "^commits/(\\d+)$".r
+  private val CommitsKept = 2
 }

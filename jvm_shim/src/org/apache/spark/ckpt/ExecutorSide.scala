@@ -4,7 +4,7 @@ import java.io.{File, IOException}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.Files
 import java.util.UUID
-import java.util.concurrent.{ConcurrentHashMap, Executors, ScheduledExecutorService, TimeUnit}
+import java.util.concurrent.{ConcurrentHashMap, ScheduledExecutorService, ScheduledThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.atomic.AtomicInteger
 
 import scala.jdk.CollectionConverters._
@@ -12,7 +12,7 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 
-import org.apache.spark.SparkConf
+import org.apache.spark.{SparkConf, TaskContext}
 import org.apache.spark.api.plugin.PluginContext
 import org.apache.spark.ckpt.Json.Fields
 import org.apache.spark.internal.Logging
@@ -22,6 +22,7 @@ import org.apache.spark.util.Utils
 /** This executor's spool and its agent. */
 object ExecutorSide extends Logging {
   private val PollMs = 500L
+  private val WantMs = 100L
   private val QuietMs = 10L
   private val FarewellMs = 30000L
   private val Damage = Set("MISSING", "DAMAGED")
@@ -31,26 +32,40 @@ object ExecutorSide extends Logging {
   @volatile private var refused: Option[CheckpointFailure] = None
   @volatile private var spool: File = _
   private var clock: ScheduledExecutorService = _
+  @volatile private var limit: SpoolLimit = _
   private val running = new AtomicInteger()
-  // unique id -> the commit line: taken, not yet known to be durable or declined
-  private val held = new ConcurrentHashMap[String, ObjectNode]()
+  @volatile private var held = new HeldCommits
+  // What the agent has been told once, of what the driver says again and again: unique ids to hand over, late checkpoints.
+  private val told = ConcurrentHashMap.newKeySet[String]()
+  @volatile private var toldLate = Set.empty[JsonNode]
   private val barriers = new ConcurrentHashMap[String, Barrier]()
+  private val open = ConcurrentHashMap.newKeySet[File]()
 
   def start(plugin: PluginContext, python: String): Unit = synchronized {
     context = plugin
     val conf = plugin.conf()
     spool = makeSpool(conf)
-    clock = Executors.newSingleThreadScheduledExecutor { body =>
+    limit = new SpoolLimit(conf)
+    held = new HeldCommits
+    // Two threads: a flush must not wait for the driver's answer to a report.
+    val threads = new ScheduledThreadPoolExecutor(2, { body: Runnable =>
       val t = new Thread(body, "checkpoint-agent-clock")
       t.setDaemon(true)
       t
-    }
+    })
+    threads.setExecuteExistingDelayedTasksAfterShutdownPolicy(false)
+    clock = threads
     refused = None
     running.set(0)
     val child = new PythonChild(
       "spark_ckpt.agent", python,
       Json.obj("type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "executor" -> plugin.executorID(), "spool" -> spool.getPath),
-      heard, tell => held.values().asScala.foreach(tell))
+      heard, { tell =>
+        limit.set(0L)
+        held.lines.foreach { case (_, commit) => tell(commit) }
+        told.clear()
+        toldLate = Set.empty
+      })
     agent = child
     clock.execute { () =>
       try child.start()
@@ -67,8 +82,10 @@ object ExecutorSide extends Logging {
     if (agent != null) {
       clock.shutdownNow()
       agent.close(FarewellMs)
-      held.clear()
       barriers.clear()
+      told.clear()
+      toldLate = Set.empty
+      open.clear()
       agent = null
       context = null
       // Not left to the JVM's end: a Python process may go on with another session in this very JVM.
@@ -83,17 +100,25 @@ object ExecutorSide extends Logging {
     s != null && path.startsWith(s.getPath + File.separator)
   }
 
-  /** The folder that stands in for a store's folder in the checkpointLocation; it belongs to one run. */
+  /**
+   * The folder that stands in for a store's folder in the checkpointLocation, named after the run in which the store was opened here.
+   * A query that goes back to a checkpoint in place keeps its stores: unique ids tell what belongs to which line of versions.
+   */
   def folder(barrier: Barrier, operator: Long, partition: Int, store: String): File = {
     val dir = new File(streamFolder(barrier.stream, barrier.run), s"$operator/$partition/$store")
+    open.add(dir)
     if (!dir.isDirectory) {
       onDisk(Files.createDirectories(dir.toPath))
-      // The run before the last one can have no live store in this executor any more; the last one may still be shutting down.
       val runs = Option(streamFolder(barrier.stream, barrier.run).getParentFile.listFiles()).toSeq.flatten
-      runs.filter(_.getName < f"run-${barrier.run - 1}%08d").foreach(NioFileManager.deleteTree)
+      // The last run may still be shutting down.
+      val old = runs.filter(_.getName < f"run-${barrier.run - 1}%08d")
+      old.filterNot(run => open.asScala.exists(_.toPath.startsWith(run.toPath))).foreach(NioFileManager.deleteTree)
     }
     dir
   }
+
+  /** A store has been closed: nothing reads or writes its folder any more. */
+  def closed(folder: File): Unit = open.remove(folder)
 
   /** What writes to the spool; a full disk is told as what it is. */
   def onDisk[T](write: => T): T =
@@ -118,16 +143,49 @@ object ExecutorSide extends Logging {
   /** The barrier last seen for a stream by any task of this executor. */
   def lastBarrier(root: String): Option[Barrier] = Option(barriers.get(root))
 
-  /** A store has been committed to the spool: from here on it is the agent's to make it durable. Does not wait. */
+  /** A store has been committed to the spool: from here on it is the agent's to make it durable. Waits only where the spool is full. */
   def committed(uid: String, commit: ObjectNode): Unit = {
     serving()
-    held.put(uid, commit)
+    held.add(uid, commit)
     agent.tell(commit)
+    limit.admit()
   }
 
-  /** Have the files of a version brought into the spool; waits for them. */
-  def fetch(request: ObjectNode): JsonNode = {
+  /**
+   * Have the files of a version brought into the spool; waits for them. What the completed checkpoint that the barrier names does not
+   * hold lies with the executor that committed it.
+   */
+  def fetch(barrier: Barrier, request: ObjectNode): JsonNode = {
     serving()
+    val version = request.long("version")
+    if (Option(barrier.base).filterNot(_.isNull).exists(_.long("epoch") + 1 == version)) fetchStored(request)
+    else fetchStored(request.set[ObjectNode]("handles", handedOver(request)))
+  }
+
+  private def handedOver(request: ObjectNode): JsonNode = {
+    val want = request.deepCopy().put("type", "want")
+    want.remove(java.util.Arrays.asList("stream", "base", "dir"))
+    var answer = askDriver(want)
+    while (answer.get("handles").isNull) {
+      val what = s"state store ${request.str("op")}/${request.str("part")}/${request.str("store")}, version ${request.str("version")}"
+      answer.optStr("declined").foreach(why => throw new CheckpointFailure(CheckpointFailure.Storage, s"$what could not be handed over: $why"))
+      if (answer.get("lost").asBoolean()) {
+        throw new CheckpointFailure(CheckpointFailure.Lost, s"$what was lost with its executor before it was durable")
+      }
+      Option(TaskContext.get()).foreach(_.killTaskIfInterrupted())
+      Thread.sleep(WantMs)
+      answer = askDriver(want)
+    }
+    answer.get("handles")
+  }
+
+  private def askDriver(message: ObjectNode): JsonNode = {
+    val plugin = context
+    if (plugin == null) throw new CheckpointFailure(CheckpointFailure.Internal, "this executor is shutting down")
+    Json.parse(plugin.ask(Json.line(message)).asInstanceOf[String])
+  }
+
+  private def fetchStored(request: ObjectNode): JsonNode = {
     try agent.request(request)
     catch {
       // The driver has to know before the task's failure reaches it: the run must not be restarted from the same checkpoint.
@@ -140,7 +198,7 @@ object ExecutorSide extends Logging {
   def taskStarted(): Unit = running.incrementAndGet()
 
   // Nothing runs here for a moment: no more snapshots are to be expected before those that wait are wanted.
-  def taskEnded(): Unit = if (running.decrementAndGet() <= 0 && !held.isEmpty) {
+  def taskEnded(): Unit = if (running.decrementAndGet() <= 0 && held.uploading.nonEmpty) {
     try clock.schedule((() => if (running.get() <= 0 && agent != null) agent.tell(Json.obj("type" -> "flush"))): Runnable, QuietMs, TimeUnit.MILLISECONDS)
     catch { case _: java.util.concurrent.RejectedExecutionException => } // shutting down
   }
@@ -164,30 +222,54 @@ object ExecutorSide extends Logging {
     case None => Utils.createTempDir(Utils.getLocalDir(conf), "spark-ckpt")
   }
 
-  private def heard(message: JsonNode): Unit =
-    if (message.optStr("type").contains("acks")) {
-      message.get("acks").elements().asScala.foreach(ack => held.remove(ack.str("uid")))
+  private def heard(message: JsonNode): Unit = message.optStr("type") match {
+    case Some("acks") =>
+      message.get("acks").elements().asScala.map(_.str("uid")).foreach { uid =>
+        held.settled(uid)
+        told.remove(uid)
+      }
       val plugin = context
       if (plugin != null) plugin.send(Json.line(message))
-    }
+    case Some("spool") => limit.set(message.long("bytes"))
+    case _ =>
+  }
 
   // Nobody will ever make durable what is held: the driver must not wait for it.
-  private def decline(plugin: PluginContext, why: CheckpointFailure): Unit = held.asScala.toSeq.foreach { case (uid, commit) =>
+  private def decline(plugin: PluginContext, why: CheckpointFailure): Unit = held.uploading.foreach { case (uid, commit) =>
     val names = Seq("run", "epoch", "op", "part", "store", "uid").map(name => name -> commit.get(name))
     val row = Json.obj(names :+ ("executor" -> plugin.executorID()) :+ ("decline" -> why.getMessage): _*)
     plugin.send(Json.line(Json.obj("type" -> "acks", "root" -> commit.str("root"), "acks" -> Seq(row))))
     held.remove(uid)
   }
 
-  // The driver has to know what a live executor still holds, to tell a slow snapshot from a lost one.
+  // The driver has to know what a live executor still holds, to tell a slow snapshot from a lost one; its answer says what it wants of it.
   private def report(): Unit =
     try {
       val plugin = context
       if (plugin != null) agent.failure.foreach(decline(plugin, _))
       if (plugin != null && !held.isEmpty) {
-        plugin.send(Json.line(Json.obj("type" -> "holding", "executor" -> plugin.executorID(), "held" -> held.keySet().asScala.toSeq)))
+        val runs = held.runs.map { case (root, run) => Json.obj("root" -> root, "run" -> run) }
+        wished(askDriver(Json.obj(
+          "type" -> "holding", "executor" -> plugin.executorID(), "held" -> held.uids, "bytes" -> limit.unstored, "runs" -> runs)))
       }
     } catch {
       case e: Exception => logDebug("the driver could not be told what is held", e) // an exception would end the schedule
     }
+
+  private def wished(answer: JsonNode): Unit = {
+    val late = answer.get("late").elements().asScala.toSet
+    late.diff(toldLate).foreach { l =>
+      held.wanted(l.str("root"), l.long("run"), l.long("epoch"))
+      agent.tell(Json.obj("type" -> "late", "root" -> l.str("root"), "run" -> l.long("run"), "epoch" -> l.long("epoch")))
+    }
+    toldLate = late
+    answer.get("wants").elements().asScala.foreach { want =>
+      val uid = want.str("uid")
+      if (held.contains(uid) && told.add(uid)) {
+        held.handedOver(uid)
+        agent.tell(want.deepCopy[ObjectNode]().put("type", "handover"))
+      }
+    }
+    answer.get("covered").elements().asScala.foreach(c => held.covered(c.str("root"), c.long("run"), c.optLong("epoch")))
+  }
 }

@@ -34,9 +34,8 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
           relative match {
             case Offsets(n) => DriverSide.setBarrier(stream.trigger(n.toLong, content))
             case Commits(n) =>
-              val checkpoint = stream.seal(n.toLong, content)
-              Progress.completed(checkpoint)
-              OperatorMetrics.set(QueryHook.ofThread(), checkpoint)
+              val answer = stream.seal(n.toLong, content)
+              OperatorMetrics.set(QueryHook.ofThread(), answer)
             case _ => stream.changed(relative, Some(content))
           }
           SmallFile.write(fm, target, content, overwrite)

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.ckpt
 
+import scala.util.Try
+
 import org.apache.spark.ckpt.{DriverSide, DriverStream}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
@@ -29,11 +31,11 @@ class CheckpointListener extends StreamingQueryListener with Logging {
 
   private def begin(query: StreamExecution, stream: DriverStream, event: QueryStartedEvent): Unit = {
     val batches = Refusals.microBatches(query)
-    val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
-    val begun = stream.start(event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), JobShapes.of(batches), files.present())
-    files.replace(begun.files)
-    stream.barrier.foreach(DriverSide.setBarrier)
+    val beginning = new RunBeginning(batches, stream, event)
+    val recorded = beginning()
     QueryHook.wrapSink(batches)
-    QueryHook.wrapTrigger(batches, new RecordedEpochs(batches, begun.planned))
+    // The query makes its trigger executor together with its logical plan, so the plan is made now; the files that it reads are in place.
+    // Where it cannot be made, the query is about to say so itself.
+    if (Try(QueryHook.makePlan(batches)).isSuccess) batches.triggerExecutor = new EpochRunner(batches, stream, beginning, recorded)
   }
 }

@@ -1,62 +1,132 @@
 package org.apache.spark.sql.ckpt
 
-import org.apache.spark.ckpt.CheckpointFailure
+import org.apache.spark.ckpt.{CheckpointFailure, DriverStream, StopRequest}
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext, MultiBatchExecutor, TriggerExecutor}
+import org.apache.spark.sql.execution.streaming.runtime._
 
 /**
- * Stands between a query and its trigger. Recorded epochs are constructed from the log. An epoch whose snapshots died with their executor
- * before they were durable runs again in place: the state ids are set back to those of the epoch before, and the same batch with the same
- * offsets goes through the query once more.
+ * Stands between a query and its trigger. Recorded epochs are constructed from the log, a person's request to stop is met between two
+ * epochs, and a query whose state died with an executor before it was durable goes back, in place:
+ *  - in the every-epoch mode one epoch at most is concerned: the state ids are set back to those of the epoch before, and the same batch
+ *    with the same offsets goes through the query once more;
+ *  - in the interval mode the query begins a new run from its last completed checkpoint, as after a restart.
+ *
+ * It is no MultiBatchExecutor even where it stands before one: the query would terminate itself at the end of the data (its
+ * `executeOneBatch` asks for that class), but the last epoch's checkpoint is still to be completed.
  */
-trait EpochRunner extends TriggerExecutor with Logging {
-  protected def query: MicroBatchExecution
-  protected def inner: TriggerExecutor
-  protected def recorded: RecordedEpochs
+class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: RunBeginning, first: RecordedEpochs)
+  extends TriggerExecutor with Logging {
+
+  import EpochRunner._
+
+  private var inner = query.triggerExecutor
+  private var recorded = first
+  private var next: MicroBatchExecutionContext = _
+  private var runBatch: RunBatch = _
+  private var goingBack = false
+  private var attempts = 0
+  private var origin = stream.origin
 
   override def setNextBatch(ctx: MicroBatchExecutionContext): Unit = {
+    next = ctx
     recorded.construct(ctx)
     inner.setNextBatch(ctx)
   }
 
-  override def execute(runBatch: MicroBatchExecutionContext => Boolean): Unit = inner.execute(ctx => attempt(ctx, runBatch, 1))
+  override def execute(runner: RunBatch): Unit = {
+    runBatch = runner
+    // Called from goBack, by way of the query itself, which has read its logs again: the loop below goes on with what it gave.
+    if (!goingBack) {
+      while (!toTheEnd()) goBack()
+    }
+  }
 
-  private def attempt(ctx: MicroBatchExecutionContext, runBatch: MicroBatchExecutionContext => Boolean, number: Int): Boolean = {
+  /** False: state was lost, and the query has to go back before it goes on. */
+  private def toTheEnd(): Boolean =
+    try {
+      inner.execute(step)
+      // Trigger.Once runs one epoch; those that were recorded before it must not wait for as many starts.
+      while (isOnce && query.isActive && recorded.contains(next.batchId)) inner.execute(step)
+      if (isOnce && query.isActive) stream.ended = true
+      if (stream.ended && stream.background && stream.stopRequest.isEmpty) stream.finish(stopping = false)
+      true
+    } catch {
+      case e: Throwable if stream.background && CheckpointFailure.isOf(CheckpointFailure.Lost, e) && mayGoBack() =>
+        logWarning(s"the query goes back to its last completed checkpoint: ${e.getMessage.linesIterator.next()}")
+        false
+    }
+
+  private def step(ctx: MicroBatchExecutionContext): Boolean = {
+    stream.failure.foreach(throw _)
+    val between = !ctx.isCurrentBatchConstructed
+    if (between && stream.stopRequest.exists(stop(ctx, _))) {
+      stream.ended = true
+      false
+    } else {
+      val more = attempt(ctx, 1)
+      // With nothing left to do the query would go on to look for data: AvailableNow ends here.
+      if (more && inner.isInstanceOf[MultiBatchExecutor] && !ctx.isCurrentBatchConstructed) {
+        stream.ended = true
+        false
+      } else more
+    }
+  }
+
+  private def attempt(ctx: MicroBatchExecutionContext, number: Int): Boolean = {
     val ids = QueryHook.stateIds(query)
     val before = ids.toMap
     try runBatch(ctx)
     catch {
-      case e: Throwable if number < EpochRunner.Attempts && EpochRunner.isLost(e) =>
+      case e: Throwable if !stream.background && number < Attempts && CheckpointFailure.isOf(CheckpointFailure.Lost, e) =>
         logWarning(s"epoch ${ctx.batchId} is run again: ${e.getMessage}")
         ids.clear()
         ids ++= before
-        attempt(ctx, runBatch, number + 1)
+        attempt(ctx, number + 1)
     }
   }
+
+  /** True: the savepoint is stored, and the query ends. */
+  private def stop(ctx: MicroBatchExecutionContext, request: StopRequest): Boolean = {
+    val drained = request.drain && ctx.batchId > 0
+    if (drained) {
+      new Drain(query).construct(ctx)
+      attempt(ctx, 1)
+    }
+    try {
+      logInfo(s"the query was asked to stop: its state is in the savepoint ${stream.finish(stopping = true).getOrElse("")}")
+      true
+    } catch {
+      // A drained query cannot go on: all that came would be late.
+      case e: CheckpointFailure if !drained && e.kind != CheckpointFailure.Lost =>
+        logWarning(s"the query was asked to stop and goes on, since its savepoint could not be stored: ${e.getMessage}")
+        stream.stopRefused()
+        false
+    }
+  }
+
+  private def mayGoBack(): Boolean = {
+    if (stream.origin != origin) attempts = 0
+    origin = stream.origin
+    attempts += 1
+    attempts < Attempts
+  }
+
+  private def goBack(): Unit = {
+    recorded = beginning()
+    QueryHook.forgetProgress(query)
+    QueryHook.makePlan(query)
+    inner = query.triggerExecutor
+    query.triggerExecutor = this
+    goingBack = true
+    try QueryHook.runActivatedStream(query) finally goingBack = false
+  }
+
+  private def isOnce: Boolean = inner.isInstanceOf[SingleBatchExecutor]
 }
 
 object EpochRunner {
+  private type RunBatch = MicroBatchExecutionContext => Boolean
+
+  /** How often in a row, without a new checkpoint in between. */
   private val Attempts = 4
-
-  /** AvailableNow is recognised by its executor's class (`isInstanceOf[MultiBatchExecutor]`): the wrapper must be one too. */
-  def apply(of: MicroBatchExecution, wrapped: TriggerExecutor, epochs: RecordedEpochs): TriggerExecutor = wrapped match {
-    case _: MultiBatchExecutor => new MultiBatchExecutor with EpochRunner {
-      override protected def query: MicroBatchExecution = of
-      override protected def inner: TriggerExecutor = wrapped
-      override protected def recorded: RecordedEpochs = epochs
-      override def setNextBatch(ctx: MicroBatchExecutionContext): Unit = super[EpochRunner].setNextBatch(ctx)
-      override def execute(runBatch: MicroBatchExecutionContext => Boolean): Unit = super[EpochRunner].execute(runBatch)
-    }
-    case _ => new EpochRunner {
-      override protected def query: MicroBatchExecution = of
-      override protected def inner: TriggerExecutor = wrapped
-      override protected def recorded: RecordedEpochs = epochs
-    }
-  }
-
-  private def isLost(e: Throwable): Boolean =
-    Iterator.iterate(e)(_.getCause).takeWhile(_ != null).exists {
-      case f: CheckpointFailure => f.kind == CheckpointFailure.Lost
-      case _ => false
-    }
 }

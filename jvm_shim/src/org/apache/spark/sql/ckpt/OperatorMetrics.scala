@@ -2,16 +2,15 @@ package org.apache.spark.sql.ckpt
 
 import scala.jdk.CollectionConverters._
 
-import com.fasterxml.jackson.databind.JsonNode
-
+import org.apache.spark.ckpt.SealedEpoch
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, StateStoreCustomSizeMetric, StateStoreCustomSumMetric, StateStoreCustomTimingMetric}
 
 /**
- * What a checkpoint cost, per stateful operator, in the query's progress beside RocksDB's own custom metrics. Known only when the
- * checkpoint is complete, so it is set on the driver, before the epoch's progress is reported.
+ * What the newest checkpoint cost, per stateful operator, and how far behind durable state is, in the query's progress beside RocksDB's
+ * own custom metrics. Known to the coordinator only, so it is set on the driver, before the epoch's progress is reported.
  */
 object OperatorMetrics extends Logging {
   private val Snapshots = StateStoreCustomSumMetric("checkpointSnapshots", "checkpoint: snapshots acknowledged")
@@ -20,20 +19,29 @@ object OperatorMetrics extends Logging {
   private val Sync = StateStoreCustomTimingMetric("checkpointSyncMsMax", "checkpoint: longest synchronous part")
   private val Async = StateStoreCustomTimingMetric("checkpointAsyncMsMax", "checkpoint: longest asynchronous part")
 
-  val All: Seq[StateStoreCustomMetric] = Seq(Snapshots, NewBytes, FullBytes, Sync, Async)
+  private val LagEpochs = StateStoreCustomSumMetric("checkpointLagEpochs", "checkpoint: epochs that are not durable yet")
+  private val LagMs = StateStoreCustomTimingMetric("checkpointLagMs", "checkpoint: age of the oldest epoch that is not durable yet")
+  private val LagBytes = StateStoreCustomSizeMetric("checkpointLagBytes", "checkpoint: bytes that are not stored yet")
+
+  val All: Seq[StateStoreCustomMetric] = Seq(Snapshots, NewBytes, FullBytes, Sync, Async, LagEpochs, LagMs, LagBytes)
 
   private val Fields = Map(
     "snapshots" -> Snapshots.name, "new_bytes" -> NewBytes.name, "full_bytes" -> FullBytes.name,
     "sync_ms_max" -> Sync.name, "async_ms_max" -> Async.name)
+  private val LagFields = Map("epochs" -> LagEpochs.name, "ms" -> LagMs.name, "bytes" -> LagBytes.name)
 
   /** Runs in the query thread. Metrics are for people: a fault here must not fail an epoch that is complete. */
-  def set(query: => StreamExecution, checkpoint: JsonNode): Unit =
+  def set(query: => StreamExecution, sealedEpoch: SealedEpoch): Unit =
     try {
-      val operators = Option(checkpoint.get("operators")).toSeq.flatMap(_.properties().asScala).map(e => e.getKey -> e.getValue).toMap
-      if (operators.nonEmpty) query.lastExecution.executedPlan.foreach {
+      val operators = sealedEpoch.checkpoint.flatMap(c => Option(c.get("operators"))).toSeq.flatMap(_.properties().asScala)
+        .map(e => e.getKey -> e.getValue).toMap
+      if (operators.nonEmpty || sealedEpoch.lag.nonEmpty) query.lastExecution.executedPlan.foreach {
         case op: StateStoreWriter =>
           operators.get(op.getStateInfo.operatorId.toString).foreach { numbers =>
             Fields.foreach { case (field, metric) => op.metrics.get(metric).foreach(_.set(numbers.get(field).asDouble().round)) }
+          }
+          sealedEpoch.lag.foreach { lag =>
+            LagFields.foreach { case (field, metric) => op.metrics.get(metric).foreach(_.set(lag.get(field).asDouble().round)) }
           }
         case _ =>
       }

@@ -1,11 +1,15 @@
 package org.apache.spark.sql.ckpt
 
-import scala.collection.mutable
-import scala.util.Try
+import java.lang.reflect.InvocationTargetException
 
+import scala.collection.mutable
+
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.read.streaming.SparkDataStream
 import org.apache.spark.sql.execution.streaming.Sink
-import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution}
+import org.apache.spark.sql.execution.streaming.checkpointing.HDFSMetadataLog
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution, StreamExecutionContext, WatermarkTracker}
+import org.apache.spark.sql.execution.streaming.sinks.{FileStreamSink, FileStreamSinkLog}
 
 /** The private parts of a running query that have to be reached, each by reflection and each named here once. */
 object QueryHook {
@@ -38,12 +42,40 @@ object QueryHook {
     case _ =>
   }
 
+  /** Makes the query's logical plan, and with it its sources and its trigger executor. Runs in the query thread. */
+  def makePlan(query: MicroBatchExecution): Unit = query.sparkSessionForStream.withActive(query.logicalPlan)
+
   /**
-   * The query makes its trigger executor together with its logical plan, so the plan is made now; the files that it reads are in place.
-   * Where it cannot be made, the query is about to say so itself.
+   * Makes the query forget what it has read and run, as if it had just been made: sources list what they have seen, logs keep what they
+   * have read, and plan and first offsets are lazy values. The next `makePlan` and `runActivatedStream` read all of it from the files.
    */
-  def wrapTrigger(query: MicroBatchExecution, recorded: RecordedEpochs): Unit = {
-    val planned = Try(query.sparkSessionForStream.withActive(query.logicalPlan))
-    if (planned.isSuccess) query.triggerExecutor = EpochRunner(query, query.triggerExecutor, recorded)
+  def forgetProgress(query: MicroBatchExecution): Unit = {
+    classOf[StreamExecution].getMethod("stopSources").invoke(query)
+    stateIds(query).clear()
+    val lazies = classOf[MicroBatchExecution].getDeclaredField("bitmap$0")
+    lazies.setAccessible(true)
+    lazies.setByte(query, 0)
+    // Else the context of the newest epoch stays: Spark takes over one with a lower number only if there is none.
+    val latest = classOf[MicroBatchExecution].getDeclaredField("latestExecutionContext")
+    latest.setAccessible(true)
+    latest.get(query).asInstanceOf[StreamExecutionContext].batchId = -1L
+    val cache = classOf[HDFSMetadataLog[_]].getDeclaredField("batchCache")
+    cache.setAccessible(true)
+    Seq[AnyRef](query.offsetLog, query.commitLog).foreach(log => cache.get(log).asInstanceOf[java.util.Map[_, _]].clear())
+  }
+
+  /** What a query does when it has started: it reads its logs, then hands its epochs to the trigger executor. */
+  def runActivatedStream(query: MicroBatchExecution): Unit =
+    try classOf[MicroBatchExecution].getMethod("runActivatedStream", classOf[SparkSession]).invoke(query, query.sparkSessionForStream)
+    catch { case e: InvocationTargetException => throw e.getCause }
+
+  def watermarkTracker(query: MicroBatchExecution): WatermarkTracker =
+    classOf[MicroBatchExecution].getMethod("watermarkTracker").invoke(query).asInstanceOf[WatermarkTracker]
+
+  /** What the file sink remembers. */
+  def sinkLog(sink: FileStreamSink): FileStreamSinkLog = {
+    val field = classOf[FileStreamSink].getDeclaredField("fileLog")
+    field.setAccessible(true)
+    field.get(sink).asInstanceOf[FileStreamSinkLog]
   }
 }

@@ -12,6 +12,8 @@ import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, Mi
  */
 class RecordedEpochs(query: MicroBatchExecution, planned: Map[Long, Array[Byte]]) extends Logging {
 
+  def contains(epoch: Long): Boolean = planned.contains(epoch)
+
   /** Runs in the query thread, before Spark would ask the sources for this epoch's offsets. */
   def construct(ctx: MicroBatchExecutionContext): Unit =
     if (!ctx.isCurrentBatchConstructed) planned.get(ctx.batchId).foreach { content =>

@@ -85,17 +85,22 @@ class BarrierRocksDB(
     Json.put(message, "base_uid", info.baseStateStoreCkptId)
     Json.put(message, "sync_ms", syncMs)
     Json.put(message, "start_delay_ms", math.max(0L, loadedAtMs - at.timeMs).toDouble)
+    Json.put(message, "checkpoint", at.checkpoint)
+    Json.put(message, "late", at.late)
     Json.put(message, "num_keys", if (conf.trackTotalNumberOfRows) metricsOpt.map(_.numUncommittedKeys) else None)
     ExecutorSide.committed(uid, message)
     result
   }
+
+  override def close(): Unit =
+    try super.close() finally ExecutorSide.closed(store.dir)
 
   // Engine and store outlive the epoch they were opened in: what is loaded already needs no file at all.
   private def isLoaded(version: Long, uid: String): Boolean = loadedVersion == version && loadedStateStoreCkptId.contains(uid)
 
   private def fetch(version: Long, uid: String): Unit = {
     val at = barrier()
-    val answer = ExecutorSide.fetch(about("fetch", at, version, uid))
+    val answer = ExecutorSide.fetch(at, about("fetch", at, version, uid))
     logInfo(s"fetched version $version of $loggingId from ${at.stream}: ${answer.get("files").asLong()} files, ${answer.get("bytes").asLong()} bytes")
   }
 

@@ -1,0 +1,80 @@
+package org.apache.spark.ckpt
+
+import scala.collection.mutable
+
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.ckpt.Json.Fields
+
+/**
+ * What this executor has committed and may still have to make durable. Of each store that is every commit of its newest epoch (the
+ * attempt that won is known to the driver only), and every commit that is to be uploaded and is not acknowledged yet.
+ */
+final class HeldCommits {
+  import HeldCommits._
+
+  private val held = mutable.LinkedHashMap.empty[String, Held]
+  private val newest = mutable.Map.empty[Store, (Long, Long)]
+
+  def add(uid: String, line: ObjectNode): Unit = synchronized {
+    val commit = new Held(line)
+    val store = commit.store
+    // A task of an earlier run may be late: it is not what the store's state is now.
+    if (!newest.get(store).exists(Ordering[(Long, Long)].gt(_, commit.at))) newest(store) = commit.at
+    held(uid) = commit
+    line.optLong("late").foreach(epoch => wanted(commit.root, commit.run, epoch))
+    held.filterInPlace((_, h) => h.store != store || isNeeded(h))
+  }
+
+  def contains(uid: String): Boolean = synchronized(held.contains(uid))
+
+  def isEmpty: Boolean = synchronized(held.isEmpty)
+
+  /** The agent will say nothing more of it: acknowledged or declined. */
+  def settled(uid: String): Unit = synchronized {
+    held.get(uid).foreach { h =>
+      h.uploading = false
+      if (!isNeeded(h)) held.remove(uid)
+    }
+  }
+
+  /** That epoch has become a checkpoint after it had ended. */
+  def wanted(root: String, run: Long, epoch: Long): Unit = synchronized {
+    held.values.foreach(h => if (h.root == root && h.at == ((run, epoch))) h.uploading = true)
+  }
+
+  def handedOver(uid: String): Unit = synchronized { held.get(uid).foreach(_.uploading = true) }
+
+  /** A completed checkpoint holds everything up to that epoch; None: the run has ended, and nothing of it is needed. */
+  def covered(root: String, run: Long, upTo: Option[Long]): Unit = synchronized {
+    held.filterInPlace((_, h) => h.root != root || h.run != run || upTo.exists(epoch => h.epoch > epoch || h.uploading))
+    newest.filterInPlace((store, at) => held.valuesIterator.exists(h => h.store == store && h.at == at))
+  }
+
+  def remove(uid: String): Unit = synchronized(held.remove(uid))
+
+  def uids: Seq[String] = synchronized(held.keys.toSeq)
+
+  def runs: Seq[(String, Long)] = synchronized(held.values.map(h => (h.root, h.run)).toSeq.distinct)
+
+  /** All commit lines, oldest epoch first. */
+  def lines: Seq[(String, ObjectNode)] = synchronized(held.toSeq.sortBy(_._2.at).map { case (uid, h) => uid -> h.line })
+
+  /** Those whose upload is under way. */
+  def uploading: Seq[(String, ObjectNode)] = synchronized(held.toSeq.collect { case (uid, h) if h.uploading => uid -> h.line })
+
+  private def isNeeded(h: Held): Boolean = h.uploading || newest.get(h.store).contains(h.at)
+}
+
+object HeldCommits {
+  private type Store = (String, Long, Long, String)
+
+  private final class Held(val line: ObjectNode) {
+    val root: String = line.str("root")
+    val run: Long = line.long("run")
+    val epoch: Long = line.long("epoch")
+    val at: (Long, Long) = (run, epoch)
+    val store: Store = (root, line.long("op"), line.long("part"), line.str("store"))
+    var uploading: Boolean = line.get("checkpoint").asBoolean()
+  }
+}

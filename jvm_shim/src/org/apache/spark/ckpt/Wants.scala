@@ -1,0 +1,92 @@
+package org.apache.spark.ckpt
+
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.ckpt.Json.Fields
+
+/** What each live executor last said it holds. Times are System.nanoTime. */
+final class Holdings {
+  private val reports = mutable.Map.empty[String, (Long, Set[String])]
+
+  def report(executor: String, uids: Set[String]): Unit = synchronized { reports(executor) = (System.nanoTime(), uids) }
+
+  def lost(executor: String): Unit = synchronized { reports.remove(executor) }
+
+  /** No executor that lives has it: each has reported since then without it, or has been silent for so long that it holds nothing. */
+  def nobodyHolds(uid: String, since: Long): Boolean = synchronized {
+    reports.values.forall { case (at, uids) => !uids(uid) && (at > since || System.nanoTime() - since > Holdings.SilentNs) }
+  }
+
+  def clear(): Unit = synchronized(reports.clear())
+}
+
+object Holdings {
+  private val SilentNs = 3000000000L
+}
+
+/**
+ * State that a task needs on another executor than the one that committed it (no checkpoint that is complete has it yet). The task's
+ * executor asks again and again; the holder hears of it in the answer to its next report and uploads it; its acknowledgement answers.
+ */
+final class Wants(holdings: Holdings) {
+  private class Want(val line: ObjectNode, val since: Long) {
+    var asked: Long = since
+    var declined: Option[String] = None
+  }
+
+  private val wants = mutable.Map.empty[String, Want]
+  // unique id -> epoch and handles: acknowledged, and perhaps wanted before the checkpoint is complete
+  private val stored = mutable.LinkedHashMap.empty[String, (Long, JsonNode)]
+
+  /** Answer of one poll: `handles` once they are known; `lost` when nobody can ever give them; `declined` with the cause. */
+  def ask(message: JsonNode): ObjectNode = synchronized {
+    val uid = message.str("uid")
+    stored.get(uid) match {
+      case Some((_, handles)) =>
+        wants.remove(uid)
+        Json.obj("handles" -> handles, "lost" -> false, "declined" -> None)
+      case None =>
+        val now = System.nanoTime()
+        val want = wants.getOrElseUpdate(uid, new Want(message.asInstanceOf[ObjectNode], now))
+        want.asked = now
+        val lost = want.declined.isEmpty && holdings.nobodyHolds(uid, want.since)
+        if (lost || want.declined.nonEmpty) wants.remove(uid)
+        Json.obj("handles" -> None, "lost" -> lost, "declined" -> want.declined)
+    }
+  }
+
+  /** What the holders are to hand over. A task that has stopped asking wants nothing any more. */
+  def open: Seq[ObjectNode] = synchronized {
+    val now = System.nanoTime()
+    wants.filterInPlace((_, want) => now - want.asked < Wants.ForgottenNs)
+    wants.values.map { w =>
+      Json.obj(Seq("root", "op", "part", "store", "uid").map(name => name -> w.line.get(name)): _*)
+    }.toSeq
+  }
+
+  def heard(acks: JsonNode): Unit = synchronized {
+    acks.elements().asScala.foreach { ack =>
+      val uid = ack.str("uid")
+      ack.optStr("decline") match {
+        case Some(cause) => wants.get(uid).foreach(_.declined = Some(cause))
+        case None => stored(uid) = (ack.long("epoch"), ack.get("handles"))
+      }
+    }
+  }
+
+  /** Tasks of the next epoch may still carry a barrier from before this checkpoint: its own acknowledgements are kept. */
+  def completed(epoch: Long): Unit = synchronized { stored.filterInPlace { case (_, (at, _)) => at >= epoch } }
+
+  def clear(): Unit = synchronized {
+    wants.clear()
+    stored.clear()
+  }
+}
+
+object Wants {
+  private val ForgottenNs = 60000000000L
+}

@@ -1,0 +1,34 @@
+package org.apache.spark.sql.ckpt
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetSeqMetadata, OffsetSeqMetadataV2}
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext}
+
+/**
+ * The last epoch of a query that is stopped for good (Flink: stop --drain): no new rows, the watermark at the end of time, so that every
+ * window closes and every event-time timer fires. Whatever comes after it is late.
+ */
+class Drain(query: MicroBatchExecution) extends Logging {
+
+  /** Runs in the query thread, in the place of Spark's own look for new data. */
+  def construct(ctx: MicroBatchExecutionContext): Unit = {
+    ctx.endOffsets = ctx.startOffsets
+    ctx.offsetSeqMetadata = ctx.offsetSeqMetadata match {
+      case m: OffsetSeqMetadata => m.copy(batchWatermarkMs = Drain.EndOfTimeMs, batchTimestampMs = query.triggerClock.getTimeMillis())
+      case m: OffsetSeqMetadataV2 => m.copy(batchWatermarkMs = Drain.EndOfTimeMs, batchTimestampMs = query.triggerClock.getTimeMillis())
+      case other => throw new IllegalStateException(s"the offset log's metadata of kind ${other.getClass.getSimpleName} is not known: no drain")
+    }
+    QueryHook.watermarkTracker(query).setWatermark(Drain.EndOfTimeMs)
+    val (sources, byName) = QueryHook.sources(query)
+    if (!query.offsetLog.add(ctx.batchId, ctx.endOffsets.toOffsets(sources, byName, ctx.offsetSeqMetadata))) {
+      throw new IllegalStateException(s"epoch ${ctx.batchId} is in the offset log already; is a second query writing to ${query.resolvedCheckpointRoot}?")
+    }
+    ctx.isCurrentBatchConstructed = true
+    logInfo(s"epoch ${ctx.batchId} drains the query")
+  }
+}
+
+object Drain {
+  /** The last millisecond of the year 9999, Spark's last timestamp: its milliseconds fit into microseconds, and an interval may be added. */
+  val EndOfTimeMs = 253402300799999L
+}

@@ -33,10 +33,14 @@ LEFT_ACKS_BYTES = 64 * 1024 * 1024
 
 
 class StorageActions:
-    """Thread-safe. The storage is opened on first use, in the thread that uses it: loading boto3 takes hundreds of milliseconds."""
+    """Thread-safe. The storage is opened on first use, in the thread that uses it: loading boto3 takes hundreds of milliseconds.
 
-    def __init__(self, url: str, opener: Callable[[str], Storage]) -> None:
+    `savepoint_dir`: URL of the folder for savepoints when a request names none, else they are made in the stream's own.
+    """
+
+    def __init__(self, url: str, opener: Callable[[str], Storage], savepoint_dir: str | None = None) -> None:
         self.url = url
+        self._savepoint_dir = savepoint_dir or ""
         self._opener = opener
         self._lock = threading.Lock()
         self._opened: Storage | None = None
@@ -76,6 +80,11 @@ class StorageActions:
             return ev.MetadataPut(asked.ticket, asked.checkpoint.id, outcome, 0, message)
         if isinstance(asked, do.Delete):
             return ev.Deleted(asked.ticket, message)
+        if isinstance(asked, do.StoreSavepoint):
+            hopeless = outcome is Outcome.REFUSED or error.kind is not ErrorKind.STORAGE
+            return ev.SavepointStored(asked.ticket, asked.number, None, message, hopeless)
+        if isinstance(asked, do.AnswerRequest):
+            return ev.RequestAnswered(asked.ticket, asked.number, message)
         kind = error.kind if error.kind in (ErrorKind.DAMAGED, ErrorKind.CONFIG) else ErrorKind.STORAGE
         return ev.ReadFailed(asked.ticket, message, outcome is Outcome.REFUSED, kind)
 
@@ -107,9 +116,56 @@ class StorageActions:
             return ev.ObjectsVerified(asked.ticket, asked.checkpoint.id, self._missing(asked.checkpoint))
         if isinstance(asked, do.ReadLeftAcks):
             return ev.LeftAcksRead(asked.ticket, self._left_acks(asked.run, asked.epoch))
+        if isinstance(asked, do.ReadSource):
+            return self._read_source(asked)
+        if isinstance(asked, do.CopySource):
+            return self._copy_source(asked)
+        if isinstance(asked, do.StoreSavepoint):
+            return self._store_savepoint(asked)
+        if isinstance(asked, do.AnswerRequest):
+            doc = {"path": asked.path} if asked.error is None else {"error": asked.error}
+            self.storage.put_if_absent(paths.answer_key(asked.run, asked.number), json.dumps(doc, ensure_ascii=False).encode())
+            return ev.RequestAnswered(asked.ticket, asked.number)
         self.storage.delete([paths.metadata_key(c) for c in asked.checkpoints])
         self.storage.delete(asked.objects)
+        if asked.source is not None:
+            self._delete_source(asked.source)
         return ev.Deleted(asked.ticket)
+
+    # --- savepoints
+
+    def _read_source(self, asked: do.ReadSource) -> ev.Event:
+        from spark_ckpt.savepoints import Source
+
+        source = Source.at(asked.path)
+        try:
+            with self._opener(source.root) as storage:
+                return ev.SourceRead(asked.ticket, source.read(storage))
+        except (DamagedError, ObjectMissingError) as error:
+            return ev.SourceRead(asked.ticket, None, str(error))
+
+    def _copy_source(self, asked: do.CopySource) -> ev.Event:
+        from spark_ckpt.savepoints import Source, import_objects
+
+        with self._opener(Source.at(asked.path).root) as storage:
+            return ev.SourceCopied(asked.ticket, import_objects(storage, asked.checkpoint, self.storage, asked.run))
+
+    def _delete_source(self, path: str) -> None:
+        from spark_ckpt.savepoints import Source, delete_source
+
+        source = Source.at(path)
+        with self._opener(source.root) as storage:
+            delete_source(source, storage)
+
+    def _store_savepoint(self, asked: do.StoreSavepoint) -> ev.Event:
+        from spark_ckpt.savepoints import store_savepoint
+
+        request = asked.request
+        name = request.name or f"savepoint-{asked.checkpoint.id.epoch}-{request.nonce[:12]}"
+        url = paths.savepoint_url(self.url, request.target or self._savepoint_dir, name)
+        with self._opener(url) as target:
+            store_savepoint(self.storage, asked.checkpoint, target)
+        return ev.SavepointStored(asked.ticket, asked.number, url)
 
     # --- the log
 

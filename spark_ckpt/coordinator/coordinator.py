@@ -94,7 +94,7 @@ class Coordinator:
             options = self._options
             if options is None:
                 raise CheckpointError("the coordinator was asked for a stream before it was greeted; JAR and Python package differ")
-            actions = StorageActions(stream_url(options.storage, root), lambda url: self._opener(url, options.s3))
+            actions = StorageActions(stream_url(options.storage, root), lambda url: self._opener(url, options.s3), options.savepoint_dir)
             settings = Settings(retained=options.retained, timeout_ms=options.timeout_ms)
             worker = StreamWorker(root, actions, settings, self._foreground, self._background, self._pipe.send)
             self._workers[root] = worker

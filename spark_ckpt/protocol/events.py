@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Job
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Job, Snapshot
 from spark_ckpt.protocol.reasons import Outcome
 
 
@@ -202,6 +202,43 @@ class LeftAcksRead:
 
 
 @dataclass(frozen=True)
+class SourceRead:
+    """What a person wants to restore; None, with the reason in `problem`, where it cannot be."""
+
+    ticket: int
+    checkpoint: Checkpoint | None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class SourceCopied:
+    """The source's snapshots, with the handles of their copies."""
+
+    ticket: int
+    snapshots: tuple[Snapshot, ...]
+
+
+@dataclass(frozen=True)
+class SavepointStored:
+    """`url` of its folder; None, with the `failure`, where it could not be stored. `hopeless`: trying again cannot help."""
+
+    ticket: int
+    number: int
+    url: str | None
+    failure: str = ""
+    hopeless: bool = False
+
+
+@dataclass(frozen=True)
+class RequestAnswered:
+    """`failure`: why nobody will read the answer."""
+
+    ticket: int
+    number: int
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
 class Deleted:
     """`failure`: why not all is gone."""
 
@@ -231,6 +268,10 @@ Answer = (
     | ObjectsVerified
     | MetadataPut
     | LeftAcksRead
+    | SourceRead
+    | SourceCopied
+    | SavepointStored
+    | RequestAnswered
     | Deleted
     | ReadFailed
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Checkpoint, CheckpointId
-from spark_ckpt.protocol.entries import Plan
+from spark_ckpt.protocol.entries import Plan, Request
 from spark_ckpt.protocol.events import Timer
 
 
@@ -98,12 +98,62 @@ class ReadLeftAcks:
 
 
 @dataclass(frozen=True)
+class ReadSource:
+    """Read what a person wants to restore, by the URL of its folder -> SourceRead."""
+
+    ticket: int
+    path: str
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class CopySource:
+    """Copy the objects of the checkpoint at `path` under the prefix of run `run` of this stream -> SourceCopied."""
+
+    ticket: int
+    path: str
+    checkpoint: Checkpoint = field(repr=False)
+    run: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class StoreSavepoint:
+    """Copy a completed checkpoint into a folder of its own, as the request in log entry `number` asks -> SavepointStored.
+
+    The same request names the same folder at every attempt.
+    """
+
+    ticket: int
+    checkpoint: Checkpoint = field(repr=False)
+    request: Request
+    number: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class AnswerRequest:
+    """Tell the person who asked in log entry `number`: the savepoint's URL, or why there is none -> RequestAnswered."""
+
+    ticket: int
+    run: int
+    number: int
+    path: str | None
+    error: str | None = None
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
 class Delete:
-    """In the background: first the checkpoints' `_metadata`, and only once those are gone the objects -> Deleted."""
+    """In the background: first the checkpoints' `_metadata`, and only once those are gone the objects -> Deleted.
+
+    `source`: the folder that one of the checkpoints was imported from, and that goes with it.
+    """
 
     ticket: int
     checkpoints: tuple[CheckpointId, ...]
     objects: tuple[str, ...]
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -204,10 +254,7 @@ class Log:
     message: str
 
 
-Question = LocateTail | ReadEntry | PutEntry | CheckStorage | ListCheckpoints | ReadMetadata | VerifyObjects | StoreMetadata | ReadLeftAcks
-"""Those that can be asked again."""
-
-Instruction = (
+Question = (
     LocateTail
     | ReadEntry
     | PutEntry
@@ -217,6 +264,15 @@ Instruction = (
     | VerifyObjects
     | StoreMetadata
     | ReadLeftAcks
+    | ReadSource
+    | CopySource
+    | StoreSavepoint
+    | AnswerRequest
+)
+"""Those that can be asked again."""
+
+Instruction = (
+    Question
     | Delete
     | SetTimer
     | CancelTimer

@@ -1,0 +1,103 @@
+"""What the coordinator does for savepoints, restores and requests: one instruction in, one event out."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from spark_ckpt import metadata, paths
+from spark_ckpt.coordinator.actions import StorageActions
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import SAVEPOINT, Request
+from spark_ckpt.savepoints import Source
+from spark_ckpt.storage import open_storage
+from spark_ckpt.storage.memory import wipe
+from tests.unit.test_savepoints import written
+
+STREAM = "memory://actions/s"
+
+
+@pytest.fixture
+def actions() -> Iterator[StorageActions]:
+    made = StorageActions(STREAM, open_storage)
+    yield made
+    made.close()
+    wipe("actions")
+
+
+@pytest.fixture
+def checkpoint(actions: StorageActions) -> Checkpoint:
+    made = written(actions.storage, random.Random(4), 3)
+    actions.storage.put(paths.metadata_key(made.id), metadata.encode(made))
+    return made
+
+
+def asked(target: str = "", name: str = "", nonce: str = "0123456789abcdef") -> Request:
+    return Request(1, SAVEPOINT, target, "me", name, False, nonce)
+
+
+def stored(event: ev.Event) -> ev.SavepointStored:
+    assert isinstance(event, ev.SavepointStored)
+    return event
+
+
+def test_a_savepoint_is_made_where_the_request_or_the_configuration_says(actions: StorageActions, checkpoint: Checkpoint) -> None:
+    by_default = stored(actions.perform(do.StoreSavepoint(7, checkpoint, asked(), 12)))
+    assert by_default == ev.SavepointStored(7, 12, f"{STREAM}/savepoints/savepoint-8-0123456789ab")
+    again = stored(actions.perform(do.StoreSavepoint(8, checkpoint, asked(), 12, attempt=1)))
+    assert again.url == by_default.url
+    named = stored(actions.perform(do.StoreSavepoint(9, checkpoint, asked("memory://actions/t", "x"), 13)))
+    assert named.url == "memory://actions/t/x"
+    configured = StorageActions(STREAM, open_storage, "memory://actions/dir")
+    assert stored(configured.perform(do.StoreSavepoint(9, checkpoint, asked(name="y"), 14))).url == "memory://actions/dir/y"
+    configured.close()
+
+
+def test_a_savepoint_that_cannot_be_made_says_whether_it_is_worth_another_attempt(actions: StorageActions, checkpoint: Checkpoint) -> None:
+    stored(actions.perform(do.StoreSavepoint(1, checkpoint, asked(name="x"), 12)))
+    other = stored(actions.perform(do.StoreSavepoint(2, replace(checkpoint, id=CheckpointId(1, 9)), asked(name="x"), 13)))
+    assert (other.url, other.hopeless) == (None, True)
+    assert "another savepoint" in other.failure
+    badly_named = stored(actions.perform(do.StoreSavepoint(3, checkpoint, asked(name="../x"), 14)))
+    assert (badly_named.url, badly_named.hopeless) == (None, True)
+    actions.storage.delete(sorted(checkpoint.objects))
+    gone = stored(actions.perform(do.StoreSavepoint(4, checkpoint, asked(name="z"), 15)))
+    assert (gone.url, gone.hopeless) == (None, True)
+
+
+def test_an_answer_lies_where_who_asked_looks(actions: StorageActions) -> None:
+    assert actions.perform(do.AnswerRequest(1, 3, 12, "s3://b/x")) == ev.RequestAnswered(1, 12)
+    assert actions.perform(do.AnswerRequest(2, 3, 13, None, "no")) == ev.RequestAnswered(2, 13)
+    found = [json.loads(actions.storage.get(paths.answer_key(3, number))) for number in (12, 13)]
+    assert found == [{"path": "s3://b/x"}, {"error": "no"}]
+
+
+def test_a_source_is_read_and_copied(actions: StorageActions, checkpoint: Checkpoint) -> None:
+    url = stored(actions.perform(do.StoreSavepoint(1, checkpoint, asked(), 12))).url or ""
+    fork = StorageActions("memory://actions/fork", open_storage)
+    for path in (url, f"{STREAM}/run-00000001/chk-8"):
+        read = fork.perform(do.ReadSource(1, path))
+        assert isinstance(read, ev.SourceRead)
+        assert read.checkpoint is not None
+        copied = fork.perform(do.CopySource(2, path, read.checkpoint, 4))
+        assert isinstance(copied, ev.SourceCopied)
+        imported = replace(read.checkpoint, snapshots=copied.snapshots)
+        assert fork.perform(do.VerifyObjects(3, imported)) == ev.ObjectsVerified(3, imported.id, None)
+    missing = fork.perform(do.ReadSource(1, "memory://actions/nowhere"))
+    assert isinstance(missing, ev.SourceRead)
+    assert "no checkpoint or savepoint at memory://actions/nowhere" in missing.problem
+    fork.close()
+
+
+def test_a_claimed_source_goes_with_its_import(actions: StorageActions, checkpoint: Checkpoint) -> None:
+    url = stored(actions.perform(do.StoreSavepoint(1, checkpoint, asked(), 12))).url or ""
+    assert actions.perform(do.Delete(1, (checkpoint.id,), (), source=url)) == ev.Deleted(1)
+    with open_storage(url) as folder:
+        assert folder.size(Source.at(url).key) is None
+        assert list(folder.list("")) == []

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from spark_ckpt.errors import ErrorKind, FormatError
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline
-from spark_ckpt.paths import run_prefix
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.commit import required_ids
 from spark_ckpt.protocol.driver_files import commits_file, needed, offsets_file
-from spark_ckpt.protocol.entries import Entry, Plan, Request, encode
+from spark_ckpt.protocol.entries import Entry, Plan, Request
 from spark_ckpt.protocol.instructions import Announcement, Instruction, Level, RequestName
+from spark_ckpt.protocol.machine import Story, Tickets
+from spark_ckpt.protocol.pending import PendingCheckpoint
 from spark_ckpt.protocol.reasons import AbortReason, AckResult, Outcome
 from spark_ckpt.protocol.run_ending import RunEnding
-from spark_ckpt.protocol.run_state import LIVE, OVER, RunPhase, Settings
-from spark_ckpt.protocol.stats import Summary
+from spark_ckpt.protocol.run_state import OVER, RunPhase, Settings
+from spark_ckpt.protocol.start import Beginning
+from spark_ckpt.protocol.stats import Summary, summary
 
 __all__ = ["Run", "RunPhase", "Settings"]
 
@@ -26,8 +27,29 @@ __all__ = ["Run", "RunPhase", "Settings"]
 _IGNORED_WHEN_OVER = (ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported)
 
 
+_LIVE = (RunPhase.IDLE, RunPhase.PLANNING, RunPhase.RUNNING, RunPhase.SEALED, RunPhase.STORING, RunPhase.READING_BACK)
+_OPEN_REQUEST = {
+    RunPhase.PLANNING: RequestName.TRIGGER,
+    RunPhase.SEALED: RequestName.SEAL,
+    RunPhase.STORING: RequestName.SEAL,
+    RunPhase.READING_BACK: RequestName.SEAL,
+}
+
+
 class Run(RunEnding):
     """Begins with what `Start` or `Resume` found out."""
+
+    def __init__(self, beginning: Beginning, settings: Settings, tickets: Tickets, story: Story) -> None:
+        super().__init__(beginning, settings, tickets, story)
+        self._losses_seen = 0
+        self._early: list[Ack] = []
+        self._pending: PendingCheckpoint | None = None
+        self._checkpoint: Checkpoint | None = None
+        self._last_summary: Summary | None = None
+        self._left: int | None = None
+        self._finalise_from = 0
+        if beginning.plan:
+            self._pending = self._new_pending(beginning.plan_number, beginning.claim.time_ms)
 
     def begin(self, now_ms: int) -> list[Instruction]:
         """What a new run does first."""
@@ -40,6 +62,56 @@ class Run(RunEnding):
         self.statistics.triggered += 1
         return [do.Announce(Announcement.TRIGGERED, Summary(self.claim.run, self._epoch, now_ms).to_json())]
 
+    # --- the checkpoint in hand
+
+    def _new_pending(self, number: int, triggered_ms: int) -> PendingCheckpoint:
+        pending = PendingCheckpoint(CheckpointId(self.claim.run, self._epoch), number, triggered_ms)
+        early, self._early = self._early, []
+        for ack in early:
+            pending.acknowledge(ack)
+        self._losses_seen = self._executors.losses
+        return pending
+
+    def _named_by_pending(self) -> frozenset[str]:
+        acks = self._pending.acks.values() if self._pending else ()
+        return frozenset(h.object for a in [*acks, *self._early] for h in a.snapshot.handles)
+
+    def _discard_pending(self) -> None:
+        if self._pending:
+            self._pending.discard()
+
+    def _open_requests(self) -> list[RequestName]:
+        request = _OPEN_REQUEST.get(self.phase)
+        return [request] if request else []
+
+    def _summary(self, **numbers: Any) -> Summary:
+        pending = self._pending
+        assert pending is not None
+        return summary(
+            pending.id,
+            pending.triggered_ms,
+            pending.acks.values(),
+            len(pending.required),
+            carried=len(pending.carried),
+            duration_ms=self.now_ms - pending.triggered_ms,
+            plan_ms=self._plan_ms,
+            **numbers,
+        )
+
+    def _aborted(self, reason: AbortReason, message: str) -> Instruction:
+        self.statistics.aborted[reason] += 1
+        told = self._summary() if self._pending is not None else Summary(self.claim.run, self._epoch, self._asked_ms)
+        return do.Announce(Announcement.ABORTED, replace(told, reason=reason.value, message=message).announcement())
+
+    def _abort(self, reason: AbortReason, kind: ErrorKind, message: str) -> list[Instruction]:
+        """The query fails. Nothing is deleted: what was uploaded is the successor's garbage."""
+        aborted = self._aborted(reason, message)
+        refused = self._refuse_open(kind, message)
+        return [*self._over(RunPhase.FAILED, kind, message), *refused, aborted]
+
+    def _stopped_in_hand(self, message: str) -> list[Instruction]:
+        return [self._aborted(AbortReason.STOPPED, message)] if self._pending is not None and self.phase in _LIVE else []
+
     # --- timers
 
     def _timer_fired(self, event: ev.TimerFired) -> list[Instruction]:
@@ -48,13 +120,9 @@ class Run(RunEnding):
             return self._look_at_log() if self.phase is RunPhase.IDLE else []
         if event.timer is ev.Timer.GRACE:
             return self._grace_over() if self.phase is RunPhase.SEALED else []
-        waited = f"within {self._settings.timeout_ms} ms (spark.ckpt.timeout)"
         if event.timer is ev.Timer.PLAN:
-            return self._abort(
-                AbortReason.PLAN_FAILURE,
-                ErrorKind.TIMEOUT,
-                f"the plan of epoch {self._epoch} could not be stored {waited}: {self._cause or 'no answer'}",
-            )
+            return self._plan_timed_out()
+        waited = f"within {self._settings.timeout_ms} ms (spark.ckpt.timeout)"
         if self.phase is RunPhase.SEALED:
             assert self._pending is not None
             missing, needed_acks = len(self._pending.missing), len(self._pending.required)
@@ -70,27 +138,32 @@ class Run(RunEnding):
             f"_metadata of checkpoint {self._epoch} could not be stored {waited}: {self._cause or 'no answer'}",
         )
 
-    # --- idle
+    # --- trigger
 
-    def _look_at_log(self) -> list[Instruction]:
-        """Nobody appends while the stream is idle, so a successor or a request is noticed by looking."""
-        self._look = self.ticket()
-        return [do.ReadEntry(self._look, self._next_number)]
+    def _trigger(self, event: ev.TriggerRequested) -> list[Instruction]:
+        if event.epoch != self._epoch:
+            return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
+        self.phase = RunPhase.PLANNING
+        self._asked_ms = self.now_ms
+        plan = self._new_plan(event)
+        if plan is None:
+            return self._conflicting_plan(event.epoch)
+        return [*self._stop_looking(), *self._set(ev.Timer.PLAN, self._settings.timeout_ms), *self._append_plan(plan)]
 
-    def _looked(self, event: ev.EntryRead) -> list[Instruction]:
-        if event.data is not None:
-            entry = self._decode(event)
-            if entry is None or entry.claim != self.claim.claim:
-                return self._fenced(event.number, entry)
-            taken = self._take_up(entry)
-            return [*taken, *self._look_at_log()]
-        return self._set(ev.Timer.IDLE, self._settings.idle_ms)
+    def _trigger_again(self, event: ev.TriggerRequested) -> list[Instruction]:
+        """Sent again because the coordinator that got it first died."""
+        if event.epoch != self._epoch or self._plan is None or not self._plan.same_data(Plan(0, 0, event.epoch, event.offsets)):
+            return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
+        self._files.apply({**event.files, offsets_file(event.epoch): event.offsets})
+        return [self._barrier()]
 
-    def _look_failed(self, _event: ev.ReadFailed) -> list[Instruction]:
-        return self._set(ev.Timer.IDLE, self._settings.idle_ms)
+    def _barrier(self) -> Instruction:
+        return do.Triggered(self.claim.run, self._epoch, self.base, self.now_ms)
+
+    def _plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
+        return self._abort(AbortReason.PLAN_FAILURE, kind, message)
 
     def _take_up(self, entry: Entry) -> list[Instruction]:
-        """A request of a person: noted, and its number is used up."""
         self._next_number += 1
         what = f"{entry.action} {entry.target}".strip() if isinstance(entry, Request) else type(entry).__name__
         return [
@@ -100,91 +173,7 @@ class Run(RunEnding):
             )
         ]
 
-    # --- trigger
-
-    def _trigger(self, event: ev.TriggerRequested) -> list[Instruction]:
-        if event.epoch != self._epoch:
-            return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
-        recorded = self._recorded.pop(event.epoch, None)
-        self._files.apply({**event.files, offsets_file(event.epoch): event.offsets})
-        self._plan = Plan(self.claim.claim, self.claim.run, event.epoch, event.offsets, self._files.take_changes(), recorded is not None)
-        if recorded and not recorded.same_data(self._plan):
-            return self._abort(
-                AbortReason.PLAN_FAILURE,
-                ErrorKind.CONFLICT,
-                f"epoch {event.epoch} was planned before with other data, and a sink may have seen that; start the query again "
-                "to run it as it was planned",
-                RequestName.TRIGGER,
-            )
-        self.phase = RunPhase.PLANNING
-        self._cause = ""
-        self._asked_ms = self.now_ms
-        self.forget(self._look)
-        self._deletions.append_issued(self._next_number)
-        return [
-            *self._cancel(ev.Timer.IDLE),
-            *self._set(ev.Timer.PLAN, self._settings.timeout_ms),
-            do.PutEntry(self.ticket(), self._next_number, encode(self._plan)),
-        ]
-
-    def _trigger_again(self, event: ev.TriggerRequested) -> list[Instruction]:
-        """Sent again because the coordinator that got it first died."""
-        if event.epoch != self._epoch or self._plan is None or not self._plan.same_data(Plan(0, 0, event.epoch, event.offsets)):
-            return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
-        self._files.apply({**event.files, offsets_file(event.epoch): event.offsets})
-        return [self._barrier()]
-
-    def _out_of_order(self, request: RequestName, epoch: int) -> Instruction:
-        return do.Refused(
-            request, ErrorKind.INTERNAL, f"{request.value} of epoch {epoch} came while epoch {self._epoch} was due; please report it"
-        )
-
-    def _barrier(self) -> Instruction:
-        return do.Triggered(self.claim.run, self._epoch, self.base, self.now_ms)
-
-    def _plan_put(self, event: ev.EntryPut) -> list[Instruction]:
-        if event.outcome is Outcome.STORED:
-            return self._planned(event.number)
-        if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
-            return [do.ReadEntry(self.ticket(), event.number)]
-        self._cause = event.message
-        if event.outcome is Outcome.REFUSED:
-            return self._abort(
-                AbortReason.PLAN_FAILURE,
-                ErrorKind.STORAGE,
-                f"the plan of epoch {self._epoch} could not be stored: {event.message}",
-                RequestName.TRIGGER,
-            )
-        return self._put_plan(event.number)
-
-    def _put_plan(self, number: int) -> list[Instruction]:
-        assert self._plan is not None
-        self._attempt += 1
-        return [do.PutEntry(self.ticket(), number, encode(self._plan), self._attempt)]
-
-    def _plan_read_back(self, event: ev.EntryRead) -> list[Instruction]:
-        assert self._plan is not None
-        if event.data is None:
-            self._cause = "a put was not answered and did not arrive"
-            return self._put_plan(event.number)
-        entry = self._decode(event)
-        if isinstance(entry, Plan) and entry.claim == self.claim.claim and entry.same_data(self._plan):
-            return self._planned(event.number)
-        if isinstance(entry, Request) and entry.claim == self.claim.claim:
-            taken = self._take_up(entry)
-            self._deletions.append_failed(event.number)
-            self._deletions.append_issued(self._next_number)
-            return [*taken, do.PutEntry(self.ticket(), self._next_number, encode(self._plan))]
-        return self._fenced(event.number, entry)
-
-    def _plan_read_failed(self, event: ev.ReadFailed) -> list[Instruction]:
-        """The put decides as well as a read does: our own entry makes it EXISTS, and it is read again."""
-        self._cause = event.message
-        return self._put_plan(self._next_number)
-
-    def _planned(self, number: int) -> list[Instruction]:
-        self._next_number = number + 1
-        self._attempt = 0
+    def _plan_stored(self, number: int) -> list[Instruction]:
         self._plan_ms = self.now_ms - self._asked_ms
         self._pending = self._new_pending(number, self._asked_ms)
         self.phase = RunPhase.RUNNING
@@ -203,7 +192,7 @@ class Run(RunEnding):
     def _ack(self, event: ev.AckReceived) -> list[Instruction]:
         ack = event.ack
         mine = (ack.run, ack.epoch) == (self.claim.run, self._epoch)
-        gone = next((o for o in sorted({h.object for h in ack.snapshot.handles}) if o in self._released), None)
+        gone = self._released_object(ack)
         if gone is not None and self._pending is not None:
             cause = f"it names {gone}, which was released"
             return self._decline(ev.DeclineReceived(Decline(ack.run, ack.epoch, ack.snapshot.store, ack.snapshot.uid, ack.executor, cause)))
@@ -213,10 +202,7 @@ class Run(RunEnding):
         result = self._pending.acknowledge(ack) if self._pending else AckResult.DISCARDED
         self.statistics.acks[result] += 1
         if result is AckResult.SUCCESS:
-            names = {h.object for h in ack.snapshot.handles}
-            self._deletions.keep(names)
-            for name in names:
-                self._strays.pop(name, None)
+            self._keep(h.object for h in ack.snapshot.handles)
             return self._maybe_finalise()
         if result is not AckResult.DUPLICATE:
             self._release([ack])
@@ -239,15 +225,6 @@ class Run(RunEnding):
             f"executor {refused.executor} could not store operator {store.operator} partition {store.partition} of epoch "
             f"{self._epoch}: {refused.cause}",
         )
-
-    def _release(self, acks: Iterable[Ack]) -> None:
-        """What losing and aborted attempts uploaded may go once a later checkpoint completes, less all that anything names."""
-        own = run_prefix(self.claim.run)
-        epoch = self._epoch - 1 if self.phase is RunPhase.IDLE else self._epoch
-        for ack in acks:
-            for handle in ack.snapshot.handles:
-                if handle.object.startswith(own):
-                    self._strays[handle.object] = epoch
 
     # --- executors
 
@@ -291,8 +268,9 @@ class Run(RunEnding):
         old = self._pending
         message = f"{len(uids)} of {len(old.required)} snapshots of epoch {self._epoch} died with their executor; it has to run again"
         aborted = self._aborted(AbortReason.LOST, message)
-        self._release(old.discard())
+        uploaded = old.discard()
         self._pending = self._new_pending(old.log, self.now_ms)
+        self._release(uploaded)
         self.phase = RunPhase.RUNNING
         return [*self._cancel(ev.Timer.SEAL, ev.Timer.GRACE), do.Refused(RequestName.SEAL, ErrorKind.LOST, message), aborted]
 
@@ -304,7 +282,8 @@ class Run(RunEnding):
         try:
             required = required_ids(event.epoch, event.commit)
         except FormatError as error:
-            return self._abort(AbortReason.BAD_COMMIT, error.kind, str(error), RequestName.SEAL)
+            self.phase = RunPhase.SEALED
+            return self._abort(AbortReason.BAD_COMMIT, error.kind, str(error))
         self._files.apply({**event.files, commits_file(event.epoch): event.commit})
         previous = {s.uid: s for s in self._store.newest.snapshots} if self._store.newest else {}
         self._release(self._pending.seal(required, previous, self.now_ms))
@@ -432,12 +411,12 @@ class Run(RunEnding):
         (RunPhase.ENDING, ev.EntryPut): "_end_put",
         (RunPhase.ENDING, ev.EntryRead): "_end_read_back",
         (RunPhase.ENDING, ev.ReadFailed): "_end_failed",
-        **{(phase, ev.TimerFired): "_timer_fired" for phase in LIVE},
-        **{(phase, ev.AckReceived): "_ack" for phase in LIVE},
-        **{(phase, ev.DeclineReceived): "_decline" for phase in LIVE},
-        **{(phase, ev.HoldingReceived): "_holding" for phase in LIVE},
-        **{(phase, ev.ExecutorLost): "_executor_lost" for phase in LIVE},
-        **{(phase, ev.DamageReported): "_damage_reported" for phase in LIVE},
+        **{(phase, ev.TimerFired): "_timer_fired" for phase in _LIVE},
+        **{(phase, ev.AckReceived): "_ack" for phase in _LIVE},
+        **{(phase, ev.DeclineReceived): "_decline" for phase in _LIVE},
+        **{(phase, ev.HoldingReceived): "_holding" for phase in _LIVE},
+        **{(phase, ev.ExecutorLost): "_executor_lost" for phase in _LIVE},
+        **{(phase, ev.DamageReported): "_damage_reported" for phase in _LIVE},
         **{(phase, ev.Deleted): "_deleted" for phase in RunPhase},
         **{(phase, ev.StopRequested): "_stop" for phase in RunPhase},
         **{(phase, ev.TriggerRequested): "_refuse_trigger" for phase in OVER},

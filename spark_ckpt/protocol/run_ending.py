@@ -8,14 +8,19 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.deletion import Batch
 from spark_ckpt.protocol.entries import Damage, End, Plan, Request, encode
 from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
-from spark_ckpt.protocol.reasons import AbortReason, AckResult, Outcome
-from spark_ckpt.protocol.run_state import LIVE, OPEN_REQUEST, RunPhase, RunState
+from spark_ckpt.protocol.reasons import AckResult, Outcome
+from spark_ckpt.protocol.run_log import RunLog
+from spark_ckpt.protocol.run_state import RunPhase
 
 REPORT_ATTEMPTS = 3
 
 
-class RunEnding(RunState):
+class RunEnding(RunLog):
     """Transitions out of the run, and those after it."""
+
+    def _stopped_in_hand(self, message: str) -> list[Instruction]:
+        """The query stops: what is told of the checkpoints in the making."""
+        raise NotImplementedError
 
     def _refuse_trigger(self, _event: ev.TriggerRequested) -> list[Instruction]:
         return [do.Refused(RequestName.TRIGGER, *self._failure)]
@@ -37,9 +42,9 @@ class RunEnding(RunState):
         self._damage = Damage(self.claim.claim, self.claim.run, tuple(sorted(bad | set(self.claim.bad))), cause)
         named = ", ".join(f"run {c.run} epoch {c.epoch}" for c in sorted(bad))
         message = f"checkpoint {named} cannot be restored ({cause}); the next start goes back to the one before it"
-        request = OPEN_REQUEST.get(self.phase)
-        refused: list[Instruction] = [do.Refused(request, ErrorKind.DAMAGED, message)] if request else []
+        refused = self._refuse_open(ErrorKind.DAMAGED, message)
         number = self._next_number
+        self._attempt = 0
         cancelled = self._over(RunPhase.REPORTING, ErrorKind.DAMAGED, message)
         return [*cancelled, *refused, do.Log(Level.ERROR, message), do.PutEntry(self.ticket(), number, encode(self._damage))]
 
@@ -72,13 +77,9 @@ class RunEnding(RunState):
         return []
 
     def _stop(self, event: ev.StopRequested) -> list[Instruction]:
-        open_request = OPEN_REQUEST.get(self.phase)
         message = f"the query stopped while epoch {self._epoch} was in hand"
-        instructions: list[Instruction] = []
-        if self._pending is not None and self.phase in LIVE:
-            instructions.append(self._aborted(AbortReason.STOPPED, message))
-        if open_request:
-            instructions.insert(0, do.Refused(open_request, ErrorKind.INTERNAL, message))
+        refused = self._refuse_open(ErrorKind.INTERNAL, message)
+        instructions = [*refused, *self._stopped_in_hand(message)]
         ending = event.delete and not event.failed and self.phase is RunPhase.IDLE
         cancelled = self._over(RunPhase.ENDING if ending else RunPhase.STOPPED, ErrorKind.CONFLICT, "the query was stopped; start it again")
         if ending:

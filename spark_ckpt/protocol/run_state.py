@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from spark_ckpt.errors import ErrorKind, FormatError
-from spark_ckpt.model import Ack, Checkpoint, CheckpointId
+from spark_ckpt.model import Ack, CheckpointId
+from spark_ckpt.paths import run_prefix
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.completed import CompletedCheckpointStore
 from spark_ckpt.protocol.deletion import Batch, Deletions
 from spark_ckpt.protocol.entries import Claim, Damage, Entry, Plan, decode
 from spark_ckpt.protocol.executors import Executors
-from spark_ckpt.protocol.instructions import Announcement, Instruction, Level, RequestName
+from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
 from spark_ckpt.protocol.machine import Machine, Story, Tickets
-from spark_ckpt.protocol.pending import PendingCheckpoint
 from spark_ckpt.protocol.reasons import AbortReason
 from spark_ckpt.protocol.shared import SharedStateRegistry
 from spark_ckpt.protocol.start import Beginning, fenced_message
-from spark_ckpt.protocol.stats import Statistics, Summary, summary
+from spark_ckpt.protocol.stats import Statistics
 
 FORGET_RELEASED = 10_000
 """How many released objects are remembered, to refuse acks that name one."""
@@ -29,13 +28,22 @@ FORGET_RELEASED = 10_000
 
 @dataclass(frozen=True)
 class Settings:
-    """Durations in milliseconds. `deletions`: the rule of deletion (a test may give one with a part left out)."""
+    """Durations in milliseconds, sizes in bytes. `deletions`: the rule of deletion (a test may give one with a part left out).
+
+    `interval_ms` 0: every epoch is a checkpoint. `ahead`: so many epochs may run whose plan is not stored yet (0: exactly-once).
+    """
 
     retained: int = 3
     timeout_ms: int = 600_000
     grace_ms: int = 5_000
     idle_ms: int = 5_000
     deletions: Callable[[SharedStateRegistry], Deletions] = Deletions
+    interval_ms: int = 0
+    min_pause_ms: int = 0
+    max_concurrent: int = 1
+    tolerable_failures: int = 0
+    ahead: int = 0
+    spool_max_bytes: int = 10 * 1024**3
 
 
 class RunPhase(Enum):
@@ -44,7 +52,7 @@ class RunPhase(Enum):
     PLANNING = "PLANNING"
     """The epoch's plan is being appended."""
     RUNNING = "RUNNING"
-    """The plan is durable, tasks run."""
+    """Tasks run; in exactly-once the plan is durable."""
     SEALED = "SEALED"
     """`commits/N` is known, acks are missing."""
     STORING = "STORING"
@@ -60,18 +68,11 @@ class RunPhase(Enum):
     STOPPED = "STOPPED"
 
 
-OPEN_REQUEST = {
-    RunPhase.PLANNING: RequestName.TRIGGER,
-    RunPhase.SEALED: RequestName.SEAL,
-    RunPhase.STORING: RequestName.SEAL,
-    RunPhase.READING_BACK: RequestName.SEAL,
-}
-LIVE = (RunPhase.IDLE, RunPhase.PLANNING, RunPhase.RUNNING, RunPhase.SEALED, RunPhase.STORING, RunPhase.READING_BACK)
 OVER = (RunPhase.REPORTING, RunPhase.ENDING, RunPhase.FAILED, RunPhase.FENCED, RunPhase.STOPPED)
 
 
 class RunState(Machine):
-    """The memory of a run, without the transitions."""
+    """The memory of a run, without the transitions. What depends on the mode is a method that `Run` and `IntervalRun` give."""
 
     def __init__(self, beginning: Beginning, settings: Settings, tickets: Tickets, story: Story) -> None:
         super().__init__(RunPhase.RUNNING if beginning.plan else RunPhase.IDLE, tickets, story)
@@ -92,24 +93,15 @@ class RunState(Machine):
         self._released: dict[str, None] = {}
         self._strays: dict[str, int] = {}
         self._executors = Executors()
-        self._losses_seen = 0
-        self._early: list[Ack] = []
         self._plan: Plan | None = beginning.plan
         self._plan_ms = 0
         self._asked_ms = 0
-        self._pending: PendingCheckpoint | None = None
-        self._checkpoint: Checkpoint | None = None
-        self._last_summary: Summary | None = None
         self._timers: dict[ev.Timer, int] = {}
         self._look: int | None = None
-        self._left: int | None = None
         self._cause = ""
         self._attempt = 0
         self._failure = (ErrorKind.INTERNAL, "")
         self._damage: Damage | None = None
-        self._finalise_from = 0
-        if beginning.plan:
-            self._pending = self._new_pending(beginning.plan_number, beginning.claim.time_ms)
 
     # --- what others may look at
 
@@ -142,32 +134,30 @@ class RunState(Machine):
                 cancelled.append(do.CancelTimer(ticket))
         return cancelled
 
-    # --- the checkpoint in hand
+    # --- what depends on the mode
 
-    def _new_pending(self, number: int, triggered_ms: int) -> PendingCheckpoint:
-        pending = PendingCheckpoint(CheckpointId(self.claim.run, self._epoch), number, triggered_ms)
-        early, self._early = self._early, []
-        for ack in early:
-            pending.acknowledge(ack)
-        self._losses_seen = self._executors.losses
-        return pending
+    def _open_requests(self) -> list[RequestName]:
+        """Those that wait for an answer."""
+        raise NotImplementedError
 
     def _named_by_pending(self) -> frozenset[str]:
-        acks = self._pending.acks.values() if self._pending else ()
-        return frozenset(h.object for a in [*acks, *self._early] for h in a.snapshot.handles)
+        """Objects that checkpoints in the making need."""
+        raise NotImplementedError
 
-    def _summary(self, **numbers: Any) -> Summary:
-        pending = self._pending
-        assert pending is not None
-        return summary(
-            pending.id,
-            pending.triggered_ms,
-            pending.acks.values(),
-            len(pending.required),
-            carried=len(pending.carried),
-            duration_ms=self.now_ms - pending.triggered_ms,
-            plan_ms=self._plan_ms,
-            **numbers,
+    def _discard_pending(self) -> None:
+        """The run is over: what is in the making is given up, and nothing of it is deleted."""
+        raise NotImplementedError
+
+    def _last_triggered(self) -> int:
+        """The newest epoch that was triggered, or is about to be."""
+        return self._epoch - 1 if self.phase is RunPhase.IDLE else self._epoch
+
+    def _refuse_open(self, kind: ErrorKind, message: str) -> list[Instruction]:
+        return [do.Refused(request, kind, message) for request in self._open_requests()]
+
+    def _out_of_order(self, request: RequestName, epoch: int) -> Instruction:
+        return do.Refused(
+            request, ErrorKind.INTERNAL, f"{request.value} of epoch {epoch} came while epoch {self._epoch} was due; please report it"
         )
 
     def _decode(self, event: ev.EntryRead) -> Entry | None:
@@ -178,6 +168,25 @@ class RunState(Machine):
             return None
 
     # --- deletion
+
+    def _release(self, acks: Iterable[Ack]) -> None:
+        """What losing and aborted attempts uploaded may go once a later checkpoint completes, less all that anything names."""
+        own, spared = run_prefix(self.claim.run), self._named_by_pending()
+        for ack in acks:
+            for handle in ack.snapshot.handles:
+                if handle.object.startswith(own) and handle.object not in spared:
+                    self._strays[handle.object] = self._last_triggered()
+
+    def _keep(self, names: Iterable[str]) -> None:
+        """An ack that counts names these."""
+        kept = set(names)
+        self._deletions.keep(kept)
+        for name in kept:
+            self._strays.pop(name, None)
+
+    def _released_object(self, ack: Ack) -> str | None:
+        """An object that the ack names, although it was released."""
+        return next((o for o in sorted({h.object for h in ack.snapshot.handles}) if o in self._released), None)
 
     def _delete(self, batch: Batch | None) -> list[Instruction]:
         again, self._failed_deletions = self._failed_deletions, []
@@ -201,22 +210,10 @@ class RunState(Machine):
 
     # --- the ends
 
-    def _aborted(self, reason: AbortReason, message: str) -> Instruction:
-        self.statistics.aborted[reason] += 1
-        told = self._summary() if self._pending is not None else Summary(self.claim.run, self._epoch, self._asked_ms)
-        return do.Announce(Announcement.ABORTED, replace(told, reason=reason.value, message=message).announcement())
-
-    def _abort(self, reason: AbortReason, kind: ErrorKind, message: str, request: RequestName | None = None) -> list[Instruction]:
-        """The query fails. Nothing is deleted: what was uploaded is the successor's garbage."""
-        open_request = request or OPEN_REQUEST.get(self.phase)
-        aborted = self._aborted(reason, message)
-        return [*self._over(RunPhase.FAILED, kind, message), *([do.Refused(open_request, kind, message)] if open_request else []), aborted]
-
     def _over(self, phase: RunPhase, kind: ErrorKind, message: str) -> list[Instruction]:
         self.phase = phase
         self._failure = (kind, message)
-        if self._pending:
-            self._pending.discard()
+        self._discard_pending()
         cancelled = self._cancel(*ev.Timer)
         self._awaited &= set(self._deleting)
         return cancelled
@@ -227,10 +224,7 @@ class RunState(Machine):
             message = f"log entry {number} was written by a release this one cannot read; run {self.claim.run} stops"
         else:
             message = fenced_message(self.claim, number, entry)
-        open_request = OPEN_REQUEST.get(self.phase)
         self._deletions.append_failed(number)
         self.statistics.aborted[AbortReason.FENCED] += 1
-        return [
-            *self._over(RunPhase.FENCED, ErrorKind.FENCED, message),
-            do.Refused(open_request, ErrorKind.FENCED, message) if open_request else do.Log(Level.ERROR, message),
-        ]
+        refused = self._refuse_open(ErrorKind.FENCED, message)
+        return [*self._over(RunPhase.FENCED, ErrorKind.FENCED, message), *(refused or [do.Log(Level.ERROR, message)])]

@@ -1,0 +1,124 @@
+"""A run's dealings with the log: looks while idle, plans, and what else turns up at the next number."""
+
+from __future__ import annotations
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.driver_files import offsets_file
+from spark_ckpt.protocol.entries import Entry, Plan, Request, encode
+from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.run_state import RunState
+
+
+class RunLog(RunState):
+    """`_plan` is the one that is being appended, `_attempt` and `_cause` belong to it."""
+
+    def _plan_stored(self, number: int) -> list[Instruction]:
+        """The plan is entry `number` of the log."""
+        raise NotImplementedError
+
+    def _plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
+        """The run cannot go on."""
+        raise NotImplementedError
+
+    def _take_up(self, entry: Entry) -> list[Instruction]:
+        """An entry under the run's own claim that it did not write: a request of a person. Its number is used up."""
+        raise NotImplementedError
+
+    # --- idle
+
+    def _look_at_log(self) -> list[Instruction]:
+        """Nobody appends while the stream is idle, so a successor or a request is noticed by looking."""
+        self._look = self.ticket()
+        return [do.ReadEntry(self._look, self._next_number)]
+
+    def _looked(self, event: ev.EntryRead) -> list[Instruction]:
+        self._look = None
+        if event.data is not None:
+            entry = self._decode(event)
+            if entry is None or entry.claim != self.claim.claim:
+                return self._fenced(event.number, entry)
+            taken = self._take_up(entry)
+            return [*taken, *self._look_at_log()]
+        return self._set(ev.Timer.IDLE, self._settings.idle_ms)
+
+    def _look_failed(self, _event: ev.ReadFailed) -> list[Instruction]:
+        self._look = None
+        return self._set(ev.Timer.IDLE, self._settings.idle_ms)
+
+    def _stop_looking(self) -> list[Instruction]:
+        self.forget(self._look)
+        self._look = None
+        return self._cancel(ev.Timer.IDLE)
+
+    # --- plans
+
+    def _new_plan(self, event: ev.TriggerRequested) -> Plan | None:
+        """None: the epoch was planned before with other data."""
+        recorded = self._recorded.pop(event.epoch, None)
+        self._files.apply({**event.files, offsets_file(event.epoch): event.offsets})
+        plan = Plan(self.claim.claim, self.claim.run, event.epoch, event.offsets, self._files.take_changes(), recorded is not None)
+        return plan if recorded is None or recorded.same_data(plan) else None
+
+    def _append_plan(self, plan: Plan) -> list[Instruction]:
+        self._plan = plan
+        self._attempt = 0
+        self._cause = ""
+        self._deletions.append_issued(self._next_number)
+        return [do.PutEntry(self.ticket(), self._next_number, encode(plan))]
+
+    def _plan_put(self, event: ev.EntryPut) -> list[Instruction]:
+        assert self._plan is not None
+        if event.outcome is Outcome.STORED:
+            return self._plan_is_stored(event.number)
+        if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
+            return [do.ReadEntry(self.ticket(), event.number)]
+        self._cause = event.message
+        if event.outcome is Outcome.REFUSED:
+            return self._plan_failed(ErrorKind.STORAGE, f"the plan of epoch {self._plan.epoch} could not be stored: {event.message}")
+        return self._put_plan(event.number)
+
+    def _put_plan(self, number: int) -> list[Instruction]:
+        assert self._plan is not None
+        self._attempt += 1
+        return [do.PutEntry(self.ticket(), number, encode(self._plan), self._attempt)]
+
+    def _plan_read_back(self, event: ev.EntryRead) -> list[Instruction]:
+        assert self._plan is not None
+        if event.data is None:
+            self._cause = "a put was not answered and did not arrive"
+            return self._put_plan(event.number)
+        entry = self._decode(event)
+        if isinstance(entry, Plan) and entry.claim == self.claim.claim and entry.same_data(self._plan):
+            return self._plan_is_stored(event.number)
+        if isinstance(entry, Request) and entry.claim == self.claim.claim:
+            taken = self._take_up(entry)
+            self._deletions.append_failed(event.number)
+            return [*taken, *self._append_plan(self._plan)]
+        return self._fenced(event.number, entry)
+
+    def _plan_read_failed(self, event: ev.ReadFailed) -> list[Instruction]:
+        """The put decides as well as a read does: our own entry makes it EXISTS, and it is read again."""
+        self._cause = event.message
+        return self._put_plan(self._next_number)
+
+    def _plan_is_stored(self, number: int) -> list[Instruction]:
+        self._next_number = number + 1
+        self._attempt = 0
+        return self._plan_stored(number)
+
+    def _plan_timed_out(self) -> list[Instruction]:
+        assert self._plan is not None
+        waited = f"within {self._settings.timeout_ms} ms (spark.ckpt.timeout)"
+        return self._plan_failed(
+            ErrorKind.TIMEOUT, f"the plan of epoch {self._plan.epoch} could not be stored {waited}: {self._cause or 'no answer'}"
+        )
+
+    def _conflicting_plan(self, epoch: int) -> list[Instruction]:
+        return self._plan_failed(
+            ErrorKind.CONFLICT,
+            f"epoch {epoch} was planned before with other data, and a sink may have seen that; start the query again "
+            "to run it as it was planned",
+        )

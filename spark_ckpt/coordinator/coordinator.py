@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from spark_ckpt import __version__
-from spark_ckpt.conf import Options, parse_options, shown_options, spark_settings
+from spark_ckpt.conf import AT_LEAST_ONCE, Options, parse_options, shown_options, spark_settings
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.pool import Pool
 from spark_ckpt.coordinator.worker import Fields, StreamWorker
@@ -31,6 +31,8 @@ from spark_ckpt.storage.base import Storage
 Opener = Callable[[str, S3Options], Storage]
 FOREGROUND_THREADS = 32
 """A stream has one put in flight; streams beyond this many would wait for a server that is slow to answer the others."""
+AHEAD = 64
+"""In at-least-once: epochs that may run while their plans are not stored yet."""
 END_S = 10.0
 """How long puts and deletions in hand may take after the end of stdin, in seconds."""
 
@@ -56,6 +58,7 @@ class Coordinator:
             "resume": self._resume,
             "trigger": self._trigger,
             "seal": self._seal,
+            "finish": self._finish,
             "acks": self._acks,
             "holding": self._holding,
             "executor_lost": self._executor_lost,
@@ -95,8 +98,7 @@ class Coordinator:
             if options is None:
                 raise CheckpointError("the coordinator was asked for a stream before it was greeted; JAR and Python package differ")
             actions = StorageActions(stream_url(options.storage, root), lambda url: self._opener(url, options.s3), options.savepoint_dir)
-            settings = Settings(retained=options.retained, timeout_ms=options.timeout_ms)
-            worker = StreamWorker(root, actions, settings, self._foreground, self._background, self._pipe.send)
+            worker = StreamWorker(root, actions, _settings(options), self._foreground, self._background, self._pipe.send)
             self._workers[root] = worker
         return worker
 
@@ -124,13 +126,16 @@ class Coordinator:
             uuid.uuid4().hex,
             self._host,
             {"spark": self._spark_version, "spark-ckpt": __version__},
-            tuple(str(name) for name in message.get("forgetful") or ()),
+            _names(message),
             None if message.get("sink_seen") is None else int(message["sink_seen"]),
         )
         return self._worker(str(message["root"])).request("start", event)
 
     def _resume(self, message: Message) -> Reply:
-        event = ev.ResumeRequested(int(message["run"]), int(message["claim"]), int(message["epoch"]))
+        sent = _files(message) if isinstance(message.get("files"), dict) else {}
+        files = {path: content for path, content in sent.items() if content is not None}
+        sealed = int(message.get("sealed", -1))
+        event = ev.ResumeRequested(int(message["run"]), int(message["claim"]), int(message["epoch"]), _names(message), sealed, files)
         return self._worker(str(message["root"])).request("resume", event)
 
     def _trigger(self, message: Message) -> Reply:
@@ -140,6 +145,9 @@ class Coordinator:
     def _seal(self, message: Message) -> Reply:
         event = ev.SealRequested(int(message["epoch"]), _content(message["commit"]), _files(message))
         return self._worker(str(message["root"])).request("seal", event)
+
+    def _finish(self, message: Message) -> Reply:
+        return self._worker(str(message["root"])).request("finish", ev.FinishRequested(bool(message.get("stopping"))))
 
     def _stop(self, message: Message) -> Reply:
         return self._worker(str(message["root"])).request("stop", ev.StopRequested(bool(message.get("failed"))))
@@ -156,7 +164,8 @@ class Coordinator:
         return None
 
     def _holding(self, message: Message) -> Reply:
-        event = ev.HoldingReceived(str(message["executor"]), frozenset(str(uid) for uid in message["held"]))
+        held = frozenset(str(uid) for uid in message["held"])
+        event = ev.HoldingReceived(str(message["executor"]), held, int(message.get("bytes", 0)))
         for worker in self._workers.values():
             worker.tell(event)
         return None
@@ -171,6 +180,19 @@ class Coordinator:
         event = ev.DamageReported(None if name is None else str(name), str(message.get("message", "")))
         self._worker(str(message["root"])).tell(event)
         return None
+
+
+def _settings(options: Options) -> Settings:
+    return Settings(
+        retained=options.retained,
+        timeout_ms=options.timeout_ms,
+        interval_ms=options.interval_ms,
+        min_pause_ms=options.min_pause_ms,
+        max_concurrent=options.max_concurrent,
+        tolerable_failures=options.tolerable_failures,
+        ahead=AHEAD if options.mode == AT_LEAST_ONCE else 0,
+        spool_max_bytes=options.spool_max_bytes,
+    )
 
 
 def _opened(url: str, claim: Claim | None, local: Any) -> Fields:
@@ -191,6 +213,11 @@ def _content(text: Any) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
         raise CheckpointError("a file's content in a message is not base64; JAR and Python package differ") from error
+
+
+def _names(message: Message) -> tuple[str, ...]:
+    """Sources that are not known to replay."""
+    return tuple(str(name) for name in message.get("forgetful") or ())
 
 
 def _files(message: Message) -> dict[str, bytes | None]:

@@ -21,7 +21,7 @@ from spark_ckpt.errors import CheckpointError, ErrorKind
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.instructions import Instruction, RequestName
+from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.run import Settings
 from spark_ckpt.protocol.stream import Stream
 
@@ -162,9 +162,15 @@ class StreamWorker:
         elif isinstance(i, do.Resumed):
             self._settle(RequestName.RESUME.value, {})
         elif isinstance(i, do.Triggered):
-            self._settle(RequestName.TRIGGER.value, {"barrier": self._barrier(i.run, i.epoch, i.base, i.time_ms)})
+            self._settle(RequestName.TRIGGER.value, {"barrier": self._barrier(i.run, i.epoch, i.base, i.time_ms, i.checkpoint, i.late)})
         elif isinstance(i, do.Sealed):
-            self._settle(RequestName.SEAL.value, {"checkpoint": self._summary(i.summary)})
+            self._settle(RequestName.SEAL.value, {"checkpoint": self._maybe_summary(i.summary), "lag": i.lag.to_json()})
+        elif isinstance(i, do.Finished):
+            self._settle(RequestName.FINISH.value, {"checkpoint": self._maybe_summary(i.summary), "savepoint": i.savepoint})
+        elif isinstance(i, do.Late):
+            self._say({"type": "late", "root": self.root, "run": i.run, "epoch": i.epoch})
+        elif isinstance(i, do.Failed):
+            self._say({"type": "failed", "root": self.root, "kind": i.kind.value, "message": i.message})
         elif isinstance(i, do.Stopped):
             self._settle("stop", {})
         elif i.attempt == 0:
@@ -200,7 +206,9 @@ class StreamWorker:
 
     # --- what the JVM is told
 
-    def _barrier(self, run: int, epoch: int, base: CheckpointId | None, time_ms: int) -> str:
+    def _barrier(
+        self, run: int, epoch: int, base: CheckpointId | None, time_ms: int, checkpoint: bool = True, late: int | None = None
+    ) -> str:
         """The local property `spark.ckpt.barrier` (docs/pipes.md)."""
         doc = {
             "root": self.root,
@@ -209,6 +217,8 @@ class StreamWorker:
             "epoch": epoch,
             "base": base.to_json() if base else None,
             "time_ms": time_ms,
+            "checkpoint": checkpoint,
+            "late": late,
         }
         return json.dumps(doc, separators=(",", ":"))
 
@@ -220,13 +230,17 @@ class StreamWorker:
             "files": {path: encode_content(content) for path, content in i.files.items()},
             "epoch": i.epoch,
             "rerun": i.rerun,
-            "barrier": self._barrier(i.run, i.epoch, i.origin, i.time_ms),
+            "barrier": self._barrier(i.run, i.epoch, i.origin, i.time_ms, checkpoint=i.gate is Gate.EPOCH),
+            "gate": i.gate.value,
             "stream": self.actions.url,
             "planned": [
                 {"epoch": p.epoch, "offsets": encode_content(p.offsets), "files": {f: c and encode_content(c) for f, c in p.files.items()}}
                 for p in i.planned
             ],
         }
+
+    def _maybe_summary(self, summary: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        return self._summary(summary) if summary is not None else None
 
     def _summary(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         checkpoint = CheckpointId(summary["run"], summary["epoch"])

@@ -8,7 +8,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 
 
 class CompletedCheckpointStore:
-    """Oldest first. At most `retained` stay; the newest always does."""
+    """Oldest first, and last what the run goes on from. At most `retained` stay; the newest always does."""
 
     def __init__(self, retained: int, checkpoints: Iterable[Checkpoint] = ()) -> None:
         self._retained = max(1, retained)
@@ -23,8 +23,11 @@ class CompletedCheckpointStore:
         return tuple(c.id for c in self._checkpoints)
 
     def add(self, checkpoint: Checkpoint) -> list[Checkpoint]:
-        """Returns the checkpoints that this one subsumes."""
-        self._checkpoints.append(checkpoint)
+        """Returns the checkpoints that are too many now. One that completes late takes its place among the older ones."""
+        place = len(self._checkpoints)
+        while place and self._checkpoints[place - 1].log > checkpoint.log:
+            place -= 1
+        self._checkpoints.insert(place, checkpoint)
         cut = len(self._checkpoints) - self._retained
         dropped, self._checkpoints = self._checkpoints[: max(0, cut)], self._checkpoints[max(0, cut) :]
         return dropped

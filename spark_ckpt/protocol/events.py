@@ -23,6 +23,12 @@ class Timer(Enum):
     """How long after an executor's loss its snapshots may still turn up."""
     IDLE = "IDLE"
     """Look at the log's next number."""
+    INTERVAL = "INTERVAL"
+    """The next checkpoint is due."""
+    PAUSE = "PAUSE"
+    """`minPause` after the end of a checkpoint is over."""
+    EXPIRY = "EXPIRY"
+    """A checkpoint in the background is to be complete by then; each has one of its own."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +66,17 @@ class StartRequested:
 
 @dataclass(frozen=True)
 class ResumeRequested:
-    """The process that drove run `run` died; this one takes its place. `epoch`: the one in hand."""
+    """The process that drove run `run` died; this one takes its place. `epoch`: the one in hand.
+
+    `sealed`: the newest epoch whose seal was answered, -1 for none; `files`: the driver's `commits/` of that one and the one before.
+    """
 
     run: int
     claim: int
     epoch: int
+    forgetful: tuple[str, ...] = ()
+    sealed: int = -1
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,13 @@ class SealRequested:
     epoch: int
     commit: bytes
     files: Mapping[str, bytes | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FinishRequested:
+    """No further epoch will run: the newest one is to be in a completed checkpoint. `stopping`: a person asked to stop with a savepoint."""
+
+    stopping: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,8 +120,11 @@ class DeclineReceived:
 
 @dataclass(frozen=True)
 class HoldingReceived:
+    """`bytes`: what lies in the executor's spool and is not in the storage yet."""
+
     executor: str
     held: frozenset[str]
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -256,7 +278,7 @@ class ReadFailed:
     kind: ErrorKind = ErrorKind.STORAGE
 
 
-Request = StartRequested | ResumeRequested | TriggerRequested | SealRequested | StopRequested
+Request = StartRequested | ResumeRequested | TriggerRequested | SealRequested | FinishRequested | StopRequested
 Answer = (
     TimerFired
     | TailLocated

@@ -14,6 +14,7 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Plan, Request
 from spark_ckpt.protocol.events import Timer
+from spark_ckpt.protocol.stats import NO_LAG, Lag
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,16 @@ class RequestName(Enum):
     RESUME = "resume"
     TRIGGER = "trigger"
     SEAL = "seal"
+    FINISH = "finish"
+
+
+class Gate(Enum):
+    """What `commits/N` waits for."""
+
+    EPOCH = "EPOCH"
+    """Checkpoint N."""
+    BACKGROUND = "BACKGROUND"
+    """Nothing: checkpoints complete in the background."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +209,7 @@ class Started:
     time_ms: int
     files: Mapping[str, bytes] = field(repr=False)
     planned: tuple[Plan, ...] = field(default=(), repr=False)
+    gate: Gate = Gate.EPOCH
 
 
 @dataclass(frozen=True)
@@ -207,19 +219,49 @@ class Resumed:
 
 @dataclass(frozen=True)
 class Triggered:
-    """Answer of `trigger`: the plan is durable. `base`: the newest completed checkpoint."""
+    """Answer of `trigger`: the epoch may run. `base`: the newest completed checkpoint.
+
+    `checkpoint`: whether the epoch's snapshots are to be uploaded. `late`: a finished epoch whose snapshots are wanted after all.
+    """
 
     run: int
     epoch: int
     base: CheckpointId | None
     time_ms: int
+    checkpoint: bool = True
+    late: int | None = None
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """Answer of `seal`: the checkpoint is complete. `summary`: docs/pipes.md, less `path`."""
+    """Answer of `seal`. `summary`: docs/pipes.md, less `path`; None where the checkpoint, if there is one, completes in the background."""
 
-    summary: Mapping[str, Any]
+    summary: Mapping[str, Any] | None
+    lag: Lag = NO_LAG
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Answer of `finish`: the newest epoch is in a completed checkpoint (None: none ever ran). `savepoint`: its URL, if one was made."""
+
+    summary: Mapping[str, Any] | None
+    savepoint: str | None = None
+
+
+@dataclass(frozen=True)
+class Late:
+    """Executors are to upload what they have of this finished epoch; None: no longer."""
+
+    run: int
+    epoch: int | None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The query has to fail at its next step, although no request of it is open."""
+
+    kind: ErrorKind
+    message: str
 
 
 @dataclass(frozen=True)
@@ -281,6 +323,9 @@ Instruction = (
     | Resumed
     | Triggered
     | Sealed
+    | Finished
+    | Late
+    | Failed
     | Stopped
     | Announce
     | Log

@@ -27,6 +27,8 @@ class AbortReason(Enum):
     """An executor could not store a snapshot (Flink: CHECKPOINT_DECLINED)."""
     LOST = "LOST"
     """Snapshots died with their executor (Flink: TASK_FAILURE)."""
+    SUBSUMED = "SUBSUMED"
+    """A newer checkpoint completed first (Flink: CHECKPOINT_SUBSUMED)."""
     BAD_COMMIT = "BAD_COMMIT"
     """`commits/N` cannot be read."""
     FINALISE_FAILURE = "FINALISE_FAILURE"
@@ -35,6 +37,10 @@ class AbortReason(Enum):
     """Another run claimed the stream."""
     STOPPED = "STOPPED"
     """The query stopped (Flink: CHECKPOINT_COORDINATOR_SHUTDOWN)."""
+
+
+TOLERATED = frozenset([AbortReason.EXPIRED, AbortReason.DECLINED, AbortReason.FINALISE_FAILURE, AbortReason.BAD_COMMIT])
+"""What counts against `spark.ckpt.tolerableFailures` (Flink: `CheckpointFailureManager`)."""
 
 
 class Outcome(Enum):

@@ -97,7 +97,11 @@ class Resume(Asking):
 
     @property
     def _base(self) -> Checkpoint | None:
-        return max(self._read.values(), key=lambda c: c.log, default=None)
+        """The newest that the run completed itself, else the one it began with."""
+        assert self._claim is not None
+        own = [c for c in self._read.values() if c.id.run == self._claim.run]
+        origin = self._claim.origin
+        return max(own, key=lambda c: c.log) if own else self._read.get(origin) if origin else None
 
     def _read_plans(self) -> list[Instruction]:
         assert self._claim is not None

@@ -98,6 +98,8 @@ class RunEnding(RunLog):
 
     def _end_read_back(self, event: ev.EntryRead) -> list[Instruction]:
         entry = self._decode(event) if event.data is not None else None
+        if isinstance(entry, (Plan, Request)) and entry.claim == self.claim.claim:
+            return [do.PutEntry(self.ticket(), event.number + 1, encode(End(self.claim.claim, self.claim.run)))]
         return self._ended(isinstance(entry, End) and entry.claim == self.claim.claim)
 
     def _end_failed(self, _event: ev.ReadFailed) -> list[Instruction]:

@@ -86,7 +86,8 @@ class RunState(Machine):
         self._registry = SharedStateRegistry()
         for checkpoint in beginning.inherited:
             self._registry.register(checkpoint)
-        self._store = CompletedCheckpointStore(settings.retained, beginning.inherited)
+        origin_last = sorted(beginning.inherited, key=lambda c: beginning.origin is not None and c.id == beginning.origin.id)
+        self._store = CompletedCheckpointStore(settings.retained, origin_last)
         self._deletions = settings.deletions(self._registry)
         self._failed_deletions: list[Batch] = []
         self._deleting: dict[int, Batch] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from spark_ckpt.model import Ack, CheckpointId
@@ -16,6 +16,22 @@ SLOWEST_LISTED = 100
 """Partitions of each operator that are listed then."""
 QUANTILES = (500, 900, 950, 990, 999)
 """Per mille."""
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far what is stored is behind what has run: finished epochs past the newest checkpoint, age of that one in milliseconds (0 where
+    nothing is behind), bytes in spools that are not stored yet."""
+
+    epochs: int = 0
+    ms: int = 0
+    bytes: int = 0
+
+    def to_json(self) -> dict[str, int]:
+        return asdict(self)
+
+
+NO_LAG = Lag()
 
 
 @dataclass(frozen=True)
@@ -37,6 +53,10 @@ class Summary:
     async_ms_max: float = 0.0
     operators: Mapping[str, Mapping[str, float]] | None = None
     """By operator id: what `by_operator` adds up."""
+    lag_epochs: int | None = None
+    lag_ms: int | None = None
+    lag_bytes: int | None = None
+    """In the interval mode; see `Lag`."""
     reason: str | None = None
     message: str | None = None
     acks: tuple[Ack, ...] = field(default=(), repr=False, compare=False)

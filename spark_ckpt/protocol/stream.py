@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar
 
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.instructions import Announcement, Instruction, RequestName
+from spark_ckpt.protocol.instructions import Announcement, Gate, Instruction, Level, RequestName
+from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.resume import Resume, ResumePhase
 from spark_ckpt.protocol.run import Run, Settings
@@ -23,6 +25,7 @@ class Stream:
 
     START: ClassVar[type[Start]] = Start
     RUN: ClassVar[type[Run]] = Run
+    INTERVAL_RUN: ClassVar[type[IntervalRun]] = IntervalRun
 
     def __init__(self, settings: Settings | None = None, order: StartOrder | None = None) -> None:
         self._settings = settings or Settings()
@@ -31,7 +34,8 @@ class Stream:
         self._story = Story()
         self._waiting: list[ev.Event] = []
         self._refusal = do.Refused(RequestName.RESUME, ErrorKind.INTERNAL, "")
-        self.stage: Start | Resume | Run | None = None
+        self._gate = Gate.EPOCH
+        self.stage: Start | Resume | Run | IntervalRun | None = None
 
     @property
     def story(self) -> list[str]:
@@ -39,22 +43,34 @@ class Stream:
         return self._story.lines
 
     @property
-    def run(self) -> Run | None:
-        return self.stage if isinstance(self.stage, Run) else None
+    def run(self) -> Run | IntervalRun | None:
+        return self.stage if isinstance(self.stage, (Run, IntervalRun)) else None
 
     def handle(self, event: ev.Event, now_ms: int) -> list[Instruction]:
         """Raises `InvalidTransitionError` for what cannot happen; the stream is unusable then, until the next `StartRequested`."""
         if isinstance(event, ev.StartRequested):
             self._waiting = []
+            self._gate = self._gate_for(event.forgetful)
             self.stage = self.START(event, self._tickets, self._story, self._order)
-            return self._advance(self.stage.begin(now_ms), now_ms)
+            return [*self._why_every_epoch(event.forgetful), *self._advance(self.stage.begin(now_ms), now_ms)]
         if isinstance(event, ev.ResumeRequested):
             self._waiting = []
+            self._gate = self._gate_for(event.forgetful)
             self.stage = Resume(event, self._tickets, self._story)
             return self._advance(self.stage.begin(now_ms), now_ms)
-        if not isinstance(self.stage, Run):
-            return self._before_run(event, now_ms)
-        return self.stage.handle(event, now_ms)
+        run = self.run
+        return run.handle(event, now_ms) if run else self._before_run(event, now_ms)
+
+    def _gate_for(self, forgetful: tuple[str, ...]) -> Gate:
+        """Only epochs that can be run again as planned may run before their checkpoint is complete."""
+        return Gate.BACKGROUND if self._settings.interval_ms and not forgetful else Gate.EPOCH
+
+    def _why_every_epoch(self, forgetful: tuple[str, ...]) -> list[Instruction]:
+        if not (self._settings.interval_ms and forgetful):
+            return []
+        named = ", ".join(forgetful)
+        message = f"every epoch is a checkpoint, whatever spark.ckpt.interval says: {named} may not give the same data twice"
+        return [do.Log(Level.WARN, message)]
 
     def _before_run(self, event: ev.Event, now_ms: int) -> list[Instruction]:
         if isinstance(event, ev.StopRequested):
@@ -68,7 +84,9 @@ class Stream:
             return [do.Refused(RequestName.TRIGGER, ErrorKind.INTERNAL, f"epoch {event.epoch} was triggered before the stream was started")]
         if isinstance(event, ev.SealRequested):
             return [do.Refused(RequestName.SEAL, ErrorKind.INTERNAL, f"epoch {event.epoch} was sealed before the stream was started")]
-        if isinstance(event, _SIGNALS) or self.stage is None:
+        if isinstance(event, ev.FinishRequested):
+            return [do.Refused(RequestName.FINISH, ErrorKind.INTERNAL, "finish came before the stream was started")]
+        if isinstance(event, _SIGNALS) or not isinstance(self.stage, (Start, Resume)):
             return []
         return self._advance(self.stage.handle(event, now_ms), now_ms)
 
@@ -87,9 +105,11 @@ class Stream:
             self._refusal = next(i for i in given if isinstance(i, do.Refused))
             waiting, self._waiting = self._waiting, []
             return given + [refused for event in waiting for refused in _refusal(event, self._refusal)]
-        if isinstance(stage, Run) or stage is None or stage.beginning is None:
+        if not isinstance(stage, (Start, Resume)) or stage.beginning is None:
             return given
-        run = self.RUN(stage.beginning, self._settings, self._tickets, self._story)
+        given = [replace(i, gate=self._gate) if isinstance(i, do.Started) else i for i in given]
+        made = self.INTERVAL_RUN if self._gate is Gate.BACKGROUND else self.RUN
+        run = made(stage.beginning, self._settings, self._tickets, self._story)
         self.stage = run
         if isinstance(stage, Start) and stage.beginning.origin:
             origin = stage.beginning.origin
@@ -108,4 +128,6 @@ def _refusal(event: ev.Event, refused: do.Refused) -> list[Instruction]:
         return [do.Refused(RequestName.TRIGGER, refused.kind, refused.message)]
     if isinstance(event, ev.SealRequested):
         return [do.Refused(RequestName.SEAL, refused.kind, refused.message)]
+    if isinstance(event, ev.FinishRequested):
+        return [do.Refused(RequestName.FINISH, refused.kind, refused.message)]
     return []

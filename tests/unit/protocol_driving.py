@@ -112,6 +112,9 @@ class Driver:
             said += self.push(reply)
         return said
 
+    def answer(self, i: Instruction) -> ev.Event | None:
+        return answer(self.world, i)
+
     def fire(self, timer: ev.Timer) -> list[Instruction]:
         return self.push(ev.TimerFired(self.timers[timer], timer))
 

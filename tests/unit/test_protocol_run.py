@@ -24,7 +24,7 @@ def running(world: World | None = None, settings: Settings | None = None) -> Dri
 
 
 def run_of(driver: Driver) -> Run:
-    assert driver.stream.run is not None
+    assert isinstance(driver.stream.run, Run)
     return driver.stream.run
 
 

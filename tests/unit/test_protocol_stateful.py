@@ -41,7 +41,9 @@ class Query:
 
     @property
     def run(self) -> Run | None:
-        return self.driver.stream.run if self.driver else None
+        run = self.driver.stream.run if self.driver else None
+        assert run is None or isinstance(run, Run)
+        return run
 
     def in_phase(self, phase: RunPhase) -> bool:
         return self.run is not None and self.run.phase is phase

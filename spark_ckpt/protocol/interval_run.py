@@ -1,0 +1,289 @@
+"""One run in the interval mode: epochs follow each other without waiting for checkpoints, which complete in the background."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import ClassVar
+
+from spark_ckpt.errors import ErrorKind, FormatError
+from spark_ckpt.model import Checkpoint
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.background import SealedEpoch
+from spark_ckpt.protocol.commit import required_ids
+from spark_ckpt.protocol.driver_files import commits_file, needed, offsets_file
+from spark_ckpt.protocol.entries import Entry, Plan, Request
+from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
+from spark_ckpt.protocol.interval_checkpoints import IntervalCheckpoints
+from spark_ckpt.protocol.machine import Story, Tickets
+from spark_ckpt.protocol.reasons import AbortReason
+from spark_ckpt.protocol.run_state import OVER, RunPhase, Settings
+from spark_ckpt.protocol.start import Beginning
+from spark_ckpt.protocol.stats import Summary
+
+_LIVE = (RunPhase.IDLE, RunPhase.PLANNING, RunPhase.RUNNING)
+_IGNORED_WHEN_OVER = (ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported)
+
+
+class IntervalRun(IntervalCheckpoints):
+    """The epoch in hand, and when a checkpoint begins.
+
+    Plans stand in a line, the first of which is being appended. In exactly-once an epoch starts when its plan has left the line, in
+    at-least-once when at most `Settings.ahead` are in it.
+    """
+
+    def __init__(self, beginning: Beginning, settings: Settings, tickets: Tickets, story: Story) -> None:
+        super().__init__(beginning, settings, tickets, story)
+        self._in_hand = beginning.plan
+        self._line: deque[Plan] = deque()
+        self._numbers: dict[int, int] = {}
+        self._finishing: ev.FinishRequested | None = None
+        if beginning.plan:
+            self._numbers[beginning.epoch] = beginning.plan_number
+
+    def begin(self, now_ms: int) -> list[Instruction]:
+        """What a new run does first."""
+        self.now_ms = now_ms
+        self._asked_ms = now_ms
+        first = self._set(ev.Timer.INTERVAL, self._schedule.first_delay_ms(self.claim.nonce))
+        if self.phase is RunPhase.RUNNING:
+            self._loads_from_base()
+            return first
+        return [*first, *self._set(ev.Timer.IDLE, self._settings.idle_ms)]
+
+    def _loads_from_base(self) -> None:
+        if self.base is not None:
+            self._base_until[self.base] = self._epoch
+
+    def _open_requests(self) -> list[RequestName]:
+        trigger = [RequestName.TRIGGER] if self.phase is RunPhase.PLANNING else []
+        return [*trigger, RequestName.FINISH] if self._finishing else trigger
+
+    # --- timers
+
+    def _timer_fired(self, event: ev.TimerFired) -> list[Instruction]:
+        if event.timer is ev.Timer.EXPIRY:
+            expired = next((p for p in self._pendings if p.expiry == event.ticket), None)
+            return self._expired(expired) if expired else []
+        self._timers.pop(event.timer, None)
+        if event.timer is ev.Timer.GRACE:
+            return self._grace_over()
+        if event.timer is ev.Timer.PLAN:
+            return self._plan_timed_out()
+        if event.timer is ev.Timer.IDLE:
+            if self.phase is not RunPhase.IDLE or self._line:
+                return []
+            return [*self._after_change(self._pressure), *self._look_at_log()]
+        if event.timer is ev.Timer.INTERVAL:
+            self._schedule.due = True
+        else:
+            self._schedule.pausing = False
+        return self._after_change()
+
+    # --- the log
+
+    def _entry_read(self, event: ev.EntryRead) -> list[Instruction]:
+        return self._looked(event) if event.ticket == self._look else self._plan_read_back(event)
+
+    def _read_failed(self, event: ev.ReadFailed) -> list[Instruction]:
+        if event.ticket in self._asked:
+            return self._read_back_failed(event)
+        return self._look_failed(event) if event.ticket == self._look else self._plan_read_failed(event)
+
+    def _take_up(self, entry: Entry) -> list[Instruction]:
+        self._next_number += 1
+        what = f"{entry.action} {entry.target}".strip() if isinstance(entry, Request) else type(entry).__name__
+        return [do.Log(Level.WARN, f"the request in log entry {self._next_number - 1} ({what}) is not known")]
+
+    # --- trigger
+
+    def _trigger(self, event: ev.TriggerRequested) -> list[Instruction]:
+        if event.epoch != self._epoch:
+            return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
+        self.phase = RunPhase.PLANNING
+        self._asked_ms = self.now_ms
+        plan = self._new_plan(event)
+        if plan is None:
+            return self._conflicting_plan(event.epoch)
+        self._in_hand = plan
+        instructions = self._stop_looking()
+        self._line.append(plan)
+        if len(self._line) == 1:
+            instructions += self._append_plan(plan)
+        if len(self._line) <= self._settings.ahead:
+            return [*instructions, *self._go()]
+        return [*instructions, *self._set(ev.Timer.PLAN, self._settings.timeout_ms)]
+
+    def _trigger_again(self, event: ev.TriggerRequested) -> list[Instruction]:
+        """Sent again because the coordinator that got it first died."""
+        if event.epoch != self._epoch or self._in_hand is None or not self._in_hand.same_data(Plan(0, 0, event.epoch, event.offsets)):
+            return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
+        self._files.apply({**event.files, offsets_file(event.epoch): event.offsets})
+        return [self._barrier()]
+
+    def _plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
+        self.statistics.aborted[AbortReason.PLAN_FAILURE] += 1
+        return self._fail(kind, message)
+
+    def _plan_stored(self, number: int) -> list[Instruction]:
+        plan = self._line.popleft()
+        self._numbers[plan.epoch] = number
+        instructions: list[Instruction] = []
+        if self.phase is RunPhase.PLANNING and len(self._line) <= self._settings.ahead:
+            instructions += self._go()
+        if self._line:
+            instructions += self._append_plan(self._line[0])
+        elif self.phase is RunPhase.IDLE:
+            instructions += self._set(ev.Timer.IDLE, self._settings.idle_ms)
+        p = self._pending_of(plan.epoch)
+        if p is not None and not p.log:
+            p.log = number
+            instructions += self._maybe_finalise(p)
+        return instructions + self._delete(self._deletions.append_stored(number, self._named_by_pending()))
+
+    def _go(self) -> list[Instruction]:
+        """The epoch may run. Whether it is a checkpoint is decided now."""
+        self.phase = RunPhase.RUNNING
+        self._plan_ms = self.now_ms - self._asked_ms
+        self._loads_from_base()
+        begun = self._begin_checkpoint(self._epoch, self._asked_ms) if self._wanted(self._pressure) else []
+        return [*self._cancel(ev.Timer.PLAN), self._barrier(), *begun]
+
+    def _barrier(self) -> Instruction:
+        late = next((p.epoch for p in self._pendings if p.late), None)
+        return do.Triggered(self.claim.run, self._epoch, self.base, self.now_ms, self._pending_of(self._epoch) is not None, late)
+
+    # --- when a checkpoint begins
+
+    @property
+    def _pressure(self) -> bool:
+        """A spool is half full of what only a checkpoint frees."""
+        return self._executors.fullest > self._settings.spool_max_bytes // 2
+
+    def _wanted(self, pressure: bool) -> bool:
+        return self._schedule.wants(sum(not p.savepoint for p in self._pendings), pressure)
+
+    def _begin_checkpoint(self, epoch: int, triggered_ms: int) -> list[Instruction]:
+        begun = self._new_background(epoch, self._numbers.get(epoch, 0), triggered_ms)
+        self._schedule.due = False
+        return [*self._set(ev.Timer.INTERVAL, self._schedule.interval_ms), *begun]
+
+    def _after_change(self, pressure: bool = False) -> list[Instruction]:
+        """While no epoch runs there is no barrier: the newest finished epoch becomes the checkpoint, one at a time."""
+        sealed = self._sealed
+        if self.phase is not RunPhase.IDLE or sealed is None or sealed.required is None or any(p.late for p in self._pendings):
+            return self._maybe_finished()
+        covered = self._completed_epoch >= sealed.epoch or self._pending_of(sealed.epoch) is not None
+        if covered or not (self._wanted(pressure) or self._finishing):
+            return self._maybe_finished()
+        begun = self._begin_checkpoint(sealed.epoch, sealed.time_ms)
+        p = self._pending_of(sealed.epoch)
+        assert p is not None
+        p.late = True
+        late = do.Late(self.claim.run, sealed.epoch)
+        return [*begun, late, *self._seal_background(p, sealed, needed(self._files.as_mapping(), sealed.epoch))]
+
+    # --- seal
+
+    def _seal(self, event: ev.SealRequested) -> list[Instruction]:
+        if event.epoch != self._epoch:
+            return [self._out_of_order(RequestName.SEAL, event.epoch)]
+        self._files.apply({**event.files, commits_file(event.epoch): event.commit})
+        self._files.forget_before(event.epoch - 1)
+        self._numbers = {epoch: number for epoch, number in self._numbers.items() if epoch >= event.epoch}
+        before, p = self._sealed, self._pending_of(event.epoch)
+        unreadable: FormatError | None = None
+        try:
+            self._sealed = SealedEpoch(event.epoch, required_ids(event.epoch, event.commit), self._asked_ms)
+        except FormatError as error:
+            unreadable = error
+            self._sealed = SealedEpoch(event.epoch, None, self._asked_ms)
+        self._epoch += 1
+        self._in_hand = None
+        self.phase = RunPhase.IDLE
+        required = self._sealed.required or {}
+        self._unasked = {uid: ack for uid, ack in self._unasked.items() if uid in required}
+        instructions = [do.Sealed(None, self._lag), *(self._set(ev.Timer.IDLE, self._settings.idle_ms) if not self._line else [])]
+        if unreadable and p:
+            return [*instructions, *self._abort(p, AbortReason.BAD_COMMIT, unreadable.kind, str(unreadable))]
+        if unreadable:
+            return [*instructions, do.Log(Level.WARN, f"{unreadable}; epoch {event.epoch} cannot become a checkpoint")]
+        if p:
+            unchanged = before is not None and before.required is not None and not required.keys().isdisjoint(before.required)
+            instructions += self._seal_background(p, self._sealed, needed(self._files.as_mapping(), event.epoch))
+            if unchanged and p in self._pendings and p.missing and not any(q.late for q in self._pendings):
+                # A store that took no part in the epoch commits nothing at its barrier, and may not be stored yet.
+                p.late = True
+                instructions.append(do.Late(self.claim.run, p.epoch))
+        return instructions
+
+    def _seal_again(self, event: ev.SealRequested) -> list[Instruction]:
+        """Sent again because the coordinator that answered it died."""
+        if self._sealed is None or self._sealed.epoch != event.epoch or self._files.get(commits_file(event.epoch)) != event.commit:
+            return [self._out_of_order(RequestName.SEAL, event.epoch)]
+        return [do.Sealed(None, self._lag)]
+
+    # --- finish
+
+    def _finish(self, event: ev.FinishRequested) -> list[Instruction]:
+        if self.phase is not RunPhase.IDLE or self._finishing:
+            message = f"finish came while epoch {self._epoch} was in hand; please report it"
+            return [do.Refused(RequestName.FINISH, ErrorKind.INTERNAL, message)]
+        if self._sealed is not None and self._sealed.required is None:
+            message = f"epoch {self._sealed.epoch} cannot become a checkpoint, its commit file cannot be read; start the query again"
+            return [do.Refused(RequestName.FINISH, ErrorKind.DAMAGED, message)]
+        self._finishing = event
+        return self._after_change()
+
+    def _maybe_finished(self) -> list[Instruction]:
+        if self._finishing is None or (self._sealed is not None and self._completed_epoch < self._sealed.epoch):
+            return []
+        self._finishing = None
+        newest = self._store.newest
+        told = Summary(newest.id.run, newest.id.epoch, newest.time_ms, full_bytes=newest.size) if newest else None
+        return [do.Finished(told.to_json() if told else None)]
+
+    def _not_finished(self, epoch: int, kind: ErrorKind, message: str) -> list[Instruction]:
+        if self._finishing is None or self._sealed is None or epoch != self._sealed.epoch:
+            return []
+        self._finishing = None
+        return [do.Refused(RequestName.FINISH, kind, message)]
+
+    def _made(self, _checkpoint: Checkpoint) -> list[Instruction]:
+        return []
+
+    def _refuse_finish(self, _event: ev.FinishRequested) -> list[Instruction]:
+        return [do.Refused(RequestName.FINISH, *self._failure)]
+
+    TABLE: ClassVar = {
+        (RunPhase.IDLE, ev.TriggerRequested): "_trigger",
+        (RunPhase.RUNNING, ev.TriggerRequested): "_trigger_again",
+        (RunPhase.RUNNING, ev.SealRequested): "_seal",
+        (RunPhase.IDLE, ev.SealRequested): "_seal_again",
+        **{(phase, ev.FinishRequested): "_finish" for phase in _LIVE},
+        **{(phase, ev.EntryPut): "_plan_put" for phase in _LIVE},
+        **{(phase, ev.EntryRead): "_entry_read" for phase in _LIVE},
+        **{(phase, ev.ReadFailed): "_read_failed" for phase in _LIVE},
+        **{(phase, ev.MetadataPut): "_metadata_put" for phase in _LIVE},
+        **{(phase, ev.MetadataRead): "_metadata_read_back" for phase in _LIVE},
+        **{(phase, ev.LeftAcksRead): "_left_acks" for phase in _LIVE},
+        **{(phase, ev.TimerFired): "_timer_fired" for phase in _LIVE},
+        **{(phase, ev.AckReceived): "_ack" for phase in _LIVE},
+        **{(phase, ev.DeclineReceived): "_decline" for phase in _LIVE},
+        **{(phase, ev.HoldingReceived): "_holding" for phase in _LIVE},
+        **{(phase, ev.ExecutorLost): "_executor_lost" for phase in _LIVE},
+        **{(phase, ev.DamageReported): "_damage_reported" for phase in _LIVE},
+        (RunPhase.REPORTING, ev.EntryPut): "_damage_put",
+        (RunPhase.REPORTING, ev.EntryRead): "_damage_read_back",
+        (RunPhase.REPORTING, ev.ReadFailed): "_report_failed",
+        (RunPhase.ENDING, ev.EntryPut): "_end_put",
+        (RunPhase.ENDING, ev.EntryRead): "_end_read_back",
+        (RunPhase.ENDING, ev.ReadFailed): "_end_failed",
+        **{(phase, ev.Deleted): "_deleted" for phase in RunPhase},
+        **{(phase, ev.StopRequested): "_stop" for phase in RunPhase},
+        **{(phase, ev.TriggerRequested): "_refuse_trigger" for phase in OVER},
+        **{(phase, ev.SealRequested): "_refuse_seal" for phase in OVER},
+        **{(phase, ev.FinishRequested): "_refuse_finish" for phase in OVER},
+        **{(phase, ev.AckReceived): "_late_ack" for phase in OVER},
+        **{(phase, signal): "nothing" for phase in OVER for signal in _IGNORED_WHEN_OVER},
+    }

@@ -3,105 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from typing import ClassVar
 
 from spark_ckpt.errors import ErrorKind, FormatError, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.asking import ATTEMPTS, Asking, GivenUpError
+from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError
 from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
 from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, decode, encode
-from spark_ckpt.protocol.instructions import Instruction, RequestName
-from spark_ckpt.protocol.machine import Story, Tickets
+from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.restoring import Restoring
+from spark_ckpt.protocol.start_state import Beginning, StartOrder, StartPhase, Step
+
+__all__ = ["Beginning", "Start", "StartOrder", "StartPhase", "Step", "fenced_message", "recorded_plans"]
 
 ROUNDS = 20
-
-
-class Step(Enum):
-    TAIL = "TAIL"
-    """Locate the tail, read the last claim, compare the job."""
-    CHECKPOINTS = "CHECKPOINTS"
-    """List the checkpoints of the last claim's run, read them, choose the origin, read the plans past it."""
-
-
-class StartOrder:
-    """Rule: the tail is read *before* the checkpoints are listed, and the claim goes to the number after that tail.
-
-    Otherwise: (1) list, newest is K; (2) the old run completes K+1, appends its next plan and deletes K; (3) read the tail, which now
-    includes that plan, and claim behind it with origin K, which is gone.
-    """
-
-    def steps(self) -> tuple[Step, ...]:
-        return (Step.TAIL, Step.CHECKPOINTS)
-
-
-class StartPhase(Enum):
-    NEW = "NEW"
-    LOCATING = "LOCATING"
-    READING_TAIL = "READING_TAIL"
-    READING_CLAIM = "READING_CLAIM"
-    CHECKING_STORAGE = "CHECKING_STORAGE"
-    LISTING = "LISTING"
-    READING_METADATA = "READING_METADATA"
-    VERIFYING = "VERIFYING"
-    CONFIRMING = "CONFIRMING"
-    READING_PLANS = "READING_PLANS"
-    CLAIMING = "CLAIMING"
-    READING_BACK = "READING_BACK"
-    REPLANNING = "REPLANNING"
-    READING_BACK_PLAN = "READING_BACK_PLAN"
-    DONE = "DONE"
-    REFUSED = "REFUSED"
-
-
-@dataclass(frozen=True)
-class Beginning:
-    """What a run begins with. `next_number`: of the log. `planned`: the entry that holds the plan of the first epoch, if it has one."""
-
-    claim: Claim
-    next_number: int
-    origin: Checkpoint | None
-    inherited: tuple[Checkpoint, ...]
-    files: DriverFiles
-    epoch: int
-    plan: Plan | None
-    plan_number: int
-    recorded: tuple[Plan, ...]
-
 
 _SILENT = (StartPhase.NEW, StartPhase.DONE, StartPhase.REFUSED)
 
 
-class Start(Asking):
+class Start(Restoring):
     """Ends in phase DONE with `beginning` set, or REFUSED. Somebody else's claim at our number: begin again, at most `ROUNDS` times."""
-
-    def __init__(self, request: ev.StartRequested, tickets: Tickets, story: Story, order: StartOrder | None = None) -> None:
-        super().__init__(RequestName.START, StartPhase.NEW, StartPhase.REFUSED, tickets, story)
-        self.beginning: Beginning | None = None
-        self._request = request
-        self._order = order or StartOrder()
-        self._rounds = 0
-        self._reset()
-
-    def _reset(self) -> None:
-        self._bad: dict[CheckpointId, str] = {}
-        self._steps: list[Step] = []
-        self._tail = 0
-        self._last: Claim | None = None
-        self._end: End | None = None
-        self._entries = {}
-        self._outstanding = {}
-        self._listed: tuple[CheckpointId, ...] = ()
-        self._read: dict[CheckpointId, Checkpoint] = {}
-        self._candidates: list[CheckpointId] = []
-        self._origin: Checkpoint | None = None
-        self._plans: tuple[Plan, ...] = ()
-        self._claim: Claim | None = None
-        self._replanned = 0
 
     # --- beginning, and beginning again
 
@@ -126,11 +51,9 @@ class Start(Asking):
             self.phase = StartPhase.LOCATING
             return [self._ask(do.LocateTail(self.ticket()))]
         if self._last is None or self._end is not None:
-            return self._choose()
+            return self._restore() or self._choose()
         self.phase = StartPhase.LISTING
         return [self._ask(do.ListCheckpoints(self.ticket(), self._last.run))]
-
-    # --- asking, and asking again
 
     # --- step TAIL
 
@@ -219,6 +142,9 @@ class Start(Asking):
         inherited = [self._last.origin] if self._last.origin else []
         inherited += sorted(self._last.inherits, reverse=True)
         self._candidates = [c for c in _unique([*sorted(self._listed, reverse=True), *inherited]) if c not in self._bad]
+        return self._restore() or self._read_candidates()
+
+    def _read_candidates(self) -> list[Instruction]:
         if not self._candidates:
             return self._choose()
         self.phase = StartPhase.READING_METADATA
@@ -230,7 +156,9 @@ class Start(Asking):
             self._bad[event.id] = without_way_out(event.damage)
         elif event.checkpoint is not None:
             self._read[event.id] = event.checkpoint
-        return self._choose() if not self._outstanding else []
+        if self._outstanding:
+            return []
+        return self._chosen() if self._restoring else self._choose()
 
     def _choose(self) -> list[Instruction]:
         """The newest that is intact is the origin; newer ones are bad.
@@ -257,6 +185,8 @@ class Start(Asking):
         self._answered(event.ticket)
         if event.data is not None:
             return self.begin(self.now_ms)
+        if self._restoring and self._restoring.own:
+            raise self._refuse_chosen(self._bad.get(self._restoring.own) or "its _metadata is missing")
         bad = ", ".join(
             f"run {c.run} epoch {c.epoch} ({why})" if why else f"run {c.run} epoch {c.epoch}" for c, why in sorted(self._bad.items())
         )
@@ -270,13 +200,15 @@ class Start(Asking):
         self._answered(event.ticket)
         if event.damage is None:
             return self._read_plans()
+        if self._restoring:
+            raise self._refuse_chosen(event.damage)
         self._bad[event.id] = event.damage
         self._read.pop(event.id, None)
         return self._choose()
 
     def _read_plans(self) -> list[Instruction]:
         first = self._origin.log + 1 if self._origin else 1
-        numbers = range(first, self._tail + 1) if self._end is None else range(0)
+        numbers = range(first, self._tail + 1) if self._end is None or self._same_stream else range(0)
         wanted = [n for n in numbers if n not in self._entries]
         if not wanted:
             return self._plans_known()
@@ -288,19 +220,38 @@ class Start(Asking):
         return self._plans_known() if not self._outstanding else []
 
     def _plans_known(self) -> list[Instruction]:
-        if self._end is None:
-            self._plans = recorded_plans(self._entries, self._origin, self._tail)
+        if self._end is None or self._same_stream:
+            self._plans = recorded_plans(self._past_the_end(), self._origin, self._tail)
+        if self._plans and self._restoring and self._restoring.discard:
+            raise GivenUpError(
+                ErrorKind.CONFIG,
+                f"spark.ckpt.restore.plans=DISCARD is not possible here: epochs {self._plans[0].epoch} to {self._plans[-1].epoch} were "
+                f"planned past {self._restoring.path}, and sinks may have seen their numbers; remove the option, they run again as planned",
+            )
         return self._next_step()
+
+    def _past_the_end(self) -> dict[int, Entry]:
+        """The log without the stream's end, if that is its last entry and a savepoint from before it is restored: its plans count again."""
+        if not self._same_stream:
+            return self._entries
+        ends = [n for n, entry in self._entries.items() if isinstance(entry, End) and self._origin and n > self._origin.log]
+        if any(n < self._tail for n in ends):
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                "the stream was deleted and began anew after that savepoint was made, and its epochs have the same numbers; restore it "
+                "with a new checkpointLocation and a new output path",
+            )
+        return {n: entry for n, entry in self._entries.items() if n not in ends}
 
     # --- the claim
 
     def _append_claim(self) -> list[Instruction]:
-        last, ended = self._last, self._end is not None
+        ended = self._end is not None
         inherits = tuple(sorted(self._read))
         number = self._tail + 1
         self._claim = Claim(
             number,
-            last.run + 1 if last else 1,
+            self._next_run,
             self._request.query_id,
             self._request.job,
             self._origin.id if self._origin else None,
@@ -310,6 +261,7 @@ class Start(Asking):
             self._request.versions,
             self.now_ms,
             self._request.nonce,
+            self._restored(),
         )
         self.phase = StartPhase.CLAIMING
         return [self._ask(do.PutEntry(self.ticket(), number, encode(self._claim)))]
@@ -347,7 +299,7 @@ class Start(Asking):
         the plans of the others behind it in the log, where it looks.
         """
         assert self._claim is not None
-        return self._replan(0)
+        return self._import() if self._imported else self._replan(0)
 
     def _replan(self, done: int) -> list[Instruction]:
         claim = self._claim
@@ -395,13 +347,16 @@ class Start(Asking):
         epoch = plan.epoch if plan else origin.id.epoch + 1 if origin else 0
         inherited = tuple(sorted(self._read.values(), key=lambda c: (c.log, c.id)))
         number = self._claim.claim + 1
-        self.beginning = Beginning(self._claim, number + len(self._plans), origin, inherited, files, epoch, plan, number, self._plans[1:])
+        recorded = self._plans[1:]
+        following = number + len(self._plans)
+        self.beginning = Beginning(self._claim, following, origin, inherited, files, epoch, plan, number, recorded, self._aside)
         known = self._last.bad if self._last else ()
         warnings = [
             do.Log(do.Level.WARN, f"checkpoint run {c.run} epoch {c.epoch} is damaged and left out, the one before it is restored: {why}")
             for c, why in sorted(self._bad.items())
             if c not in known
         ]
+        warnings += [do.Log(do.Level.WARN, note) for note in self._notes]
         started = do.Started(
             self._claim.run,
             self._claim.claim,
@@ -410,7 +365,7 @@ class Start(Asking):
             plan is not None,
             self.now_ms,
             files.as_mapping(),
-            self._plans[1:],
+            recorded,
         )
         return [*warnings, started]
 
@@ -420,10 +375,15 @@ class Start(Asking):
         (StartPhase.READING_CLAIM, ev.EntryRead): "_claim_read",
         (StartPhase.CHECKING_STORAGE, ev.StorageChecked): "_storage_checked",
         (StartPhase.LISTING, ev.CheckpointsListed): "_listed_checkpoints",
+        (StartPhase.READING_SOURCE, ev.SourceRead): "_source_read",
+        (StartPhase.READING_ITS_PLAN, ev.EntryRead): "_its_plan_read",
         (StartPhase.READING_METADATA, ev.MetadataRead): "_metadata_read",
         (StartPhase.VERIFYING, ev.ObjectsVerified): "_verified",
         (StartPhase.CONFIRMING, ev.EntryRead): "_confirmed",
         (StartPhase.READING_PLANS, ev.EntryRead): "_plan_read",
+        (StartPhase.COPYING, ev.SourceCopied): "_source_copied",
+        (StartPhase.IMPORTING, ev.MetadataPut): "_import_put",
+        (StartPhase.READING_BACK_IMPORT, ev.MetadataRead): "_import_read_back",
         (StartPhase.CLAIMING, ev.EntryPut): "_claim_put",
         (StartPhase.READING_BACK, ev.EntryRead): "_claim_read_back",
         (StartPhase.REPLANNING, ev.EntryPut): "_plan_put",

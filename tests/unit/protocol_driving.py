@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
-from spark_ckpt.paths import segment_key
+from spark_ckpt.paths import copied_key, segment_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.instructions import Instruction
@@ -26,6 +27,7 @@ class World:
         self.checkpoints: dict[CheckpointId, Checkpoint] = {}
         self.objects: set[str] = set()
         self.damaged: dict[CheckpointId, str] = {}
+        self.sources: dict[str, Checkpoint] = {}
 
     def put(self, number: int, data: bytes) -> Outcome:
         if number in self.log:
@@ -62,12 +64,25 @@ def answer(world: World, i: Instruction) -> ev.Event | None:
         return ev.MetadataPut(i.ticket, i.checkpoint.id, world.store(i.checkpoint), size=1000)
     if isinstance(i, do.ReadLeftAcks):
         return ev.LeftAcksRead(i.ticket, ())
+    if isinstance(i, do.ReadSource):
+        found = world.sources.get(i.path)
+        return ev.SourceRead(i.ticket, found, "" if found else f"nothing is at {i.path}")
+    if isinstance(i, do.CopySource):
+        snapshots = tuple(replace(s, handles=tuple(copied(h, i.run) for h in s.handles)) for s in i.checkpoint.snapshots)
+        world.objects.update(h.object for s in snapshots for h in s.handles)
+        return ev.SourceCopied(i.ticket, snapshots)
     if isinstance(i, do.Delete):
+        if i.source is not None:
+            world.sources.pop(i.source, None)
         for c in i.checkpoints:
             world.checkpoints.pop(c, None)
         world.objects.difference_update(i.objects)
         return ev.Deleted(i.ticket)
     return None
+
+
+def copied(handle: Handle, run: int) -> Handle:
+    return replace(handle, object=copied_key(handle.object, 0, run))
 
 
 class Driver:
@@ -118,8 +133,16 @@ class Driver:
     def fire(self, timer: ev.Timer) -> list[Instruction]:
         return self.push(ev.TimerFired(self.timers[timer], timer))
 
-    def start(self, nonce: str, job: Job = JOB, local: Iterable[str] = (), query: str = "q") -> list[Instruction]:
-        return self.push(ev.StartRequested(query, job, tuple(local), nonce, "host"))
+    def start(
+        self,
+        nonce: str,
+        job: Job = JOB,
+        local: Iterable[str] = (),
+        query: str = "q",
+        restore: ev.Restore | None = None,
+        sink_seen: int | None = None,
+    ) -> list[Instruction]:
+        return self.push(ev.StartRequested(query, job, tuple(local), nonce, "host", sink_seen=sink_seen, restore=restore))
 
     def trigger(self, epoch: int) -> list[Instruction]:
         return self.push(ev.TriggerRequested(epoch, offsets(epoch)))

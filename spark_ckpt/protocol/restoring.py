@@ -1,0 +1,267 @@
+"""Going on from what a person chose, instead of from the newest checkpoint (`spark.ckpt.restore.path`).
+
+A checkpoint of the stream itself becomes the origin as it is. Anything else, a savepoint or a checkpoint of another stream, is first
+copied under the new run's prefix, so that the stream depends on nothing outside of it. The copy's `_metadata` is stored after the claim:
+before it, another run might get the same number, and its successor would take the copy for one of that run's checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+from spark_ckpt.errors import ErrorKind, without_way_out
+from spark_ckpt.model import Checkpoint, CheckpointId, Job
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError
+from spark_ckpt.protocol.driver_files import commits_file, offsets_file
+from spark_ckpt.protocol.entries import Claim, Plan, Restored
+from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.start_state import StartPhase, StartState
+
+_OPTION = "spark.ckpt.restore.path"
+
+
+class Restoring(StartState):
+    """Transitions of a start with a choice. Nothing is written before all that can be refused has been."""
+
+    def _restore(self) -> list[Instruction]:
+        """What follows from the option; nothing where the stream goes on from its newest checkpoint."""
+        wanted, last = self._request.restore, self._living
+        if wanted is None:
+            if last and last.restored and self._cut_short:
+                raise GivenUpError(
+                    ErrorKind.CONFLICT,
+                    f"the restore of {last.restored.path} was cut short before the stream had a copy of it; start the query with "
+                    f"{_OPTION}={last.restored.path} again, or with a new checkpointLocation",
+                )
+            return []
+        if last and last.restored and last.restored.path == wanted.path and not self._cut_short:
+            self._notes.append(f"{_OPTION}={wanted.path} was applied by an earlier run; the stream goes on from its newest checkpoint")
+            return []
+        if wanted.rival is not None:
+            raise GivenUpError(
+                ErrorKind.CONFIG,
+                f"{_OPTION}={wanted.path} is what the query at {wanted.rival} goes on from, and it cannot be said whether this one is to "
+                "go on from it too; start the two in applications of their own",
+            )
+        self._restoring = wanted
+        if wanted.own is None:
+            self.phase = StartPhase.READING_SOURCE
+            return [self._ask(do.ReadSource(self.ticket(), wanted.path))]
+        if wanted.own in self._candidates:
+            return self._read_candidates()
+        known = ", ".join(f"run {c.run} epoch {c.epoch}" for c in self._candidates) or "none"
+        why = "was found damaged" if wanted.own in self._bad else "is not one that the stream can go back to"
+        raise GivenUpError(ErrorKind.MISSING, f"{_OPTION}={wanted.path} {why}; choose one of its others ({known}) or a savepoint")
+
+    @property
+    def _cut_short(self) -> bool:
+        """The last run died between its claim and the `_metadata` of the copy it was to begin with; it has run nothing."""
+        last = self._last
+        imported = last.restored.imported if last and last.restored else None
+        return last is not None and imported is not None and imported.run == last.run and not self._listed
+
+    def _source_read(self, event: ev.SourceRead) -> list[Instruction]:
+        self._answered(event.ticket)
+        assert self._restoring is not None
+        source = event.checkpoint
+        if source is None:
+            raise GivenUpError(ErrorKind.MISSING, f"{_OPTION}={self._restoring.path} cannot be restored: {event.problem}")
+        self._source = source
+        numbers = [n for n in dict.fromkeys((source.claim, source.log)) if n not in self._entries]
+        if source.log > self._tail or not numbers:
+            return self._source_known()
+        self.phase = StartPhase.READING_ITS_PLAN
+        return [self._ask(do.ReadEntry(self.ticket(), n)) for n in numbers]
+
+    def _its_plan_read(self, event: ev.EntryRead) -> list[Instruction]:
+        if event.data is None:
+            assert self._restoring is not None
+            raise GivenUpError(
+                ErrorKind.MISSING,
+                f"the log of this stream does not reach back to entry {event.number}, so it is not known what was planned past "
+                f"{self._restoring.path}; restore it with a new checkpointLocation and a new output path",
+            )
+        self._entry(event)
+        return self._source_known() if not self._outstanding else []
+
+    def _source_known(self) -> list[Instruction]:
+        source, wanted = self._source, self._restoring
+        assert source is not None
+        assert wanted is not None
+        claim, plan = self._entries.get(source.claim), self._entries.get(source.log)
+        planned_here = isinstance(plan, Plan) and (plan.run, plan.epoch, plan.claim) == (source.id.run, source.id.epoch, source.claim)
+        self._same_stream = planned_here and isinstance(claim, Claim) and claim.query_id == source.query_id
+        if self._living and not self._same_stream and not self._cut_short:
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"{_OPTION}={wanted.path} belongs to another stream, and this one has epochs of its own, whose numbers sinks may have "
+                "seen; give this query a new checkpointLocation, or start the query that the path belongs to before this one",
+            )
+        problems = misfits(source, self._request.job)
+        if problems:
+            raise GivenUpError(ErrorKind.CONFLICT, f"{_OPTION}={wanted.path} does not fit this query: {'; '.join(problems)}")
+        if source.job.sink != self._request.job.sink:
+            self._notes.append(f"the sink of {wanted.path} was {source.job.sink} and is {self._request.job.sink} now")
+        seen = self._request.sink_seen
+        if not self._same_stream and seen is not None and seen > source.id.epoch:
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"the sink ({self._request.job.sink}) has batch {seen} already and would skip what follows epoch {source.id.epoch} of "
+                f"{wanted.path}; give the query an output path that is new, or was written up to that epoch only",
+            )
+        return self._read_candidates() if self._candidates else self._copy_source()
+
+    def _chosen(self) -> list[Instruction]:
+        """The checkpoints are read, and a person has chosen."""
+        assert self._restoring is not None
+        own = self._restoring.own
+        if own is None:
+            return self._copy_source()
+        if own not in self._read:
+            self.phase = StartPhase.CONFIRMING
+            return [self._ask(do.ReadEntry(self.ticket(), self._tail + 1))]
+        self._origin = self._read[own]
+        self._set_aside(self._origin)
+        self.phase = StartPhase.VERIFYING
+        return [self._ask(do.VerifyObjects(self.ticket(), self._origin))]
+
+    def _refuse_chosen(self, damage: str) -> GivenUpError:
+        """No other is taken in its place: a person has chosen."""
+        assert self._restoring is not None
+        return GivenUpError(
+            ErrorKind.DAMAGED,
+            f"{_OPTION}={self._restoring.path} cannot be restored: {without_way_out(damage)}; choose another checkpoint or a savepoint, or "
+            "remove the option to go on from the newest",
+        )
+
+    def _set_aside(self, origin: Checkpoint) -> None:
+        """What is past the origin is never gone on from by accident: it is not inherited, and the run deletes it."""
+        self._aside = tuple(c for c in self._read.values() if c.log > origin.log)
+        for checkpoint in self._aside:
+            del self._read[checkpoint.id]
+
+    def _copy_source(self) -> list[Instruction]:
+        assert self._source is not None
+        assert self._restoring is not None
+        self.phase = StartPhase.COPYING
+        return [self._ask(do.CopySource(self.ticket(), self._restoring.path, self._source, self._next_run))]
+
+    def _source_copied(self, event: ev.SourceCopied) -> list[Instruction]:
+        """`log` is that of the plan it had here; from elsewhere, that of the claim: there are no plans past it."""
+        self._answered(event.ticket)
+        assert self._source is not None
+        number = self._tail + 1
+        self._imported = replace(
+            self._source,
+            id=CheckpointId(self._next_run, self._source.id.epoch),
+            log=self._source.log if self._same_stream else number,
+            claim=number,
+            query_id=self._request.query_id,
+            job=self._request.job,
+            snapshots=event.snapshots,
+        )
+        self._origin = self._imported
+        self._set_aside(self._imported)
+        self._read[self._imported.id] = self._imported
+        return self._read_plans()
+
+    def _restored(self) -> Restored | None:
+        """What the claim says: a choice that is applied now, or one before that still matters."""
+        wanted, last = self._restoring, self._living
+        if wanted is not None:
+            imported = self._imported
+            return Restored(wanted.path, imported.id, wanted.owned) if imported else Restored(wanted.path)
+        before = last.restored if last else None
+        if before is None:
+            return None
+        named = self._request.restore is not None and self._request.restore.path == before.path
+        return before if named or (before.owned and before.imported in self._read) else None
+
+    # --- the copy's `_metadata`, under one's own claim
+
+    def _import(self) -> list[Instruction]:
+        assert self._imported is not None
+        self.phase = StartPhase.IMPORTING
+        return [self._ask(do.StoreMetadata(self.ticket(), self._imported))]
+
+    def _import_put(self, event: ev.MetadataPut) -> list[Instruction]:
+        asked = self._answered(event.ticket)
+        assert isinstance(asked, do.StoreMetadata)
+        if event.outcome is Outcome.STORED:
+            return self._replan(0)
+        if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
+            self.phase = StartPhase.READING_BACK_IMPORT
+            return [self._ask(do.ReadMetadata(self.ticket(), event.id, asked.attempt))]
+        return self._import_again(asked.attempt, event.outcome, event.message)
+
+    def _import_read_back(self, event: ev.MetadataRead) -> list[Instruction]:
+        asked, mine = self._answered(event.ticket), self._imported
+        assert mine is not None
+        if event.checkpoint is not None and replace(event.checkpoint, counters={}) == replace(mine, counters={}):
+            return self._replan(0)
+        return self._import_again(asked.attempt, Outcome.FAILED, event.damage or "a put was not answered and did not arrive")
+
+    def _import_again(self, attempt: int, outcome: Outcome, message: str) -> list[Instruction]:
+        assert self._imported is not None
+        if outcome is Outcome.REFUSED or attempt + 1 >= ATTEMPTS:
+            raise GivenUpError(ErrorKind.STORAGE, f"the stream cannot be started, the copy of its origin is not complete: {message}")
+        self.phase = StartPhase.IMPORTING
+        return [self._ask(do.StoreMetadata(self.ticket(), self._imported, attempt + 1))]
+
+    # --- given by `Start`
+
+    def _read_candidates(self) -> list[Instruction]:
+        raise NotImplementedError
+
+    def _read_plans(self) -> list[Instruction]:
+        raise NotImplementedError
+
+    def _replan(self, done: int) -> list[Instruction]:
+        raise NotImplementedError
+
+
+def misfits(source: Checkpoint, job: Job) -> list[str]:
+    """Why a query cannot go on from a checkpoint: what differs, and what the checkpoint lacks. Empty: it fits, as far as can be known here.
+
+    The state's schema is compared by Spark itself, when it plans the first epoch and before any task runs
+    (`StateSchemaCompatibilityChecker`). The number of partitions is the checkpoint's own: Spark takes it from `offsets/N`.
+    """
+    problems = []
+    for what, theirs, mine in (
+        ("stateful operators", source.job.operators, job.operators),
+        ("sources", source.job.sources, job.sources),
+    ):
+        if theirs != mine:
+            problems.append(f"its {what} are {_listed(theirs)}, those of the query {_listed(mine)}")
+    return problems + incomplete(source)
+
+
+def incomplete(source: Checkpoint) -> list[str]:
+    """What a checkpoint lacks of what it takes to restore it."""
+    epoch = source.id.epoch
+    problems = [f"it lacks the driver's file {name}" for name in (offsets_file(epoch), commits_file(epoch)) if name not in source.files]
+    partitions = partitions_of(source)
+    for operator in sorted({s.store.operator for s in source.snapshots}):
+        there = {s.store.partition for s in source.snapshots if s.store.operator == operator}
+        missing = sorted(set(range(partitions or max(there) + 1)) - there)
+        if missing:
+            problems.append(f"operator {operator} lacks partitions {_listed(str(p) for p in missing[:10])}")
+    return problems
+
+
+def partitions_of(source: Checkpoint) -> int | None:
+    """The number of state partitions that Spark recorded with the epoch (`spark.sql.shuffle.partitions`), None where it cannot be told."""
+    lines = source.files.get(offsets_file(source.id.epoch), b"").splitlines()
+    try:
+        return int(json.loads(lines[1])["conf"]["spark.sql.shuffle.partitions"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _listed(items: Iterable[str]) -> str:
+    return ", ".join(items) or "none"

@@ -1,0 +1,122 @@
+"""What the beginning of a run remembers, and what it hands to the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol.asking import Asking
+from spark_ckpt.protocol.driver_files import DriverFiles
+from spark_ckpt.protocol.entries import Claim, End, Plan
+from spark_ckpt.protocol.instructions import Instruction, RequestName
+from spark_ckpt.protocol.machine import Story, Tickets
+
+
+class Step(Enum):
+    TAIL = "TAIL"
+    """Locate the tail, read the last claim, compare the job."""
+    CHECKPOINTS = "CHECKPOINTS"
+    """List the checkpoints of the last claim's run, read them, choose the origin, read the plans past it."""
+
+
+class StartOrder:
+    """Rule: the tail is read *before* the checkpoints are listed, and the claim goes to the number after that tail.
+
+    Otherwise: (1) list, newest is K; (2) the old run completes K+1, appends its next plan and deletes K; (3) read the tail, which now
+    includes that plan, and claim behind it with origin K, which is gone.
+    """
+
+    def steps(self) -> tuple[Step, ...]:
+        return (Step.TAIL, Step.CHECKPOINTS)
+
+
+class StartPhase(Enum):
+    NEW = "NEW"
+    LOCATING = "LOCATING"
+    READING_TAIL = "READING_TAIL"
+    READING_CLAIM = "READING_CLAIM"
+    CHECKING_STORAGE = "CHECKING_STORAGE"
+    LISTING = "LISTING"
+    READING_SOURCE = "READING_SOURCE"
+    READING_ITS_PLAN = "READING_ITS_PLAN"
+    READING_METADATA = "READING_METADATA"
+    VERIFYING = "VERIFYING"
+    CONFIRMING = "CONFIRMING"
+    READING_PLANS = "READING_PLANS"
+    COPYING = "COPYING"
+    CLAIMING = "CLAIMING"
+    READING_BACK = "READING_BACK"
+    IMPORTING = "IMPORTING"
+    READING_BACK_IMPORT = "READING_BACK_IMPORT"
+    REPLANNING = "REPLANNING"
+    READING_BACK_PLAN = "READING_BACK_PLAN"
+    DONE = "DONE"
+    REFUSED = "REFUSED"
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a run begins with. `next_number`: of the log. `plan_number`: the entry that holds the plan of the first epoch, if it has one.
+
+    `aside`: checkpoints past the one that a person chose to go back to. Nobody goes on from them any more, and the run deletes them when
+    it has completed one of its own.
+    """
+
+    claim: Claim
+    next_number: int
+    origin: Checkpoint | None
+    inherited: tuple[Checkpoint, ...]
+    files: DriverFiles
+    epoch: int
+    plan: Plan | None
+    plan_number: int
+    recorded: tuple[Plan, ...]
+    aside: tuple[Checkpoint, ...] = ()
+
+
+class StartState(Asking):
+    """The memory of a start, without the transitions."""
+
+    def __init__(self, request: ev.StartRequested, tickets: Tickets, story: Story, order: StartOrder | None = None) -> None:
+        super().__init__(RequestName.START, StartPhase.NEW, StartPhase.REFUSED, tickets, story)
+        self.beginning: Beginning | None = None
+        self._request = request
+        self._order = order or StartOrder()
+        self._rounds = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        self._bad: dict[CheckpointId, str] = {}
+        self._steps: list[Step] = []
+        self._tail = 0
+        self._last: Claim | None = None
+        self._end: End | None = None
+        self._entries = {}
+        self._outstanding = {}
+        self._listed: tuple[CheckpointId, ...] = ()
+        self._read: dict[CheckpointId, Checkpoint] = {}
+        self._candidates: list[CheckpointId] = []
+        self._origin: Checkpoint | None = None
+        self._plans: tuple[Plan, ...] = ()
+        self._claim: Claim | None = None
+        self._replanned = 0
+        self._notes: list[str] = []
+        self._restoring: ev.Restore | None = None
+        self._source: Checkpoint | None = None
+        self._same_stream = False
+        self._imported: Checkpoint | None = None
+        self._aside: tuple[Checkpoint, ...] = ()
+
+    @property
+    def _living(self) -> Claim | None:
+        """The last claim, unless the stream was deleted on purpose since."""
+        return self._last if self._end is None else None
+
+    @property
+    def _next_run(self) -> int:
+        return self._last.run + 1 if self._last else 1
+
+    def begin(self, now_ms: int) -> list[Instruction]:
+        raise NotImplementedError

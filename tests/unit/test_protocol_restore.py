@@ -1,0 +1,339 @@
+"""Restore: what a person chose becomes the origin, once, or is refused before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import Checkpoint, CheckpointId, Job
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import Claim, End, Plan, Restored, decode, encode
+from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.restoring import misfits, partitions_of
+from tests.unit.protocol_driving import JOB, Driver, World, offsets
+from tests.unit.test_protocol_start import after, refusal, started
+
+SAVEPOINT = "s3://b/savepoints/x"
+
+
+def own(run: int, epoch: int) -> ev.Restore:
+    return ev.Restore(f"s3://b/s/run-{run:08d}/chk-{epoch}", CheckpointId(run, epoch))
+
+
+def claim_of(world: World, number: int) -> Claim:
+    entry = decode(number, world.log[number])
+    assert isinstance(entry, Claim)
+    return entry
+
+
+def elsewhere(epochs: int = 3) -> Checkpoint:
+    """The newest checkpoint of another stream."""
+    world = World()
+    driver = Driver(world)
+    driver.start("e", query="other")
+    for epoch in range(epochs):
+        driver.epoch(1, epoch)
+    return world.checkpoints[CheckpointId(1, epochs - 1)]
+
+
+def with_source(world: World, source: Checkpoint | None = None) -> World:
+    world.sources[SAVEPOINT] = source or elsewhere()
+    return world
+
+
+# --- a checkpoint of the stream itself
+
+
+def test_an_older_checkpoint_is_the_origin_and_what_was_planned_past_it_runs_again() -> None:
+    world = after(4)
+    one = started(Driver(world).start("b", restore=own(1, 1)))
+    assert (one.run, one.origin, one.epoch, one.rerun) == (2, CheckpointId(1, 1), 2, True)
+    assert [p.epoch for p in one.planned] == [3]
+    claim = claim_of(world, one.claim)
+    assert claim.inherits == (CheckpointId(1, 0), CheckpointId(1, 1))
+    assert claim.bad == ()
+    assert claim.restored == Restored(own(1, 1).path)
+    again = [decode(n, world.log[n]) for n in (one.claim + 1, one.claim + 2)]
+    assert [(p.epoch, p.rerun, p.offsets) for p in again if isinstance(p, Plan)] == [(2, True, offsets(2)), (3, True, offsets(3))]
+
+
+def test_what_lies_past_it_is_never_gone_on_from_by_accident() -> None:
+    """Not even if the run that went back dies at once, and its origin is found damaged."""
+    world = after(4)
+    Driver(world).start("b", restore=own(1, 1))
+    world.damaged[CheckpointId(1, 1)] = "broken"
+    one = started(Driver(world).start("c"))
+    assert (one.origin, one.epoch) == (CheckpointId(1, 0), 1)
+    assert [p.epoch for p in one.planned] == [2, 3]
+
+
+def test_the_same_value_is_applied_once() -> None:
+    world = after(4)
+    driver = Driver(world)
+    driver.start("b", restore=own(1, 1))
+    driver.rest(2, 2)
+    driver.trigger(3)
+    driver.rest(2, 3)
+    said = Driver(world).start("c", restore=own(1, 1))
+    assert started(said).origin == CheckpointId(2, 3)
+    assert any(isinstance(i, do.Log) and "was applied by an earlier run" in i.message for i in said)
+    assert claim_of(world, started(said).claim).restored == Restored(own(1, 1).path)
+
+
+def test_another_value_is_applied_and_so_is_the_same_after_a_start_without_it() -> None:
+    world = after(4)
+    Driver(world).start("b", restore=own(1, 2))
+    assert started(Driver(world).start("c", restore=own(1, 1))).origin == CheckpointId(1, 1)
+    assert claim_of(world, started(Driver(world).start("d")).claim).restored is None
+    assert started(Driver(world).start("e", restore=own(1, 1))).origin == CheckpointId(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda world: world.damaged.update({CheckpointId(1, 1): "broken"}), r"cannot be restored: broken"),
+        (lambda world: world.objects.discard("run-00000001/seg/1-p0"), r"cannot be restored: run-00000001/seg/1-p0"),
+    ],
+)
+def test_a_damaged_choice_is_refused_and_no_other_is_taken(prepare: Callable[[World], None], message: str) -> None:
+    world = after(4)
+    prepare(world)
+    before = dict(world.log)
+    refused = refusal(Driver(world).start("b", restore=own(1, 1)))
+    assert refused.kind is ErrorKind.DAMAGED
+    assert message in refused.message
+    assert world.log == before
+
+
+def test_a_choice_that_is_not_there_is_refused_with_what_is() -> None:
+    world = after(2)
+    before = dict(world.log)
+    refused = refusal(Driver(world).start("b", restore=own(1, 7)))
+    assert refused.kind is ErrorKind.MISSING
+    assert "choose one of its others (run 1 epoch 1, run 1 epoch 0)" in refused.message
+    assert world.log == before
+
+
+def test_a_choice_that_was_found_damaged_before_is_refused() -> None:
+    world = after(3)
+    world.damaged[CheckpointId(1, 2)] = "broken"
+    Driver(world).start("b")
+    del world.damaged[CheckpointId(1, 2)]
+    assert "was found damaged" in refusal(Driver(world).start("c", restore=own(1, 2))).message
+
+
+def test_a_choice_that_the_old_run_drops_meanwhile_is_looked_for_again() -> None:
+    world = after(4)
+    slow = Driver(world)
+    slow.hold = lambda i: isinstance(i, do.ReadMetadata)
+    slow.start("b", restore=own(1, 1))
+    old = Driver(world)
+    old.start("c")
+    old.epoch(2, 4)
+    gone = world.checkpoints.pop(CheckpointId(1, 1))
+    asked: list[Instruction] = []
+
+    def comes_back(i: Instruction) -> bool:
+        asked.append(i)
+        if isinstance(i, do.LocateTail):
+            world.checkpoints[gone.id] = gone
+        return False
+
+    slow.hold = comes_back
+    assert started(slow.release()).origin == CheckpointId(1, 1)
+    assert sum(isinstance(i, do.LocateTail) for i in asked) == 1
+
+
+def test_a_job_that_does_not_fit_is_refused_as_ever() -> None:
+    refused = refusal(Driver(after(2)).start("b", Job(("other",), JOB.sources, JOB.sink), restore=own(1, 0)))
+    assert refused.kind is ErrorKind.CONFLICT
+
+
+# --- from elsewhere
+
+
+def test_a_new_stream_begins_with_a_copy_and_goes_on_behind_it() -> None:
+    world = with_source(World())
+    source = world.sources[SAVEPOINT]
+    one = started(Driver(world).start("a", restore=ev.Restore(SAVEPOINT)))
+    imported = CheckpointId(1, 2)
+    assert (one.run, one.claim, one.origin, one.epoch, one.rerun, one.planned) == (1, 1, imported, 3, False, ())
+    assert dict(one.files) == dict(source.files)
+    made = world.checkpoints[imported]
+    assert (made.log, made.claim, made.query_id, made.job) == (1, 1, "q", JOB)
+    assert [s.uid for s in made.snapshots] == [s.uid for s in source.snapshots]
+    assert not made.objects & source.objects
+    assert all(name.startswith("run-00000001/") for name in made.objects)
+    claim = claim_of(world, 1)
+    assert (claim.origin, claim.inherits, claim.restored) == (imported, (imported,), Restored(SAVEPOINT, imported))
+
+
+def test_it_lives_without_its_source_and_the_value_is_applied_once() -> None:
+    world = with_source(World())
+    driver = Driver(world)
+    driver.start("a", restore=ev.Restore(SAVEPOINT))
+    driver.epoch(1, 3)
+    world.sources.clear()
+    one = started(Driver(world).start("b", restore=ev.Restore(SAVEPOINT)))
+    assert (one.origin, one.epoch) == (CheckpointId(1, 3), 4)
+
+
+def test_nothing_is_stored_under_a_number_that_another_run_may_get() -> None:
+    """The copy's `_metadata` comes after the claim; a rival that is faster makes this start begin again."""
+    world = with_source(World())
+    slow = Driver(world)
+    slow.hold = lambda i: isinstance(i, do.PutEntry)
+    slow.start("a", restore=ev.Restore(SAVEPOINT))
+    assert world.checkpoints == {}
+    rival = Driver(world)
+    rival.start("b")
+    slow.hold = lambda _: False
+    assert "epochs of its own" in refusal(slow.release()).message
+    assert world.checkpoints == {}
+
+
+def test_a_restore_that_was_cut_short_is_done_again_and_never_forgotten() -> None:
+    world = with_source(World())
+    cut = Driver(world)
+    cut.hold = lambda i: isinstance(i, do.StoreMetadata)
+    cut.start("a", restore=ev.Restore(SAVEPOINT))
+    refused = refusal(Driver(world).start("b"))
+    assert f"spark.ckpt.restore.path={SAVEPOINT} again" in refused.message
+    one = started(Driver(world).start("c", restore=ev.Restore(SAVEPOINT)))
+    assert (one.run, one.origin, one.epoch) == (2, CheckpointId(2, 2), 3)
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_an_unknown_outcome_of_the_copys_metadata_is_read_back(arrived: bool) -> None:
+    world = with_source(World())
+    driver = Driver(world)
+    driver.hold = lambda i: isinstance(i, do.StoreMetadata)
+    driver.start("a", restore=ev.Restore(SAVEPOINT))
+    put = driver.held.pop()
+    assert isinstance(put, do.StoreMetadata)
+    if arrived:
+        world.store(put.checkpoint)
+    driver.hold = lambda _: False
+    one = started(driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.UNKNOWN)))
+    assert one.origin == CheckpointId(1, 2)
+    assert CheckpointId(1, 2) in world.checkpoints
+
+
+def test_a_copy_that_cannot_be_made_changes_nothing() -> None:
+    world = with_source(World())
+    driver = Driver(world)
+    driver.hold = lambda i: isinstance(i, do.CopySource)
+    driver.start("a", restore=ev.Restore(SAVEPOINT))
+    said: list[Instruction] = []
+    while driver.held:
+        i = driver.held.pop()
+        assert isinstance(i, do.CopySource)
+        said = driver.push(ev.ReadFailed(i.ticket, "a range is damaged"))
+    assert "a range is damaged" in refusal(said).message
+    assert world.log == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "seen", "says"),
+    [
+        ({"job": Job(("a",), ("kafka",), JOB.sink)}, None, ("stateful operators are a, those", "sources are kafka, those")),
+        ({"files": {}}, None, ("lacks the driver's file offsets/2", "commits/2")),
+        ({}, 3, ("the sink (memory) has batch 3 already", "an output path that is new")),
+    ],
+)
+def test_what_does_not_fit_is_told_at_once_and_before_anything_is_written(
+    change: dict[str, object], seen: int | None, says: tuple[str, ...]
+) -> None:
+    world = with_source(World(), replace(elsewhere(), **change))  # type: ignore[arg-type]
+    refused = refusal(Driver(world).start("a", restore=ev.Restore(SAVEPOINT), sink_seen=seen))
+    assert refused.kind is ErrorKind.CONFLICT
+    for text in says:
+        assert text in refused.message
+    assert world.log == {}
+    assert world.objects == set()
+
+
+def test_a_sink_that_has_seen_no_more_than_the_savepoint_is_fine() -> None:
+    assert started(Driver(with_source(World())).start("a", restore=ev.Restore(SAVEPOINT), sink_seen=2)).epoch == 3
+
+
+def test_a_missing_partition_is_named() -> None:
+    source = elsewhere()
+    conf = b'v1\n{"batchWatermarkMs":0,"conf":{"spark.sql.shuffle.partitions":"3"}}\n{}'
+    source = replace(source, files={**source.files, "offsets/2": conf})
+    assert partitions_of(source) == 3
+    assert misfits(source, JOB) == ["operator 0 lacks partitions 2"]
+
+
+def test_nothing_at_the_path_is_told() -> None:
+    refused = refusal(Driver(World()).start("a", restore=ev.Restore("s3://b/nowhere")))
+    assert refused.kind is ErrorKind.MISSING
+    assert "nothing is at s3://b/nowhere" in refused.message
+
+
+def test_a_stream_with_epochs_of_its_own_takes_no_other_streams_checkpoint() -> None:
+    world = with_source(after(2))
+    before = dict(world.log)
+    assert "this one has epochs of its own" in refusal(Driver(world).start("b", restore=ev.Restore(SAVEPOINT))).message
+    assert world.log == before
+
+
+def test_two_queries_cannot_go_on_from_one_path() -> None:
+    refused = refusal(Driver(with_source(World())).start("a", restore=ev.Restore(SAVEPOINT, rival="file:/other")))
+    assert refused.kind is ErrorKind.CONFIG
+    assert "file:/other" in refused.message
+
+
+# --- a savepoint of the stream itself
+
+
+def test_a_savepoint_of_the_stream_runs_what_was_planned_past_it_again() -> None:
+    world = after(4)
+    with_source(world, world.checkpoints[CheckpointId(1, 1)])
+    one = started(Driver(world).start("b", restore=ev.Restore(SAVEPOINT), sink_seen=3))
+    imported = CheckpointId(2, 1)
+    assert (one.origin, one.epoch, one.rerun, [p.epoch for p in one.planned]) == (imported, 2, True, [3])
+    assert claim_of(world, one.claim).inherits == (CheckpointId(1, 0), CheckpointId(1, 1), imported)
+    again = started(Driver(world).start("c", restore=ev.Restore(SAVEPOINT)))
+    assert (again.origin, again.epoch, [p.epoch for p in again.planned]) == (imported, 2, [3])
+
+
+def test_plans_cannot_be_discarded_while_sinks_may_have_seen_their_numbers() -> None:
+    world = after(4)
+    refused = refusal(Driver(world).start("b", restore=replace(own(1, 1), discard=True)))
+    assert "epochs 2 to 3 were planned past" in refused.message
+    assert started(Driver(world).start("b", restore=replace(own(1, 3), discard=True))).epoch == 4
+
+
+def test_a_savepoint_brings_a_deleted_stream_back_with_its_plans() -> None:
+    world = after(4)
+    with_source(world, world.checkpoints[CheckpointId(1, 1)])
+    world.log[6] = encode(End(1, 1))
+    world.checkpoints.clear()
+    one = started(Driver(world).start("b", query="new", restore=ev.Restore(SAVEPOINT), sink_seen=3))
+    assert (one.run, one.origin, one.epoch, one.rerun, [p.epoch for p in one.planned]) == (2, CheckpointId(2, 1), 2, True, [3])
+
+
+def test_a_stream_that_began_anew_since_does_not_take_its_savepoint_back() -> None:
+    world = after(4)
+    with_source(world, world.checkpoints[CheckpointId(1, 1)])
+    world.log[6] = encode(End(1, 1))
+    world.checkpoints.clear()
+    Driver(world).start("b")
+    refused = refusal(Driver(world).start("c", restore=ev.Restore(SAVEPOINT)))
+    assert "was deleted and began anew" in refused.message
+
+
+def test_a_log_that_does_not_reach_back_is_named() -> None:
+    world = after(4)
+    with_source(world, world.checkpoints[CheckpointId(1, 1)])
+    del world.log[1], world.log[3]
+    world.log[6] = encode(replace(claim_of(after(0), 1), claim=6, run=2, origin=CheckpointId(1, 3)))
+    refused = refusal(Driver(world).start("b", restore=ev.Restore(SAVEPOINT)))
+    assert refused.kind is ErrorKind.MISSING
+    assert "does not reach back to entry" in refused.message

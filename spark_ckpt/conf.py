@@ -130,6 +130,11 @@ def _boolean(text: str) -> bool:
     return value == "true"
 
 
+def _folder(text: str) -> str:
+    """A checkpoint's or savepoint's folder; its `_metadata` in it means the same."""
+    return parse_stream(text).removesuffix("/_metadata")
+
+
 def _words(text: str) -> str:
     if not text.strip():
         raise ValueError("a value; leave the option out for its default")
@@ -219,7 +224,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "restore.path",
         None,
-        parse_stream,
+        _folder,
         "restore path",
         "Begin from this checkpoint or savepoint: the URL of its folder, as `spark-ckpt list` and `spark-ckpt savepoint` print it. Applied "
         "once: later starts with the same value go on from the newest checkpoint. Default: the stream's newest checkpoint.",

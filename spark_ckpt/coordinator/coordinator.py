@@ -13,14 +13,14 @@ from concurrent.futures import Future
 from typing import Any
 
 from spark_ckpt import __version__
-from spark_ckpt.conf import AT_LEAST_ONCE, Options, parse_options, shown_options, spark_settings
+from spark_ckpt.conf import AT_LEAST_ONCE, CLAIM, DELETE, DISCARD, Options, parse_options, shown_options, spark_settings
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.pool import Pool
 from spark_ckpt.coordinator.worker import Fields, StreamWorker
 from spark_ckpt.errors import CheckpointError, ConflictError
 from spark_ckpt.model import Ack, Decline, Job
 from spark_ckpt.packages import packages_for, require
-from spark_ckpt.paths import stream_url
+from spark_ckpt.paths import parse_checkpoint_url, stream_url
 from spark_ckpt.pipe import Handler, Message, Pipe, Reply
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.entries import Claim
@@ -119,6 +119,7 @@ class Coordinator:
         return future
 
     def _start(self, message: Message) -> Reply:
+        worker = self._worker(str(message["root"]))
         event = ev.StartRequested(
             str(message["query_id"]),
             Job.from_json(message["job"]),
@@ -128,8 +129,23 @@ class Coordinator:
             {"spark": self._spark_version, "spark-ckpt": __version__},
             _names(message),
             None if message.get("sink_seen") is None else int(message["sink_seen"]),
+            self._restore(worker),
         )
-        return self._worker(str(message["root"])).request("start", event)
+        return worker.request("start", event)
+
+    def _restore(self, worker: StreamWorker) -> ev.Restore | None:
+        """What `spark.ckpt.restore.path` means for this query. One that lies in the folder of another query's stream is that one's."""
+        options = self._options
+        if options is None or options.restore_path is None:
+            return None
+        path, url = options.restore_path, worker.actions.url
+        others = [other for other in self._workers.values() if other is not worker]
+        if not path.startswith(f"{url}/") and any(path.startswith(f"{other.actions.url}/") for other in others):
+            return None
+        found = parse_checkpoint_url(path)
+        own = found[1] if found is not None and found[0] == url else None
+        rival = next((other.root for other in others if other.restored == path), None)
+        return ev.Restore(path, own, options.restore_mode == CLAIM, options.restore_plans == DISCARD, rival)
 
     def _resume(self, message: Message) -> Reply:
         sent = _files(message) if isinstance(message.get("files"), dict) else {}
@@ -150,7 +166,8 @@ class Coordinator:
         return self._worker(str(message["root"])).request("finish", ev.FinishRequested(bool(message.get("stopping"))))
 
     def _stop(self, message: Message) -> Reply:
-        return self._worker(str(message["root"])).request("stop", ev.StopRequested(bool(message.get("failed"))))
+        delete = self._options is not None and self._options.on_stop == DELETE and bool(message.get("by_person"))
+        return self._worker(str(message["root"])).request("stop", ev.StopRequested(bool(message.get("failed")), delete))
 
     # --- one-way
 

@@ -50,6 +50,7 @@ class StreamWorker:
     def __init__(self, root: str, actions: StorageActions, settings: Settings, foreground: Pool, background: Pool, say: Say) -> None:
         self.root = root
         self.actions = actions
+        self.restored: str | None = None
         self._foreground = foreground
         self._background = background
         self._say = say
@@ -158,6 +159,7 @@ class StreamWorker:
         elif isinstance(i, do.Log):
             self._say({"type": "log", "level": i.level.value, "message": f"{self.root}: {i.message}"})
         elif isinstance(i, do.Started):
+            self.restored = i.restored
             self._settle(RequestName.START.value, self._started(i))
         elif isinstance(i, do.Resumed):
             self._settle(RequestName.RESUME.value, {})

@@ -8,11 +8,15 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 
 
 class CompletedCheckpointStore:
-    """Oldest first, and last what the run goes on from. At most `retained` stay; the newest always does."""
+    """Oldest first, and last what the run goes on from. At most `retained` stay; the newest always does.
 
-    def __init__(self, retained: int, checkpoints: Iterable[Checkpoint] = ()) -> None:
+    `aside`: what a person chose not to go on from; the first that completes subsumes it.
+    """
+
+    def __init__(self, retained: int, checkpoints: Iterable[Checkpoint] = (), aside: Iterable[Checkpoint] = ()) -> None:
         self._retained = max(1, retained)
         self._checkpoints: list[Checkpoint] = list(checkpoints)
+        self._aside: list[Checkpoint] = list(aside)
 
     @property
     def newest(self) -> Checkpoint | None:
@@ -30,4 +34,5 @@ class CompletedCheckpointStore:
         self._checkpoints.insert(place, checkpoint)
         cut = len(self._checkpoints) - self._retained
         dropped, self._checkpoints = self._checkpoints[: max(0, cut)], self._checkpoints[max(0, cut) :]
-        return dropped
+        aside, self._aside = self._aside, []
+        return aside + dropped

@@ -199,7 +199,10 @@ class Refused:
 
 @dataclass(frozen=True)
 class Started:
-    """Answer of `start`. `planned`: further epochs recorded beyond `epoch`, which must run as planned too."""
+    """Answer of `start`. `planned`: further epochs recorded beyond `epoch`, which must run as planned too.
+
+    `restored`: the path that a person chose for this stream, now or at an earlier start.
+    """
 
     run: int
     claim: int
@@ -210,6 +213,7 @@ class Started:
     files: Mapping[str, bytes] = field(repr=False)
     planned: tuple[Plan, ...] = field(default=(), repr=False)
     gate: Gate = Gate.EPOCH
+    restored: str | None = None
 
 
 @dataclass(frozen=True)

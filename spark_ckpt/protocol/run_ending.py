@@ -10,7 +10,7 @@ from spark_ckpt.protocol.entries import Damage, End, Plan, Request, encode
 from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
 from spark_ckpt.protocol.reasons import AckResult, Outcome
 from spark_ckpt.protocol.run_log import RunLog
-from spark_ckpt.protocol.run_state import RunPhase
+from spark_ckpt.protocol.run_state import OVER, RunPhase
 
 REPORT_ATTEMPTS = 3
 
@@ -80,7 +80,8 @@ class RunEnding(RunLog):
         message = f"the query stopped while epoch {self._epoch} was in hand"
         refused = self._refuse_open(ErrorKind.INTERNAL, message)
         instructions = [*refused, *self._stopped_in_hand(message)]
-        ending = event.delete and not event.failed and self.phase is RunPhase.IDLE
+        ending = event.delete and not event.failed and self.phase not in OVER
+        self._going = self._named_by_pending() | frozenset(self._strays) | self._deletions.queued if ending else frozenset()
         cancelled = self._over(RunPhase.ENDING if ending else RunPhase.STOPPED, ErrorKind.CONFLICT, "the query was stopped; start it again")
         if ending:
             self._attempt = 0
@@ -110,4 +111,4 @@ class RunEnding(RunLog):
         if not noted:
             return [do.Log(Level.WARN, "the stream's end could not be noted in its log; its checkpoints stay"), do.Stopped()]
         ids = tuple(sorted(self._registry.checkpoints))
-        return [*self._delete(Batch(ids, tuple(sorted(self._registry.named())))), do.Stopped()]
+        return [*self._delete(Batch(ids, tuple(sorted(self._registry.named() | self._going)))), do.Stopped()]

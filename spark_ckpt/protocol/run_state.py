@@ -84,10 +84,10 @@ class RunState(Machine):
         self._recorded = {plan.epoch: plan for plan in beginning.recorded}
         self._files = beginning.files
         self._registry = SharedStateRegistry()
-        for checkpoint in beginning.inherited:
+        for checkpoint in (*beginning.inherited, *beginning.aside):
             self._registry.register(checkpoint)
         origin_last = sorted(beginning.inherited, key=lambda c: beginning.origin is not None and c.id == beginning.origin.id)
-        self._store = CompletedCheckpointStore(settings.retained, origin_last)
+        self._store = CompletedCheckpointStore(settings.retained, origin_last, beginning.aside)
         self._deletions = settings.deletions(self._registry)
         self._failed_deletions: list[Batch] = []
         self._deleting: dict[int, Batch] = {}
@@ -103,6 +103,7 @@ class RunState(Machine):
         self._attempt = 0
         self._failure = (ErrorKind.INTERNAL, "")
         self._damage: Damage | None = None
+        self._going: frozenset[str] = frozenset()
 
     # --- what others may look at
 
@@ -196,10 +197,15 @@ class RunState(Machine):
             ticket = self.ticket()
             self._deleting[ticket] = b
             self._released.update(dict.fromkeys(b.objects))
-            instructions.append(do.Delete(ticket, b.checkpoints, b.objects))
+            instructions.append(do.Delete(ticket, b.checkpoints, b.objects, self._source_of(b)))
         while len(self._released) > FORGET_RELEASED:
             del self._released[next(iter(self._released))]
         return instructions
+
+    def _source_of(self, batch: Batch) -> str | None:
+        """The folder that the stream took over with a checkpoint goes when that does (CLAIM)."""
+        restored = self.claim.restored
+        return restored.path if restored and restored.owned and restored.imported in batch.checkpoints else None
 
     def _deleted(self, event: ev.Deleted) -> list[Instruction]:
         batch = self._deleting.pop(event.ticket)

@@ -366,6 +366,7 @@ class Start(Restoring):
             self.now_ms,
             files.as_mapping(),
             recorded,
+            restored=self._claim.restored.path if self._claim.restored else None,
         )
         return [*warnings, started]
 

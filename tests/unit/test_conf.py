@@ -89,7 +89,7 @@ def test_all_options_at_once() -> None:
         "spark.ckpt.tolerableFailures": "3",
         "spark.ckpt.retained": "5",
         "spark.ckpt.onStop": "DELETE",
-        "spark.ckpt.restore.path": "s3a://bucket/old/run-00000001/chk-7/",
+        "spark.ckpt.restore.path": "s3a://bucket/old/run-00000001/chk-7/_metadata",
         "spark.ckpt.restore.mode": "CLAIM",
         "spark.ckpt.restore.plans": "DISCARD",
         "spark.ckpt.savepointDir": "/save points",

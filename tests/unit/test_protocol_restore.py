@@ -15,6 +15,7 @@ from spark_ckpt.protocol.entries import Claim, End, Plan, Restored, decode, enco
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.restoring import misfits, partitions_of
+from spark_ckpt.protocol.run import Settings
 from tests.unit.protocol_driving import JOB, Driver, World, offsets
 from tests.unit.test_protocol_start import after, refusal, started
 
@@ -337,3 +338,47 @@ def test_a_log_that_does_not_reach_back_is_named() -> None:
     refused = refusal(Driver(world).start("b", restore=ev.Restore(SAVEPOINT)))
     assert refused.kind is ErrorKind.MISSING
     assert "does not reach back to entry" in refused.message
+
+
+# --- what the run does about it
+
+
+def test_what_was_set_aside_goes_when_the_run_has_completed_one_of_its_own() -> None:
+    """Its objects stay as long as anything else names them, and nothing goes before an append that follows the completion."""
+    world = after(4)
+    driver = Driver(world)
+    driver.start("b", restore=own(1, 1))
+    driver.rest(2, 2)
+    assert set(world.checkpoints) == {CheckpointId(1, 1), CheckpointId(1, 2), CheckpointId(1, 3), CheckpointId(2, 2)} | {CheckpointId(1, 0)}
+    driver.trigger(3)
+    assert set(world.checkpoints) == {CheckpointId(1, 0), CheckpointId(1, 1), CheckpointId(2, 2)}
+    assert not {"run-00000001/seg/3-p0", "run-00000001/seg/2-p0"} & world.objects
+    assert "run-00000001/seg/1-p0" in world.objects
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_claimed_folder_goes_with_its_copy_and_one_that_is_not_stays(owned: bool) -> None:
+    world = with_source(World())
+    driver = Driver(world, Settings(retained=1))
+    driver.start("a", restore=ev.Restore(SAVEPOINT, owned=owned))
+    assert SAVEPOINT in world.sources
+    again = Driver(world, Settings(retained=1))
+    again.start("b")
+    again.epoch(2, 3)
+    assert SAVEPOINT in world.sources
+    again.trigger(4)
+    assert CheckpointId(1, 2) not in world.checkpoints
+    assert (SAVEPOINT in world.sources) is not owned
+
+
+def test_a_coordinator_that_takes_over_goes_on_from_the_chosen_one() -> None:
+    world = after(4)
+    driver = Driver(world)
+    one = started(driver.start("b", restore=own(1, 1)))
+    other = Driver(world)
+    other.push(ev.ResumeRequested(one.run, one.claim, 2))
+    run = other.stream.run
+    assert run is not None
+    assert run.base == CheckpointId(1, 1)
+    other.rest(2, 2)
+    assert CheckpointId(2, 2) in world.checkpoints

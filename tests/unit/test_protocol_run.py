@@ -405,6 +405,29 @@ def test_a_stop_in_the_middle_answers_everybody() -> None:
     assert reasons(driver) == ["STOPPED"]
 
 
+@pytest.mark.parametrize("step", range(5))
+def test_a_stream_is_deleted_in_the_middle_of_an_epoch_too(step: int) -> None:
+    world = World()
+    driver = Driver(world)
+    driver.start("a")
+    driver.epoch(1, 0)
+    driver.hold = lambda i: isinstance(i, do.PutEntry) and step == 0
+    driver.trigger(1)
+    if step >= 2:
+        driver.ack(1, 1, 0)
+    if step >= 3:
+        driver.hold = lambda i: isinstance(i, do.StoreMetadata)
+        driver.seal(1, 1)
+    if step == 4:
+        driver.ack(1, 1, 1)
+    driver.hold = lambda _: False
+    driver.push(ev.StopRequested(failed=False, delete=True))
+    driver.release()
+    assert isinstance(decode(max(world.log), world.log[max(world.log)]), End)
+    assert CheckpointId(1, 0) not in world.checkpoints
+    assert world.objects == set()
+
+
 def test_a_deleted_stream_is_ended_in_the_log_before_anything_goes() -> None:
     world = World()
     driver = running(world)

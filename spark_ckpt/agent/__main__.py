@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 
-from spark_ckpt.agent.agent import Agent
+from spark_ckpt.agent.agent import Agent, Opener
 from spark_ckpt.pipe import Pipe, serve
+from spark_ckpt.storage import open_storage
 
 
-def main() -> None:
+def main(opener: Opener = open_storage) -> None:
     pipe = Pipe.standard()
-    agent = Agent(pipe)
+    agent = Agent(pipe, opener)
     serve(pipe, agent.handlers)
     agent.close()
     agent.remove_spool()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 
-from spark_ckpt.coordinator.coordinator import Coordinator
+from spark_ckpt.coordinator.coordinator import Coordinator, Opener
 from spark_ckpt.pipe import Pipe, serve
+from spark_ckpt.storage import open_storage
 
 
-def main() -> None:
+def main(opener: Opener = open_storage) -> None:
     pipe = Pipe.standard()
-    coordinator = Coordinator(pipe)
+    coordinator = Coordinator(pipe, opener)
     serve(pipe, coordinator.handlers())
     coordinator.close()
     # A thread may still hang in a put; the interpreter's orderly end would pull the ground from under it, and crash.

@@ -16,16 +16,16 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "spark"))
 
 from conftest import Server, events, oracle, start  # noqa: F401 - the last three are fixtures
 
-from tests.campaign.servers import ACCESS, KINDS, SECRET, UnavailableError, running
+from spark_ckpt.testing.servers import ACCESS, S3_KINDS, SECRET, UnavailableError, running
 
 LATENCY_S = 0.02
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session", params=sorted(KINDS, reverse=True))
+@pytest.fixture(scope="session", params=sorted(S3_KINDS, reverse=True))
 def upstream(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a real S3 server."""
-    kind = KINDS[request.param]
+    kind = S3_KINDS[request.param]
     try:
         with running(kind, tmp_path_factory.mktemp(kind.name)) as url:
             yield url

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt.testing.lossy_proxy import LossyProxy
-from tests.campaign.servers import ACCESS, SECRET
+from spark_ckpt.testing.servers import ACCESS, SECRET
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1200)]
 

@@ -1,4 +1,4 @@
-"""Real S3 servers for the campaign: found on the PATH, or built with Go into the virtual environment, once."""
+"""Real servers for the campaign and the benchmark: found on the PATH, or built with Go into the virtual environment, once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ACCESS, SECRET = "test", "test-secret"
-BUILT = Path(sys.prefix) / "campaign-bin"
+BUILT = Path(sys.prefix) / "servers"
 BUILD_S, START_S = 900, 60
 
 
@@ -24,12 +25,16 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Kind:
-    """`arguments` may use {port} and {folder}; `module` is what `go install` takes, None where building takes too long."""
+    """`arguments` may use {port} and {folder}; `module` is what `go install` takes, None where building takes too long.
+
+    `built` is the name that `go install` gives the program, where that is another one.
+    """
 
     name: str
     module: str | None
     arguments: Sequence[str]
     env: Mapping[str, str]
+    built: str = ""
 
 
 VERSITYGW = Kind(
@@ -44,7 +49,15 @@ MINIO = Kind(
     ("server", "--quiet", "--address", "127.0.0.1:{port}", "{folder}"),
     {"MINIO_ROOT_USER": ACCESS, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_BROWSER": "off"},
 )
-KINDS = {kind.name: kind for kind in (VERSITYGW, MINIO)}
+TOXIPROXY = Kind(
+    "toxiproxy-server",
+    "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0",
+    ("-host", "127.0.0.1", "-port", "{port}"),
+    {},
+    built="server",
+)
+"""What answers at its URL is its own API, by which proxies are made."""
+S3_KINDS = {kind.name: kind for kind in (VERSITYGW, MINIO)}
 
 
 def binary(kind: Kind) -> Path:
@@ -58,22 +71,23 @@ def binary(kind: Kind) -> Path:
     if go is None:
         raise UnavailableError(f"{kind.name} is not on the PATH, and there is no Go to build it with: install one of the two")
     BUILT.mkdir(exist_ok=True)
-    built = subprocess.run(
-        [go, "install", kind.module], env={**os.environ, "GOBIN": str(BUILT)}, capture_output=True, text=True, timeout=BUILD_S, check=False
-    )
-    if built.returncode != 0:
-        raise UnavailableError(f"{kind.name} is not on the PATH, and `go install {kind.module}` failed: {built.stderr.strip()[-300:]}")
-    return BUILT / kind.name
+    with tempfile.TemporaryDirectory(dir=BUILT) as folder:
+        built = subprocess.run(
+            [go, "install", kind.module], env={**os.environ, "GOBIN": folder}, capture_output=True, text=True, timeout=BUILD_S, check=False
+        )
+        if built.returncode != 0:
+            raise UnavailableError(f"{kind.name} is not on the PATH, and `go install {kind.module}` failed: {built.stderr.strip()[-300:]}")
+        return (Path(folder) / (kind.built or kind.name)).rename(BUILT / kind.name)
 
 
 @contextmanager
-def running(kind: Kind, folder: Path) -> Iterator[str]:
-    """Start the server over a folder of its own; its URL. Raises UnavailableError."""
+def running(kind: Kind, folder: Path, *options: str) -> Iterator[str]:
+    """Start the server over a folder of its own; its URL. `options` come before the arguments. Raises UnavailableError."""
     program = binary(kind)
     data = folder / "data"
     data.mkdir(parents=True)
-    port = _free_port()
-    arguments = [part.format(port=port, folder=data) for part in kind.arguments]
+    port = free_port()
+    arguments = [*options, *(part.format(port=port, folder=data) for part in kind.arguments)]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen([program, *arguments], env={**os.environ, **kind.env}, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
     try:
@@ -84,7 +98,8 @@ def running(kind: Kind, folder: Path) -> Iterator[str]:
         process.wait(30)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port: int = s.getsockname()[1]
@@ -94,10 +109,10 @@ def _free_port() -> int:
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     deadline = time.monotonic() + START_S
     while True:
-        assert process.poll() is None, f"the S3 server ended with {process.returncode}: {log.read_text(errors='replace')[-2000:]}"
+        assert process.poll() is None, f"the server ended with {process.returncode}: {log.read_text(errors='replace')[-2000:]}"
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
             return
         except OSError:
-            assert time.monotonic() < deadline, f"the S3 server does not answer: {log.read_text(errors='replace')[-2000:]}"
+            assert time.monotonic() < deadline, f"the server does not answer: {log.read_text(errors='replace')[-2000:]}"
             time.sleep(0.05)

@@ -1,0 +1,90 @@
+"""The access log of versitygw (S3's server access log format): one line for each request that reached the server."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+# owner bucket [time] address requester id s3_Operation key uri status error sent size …
+_LINE = re.compile(r"^\S+ \S+ \[[^\]]*\] \S+ \S+ \S+ s3_(\w+) (\S+) (\S+) (\d+) (\S+) (\d+) (\d+) ")
+
+
+class Kind(Enum):
+    """What S3 bills and limits by; a multipart upload is one PUT for each of its parts, its begin and its end."""
+
+    PUT = "PUT"
+    GET = "GET"
+    HEAD = "HEAD"
+    LIST = "LIST"
+    DELETE = "DELETE"
+    OTHER = "other"
+
+
+_KINDS = {
+    "PutObject": Kind.PUT,
+    "CopyObject": Kind.PUT,
+    "CreateMultipartUpload": Kind.PUT,
+    "UploadPart": Kind.PUT,
+    "UploadPartCopy": Kind.PUT,
+    "CompleteMultipartUpload": Kind.PUT,
+    "GetObject": Kind.GET,
+    "HeadObject": Kind.HEAD,
+    "HeadBucket": Kind.HEAD,
+    "ListObjects": Kind.LIST,
+    "ListObjectsV2": Kind.LIST,
+    "ListMultipartUploads": Kind.LIST,
+    "DeleteObject": Kind.DELETE,
+    "DeleteObjects": Kind.DELETE,
+    "AbortMultipartUpload": Kind.DELETE,
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """`size` is the length of an object that was put, in bytes; the log does not know it for parts of a multipart upload (0)."""
+
+    operation: str
+    key: str
+    status: int
+    size: int
+
+    @property
+    def kind(self) -> Kind:
+        return _KINDS.get(self.operation, Kind.OTHER)
+
+
+def parse(lines: Iterable[str]) -> Iterator[Request]:
+    """Lines that are no request (the log's first one) are passed over. Raises ValueError for one that should be a request and is not."""
+    for line in lines:
+        if match := _LINE.match(line):
+            operation, key, _, status, _, _, size = match.groups()
+            yield Request(operation, key, int(status), int(size))
+        elif " s3_" in line:
+            raise ValueError(f"not a line of versitygw's access log: {line[:200]!r}; the benchmark knows that of version 1.8")
+
+
+def between(log: Path, start: int, end: int) -> list[Request]:
+    """The requests whose lines lie between two lengths of the file, in bytes: a line belongs to where it ends."""
+    with log.open("rb") as file:
+        file.seek(start)
+        data = file.read(end - start)
+    first, last = 0, data.rfind(b"\n") + 1
+    if start > 0:  # the length may have been taken in the middle of a line
+        with log.open("rb") as file:
+            file.seek(start - 1)
+            if file.read(1) != b"\n":
+                first = data.find(b"\n") + 1
+    return list(parse(data[first:last].decode("utf-8", "replace").splitlines()))
+
+
+def by_kind(requests: Iterable[Request]) -> Counter[Kind]:
+    return Counter(request.kind for request in requests)
+
+
+def bytes_put(requests: Iterable[Request]) -> int:
+    """Payload of whole-object puts that were accepted."""
+    return sum(r.size for r in requests if r.operation == "PutObject" and r.status < 300)

@@ -1,0 +1,84 @@
+"""A real S3 server 20 ms away: versitygw with an access log, behind toxiproxy with 10 ms each way."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.errors import BenchmarkError
+from spark_ckpt.storage.options import S3Options
+from spark_ckpt.testing.servers import ACCESS, SECRET, TOXIPROXY, VERSITYGW, UnavailableError, free_port, running
+
+REGION = "us-east-1"
+LATENCY_MS = 20
+"""Added to each round trip, half of it each way. Connections are kept (`--keep-alive`), as with S3 itself."""
+ENV = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true"}
+
+_buckets = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class FarS3:
+    """`endpoint` is what clients get, `near` the server itself, `log` its access log."""
+
+    endpoint: str
+    near: str
+    log: Path
+
+    @property
+    def options(self) -> S3Options:
+        return S3Options(endpoint=self.endpoint, region=REGION, path_style=True)
+
+    def client(self, near: bool = False, **how: Any) -> Any:
+        import boto3
+
+        session = boto3.Session(ACCESS, SECRET, region_name=REGION)
+        return session.client("s3", endpoint_url=self.near if near else self.endpoint, **how)
+
+    def sizes(self, bucket: str) -> dict[str, int]:
+        """Key -> bytes of everything in a bucket, asked of the server itself."""
+        client = self.client(near=True)
+        found: dict[str, int] = {}
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+            found.update({str(o["Key"]): int(o["Size"]) for o in page.get("Contents", ())})
+        client.close()
+        return found
+
+    def bucket(self) -> str:
+        """A new one."""
+        name = f"bench-{next(_buckets)}"
+        client = self.client(near=True)
+        client.create_bucket(Bucket=name)
+        client.close()
+        return name
+
+
+@contextmanager
+def far_s3(folder: Path) -> Iterator[FarS3]:
+    """Both servers over a folder of their own. Raises BenchmarkError where one cannot be had."""
+    log = folder / "access.log"
+    folder.mkdir(parents=True)
+    try:
+        with (
+            running(VERSITYGW, folder / "s3", "--keep-alive", "--access-log", str(log)) as near,
+            running(TOXIPROXY, folder / "proxy") as api,
+        ):
+            port = free_port()
+            _ask(api, "/proxies", {"name": "s3", "listen": f"127.0.0.1:{port}", "upstream": near.removeprefix("http://"), "enabled": True})
+            for stream in ("upstream", "downstream"):
+                toxic = {"name": stream, "type": "latency", "stream": stream, "attributes": {"latency": LATENCY_MS // 2, "jitter": 0}}
+                _ask(api, "/proxies/s3/toxics", toxic)
+            yield FarS3(f"http://127.0.0.1:{port}", near, log)
+    except UnavailableError as e:
+        raise BenchmarkError(str(e)) from e
+
+
+def _ask(api: str, path: str, document: Any) -> None:
+    request = urllib.request.Request(api + path, json.dumps(document).encode(), {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=10).close()

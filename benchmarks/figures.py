@@ -1,0 +1,98 @@
+"""Measured values and what is made of them: medians, spread, ratios. The JSON files hold every value, not only the medians."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, order=True)
+class Case:
+    """What was measured: of which system, at which setting. `size` is rows an epoch, or what the experiment says."""
+
+    experiment: str
+    system: str
+    partitions: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`low` and `high` are the quartiles (of fewer than four values the extremes)."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Summary:
+        """Raises ValueError for no values."""
+        if not values:
+            raise ValueError("a summary of no values")
+        if len(values) < 4:
+            low, high = min(values), max(values)
+        else:
+            low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+        return Summary(statistics.median(values), low, high, len(values))
+
+
+class Figures:
+    """Every value of a run of the benchmark, by case and metric. A metric's name ends in its unit: `epoch_ms`, `put_bytes`."""
+
+    def __init__(self, about: Mapping[str, Any] | None = None) -> None:
+        self.about: dict[str, Any] = dict(about or {})
+        self.notes: list[str] = []
+        self._values: dict[tuple[Case, str], list[float]] = {}
+
+    def add(self, case: Case, metric: str, values: Iterable[float]) -> None:
+        found = [float(v) for v in values]
+        if found:
+            self._values.setdefault((case, metric), []).extend(found)
+
+    def values(self, case: Case, metric: str) -> Sequence[float]:
+        return self._values.get((case, metric), ())
+
+    def summary(self, case: Case, metric: str) -> Summary | None:
+        values = self.values(case, metric)
+        return Summary.of(values) if values else None
+
+    def median(self, case: Case, metric: str) -> float | None:
+        found = self.summary(case, metric)
+        return None if found is None else found.median
+
+    def ratio(self, metric: str, case: Case, base: Case) -> float | None:
+        """Median over median; None where one was not measured or the base is 0."""
+        above, below = self.median(case, metric), self.median(base, metric)
+        return None if above is None or not below else above / below
+
+    def cases(self, experiment: str) -> list[Case]:
+        """In the order in which they were first measured."""
+        return list(dict.fromkeys(case for case, _ in self._values if case.experiment == experiment))
+
+    def __iter__(self) -> Iterator[tuple[Case, str, Sequence[float]]]:
+        for (case, metric), values in self._values.items():
+            yield case, metric, values
+
+    def write(self, path: Path) -> None:
+        rows = [{**asdict(case), "metric": metric, "values": [_short(v) for v in values]} for case, metric, values in self]
+        document = {"about": self.about, "notes": self.notes, "figures": rows}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document, indent=1) + "\n")
+
+    @staticmethod
+    def read(path: Path) -> Figures:
+        document = json.loads(path.read_text())
+        figures = Figures(document["about"])
+        figures.notes = list(document["notes"])
+        for row in document["figures"]:
+            figures.add(Case(row["experiment"], row["system"], row["partitions"], row["size"]), row["metric"], row["values"])
+        return figures
+
+
+def _short(value: float) -> float:
+    return int(value) if value == int(value) else round(value, 3)

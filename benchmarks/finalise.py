@@ -1,0 +1,161 @@
+"""What finishing a checkpoint costs the coordinator, at numbers of partitions that no machine here can run: a real coordinator process,
+real messages, a storage that throws everything away. It measures protocol, `_metadata` and memory, and nothing of Spark."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.figures import Case, Figures
+from benchmarks.session import ROOT
+from spark_ckpt.model import Ack, Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.paths import segment_key
+
+EXPERIMENT = "finalise"
+YOUNG, GROWN = 1, 8
+"""Handles of a snapshot: a store's first epochs; two SSTs, a zip and five changelogs, as Spark takes a full snapshot every ten versions."""
+_SSTS = 2
+ACKS_A_LINE = 200
+EPOCHS = 3
+_ROOT = "file:/finalise"
+
+
+def run(partitions: Sequence[int], figures: Figures) -> None:
+    """`size` of the cases is the number of handles a snapshot has. Raises BenchmarkError."""
+    for count in partitions:
+        for handles in (YOUNG, GROWN):
+            with _Coordinator() as coordinator:
+                _run(coordinator, count, handles, figures)
+
+
+def _run(coordinator: _Coordinator, partitions: int, handles: int, figures: Figures) -> None:
+    case = Case(EXPERIMENT, "coordinator", partitions, handles)
+    coordinator.ask("hello", conf={"spark.ckpt.storage": "memory://floor"}, spark={}, spark_version="4.3.0", app="app", host="host")
+    coordinator.ask("open", root=_ROOT, query_id=None)
+    job = {"operators": ["stateStoreSave"], "sources": ["rate"], "sink": "noop"}
+    started = coordinator.ask("start", root=_ROOT, query_id="q", run_id="r", name="", job=job, files=[])
+    run_number, first = int(started["run"]), int(started["epoch"])
+    time.sleep(2)  # the coordinator loads what it will need
+    base = coordinator.memory()
+    chains = [_first_chain(p, handles) for p in range(partitions)]
+    for epoch in range(first, first + EPOCHS):
+        coordinator.ask("trigger", root=_ROOT, epoch=epoch, offsets=_text("v1\n{}\n0"), files={})
+        chains = [_next(chain, run_number, epoch) for chain in chains]
+        acks = [_ack(chain, run_number, epoch) for chain in chains]
+        began = time.monotonic()
+        for start in range(0, partitions, ACKS_A_LINE):
+            coordinator.tell("acks", root=_ROOT, acks=acks[start : start + ACKS_A_LINE])
+        coordinator.ask("open", root=_ROOT + "/nobody", query_id=None)  # answered when the acks before it have been taken in
+        taken = time.monotonic()
+        commit = {"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": [[chain[-1].uid] for chain in chains]}}
+        sealed = coordinator.ask("seal", root=_ROOT, epoch=epoch, commit=_text("v2\n" + json.dumps(commit)), files={})
+        done = time.monotonic()
+        if sealed["checkpoint"]["acked"] != partitions:
+            raise BenchmarkError(f"the coordinator counted {sealed['checkpoint']['acked']} acknowledgements of {partitions}")
+        if epoch > first:  # the first checkpoint has nothing to compare with and nothing to drop
+            figures.add(case, "acks_ms", [(taken - began) * 1000])
+            figures.add(case, "finalise_ms", [(done - taken) * 1000])
+            figures.add(case, "metadata_bytes", [sealed["checkpoint"]["metadata_bytes"]])
+    figures.add(case, "memory_bytes", [coordinator.memory(peak=True)])
+    figures.add(case, "memory_before_bytes", [base])
+
+
+class _Coordinator:
+    """The process and the two ends of its pipe."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "benchmarks.floor", "-m", "spark_ckpt.coordinator"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+        self._requests = 0
+
+    def __enter__(self) -> _Coordinator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        self._write({"type": kind, **fields})
+
+    def ask(self, kind: str, **fields: Any) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        self._requests += 1
+        self._write({"type": kind, "id": self._requests, **fields})
+        for line in self._process.stdout:
+            answer: dict[str, Any] = json.loads(line)
+            if answer.get("re") == self._requests:
+                if not answer["ok"]:
+                    raise BenchmarkError(f"the coordinator refused {kind}: {answer['error']['message']}")
+                return answer
+        raise BenchmarkError(f"the coordinator ended with {self._process.wait(10)} instead of an answer to {kind}")
+
+    def memory(self, peak: bool = False) -> int:
+        """Resident bytes, now or at most so far."""
+        return resident(self._process.pid, peak)
+
+    def _write(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        self._process.stdin.flush()
+
+
+def resident(pid: int, peak: bool = False) -> int:
+    """Bytes of a process that are in memory, those it shares with others included."""
+    name = "VmHWM:" if peak else "VmRSS:"
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    raise BenchmarkError(f"/proc/{pid}/status has no {name}")
+
+
+_Chain = tuple[Snapshot, ...]
+
+
+def _first_chain(partition: int, length: int) -> _Chain:
+    uid = str(uuid.uuid4())
+    full = segment_key(1, 0, "0" * 32)
+    handles: list[Handle] = []
+    if length > 1:
+        handles += (
+            Handle(HandleKind.SST, f"SSTs/{n:06d}-{uuid.uuid4()}.sst", full, partition * 65536 + n * 4096, 4000, n + 1)
+            for n in range(_SSTS)
+        )
+        handles.append(Handle(HandleKind.SNAPSHOT, f"1_{uid}.zip", full, partition * 65536 + 16384, 9000, partition))
+    snapshot = Snapshot(StoreId(0, partition, "default"), 1, uid, tuple(handles), 500)
+    for epoch in range(length - len(handles)):
+        snapshot = _longer(snapshot, 1, epoch)
+    return (snapshot,)
+
+
+def _next(chain: _Chain, run_number: int, epoch: int) -> _Chain:
+    """One changelog more, and the oldest one dropped: the length stays."""
+    snapshot = _longer(chain[-1], run_number, epoch)
+    head = [h for h in snapshot.handles if h.kind is not HandleKind.CHANGELOG]
+    return (chain[-1], replace(snapshot, handles=(*head, *snapshot.handles[len(head) + 1 :])))
+
+
+def _longer(snapshot: Snapshot, run_number: int, epoch: int) -> Snapshot:
+    version, uid, partition = snapshot.version + 1, str(uuid.uuid4()), snapshot.store.partition
+    object_name = segment_key(run_number, epoch, f"{partition // 5000:032x}")
+    length = 12_000 + partition * 7919 % 1000
+    handle = Handle(HandleKind.CHANGELOG, f"{version}_{uid}.changelog", object_name, partition * 13_000, length, uuid.uuid4().int % 2**32)
+    return replace(snapshot, version=version, uid=uid, handles=(*snapshot.handles, handle))
+
+
+def _ack(chain: _Chain, run_number: int, epoch: int) -> dict[str, Any]:
+    return Ack(run_number, epoch, chain[-1], chain[0].uid, "1", 12_000, 1.0, 20.0, 5.0).to_json()
+
+
+def _text(content: str) -> str:
+    return base64.b64encode(content.encode()).decode()

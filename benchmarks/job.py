@@ -1,0 +1,158 @@
+"""`python -m benchmarks.job`: one Spark application that runs queries as it is told, JSON lines over stdin and stdout (as docs/pipes.md).
+
+    hello  conf                                                   -> session_ms
+    turn   workload, checkpoint, warm, epochs, timeout_s, log -> start_ms, progress, marks, checkpoints
+    keep   workload, checkpoint, timeout_s                      -> start_ms; the query goes on until the application ends
+
+`start_ms` is from the query's start to the end of its first epoch. End of stdin ends the application.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.request
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.workloads import OUTPUT, QUERIES
+from spark_ckpt.pipe import Message, Pipe, serve
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class Epochs:
+    """What the listener has seen of the query in hand. Called in py4j's thread, waited for in the main thread."""
+
+    def __init__(self, log: Path | None, past: Collection[str]) -> None:
+        self._changed = threading.Condition()
+        self._log = log
+        self._past = past
+        self.progress: list[dict[str, Any]] = []
+        self.marks: list[dict[str, Any]] = []
+        self.ended = False
+
+    def add(self, progress: dict[str, Any]) -> None:
+        if not progress["numInputRows"] or progress["runId"] in self._past:
+            return
+        mark: dict[str, Any] = {"epoch": progress["batchId"], "at_ms": time.time() * 1000}
+        if self._log is not None:
+            mark["log_bytes"] = self._log.stat().st_size
+        with self._changed:
+            self.progress.append(progress)
+            self.marks.append(mark)
+            self._changed.notify_all()
+
+    def end(self, run: str) -> None:
+        """A run has ended: this one, or one before it whose end is told late."""
+        with self._changed:
+            self.ended = self.ended or run not in self._past
+            self._changed.notify_all()
+
+    def wait(self, count: int, timeout_s: float) -> bool:
+        """Until there are so many epochs with rows, or the query has ended."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.ended or len(self.progress) >= count, timeout_s)
+
+
+class Application:
+    def __init__(self) -> None:
+        self._spark: SparkSession | None = None
+        self._epochs: Epochs | None = None
+        self._past: set[str] = set()
+
+    def hello(self, message: Message) -> Mapping[str, Any]:
+        from pyspark.sql import SparkSession
+        from pyspark.sql.streaming.listener import StreamingQueryListener
+
+        began = time.monotonic()
+        builder = SparkSession.builder
+        for key, value in message["conf"].items():
+            builder = builder.config(key, value)
+        self._spark = builder.getOrCreate()
+        session_ms = (time.monotonic() - began) * 1000
+        self._spark.sparkContext.setLogLevel("WARN")
+        application = self
+
+        class Listener(StreamingQueryListener):
+            def onQueryStarted(self, event: Any) -> None: ...  # noqa: N802
+            def onQueryIdle(self, event: Any) -> None: ...  # noqa: N802
+
+            def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+                if application._epochs is not None:
+                    application._epochs.add(json.loads(event.progress.json))
+
+            def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+                if application._epochs is not None:
+                    application._epochs.end(str(event.runId))
+
+        self._spark.streams.addListener(Listener())
+        return {"session_ms": session_ms}
+
+    def turn(self, message: Message) -> Mapping[str, Any]:
+        query, epochs, start_ms = self._start(message, int(message["warm"]) + int(message["epochs"]))
+        self._past.add(str(query.runId))
+        query.stop()
+        root = str(message["checkpoint"])
+        return {"start_ms": start_ms, "progress": epochs.progress, "marks": epochs.marks, "checkpoints": self._checkpoints(root)}
+
+    def keep(self, message: Message) -> Mapping[str, Any]:
+        return {"start_ms": self._start(message, 1)[2]}
+
+    def stop(self) -> None:
+        if self._spark is not None:
+            self._spark.stop()
+
+    def _start(self, message: Message, count: int) -> tuple[StreamingQuery, Epochs, float]:
+        if self._spark is None:
+            raise BenchmarkError("the application was not greeted")
+        work = message["workload"]
+        self._spark.conf.set("spark.sql.shuffle.partitions", str(work["partitions"]))
+        log = message.get("log")
+        epochs = self._epochs = Epochs(Path(log) if log else None, self._past)
+        frame = QUERIES[work["query"]](self._spark, int(work["rows"]))
+        writer = frame.writeStream.format("noop").outputMode(OUTPUT[work["query"]]).option("checkpointLocation", message["checkpoint"])
+        if work["once"]:
+            writer = writer.trigger(availableNow=True)
+        elif work["trigger_s"]:
+            writer = writer.trigger(processingTime=f"{work['trigger_s']} seconds")
+        began = time.time() * 1000
+        query = writer.start()
+        if work["once"]:
+            if not query.awaitTermination(int(message["timeout_s"])):
+                raise BenchmarkError(f"the query did not end by itself within {message['timeout_s']} s")
+            return query, epochs, time.time() * 1000 - began
+        in_time = epochs.wait(count, float(message["timeout_s"]))
+        if epochs.ended or query.exception() is not None:
+            raise BenchmarkError(f"the query ended before it had run {count} epochs: {str(query.exception())[:2000]}")
+        if not in_time:
+            self._past.add(str(query.runId))
+            query.stop()
+            raise BenchmarkError(f"the query ran {len(epochs.progress)} of {count} epochs within {message['timeout_s']} s")
+        return query, epochs, epochs.marks[0]["at_ms"] - began
+
+    def _checkpoints(self, root: str) -> list[dict[str, Any]]:
+        """What the Checkpoints tab knows of a stream; nothing where there is no such tab."""
+        assert self._spark is not None
+        url = self._spark.sparkContext.uiWebUrl
+        if url is None or not self._spark.conf.get("spark.plugins", ""):
+            return []
+        with urllib.request.urlopen(f"{url}/checkpoints/json/", timeout=30) as answer:
+            records: list[dict[str, Any]] = json.loads(answer.read())
+        return [r for r in records if Path(r["root"].removeprefix("file:")) == Path(root.removeprefix("file://"))]
+
+
+def main() -> None:
+    pipe = Pipe.standard()
+    application = Application()
+    serve(pipe, {"hello": application.hello, "turn": application.turn, "keep": application.keep})
+    application.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""How long it takes until a query with much state runs on a machine that has nothing of it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks.epochs import Tell, gather_checkpoints, gather_epochs
+from benchmarks.errors import BenchmarkError
+from benchmarks.far_s3 import FarS3
+from benchmarks.figures import Case, Figures
+from benchmarks.finalise import resident
+from benchmarks.session import Session
+from benchmarks.standing import own_processes
+from benchmarks.systems import Setup, System, set_up
+from benchmarks.workloads import Workload
+from spark_ckpt import metadata
+
+EXPERIMENT = "restore"
+PLAIN = "plain boto3"
+PARTITIONS = 20
+FILL_EPOCHS = 10
+SMALL_ROWS = 1000
+BLOCK = 8 << 20
+READERS = 16
+_FILL_S, _RESTORE_S = 1800.0, 1200.0
+_PAUSE_S = 6
+# Full snapshots soon, so that state is loaded rather than replayed: the same for every system.
+_SNAPSHOTS = {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "2", "spark.sql.streaming.stateStore.maintenanceInterval": "4s"}
+
+
+def run(megabytes: int, systems: tuple[System, ...], rounds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
+    """`size` of the cases is megabytes of state. Raises BenchmarkError."""
+    for system in systems:
+        setup = _fill(system, megabytes, s3, folder / system.name.lower(), figures, tell)
+        if system is System.S3:
+            _plain(setup, megabytes, rounds, s3, folder / "plain", figures, tell)
+        for number in range(rounds):
+            _restore(setup, megabytes, number, folder / f"{system.name.lower()}-fresh-{number}", figures, tell)
+
+
+def _fill(system: System, megabytes: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> Setup:
+    """Keep the state, forget the machine: what is left is in S3."""
+    tell(f"restore: {system.value} fills {megabytes} MB")
+    setup = set_up(system, s3, folder, _SNAPSHOTS)
+    rows = megabytes * 1000 // FILL_EPOCHS
+    case = Case("large", system.value, PARTITIONS, megabytes)
+    with Session(setup, folder) as session:
+        session.hello()
+        location = f"{setup.locations}/q"
+        filling = Workload("large", PARTITIONS, rows, trigger_s=_PAUSE_S)
+        answer = session.turn(filling, location, warm=1, epochs=FILL_EPOCHS, timeout_s=_FILL_S)
+        gather_epochs(figures, case, answer["progress"][1:])
+        gather_checkpoints(figures, case, answer["checkpoints"], {int(p["batchId"]) for p in answer["progress"][1:]})
+        # The epoch that was in hand is run again, and one small one: the next start finds nothing to make up for.
+        session.turn(Workload("large", PARTITIONS, SMALL_ROWS, once=True), location, warm=0, epochs=1, timeout_s=_FILL_S)
+        if not system.stock:
+            for name, pid in own_processes(session).items():
+                figures.add(Case("large", name, PARTITIONS, megabytes), "peak_memory_bytes", [resident(pid, peak=True)])
+    shutil.rmtree(folder)
+    return setup
+
+
+def _restore(setup: Setup, megabytes: int, number: int, folder: Path, figures: Figures, tell: Tell) -> None:
+    """In a new JVM, with no file of the old one; beside it the same query over an empty state, in a new JVM as well."""
+    case = Case(EXPERIMENT, setup.system.value, PARTITIONS, megabytes)
+    for metric, location in (("empty_ms", f"{setup.locations}/empty-{number}"), ("first_epoch_ms", f"{setup.locations}/q")):
+        tell(f"restore: {setup.system.value}, {'nothing' if metric == 'empty_ms' else f'{megabytes} MB'}, round {number + 1}")
+        folder.mkdir(parents=True)
+        conf = {**setup.conf, "spark.local.dir": str(folder / "local")}
+        with Session(Setup(setup.system, conf, setup.locations, setup.bucket), folder) as session:
+            session.hello()
+            small = Workload("large", PARTITIONS, SMALL_ROWS)
+            answer = session.turn(small, location, warm=0, epochs=1, timeout_s=_RESTORE_S)
+        figures.add(case, metric, [answer["start_ms"]])
+        loaded = answer["progress"][0]["stateOperators"][0]
+        if metric == "first_epoch_ms":
+            if loaded["numRowsTotal"] < megabytes * 900:
+                raise BenchmarkError(f"{setup.system.value} restored {loaded['numRowsTotal']} keys of {megabytes * 1000}")
+            figures.add(case, "load_per_store_ms", [loaded["customMetrics"].get("rocksdbLoadLatencyMs", 0) / PARTITIONS])
+        shutil.rmtree(folder)
+    first, empty = figures.values(case, "first_epoch_ms")[-1], figures.values(case, "empty_ms")[-1]
+    figures.add(case, "restore_ms", [first - empty])
+
+
+def _plain(setup: Setup, megabytes: int, rounds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
+    """The same bytes into files, by ranged reads in parallel and nothing else."""
+    ranges = _ranges(s3, setup.bucket)
+    size = sum(length for _, _, length in ranges)
+    figures.add(Case(EXPERIMENT, setup.system.value, PARTITIONS, megabytes), "state_bytes", [size])
+    case = Case(EXPERIMENT, PLAIN, PARTITIONS, megabytes)
+    for number in range(rounds):
+        tell(f"restore: {PLAIN}, round {number + 1}")
+        folder.mkdir(parents=True)
+        began = time.monotonic()
+        _read(s3, setup.bucket, ranges, folder)
+        figures.add(case, "restore_ms", [(time.monotonic() - began) * 1000])
+        shutil.rmtree(folder)
+
+
+_Range = tuple[str, int, int]
+
+
+def _ranges(s3: FarS3, bucket: str) -> list[_Range]:
+    """Blocks of every object that the newest checkpoint names, from its first byte to its last that is named."""
+    keys = [key for key in s3.sizes(bucket) if key.endswith("/_metadata")]
+    client = s3.client(near=True)
+    bodies = {key: client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys if "/q/run-" in key}
+    found = [(metadata.decode(body, where=key), key.split("/run-")[0]) for key, body in bodies.items()]
+    client.close()
+    checkpoint, stream = max(found, key=lambda pair: (pair[0].id.run, pair[0].id.epoch))
+    spans: dict[str, tuple[int, int]] = {}
+    for snapshot in checkpoint.snapshots:
+        for handle in snapshot.handles:
+            low, high = spans.get(handle.object, (handle.offset, 0))
+            spans[handle.object] = min(low, handle.offset), max(high, handle.offset + handle.length)
+    return [(f"{stream}/{name}", at, min(BLOCK, high - at)) for name, (low, high) in spans.items() for at in range(low, high, BLOCK)]
+
+
+def _read(s3: FarS3, bucket: str, ranges: list[_Range], folder: Path) -> None:
+    from botocore.config import Config
+
+    client = s3.client(config=Config(max_pool_connections=READERS))
+
+    def fetch(number: int) -> int:
+        key, offset, length = ranges[number]
+        answer: Mapping[str, Any] = client.get_object(Bucket=bucket, Key=key, Range=f"bytes={offset}-{offset + length - 1}")
+        with (folder / str(number)).open("wb") as file:
+            shutil.copyfileobj(answer["Body"], file, 1 << 20)
+            return file.tell()
+
+    with ThreadPoolExecutor(READERS) as pool:
+        read = sum(pool.map(fetch, range(len(ranges))))
+    client.close()
+    if read != sum(length for _, _, length in ranges):
+        raise BenchmarkError(f"plain reads gave {read} bytes of {sum(length for _, _, length in ranges)}")

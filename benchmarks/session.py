@@ -1,0 +1,122 @@
+"""The near side of `benchmarks.job`: a Spark application that is kept from turn to turn, so that its JVM is as warm as its rivals'."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.far_s3 import ENV
+from benchmarks.systems import Setup
+from benchmarks.workloads import Workload
+
+ROOT = Path(__file__).resolve().parents[1]
+START_S, END_S = 120.0, 90.0
+
+
+class Session:
+    """Use as a context manager. `around` is put before the command, a tracer for example."""
+
+    def __init__(self, setup: Setup, folder: Path, around: Sequence[str] = ()) -> None:
+        self.setup = setup
+        self._log = folder / "application.log"
+        environment = {**os.environ, **ENV, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*around, sys.executable, "-m", "benchmarks.job"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                cwd=folder,
+                start_new_session=True,
+            )
+        self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._requests = 0
+        threading.Thread(target=self._read, name="answers", daemon=True).start()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def hello(self) -> float:
+        """Make the Spark session; milliseconds that took."""
+        return float(self._ask(START_S, "hello", conf=dict(self.setup.conf))["session_ms"])
+
+    def turn(self, work: Workload, checkpoint: str, *, warm: int, epochs: int, timeout_s: float, log: Path | None = None) -> dict[str, Any]:
+        """Run a query for `warm` and then `epochs` epochs. Raises BenchmarkError."""
+        return self._ask(
+            timeout_s + END_S,
+            "turn",
+            workload=work.to_json(),
+            checkpoint=checkpoint,
+            warm=warm,
+            epochs=epochs,
+            timeout_s=timeout_s,
+            log=str(log) if log else None,
+        )
+
+    def keep(self, work: Workload, checkpoint: str, timeout_s: float) -> dict[str, Any]:
+        """Start a query that goes on."""
+        return self._ask(timeout_s + END_S, "keep", workload=work.to_json(), checkpoint=checkpoint, timeout_s=timeout_s)
+
+    def processes(self) -> Iterator[tuple[int, str]]:
+        """(process id, command line) of every process of the application."""
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    session = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[3])
+                    if session == self._process.pid:
+                        yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+    def close(self) -> None:
+        """Let the application end by itself; killed with all it started when that takes too long."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(30)
+
+    def _ask(self, within_s: float, kind: str, **fields: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._requests += 1
+        try:
+            self._process.stdin.write(json.dumps({"type": kind, "id": self._requests, **fields}).encode() + b"\n")
+            self._process.stdin.flush()
+            answer = self._answers.get(timeout=within_s)
+        except (OSError, queue.Empty):
+            answer = None
+        if answer is None:
+            raise BenchmarkError(f"{self.setup.system.value}: the application does not answer\n{self._tail()}")
+        if not answer["ok"]:
+            raise BenchmarkError(f"{self.setup.system.value}: {answer['error']['message']}\n{self._tail()}")
+        return answer
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            message = json.loads(line)
+            if "re" in message:
+                self._answers.put(message)
+        self._answers.put(None)
+
+    def _tail(self, lines: int = 30) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])

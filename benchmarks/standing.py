@@ -1,0 +1,97 @@
+"""What is there without a checkpoint being taken: start-up, idle processes, forked programs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.epochs import Tell
+from benchmarks.errors import BenchmarkError
+from benchmarks.far_s3 import FarS3
+from benchmarks.figures import Case, Figures
+from benchmarks.finalise import resident
+from benchmarks.session import Session
+from benchmarks.systems import System, set_up
+from benchmarks.workloads import Workload
+
+START_UP, IDLE, FORKS = "start-up", "idle", "forks"
+OWN_PROCESSES = {"coordinator": "spark_ckpt.coordinator", "agent": "spark_ckpt.agent"}
+_SETTLE_S = 10
+_QUERY_S = 300.0
+_EXECVE = re.compile(r'execve\("([^"]+)"(?!.* = -1 )')
+
+
+def start_up(systems: Sequence[System], rounds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
+    """An application, a query on an empty storage, its first epoch of one row; every time a new JVM. Raises BenchmarkError."""
+    for number in range(rounds):
+        for system in systems:
+            tell(f"start-up: {system.value}, round {number + 1}")
+            own = folder / f"{system.name.lower()}-{number}"
+            setup = set_up(system, s3, own)
+            with Session(setup, own) as session:
+                session_ms = session.hello()
+                answer = session.turn(Workload("aggregation", 20, 1), f"{setup.locations}/q", warm=0, epochs=1, timeout_s=_QUERY_S)
+            case = Case(START_UP, system.value, 20, 1)
+            figures.add(case, "session_ms", [session_ms])
+            figures.add(case, "first_epoch_ms", [answer["start_ms"]])
+            figures.add(case, "start_up_ms", [session_ms + float(answer["start_ms"])])
+
+
+def idle(seconds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
+    """A query that has run an epoch and waits for its next trigger in an hour. Raises BenchmarkError."""
+    tell(f"idle: {seconds} s")
+    setup = set_up(System.S3, s3, folder / "idle")
+    with Session(setup, folder / "idle") as session:
+        session.hello()
+        session.keep(Workload("aggregation", 20, 20_000, trigger_s=3600), f"{setup.locations}/q", _QUERY_S)
+        time.sleep(_SETTLE_S)
+        pids = own_processes(session)
+        before = {name: _cpu_s(pid) for name, pid in pids.items()}
+        time.sleep(seconds)
+        for name, pid in pids.items():
+            case = Case(IDLE, name)
+            figures.add(case, "cpu_percent", [(_cpu_s(pid) - before[name]) / seconds * 100])
+            figures.add(case, "memory_bytes", [resident(pid)])
+
+
+def forks(systems: Sequence[System], work: Workload, epochs: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
+    """Programs that an application starts while it runs epochs, by name. Tracing slows it down, so no time is taken. Raises BenchmarkError."""
+    if shutil.which("strace") is None:
+        raise BenchmarkError("counting forked programs takes strace, which is not on the PATH: install it")
+    for system in systems:
+        tell(f"forks: {system.value}, {work.partitions} partitions")
+        own = folder / f"forks-{system.name.lower()}"
+        setup = set_up(system, s3, own)
+        trace = own / "execve"
+        with Session(
+            setup, own, ("strace", "-f", "-qq", "--seccomp-bpf", "-e", "trace=execve", "-e", "signal=none", "-o", str(trace))
+        ) as session:
+            session.hello()
+            answer = session.turn(work, f"{setup.locations}/q", warm=2, epochs=epochs, timeout_s=_QUERY_S, log=trace)
+            marks = answer["marks"]
+        with trace.open("rb") as file:
+            file.seek(marks[1]["log_bytes"])
+            lines = file.read(marks[1 + epochs]["log_bytes"] - marks[1]["log_bytes"]).decode(errors="replace")
+        started = Counter(Path(name).name for name in _EXECVE.findall(lines))
+        case = Case(FORKS, system.value, work.partitions, work.rows)
+        figures.add(case, "forks", [sum(started.values()) / epochs])
+        for name, count in started.items():
+            figures.add(case, f"{name}_forks", [count / epochs])
+
+
+def own_processes(session: Session) -> dict[str, int]:
+    """Process ids of coordinator and agent. Raises BenchmarkError if one is missing."""
+    found = {name: pid for pid, command in session.processes() for name, part in OWN_PROCESSES.items() if part in command}
+    if len(found) != len(OWN_PROCESSES):
+        raise BenchmarkError(f"of coordinator and agent only {', '.join(found) or 'none'} could be found among the application's processes")
+    return found
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,124 @@
+"""The systems that one would choose between, each as the configuration of a Spark application."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from benchmarks.far_s3 import REGION, FarS3
+from benchmarks.floor import URL as FLOOR_URL
+from benchmarks.floor import write_interpreter
+from benchmarks.jars import s3a_jars
+from spark_ckpt.conf import PLUGIN_CLASS, parse_options
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.jar import jar_path
+
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+
+
+class System(Enum):
+    """The value is how tables and files call it."""
+
+    STOCK_LOCAL = "stock, local disk"
+    STOCK_S3A = "stock, S3A as it comes"
+    STOCK_TUNED = "stock, S3A tuned"
+    FLOOR = "floor"
+    FILE = "spark-ckpt, file://"
+    S3 = "spark-ckpt, s3://"
+    S3_INTERVAL = "spark-ckpt, s3://, every 10 s"
+
+    @property
+    def stock(self) -> bool:
+        return self in (System.STOCK_LOCAL, System.STOCK_S3A, System.STOCK_TUNED)
+
+    @property
+    def on_s3(self) -> bool:
+        return self in (System.STOCK_S3A, System.STOCK_TUNED, System.S3, System.S3_INTERVAL)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A system made ready: configuration for a session, and the URL below which its queries have their checkpointLocation.
+
+    `kept` is where its state ends up: a bucket's name, or nothing.
+    """
+
+    system: System
+    conf: Mapping[str, str]
+    locations: str
+    bucket: str = ""
+
+
+def common(folder: Path) -> dict[str, str]:
+    """What all systems have in common. The UI is on, as Spark comes; a fixed heap, so that no system pays for its growth."""
+    return {
+        "spark.master": "local[2]",
+        "spark.app.name": "benchmark",
+        "spark.driver.memory": "2g",
+        "spark.ui.port": "0",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -Xms2g",
+    }
+
+
+def set_up(system: System, s3: FarS3, folder: Path, more: Mapping[str, str] | None = None) -> Setup:
+    """`more` settings win. Raises BenchmarkError (no jars), ConfigError (this version has no such option)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    bucket = s3.bucket() if system.on_s3 else ""
+    conf, locations = _stock(system, s3, folder, bucket) if system.stock else _ours(system, s3, folder, bucket)
+    return Setup(system, {**common(folder), **conf, **(more or {})}, locations, bucket)
+
+
+def _stock(system: System, s3: FarS3, folder: Path, bucket: str) -> tuple[dict[str, str], str]:
+    conf = {
+        "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+    if system is System.STOCK_LOCAL:
+        return conf, (folder / "ckpt").as_uri()
+    conf |= {
+        "spark.driver.extraClassPath": f"{s3a_jars()}/*",
+        "spark.hadoop.fs.s3a.endpoint": s3.endpoint,
+        "spark.hadoop.fs.s3a.endpoint.region": REGION,
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+    }
+    if system is System.STOCK_TUNED:
+        conf["spark.sql.streaming.checkpointFileManagerClass"] = _ABORTABLE
+    return conf, f"s3a://{bucket}/ckpt"
+
+
+def _ours(system: System, s3: FarS3, folder: Path, bucket: str) -> tuple[dict[str, str], str]:
+    conf = {"spark.jars": str(jar_path()), "spark.plugins": PLUGIN_CLASS}
+    if system is System.FLOOR:
+        conf |= {"spark.ckpt.storage": FLOOR_URL, "spark.ckpt.python": str(write_interpreter(folder / "python"))}
+    elif system is System.FILE:
+        conf["spark.ckpt.storage"] = (folder / "storage").as_uri()
+    else:
+        conf |= {
+            "spark.ckpt.storage": f"s3://{bucket}/ckpt",
+            "spark.ckpt.s3.endpoint": s3.endpoint,
+            "spark.ckpt.s3.region": REGION,
+            "spark.ckpt.s3.pathStyle": "true",
+        }
+        if system is System.S3_INTERVAL:
+            conf["spark.ckpt.interval"] = "10s"
+    parse_options(conf)
+    return conf, (folder / "ckpt").as_uri()
+
+
+def lacks(system: System) -> str:
+    """Why this version of the package cannot run it; empty if it can."""
+    if system is System.S3_INTERVAL:
+        try:
+            parse_options({"spark.ckpt.interval": "10s"})
+        except ConfigError as e:
+            return str(e)
+    return ""

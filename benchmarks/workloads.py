@@ -1,0 +1,65 @@
+"""The queries. Sources are Spark's `rate-micro-batch`: every epoch has the same number of rows, however long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+KEYS = 100_000
+_MIX = 7919
+PAYLOAD_WORDS = 128
+"""Long integers in a value of LARGE: 1 KiB that no codec makes smaller."""
+LARGE_KEYS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`query` names one of QUERIES; `trigger_s` is the pause between epochs, 0 for none; `once`: end by itself after an epoch."""
+
+    query: str
+    partitions: int = 20
+    rows: int = 20_000
+    trigger_s: int = 0
+    once: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _rate(spark: SparkSession, rows: int) -> DataFrame:
+    return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2).load()
+
+
+def aggregation(spark: SparkSession, rows: int) -> DataFrame:
+    """Count and sum per key, 100,000 keys (baselines.md)."""
+    from pyspark.sql import functions as F
+
+    key = (F.col("value") * _MIX % KEYS).alias("k")
+    return _rate(spark, rows).groupBy(key).agg(F.count("*"), F.sum("value"))
+
+
+def join(spark: SparkSession, rows: int) -> DataFrame:
+    """Two streams joined by key and time, four state stores a partition; `rows` are those of both sides together."""
+    from pyspark.sql import functions as F
+
+    half = max(1, rows // 2)
+    left = _rate(spark, half).select(F.col("value").alias("l"), F.col("timestamp").alias("lt")).withWatermark("lt", "2 seconds")
+    right = _rate(spark, half).select(F.col("value").alias("r"), F.col("timestamp").alias("rt")).withWatermark("rt", "2 seconds")
+    near = F.expr("rt BETWEEN lt - INTERVAL 2 SECONDS AND lt + INTERVAL 2 SECONDS")
+    return left.join(right, (F.col("l") == F.col("r")) & near, "inner")
+
+
+def large(spark: SparkSession, rows: int) -> DataFrame:
+    """1 KiB of state per key, a million keys: 1 GB once every key was seen."""
+    from pyspark.sql import functions as F
+
+    words = F.array([F.xxhash64("value", F.lit(i)) for i in range(PAYLOAD_WORDS)])
+    return _rate(spark, rows).groupBy((F.col("value") % LARGE_KEYS).alias("k")).agg(F.max(words))
+
+
+QUERIES: Mapping[str, Callable[[SparkSession, int], DataFrame]] = {"aggregation": aggregation, "join": join, "large": large}
+OUTPUT = {"aggregation": "update", "join": "append", "large": "update"}

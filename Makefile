@@ -71,6 +71,14 @@ campaign: jar ## The long tests, an hour or so: real S3 servers, everything cros
 demo: jar ## A year of flights through a query that is killed, loses its disk and goes on (SEED=n repeats a run)
 	@$(PY) examples/demo.py $(if $(SEED),--seed $(SEED))
 
+.PHONY: bench
+bench: jar ## This project beside stock Spark, on a real S3 server 20 ms away: under 10 minutes (see docs/benchmarks.md)
+	@$(PY) -m benchmarks run
+
+.PHONY: bench-full
+bench-full: jar ## The same with all workloads and more rounds: hours
+	@$(PY) -m benchmarks run --full
+
 .PHONY: wheel
 wheel: jar ## Build dist/spark_ckpt-*.whl with the JAR inside
 	@rm -rf build dist

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -57,12 +58,20 @@ def sessions(systems: Sequence[System], s3: FarS3, folder: Path, figures: Figure
         yield found
 
 
-def run(plans: Sequence[Turns], s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
-    """Raises BenchmarkError."""
+def run(plans: Sequence[Turns], s3: FarS3, folder: Path, figures: Figures, tell: Tell, deadline: float | None = None) -> None:
+    """First rounds of all workloads come before second ones; after `deadline` (monotonic seconds) no later round begins.
+
+    Raises BenchmarkError.
+    """
     systems = list(dict.fromkeys(system for plan in plans for system in plan.systems))
     with sessions(systems, s3, folder, figures, tell) as found:
-        for plan in plans:
-            for number in range(plan.rounds):
+        for number in range(max(plan.rounds for plan in plans)):
+            for plan in (p for p in plans if number < p.rounds):
+                if number and deadline is not None and time.monotonic() > deadline:
+                    figures.notes.append(
+                        f"no time was left for round {number + 1} of {plan.experiment} over {plan.work.partitions} partitions"
+                    )
+                    continue
                 for system in (s for s in plan.systems if s in found and not (number and s in plan.once)):
                     tell(f"{plan.experiment}, {plan.work.partitions} partitions, {plan.work.rows} rows: {system.value}, round {number + 1}")
                     _turn(plan, found[system], s3, figures)

@@ -60,7 +60,7 @@ def idle(seconds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) ->
 
 
 def forks(systems: Sequence[System], work: Workload, epochs: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
-    """Programs that an application starts while it runs epochs, by name. Tracing slows it down, so no time is taken. Raises BenchmarkError."""
+    """Programs that an application starts while it runs epochs, by name. No time is taken: tracing costs some. Raises BenchmarkError."""
     if shutil.which("strace") is None:
         raise BenchmarkError("counting forked programs takes strace, which is not on the PATH: install it")
     for system in systems:

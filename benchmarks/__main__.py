@@ -1,0 +1,198 @@
+"""`python -m benchmarks`: all of it, or one figure by itself."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from benchmarks import epochs, finalise, machine, plans, restore, standing
+from benchmarks.far_s3 import FarS3, far_s3
+from benchmarks.figures import Figures
+from benchmarks.page import render
+from benchmarks.plots import draw
+from benchmarks.systems import System
+from benchmarks.tables import show, tables
+from benchmarks.targets import AGGREGATION, JOIN
+from benchmarks.workloads import QUERIES, Workload
+from spark_ckpt.errors import CheckpointError
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "benchmarks.md"
+PLANS = {plan.name: plan for plan in (plans.SHORT, plans.FULL)}
+_NAMES = {system.name.lower().replace("_", "-"): system for system in System}
+
+_systems = click.option(
+    "--system",
+    "chosen",
+    multiple=True,
+    type=click.Choice(list(_NAMES)),
+    default=["stock-local", "floor", "s3"],
+    show_default=True,
+    help="May be given several times.",
+)
+_partitions = click.option("--partitions", type=click.IntRange(1), default=20, show_default=True)
+_rows = click.option("--rows", type=click.IntRange(1), default=20_000, show_default=True, help="In each epoch.")
+_rounds = click.option("--rounds", type=click.IntRange(1), default=2, show_default=True)
+_json = click.option("--json", "out", type=click.Path(path_type=Path, dir_okay=False), help="Every value, into this file.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+def cli() -> None:
+    """What a checkpoint costs, side by side with the systems one would choose between."""
+
+
+@cli.command("run")
+@click.option("--full", is_flag=True, help="Everything, two hours or so; without it the short form, under 10 minutes.")
+@click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, help="Folder for JSON and plots.")
+@click.option("--page", "page_path", type=click.Path(path_type=Path, dir_okay=False), default=PAGE, help="The Markdown page.")
+def run_all(full: bool, results: Path, page_path: Path) -> None:
+    """Run the benchmark, print its tables, write JSON, plots and the page."""
+    plan = plans.FULL if full else plans.SHORT
+    figures = Figures(machine.describe())
+    try:
+        plans.run(plan, figures, _tell)
+    finally:  # hours of figures must not go with the last one
+        figures.write(results / f"{plan.name}.json")
+        _print(figures)
+    _write_page(results, page_path)
+
+
+@cli.command("page")
+@click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS)
+@click.option("--page", "page_path", type=click.Path(path_type=Path, dir_okay=False), default=PAGE)
+def write_page(results: Path, page_path: Path) -> None:
+    """Write the page and its plots anew from the JSON files."""
+    _write_page(results, page_path)
+
+
+@cli.command("show")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def show_file(file: Path) -> None:
+    """Print the tables of a JSON file."""
+    _print(Figures.read(file))
+
+
+@cli.command("epochs")
+@_systems
+@click.option("--query", type=click.Choice(list(QUERIES)), default="aggregation", show_default=True)
+@_partitions
+@_rows
+@_rounds
+@click.option("--warm", type=click.IntRange(1), default=3, show_default=True, help="Epochs that do not count, in each turn.")
+@click.option("--epochs", "count", type=click.IntRange(1), default=6, show_default=True, help="Epochs that do, in each turn.")
+@_json
+def one_workload(
+    chosen: Sequence[str], query: str, partitions: int, rows: int, rounds: int, warm: int, count: int, out: Path | None
+) -> None:
+    """Epochs of one workload, the systems in turn: times, S3 requests by kind, bytes."""
+    experiment = JOIN if query == "join" else AGGREGATION
+    turns = epochs.Turns(experiment, Workload(query, partitions, rows), _chosen(chosen), rounds, warm, count)
+    _measure(out, lambda s3, folder, figures: epochs.run([turns], s3, folder, figures, _tell))
+
+
+@cli.command("restore")
+@click.option("--megabytes", type=click.IntRange(10, 1000), default=1000, show_default=True, help="Of state.")
+@_rounds
+@click.option("--stock/--no-stock", default=True, show_default=True, help="Stock Spark on tuned S3A as well.")
+@_json
+def one_restore(megabytes: int, rounds: int, stock: bool, out: Path | None) -> None:
+    """A query with much state on a machine that has nothing of it, against plain parallel reads of the same bytes."""
+    systems = (System.S3, System.STOCK_TUNED) if stock else (System.S3,)
+    _measure(out, lambda s3, folder, figures: restore.run(megabytes, systems, rounds, s3, folder, figures, _tell))
+
+
+@cli.command("finalise")
+@click.argument("partitions", type=click.IntRange(1), nargs=-1)
+@_json
+def one_finalise(partitions: Sequence[int], out: Path | None) -> None:
+    """A coordinator alone, with so many simulated PARTITIONS (10000 if none are given): time, size and memory."""
+    figures = Figures(machine.describe())
+    finalise.run(partitions or (10_000,), figures)
+    _finish(figures, out)
+
+
+@cli.command("start-up")
+@_systems
+@_rounds
+@_json
+def one_start_up(chosen: Sequence[str], rounds: int, out: Path | None) -> None:
+    """From nothing to the end of a query's first epoch on an empty storage."""
+    _measure(out, lambda s3, folder, figures: standing.start_up(_chosen(chosen), rounds, s3, folder, figures, _tell))
+
+
+@cli.command("idle")
+@click.option("--seconds", type=click.IntRange(1), default=60, show_default=True)
+@_json
+def one_idle(seconds: int, out: Path | None) -> None:
+    """Processor and memory of coordinator and agent while their query waits."""
+    _measure(out, lambda s3, folder, figures: standing.idle(seconds, s3, folder, figures, _tell))
+
+
+@cli.command("forks")
+@_systems
+@_partitions
+@_rows
+@click.option("--epochs", "count", type=click.IntRange(1), default=3, show_default=True)
+@_json
+def one_forks(chosen: Sequence[str], partitions: int, rows: int, count: int, out: Path | None) -> None:
+    """Programs that an application starts for each epoch, by name (strace)."""
+    work = Workload("aggregation", partitions, rows)
+    _measure(out, lambda s3, folder, figures: standing.forks(_chosen(chosen), work, count, s3, folder, figures, _tell))
+
+
+def _chosen(names: Sequence[str]) -> list[System]:
+    return [_NAMES[name] for name in names]
+
+
+def _measure(out: Path | None, experiment: Callable[[FarS3, Path, Figures], Any]) -> None:
+    figures = Figures(machine.describe())
+    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
+        experiment(s3, Path(work), figures)
+    _finish(figures, out)
+
+
+def _finish(figures: Figures, out: Path | None) -> None:
+    if out is not None:
+        figures.write(out)
+    _print(figures, targets=False)
+
+
+def _print(figures: Figures, targets: bool = True) -> None:
+    for note in figures.notes:
+        click.echo(note)
+    show(tables(figures)[0 if targets else 1 :], Console(width=None if sys.stdout.isatty() else 200))
+
+
+def _write_page(results: Path, page_path: Path) -> None:
+    runs = []
+    for name in PLANS:
+        file = results / f"{name}.json"
+        if file.exists():
+            figures = Figures.read(file)
+            runs.append((name, figures, draw(figures, results, name)))
+    page_path.parent.mkdir(parents=True, exist_ok=True)
+    page_path.write_text(render(runs, page_path))
+    click.echo(f"written: {page_path}")
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def main() -> None:
+    try:
+        cli()
+    except CheckpointError as error:
+        click.echo(f"benchmarks: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""What the figures were taken on: without it they say little."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.far_s3 import LATENCY_MS
+
+
+def describe() -> dict[str, Any]:
+    """Facts for the head of a page. Names no host and no path."""
+    cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    memory = re.search(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
+    return {
+        "time": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "processors": f"{os.cpu_count()} x {cpu[1] if cpu else platform.machine()}",
+        "memory_gib": round(int(memory[1]) / 1024 / 1024) if memory else 0,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "java": java[0] if java else "",
+        "pyspark": version("pyspark"),
+        "latency_ms": LATENCY_MS,
+        "load_before": round(os.getloadavg()[0], 2),
+    }

@@ -1,0 +1,73 @@
+"""docs/benchmarks.md: written by the benchmark, not by hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.figures import Figures
+from benchmarks.systems import System
+from benchmarks.tables import Table, tables
+
+_HEAD = """# Benchmarks
+
+Written by `python -m benchmarks page`; do not edit. Every single value is in [benchmarks/results](../benchmarks/results).
+
+    make bench         # the short form, under 10 minutes
+    make bench-full    # everything, two hours or so
+    .venv/bin/python -m benchmarks --help    # each figure by itself
+
+Needed beside Java: Go, or versitygw and toxiproxy-server on the PATH; Maven, for stock Spark's S3A (fetched once, into `.venv`);
+strace for `forks`.
+
+## How it is measured
+- **S3** is [versitygw](https://github.com/versity/versitygw) with an access log, behind [toxiproxy](https://github.com/Shopify/toxiproxy)
+  with 20 ms added to each round trip, 10 ms each way. Connections are kept. Requests and bytes are counted in the server's log.
+- **Systems** take turns within one run: each is a Spark application of its own (`local[2]`, a heap of 2 GB) that stays from turn to turn,
+  so all are equally warm and a noisy moment hits all of them. A turn is a new query on an empty storage; its first epochs do not count.
+- **Ratios** count, not milliseconds: they are of medians within one run.
+"""
+
+_SYSTEMS = {
+    System.STOCK_LOCAL: "Spark's RocksDB store with changelogs, `checkpointLocation` on the local disk: nothing survives the machine.",
+    System.STOCK_S3A: "The same with an `s3a://` location and no option changed.",
+    System.STOCK_TUNED: "The same with `AbortableStreamBasedCheckpointFileManager` of spark-hadoop-cloud: no renames.",
+    System.FLOOR: "This project with a storage that throws away what it is given: what it costs before any byte is stored.",
+    System.FILE: "This project, every epoch a checkpoint, on the local disk, synced to it.",
+    System.S3: "This project, every epoch a checkpoint, on S3.",
+    System.S3_INTERVAL: "This project on S3 with `spark.ckpt.interval=10s`.",
+}
+
+
+def render(runs: Sequence[tuple[str, Figures, Sequence[Path]]], page: Path) -> str:
+    """`runs`: name, figures and plots of each; plots are linked relative to the page."""
+    lines = [_HEAD, "| system | |", "|---|---|", *(f"| {system.value} | {text} |" for system, text in _SYSTEMS.items()), ""]
+    if not runs:
+        lines += ["No run is recorded yet.", ""]
+    for name, figures, plots in runs:
+        lines += [f"## The {name} form", "", _about(figures), ""]
+        lines += [f"- {note.splitlines()[0]}" for note in figures.notes] + ([""] if figures.notes else [])
+        lines += [f"![{plot.stem}]({os.path.relpath(plot, page.parent)})" for plot in plots] + ([""] if plots else [])
+        for table in tables(figures):
+            lines += [f"### {table.title}", table.about, "", *_markdown(table), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _about(figures: Figures) -> str:
+    a = figures.about
+    facts = (
+        f"{a['time']}, {a['processors']}, {a['memory_gib']} GiB, Linux {a['kernel']}, {a['java']}, PySpark {a['pyspark']}, "
+        f"Python {a['python']}. Load before: {a['load_before']}."
+    )
+    return facts + (f" It took {a['took_s'] / 60:.0f} minutes." if "took_s" in a else "")
+
+
+def _markdown(table: Table) -> list[str]:
+    rule = "|".join("---" if number < table.text else "---:" for number in range(len(table.columns)))
+    head = [f"| {' | '.join(table.columns)} |", f"|{rule}|"]
+    return [*head, *(f"| {' | '.join(_bold(cell) for cell in row)} |" for row in table.rows)]
+
+
+def _bold(cell: str) -> str:
+    return f"**{cell}**" if cell == "no" else cell.replace("|", "\\|")

@@ -1,0 +1,98 @@
+"""What `make bench` and `make bench-full` run, in which order, and for how long."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import epochs, finalise, restore, standing
+from benchmarks.epochs import Tell, Turns
+from benchmarks.far_s3 import far_s3
+from benchmarks.figures import Figures
+from benchmarks.systems import System
+from benchmarks.targets import AGGREGATION, JOIN, REQUESTS, ROWS
+from benchmarks.workloads import Workload
+
+_ALL = tuple(System)
+_FAST = (System.STOCK_LOCAL, System.STOCK_TUNED, System.FLOOR, System.FILE, System.S3)
+_SLOW = (System.STOCK_LOCAL, System.STOCK_S3A, System.STOCK_TUNED)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """After `minutes` no further round of any turns begins; first rounds always do. 0: no limit.
+
+    `restore_mb` and `fork_epochs` of 0: left out.
+    """
+
+    name: str
+    turns: Sequence[Turns]
+    minutes: float
+    finalise: Sequence[int]
+    idle_s: int
+    start_ups: int
+    restore_mb: int
+    restore_rounds: int
+    fork_epochs: int
+
+
+SHORT = Plan(
+    "short",
+    (
+        Turns(AGGREGATION, Workload("aggregation", 20), _ALL, rounds=2, warm=2, epochs=4, once=(System.STOCK_S3A,)),
+        Turns(AGGREGATION, Workload("aggregation", 200), _FAST, rounds=2, warm=1, epochs=3, once=_SLOW),
+        Turns(ROWS, Workload("aggregation", 20, 1), (System.FLOOR, System.S3), rounds=2, warm=3, epochs=10),
+    ),
+    minutes=8,
+    finalise=(1_000, 10_000),
+    idle_s=10,
+    start_ups=2,
+    restore_mb=0,
+    restore_rounds=0,
+    fork_epochs=0,
+)
+
+FULL = Plan(
+    "full",
+    (
+        Turns(AGGREGATION, Workload("aggregation", 20), _ALL, rounds=3, warm=5, epochs=10),
+        Turns(AGGREGATION, Workload("aggregation", 200), _ALL, rounds=3, warm=2, epochs=5, once=(System.STOCK_S3A,)),
+        *(Turns(ROWS, Workload("aggregation", 20, rows), _FAST, rounds=2, warm=3, epochs=8) for rows in (1, 1_000, 100_000, 1_000_000)),
+        Turns(JOIN, Workload("join", 20), _FAST, rounds=2, warm=3, epochs=6),
+        *(
+            Turns(REQUESTS, Workload("aggregation", partitions, 1_000), (System.S3, System.S3_INTERVAL), rounds=1, warm=2, epochs=100)
+            for partitions in (20, 200)
+        ),
+    ),
+    minutes=0,
+    finalise=(1_000, 10_000, 100_000),
+    idle_s=60,
+    start_ups=4,
+    restore_mb=1_000,
+    restore_rounds=3,
+    fork_epochs=5,
+)
+
+
+def run(plan: Plan, figures: Figures, tell: Tell) -> None:
+    """Raises BenchmarkError."""
+    began = time.monotonic()
+    deadline = began + plan.minutes * 60 if plan.minutes else None
+    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
+        folder = Path(work)
+        tell("finalise in the coordinator")
+        finalise.run(plan.finalise, figures)
+        with far_s3(folder / "far") as s3:
+            standing.start_up((System.STOCK_LOCAL, System.S3), plan.start_ups, s3, folder / "start-up", figures, tell)
+            standing.idle(plan.idle_s, s3, folder / "idle", figures, tell)
+            epochs.run(plan.turns, s3, folder / "epochs", figures, tell, deadline)
+            if plan.restore_mb:
+                systems = (System.S3, System.STOCK_TUNED)
+                restore.run(plan.restore_mb, systems, plan.restore_rounds, s3, folder / "restore", figures, tell)
+            if plan.fork_epochs:
+                work_200 = Workload("aggregation", 200)
+                standing.forks((System.STOCK_LOCAL, System.S3), work_200, plan.fork_epochs, s3, folder, figures, tell)
+    figures.about["took_s"] = round(time.monotonic() - began)

@@ -1,0 +1,199 @@
+"""The tables of a run: the same rows for the terminal and for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from benchmarks import finalise, restore, standing
+from benchmarks.figures import Case, Figures, Summary
+from benchmarks.systems import System
+from benchmarks.targets import AGGREGATION, JOIN, REQUESTS, ROWS, verdicts
+
+LARGE = "large"
+
+
+@dataclass(frozen=True)
+class Table:
+    """`text` columns are set to the left, the others hold numbers."""
+
+    title: str
+    about: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text: int = 1
+
+
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    metric: str
+    scale: float = 1.0
+    digits: int = 0
+
+
+_EPOCH_COLUMNS = (
+    _Column("epoch ms", "epoch_ms"),
+    _Column("tasks ms", "tasks_ms"),
+    _Column("driver logs ms", "logs_ms"),
+    _Column("commit ms a store", "commit_per_store_ms", digits=1),
+    _Column("end to end ms", "end_to_end_ms"),
+    _Column("requests", "requests", digits=1),
+    _Column("LIST", "list_requests", digits=1),
+    _Column("MB put", "put_bytes", 1e-6, digits=2),
+)
+_EPOCH_TITLES = {
+    AGGREGATION: ("Aggregation", "Count and sum per key, 100,000 keys, 20,000 rows an epoch, changelog on."),
+    ROWS: ("Rows an epoch", "The same aggregation over 20 partitions."),
+    JOIN: ("Stream-stream join", "Two streams joined by key and time: four state stores a partition."),
+    LARGE: ("Large state", "While the state of the restore was built, full snapshots every few epochs."),
+    REQUESTS: ("Requests of a long run", "100 epochs, snapshots and deletions included."),
+}
+_EXPLAINED = (
+    "Medians, in brackets the quartiles. Driver logs: `walCommit` and `commitOffsets`; "
+    "with spark-ckpt the latter holds the wait for the checkpoint. "
+    "End to end: from the barrier to `_metadata` stored, the epoch's tasks included. "
+    "Requests and megabytes are for each epoch, from the server's log."
+)
+
+
+def tables(figures: Figures) -> list[Table]:
+    """Those that have rows; the targets first."""
+    found = [targets_table(figures), *(_epochs(figures, experiment) for experiment in _EPOCH_TITLES)]
+    found += [_restore(figures), _finalise(figures), _start_up(figures), _idle(figures), _forks(figures)]
+    return [table for table in found if table.rows]
+
+
+def targets_table(figures: Figures) -> Table:
+    words = {True: "yes", False: "no", None: "-"}
+    rows = [(v.what, v.target, v.measured, words[v.met]) for v in verdicts(figures)]
+    return Table("Targets", "Ratios and differences within this run; S3 is 20 ms away.", ("what", "target", "measured", "met"), rows)
+
+
+def spread(summary: Summary | None, scale: float = 1.0, digits: int = 0) -> str:
+    """`1,234 (1,200 - 1,300)`."""
+    if summary is None:
+        return ""
+    median, low, high = (f"{value * scale:,.{digits}f}" for value in (summary.median, summary.low, summary.high))
+    return median if summary.count == 1 or low == high else f"{median} ({low} - {high})"
+
+
+def _epochs(figures: Figures, experiment: str) -> Table:
+    title, about = _EPOCH_TITLES[experiment]
+    systems = {system.value: number for number, system in enumerate(System)}
+    cases = [case for case in figures.cases(experiment) if case.system in systems]
+    cases.sort(key=lambda case: (case.partitions, case.size, systems[case.system]))
+    rows = []
+    for case in cases:
+        epochs = figures.summary(case, "epoch_ms")
+        against = [_times(figures.ratio("epoch_ms", case, Case(experiment, s.value, case.partitions, case.size))) for s in _BASES]
+        cells = [spread(figures.summary(case, c.metric), c.scale, c.digits) for c in _EPOCH_COLUMNS]
+        rows.append(
+            (case.system, f"{case.partitions}", f"{case.size:,}", f"{epochs.count if epochs else 0}", cells[0], *against, *cells[1:])
+        )
+    size = "MB of state" if experiment == LARGE else "rows"
+    names = [c.name for c in _EPOCH_COLUMNS]
+    columns = ("system", "partitions", size, "epochs", names[0], "x floor", "x local", *names[1:])
+    return Table(title, f"{about} {_EXPLAINED}" if experiment == AGGREGATION else about, columns, rows)
+
+
+_BASES = (System.FLOOR, System.STOCK_LOCAL)
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}"
+
+
+def _restore(figures: Figures) -> Table:
+    rows = []
+    for case in figures.cases(restore.EXPERIMENT):
+        plain = Case(case.experiment, restore.PLAIN, case.partitions, case.size)
+        size = figures.median(Case(case.experiment, System.S3.value, case.partitions, case.size), "state_bytes")
+        took = figures.median(case, "restore_ms")
+        rate = f"{size / took / 1000:,.0f}" if size and took and case.system != System.STOCK_TUNED.value else ""
+        cells = [spread(figures.summary(case, metric)) for metric in ("first_epoch_ms", "empty_ms", "restore_ms")]
+        rows.append((case.system, f"{case.size:,}", *cells, rate, _times(figures.ratio("restore_ms", case, plain))))
+    about = (
+        "From the query's start to the end of its first epoch, in a new JVM that has no file of the state; then over an empty state. "
+        "The difference is the restore. Plain boto3 reads the same bytes into files by ranges in parallel, and does nothing else."
+    )
+    columns = ("system", "MB of state", "first epoch ms", "on nothing ms", "restore ms", "MB/s", "x plain")
+    return Table("Restore on a fresh machine", about, columns, rows)
+
+
+def _finalise(figures: Figures) -> Table:
+    rows = [
+        (
+            f"{case.partitions:,}",
+            f"{case.size}",
+            *_cells(figures, case, ("acks_ms", 1, 0), ("finalise_ms", 1, 0), ("metadata_bytes", 1e-6, 2)),
+            *_cells(figures, case, ("memory_before_bytes", 1e-6, 0), ("memory_bytes", 1e-6, 0)),
+        )
+        for case in sorted(figures.cases(finalise.EXPERIMENT))
+    ]
+    about = (
+        "A real coordinator process with simulated partitions over a storage that throws away: taking in all acknowledgements, "
+        "then from the seal to the stored `_metadata`."
+    )
+    columns = ("partitions", "handles each", "acks ms", "finalise ms", "_metadata MB", "memory before MB", "memory at most MB")
+    return Table("Finalise in the coordinator", about, columns, rows, text=0)
+
+
+def _start_up(figures: Figures) -> Table:
+    metrics = (("session_ms", 1, 0), ("first_epoch_ms", 1, 0), ("start_up_ms", 1, 0))
+    rows = [(case.system, *_cells(figures, case, *metrics)) for case in figures.cases(standing.START_UP)]
+    about = "A new JVM, an empty storage, one row."
+    return Table("Start-up", about, ("system", "session ms", "query's start to its first epoch's end ms", "both ms"), rows)
+
+
+def _idle(figures: Figures) -> Table:
+    idle = [
+        (case.system, "idle", *_cells(figures, case, ("cpu_percent", 1, 2), ("memory_bytes", 1e-6, 0)))
+        for case in figures.cases(standing.IDLE)
+    ]
+    load = [
+        (case.system, f"at most, {case.size:,} MB of state", "", *_cells(figures, case, ("peak_memory_bytes", 1e-6, 0)))
+        for case in figures.cases(LARGE)
+        if case.system in standing.OWN_PROCESSES
+    ]
+    return Table(
+        "Coordinator and agent",
+        "Resident memory, shared pages included.",
+        ("process", "when", "processor %", "memory MB"),
+        idle + load,
+        text=2,
+    )
+
+
+def _forks(figures: Figures) -> Table:
+    rows = []
+    for case in figures.cases(standing.FORKS):
+        named = [m for c, m, _ in figures if c == case and m.endswith("_forks")]
+        programs = ", ".join(f"{m.removesuffix('_forks')} {figures.median(case, m):,.1f}" for m in sorted(named))
+        rows.append((case.system, programs, f"{case.partitions}", *_cells(figures, case, ("forks", 1, 1))))
+    about = "Programs that the application starts, for each epoch."
+    return Table("Forked programs", about, ("system", "programs", "partitions", "forks an epoch"), rows, text=2)
+
+
+def _cells(figures: Figures, case: Case, *metrics: tuple[str, float, int]) -> tuple[str, ...]:
+    return tuple(spread(figures.summary(case, metric), scale, digits) for metric, scale, digits in metrics)
+
+
+def show(found: Iterable[Table], console: Console) -> None:
+    for table in found:
+        shown = RichTable(
+            title=table.title, title_justify="left", title_style="bold", caption=table.about, caption_justify="left", box=None
+        )
+        for number, name in enumerate(table.columns):
+            shown.add_column(name, justify="left" if number < table.text else "right", overflow="fold")
+        for row in table.rows:
+            shown.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        console.print(shown)
+        console.print()
+
+
+_STYLES = {"yes": "green", "no": "bold red"}

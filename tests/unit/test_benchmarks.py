@@ -1,0 +1,141 @@
+"""Statistics, targets, tables and the page, from made-up figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.figures import Case, Figures, Summary
+from benchmarks.finalise import GROWN
+from benchmarks.page import render
+from benchmarks.plots import draw
+from benchmarks.restore import PLAIN
+from benchmarks.systems import System
+from benchmarks.tables import spread, tables, targets_table
+from benchmarks.targets import TARGETS, verdicts
+
+ABOUT = {
+    "time": "2026-11-21 10:00 UTC",
+    "processors": "2 x a processor",
+    "memory_gib": 8,
+    "kernel": "6",
+    "python": "3.11",
+    "java": "17",
+    "pyspark": "4.3.0",
+    "latency_ms": 20,
+    "load_before": 0.1,
+    "took_s": 540,
+}
+
+
+def case(system: System, partitions: int, rows: int = 20_000, experiment: str = "aggregation") -> Case:
+    return Case(experiment, system.value, partitions, rows)
+
+
+@pytest.fixture
+def figures() -> Figures:
+    found = Figures(ABOUT)
+    medians = {System.STOCK_LOCAL: 16_000, System.STOCK_TUNED: 20_000, System.FLOOR: 2_500, System.FILE: 2_600, System.S3: 2_800}
+    for system, median in medians.items():
+        found.add(case(system, 200), "epoch_ms", [median - 100, median, median + 300])
+    found.add(case(System.S3, 200), "list_requests", [0, 0])
+    found.add(case(System.S3, 200), "put_bytes", [1_300_000])
+    found.add(case(System.S3, 200), "checkpointed_bytes", [900_000, 1_100_000])
+    found.add(Case("finalise", "coordinator", 10_000, GROWN), "finalise_ms", [600.0])
+    found.add(Case("finalise", "coordinator", 100_000, GROWN), "finalise_ms", [6_300.0])
+    found.add(Case("restore", PLAIN, 20, 1000), "restore_ms", [2_000])
+    found.add(Case("restore", System.S3.value, 20, 1000), "restore_ms", [2_200])
+    found.add(Case("restore", System.S3.value, 20, 1000), "state_bytes", [1_000_000_000])
+    return found
+
+
+def verdict(figures: Figures, what: str) -> tuple[str, bool | None]:
+    found = [v for v in verdicts(figures) if v.what == what]
+    assert len(found) == 1
+    return found[0].measured, found[0].met
+
+
+def test_a_summary_is_the_median_and_the_quartiles() -> None:
+    assert Summary.of([5, 1, 3]) == Summary(3, 1, 5, 3)
+    assert Summary.of([1, 2, 3, 4, 100]) == Summary(3, 2, 4, 5)
+    with pytest.raises(ValueError, match="no values"):
+        Summary.of([])
+
+
+def test_what_was_not_measured_has_no_ratio(figures: Figures) -> None:
+    assert figures.ratio("epoch_ms", case(System.S3, 200), case(System.FLOOR, 200)) == 2800 / 2500
+    assert figures.ratio("epoch_ms", case(System.S3, 200), case(System.FLOOR, 20)) is None
+    assert figures.ratio("epoch_ms", case(System.S3, 200), case(System.S3_INTERVAL, 200)) is None
+    figures.add(case(System.S3_INTERVAL, 200), "epoch_ms", [0])
+    assert figures.ratio("epoch_ms", case(System.S3, 200), case(System.S3_INTERVAL, 200)) is None
+
+
+def test_the_file_holds_every_value(figures: Figures, tmp_path: Path) -> None:
+    figures.notes.append("something was left out")
+    figures.write(tmp_path / "results" / "short.json")
+    again = Figures.read(tmp_path / "results" / "short.json")
+    assert list(again) == list(figures)
+    assert (again.about, again.notes) == (figures.about, figures.notes)
+
+
+def test_targets_compare_medians_of_one_run(figures: Figures) -> None:
+    assert verdict(figures, "epoch on s3://, 200 partitions, over the floor") == ("1.12 x", True)
+    assert verdict(figures, "stock on tuned S3A over s3://, 200 partitions") == ("7.14 x", True)
+    assert verdict(figures, "epoch on s3:// over stock on local disk, 200 partitions") == ("0.17 x", True)
+    assert verdict(figures, "epoch on file:// over the floor, 200 partitions") == ("1.04 x", True)
+    assert verdict(figures, "LIST requests an epoch, 200 partitions") == ("0.00", True)
+    assert verdict(figures, "bytes to S3 over changelogs and new SSTs, 200 partitions") == ("1.30 x", False)
+    assert verdict(figures, f"finalise, 10,000 partitions, {GROWN} handles each") == ("600 ms", False)
+    assert verdict(figures, "finalise, 100,000 partitions over 10,000: linear") == ("10.50 x", True)
+    assert verdict(figures, "plain boto3's time over ours, restoring on a fresh machine") == ("0.91 x", True)
+    assert verdict(figures, "epoch on file:// over the floor, 20 partitions") == ("not measured", None)
+
+
+def test_a_long_run_tells_the_requests_where_there_is_one(figures: Figures) -> None:
+    what = "S3 requests an epoch, 200 partitions: 4 + executors"
+    figures.add(case(System.S3, 200), "requests", [9.0])
+    assert verdict(figures, what) == ("9.00", False)
+    figures.add(case(System.S3_INTERVAL, 200, 1000, "requests"), "requests", [0.5])
+    assert verdict(figures, what) == ("9.00", False), "another system's"
+    figures.add(case(System.S3, 200, 1000, "requests"), "requests", [4.2])
+    assert verdict(figures, what) == ("4.20", True)
+
+
+def test_no_target_is_met_by_nothing() -> None:
+    assert {v.met for v in verdicts(Figures())} == {None}
+    assert len({t.what for t in TARGETS}) == len(TARGETS)
+
+
+def test_tables_have_ratios_against_the_floor_and_the_local_disk(figures: Figures) -> None:
+    found = {table.title: table for table in tables(figures)}
+    assert set(found) == {"Targets", "Aggregation", "Finalise in the coordinator", "Restore on a fresh machine"}
+    rows = [dict(zip(found["Aggregation"].columns, row, strict=True)) for row in found["Aggregation"].rows]
+    assert [row["system"] for row in rows] == [s.value for s in System if s not in (System.STOCK_S3A, System.S3_INTERVAL)]
+    ours = rows[-1]
+    assert (ours["epoch ms"], ours["x floor"], ours["x local"], ours["epochs"]) == ("2,800 (2,700 - 3,100)", "1.12", "0.17", "3")
+    restored = [dict(zip(found["Restore on a fresh machine"].columns, r, strict=True)) for r in found["Restore on a fresh machine"].rows]
+    assert [(r["system"], r["MB/s"], r["x plain"]) for r in restored] == [(PLAIN, "500", "1.00"), (System.S3.value, "455", "1.10")]
+
+
+def test_a_value_without_spread_stands_alone() -> None:
+    assert spread(Summary.of([7.0])) == "7"
+    assert spread(Summary.of([2, 2, 2])) == "2"
+    assert spread(Summary.of([1_234_567]), 1e-6, 2) == "1.23"
+    assert spread(None) == ""
+
+
+def test_the_page_shows_targets_that_were_missed(figures: Figures, tmp_path: Path) -> None:
+    figures.notes.append("spark-ckpt, every 10 s was left out: no such option\nmore")
+    plots = draw(figures, tmp_path / "benchmarks" / "results", "short")
+    assert [p.name for p in plots] == ["short-epochs.svg", "short-restore.svg", "short-finalise.svg"]
+    page = render([("short", figures, plots)], tmp_path / "docs" / "benchmarks.md")
+    assert "![short-epochs](../benchmarks/results/short-epochs.svg)" in page
+    assert "| bytes to S3 over changelogs and new SSTs, 200 partitions | at most 1.20 x | 1.30 x | **no** |" in page
+    assert "- spark-ckpt, every 10 s was left out: no such option\n" in page
+    assert targets_table(figures).rows[0][3] == "yes"
+
+
+def test_plots_of_the_same_figures_are_the_same_files(figures: Figures, tmp_path: Path) -> None:
+    first, second = draw(figures, tmp_path / "1", "short"), draw(figures, tmp_path / "2", "short")
+    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.access_log import Kind, between, by_kind, bytes_put, parse
+
+TAIL = "- Boto3/1.44.5 md/Botocore#1.44.5 - dFRc= SigV4 - AuthHeader s3.us-east-1.amazonaws.com - arn:aws:s3:::/bench Yes"
+
+
+def line(operation: str, key: str = "a/b", status: int = 200, error: str = "-", sent: int = 0, size: int = 0) -> str:
+    head = f"test bench [21/November/2026:14:52:34 +0000] 127.0.0.1 test 3K5KLWUHHDZPG8S1 s3_{operation} {key} /bench/{key}"
+    return f"{head} {status} {error} {sent} {size} 0 0 {TAIL}"
+
+
+def test_requests_of_versitygw_are_told_by_kind() -> None:
+    lines = [
+        "log starts 2026-11-21 14:52:31.914181761 +0000 UTC m=+0.021684211",
+        line("PutObject", size=100_000),
+        line("PutObject", status=412, error="PreconditionFailed", size=7),
+        line("GetObject"),
+        line("HeadObject", status=404, error="NoSuchKey"),
+        line("ListObjectsV2", key="-", sent=506),
+        line("CreateMultipartUpload"),
+        line("UploadPart"),
+        line("CompleteMultipartUpload"),
+        line("DeleteObjects", key="-"),
+        line("GetBucketAcl", key="-"),
+    ]
+    requests = list(parse(lines))
+    assert by_kind(requests) == {Kind.PUT: 5, Kind.GET: 1, Kind.HEAD: 1, Kind.LIST: 1, Kind.DELETE: 1, Kind.OTHER: 1}
+    assert bytes_put(requests) == 100_000, "a refused put stores nothing"
+    assert (requests[0].key, requests[1].status) == ("a/b", 412)
+
+
+def test_a_log_of_another_form_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"not a line of versitygw's access log: .*version 1\.8"):
+        list(parse(['test bench 127.0.0.1 s3_PutObject "PUT /bench/a HTTP/1.1" 200']))
+
+
+def test_a_line_belongs_to_where_it_ends(tmp_path: Path) -> None:
+    lines = [line("PutObject", key=f"k/{n}") for n in range(4)]
+    log = tmp_path / "access.log"
+    log.write_text("".join(f"{text}\n" for text in lines))
+    ends = [sum(len(text) + 1 for text in lines[: n + 1]) for n in range(4)]
+    assert [r.key for r in between(log, 0, ends[1])] == ["k/0", "k/1"]
+    assert [r.key for r in between(log, ends[1], ends[3])] == ["k/2", "k/3"]
+    middle = ends[1] + 20  # the length was taken while line 2 was being written
+    assert [r.key for r in between(log, 0, middle)] == ["k/0", "k/1"]
+    assert [r.key for r in between(log, middle, ends[3])] == ["k/2", "k/3"]

@@ -171,6 +171,8 @@ class StreamWorker:
             self._settle(RequestName.FINISH.value, {"checkpoint": self._maybe_summary(i.summary), "savepoint": i.savepoint})
         elif isinstance(i, do.Late):
             self._say({"type": "late", "root": self.root, "run": i.run, "epoch": i.epoch})
+        elif isinstance(i, do.Stopping):
+            self._say({"type": "stopping", "root": self.root, "drain": i.drain})
         elif isinstance(i, do.Failed):
             self._say({"type": "failed", "root": self.root, "kind": i.kind.value, "message": i.message})
         elif isinstance(i, do.Stopped):

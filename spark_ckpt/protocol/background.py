@@ -22,11 +22,12 @@ class Final(Enum):
 
 @dataclass(frozen=True)
 class SealedEpoch:
-    """What a checkpoint of a finished epoch needs. `required` is None where `commits/N` cannot be read."""
+    """What a checkpoint of a finished epoch needs. `required` is None where `commits/N` cannot be read, for the reason in `problem`."""
 
     epoch: int
     required: Mapping[str, Slot] | None
     time_ms: int
+    problem: str = ""
 
 
 class BackgroundCheckpoint(PendingCheckpoint):

@@ -261,6 +261,14 @@ class Late:
 
 
 @dataclass(frozen=True)
+class Stopping:
+    """A person asked for the query's end: after the running epoch the driver sends `finish` and ends. `drain`: after one more epoch, whose
+    watermark is at the end of time."""
+
+    drain: bool
+
+
+@dataclass(frozen=True)
 class Failed:
     """The query has to fail at its next step, although no request of it is open."""
 
@@ -330,6 +338,7 @@ Instruction = (
     | Finished
     | Late
     | Failed
+    | Stopping
     | Stopped
     | Announce
     | Log

@@ -15,14 +15,14 @@ from spark_ckpt.protocol.instructions import Announcement, Instruction, Level
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.pending import PendingState
 from spark_ckpt.protocol.reasons import TOLERATED, AbortReason, AckResult, Outcome
-from spark_ckpt.protocol.run_ending import RunEnding
+from spark_ckpt.protocol.run_requests import RunRequests
 from spark_ckpt.protocol.run_state import RunPhase, Settings
 from spark_ckpt.protocol.schedule import Schedule
 from spark_ckpt.protocol.start import Beginning
 from spark_ckpt.protocol.stats import Lag, Summary, summary
 
 
-class IntervalCheckpoints(RunEnding):
+class IntervalCheckpoints(RunRequests):
     """What does not depend on which epoch is in hand.
 
     A checkpoint whose time is up while its `_metadata` is under way is a *ghost*: nobody knows whether it will be there. It is reported
@@ -39,18 +39,9 @@ class IntervalCheckpoints(RunEnding):
         self._unasked: dict[str, Ack] = {}
         self._failures = 0
         self._base_until: dict[CheckpointId, int] = {}
-        self._superseded: list[CheckpointId] = []
-
-    def _after_change(self, pressure: bool = False) -> list[Instruction]:
-        """A checkpoint completed or was aborted, or became due: what may begin now."""
-        raise NotImplementedError
 
     def _not_finished(self, epoch: int, kind: ErrorKind, message: str) -> list[Instruction]:
         """The checkpoint of this epoch was aborted."""
-        raise NotImplementedError
-
-    def _made(self, checkpoint: Checkpoint) -> list[Instruction]:
-        """It completed."""
         raise NotImplementedError
 
     # --- which there are
@@ -319,17 +310,16 @@ class IntervalCheckpoints(RunEnding):
             self._ghosts.remove(ghost)
             dropped.append(ghost.id)
         self._unasked = {uid: ack for uid, ack in self._unasked.items() if ack.epoch > p.epoch}
+        instructions += self._desk.completed(p.checkpoint)
         self._supersede(dropped)
-        return [*instructions, *self._made(p.checkpoint), *self._after_change()]
+        return [*instructions, *self._proceed()]
 
     def _supersede(self, dropped: Iterable[CheckpointId]) -> None:
         """A checkpoint that tasks may have loaded from stays until one that was triggered after them completes: what they loaded may be
         part of what they upload, and of no other checkpoint yet (a task moved). The same for what aborted ones uploaded."""
-        self._superseded += dropped
         newest = self._completed_epoch
-        in_use = {p.base for p in self._pendings}
-        free = [c for c in self._superseded if self._base_until.get(c, -1) <= newest and c not in in_use and not self._pinned(c)]
-        self._superseded = [c for c in self._superseded if c not in free]
+        bases = {p.base for p in self._pendings}
+        free = self._free(dropped, lambda c: c in bases or self._base_until.get(c, -1) > newest)
         for c in free:
             self._base_until.pop(c, None)
         oldest = min((p.epoch for p in self._pendings), default=newest + 1)
@@ -338,9 +328,6 @@ class IntervalCheckpoints(RunEnding):
             del self._strays[name]
         named = self._registry.named()
         self._deletions.drop(free, [name for name in ready if name not in named])
-
-    def _pinned(self, _checkpoint: CheckpointId) -> bool:
-        return False
 
     def _end(self, p: BackgroundCheckpoint) -> list[Instruction]:
         """It is no longer in the making, one way or the other."""
@@ -388,12 +375,12 @@ class IntervalCheckpoints(RunEnding):
                 instructions += self._read_ghost(p) if p.unknown else self._lay_ghost(p)
         else:
             self._release(p.discard())
-        instructions += self._not_finished(p.epoch, kind, message)
+        instructions += [*self._desk.aborted(p.epoch, message), *self._not_finished(p.epoch, kind, message)]
         if reason in TOLERATED and not p.savepoint:
             self._failures += 1
             if self._failures > self._settings.tolerable_failures:
                 return [*instructions, *self._fail(kind, self._too_many(message))]
-        return instructions + (self._after_change() if reason is not AbortReason.SUBSUMED else [])
+        return instructions + (self._proceed() if reason is not AbortReason.SUBSUMED else [])
 
     def _too_many(self, message: str) -> str:
         if self._failures == 1:

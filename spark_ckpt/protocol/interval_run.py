@@ -6,20 +6,18 @@ from collections import deque
 from typing import ClassVar
 
 from spark_ckpt.errors import ErrorKind, FormatError
-from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.background import SealedEpoch
 from spark_ckpt.protocol.commit import required_ids
 from spark_ckpt.protocol.driver_files import commits_file, needed, offsets_file
-from spark_ckpt.protocol.entries import Entry, Plan, Request
+from spark_ckpt.protocol.entries import Plan
 from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
 from spark_ckpt.protocol.interval_checkpoints import IntervalCheckpoints
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.reasons import AbortReason
 from spark_ckpt.protocol.run_state import OVER, RunPhase, Settings
 from spark_ckpt.protocol.start import Beginning
-from spark_ckpt.protocol.stats import Summary
 
 _LIVE = (RunPhase.IDLE, RunPhase.PLANNING, RunPhase.RUNNING)
 _IGNORED_WHEN_OVER = (ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported)
@@ -37,19 +35,26 @@ class IntervalRun(IntervalCheckpoints):
         self._in_hand = beginning.plan
         self._line: deque[Plan] = deque()
         self._numbers: dict[int, int] = {}
-        self._finishing: ev.FinishRequested | None = None
         if beginning.plan:
             self._numbers[beginning.epoch] = beginning.plan_number
+        if beginning.replaced and beginning.replaced.sealed_log:
+            self._numbers[beginning.replaced.sealed] = beginning.replaced.sealed_log
 
     def begin(self, now_ms: int) -> list[Instruction]:
         """What a new run does first."""
         self.now_ms = now_ms
         self._asked_ms = now_ms
-        first = self._set(ev.Timer.INTERVAL, self._schedule.first_delay_ms(self.claim.nonce))
         if self.phase is RunPhase.RUNNING:
             self._loads_from_base()
-            return first
-        return [*first, *self._set(ev.Timer.IDLE, self._settings.idle_ms)]
+        idle = self._set(ev.Timer.IDLE, self._settings.idle_ms) if self.phase is RunPhase.IDLE else []
+        if self._replaced is None:
+            return [*self._set(ev.Timer.INTERVAL, self._schedule.first_delay_ms(self.claim.nonce)), *idle]
+        # What was in the making is forgotten, hence the next one is due.
+        self._schedule.due = True
+        if self._replaced.sealed_log:
+            commit = self._files.get(commits_file(self._replaced.sealed)) or b""
+            self._sealed = _sealed(self._replaced.sealed, commit, now_ms)
+        return [*self._turn_away_lost(), *idle, *self._proceed()]
 
     def _loads_from_base(self) -> None:
         if self.base is not None:
@@ -57,7 +62,7 @@ class IntervalRun(IntervalCheckpoints):
 
     def _open_requests(self) -> list[RequestName]:
         trigger = [RequestName.TRIGGER] if self.phase is RunPhase.PLANNING else []
-        return [*trigger, RequestName.FINISH] if self._finishing else trigger
+        return [*trigger, *super()._open_requests()]
 
     # --- timers
 
@@ -73,12 +78,12 @@ class IntervalRun(IntervalCheckpoints):
         if event.timer is ev.Timer.IDLE:
             if self.phase is not RunPhase.IDLE or self._line:
                 return []
-            return [*self._after_change(self._pressure), *self._look_at_log()]
+            return [*self._proceed(pressure=True), *self._look_at_log()]
         if event.timer is ev.Timer.INTERVAL:
             self._schedule.due = True
         else:
             self._schedule.pausing = False
-        return self._after_change()
+        return self._proceed()
 
     # --- the log
 
@@ -89,11 +94,6 @@ class IntervalRun(IntervalCheckpoints):
         if event.ticket in self._asked:
             return self._read_back_failed(event)
         return self._look_failed(event) if event.ticket == self._look else self._plan_read_failed(event)
-
-    def _take_up(self, entry: Entry) -> list[Instruction]:
-        self._next_number += 1
-        what = f"{entry.action} {entry.target}".strip() if isinstance(entry, Request) else type(entry).__name__
-        return [do.Log(Level.WARN, f"the request in log entry {self._next_number - 1} ({what}) is not known")]
 
     # --- trigger
 
@@ -146,7 +146,7 @@ class IntervalRun(IntervalCheckpoints):
         self.phase = RunPhase.RUNNING
         self._plan_ms = self.now_ms - self._asked_ms
         self._loads_from_base()
-        begun = self._begin_checkpoint(self._epoch, self._asked_ms) if self._wanted(self._pressure) else []
+        begun = self._begin_checkpoint(self._epoch, self._asked_ms, pressure=True)
         return [*self._cancel(ev.Timer.PLAN), self._barrier(), *begun]
 
     def _barrier(self) -> Instruction:
@@ -160,25 +160,45 @@ class IntervalRun(IntervalCheckpoints):
         """A spool is half full of what only a checkpoint frees."""
         return self._executors.fullest > self._settings.spool_max_bytes // 2
 
-    def _wanted(self, pressure: bool) -> bool:
-        return self._schedule.wants(sum(not p.savepoint for p in self._pendings), pressure)
-
-    def _begin_checkpoint(self, epoch: int, triggered_ms: int) -> list[Instruction]:
+    def _begin_checkpoint(self, epoch: int, triggered_ms: int, pressure: bool) -> list[Instruction]:
+        """If one is due or asked for. One that is asked for is a savepoint, and counts neither as pending nor when it fails."""
+        ending = self._finishing is not None
+        asked = self._desk.wants(ending)
+        due = self._schedule.wants(sum(not p.savepoint for p in self._pendings), pressure and self._pressure)
+        if not (asked or due or ending):
+            return []
         begun = self._new_background(epoch, self._numbers.get(epoch, 0), triggered_ms)
-        self._schedule.due = False
-        return [*self._set(ev.Timer.INTERVAL, self._schedule.interval_ms), *begun]
+        if asked:
+            self._for_savepoint(epoch)
+        if due:
+            self._schedule.due = False
+            begun = [*self._set(ev.Timer.INTERVAL, self._schedule.interval_ms), *begun]
+        return begun
 
-    def _after_change(self, pressure: bool = False) -> list[Instruction]:
-        """While no epoch runs there is no barrier: the newest finished epoch becomes the checkpoint, one at a time."""
-        sealed = self._sealed
-        if self.phase is not RunPhase.IDLE or sealed is None or sealed.required is None or any(p.late for p in self._pendings):
-            return self._maybe_finished()
-        covered = self._completed_epoch >= sealed.epoch or self._pending_of(sealed.epoch) is not None
-        if covered or not (self._wanted(pressure) or self._finishing):
-            return self._maybe_finished()
-        begun = self._begin_checkpoint(sealed.epoch, sealed.time_ms)
-        p = self._pending_of(sealed.epoch)
+    def _for_savepoint(self, epoch: int) -> None:
+        p = self._pending_of(epoch)
         assert p is not None
+        p.savepoint = True
+        self._desk.give(epoch, self._finishing is not None)
+
+    def _proceed(self, pressure: bool = False) -> list[Instruction]:
+        """While no epoch runs there is no barrier: the newest finished epoch becomes the checkpoint, one at a time."""
+        sealed, newest = self._sealed, self._store.newest
+        if self.phase is not RunPhase.IDLE:
+            return []
+        if sealed is None or self._completed_epoch >= sealed.epoch:
+            copies = self._desk.copy(newest, self._finishing is not None) if newest else self._nothing_to_save()
+            return [*copies, *self._maybe_finished()]
+        if self._pending_of(sealed.epoch):
+            if self._desk.wants(self._finishing is not None):
+                self._for_savepoint(sealed.epoch)
+            return []
+        if sealed.required is None or any(p.late for p in self._pendings):
+            return []
+        begun = self._begin_checkpoint(sealed.epoch, sealed.time_ms, pressure)
+        p = self._pending_of(sealed.epoch)
+        if p is None:
+            return []
         p.late = True
         late = do.Late(self.claim.run, sealed.epoch)
         return [*begun, late, *self._seal_background(p, sealed, needed(self._files.as_mapping(), sealed.epoch))]
@@ -192,22 +212,17 @@ class IntervalRun(IntervalCheckpoints):
         self._files.forget_before(event.epoch - 1)
         self._numbers = {epoch: number for epoch, number in self._numbers.items() if epoch >= event.epoch}
         before, p = self._sealed, self._pending_of(event.epoch)
-        unreadable: FormatError | None = None
-        try:
-            self._sealed = SealedEpoch(event.epoch, required_ids(event.epoch, event.commit), self._asked_ms)
-        except FormatError as error:
-            unreadable = error
-            self._sealed = SealedEpoch(event.epoch, None, self._asked_ms)
+        self._sealed = _sealed(event.epoch, event.commit, self._asked_ms)
         self._epoch += 1
         self._in_hand = None
         self.phase = RunPhase.IDLE
         required = self._sealed.required or {}
         self._unasked = {uid: ack for uid, ack in self._unasked.items() if uid in required}
         instructions = [do.Sealed(None, self._lag), *(self._set(ev.Timer.IDLE, self._settings.idle_ms) if not self._line else [])]
-        if unreadable and p:
-            return [*instructions, *self._abort(p, AbortReason.BAD_COMMIT, unreadable.kind, str(unreadable))]
-        if unreadable:
-            return [*instructions, do.Log(Level.WARN, f"{unreadable}; epoch {event.epoch} cannot become a checkpoint")]
+        if self._sealed.required is None and p:
+            return [*instructions, *self._abort(p, AbortReason.BAD_COMMIT, ErrorKind.DAMAGED, self._sealed.problem)]
+        if self._sealed.required is None:
+            return [*instructions, do.Log(Level.WARN, f"epoch {event.epoch} cannot become a checkpoint: {self._sealed.problem}")]
         if p:
             unchanged = before is not None and before.required is not None and not required.keys().isdisjoint(before.required)
             instructions += self._seal_background(p, self._sealed, needed(self._files.as_mapping(), event.epoch))
@@ -226,34 +241,15 @@ class IntervalRun(IntervalCheckpoints):
     # --- finish
 
     def _finish(self, event: ev.FinishRequested) -> list[Instruction]:
-        if self.phase is not RunPhase.IDLE or self._finishing:
-            message = f"finish came while epoch {self._epoch} was in hand; please report it"
-            return [do.Refused(RequestName.FINISH, ErrorKind.INTERNAL, message)]
         if self._sealed is not None and self._sealed.required is None:
-            message = f"epoch {self._sealed.epoch} cannot become a checkpoint, its commit file cannot be read; start the query again"
-            return [do.Refused(RequestName.FINISH, ErrorKind.DAMAGED, message)]
-        self._finishing = event
-        return self._after_change()
-
-    def _maybe_finished(self) -> list[Instruction]:
-        if self._finishing is None or (self._sealed is not None and self._completed_epoch < self._sealed.epoch):
-            return []
-        self._finishing = None
-        newest = self._store.newest
-        told = Summary(newest.id.run, newest.id.epoch, newest.time_ms, full_bytes=newest.size) if newest else None
-        return [do.Finished(told.to_json() if told else None)]
+            return [do.Refused(RequestName.FINISH, ErrorKind.DAMAGED, f"the last epoch cannot become a checkpoint: {self._sealed.problem}")]
+        return super()._finish(event)
 
     def _not_finished(self, epoch: int, kind: ErrorKind, message: str) -> list[Instruction]:
         if self._finishing is None or self._sealed is None or epoch != self._sealed.epoch:
             return []
         self._finishing = None
         return [do.Refused(RequestName.FINISH, kind, message)]
-
-    def _made(self, _checkpoint: Checkpoint) -> list[Instruction]:
-        return []
-
-    def _refuse_finish(self, _event: ev.FinishRequested) -> list[Instruction]:
-        return [do.Refused(RequestName.FINISH, *self._failure)]
 
     TABLE: ClassVar = {
         (RunPhase.IDLE, ev.TriggerRequested): "_trigger",
@@ -267,6 +263,8 @@ class IntervalRun(IntervalCheckpoints):
         **{(phase, ev.MetadataPut): "_metadata_put" for phase in _LIVE},
         **{(phase, ev.MetadataRead): "_metadata_read_back" for phase in _LIVE},
         **{(phase, ev.LeftAcksRead): "_left_acks" for phase in _LIVE},
+        **{(phase, ev.SavepointStored): "_savepoint_stored" for phase in _LIVE},
+        **{(phase, ev.RequestAnswered): "_request_answered" for phase in _LIVE},
         **{(phase, ev.TimerFired): "_timer_fired" for phase in _LIVE},
         **{(phase, ev.AckReceived): "_ack" for phase in _LIVE},
         **{(phase, ev.DeclineReceived): "_decline" for phase in _LIVE},
@@ -287,3 +285,10 @@ class IntervalRun(IntervalCheckpoints):
         **{(phase, ev.AckReceived): "_late_ack" for phase in OVER},
         **{(phase, signal): "nothing" for phase in OVER for signal in _IGNORED_WHEN_OVER},
     }
+
+
+def _sealed(epoch: int, commit: bytes, time_ms: int) -> SealedEpoch:
+    try:
+        return SealedEpoch(epoch, required_ids(epoch, commit), time_ms)
+    except FormatError as error:
+        return SealedEpoch(epoch, None, time_ms, str(error))

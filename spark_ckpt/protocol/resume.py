@@ -11,10 +11,11 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import Asking, GivenUpError
 from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
-from spark_ckpt.protocol.entries import Claim, decode
-from spark_ckpt.protocol.instructions import Instruction, RequestName
+from spark_ckpt.protocol.entries import Claim, Plan, Request, decode
+from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
-from spark_ckpt.protocol.start import Beginning, fenced_message, recorded_plans
+from spark_ckpt.protocol.start import fenced_message, recorded_plans
+from spark_ckpt.protocol.start_state import Beginning, Replaced
 
 
 class ResumePhase(Enum):
@@ -30,16 +31,19 @@ class ResumePhase(Enum):
     REFUSED = "REFUSED"
 
 
+REQUESTS_BACK = 32
+"""Log entries below the newest checkpoint's in which requests are looked for whose savepoint may have been in the making."""
 _SILENT = (ResumePhase.NEW, ResumePhase.DONE, ResumePhase.REFUSED)
 
 
 class Resume(Asking):
     """Ends in phase DONE with `beginning` set, or REFUSED. Appends nothing: the run goes on under its claim."""
 
-    def __init__(self, request: ev.ResumeRequested, tickets: Tickets, story: Story) -> None:
+    def __init__(self, request: ev.ResumeRequested, gate: Gate, tickets: Tickets, story: Story) -> None:
         super().__init__(RequestName.RESUME, ResumePhase.NEW, ResumePhase.REFUSED, tickets, story)
         self.beginning: Beginning | None = None
         self._request = request
+        self._gate = gate
         self._tail = 0
         self._claim: Claim | None = None
         self._read: dict[CheckpointId, Checkpoint] = {}
@@ -106,7 +110,9 @@ class Resume(Asking):
     def _read_plans(self) -> list[Instruction]:
         assert self._claim is not None
         base = self._base
-        wanted = [n for n in range(base.log + 1 if base else 1, self._tail + 1) if n not in self._entries]
+        first = base.log + 1 if base else 1
+        requests_from = max(self._claim.claim + 1, first - REQUESTS_BACK)
+        wanted = [n for n in range(min(first, requests_from), self._tail + 1) if n not in self._entries]
         if not wanted:
             return self._confirm()
         self.phase = ResumePhase.READING_PLANS
@@ -136,23 +142,62 @@ class Resume(Asking):
         return self.begin(self.now_ms)
 
     def _done(self) -> list[Instruction]:
-        """A plan of this run past its newest checkpoint is the epoch in hand; plans of older runs past it have still to run."""
-        assert self._claim is not None
         base = self._base
         plans = recorded_plans(self._entries, base, self._tail)
-        files = DriverFiles(base.files if base else {})
+        self.beginning = self._in_the_background(base, plans) if self._gate is Gate.BACKGROUND else self._every_epoch(base, plans)
+        self.phase = ResumePhase.DONE
+        return [do.Resumed()]
+
+    def _every_epoch(self, base: Checkpoint | None, plans: tuple[Plan, ...]) -> Beginning:
+        """A plan of this run past its newest checkpoint is the epoch in hand; plans of older runs past it have still to run."""
+        assert self._claim is not None
         current = plans[0] if plans and plans[0].claim == self._claim.claim else None
-        number = 0
+        files = DriverFiles(base.files if base else {})
         if current:
-            number = max(n for n, e in self._entries.items() if e == current)
             files.apply({**current.files, offsets_file(current.epoch): current.offsets})
             files.take_changes()
         epoch = base.id.epoch + 1 if base else 0
-        inherited = tuple(sorted(self._read.values(), key=lambda c: (c.log, c.id)))
-        recorded = plans[1:] if current else plans
-        self.beginning = Beginning(self._claim, self._tail + 1, base, inherited, files, epoch, current, number, recorded)
-        self.phase = ResumePhase.DONE
-        return [do.Resumed()]
+        return self._beginning(files, epoch, current, plans[1:] if current else plans, Replaced(self._requests))
+
+    def _in_the_background(self, base: Checkpoint | None, plans: tuple[Plan, ...]) -> Beginning:
+        """Epochs past the newest checkpoint may have finished, as the driver says; the one after them is in hand if it is planned."""
+        assert self._claim is not None
+        completed = base.id.epoch if base else -1
+        sealed = max(self._request.sealed, completed)
+        by_epoch = {plan.epoch: plan for plan in plans}
+        lost = [epoch for epoch in range(completed + 1, sealed + 1) if epoch not in by_epoch]
+        if lost:
+            message = f"the plans of the epochs from {lost[0]} to {lost[-1]} were lost with the coordinator; start the query again"
+            raise GivenUpError(ErrorKind.LOST, message)
+        current = by_epoch.get(sealed + 1)
+        files = DriverFiles(base.files if base else {})
+        for plan in plans:
+            if plan.epoch <= sealed + 1:
+                files.apply({**plan.files, offsets_file(plan.epoch): plan.offsets})
+        files.take_changes()
+        files.apply(self._request.files)
+        finished = self._number(by_epoch[sealed]) if sealed > completed else 0
+        recorded = tuple(plan for plan in plans if plan.epoch > sealed + 1)
+        return self._beginning(files, sealed + 1, current, recorded, Replaced(self._requests, sealed, finished))
+
+    def _beginning(
+        self, files: DriverFiles, epoch: int, current: Plan | None, recorded: tuple[Plan, ...], replaced: Replaced
+    ) -> Beginning:
+        assert self._claim is not None
+        base = self._base
+        known = sorted(self._read.values(), key=lambda c: (c.log, c.id))
+        # What a person chose not to go on from is newer than what the run went on from.
+        aside = tuple(c for c in known if base is not None and c.log > base.log)
+        inherited = tuple(c for c in known if c not in aside)
+        number = self._number(current) if current else 0
+        return Beginning(self._claim, self._tail + 1, base, inherited, files, epoch, current, number, recorded, aside, replaced)
+
+    def _number(self, plan: Plan) -> int:
+        return max(n for n, entry in self._entries.items() if entry == plan)
+
+    @property
+    def _requests(self) -> tuple[tuple[int, Request], ...]:
+        return tuple((n, entry) for n, entry in sorted(self._entries.items()) if isinstance(entry, Request))
 
     TABLE: ClassVar = {
         (ResumePhase.LOCATING, ev.TailLocated): "_tail_located",

@@ -11,12 +11,12 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.commit import required_ids
 from spark_ckpt.protocol.driver_files import commits_file, needed, offsets_file
-from spark_ckpt.protocol.entries import Entry, Plan, Request
-from spark_ckpt.protocol.instructions import Announcement, Instruction, Level, RequestName
+from spark_ckpt.protocol.entries import Plan
+from spark_ckpt.protocol.instructions import Announcement, Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.pending import PendingCheckpoint
 from spark_ckpt.protocol.reasons import AbortReason, AckResult, Outcome
-from spark_ckpt.protocol.run_ending import RunEnding
+from spark_ckpt.protocol.run_requests import RunRequests
 from spark_ckpt.protocol.run_state import OVER, RunPhase, Settings
 from spark_ckpt.protocol.start import Beginning
 from spark_ckpt.protocol.stats import Summary, summary
@@ -36,7 +36,7 @@ _OPEN_REQUEST = {
 }
 
 
-class Run(RunEnding):
+class Run(RunRequests):
     """Begins with what `Start` or `Resume` found out."""
 
     def __init__(self, beginning: Beginning, settings: Settings, tickets: Tickets, story: Story) -> None:
@@ -55,12 +55,12 @@ class Run(RunEnding):
         """What a new run does first."""
         self.now_ms = now_ms
         if self.phase is RunPhase.IDLE:
-            return self._set(ev.Timer.IDLE, self._settings.idle_ms)
+            return [*self._turn_away_lost(), *self._set(ev.Timer.IDLE, self._settings.idle_ms)]
         if self._pending:
             self._pending.triggered_ms = now_ms
         self._asked_ms = now_ms
         self.statistics.triggered += 1
-        return [do.Announce(Announcement.TRIGGERED, Summary(self.claim.run, self._epoch, now_ms).to_json())]
+        return [*self._turn_away_lost(), do.Announce(Announcement.TRIGGERED, Summary(self.claim.run, self._epoch, now_ms).to_json())]
 
     # --- the checkpoint in hand
 
@@ -82,7 +82,7 @@ class Run(RunEnding):
 
     def _open_requests(self) -> list[RequestName]:
         request = _OPEN_REQUEST.get(self.phase)
-        return [request] if request else []
+        return [*([request] if request else []), *super()._open_requests()]
 
     def _summary(self, **numbers: Any) -> Summary:
         pending = self._pending
@@ -163,15 +163,12 @@ class Run(RunEnding):
     def _plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
         return self._abort(AbortReason.PLAN_FAILURE, kind, message)
 
-    def _take_up(self, entry: Entry) -> list[Instruction]:
-        self._next_number += 1
-        what = f"{entry.action} {entry.target}".strip() if isinstance(entry, Request) else type(entry).__name__
-        return [
-            do.Log(
-                Level.WARN,
-                f"the request in log entry {self._next_number - 1} ({what}) cannot be met by a stream that checkpoints every epoch",
-            )
-        ]
+    def _proceed(self, pressure: bool = False) -> list[Instruction]:  # noqa: ARG002
+        if self.phase is not RunPhase.IDLE:
+            return []
+        newest = self._store.newest
+        copies = self._desk.copy(newest, self._finishing is not None) if newest else self._nothing_to_save()
+        return [*copies, *self._maybe_finished()]
 
     def _plan_stored(self, number: int) -> list[Instruction]:
         self._plan_ms = self.now_ms - self._asked_ms
@@ -376,7 +373,7 @@ class Run(RunEnding):
         named = self._registry.named()
         for name in ready:
             del self._strays[name]
-        self._deletions.drop([c.id for c in dropped], [name for name in ready if name not in named])
+        self._deletions.drop(self._free(c.id for c in dropped), [name for name in ready if name not in named])
         self._files.forget_before(self._epoch - 1)
         self.statistics.completed += 1
         self._last_summary = told
@@ -388,12 +385,14 @@ class Run(RunEnding):
             do.Sealed(told.to_json()),
             do.Announce(Announcement.COMPLETED, told.announcement()),
             *self._set(ev.Timer.IDLE, self._settings.idle_ms),
+            *self._proceed(),
         ]
 
     TABLE: ClassVar = {
         (RunPhase.IDLE, ev.TriggerRequested): "_trigger",
         (RunPhase.IDLE, ev.SealRequested): "_seal_again",
         (RunPhase.IDLE, ev.EntryRead): "_looked",
+        (RunPhase.IDLE, ev.FinishRequested): "_finish",
         (RunPhase.IDLE, ev.ReadFailed): "_look_failed",
         (RunPhase.PLANNING, ev.EntryPut): "_plan_put",
         (RunPhase.PLANNING, ev.EntryRead): "_plan_read_back",
@@ -417,10 +416,13 @@ class Run(RunEnding):
         **{(phase, ev.HoldingReceived): "_holding" for phase in _LIVE},
         **{(phase, ev.ExecutorLost): "_executor_lost" for phase in _LIVE},
         **{(phase, ev.DamageReported): "_damage_reported" for phase in _LIVE},
+        **{(phase, ev.SavepointStored): "_savepoint_stored" for phase in _LIVE},
+        **{(phase, ev.RequestAnswered): "_request_answered" for phase in _LIVE},
         **{(phase, ev.Deleted): "_deleted" for phase in RunPhase},
         **{(phase, ev.StopRequested): "_stop" for phase in RunPhase},
         **{(phase, ev.TriggerRequested): "_refuse_trigger" for phase in OVER},
         **{(phase, ev.SealRequested): "_refuse_seal" for phase in OVER},
+        **{(phase, ev.FinishRequested): "_refuse_finish" for phase in OVER},
         **{(phase, ev.AckReceived): "_late_ack" for phase in OVER},
         **{(phase, signal): "nothing" for phase in OVER for signal in _IGNORED_WHEN_OVER},
     }

@@ -27,6 +27,10 @@ class RunLog(RunState):
         """An entry under the run's own claim that it did not write: a request of a person. Its number is used up."""
         raise NotImplementedError
 
+    def _proceed(self, pressure: bool = False) -> list[Instruction]:
+        """Something changed: what can be done now, if no epoch is in hand. `pressure`: whether half full spools count."""
+        raise NotImplementedError
+
     # --- idle
 
     def _look_at_log(self) -> list[Instruction]:
@@ -41,7 +45,7 @@ class RunLog(RunState):
             if entry is None or entry.claim != self.claim.claim:
                 return self._fenced(event.number, entry)
             taken = self._take_up(entry)
-            return [*taken, *self._look_at_log()]
+            return [*taken, *self._proceed(), *self._look_at_log()]
         return self._set(ev.Timer.IDLE, self._settings.idle_ms)
 
     def _look_failed(self, _event: ev.ReadFailed) -> list[Instruction]:
@@ -96,7 +100,7 @@ class RunLog(RunState):
         if isinstance(entry, Request) and entry.claim == self.claim.claim:
             taken = self._take_up(entry)
             self._deletions.append_failed(event.number)
-            return [*taken, *self._append_plan(self._plan)]
+            return [*taken, *self._append_plan(self._plan), *self._proceed()]
         return self._fenced(event.number, entry)
 
     def _plan_read_failed(self, event: ev.ReadFailed) -> list[Instruction]:

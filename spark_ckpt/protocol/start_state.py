@@ -9,7 +9,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.asking import Asking
 from spark_ckpt.protocol.driver_files import DriverFiles
-from spark_ckpt.protocol.entries import Claim, End, Plan
+from spark_ckpt.protocol.entries import Claim, End, Plan, Request
 from spark_ckpt.protocol.instructions import Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
 
@@ -57,6 +57,19 @@ class StartPhase(Enum):
 
 
 @dataclass(frozen=True)
+class Replaced:
+    """What a coordinator finds that takes the place of another one.
+
+    `requests`: what that one may have taken up, by log entry. `sealed`: the newest finished epoch, -1 for none; `sealed_log`: the log
+    entry of its plan, 0 where a checkpoint holds it.
+    """
+
+    requests: tuple[tuple[int, Request], ...]
+    sealed: int = -1
+    sealed_log: int = 0
+
+
+@dataclass(frozen=True)
 class Beginning:
     """What a run begins with. `next_number`: of the log. `plan_number`: the entry that holds the plan of the first epoch, if it has one.
 
@@ -74,6 +87,7 @@ class Beginning:
     plan_number: int
     recorded: tuple[Plan, ...]
     aside: tuple[Checkpoint, ...] = ()
+    replaced: Replaced | None = None
 
 
 class StartState(Asking):

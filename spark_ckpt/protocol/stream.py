@@ -56,7 +56,7 @@ class Stream:
         if isinstance(event, ev.ResumeRequested):
             self._waiting = []
             self._gate = self._gate_for(event.forgetful)
-            self.stage = Resume(event, self._tickets, self._story)
+            self.stage = Resume(event, self._gate, self._tickets, self._story)
             return self._advance(self.stage.begin(now_ms), now_ms)
         run = self.run
         return run.handle(event, now_ms) if run else self._before_run(event, now_ms)

@@ -10,6 +10,7 @@ from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Handle, HandleKind, 
 from spark_ckpt.paths import copied_key, segment_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import Request, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.run import Settings
@@ -28,6 +29,8 @@ class World:
         self.objects: set[str] = set()
         self.damaged: dict[CheckpointId, str] = {}
         self.sources: dict[str, Checkpoint] = {}
+        self.savepoints: dict[str, Checkpoint] = {}
+        self.answers: dict[int, str] = {}
 
     def put(self, number: int, data: bytes) -> Outcome:
         if number in self.log:
@@ -71,6 +74,15 @@ def answer(world: World, i: Instruction) -> ev.Event | None:
         snapshots = tuple(replace(s, handles=tuple(copied(h, i.run) for h in s.handles)) for s in i.checkpoint.snapshots)
         world.objects.update(h.object for s in snapshots for h in s.handles)
         return ev.SourceCopied(i.ticket, snapshots)
+    if isinstance(i, do.StoreSavepoint):
+        if not i.checkpoint.objects <= world.objects:
+            return ev.SavepointStored(i.ticket, i.number, None, "an object of the checkpoint is missing", hopeless=True)
+        url = f"{i.request.target}/{i.request.name or i.number}"
+        world.savepoints[url] = i.checkpoint
+        return ev.SavepointStored(i.ticket, i.number, url)
+    if isinstance(i, do.AnswerRequest):
+        world.answers.setdefault(i.number, i.path if i.path is not None else f"error: {i.error}")
+        return ev.RequestAnswered(i.ticket, i.number)
     if isinstance(i, do.Delete):
         if i.source is not None:
             world.sources.pop(i.source, None)
@@ -143,6 +155,12 @@ class Driver:
         sink_seen: int | None = None,
     ) -> list[Instruction]:
         return self.push(ev.StartRequested(query, job, tuple(local), nonce, "host", sink_seen=sink_seen, restore=restore))
+
+    def request(self, action: str, claim: int = 1, drain: bool = False) -> int:
+        """A person's, at the log's tail; returns its number."""
+        number = max(self.world.log) + 1
+        self.world.log[number] = encode(Request(claim, action, "memory://savepoints", "me", "", drain, f"n{number}"))
+        return number
 
     def trigger(self, epoch: int) -> list[Instruction]:
         return self.push(ev.TriggerRequested(epoch, offsets(epoch)))

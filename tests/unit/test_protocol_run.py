@@ -10,7 +10,7 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId, Decline, StoreId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim, End, Plan, Request, decode, encode
+from spark_ckpt.protocol.entries import SAVEPOINT, Claim, End, Plan, decode, encode
 from spark_ckpt.protocol.instructions import Announcement, Instruction, RequestName
 from spark_ckpt.protocol.reasons import AbortReason, AckResult, Outcome
 from spark_ckpt.protocol.run import Run, Settings
@@ -188,12 +188,10 @@ def test_a_plan_that_did_not_arrive_is_put_again(outcome: Outcome) -> None:
 
 
 def test_a_plan_behind_a_request_takes_the_next_number() -> None:
-    world = World()
-    driver = running(world)
-    world.log[2] = encode(Request(1, "savepoint", "s3://b/x", "me"))
-    said = driver.trigger(0)
-    assert kinds(said) == ["Log", "Triggered", "TRIGGERED"]
-    assert isinstance(decode(3, world.log[3]), Plan)
+    driver = running()
+    number = driver.request(SAVEPOINT)
+    assert kinds(driver.trigger(0)) == ["Triggered", "TRIGGERED"]
+    assert isinstance(decode(number + 1, driver.world.log[number + 1]), Plan)
 
 
 def test_a_successors_claim_fences_and_tells_no_listener() -> None:

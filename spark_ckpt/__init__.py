@@ -9,12 +9,14 @@ from spark_ckpt.jar import jar_path
 from spark_ckpt.session import configure
 
 if TYPE_CHECKING:
+    from spark_ckpt.listener import CheckpointListener
     from spark_ckpt.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, NotRestartedError, run
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CheckpointError",
+    "CheckpointListener",
     "ConfigError",
     "ExponentialDelay",
     "FailureRate",
@@ -28,6 +30,7 @@ __all__ = [
 ]
 
 _LOADED_WHEN_USED = {
+    "CheckpointListener": "listener",
     "ExponentialDelay": "restart",
     "FailureRate": "restart",
     "FixedDelay": "restart",

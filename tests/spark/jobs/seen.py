@@ -1,34 +1,68 @@
-"""Runs one aggregation and prints, as JSON lines, what a person would see of its checkpoints: the query's progress, the Checkpoints tab.
+"""Runs a query of two stateful operators and tells, as lines of JSON, what a person would see of its checkpoints.
 
-usage: seen.py INPUT CHECKPOINT
+usage: seen.py INPUT CHECKPOINT [GATE]
+
+With GATE the application stays until that file exists: there is a UI to look at.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 import urllib.request
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from spark_ckpt import CheckpointListener
+
+
+class Telling(CheckpointListener):
+    """Prints what it hears; fails once, which must harm nobody."""
+
+    def on_triggered(self, event: object) -> None:
+        tell("HEARD", "triggered", event)
+        if getattr(event, "epoch", None) == 1:
+            raise ValueError("a listener's own fault")
+
+    def on_completed(self, event: object) -> None:
+        tell("HEARD", "completed", event)
+
+    def on_aborted(self, event: object) -> None:
+        tell("HEARD", "aborted", event)
+
+    def on_restored(self, event: object) -> None:
+        tell("HEARD", "restored", event)
+
+
+def tell(what: str, kind: str, event: object) -> None:
+    print(f"{what} {json.dumps({'kind': kind, **vars(event)}, default=vars)}", flush=True)
+
 
 def main() -> None:
-    source, checkpoint = sys.argv[1:]
+    source, checkpoint, *gate = sys.argv[1:]
     spark = SparkSession.builder.appName("seen").getOrCreate()
-    spark.sparkContext.setLogLevel("WARN")
+    spark.sparkContext.setLogLevel("INFO")
+    Telling().attach(spark)
     df = spark.readStream.schema("id long, key string, ts timestamp, value long").option("maxFilesPerTrigger", 1).json(source)
-    counts = df.groupBy("key").agg(F.count("*").alias("n"))
-    to = counts.writeStream.outputMode("complete").format("noop").option("checkpointLocation", checkpoint)
+    distinct = df.withWatermark("ts", "10 minutes").dropDuplicates(["id", "ts"])
+    counts = distinct.groupBy(F.window("ts", "10 minutes"), "key").agg(F.count("*").alias("n"))
+    to = counts.writeStream.outputMode("append").format("noop").option("checkpointLocation", checkpoint).queryName("orders")
     query = to.trigger(availableNow=True).start()
     query.awaitTermination()
     for progress in query.recentProgress:
         metrics = [op["customMetrics"] for op in json.loads(progress.json)["stateOperators"]]
         print("PROGRESS " + json.dumps({"epoch": progress["batchId"], "metrics": metrics}), flush=True)
     base = spark.sparkContext.uiWebUrl or ""
-    for what, path in (("PAGE", "/checkpoints/"), ("JSON", "/checkpoints/json/")):
-        with urllib.request.urlopen(base + path, timeout=30) as answer:
-            print(f"{what} " + answer.read().decode().replace("\n", " "), flush=True)
+    with urllib.request.urlopen(base + "/metrics/prometheus", timeout=30) as answer:
+        for line in answer.read().decode().splitlines():
+            if "checkpoints" in line:
+                print("METRIC " + line.split("_driver_", 1)[1], flush=True)
+    print(f"UI {base} {spark.sparkContext.applicationId}", flush=True)
+    while gate and not Path(gate[0]).exists():
+        time.sleep(0.1)
     spark.stop()
 
 

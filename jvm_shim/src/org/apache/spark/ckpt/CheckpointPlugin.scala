@@ -6,6 +6,7 @@ import scala.jdk.CollectionConverters._
 
 import org.apache.spark.{SparkConf, SparkContext, TaskFailedReason}
 import org.apache.spark.api.plugin.{DriverPlugin, ExecutorPlugin, PluginContext, SparkPlugin}
+import org.apache.spark.ckpt.ui.CheckpointsTab
 import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorRemoved}
 
 /** What `spark.plugins` names: it alone switches checkpoints on, for driver and executors. */

@@ -33,15 +33,16 @@ object DriverSide extends Logging {
       "spark_version" -> context.version, "app" -> context.applicationId, "host" -> java.net.InetAddress.getLocalHost.getHostName)
     val child = new PythonChild("spark_ckpt.coordinator", CheckpointPlugin.python(conf), greeting, heard,
       tell => streams.values().asScala.foreach(_.retell(tell)))
-    val settings =
-      try child.start().get("set")
+    val answer =
+      try child.start()
       catch {
         case e: CheckpointFailure =>
           child.close(0L)
           throw e
       }
     coordinator = child
-    made = settings.properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap
+    CheckpointFeed.begin(answer)
+    made = answer.get("set").properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap
     made.foreach { case (name, value) => conf.set(name, value) }
   }
 
@@ -76,15 +77,23 @@ object DriverSide extends Logging {
     streams.values().asScala.filter(_.runId.contains(runId)).foreach(s => s.stop(failed, byPerson = alive && !failed && !s.ended))
   }
 
-  def setBarrier(text: String): Unit = Barrier.set(sc, text)
+  /** A query's new run has its first barrier. `namesOf`: its operators by id, once it has executed an epoch. */
+  def runBegan(barrier: String, queryId: String, runId: String, name: String, namesOf: () => Map[Long, String]): Unit =
+    CheckpointFeed.started(sc, Barrier(barrier), queryId, runId, name, namesOf)
+
+  def setBarrier(text: String): Unit = {
+    Barrier.set(sc, text)
+    CheckpointFeed.barrier(Barrier(text))
+  }
 
   def post(event: JsonNode): Unit = {
     val context = sc
-    if (context != null) CheckpointEvents.post(context, event)
+    if (context != null) CheckpointFeed.announced(context, event)
   }
 
   def executorLost(executor: String): Unit = {
     holdings.lost(executor)
+    StorageCounters.executorLost(executor)
     if (coordinator != null) coordinator.tell(Json.obj("type" -> "executor_lost", "executor" -> executor))
   }
 
@@ -95,6 +104,7 @@ object DriverSide extends Logging {
       case "barrier" => Option(streams.get(message.str("root"))).flatMap(_.barrier).orNull
       case "acks" =>
         Option(streams.get(message.str("root"))).foreach(_.acknowledged(message))
+        StorageCounters.take(message.str("root"), message)
         null
       case "holding" =>
         holdings.report(message.str("executor"), message.get("held").elements().asScala.map(_.asText()).toSet)
@@ -129,10 +139,7 @@ object DriverSide extends Logging {
 
   private def heard(message: JsonNode): Unit = {
     message.optStr("root").flatMap(root => Option(streams.get(root))).foreach(_.told(message))
-    if (message.optStr("type").contains("event")) {
-      if (message.str("event") == "COMPLETED") Progress.completed(message)
-      post(message)
-    }
+    if (message.optStr("type").contains("event")) post(message)
   }
 
   private def streaming(conf: SparkConf): Map[String, String] =

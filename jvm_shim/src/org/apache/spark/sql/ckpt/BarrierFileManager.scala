@@ -5,7 +5,7 @@ import java.io.File
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FSDataInputStream, FileAlreadyExistsException, FileStatus, Path, PathFilter}
 
-import org.apache.spark.ckpt.{DriverSide, DriverStream, ExecutorSide}
+import org.apache.spark.ckpt.{CheckpointFeed, DriverSide, DriverStream, ExecutorSide}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
@@ -34,6 +34,7 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
           relative match {
             case Offsets(n) => DriverSide.setBarrier(stream.trigger(n.toLong, content))
             case Commits(n) =>
+              CheckpointFeed.sunk(stream.root, n.toLong)
               val answer = stream.seal(n.toLong, content)
               OperatorMetrics.set(QueryHook.ofThread(), answer)
             case _ => stream.changed(relative, Some(content))

@@ -14,7 +14,10 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
     val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
     val begun = stream.start(event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), shape, needs, files.present())
     files.replace(begun.files)
-    stream.barrier.foreach(DriverSide.setBarrier)
+    stream.barrier.foreach { barrier =>
+      DriverSide.runBegan(barrier, event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), () => OperatorNames.of(query))
+      DriverSide.setBarrier(barrier)
+    }
     new RecordedEpochs(query, begun.planned)
   }
 }

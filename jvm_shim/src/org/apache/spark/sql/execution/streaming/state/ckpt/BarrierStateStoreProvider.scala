@@ -85,6 +85,7 @@ class BarrierRocksDB(
     Json.put(message, "base_uid", info.baseStateStoreCkptId)
     Json.put(message, "sync_ms", syncMs)
     Json.put(message, "start_delay_ms", math.max(0L, loadedAtMs - at.timeMs).toDouble)
+    Json.put(message, "commit_delay_ms", math.max(0L, System.currentTimeMillis() - at.timeMs).toDouble)
     Json.put(message, "checkpoint", at.checkpoint)
     Json.put(message, "late", at.late)
     Json.put(message, "num_keys", if (conf.trackTotalNumberOfRows) metricsOpt.map(_.numUncommittedKeys) else None)

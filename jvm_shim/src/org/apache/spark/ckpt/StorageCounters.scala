@@ -1,0 +1,37 @@
+package org.apache.spark.ckpt
+
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.ckpt.Json.Fields
+
+/** What coordinator and agents have asked of a stream's storage since they began, and what waits to be uploaded. */
+final case class StorageCounters(
+    requests: Long = 0, retries: Long = 0, bytesRead: Long = 0, bytesWritten: Long = 0, queuedSnapshots: Long = 0, queuedBytes: Long = 0) {
+  def +(o: StorageCounters): StorageCounters = StorageCounters(
+    requests + o.requests, retries + o.retries, bytesRead + o.bytesRead, bytesWritten + o.bytesWritten, queuedSnapshots + o.queuedSnapshots,
+    queuedBytes + o.queuedBytes)
+}
+
+object StorageCounters {
+  // (stream, process) -> its latest report. A process counts from its own beginning; one that died is counted as it was last seen.
+  private val reports = new ConcurrentHashMap[(String, String), StorageCounters]()
+
+  def clear(): Unit = reports.clear()
+
+  /** A line of a coordinator or agent that has a field `storage` (docs/pipes.md). */
+  def take(root: String, message: JsonNode): Unit = Option(message.get("storage")).foreach { s =>
+    def number(name: String): Long = s.optLong(name).getOrElse(0L)
+    reports.put((root, s.str("process")), StorageCounters(
+      number("requests"), number("retries"), number("bytes_in"), number("bytes_out"), number("queued_snapshots"), number("queued_bytes")))
+  }
+
+  def executorLost(executor: String): Unit =
+    reports.replaceAll((key, last) => if (key._2.startsWith(s"agent $executor ")) last.copy(queuedSnapshots = 0, queuedBytes = 0) else last)
+
+  def of(root: String): StorageCounters =
+    reports.asScala.iterator.filter(_._1._1 == root).map(_._2).foldLeft(StorageCounters())(_ + _)
+}

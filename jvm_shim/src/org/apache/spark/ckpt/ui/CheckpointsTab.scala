@@ -1,0 +1,155 @@
+package org.apache.spark.ckpt.ui
+
+import java.net.URLEncoder
+import java.nio.charset.StandardCharsets.UTF_8
+
+import scala.xml.{Node, Text}
+
+import jakarta.servlet.http.HttpServletRequest
+import org.json4s.JValue
+
+import org.apache.spark.SparkContext
+import org.apache.spark.internal.Logging
+import org.apache.spark.ui.{SparkUI, SparkUITab, UIUtils, WebUIPage}
+
+/** The Checkpoints tab of the Spark UI, of a running application or in the history server; the same as JSON below `/checkpoints/json`. */
+class CheckpointsTab(ui: SparkUI, found: => CheckpointModel) extends SparkUITab(ui, "checkpoints") {
+  override val name: String = "Checkpoints"
+  private lazy val known = found
+
+  def model: CheckpointModel = known
+  def address(request: HttpServletRequest, page: String): String = UIUtils.prependBaseUri(request, ui.basePath, s"/checkpoints/$page")
+
+  Seq(new OverviewPage(this), new HistoryPage(this), new DetailsPage(this), new SummaryPage(this), new ConfigurationPage(this)).foreach(attachPage)
+  ui.attachTab(this)
+}
+
+object CheckpointsTab extends Logging {
+  private val Queue = "checkpoints"
+
+  /** Whatever goes wrong here, the application goes on without tab and metrics. */
+  def attach(sc: SparkContext): Unit =
+    try {
+      val model = new CheckpointModel
+      sc.listenerBus.addToQueue(new CheckpointHistory(model, Some(new CheckpointMetrics(sc, model))), Queue)
+      sc.ui.foreach(new CheckpointsTab(_, model))
+    } catch {
+      case e: Throwable => logWarning("the Checkpoints tab cannot be shown", e)
+    }
+}
+
+/** What all pages have in common: the query they are about, and the way to the others. */
+abstract class CheckpointsPage(tab: CheckpointsTab, prefix: String, title: String) extends WebUIPage(prefix) {
+
+  protected def content(request: HttpServletRequest, stream: StreamView): Seq[Node]
+
+  override def render(request: HttpServletRequest): Seq[Node] = {
+    val streams = tab.model.views
+    def shown: Seq[Node] = CheckpointsPage.chosen(streams, request) match {
+      case Some(stream) => queries(request, streams, stream) ++ head(request, stream) ++ content(request, stream)
+      case None if streams.isEmpty => <p>No query has been started yet.</p>
+      case None => <p>There is no query {request.getParameter("query")} here.</p> ++ queries(request, streams, streams.head)
+    }
+    UIUtils.headerSparkPage(request, s"Checkpoints: $title", shown, tab)
+  }
+
+  protected def address(request: HttpServletRequest, page: String, stream: StreamView, more: String = ""): String =
+    s"${tab.address(request, page)}?query=${CheckpointsPage.encoded(stream.key)}$more"
+
+  protected def checkpointLink(request: HttpServletRequest, stream: StreamView, record: CheckpointRecord): Seq[Node] =
+    <a href={address(request, "details/", stream, s"&id=${record.id}")}>{record.epoch}</a>
+
+  private def queries(request: HttpServletRequest, streams: Seq[StreamView], current: StreamView): Seq[Node] =
+    if (streams.size < 2) Nil
+    else
+      <div class="mb-3" id="checkpoint-queries">Queries: {streams.map { s =>
+        if (s.root == current.root) <strong class="me-3">{s.title}</strong>
+        else <a class="me-3" href={s"${tab.address(request, prefix)}?query=${CheckpointsPage.encoded(s.key)}"}>{s.title}</a>
+      }}</div>
+
+  private def head(request: HttpServletRequest, stream: StreamView): Seq[Node] = {
+    val tabs = Seq("" -> "Overview", "history/" -> "History", "summary/" -> "Summary", "configuration/" -> "Configuration")
+    val named = Seq("Name" -> stream.name, "Id" -> stream.queryId, "RunId" -> stream.runId, "Location" -> stream.root).filter(_._2.nonEmpty)
+    <div class="mb-3">{named.map { case (what, value) => <div><strong>{what}: </strong>{value}</div> }}</div>
+    <ul class="nav nav-tabs mb-3" id="checkpoint-pages">
+      {tabs.map { case (page, label) =>
+        val active = if (page.stripSuffix("/") == prefix) "nav-link active" else "nav-link"
+        <li class="nav-item"><a class={active} href={address(request, page, stream)}>{label}</a></li>
+      }}
+      <li class="nav-item ms-auto"><a class="nav-link" href={address(request, "json/", stream)}>JSON</a></li>
+    </ul>
+  }
+}
+
+object CheckpointsPage {
+  def encoded(text: String): String = URLEncoder.encode(text, UTF_8)
+
+  /** The query that the address names by its id, run id, name or location; the one started last if it names none. */
+  def chosen(streams: Seq[StreamView], request: HttpServletRequest): Option[StreamView] = Option(request.getParameter("query")) match {
+    case Some(q) => streams.find(_.key == q).orElse(streams.find(s => Seq(s.queryId, s.runId, s.name, s.root).contains(q)))
+    case None => streams.headOption
+  }
+
+  /** A table of a few lines, each a word and what it means. */
+  def facts(id: String, lines: Seq[(String, Seq[Node])]): Seq[Node] =
+    <table class="table table-bordered table-sm" style="width: auto;" id={id}>
+      <tbody>{lines.map { case (word, value) => <tr><th style="white-space: nowrap;">{word}</th><td>{value}</td></tr> }}</tbody>
+    </table>
+
+  def text(value: Any): Seq[Node] = Text(value.toString)
+}
+
+/** Counts, the latest of each kind, and how they went over time. The JSON of the whole tab hangs here. */
+class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overview") {
+  import CheckpointsPage.{facts, text}
+
+  override def renderJson(request: HttpServletRequest): JValue = CheckpointsJson.answer(tab.model, request)
+
+  override protected def content(request: HttpServletRequest, stream: StreamView): Seq[Node] = {
+    val counts = stream.counts
+    val lines = Seq(
+      "Triggered" -> text(Cells.number(counts.triggered)), "In progress" -> text(Cells.number(stream.inProgress.toLong)),
+      "Completed" -> text(Cells.number(counts.completed)), "Failed" -> text(Cells.number(counts.failed)),
+      "Restored" -> text(Cells.number(counts.restored)))
+    def latest(record: Option[CheckpointRecord]): Seq[Node] = record.map(shown(request, stream, _)).getOrElse(Cells.Nothing)
+    <h4>Checkpoint Counts</h4> ++
+      <table class="table table-bordered table-sm" style="width: auto;" id="checkpoint-counts">
+        <thead><tr>{lines.map(l => <th style="padding-right: 2rem;">{l._1}</th>)}</tr></thead>
+        <tbody><tr>{lines.map(l => <td>{l._2}</td>)}</tr></tbody>
+      </table> ++
+      <h4>Latest</h4> ++
+      facts("checkpoint-latest", Seq(
+        "Completed checkpoint" -> latest(stream.latestCompleted),
+        "Failed checkpoint" -> latest(stream.latestFailed),
+        "Savepoint" -> latest(stream.latestSavepoint),
+        "Restore" -> stream.latestRestored.map(restored).getOrElse(Cells.Nothing),
+        "Durable state is behind by" -> text(Cells.lag(stream.lag)))) ++
+      <h4>Over Time</h4> ++ charts(stream)
+  }
+
+  private def shown(request: HttpServletRequest, stream: StreamView, r: CheckpointRecord): Seq[Node] = {
+    val outcome =
+      if (r.status == Status.Failed) text(s"after ${Cells.duration(r.durationMs)}, acknowledgements ${r.acked}/${r.required}: ${r.reason}. ${r.message}")
+      else text(s"${Cells.duration(r.durationMs)}, ${Cells.size(r.newBytes)} of ${Cells.size(r.fullBytes)}, ")
+    val where = if (r.status == Status.Failed) Nil else Cells.path(if (r.isSavepoint) r.savepoint else r.path)
+    <span>{checkpointLink(request, stream, r)}{text(s", run ${r.run}, triggered ${Cells.time(r.triggeredMs)}, ")}{outcome}{where}</span>
+  }
+
+  private def restored(r: RestoredRecord): Seq[Node] =
+    <span>{s"${Cells.time(r.restoredMs)} from checkpoint ${r.epoch} of run ${r.run}, ${Cells.size(r.fullBytes)}, "}{Cells.path(r.path)}</span>
+
+  private def charts(stream: StreamView): Seq[Node] = {
+    val completed = stream.completed.sortBy(_.triggeredMs)
+    val failed = stream.records.filter(_.status == Status.Failed).map(_.triggeredMs)
+    def of(value: CheckpointRecord => Long): Seq[(Long, Long)] = completed.map(r => r.triggeredMs -> value(r))
+    val behind = stream.eventTimes.flatMap(e => e.watermarkMs.map(e.timeMs -> _))
+    <div id="checkpoint-charts">{
+      Chart.line("End to End Duration", of(_.durationMs), Cells.duration, failed) ++
+        Chart.line("Checkpointed Size", of(_.newBytes), Cells.size, failed) ++
+        Chart.line("Full Size", of(_.fullBytes), Cells.size) ++
+        Chart.line("Latency to the Sink", stream.latencies.map(l => l.timeMs -> l.sinkMs), Cells.duration) ++
+        (if (completed.exists(_.lag.epochs > 0)) Chart.line("Durability Lag", of(_.lag.ms), Cells.duration) else Nil) ++
+        (if (behind.nonEmpty) Chart.line("Watermark behind the Clock", behind, Cells.duration) else Nil)
+    }</div>
+  }
+}

@@ -1,0 +1,137 @@
+"""Event logs of applications that never ran: as large as one wishes, for the history server."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from spark_ckpt.model import Ack, CheckpointId, Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.protocol.stats import summary
+
+BEGIN_MS = 1_767_225_600_000
+PACKAGE = "org.apache.spark.ckpt."
+ROOT = "file:/data/ckpt/orders"
+KINDS = 12
+"""So many checkpoints differ; then they come again."""
+OPERATORS = {0: "deduplicate(id, ts)", 1: "aggregate(window, key)"}
+
+
+def write_log(folder: Path, app: str, *, checkpoints: int, partitions: int, seed: int) -> Path:
+    """A finished application with one query of two stateful operators, `partitions` each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / app
+    with log.open("w") as out:
+        for event in _events(app, checkpoints, partitions, random.Random(seed)):
+            out.write(json.dumps(event, separators=(",", ":")) + "\n")
+    return log
+
+
+def _events(app: str, checkpoints: int, partitions: int, rng: random.Random) -> Iterator[dict[str, Any]]:
+    yield {"Event": "SparkListenerLogStart", "Spark Version": "4.3.0"}
+    yield {"Event": "SparkListenerApplicationStart", "App Name": "orders", "App ID": app, "Timestamp": BEGIN_MS, "User": "ann"}
+    run_id, query_id = "5ab8ab15-d6d3-41bd-b4b0-0e4b0d2a4a54", "3b6c2f7d-2f25-4d94-8f65-3e3ad7a1d3c1"
+    common = {"root": ROOT, "run": 3}
+    options = {
+        "storage": "s3://lake/ckpt",
+        "mode": "EXACTLY_ONCE",
+        "interval": "10s",
+        "timeout": "10min",
+        "retained": "3",
+        "maxConcurrent": "1",
+    }
+    named = {"queryId": query_id, "runId": run_id, "name": "orders", "options": options}
+    yield {"Event": PACKAGE + "CheckpointRunStarted", **common, "epoch": 0, "timeMs": BEGIN_MS, **named}
+    path = "s3://lake/ckpt/data/ckpt/orders/run-00000002/chk-41"
+    restored = {"timeMs": BEGIN_MS - 60_000, "restoredMs": BEGIN_MS, "path": path, "fullBytes": 44_000_000}
+    counts = {"triggered": 0, "completed": 0, "failed": 0, "restored": 1}
+    yield {"Event": PACKAGE + "CheckpointRestored", "root": ROOT, "run": 2, "epoch": 41, **restored, "counts": counts}
+    kinds = [_announcement(list(_acks(partitions, rng))) for _ in range(min(checkpoints, KINDS))]
+    for epoch in range(checkpoints):
+        time_ms = BEGIN_MS + 10_000 * epoch
+        failed = epoch % 97 == 60
+        counts = {**counts, "triggered": epoch + 1, "failed" if failed else "completed": counts["failed" if failed else "completed"] + 1}
+        told = {**kinds[epoch % len(kinds)], "full_bytes": kinds[epoch % len(kinds)]["full_bytes"] + epoch * 6_000 * partitions}
+        shared = {
+            **common,
+            "epoch": epoch,
+            "timeMs": time_ms,
+            "acked": told["acked"],
+            "required": told["required"],
+            "newBytes": told["new_bytes"],
+            "durationMs": _slowest(told, "acked_ms_max") + 35,
+            "lag": {"epochs": epoch % 4, "ms": 1_000 * (epoch % 4) + 250, "bytes": 900_000 * (epoch % 4)},
+            "counts": counts,
+            "executors": told["executors"],
+            "operators": [_operator(int(id_), numbers, told) for id_, numbers in told["operators"].items()],
+        }
+        if failed:
+            message = "_metadata of checkpoint could not be stored within 600000 ms (spark.ckpt.timeout): 503 Slow Down"
+            yield {"Event": PACKAGE + "CheckpointAborted", **shared, "reason": "EXPIRED", "message": message}
+        else:
+            yield {
+                "Event": PACKAGE + "CheckpointCompleted",
+                **shared,
+                "path": f"s3://lake/ckpt/data/ckpt/orders/run-00000003/chk-{epoch}",
+                "fullBytes": told["full_bytes"],
+                "metadataBytes": 40 * told["acked"],
+                "planMs": 12,
+                "finaliseMs": 23,
+                "sinkMs": _slowest(told, "commit_ms_max") + 60,
+                "syncMsMax": told["sync_ms_max"],
+                "asyncMsMax": told["async_ms_max"],
+                "savepoint": "",
+                "latencies": [],
+            }
+    yield {"Event": "SparkListenerApplicationEnd", "Timestamp": BEGIN_MS + 10_000 * checkpoints}
+
+
+def _announcement(acks: list[Ack]) -> dict[str, Any]:
+    return summary(CheckpointId(3, 0), BEGIN_MS, acks, len(acks), full_bytes=sum(a.snapshot.size for a in acks)).announcement()
+
+
+def _slowest(told: dict[str, Any], name: str) -> int:
+    return max(round(numbers[name]) for numbers in told["operators"].values())
+
+
+def _operator(id_: int, numbers: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "id": id_,
+        "name": OPERATORS[id_],
+        "partitions": numbers["partitions"],
+        "snapshots": numbers["snapshots"],
+        "newBytes": numbers["new_bytes"],
+        "fullBytes": numbers["full_bytes"],
+        "syncMsMax": numbers["sync_ms_max"],
+        "asyncMsMax": numbers["async_ms_max"],
+        "startDelayMsMax": numbers["start_delay_ms_max"],
+        "commitMsMax": numbers["commit_ms_max"],
+        "ackedMsMax": numbers["acked_ms_max"],
+        "subtasks": told["subtasks"][str(id_)],
+        "distributions": told.get("distributions", {}).get(str(id_), []),
+    }
+
+
+def _acks(partitions: int, rng: random.Random) -> Iterator[Ack]:
+    for operator in OPERATORS:
+        for part in range(partitions):
+            start = 20 + 260 * operator + rng.expovariate(1 / 30)
+            new = rng.randrange(4_000, 60_000) * (operator + 1)
+            handle = Handle(HandleKind.CHANGELOG, "7_a.changelog", "run-00000003/seg/7-x", 0, new, 0)
+            snapshot = Snapshot(StoreId(operator, part, "default"), 1, f"{operator}-{part}", (handle,))
+            commit = start + rng.uniform(40, 180)
+            slow = 400 if part == 17 else 0
+            yield Ack(
+                3,
+                0,
+                snapshot,
+                None,
+                str(part % 16),
+                new,
+                sync_ms=rng.uniform(0.6, 4),
+                async_ms=rng.uniform(60, 140) + slow,
+                start_delay_ms=start,
+                commit_delay_ms=commit,
+            )

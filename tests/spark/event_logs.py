@@ -93,7 +93,7 @@ def _announcement(acks: list[Ack]) -> dict[str, Any]:
 
 
 def _slowest(told: dict[str, Any], name: str) -> int:
-    return max(round(numbers[name]) for numbers in told["operators"].values())
+    return int(max(round(numbers[name]) for numbers in told["operators"].values()))
 
 
 def _operator(id_: int, numbers: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:

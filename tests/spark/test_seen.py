@@ -1,63 +1,97 @@
-"""What Spark's own listeners, its event log, the query's progress and the UI show of checkpoints."""
+"""What Spark's own listeners, its event log, the query's progress, its metrics and Python listeners show of checkpoints."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import FILES
 from harness import Application
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-EPOCHS = FILES + 2
+EPOCHS = FILES + 3
+"""One for each file, and one without data, in which the watermark closes windows."""
+PARTITION_BYTES = 64
 
 
 def lines(app: Application, kind: str) -> list[str]:
     return [line.split(" ", 1)[1] for line in app.log.read_text().splitlines() if line.startswith(kind + " ")]
 
 
-def test_events_metrics_and_tab(start: Callable[..., Application], events: Path, tmp_path: Path) -> None:
-    logs = tmp_path / "events"
+def told(app: Application, kind: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines(app, kind)]
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    """The checkpoint events of all event logs in a folder."""
+    files = (p for p in folder.rglob("*") if p.is_file() and p.suffix != ".crc")
+    events = (json.loads(line) for file in files for line in file.read_text().splitlines())
+    return [{**e, "Event": e["Event"].rsplit(".", 1)[1]} for e in events if e.get("Event", "").startswith("org.apache.spark.ckpt.")]
+
+
+def conf(logs: Path) -> dict[str, str]:
     logs.mkdir()
-    conf = {
+    return {
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": f"file://{logs}",
     }
-    for _ in range(2):  # the second application finds nothing to do, but restores
-        app = start("seen.py", str(events), str(tmp_path / "location"), storage=f"file://{tmp_path}/storage", conf=conf)
-        app.expect_success()
-        if _ == 0:
-            first = app
 
-    progress = [json.loads(line) for line in lines(first, "PROGRESS")]
+
+def test_events_progress_metrics_and_log(start: Callable[..., Application], events: Path, tmp_path: Path) -> None:
+    args = ("seen.py", str(events), str(tmp_path / "location"))
+    storage = f"file://{tmp_path}/storage"
+    app = start(*args, storage=storage, conf=conf(tmp_path / "first"))
+    app.expect_success()
+    again = start(*args, storage=storage, conf=conf(tmp_path / "second"))  # finds nothing to do, but restores
+    again.expect_success()
+
+    progress = told(app, "PROGRESS")
     stateful = [p for p in progress if p["metrics"] and p["metrics"][0].get("checkpointSnapshots")]
-    assert len(stateful) == EPOCHS
+    assert [p["epoch"] for p in stateful] == list(range(EPOCHS))
     for p in stateful:
-        assert p["metrics"][0]["checkpointSnapshots"] == 3
-        assert p["metrics"][0]["checkpointNewBytes"] > 0
-        assert p["metrics"][0]["checkpointFullBytes"] >= p["metrics"][0]["checkpointNewBytes"]
+        for operator in p["metrics"]:
+            assert operator["checkpointSnapshots"] == 3
+            assert operator["checkpointFullBytes"] >= operator["checkpointNewBytes"] > 0
 
-    shown = json.loads(lines(first, "JSON")[0])
-    assert [r["epoch"] for r in shown] == list(reversed(range(EPOCHS)))
-    assert {(r["status"], r["acked"], r["required"]) for r in shown} == {("COMPLETED", 3, 3)}
-    page = lines(first, "PAGE")[0]
-    assert "Checkpoints" in page
-    assert "chk-3" in page
+    heard = told(app, "HEARD")
+    for kind in ("triggered", "completed"):
+        assert [h["epoch"] for h in heard if h["kind"] == kind] == list(range(EPOCHS)), kind
+    assert "a CheckpointListener failed at CheckpointTriggered of epoch 1" in app.log.read_text()
+    assert [o["name"] for o in heard[-1]["operators"]] == ["aggregate(window, key)", "deduplicate(id, ts)"]
+    assert [(h["kind"], h["epoch"]) for h in told(again, "HEARD")] == [("restored", EPOCHS - 1)]
 
-    seen: list[tuple[str, int]] = []
-    for log in logs.rglob("*"):
-        if log.is_file() and log.suffix != ".crc":
-            for line in log.read_text().splitlines():
-                event = json.loads(line)
-                name = event.get("Event", "")
-                if name.startswith("org.apache.spark.ckpt."):
-                    seen.append((name.rsplit(".", 1)[1], event["epoch"]))
-    for kind in ("CheckpointTriggered", "CheckpointCompleted"):
-        assert sorted(e for k, e in seen if k == kind) == list(range(EPOCHS)), kind
-    assert [e for k, e in seen if k == "CheckpointRestored"] == [EPOCHS - 1]
+    events_of = logged(tmp_path / "first")
+    assert [e["epoch"] for e in events_of if e["Event"] == "CheckpointCompleted"] == list(range(EPOCHS))
+    assert [e["Event"] for e in events_of if e["Event"] != "CheckpointCompleted"] == ["CheckpointRunStarted"]
+    for event in (e for e in events_of if e["Event"] == "CheckpointCompleted"):
+        assert event["counts"]["completed"] == event["epoch"] + 1
+        assert event["sinkMs"] >= max(o["commitMsMax"] for o in event["operators"]) > 0
+        for operator in event["operators"]:
+            assert sorted(row[0] for row in operator["subtasks"]) == [0, 1, 2]
+            assert all(len(json.dumps(row, separators=(",", ":"))) < PARTITION_BYTES for row in operator["subtasks"])
+    assert [e["Event"] for e in logged(tmp_path / "second")] == ["CheckpointRestored", "CheckpointRunStarted"]
+
+    metrics = {}
+    for line in lines(app, "METRIC"):
+        name, value = line.rsplit(" ", 1)
+        metrics[name.split("checkpoints_orders_", 1)[1].split("_Value", 1)[0]] = float(value)
+    assert metrics["numberOfCompletedCheckpoints"] == metrics["totalNumberOfCheckpoints"] == EPOCHS
+    assert metrics["numberOfFailedCheckpoints"] == metrics["numberOfInProgressCheckpoints"] == metrics["durabilityLagEpochs"] == 0
+    assert metrics["lastCompletedCheckpointId"] == EPOCHS - 1
+    for name in ("lastCheckpointDuration", "lastCheckpointSize", "lastCheckpointFullSize", "lastCheckpointMetadataSize"):
+        assert metrics[name] > 0, name
+    # A plan and a _metadata for each epoch by the coordinator, a segment by the agent.
+    assert metrics["storageRequests"] >= 3 * EPOCHS
+    assert metrics["storageBytesWritten"] > metrics["lastCheckpointFullSize"]
+    assert 0 < metrics["operatorLatency_p50"] <= metrics["sinkLatency_max"]
+
+    log = [line for line in app.log.read_text().splitlines() if " completed: acks " in line]
+    assert len(log) == EPOCHS
+    assert all("INFO CheckpointFeed: checkpoint " in line for line in log)

@@ -10,7 +10,6 @@ import com.fasterxml.jackson.databind.node.{NullNode, ObjectNode}
 import org.apache.spark.{SparkConf, SparkContext}
 import org.apache.spark.ckpt.Json.Fields
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.ckpt.Progress
 
 /** The driver's coordinator process and the streams it serves. */
 object DriverSide extends Logging {

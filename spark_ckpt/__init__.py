@@ -11,6 +11,7 @@ from spark_ckpt.session import configure
 if TYPE_CHECKING:
     from spark_ckpt.listener import CheckpointListener
     from spark_ckpt.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, NotRestartedError, run
+    from spark_ckpt.savepoint_requests import savepoint
 
 __version__ = "0.1.0"
 
@@ -27,6 +28,7 @@ __all__ = [
     "configure",
     "jar_path",
     "run",
+    "savepoint",
 ]
 
 _LOADED_WHEN_USED = {
@@ -37,6 +39,7 @@ _LOADED_WHEN_USED = {
     "NoRestart": "restart",
     "NotRestartedError": "restart",
     "run": "restart",
+    "savepoint": "savepoint_requests",
 }
 
 

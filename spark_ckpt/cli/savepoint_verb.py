@@ -1,0 +1,36 @@
+"""`spark-ckpt savepoint`"""
+
+from __future__ import annotations
+
+import click
+
+from spark_ckpt.cli.options import json_option, opened_stream, s3_options, storage_url
+from spark_ckpt.cli.output import Line, Output, Report
+from spark_ckpt.savepoint_requests import Wanted, request_savepoint
+from spark_ckpt.storage import S3Options
+from spark_ckpt.units import parse_duration
+
+
+@click.command("savepoint")
+@click.argument("stream")
+@click.option(
+    "--target", metavar="FOLDER", help="URL of the folder in which it is made. Default: what the running query is configured for."
+)
+@click.option("--name", help="Its name in that folder. Default: a new one.")
+@click.option("--stop", is_flag=True, help="End the query after it.")
+@click.option("--drain", is_flag=True, help="With --stop: the watermark goes to its end before, so that windows and timers fire.")
+@click.option("--timeout", default="10min", show_default=True, type=parse_duration, metavar="DURATION", help="How long to wait for it.")
+@s3_options
+@json_option
+def command(
+    stream: str, target: str | None, name: str | None, stop: bool, drain: bool, timeout: int, s3: S3Options, output: Output
+) -> None:
+    """Make a savepoint of STREAM, whose query must be running, and print its URL.
+
+    A savepoint is complete in itself: it may be copied or moved anywhere, and nothing but a person deletes it. Restore it with
+    spark.ckpt.restore.path. Exit status 1 if there is none: nothing takes the request up, or the run could not make it.
+    """
+    wanted = Wanted(storage_url(target) if target is not None else "", name or "", stop, drain)
+    with opened_stream(stream, s3) as (storage, reader):
+        path = request_savepoint(storage, wanted, timeout / 1000)
+        output.show(Report({"stream": reader.url, "savepoint": path, "stopping": stop}, [Line(path)]))

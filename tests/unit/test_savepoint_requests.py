@@ -1,0 +1,204 @@
+"""Asking a stream: the request's place in the log, the answer, and everything that prevents one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+import spark_ckpt
+from spark_ckpt import paths
+from spark_ckpt.coordinator.actions import StorageActions
+from spark_ckpt.errors import (
+    CheckpointError,
+    ConfigError,
+    ConflictError,
+    FormatError,
+    ObjectMissingError,
+    OutcomeUnknownError,
+    TimeoutExpiredError,
+)
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Claim, End, Plan, Request, decode, encode
+from spark_ckpt.savepoint_requests import Wanted, request_savepoint
+from spark_ckpt.storage import PutResult, Storage, open_storage
+from spark_ckpt.storage.memory import MemoryStorage, wipe
+from tests.unit.protocol_driving import JOB, offsets
+
+URL = "memory://requests/s"
+
+
+@pytest.fixture
+def stream() -> Iterator[Storage]:
+    storage = MemoryStorage(URL)
+    begin(storage, 1, 1)
+    yield storage
+    wipe("requests")
+
+
+def begin(storage: Storage, number: int, run: int) -> None:
+    claim = Claim(number, run, "q", JOB, None, (), (), "h", {}, 0, f"n{run}")
+    assert storage.put_if_absent(paths.log_key(number), encode(claim)) is PutResult.STORED
+
+
+@dataclass
+class Clock:
+    """Time passes only while somebody sleeps; `plan` says what else happens at a sleep."""
+
+    plan: dict[int, Callable[[], None]] = field(default_factory=dict)
+    sleeps: int = 0
+
+    def now(self) -> float:
+        return self.sleeps * 0.25
+
+    def sleep(self, _seconds: float) -> None:
+        self.sleeps += 1
+        self.plan.get(self.sleeps, lambda: None)()
+
+
+def ask(storage: Storage, plan: dict[int, Callable[[], None]], wanted: Wanted | None = None, patience_s: float = 60) -> str:
+    clock = Clock(plan)
+    return request_savepoint(storage, wanted or Wanted(), patience_s, clock.now, clock.sleep)
+
+
+def answered(number: int, run: int = 1, path: str | None = "s3://b/x", error: str | None = None) -> Callable[[], None]:
+    def answer() -> None:
+        actions = StorageActions(URL, open_storage)
+        actions.perform(do.AnswerRequest(1, run, number, path, error))
+        actions.close()
+
+    return answer
+
+
+def request_in(storage: Storage, number: int) -> Request:
+    entry = decode(number, storage.get(paths.log_key(number)))
+    assert isinstance(entry, Request)
+    return entry
+
+
+def test_the_request_goes_to_the_tail_and_the_answer_is_waited_for(stream: Storage) -> None:
+    stream.put(paths.log_key(2), encode(Plan(1, 1, 0, offsets(0))))
+    assert ask(stream, {3: answered(3)}, Wanted("s3://b/t", "n", stop=True, drain=True)) == "s3://b/x"
+    found = request_in(stream, 3)
+    assert (found.claim, found.action, found.target, found.name, found.drain) == (1, STOP, "s3://b/t", "n", True)
+    assert "@" in found.by
+
+
+def test_two_requests_are_two(stream: Storage) -> None:
+    for number in (2, 3):
+        ask(stream, {1: answered(number)})
+    assert request_in(stream, 2).action == SAVEPOINT
+    assert request_in(stream, 2).nonce != request_in(stream, 3).nonce
+
+
+def test_a_stream_that_is_faster_is_followed(stream: Storage) -> None:
+    class Busy(MemoryStorage):
+        """A plan takes the number each of the first times."""
+
+        left = 3
+
+        def put_if_absent(self, key: str, data: bytes) -> PutResult:
+            if self.left:
+                self.left -= 1
+                super().put_if_absent(key, encode(Plan(1, 1, 3 - self.left, offsets(0))))
+            return super().put_if_absent(key, data)
+
+    assert ask(Busy(URL), {1: answered(5)}) == "s3://b/x"
+    assert request_in(stream, 5).claim == 1
+
+
+def test_a_new_run_that_claims_first_is_the_one_that_is_asked(stream: Storage) -> None:
+    class Claimed(MemoryStorage):
+        def put_if_absent(self, key: str, data: bytes) -> PutResult:
+            if key == paths.log_key(2):
+                super().put_if_absent(key, encode(Claim(2, 2, "q", JOB, None, (), (), "h", {}, 0, "n2")))
+            return super().put_if_absent(key, data)
+
+    assert ask(Claimed(URL), {1: answered(3, run=2)}) == "s3://b/x"
+    assert request_in(stream, 3).claim == 2
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_put_with_a_lost_answer_is_looked_at(stream: Storage, arrives: bool) -> None:
+    class Unsure(MemoryStorage):
+        times = 0
+
+        def put_if_absent(self, key: str, data: bytes) -> PutResult:
+            self.times += 1
+            if self.times > 1:
+                return super().put_if_absent(key, data)
+            if arrives:
+                super().put_if_absent(key, data)
+            raise OutcomeUnknownError("the answer was lost")
+
+    storage = Unsure(URL)
+    assert ask(storage, {1: answered(2)}) == "s3://b/x"
+    assert storage.times == (1 if arrives else 2)
+    assert stream.size(paths.log_key(3)) is None
+
+
+def test_what_the_run_says_is_told(stream: Storage) -> None:
+    with pytest.raises(CheckpointError, match="could not make the savepoint: there is another one"):
+        ask(stream, {2: answered(2, path=None, error="there is another one")})
+
+
+def test_nobody_answers(stream: Storage) -> None:
+    with pytest.raises(TimeoutExpiredError, match=r"nothing has answered the request in log entry 2 .* within 5 s; is its query running"):
+        ask(stream, {}, patience_s=5)
+
+
+def test_a_run_that_ends_meanwhile_is_named(stream: Storage) -> None:
+    with pytest.raises(ConflictError, match="run 1 ended, and another one took over, before it had met the request in log entry 2"):
+        ask(stream, {3: lambda: begin(stream, 3, 2)})
+
+
+def test_an_answer_before_the_end_counts(stream: Storage) -> None:
+    def both() -> None:
+        answered(2)()
+        begin(stream, 3, 2)
+
+    assert ask(stream, {8: both}) == "s3://b/x"
+
+
+def test_a_stream_that_is_deleted_meanwhile_is_named(stream: Storage) -> None:
+    with pytest.raises(ConflictError, match="its stream deleted"):
+        ask(stream, {3: lambda: stream.put(paths.log_key(3), encode(End(1, 1)))})
+
+
+def test_a_stream_that_was_deleted_cannot_be_asked(stream: Storage) -> None:
+    stream.put(paths.log_key(2), encode(End(1, 1)))
+    with pytest.raises(ConflictError, match="was deleted on purpose"):
+        ask(stream, {})
+
+
+def test_where_no_stream_is_nobody_is_asked() -> None:
+    with pytest.raises(ObjectMissingError, match="there is no stream at memory://requests/none"):
+        ask(MemoryStorage("memory://requests/none"), {})
+
+
+def test_an_answer_that_is_none(stream: Storage) -> None:
+    with pytest.raises(FormatError, match="is not an answer"):
+        ask(stream, {1: lambda: stream.put(paths.answer_key(1, 2), b"{}")})
+
+
+def test_what_cannot_be_asked_for() -> None:
+    with pytest.raises(ConfigError, match="drain without stop"):
+        Wanted(drain=True)
+    with pytest.raises(ConfigError, match="cannot be the name"):
+        Wanted(name="../x")
+    with pytest.raises(ConfigError, match="absolute path"):
+        spark_ckpt.savepoint(URL, target="relative")
+    with pytest.raises(ConfigError, match="duration"):
+        spark_ckpt.savepoint(URL, timeout="soon")
+
+
+def test_a_stream_is_asked_by_its_url(stream: Storage) -> None:
+    answered(2)()
+    assert spark_ckpt.savepoint(URL, timeout="5s") == "s3://b/x"
+    assert request_in(stream, 2).target == ""
+
+
+def test_a_query_of_spark_connect_is_asked_by_its_url_only() -> None:
+    with pytest.raises(ConfigError, match="Spark Connect"):
+        spark_ckpt.savepoint(object(), timeout="5s")  # type: ignore[arg-type]

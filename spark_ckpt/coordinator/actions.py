@@ -23,7 +23,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, End, Entry, decode
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.tail import Gallop
-from spark_ckpt.storage.base import PutResult, Storage
+from spark_ckpt.storage.base import PutResult, Storage, Traffic
 
 HINT_RUNS = 3
 """How many of the newest runs are searched for a checkpoint to start the gallop from."""
@@ -44,6 +44,8 @@ class StorageActions:
         self._opener = opener
         self._lock = threading.Lock()
         self._opened: Storage | None = None
+        self.traffic = Traffic()
+        """What the stream's own storage was asked to do; not savepoint folders elsewhere."""
         self._known = 0
         self._read: dict[CheckpointId, Checkpoint] = {}
 
@@ -52,6 +54,7 @@ class StorageActions:
         with self._lock:
             if self._opened is None:
                 self._opened = self._opener(self.url)
+                self.traffic = self._opened.traffic
             return self._opened
 
     def close(self) -> None:

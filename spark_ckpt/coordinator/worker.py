@@ -9,6 +9,7 @@ import json
 import threading
 import time
 import traceback
+import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
@@ -61,6 +62,7 @@ class StreamWorker:
         self._order = itertools.count()
         self._cancelled: set[int] = set()
         self._ending = False
+        self._process = f"coordinator {uuid.uuid4().hex}"
         self._thread = threading.Thread(target=self._work, name=f"stream {root}", daemon=True)
         self._thread.start()
 
@@ -155,7 +157,8 @@ class StreamWorker:
         elif isinstance(i, do.Refused):
             self._settle(i.request.value, RefusedError(i.kind, i.message))
         elif isinstance(i, do.Announce):
-            self._say({"type": "event", "root": self.root, "event": i.event.value, **self._summary(i.summary)})
+            storage = {"process": self._process, **self.actions.traffic.to_json()}
+            self._say({"type": "event", "root": self.root, "event": i.event.value, **self._summary(i.summary), "storage": storage})
         elif isinstance(i, do.Log):
             self._say({"type": "log", "level": i.level.value, "message": f"{self.root}: {i.message}"})
         elif isinstance(i, do.Started):

@@ -42,12 +42,24 @@ class Traffic:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.requests: Counter[str] = Counter()
+        self.retries = 0
         self.bytes_in = 0
         self.bytes_out = 0
 
     def request(self, operation: str, count: int = 1) -> None:
         with self._lock:
             self.requests[operation] += count
+
+    def retried(self) -> None:
+        """One of the requests was sent because an earlier one had failed."""
+        with self._lock:
+            self.retries += 1
+
+    def to_json(self) -> dict[str, int]:
+        """docs/pipes.md, `storage`."""
+        with self._lock:
+            requests = sum(self.requests.values())
+            return {"requests": requests, "retries": self.retries, "bytes_in": self.bytes_in, "bytes_out": self.bytes_out}
 
     def received(self, count: int) -> None:
         with self._lock:

@@ -291,6 +291,7 @@ class S3Storage(Storage):
             patience = self._limits.patience_s if self._answered else self._limits.first_contact_s
             if again and self._clock() - started < patience:
                 self._back_off(attempts)
+                self.traffic.retried()
                 continue
             if maybe_done:
                 raise OutcomeUnknownError(

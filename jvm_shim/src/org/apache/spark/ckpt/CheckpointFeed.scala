@@ -2,6 +2,7 @@ package org.apache.spark.ckpt
 
 import java.util.concurrent.ConcurrentHashMap
 
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
@@ -16,19 +17,25 @@ import org.apache.spark.internal.Logging
  */
 object CheckpointFeed extends Logging {
   private val EpochsKept = 1000
+  /** Executors report every half second: an epoch that ended so long ago has all its commits. */
+  private val ReportedMs = 2000L
+
+  /** Of one epoch: when its barrier was sent, and from there (ms) its sink's end and its operators' last commits. */
+  private final class Epoch(val timeMs: Long, val checkpoint: Boolean) {
+    var sinkMs = -1L
+    var told = false
+    val operators = mutable.Map.empty[Long, Long]
+
+    def latency(number: Long): EpochLatency =
+      EpochLatency(number, timeMs, sinkMs, operators.toArray.sorted.map { case (id, ms) => Array(id, ms) })
+  }
 
   /** What the driver knows of one stream's current run. Guarded by itself. */
   private final class Stream {
     var counts = CheckpointCounts()
     var names: Map[Long, String] = Map.empty
     var namesOf: () => Map[Long, String] = () => Map.empty
-    /** epoch -> when its barrier was sent; epoch -> how long its sink took from there. */
-    val triggeredMs = new Recent
-    val sinkMs = new Recent
-  }
-
-  private final class Recent extends java.util.LinkedHashMap[Long, Long] {
-    override def removeEldestEntry(eldest: java.util.Map.Entry[Long, Long]): Boolean = size() > EpochsKept
+    val epochs = mutable.LinkedHashMap.empty[Long, Epoch]
   }
 
   private val streams = new ConcurrentHashMap[String, Stream]()
@@ -49,8 +56,7 @@ object CheckpointFeed extends Logging {
       stream.synchronized {
         stream.names = Map.empty
         stream.namesOf = namesOf
-        stream.triggeredMs.clear()
-        stream.sinkMs.clear()
+        stream.epochs.clear()
       }
       sc.listenerBus.post(CheckpointRunStarted(barrier.root, barrier.run, barrier.epoch, System.currentTimeMillis(), queryId, runId, name, options))
     }
@@ -58,14 +64,28 @@ object CheckpointFeed extends Logging {
   /** The epoch's barrier has been made; its tasks may start. */
   def barrier(barrier: Barrier): Unit = guarded("a barrier") {
     val stream = streamOf(barrier.root)
-    stream.synchronized(stream.triggeredMs.put(barrier.epoch, barrier.timeMs))
+    stream.synchronized {
+      stream.epochs.remove(barrier.epoch)
+      stream.epochs.put(barrier.epoch, new Epoch(barrier.timeMs, barrier.checkpoint))
+      while (stream.epochs.size > EpochsKept) stream.epochs.remove(stream.epochs.head._1)
+    }
   }
 
   /** Tasks and sink of the epoch are done. */
   def sunk(root: String, epoch: Long): Unit = guarded("an epoch's end") {
     val stream = streamOf(root)
     stream.synchronized {
-      Option(stream.triggeredMs.get(epoch)).foreach(from => stream.sinkMs.put(epoch, math.max(0L, System.currentTimeMillis() - from)))
+      stream.epochs.get(epoch).foreach(e => e.sinkMs = math.max(0L, System.currentTimeMillis() - e.timeMs))
+    }
+  }
+
+  /** What an executor's `CommitLatencies` has gathered. */
+  def committed(rows: JsonNode): Unit = guarded("latencies of an executor") {
+    Option(rows).toSeq.flatMap(_.elements().asScala).foreach { row =>
+      val stream = streamOf(row.str("root"))
+      stream.synchronized(stream.epochs.get(row.long("epoch")).foreach { e =>
+        e.operators.updateWith(row.long("op"))(before => Some(math.max(before.getOrElse(0L), row.long("ms"))))
+      })
     }
   }
 
@@ -76,13 +96,24 @@ object CheckpointFeed extends Logging {
       count(stream, node.str("event"))
       val epoch = node.long("epoch")
       if (stream.names.isEmpty && node.has("operators")) stream.names = stream.namesOf()
+      val mine = stream.epochs.get(epoch)
+      mine.foreach(_.told = true)
+      val others = if (node.str("event") == "COMPLETED") untold(stream) else Array.empty[EpochLatency]
       CheckpointEvents.parse(node, new CheckpointEvents.Known(
-        stream.counts, stream.names, Option(stream.sinkMs.get(epoch)).getOrElse(0L), Array.empty, System.currentTimeMillis()))
+        stream.counts, stream.names, mine.map(_.sinkMs).getOrElse(0L), others, System.currentTimeMillis()))
     }
     event.foreach { e =>
       log(e)
       sc.listenerBus.post(e)
     }
+  }
+
+  /** Epochs that no checkpoint tells of: they go into the next event, so that the event log has them too. */
+  private def untold(stream: Stream): Array[EpochLatency] = {
+    val before = System.currentTimeMillis() - ReportedMs
+    val found = stream.epochs.filter { case (_, e) => !e.checkpoint && !e.told && e.sinkMs >= 0 && e.timeMs + e.sinkMs < before }
+    found.values.foreach(_.told = true)
+    found.map { case (number, e) => e.latency(number) }.toArray
   }
 
   private def count(stream: Stream, event: String): Unit = stream.counts = event match {

@@ -107,8 +107,9 @@ object DriverSide extends Logging {
         null
       case "holding" =>
         holdings.report(message.str("executor"), message.get("held").elements().asScala.map(_.asText()).toSet)
+        CheckpointFeed.committed(message.get("latencies"))
         val runs = message.get("runs").elements().asScala.toSeq
-        tell(message.deepCopy[ObjectNode]().without[ObjectNode]("runs"))
+        tell(message.deepCopy[ObjectNode]().without[ObjectNode](java.util.Arrays.asList("runs", "latencies")))
         val all = streams.values().asScala.toSeq
         Json.line(Json.obj("late" -> all.flatMap(_.lateWish), "wants" -> all.flatMap(_.wants.open), "covered" -> runs.flatMap(covered)))
       case "want" =>

@@ -147,6 +147,7 @@ object ExecutorSide extends Logging {
   def committed(uid: String, commit: ObjectNode): Unit = {
     serving()
     held.add(uid, commit)
+    CommitLatencies.note(commit)
     agent.tell(commit)
     limit.admit()
   }
@@ -250,7 +251,8 @@ object ExecutorSide extends Logging {
       if (plugin != null && !held.isEmpty) {
         val runs = held.runs.map { case (root, run) => Json.obj("root" -> root, "run" -> run) }
         wished(askDriver(Json.obj(
-          "type" -> "holding", "executor" -> plugin.executorID(), "held" -> held.uids, "bytes" -> limit.unstored, "runs" -> runs)))
+          "type" -> "holding", "executor" -> plugin.executorID(), "held" -> held.uids, "bytes" -> limit.unstored, "runs" -> runs,
+          "latencies" -> CommitLatencies.take())))
       }
     } catch {
       case e: Exception => logDebug("the driver could not be told what is held", e) // an exception would end the schedule

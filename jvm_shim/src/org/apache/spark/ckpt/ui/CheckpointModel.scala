@@ -126,9 +126,15 @@ class CheckpointModel {
     put(stream, record)
     Option(e.latencies).toSeq.flatten.foreach { l =>
       val operators = Option(l.operators).toSeq.flatten.collect { case Array(id, ms) => id -> ms }.toMap
-      append(stream.latencies, LatencyRecord(l.epoch, l.timeMs, l.sinkMs, operators))
+      latency(stream, LatencyRecord(l.epoch, l.timeMs, l.sinkMs, operators))
     }
-    append(stream.latencies, LatencyRecord(e.epoch, e.timeMs, e.sinkMs, record.operators.map(o => o.id -> o.latencyMs).toMap))
+    latency(stream, LatencyRecord(e.epoch, e.timeMs, e.sinkMs, record.operators.map(o => o.id -> o.latencyMs).toMap))
+  }
+
+  /** An epoch that became a checkpoint after it had ended is told twice; one that is run again, too. */
+  private def latency(stream: Stream, record: LatencyRecord): Unit = {
+    stream.latencies.filterInPlace(_.epoch != record.epoch)
+    append(stream.latencies, record)
   }
 
   private def put(stream: Stream, record: CheckpointRecord): Unit = {

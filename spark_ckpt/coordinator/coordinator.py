@@ -130,6 +130,8 @@ class Coordinator:
             _names(message),
             None if message.get("sink_seen") is None else int(message["sink_seen"]),
             self._restore(worker),
+            str(message.get("run_id", "")),
+            message.get("again") is True,
         )
         return worker.request("start", event)
 

@@ -51,6 +51,7 @@ class Claim:
 
     `inherits` are the older checkpoints that exist and now belong to this run; `bad` those found damaged, which nobody is to restore.
     `nonce` makes two claims of one content differ, so that a driver recognises its own put. `restored` is carried on from claim to claim.
+    `life`: that of the query that claims (Spark's run id).
     """
 
     claim: int
@@ -65,6 +66,7 @@ class Claim:
     time_ms: int
     nonce: str
     restored: Restored | None = None
+    life: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ def encode(entry: Entry) -> bytes:
         doc["time_ms"] = entry.time_ms
         doc["nonce"] = entry.nonce
         doc["restored"] = entry.restored.to_json() if entry.restored else None
+        doc["life"] = entry.life
     elif isinstance(entry, Plan):
         doc["run"] = entry.run
         doc["epoch"] = entry.epoch
@@ -198,6 +201,7 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
             _number(doc["time_ms"]),
             _text(doc["nonce"]),
             _restored(doc.get("restored")),
+            _text(doc.get("life", "")),
         )
     if kind == "plan":
         files = doc["files"]

@@ -62,6 +62,10 @@ class StartRequested:
     forgetful: tuple[str, ...] = ()
     sink_seen: int | None = None
     restore: Restore | None = None
+    life: str = ""
+    """The query's life in its JVM (Spark's run id). `again`: it ran before in this life and goes back to its last checkpoint in place;
+    only while the stream is still its own, for else it would take it back from its successor."""
+    again: bool = False
 
 
 @dataclass(frozen=True)

@@ -89,11 +89,14 @@ class IntervalCheckpoints(RunRequests):
     def _new_background(self, epoch: int, log: int, triggered_ms: int) -> list[Instruction]:
         p = BackgroundCheckpoint(CheckpointId(self.claim.run, epoch), log, triggered_ms, self.base, self._executors.losses)
         p.plan_ms = self._plan_ms
+        return self._make(p)
+
+    def _make(self, p: BackgroundCheckpoint) -> list[Instruction]:
         self._pendings.append(p)
         self._pendings.sort(key=lambda one: one.epoch)
         self.statistics.triggered += 1
         p.expiry = self.ticket()
-        told = replace(Summary(p.id.run, p.epoch, triggered_ms), plan_ms=p.plan_ms)
+        told = replace(Summary(p.id.run, p.epoch, p.triggered_ms), plan_ms=p.plan_ms)
         return [
             do.SetTimer(p.expiry, ev.Timer.EXPIRY, self._settings.timeout_ms),
             do.Announce(Announcement.TRIGGERED, told.to_json()),
@@ -408,6 +411,12 @@ class IntervalCheckpoints(RunRequests):
         return [*super()._over(phase, kind, message), *(do.CancelTimer(ticket) for ticket in expiries)]
 
     # --- ghosts
+
+    def _revive(self, p: BackgroundCheckpoint) -> list[Instruction]:
+        """Its epoch is to be a checkpoint again: there can be one of a name only, so its `_metadata` is put again as it is."""
+        self._ghosts.remove(p)
+        instructions = self._make(p)
+        return instructions if p in self._asked.values() else [*instructions, *self._store_again(p)]
 
     def _read_ghost(self, p: BackgroundCheckpoint) -> list[Instruction]:
         """A put that was not answered may land at any time; only a look that finds it ends this, or a newer checkpoint."""

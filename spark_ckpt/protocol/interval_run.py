@@ -8,7 +8,7 @@ from typing import ClassVar
 from spark_ckpt.errors import ErrorKind, FormatError
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.background import SealedEpoch
+from spark_ckpt.protocol.background import Final, SealedEpoch
 from spark_ckpt.protocol.commit import required_ids
 from spark_ckpt.protocol.driver_files import commits_file, needed, offsets_file
 from spark_ckpt.protocol.entries import Plan
@@ -34,11 +34,6 @@ class IntervalRun(IntervalCheckpoints):
         super().__init__(beginning, settings, tickets, story)
         self._in_hand = beginning.plan
         self._line: deque[Plan] = deque()
-        self._numbers: dict[int, int] = {}
-        if beginning.plan:
-            self._numbers[beginning.epoch] = beginning.plan_number
-        if beginning.replaced and beginning.replaced.sealed_log:
-            self._numbers[beginning.replaced.sealed] = beginning.replaced.sealed_log
 
     def begin(self, now_ms: int) -> list[Instruction]:
         """What a new run does first."""
@@ -51,7 +46,7 @@ class IntervalRun(IntervalCheckpoints):
             return [*self._set(ev.Timer.INTERVAL, self._schedule.first_delay_ms(self.claim.nonce)), *idle]
         # What was in the making is forgotten, hence the next one is due.
         self._schedule.due = True
-        if self._replaced.sealed_log:
+        if self._replaced.sealed > self._completed_epoch:
             commit = self._files.get(commits_file(self._replaced.sealed)) or b""
             self._sealed = _sealed(self._replaced.sealed, commit, now_ms)
         return [*self._turn_away_lost(), *idle, *self._proceed()]
@@ -127,7 +122,7 @@ class IntervalRun(IntervalCheckpoints):
 
     def _plan_stored(self, number: int) -> list[Instruction]:
         plan = self._line.popleft()
-        self._numbers[plan.epoch] = number
+        self._numbers.setdefault(plan.epoch, number)
         instructions: list[Instruction] = []
         if self.phase is RunPhase.PLANNING and len(self._line) <= self._settings.ahead:
             instructions += self._go()
@@ -137,7 +132,7 @@ class IntervalRun(IntervalCheckpoints):
             instructions += self._set(ev.Timer.IDLE, self._settings.idle_ms)
         p = self._pending_of(plan.epoch)
         if p is not None and not p.log:
-            p.log = number
+            p.log = self._numbers[plan.epoch]
             instructions += self._maybe_finalise(p)
         return instructions + self._delete(self._deletions.append_stored(number, self._named_by_pending()))
 
@@ -167,7 +162,8 @@ class IntervalRun(IntervalCheckpoints):
         due = self._schedule.wants(sum(not p.savepoint for p in self._pendings), pressure and self._pressure)
         if not (asked or due or ending):
             return []
-        begun = self._new_background(epoch, self._numbers.get(epoch, 0), triggered_ms)
+        ghost = next((g for g in self._ghosts if g.epoch == epoch), None)
+        begun = self._revive(ghost) if ghost else self._new_background(epoch, self._numbers.get(epoch, 0), triggered_ms)
         if asked:
             self._for_savepoint(epoch)
         if due:
@@ -197,8 +193,8 @@ class IntervalRun(IntervalCheckpoints):
             return []
         begun = self._begin_checkpoint(sealed.epoch, sealed.time_ms, pressure)
         p = self._pending_of(sealed.epoch)
-        if p is None:
-            return []
+        if p is None or p.final is not Final.NOT_YET:
+            return begun
         p.late = True
         late = do.Late(self.claim.run, sealed.epoch)
         return [*begun, late, *self._seal_background(p, sealed, needed(self._files.as_mapping(), sealed.epoch))]
@@ -207,7 +203,7 @@ class IntervalRun(IntervalCheckpoints):
 
     def _seal(self, event: ev.SealRequested) -> list[Instruction]:
         if event.epoch != self._epoch:
-            return [self._out_of_order(RequestName.SEAL, event.epoch)]
+            return self._seal_again(event)
         self._files.apply({**event.files, commits_file(event.epoch): event.commit})
         self._files.forget_before(event.epoch - 1)
         self._numbers = {epoch: number for epoch, number in self._numbers.items() if epoch >= event.epoch}
@@ -234,7 +230,7 @@ class IntervalRun(IntervalCheckpoints):
 
     def _seal_again(self, event: ev.SealRequested) -> list[Instruction]:
         """Sent again because the coordinator that answered it died."""
-        if self._sealed is None or self._sealed.epoch != event.epoch or self._files.get(commits_file(event.epoch)) != event.commit:
+        if event.epoch != self._epoch - 1 or self._files.get(commits_file(event.epoch)) != event.commit:
             return [self._out_of_order(RequestName.SEAL, event.epoch)]
         return [do.Sealed(None, self._lag)]
 

@@ -176,9 +176,8 @@ class Resume(Asking):
                 files.apply({**plan.files, offsets_file(plan.epoch): plan.offsets})
         files.take_changes()
         files.apply(self._request.files)
-        finished = self._number(by_epoch[sealed]) if sealed > completed else 0
         recorded = tuple(plan for plan in plans if plan.epoch > sealed + 1)
-        return self._beginning(files, sealed + 1, current, recorded, Replaced(self._requests, sealed, finished))
+        return self._beginning(files, sealed + 1, current, recorded, Replaced(self._requests, sealed))
 
     def _beginning(
         self, files: DriverFiles, epoch: int, current: Plan | None, recorded: tuple[Plan, ...], replaced: Replaced
@@ -189,11 +188,11 @@ class Resume(Asking):
         # What a person chose not to go on from is newer than what the run went on from.
         aside = tuple(c for c in known if base is not None and c.log > base.log)
         inherited = tuple(c for c in known if c not in aside)
-        number = self._number(current) if current else 0
-        return Beginning(self._claim, self._tail + 1, base, inherited, files, epoch, current, number, recorded, aside, replaced)
-
-    def _number(self, plan: Plan) -> int:
-        return max(n for n, entry in self._entries.items() if entry == plan)
+        numbers: dict[int, int] = {}
+        for n, entry in sorted(self._entries.items()):
+            if isinstance(entry, Plan) and entry.claim == self._claim.claim:
+                numbers.setdefault(entry.epoch, n)
+        return Beginning(self._claim, self._tail + 1, base, inherited, files, epoch, current, numbers, recorded, aside, replaced)
 
     @property
     def _requests(self) -> tuple[tuple[int, Request], ...]:

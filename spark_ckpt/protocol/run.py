@@ -49,7 +49,7 @@ class Run(RunRequests):
         self._left: int | None = None
         self._finalise_from = 0
         if beginning.plan:
-            self._pending = self._new_pending(beginning.plan_number, beginning.claim.time_ms)
+            self._pending = self._new_pending(self._numbers[beginning.epoch], beginning.claim.time_ms)
 
     def begin(self, now_ms: int) -> list[Instruction]:
         """What a new run does first."""
@@ -172,7 +172,7 @@ class Run(RunRequests):
 
     def _plan_stored(self, number: int) -> list[Instruction]:
         self._plan_ms = self.now_ms - self._asked_ms
-        self._pending = self._new_pending(number, self._asked_ms)
+        self._pending = self._new_pending(self._numbers.pop(self._epoch, number), self._asked_ms)
         self.phase = RunPhase.RUNNING
         self.statistics.triggered += 1
         return [

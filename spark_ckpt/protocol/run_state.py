@@ -82,6 +82,7 @@ class RunState(Machine):
         self._next_number = beginning.next_number
         self._epoch = beginning.epoch
         self._recorded = {plan.epoch: plan for plan in beginning.recorded}
+        self._numbers = dict(beginning.numbers)
         self._files = beginning.files
         self._registry = SharedStateRegistry()
         for checkpoint in (*beginning.inherited, *beginning.aside):

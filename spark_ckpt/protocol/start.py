@@ -92,6 +92,8 @@ class Start(Restoring):
         if self._end is None:
             self._bad.update(dict.fromkeys(claim.bad, ""))
             instructions = self._compare(claim)
+        if self._request.again and claim.life != self._request.life:
+            raise GivenUpError(ErrorKind.FENCED, fenced_message(None, claim.claim, claim))
         return instructions + self._next_step()
 
     def _compare(self, claim: Claim) -> list[Instruction]:
@@ -262,6 +264,7 @@ class Start(Restoring):
             self.now_ms,
             self._request.nonce,
             self._restored(),
+            self._request.life,
         )
         self.phase = StartPhase.CLAIMING
         return [self._ask(do.PutEntry(self.ticket(), number, encode(self._claim)))]
@@ -349,7 +352,8 @@ class Start(Restoring):
         number = self._claim.claim + 1
         recorded = self._plans[1:]
         following = number + len(self._plans)
-        self.beginning = Beginning(self._claim, following, origin, inherited, files, epoch, plan, number, recorded, self._aside)
+        numbers = {one.epoch: number + i for i, one in enumerate(self._plans)}
+        self.beginning = Beginning(self._claim, following, origin, inherited, files, epoch, plan, numbers, recorded, self._aside)
         known = self._last.bad if self._last else ()
         warnings = [
             do.Log(do.Level.WARN, f"checkpoint run {c.run} epoch {c.epoch} is damaged and left out, the one before it is restored: {why}")
@@ -413,10 +417,12 @@ def recorded_plans(entries: dict[int, Entry], origin: Checkpoint | None, tail: i
     return tuple(ordered)
 
 
-def fenced_message(claim: Claim, number: int, entry: Entry) -> str:
+def fenced_message(claim: Claim | None, number: int, entry: Entry) -> str:
+    """`claim`: that of the run that is fenced, None where it has none yet."""
+    stops = f"run {claim.run}" if claim else "this query"
     who = f"run {entry.run} on host {entry.host}" if isinstance(entry, Claim) else f"the run of claim {entry.claim}"
     return (
-        f"{who} took over the stream at log entry {number}; run {claim.run} stops and touches nothing. If both were started "
+        f"{who} took over the stream at log entry {number}; {stops} stops and touches nothing. If both were started "
         "on purpose, stop one of them"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -60,19 +61,19 @@ class StartPhase(Enum):
 class Replaced:
     """What a coordinator finds that takes the place of another one.
 
-    `requests`: what that one may have taken up, by log entry. `sealed`: the newest finished epoch, -1 for none; `sealed_log`: the log
-    entry of its plan, 0 where a checkpoint holds it.
+    `requests`: what that one may have taken up, by log entry. `sealed`: the newest finished epoch, -1 for none.
     """
 
     requests: tuple[tuple[int, Request], ...]
     sealed: int = -1
-    sealed_log: int = 0
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """What a run begins with. `next_number`: of the log. `plan_number`: the entry that holds the plan of the first epoch, if it has one.
+    """What a run begins with. `next_number`: of the log. `plan`: that of the first epoch, if it has one.
 
+    `numbers`: epoch -> the first entry under the run's own claim that plans it. A checkpoint's `log` is that one, although a recorded plan
+    is appended once more when its epoch is triggered: so the plans of all later epochs stand behind it, where the next start looks.
     `aside`: checkpoints past the one that a person chose to go back to. Nobody goes on from them any more, and the run deletes them when
     it has completed one of its own.
     """
@@ -84,7 +85,7 @@ class Beginning:
     files: DriverFiles
     epoch: int
     plan: Plan | None
-    plan_number: int
+    numbers: Mapping[int, int]
     recorded: tuple[Plan, ...]
     aside: tuple[Checkpoint, ...] = ()
     replaced: Replaced | None = None

@@ -468,6 +468,45 @@ def test_planned_epochs_run_again_with_the_same_data_after_a_crash() -> None:
     assert kinds(epoch(last, 3, run=3)) == ["Triggered", "Sealed"]
 
 
+def test_plans_of_epochs_to_be_run_again_are_found_behind_a_checkpoint_of_one_of_them() -> None:
+    """A start appends all of them again, and a trigger its own once more: that later entry is not where the next start begins to look."""
+    world = World()
+    driver = running(world)
+    for number in range(4):
+        epoch(driver, number)
+    again = Driver(world, EVERY)
+    again.start("b")
+    due(again)
+    again.seal(2, 0)
+    epoch(again, 1, run=2)
+    assert run_of(again).base == CheckpointId(2, 1)
+    last = told(Driver(world, EVERY).start("c"), do.Started)
+    assert (last.epoch, last.rerun, [p.epoch for p in last.planned]) == (2, True, [3])
+
+
+def test_an_epoch_whose_checkpoint_expired_half_stored_becomes_that_very_checkpoint() -> None:
+    """While idle the newest epoch is due again: there is one `_metadata` of its name, so it is put again as it was."""
+    world = World()
+    driver = running(world, tolerable_failures=5, retained=1)
+    due(driver)
+    driver.trigger(0)
+    driver.hold = lambda i: isinstance(i, do.StoreMetadata)
+    driver.seal(1, 0)
+    for p in range(2):
+        driver.ack(1, 0, p)
+    put = held(driver, do.StoreMetadata)
+    assert kinds(driver.fire(ev.Timer.EXPIRY)) == ["ABORTED"]
+    assert kinds(due(driver)) == ["TRIGGERED"]
+    world.store(put.checkpoint)
+    assert kinds(driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.STORED, 1))) == ["COMPLETED"]
+    assert driver.held == []
+    driver.hold = lambda _: False
+    for number in (1, 2):
+        assert not told(driver.trigger(number), do.Triggered).checkpoint
+        driver.seal(1, number)
+    assert set(world.checkpoints) == {CheckpointId(1, 0)}
+
+
 def test_a_source_that_forgets_keeps_the_gate_per_epoch_and_is_named() -> None:
     driver = Driver(World(), EVERY)
     said = driver.push(ev.StartRequested("q", JOB, (), "n", "host", {}, ("socket",)))

@@ -249,6 +249,23 @@ def test_an_ended_stream_begins_anew_whatever_the_job() -> None:
     assert (one.run, one.origin, one.epoch, one.rerun) == (2, None, 0, False)
 
 
+def test_a_query_that_goes_back_in_place_takes_the_stream_only_while_it_is_its_own() -> None:
+    """(1) It runs; (2) a successor claims; (3) its state is lost, and it starts again within the same life: it is fenced."""
+    world = World()
+
+    def start(driver: Driver, nonce: str, life: str, again: bool) -> list[Instruction]:
+        return driver.push(ev.StartRequested("q", JOB, (), nonce, "host", life=life, again=again))
+
+    old = Driver(world)
+    start(old, "a", "life-1", again=False)
+    old.epoch(1, 0)
+    assert started(start(old, "b", "life-1", again=True)).run == 2
+    assert started(start(Driver(world), "c", "life-2", again=False)).run == 3
+    entries = len(world.log)
+    assert refusal(start(old, "d", "life-1", again=True)).kind is ErrorKind.FENCED
+    assert len(world.log) == entries
+
+
 def test_reads_are_tried_again_and_then_given_up() -> None:
     driver = Driver(after(1))
     driver.hold = lambda i: isinstance(i, do.ListCheckpoints)

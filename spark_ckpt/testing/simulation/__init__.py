@@ -1,4 +1,4 @@
-"""The every-epoch mode under seeded schedules and faults: the real protocol, simulated drivers, executors, storage, source and sink.
+"""Both modes under seeded schedules and faults: the real protocol, simulated drivers, executors, storage, source and sink.
 
 One seed decides everything; `simulate(seed)` raises `ViolationError` with the rule that broke, or returns what happened.
 """
@@ -9,13 +9,14 @@ from spark_ckpt.testing.simulation.campaign import Campaign, campaign
 from spark_ckpt.testing.simulation.happened import BACKGROUND, Happened
 from spark_ckpt.testing.simulation.left_out import LeftOut, Rules, leaving_out
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
-from spark_ckpt.testing.simulation.simulation import Result, Simulation, simulate
+from spark_ckpt.testing.simulation.simulation import Mode, Result, Simulation, simulate
 
 __all__ = [
     "BACKGROUND",
     "Campaign",
     "Happened",
     "LeftOut",
+    "Mode",
     "Result",
     "Rule",
     "Rules",

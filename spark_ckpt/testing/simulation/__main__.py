@@ -8,29 +8,31 @@ import click
 
 from spark_ckpt.testing.simulation.campaign import campaign
 from spark_ckpt.testing.simulation.left_out import LeftOut, leaving_out
-from spark_ckpt.testing.simulation.simulation import simulate
+from spark_ckpt.testing.simulation.simulation import Mode, simulate
+
+_MODES = [mode.value.lower() for mode in Mode]
 
 
 @click.command()
 @click.option("--seeds", default=1000, show_default=True, help="How many seeds.")
 @click.option("--first", default=0, show_default=True, help="The first seed.")
 @click.option("--seed", type=int, help="Replay this one seed and tell what happened.")
+@click.option("--mode", type=click.Choice(_MODES), default="both", show_default=True, help="`both`: each with half of the seeds.")
 @click.option("--without", type=click.Choice([rule.name for rule in LeftOut]), help="Leave out one rule of the protocol: seeds must fail.")
-def main(seeds: int, first: int, seed: int | None, without: str | None) -> None:
-    """The every-epoch protocol under seeded schedules and faults. Exit status 1 if a seed broke a rule."""
+def main(seeds: int, first: int, seed: int | None, mode: str, without: str | None) -> None:
+    """The protocol under seeded schedules and faults. Exit status 1 if a seed broke a rule."""
     rules = leaving_out(LeftOut[without]) if without else None
     if without:
         click.echo(f"left out: {LeftOut[without].value}")
     if seed is not None:
-        result = simulate(seed, rules, click.echo)
+        result = simulate(seed, Mode(mode.upper()), rules, click.echo)
         click.echo(f"seed {seed}: {result.violation or 'all rules hold'}")
         sys.exit(1 if result.violation else 0)
-    total = campaign(range(first, first + seeds), rules)
+    total = campaign(range(first, first + seeds), Mode(mode.upper()), rules)
     click.echo(total.report())
     if total.failed:
-        click.echo(
-            f"replay: python -m spark_ckpt.testing.simulation --seed {total.failed[0].seed}" + (f" --without {without}" if without else "")
-        )
+        left_out = f" --without {without}" if without else ""
+        click.echo(f"replay: python -m spark_ckpt.testing.simulation --seed {total.failed[0].seed} --mode {mode}{left_out}")
     sys.exit(1 if total.failed else 0)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.left_out import Rules
 from spark_ckpt.testing.simulation.rules import Rule
-from spark_ckpt.testing.simulation.simulation import Result, simulate
+from spark_ckpt.testing.simulation.simulation import Mode, Result, simulate
 
 
 @dataclass
@@ -38,11 +38,13 @@ class Campaign:
         return "\n".join(lines)
 
 
-def campaign(seeds: Iterable[int], rules: Rules | None = None, enough: Callable[[Campaign], bool] = lambda _: False) -> Campaign:
+def campaign(
+    seeds: Iterable[int], mode: Mode = Mode.BOTH, rules: Rules | None = None, enough: Callable[[Campaign], bool] = lambda _: False
+) -> Campaign:
     """Run the seeds, until `enough` is known."""
     total = Campaign()
     for seed in seeds:
-        result = simulate(seed, rules)
+        result = simulate(seed, mode, rules)
         total.seeds += 1
         total.happened.update(result.happened)
         if result.violation:

@@ -10,7 +10,7 @@ from spark_ckpt.model import Ack, CheckpointId, Decline, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
-from spark_ckpt.protocol.instructions import Instruction, RequestName
+from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.run import Settings
 from spark_ckpt.testing.simulation.agent import Executor
 from spark_ckpt.testing.simulation.chains import Attempt, Barrier
@@ -44,17 +44,30 @@ class Driver(DriverProcess, Query):
         self._planned: dict[int, bytes] = {}
         self._attempt: Attempt | None = None
         self._acks: list[Ack | Decline] = []
+        self._late: int | None = None
+        self._finishing = False
+        self._sealed_at: dict[int, int] = {}
         self._executors = Executors(around, Port(around, self, rules.settle), name, self)
 
     def start(self) -> None:
         self._made += 1
-        self._ask(ev.StartRequested("q", JOB, tuple(sorted(self._files)), f"{self.name}-{self._made}", self.name))
+        self._attempt = None
+        self._late = None
+        self._pending.clear()
+        nonce, local = f"{self.name}-{self._made}", tuple(sorted(self._files))
+        again = self.started is not None
+        self._ask(
+            ev.StartRequested("q", JOB, local, nonce, self.name, forgetful=self._source.forgetful, life=self.name, again=again)
+        )
 
     def answer(self, event: ev.Event) -> None:
         """The executors' way to the storage asks nothing that the driver is told."""
 
     def _resume_request(self, started: do.Started) -> ev.ResumeRequested:
-        return ev.ResumeRequested(started.run, started.claim, self._epoch)
+        sealed = self._epoch - 1
+        commits = [commits_file(n) for n in (sealed - 1, sealed)]
+        files = {path: self._files[path] for path in commits if path in self._files}
+        return ev.ResumeRequested(started.run, started.claim, self._epoch, self._source.forgetful, sealed, files)
 
     def _acks_in_hand(self) -> list[Ack | Decline]:
         return self._acks
@@ -69,9 +82,15 @@ class Driver(DriverProcess, Query):
             self._begin(i)
         elif isinstance(i, do.Triggered) and isinstance(self._open, ev.TriggerRequested):
             self._open = None
-            self._run_epoch(i.base)
+            self._run_epoch(i.base, Barrier(i.checkpoint, i.late))
+        elif isinstance(i, do.Late):
+            self._want_late(i)
+        elif isinstance(i, do.Failed):
+            self._fail(i)
         elif isinstance(i, do.Sealed) and isinstance(self._open, ev.SealRequested):
             self._sealed()
+        elif isinstance(i, do.Finished) and isinstance(self._open, ev.FinishRequested):
+            self._finished()
         elif isinstance(i, do.Refused) and not isinstance(self._open, ev.StopRequested):
             self._refused(i)
         elif isinstance(i, do.Stopped):
@@ -82,8 +101,15 @@ class Driver(DriverProcess, Query):
             self._open = None
             self._a.happened[Happened.RERUN_IN_PLACE] += 1
             assert self._attempt is not None
-            self._run_epoch(self._attempt.base)
+            self._run_epoch(self._attempt.base, self._attempt.barrier)
             return
+        if i.request is RequestName.FINISH:
+            self._a.happened[Happened.NOT_FINISHED] += 1
+            if i.kind is not ErrorKind.FENCED:
+                self._ask(ev.StopRequested(failed=True))
+                return
+        if i.kind is ErrorKind.INTERNAL:
+            raise ViolationError(Rule.MACHINE, f"{self.name}: {i.message}")
         if i.kind is ErrorKind.FENCED and not self._fenced:
             self._a.happened[Happened.FENCED] += 1
         elif i.kind is not ErrorKind.FENCED:
@@ -91,10 +117,14 @@ class Driver(DriverProcess, Query):
         self.die(f"{i.request.name} refused, {i.kind.name}: {i.message}")
 
     def _begin(self, i: do.Started) -> None:
+        before = self._a.world.claim_before(i.claim)
+        if self.started and before and before.life != self.name:
+            raise ViolationError(Rule.FENCED_STOPS, f"{self.name} takes the stream back from run {before.run}, which had claimed it")
         self.started = i
         self._open = None
         self._files = dict(i.files)
         self._changes = {}
+        self._sealed_at = {}
         self._epoch = i.epoch
         self._planned = {plan.epoch: plan.offsets for plan in i.planned}
         self._a.happened[Happened.STARTED] += 1
@@ -104,7 +134,7 @@ class Driver(DriverProcess, Query):
         self._uids = uids_of(self._files[commits_file(i.origin.epoch)]) if i.origin else {}
         if i.rerun:
             self._a.happened[Happened.RERUN] += 1
-            self._run_epoch(i.origin)
+            self._run_epoch(i.origin, Barrier(i.gate is Gate.EPOCH, None))
         else:
             self._next_epoch()
 
@@ -123,7 +153,11 @@ class Driver(DriverProcess, Query):
     def _next_epoch(self) -> None:
         """Plan: what was planned before as it was, else whatever the source has now."""
         if self._a.chance(self._a.faults.stop, Happened.STOPPED):
-            self._ask(ev.StopRequested(failed=False))
+            self._finishing = self._in_background and self._a.rng.random() < 0.5
+            self._ask(ev.FinishRequested() if self._finishing else ev.StopRequested(failed=False))
+            return
+        if self._finishing:
+            self._ask(ev.FinishRequested() if self._in_background else ev.StopRequested(failed=False))
             return
         recorded = self._planned.pop(self._epoch, None)
         if recorded is None and self._end >= self._source.available:
@@ -148,11 +182,11 @@ class Driver(DriverProcess, Query):
         changes, self._changes = self._changes, {}
         return changes
 
-    def _run_epoch(self, base: CheckpointId | None) -> None:
+    def _run_epoch(self, base: CheckpointId | None, barrier: Barrier) -> None:
         assert self.started is not None
         span = Span.decode(self._files[offsets_file(self._epoch)])
         self._acks = []
-        attempt = Attempt(self.started.run, self._epoch, span, base, dict(self._uids), Barrier(True, None))
+        attempt = Attempt(self.started.run, self._epoch, span, base, dict(self._uids), barrier)
         self._attempt = attempt
         self._executors.run_tasks(attempt, list(range(PARTITIONS)))
         if self._a.chance(self._a.faults.task_failure, Happened.TASK_FAILED):
@@ -164,6 +198,32 @@ class Driver(DriverProcess, Query):
         """The query ends; what was asked last may be unanswered."""
         self._attempt = None
         self._ask(ev.StopRequested(failed=True))
+
+    def _fail(self, i: do.Failed) -> None:
+        """The protocol gives up, while the query runs or waits for data."""
+        self._a.happened[Happened.NOT_TOLERATED] += 1
+        self._a.tell(f"{self.name} has to fail, {i.kind.name}: {i.message}")
+        if not isinstance(self._open, (ev.StartRequested, ev.StopRequested)):
+            self._task_failed()
+
+    # --- the end of `AvailableNow`
+
+    def finish(self) -> None:
+        """There will be no more input."""
+        self._finishing = True
+
+    @property
+    def lag(self) -> int:
+        """How long ago the oldest epoch was sealed that no completed checkpoint holds."""
+        behind = [time for epoch, time in self._sealed_at.items() if epoch > self._completed_epoch]
+        return self._a.clock.now - min(behind) if behind else 0
+
+    def _finished(self) -> None:
+        self._a.happened[Happened.FINISHED] += 1
+        durable = self._a.world.newest_of_lineage(self._a.world.claim(self._claim), self._a.clock.now + 1)
+        if self._epoch and (durable is None or durable.epoch < self._epoch - 1):
+            raise ViolationError(Rule.COVERED, f"{self.name} ends after epoch {self._epoch - 1}, durable is {durable}")
+        self._ask(ev.StopRequested(failed=False))
 
     def _write_batch(self, attempt: Attempt) -> None:
         """The sink's commit; `commits/N` is another step."""
@@ -186,6 +246,8 @@ class Driver(DriverProcess, Query):
         self._uids = {p: commit.uid for p, commit in attempt.winners.items()}
         self._files[commits_file(attempt.epoch)] = commit_of(attempt)
         self._end = attempt.span.end
+        self._sealed_at = {n: time for n, time in self._sealed_at.items() if n > self._completed_epoch}
+        self._sealed_at[attempt.epoch] = self._a.clock.now
         self._epoch += 1
         self._soon(self._next_epoch)
 
@@ -197,6 +259,13 @@ class Driver(DriverProcess, Query):
 
     def holding(self, executor: Executor) -> None:
         self._give_holding(executor)
+        if self._late is not None:
+            executor.late(self._late)
+
+    def _want_late(self, i: do.Late) -> None:
+        if self.started and i.run == self.started.run:
+            self._late = i.epoch
+            self._a.happened[Happened.LATE] += i.epoch is not None
 
     def tasks_done(self, attempt: Attempt) -> None:
         self._soon(lambda: self._write_batch(attempt))
@@ -214,7 +283,12 @@ class Driver(DriverProcess, Query):
         self._soon(lambda: self.die("its state is gone"), 200)
 
     def state_lost(self, attempt: Attempt, partition: int) -> None:
-        raise ViolationError(Rule.STATE_RIGHT, f"{self.name} lost partition {partition} of epoch {attempt.epoch - 1}")
+        """Back to the last checkpoint, in the same query: a new run of it."""
+        if not self._in_background:
+            raise ViolationError(Rule.STATE_RIGHT, f"{self.name} lost partition {partition} of epoch {attempt.epoch - 1}")
+        self._a.happened[Happened.WENT_BACK] += 1
+        self._a.tell(f"{self.name} goes back in place: partition {partition} of epoch {attempt.epoch - 1} is lost")
+        self.start()
 
     # --- losses
 
@@ -235,7 +309,11 @@ class Driver(DriverProcess, Query):
 
     def _give_holding(self, executor: Executor) -> None:
         if executor.alive:
-            self.give(ev.HoldingReceived(executor.name, executor.held), self._coordinator)
+            self.give(ev.HoldingReceived(executor.name, executor.held, executor.bytes), self._coordinator)
+
+    @property
+    def _in_background(self) -> bool:
+        return self.started is not None and self.started.gate is Gate.BACKGROUND
 
     @property
     def _claim(self) -> int:

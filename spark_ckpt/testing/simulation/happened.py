@@ -35,6 +35,14 @@ class Happened(Enum):
     RESTORED = "restores from a checkpoint"
     RERUN = "epochs run again as planned"
     RERUN_IN_PLACE = "epochs run again in place"
+    WENT_BACK = "queries that went back to the last checkpoint in place"
+    LATE = "checkpoints of finished epochs"
+    ABORTED = "checkpoints aborted"
+    SUBSUMED = "checkpoints subsumed"
+    TOLERATED = "failed checkpoints that were tolerated"
+    NOT_TOLERATED = "runs that failed because of a checkpoint"
+    FINISHED = "last epochs that became a checkpoint"
+    NOT_FINISHED = "last epochs that did not"
     CLAIM_REFUSED = "claims refused"
     FENCED = "runs fenced"
     FENCED_IDLE = "runs fenced while idle"
@@ -54,5 +62,16 @@ class Happened(Enum):
     COLLECTED = "objects collected"
 
 
-BACKGROUND = frozenset({Happened.WANTED, Happened.PRESSED, Happened.SPOOL_FULL})
+BACKGROUND = frozenset(
+    {
+        Happened.WANTED,
+        Happened.PRESSED,
+        Happened.SPOOL_FULL,
+        Happened.WENT_BACK,
+        Happened.LATE,
+        Happened.SUBSUMED,
+        Happened.TOLERATED,
+        Happened.NOT_TOLERATED,
+    }
+)
 """What can only happen where snapshots lie in spools while later epochs run."""

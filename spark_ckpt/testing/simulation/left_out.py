@@ -94,7 +94,7 @@ class _WithoutReplan(Start):
         told = self._done()
         assert self.beginning is not None
         claim = self.beginning.claim.claim
-        self.beginning = replace(self.beginning, next_number=claim + 1, plan_number=claim)
+        self.beginning = replace(self.beginning, next_number=claim + 1, numbers={self.beginning.epoch: claim})
         return told
 
 

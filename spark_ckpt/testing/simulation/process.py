@@ -8,8 +8,10 @@ from spark_ckpt.model import Ack, CheckpointId, Decline
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.instructions import Announcement, Instruction
+from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.machine import InvalidTransitionError
-from spark_ckpt.protocol.run import RunPhase, Settings
+from spark_ckpt.protocol.reasons import TOLERATED, AbortReason
+from spark_ckpt.protocol.run import Run, RunPhase, Settings
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.left_out import Rules
 from spark_ckpt.testing.simulation.port import Port, Surroundings
@@ -50,7 +52,10 @@ class DriverProcess:
         self._settings = settings
         self._open: ev.Request | None = None
         self._fenced = False
+        self._pending: set[int] = set()
+        self._completed_epoch = -1
         self._resuming = False
+        self._heard_at = 0
         self._new_coordinator()
 
     def start(self) -> None:
@@ -113,6 +118,7 @@ class DriverProcess:
         self._coordinator = _Coordinator(self)
         self._port = Port(self._a, self._coordinator, self._rules.settle)
         self._stream = self._rules.stream(self._settings, self._rules.order)
+        self._pending.clear()
         self._timers: set[int] = set()
 
     def give(self, event: ev.Event, coordinator: _Coordinator) -> None:
@@ -122,6 +128,7 @@ class DriverProcess:
         if self._a.chance(self._a.faults.coordinator_crash, Happened.COORDINATOR_CRASHED):
             self._coordinator_crashed()
             return
+        before = self._stream.run
         try:
             instructions = self._stream.handle(event, self._a.clock.now)
         except InvalidTransitionError as error:
@@ -133,6 +140,7 @@ class DriverProcess:
             self._a.happened[Happened.FENCED] += 1
             if not any(isinstance(i, do.Refused) for i in instructions):
                 self._a.happened[Happened.FENCED_IDLE] += 1
+        self._check_answered(before, event, instructions)
         for instruction in instructions:
             self._execute(instruction, coordinator)
 
@@ -150,7 +158,9 @@ class DriverProcess:
             self._a.tell(f"{self.name} logs {i.level.name}: {i.message}")
         elif not self._port.execute(i):
             self._check_told(i)
-            self._soon(lambda: self._hear(i, coordinator), self._a.rng.randrange(0, 3))
+            # A pipe keeps the order.
+            self._heard_at = max(self._heard_at, self._a.clock.now + self._a.rng.randrange(0, 3))
+            self._soon(lambda: self._hear(i, coordinator), self._heard_at - self._a.clock.now)
 
     def _hear(self, i: Instruction, coordinator: _Coordinator) -> None:
         if coordinator is self._coordinator:
@@ -186,6 +196,9 @@ class DriverProcess:
         self._soon(resend)
 
     def _ask(self, request: ev.Request) -> None:
+        """Nothing follows a stop."""
+        if isinstance(self._open, ev.StopRequested):
+            return
         self._open = request
         coordinator = self._coordinator
         if not self._resuming:
@@ -196,13 +209,25 @@ class DriverProcess:
 
     # --- what the protocol says, checked when it says it
 
+    def _check_answered(self, run: Run | IntervalRun | None, event: ev.Event, instructions: list[Instruction]) -> None:
+        """In the interval mode a seal waits for nothing, and is told how far behind the storage is."""
+        if not isinstance(event, ev.SealRequested) or not isinstance(run, IntervalRun):
+            return
+        if not any(isinstance(i, (do.Sealed, do.Refused)) for i in instructions):
+            raise ViolationError(Rule.NO_WAITING, f"{self.name} sealed epoch {event.epoch}, and had no answer")
+        durable = self._a.world.newest_of_lineage(run.claim, self._a.clock.now + 1)
+        least, most = (max(0, event.epoch - known) for known in (durable.epoch if durable else -1, self._completed_epoch))
+        for told in instructions:
+            if isinstance(told, do.Sealed) and not least <= told.lag.epochs <= most:
+                raise ViolationError(Rule.LAG, f"{self.name} is told {told.lag} after epoch {event.epoch}, right is {least} to {most}")
+
     def _check_told(self, i: Instruction) -> None:
         if isinstance(i, do.Started) and i.rerun:
             self._check_planned(i.claim, i.epoch)
         if isinstance(i, do.Triggered):
             assert self._stream.run is not None
             self._check_planned(self._stream.run.claim.claim, i.epoch)
-        if isinstance(i, (do.Triggered, do.Sealed)) and self._fenced:
+        if isinstance(i, (do.Triggered, do.Sealed, do.Finished)) and self._fenced:
             raise ViolationError(Rule.FENCED_STOPS, f"{self.name} was fenced, and then told {type(i).__name__}")
 
     def _check_planned(self, claim: int, epoch: int) -> None:
@@ -213,11 +238,29 @@ class DriverProcess:
     def _announced(self, i: do.Announce) -> None:
         if self._fenced:
             raise ViolationError(Rule.FENCED_STOPS, f"{self.name} was fenced, and announces {i.event.name}")
+        named = CheckpointId(i.summary["run"], i.summary["epoch"])
+        self._a.tell(f"{self.name} announces {i.event.name} of {named} {i.summary.get('reason', '')}")
+        if i.event is Announcement.TRIGGERED:
+            self._pending.add(named.epoch)
+            if len(self._pending) > self._settings.max_concurrent + isinstance(self._open, ev.FinishRequested):
+                raise ViolationError(Rule.CONCURRENT, f"{self.name} has the checkpoints {sorted(self._pending)} in the making")
+        else:
+            self._pending.discard(named.epoch)
+        if i.event is Announcement.ABORTED:
+            self._count_aborted(AbortReason(i.summary["reason"]))
+            self._a.world.aborted.add(named)
         if i.event is Announcement.COMPLETED:
-            completed = CheckpointId(i.summary["run"], i.summary["epoch"])
             self._a.happened[Happened.COMPLETED] += 1
-            if not self._a.world.was_completed(completed):
-                raise ViolationError(Rule.COMPLETED_STORED, f"{self.name} announces {completed}, whose _metadata was never stored")
+            self._completed_epoch = max(self._completed_epoch, named.epoch)
+            if not self._a.world.was_completed(named):
+                raise ViolationError(Rule.COMPLETED_STORED, f"{self.name} announces {named}, whose _metadata was never stored")
+            self._a.world.aborted.discard(named)
+            self._a.world.check_whole(named)
         if i.event is Announcement.RESTORED:
             self._a.happened[Happened.RESTORED] += 1
+            self._completed_epoch = named.epoch
 
+    def _count_aborted(self, reason: AbortReason) -> None:
+        self._a.happened[Happened.SUBSUMED if reason is AbortReason.SUBSUMED else Happened.ABORTED] += 1
+        if reason in TOLERATED and self._stream.run and self._stream.run.phase is not RunPhase.FAILED:
+            self._a.happened[Happened.TOLERATED] += 1

@@ -1,13 +1,15 @@
-"""One seed: a stretch of faults with several drivers, then quiet; and many seeds, counted."""
+"""One seed: a stretch of faults with several drivers, then quiet."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from spark_ckpt.protocol.run import Settings
+from spark_ckpt.testing.simulation.agent import SPOOL_MAX
 from spark_ckpt.testing.simulation.clock import Clock
 from spark_ckpt.testing.simulation.collector import Collector
 from spark_ckpt.testing.simulation.driver import LARGEST_EPOCH, Driver
@@ -26,10 +28,29 @@ INPUT = (10, 30, 60)
 """A short one lets runs become idle."""
 EVERYDAY_INPUT = 3 * LARGEST_EPOCH
 """More than what can be planned past the sink's end."""
-QUIET_INPUT = 5 * LARGEST_EPOCH
-"""Enough epochs that what the last losing attempt uploaded is released, and deleted."""
+QUIET_INPUT = 2 * LARGEST_EPOCH
+QUIET_CHECKPOINTS = 5
+"""Enough that what the last losing attempt uploaded is released, and deleted."""
+MOST_ROUNDS = 50
+WAITING = 3
+"""Checkpoints past `retained` in the interval mode: one waits for the next append, one for tasks that loaded from it."""
+LONGEST_LAG = 200
 MOST_DRIVERS = 4
 LONGEST_OUTAGE = 500
+FORGETFUL = 0.1
+"""How often the source may not give the same data twice."""
+
+
+class Mode(Enum):
+    EVERY = "EVERY"
+    """Every epoch is a checkpoint."""
+    INTERVAL = "INTERVAL"
+    """Checkpoints complete in the background."""
+    BOTH = "BOTH"
+    """The first for even seeds, the second for odd ones."""
+
+    def of(self, seed: int) -> Mode:
+        return (Mode.EVERY, Mode.INTERVAL)[seed % 2] if self is Mode.BOTH else self
 
 
 @dataclass(frozen=True)
@@ -44,7 +65,7 @@ class Result:
 class Simulation:
     """Everything is decided by `seed`; `tell` gets the story, a line at a time."""
 
-    def __init__(self, seed: int, rules: Rules | None = None, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, seed: int, mode: Mode, rules: Rules | None = None, tell: Callable[[str], None] | None = None) -> None:
         self._rules = rules or Rules()
         rng = random.Random(seed)
         self.happened: Counter[Happened] = Counter()
@@ -52,10 +73,26 @@ class Simulation:
         self._retained = rng.choice((1, 1, 2))
         self._world = self._rules.world(self._retained, self.happened)
         self._a = Surroundings(rng, self._clock, self._world, draw(rng), self.happened, self._telling(tell))
-        self._source = Source(rng.choice(INPUT))
+        self._settings = self._drawn(rng, mode.of(seed))
+        forgetful = ("simulated",) if self._settings.interval_ms and rng.random() < FORGETFUL else ()
+        self._source = Source(rng.choice(INPUT), forgetful)
         self._sink = Sink(self.happened)
         self._drivers: list[Driver] = []
         self._trouble = True
+        self.longest = 0
+
+    def _drawn(self, rng: random.Random, mode: Mode) -> Settings:
+        settings = Settings(self._retained, timeout_ms=600, grace_ms=40, idle_ms=50, deletions=self._rules.deletions)
+        if mode is Mode.EVERY:
+            return settings
+        return replace(
+            settings,
+            interval_ms=rng.choice((30, 80, 200)),
+            min_pause_ms=rng.choice((0, 0, 40)),
+            max_concurrent=rng.choice((1, 2, 2, 3)),
+            tolerable_failures=rng.choice((0, 1, 3)),
+            spool_max_bytes=SPOOL_MAX,
+        )
 
     def _telling(self, tell: Callable[[str], None] | None) -> Callable[[str], None]:
         if tell is None:
@@ -90,8 +127,7 @@ class Simulation:
         self._clock.after(self._a.rng.randrange(20, 200), self._supervise)
 
     def _start(self) -> Driver:
-        settings = Settings(self._retained, timeout_ms=600, grace_ms=40, idle_ms=50, deletions=self._rules.deletions)
-        driver = Driver(f"d{len(self._drivers) + 1}", self._a, self._rules, settings, self._source, self._sink)
+        driver = Driver(f"d{len(self._drivers) + 1}", self._a, self._rules, self._settings, self._source, self._sink)
         self._drivers.append(driver)
         driver.start()
         return driver
@@ -110,31 +146,45 @@ class Simulation:
 
     def _go_on(self) -> None:
         """A last run meets what Spark does every day, then nothing but its input."""
-        self._source.available = self._sink.end + EVERYDAY_INPUT
         driver = self._start()
-        self._process(driver)
+        self._feed(driver, EVERYDAY_INPUT)
         self._a.faults = QUIET
-        self._source.available += QUIET_INPUT
-        self._process(driver)
-        self._sink.check(self._source.available)
+        before = self.happened[Happened.COMPLETED]
+        for _ in range(MOST_ROUNDS):
+            self._feed(driver, QUIET_INPUT)
+            if self.happened[Happened.COMPLETED] - before >= QUIET_CHECKPOINTS:
+                break
         self._let_pass(SETTLING // 10)
-        driver.die("end")
+        self._feed(driver, 1)  # with its append goes what waited for one
+        driver.finish()
         self._let_pass(SETTLING)
+        if driver.alive:
+            raise ViolationError(Rule.PROGRESS, f"{driver.name} does not end")
+        self._sink.check(self._source.available)
 
     def _let_pass(self, time: int) -> None:
         until = self._clock.now + time
         while self._clock.step(until):
             pass
 
-    def _process(self, driver: Driver) -> None:
+    def _feed(self, driver: Driver, more: int) -> None:
+        """More input, and all of it through the query; what is durable follows."""
+        self._source.available = self._sink.end + more
         until = self._clock.now + QUIET_LIMIT
         while driver.alive and not (driver.idle and self._sink.end == self._source.available):
             if not self._clock.step(until):
                 break
+            self._check_lag(driver)
         if self._sink.end != self._source.available:
             raise ViolationError(
                 Rule.PROGRESS, f"the sink holds {self._sink.end} of {self._source.available}, {driver.name} lives: {driver.alive}"
             )
+
+    def _check_lag(self, driver: Driver) -> None:
+        lag = driver.lag
+        self.longest = max(self.longest, lag - 2 * self._settings.interval_ms - self._settings.min_pause_ms)
+        if lag > 2 * self._settings.interval_ms + self._settings.min_pause_ms + LONGEST_LAG:
+            raise ViolationError(Rule.LAG, f"what {driver.name} sealed {lag} ms ago is not durable")
 
     def _clean(self) -> None:
         finished: list[bool] = []
@@ -143,12 +193,12 @@ class Simulation:
             pass
         claim = self._world.last_claim
         assert claim is not None
-        self._world.check_clean(claim)
+        self._world.check_clean(claim, WAITING if self._settings.interval_ms else 1)
 
 
-def simulate(seed: int, rules: Rules | None = None, tell: Callable[[str], None] | None = None) -> Result:
+def simulate(seed: int, mode: Mode = Mode.BOTH, rules: Rules | None = None, tell: Callable[[str], None] | None = None) -> Result:
     """Run one seed. A violation is returned, not raised."""
-    simulation = Simulation(seed, rules, tell)
+    simulation = Simulation(seed, mode, rules, tell)
     try:
         simulation.run()
     except ViolationError as violation:

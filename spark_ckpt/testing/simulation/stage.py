@@ -40,10 +40,11 @@ def state_at(partition: int, end: int) -> int:
 
 
 class Source:
-    """Has more input as time goes on, but gives only what a plan says."""
+    """Has more input as time goes on, but gives only what a plan says. `forgetful`: its name, if it may not give the same data twice."""
 
-    def __init__(self, available: int) -> None:
+    def __init__(self, available: int, forgetful: tuple[str, ...] = ()) -> None:
         self.available = available
+        self.forgetful = forgetful
 
 
 Row = tuple[Span, tuple[int, ...]]

@@ -26,6 +26,8 @@ class World:
         self.left_acks: dict[str, Ack] = {}
         self._retained = retained
         self._happened = happened
+        self.aborted: set[CheckpointId] = set()
+        """What a run has announced as aborted; its `_metadata` may land all the same."""
         self._ghosts: set[CheckpointId] = set()
         self._claims: list[Claim] = []
         self._plans: dict[tuple[int, int], int] = {}
@@ -40,6 +42,12 @@ class World:
     @property
     def last_claim(self) -> Claim | None:
         return self._claims[-1] if self._claims else None
+
+    def claim(self, number: int) -> Claim:
+        return next(c for c in self._claims if c.claim == number)
+
+    def claim_before(self, number: int) -> Claim | None:
+        return next((c for c in reversed(self._claims) if c.claim < number), None)
 
     def superseded(self, claim: int) -> bool:
         """Whether a newer claim than this one is in the log."""
@@ -103,9 +111,11 @@ class World:
         if checkpoint.id in self.checkpoints:
             return Outcome.EXISTS
         missing = sorted(checkpoint.objects - self.objects.keys())
-        if self.was_completed(checkpoint.id):
+        newer = any(epoch > checkpoint.id.epoch for epoch in self._completed.get(checkpoint.id.run, ()))
+        if self.was_completed(checkpoint.id) or (newer and missing):
             # (1) a put is not answered, and not there when it is looked for; (2) a second one is stored; (3) that checkpoint is
-            # subsumed and deleted; (4) the first one lands. It is never the newest, and a start looks at the objects first.
+            # subsumed and deleted; (4) the first one lands. It is never the newest, and a start looks at the objects first. The same
+            # for one that was given up while nobody knew whether it was stored, and that lands when a newer one is.
             self._happened[Happened.GHOST] += 1
             self._ghosts.add(checkpoint.id)
         elif missing and not self.superseded(checkpoint.claim):
@@ -156,20 +166,29 @@ class World:
 
     # --- checks
 
+    def check_whole(self, named: CheckpointId) -> None:
+        """One that a run takes for completed."""
+        checkpoint = self.checkpoints.get(named)
+        missing = self.missing(checkpoint) if checkpoint else None
+        if checkpoint and missing and not self.superseded(checkpoint.claim):
+            raise ViolationError(Rule.OBJECTS_EXIST, f"{named} is taken for completed without {missing}")
+
     def _check_retained(self, when: str) -> None:
         claim = self.last_claim
         if claim is None:
             return
-        own = sorted(self._completed.get(claim.run, {}), reverse=True)[: self._retained]
-        due = [CheckpointId(claim.run, epoch) for epoch in own] or ([claim.origin] if claim.origin else [])
+        completed = self._completed.get(claim.run, {})
+        kept = [epoch for epoch in completed if epoch == max(completed) or CheckpointId(claim.run, epoch) not in self.aborted]
+        newest = sorted(kept, reverse=True)[: self._retained]
+        due = [CheckpointId(claim.run, epoch) for epoch in newest] or ([claim.origin] if claim.origin else [])
         for checkpoint in due:
             if checkpoint not in self.checkpoints:
                 raise ViolationError(Rule.RETAINED_EXIST, f"{when}: {checkpoint} is gone, run {claim.run} needs it")
 
-    def check_clean(self, claim: Claim) -> None:
-        """After the quiet: only the last run's checkpoints, those that wait for the next append among them, and what they name."""
+    def check_clean(self, claim: Claim, waiting: int) -> None:
+        """After the quiet: only the last run's checkpoints, at most so many that still wait for their deletion, and what they name."""
         strange = sorted(c for c in self.checkpoints if c.run != claim.run)
-        if strange or len(self.checkpoints) > self._retained + 1:
+        if strange or len(self.checkpoints) > self._retained + waiting:
             raise ViolationError(Rule.GARBAGE_GONE, f"checkpoints {strange or sorted(self.checkpoints)} are left")
         named = frozenset[str]().union(*(c.objects for c in self.checkpoints.values()))
         rest = sorted({*self.objects, *self.left_acks} - named)

@@ -75,7 +75,8 @@ final class DriverStream(val root: String, holdings: Holdings, ask: ObjectNode =
   def start(queryId: String, runId: String, name: String, job: JobShape, needs: JobNeeds, present: Seq[String]): Materialised = {
     val message = Json.obj(
       "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "name" -> name, "job" -> job.json,
-      "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "files" -> present)
+      "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "files" -> present,
+      "again" -> this.runId.contains(runId))
     val answer = ask(message)
     synchronized {
       begun = Some(message.deepCopy().put("type", "resume").put("run", answer.long("run")).put("claim", answer.long("claim")))

@@ -52,6 +52,7 @@ class Claim:
     `inherits` are the older checkpoints that exist and now belong to this run; `bad` those found damaged, which nobody is to restore.
     `nonce` makes two claims of one content differ, so that a driver recognises its own put. `restored` is carried on from claim to claim.
     `life`: that of the query that claims (Spark's run id).
+    `ahead`: so many epochs past the newest one planned under this claim may have run without a plan (at-least-once; else 0).
     """
 
     claim: int
@@ -67,6 +68,7 @@ class Claim:
     nonce: str
     restored: Restored | None = None
     life: str = ""
+    ahead: int = 0
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ def encode(entry: Entry) -> bytes:
         doc["nonce"] = entry.nonce
         doc["restored"] = entry.restored.to_json() if entry.restored else None
         doc["life"] = entry.life
+        doc["ahead"] = entry.ahead
     elif isinstance(entry, Plan):
         doc["run"] = entry.run
         doc["epoch"] = entry.epoch
@@ -202,6 +205,7 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
             _text(doc["nonce"]),
             _restored(doc.get("restored")),
             _text(doc.get("life", "")),
+            _number(doc.get("ahead", 0)),
         )
     if kind == "plan":
         files = doc["files"]

@@ -265,6 +265,7 @@ class Start(Restoring):
             self._request.nonce,
             self._restored(),
             self._request.life,
+            self._ahead,
         )
         self.phase = StartPhase.CLAIMING
         return [self._ask(do.PutEntry(self.ticket(), number, encode(self._claim)))]

@@ -92,13 +92,16 @@ class Beginning:
 
 
 class StartState(Asking):
-    """The memory of a start, without the transitions."""
+    """The memory of a start, without the transitions. `ahead`: `Claim.ahead` of the claim to come."""
 
-    def __init__(self, request: ev.StartRequested, tickets: Tickets, story: Story, order: StartOrder | None = None) -> None:
+    def __init__(
+        self, request: ev.StartRequested, tickets: Tickets, story: Story, order: StartOrder | None = None, ahead: int = 0
+    ) -> None:
         super().__init__(RequestName.START, StartPhase.NEW, StartPhase.REFUSED, tickets, story)
         self.beginning: Beginning | None = None
         self._request = request
         self._order = order or StartOrder()
+        self._ahead = ahead
         self._rounds = 0
         self._reset()
 

@@ -51,7 +51,8 @@ class Stream:
         if isinstance(event, ev.StartRequested):
             self._waiting = []
             self._gate = self._gate_for(event.forgetful)
-            self.stage = self.START(event, self._tickets, self._story, self._order)
+            ahead = self._settings.ahead if self._gate is Gate.BACKGROUND else 0
+            self.stage = self.START(event, self._tickets, self._story, self._order, ahead)
             return [*self._why_every_epoch(event.forgetful), *self._advance(self.stage.begin(now_ms), now_ms)]
         if isinstance(event, ev.ResumeRequested):
             self._waiting = []

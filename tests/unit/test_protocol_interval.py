@@ -372,7 +372,7 @@ def test_fenced_with_checkpoints_under_way_it_tells_nobody_and_deletes_nothing()
         driver.ack(1, 0, p)
     put = held(driver, do.StoreMetadata)
     world.log[4] = encode(Claim(4, 2, "q", JOB, None, (), (), "other", {}, 0, "n"))
-    assert kinds(driver.trigger(2)) == ["trigger FENCED"]
+    assert kinds(driver.trigger(2)) == ["trigger FENCED", "Failed"]
     world.store(put.checkpoint)
     assert driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.STORED)) == []
     assert driver.ack(1, 1, 0) == []

@@ -1,0 +1,190 @@
+"""At-least-once: epochs do not wait for their plans, which are stored one after the other behind them."""
+
+from __future__ import annotations
+
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import SAVEPOINT, Claim, Plan, decode, encode
+from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.run import Settings
+from tests.unit.protocol_driving import JOB, Driver, World
+from tests.unit.test_protocol_interval import due, epoch, plain, run_of, told
+from tests.unit.test_protocol_run import held, kinds, reasons
+
+AHEAD = 2
+
+
+def running(world: World | None = None, retained: int = 3) -> Driver:
+    """The storage answers no put of a plan until it is told to."""
+    driver = Driver(world or World(), Settings(retained=retained, interval_ms=10_000, ahead=AHEAD))
+    driver.start("a")
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    return driver
+
+
+def stored(driver: Driver) -> list[do.Instruction]:
+    """The plan that is under way arrives."""
+    put = held(driver, do.PutEntry)
+    outcome = driver.world.put(put.number, put.data)
+    return driver.push(ev.EntryPut(put.ticket, put.number, outcome))
+
+
+def plans(world: World) -> list[int]:
+    entries = [decode(number, data) for number, data in sorted(world.log.items())]
+    return [entry.epoch for entry in entries if isinstance(entry, Plan)]
+
+
+def test_the_claim_tells_how_many_epochs_may_run_without_a_plan() -> None:
+    driver = running()
+    claim = decode(1, driver.world.log[1])
+    assert isinstance(claim, Claim)
+    assert claim.ahead == AHEAD
+    every = Driver(World(), Settings(ahead=AHEAD))
+    every.start("a")
+    claim = decode(1, every.world.log[1])
+    assert isinstance(claim, Claim)
+    assert claim.ahead == 0
+
+
+def test_plans_stand_in_a_line_of_which_one_is_under_way_and_the_epoch_past_its_end_waits() -> None:
+    driver = running()
+    for number in range(AHEAD):
+        assert kinds(driver.trigger(number)) == ["Triggered"]
+        assert kinds(driver.seal(1, number)) == ["Sealed"]
+    assert len(driver.held) == 1
+    assert driver.trigger(AHEAD) == []
+    assert kinds(stored(driver)) == ["Triggered"]
+    assert len(driver.held) == 1
+    stored(driver)
+    stored(driver)
+    assert (driver.held, plans(driver.world)) == ([], [0, 1, 2])
+
+
+def test_a_trigger_waits_no_longer_than_the_time_out() -> None:
+    driver = running()
+    for number in range(AHEAD):
+        driver.trigger(number)
+        driver.seal(1, number)
+    driver.trigger(AHEAD)
+    said = driver.fire(ev.Timer.PLAN)
+    assert kinds(said) == ["trigger TIMEOUT", "Failed"]
+    assert "the plan of epoch 0" in told(said, do.Failed).message
+
+
+def test_no_checkpoint_is_stored_before_its_plan() -> None:
+    driver = running()
+    driver.trigger(0)
+    due(driver)
+    driver.seal(1, 0)
+    assert told(driver.trigger(1), do.Triggered).checkpoint
+    for p in range(2):
+        driver.ack(1, 1, p)
+    assert kinds(driver.seal(1, 1)) == ["Sealed"]
+    assert stored(driver) == []
+    assert kinds(stored(driver)) == ["COMPLETED"]
+    assert driver.world.checkpoints[CheckpointId(1, 1)].log == 3
+
+
+def test_a_late_checkpoint_waits_for_the_plan_of_its_epoch_too() -> None:
+    driver = running()
+    driver.trigger(0)
+    driver.seal(1, 0)
+    due(driver)
+    for p in range(2):
+        assert driver.ack(1, 0, p) == []
+    assert kinds(stored(driver)) == ["Late", "COMPLETED"]
+    expiring = running()
+    expiring.trigger(0)
+    expiring.seal(1, 0)
+    due(expiring)
+    for p in range(2):
+        expiring.ack(1, 0, p)
+    said = expiring.fire(ev.Timer.EXPIRY)
+    assert "the plan of its epoch is not stored yet" in told(said, do.Failed).message
+    assert reasons(expiring) == ["EXPIRED"]
+
+
+def test_a_plan_whose_answer_is_lost_is_put_again_before_the_next() -> None:
+    driver = running()
+    driver.trigger(0)
+    driver.seal(1, 0)
+    driver.trigger(1)
+    put = held(driver, do.PutEntry)
+    driver.push(ev.EntryPut(put.ticket, put.number, Outcome.UNKNOWN, "lost"))
+    again = held(driver, do.PutEntry)
+    assert (again.number, again.attempt, again.data) == (put.number, 1, put.data)
+    driver.held.append(again)
+    stored(driver)
+    stored(driver)
+    assert plans(driver.world) == [0, 1]
+
+
+def test_a_request_in_the_line_is_taken_up_between_two_plans() -> None:
+    driver = running()
+    driver.trigger(0)
+    driver.seal(1, 0)
+    number = driver.request(SAVEPOINT)
+    assert kinds(stored(driver)) == ["TRIGGERED", "Late"]
+    driver.hold = lambda _: False
+    for i in list(driver.held):
+        driver.held.remove(i)
+        assert isinstance(i, do.PutEntry)
+        driver.push(ev.EntryPut(i.ticket, i.number, driver.world.put(i.number, i.data)))
+    for p in range(2):
+        driver.ack(1, 0, p)
+    assert driver.world.answers[number] == f"memory://savepoints/{number}"
+    assert plans(driver.world) == [0]
+
+
+def test_a_successor_fences_a_run_whose_epochs_are_ahead_of_its_plans() -> None:
+    world = World()
+    driver = running(world)
+    driver.trigger(0)
+    world.log[2] = encode(Claim(2, 2, "q", JOB, None, (), (), "other", {}, 0, "n"))
+    assert kinds(stored(driver)) == ["Log", "Failed"]
+    assert kinds(driver.seal(1, 0)) == ["seal FENCED"]
+    assert len(world.log) == 2
+
+
+def test_a_deletion_waits_for_a_plan_that_was_put_after_the_completion_was_known() -> None:
+    world = World()
+    driver = running(world, retained=1)
+    driver.hold = lambda _: False
+    due(driver)
+    epoch(driver, 0)
+    plain(driver, 1)
+    driver.trigger(2)
+    driver.seal(1, 2)
+    driver.hold = lambda i: isinstance(i, (do.PutEntry, do.Delete))
+    driver.trigger(3)
+    for p in range(2):
+        driver.ack(1, 2, p)
+    due(driver)
+    driver.seal(1, 3)
+    driver.trigger(4)
+    stored(driver)
+    assert [i for i in driver.held if isinstance(i, do.Delete)] == []
+    assert run_of(driver).base == CheckpointId(1, 2)
+    for p in range(2):
+        driver.ack(1, 4, p)
+    driver.seal(1, 4)
+    stored(driver)
+    assert [i for i in driver.held if isinstance(i, do.Delete)] == [], "epoch 3 may have loaded from checkpoint 0"
+    driver.hold = lambda i: isinstance(i, do.Delete)
+    driver.trigger(5)
+    assert CheckpointId(1, 0) in held(driver, do.Delete).checkpoints
+
+
+def test_planned_epochs_run_again_and_the_line_is_empty_then() -> None:
+    world = World()
+    driver = running(world)
+    for number in range(2):
+        driver.trigger(number)
+        stored(driver)
+        driver.seal(1, number)
+    again = Driver(world, Settings(interval_ms=10_000, ahead=AHEAD))
+    started = told(again.start("b"), do.Started)
+    assert (started.epoch, started.rerun, [p.epoch for p in started.planned]) == (0, True, [1])
+    assert kinds(again.seal(2, 0)) == ["Sealed"]
+    assert kinds(again.trigger(1)) == ["Triggered"]

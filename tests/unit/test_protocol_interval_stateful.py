@@ -1,0 +1,370 @@
+"""Hypothesis drives several drivers of one stream in the interval mode: any order of epochs, uploads, lost answers, crashes and returns.
+
+Executors are modelled as far as the protocol can tell: a commit is a chain of objects, most of which it shares with the commit before; an
+object is uploaded once, with the first checkpoint that needs it; a task that moves goes on from what the base holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import SAVEPOINT, Claim, Plan, Request, decode, encode
+from spark_ckpt.protocol.instructions import Announcement, Instruction
+from spark_ckpt.protocol.interval_run import IntervalRun
+from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.run import RunPhase, Settings
+from tests.unit.protocol_driving import Driver, World, answer, commit, offsets
+
+DRIVERS = 2
+PARTITIONS = 2
+OVER = (RunPhase.FENCED, RunPhase.FAILED, RunPhase.STOPPED, RunPhase.REPORTING, RunPhase.ENDING)
+
+
+EPOCH = st.tuples(st.booleans(), st.booleans(), st.sampled_from([None, 0, 1]), st.sampled_from([None, 0]))
+"""Whether the next checkpoint becomes due, whether what is committed is uploaded, which task moves, and which commits a full snapshot."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What one partition committed in one epoch."""
+
+    run: int
+    epoch: int
+    partition: int
+    uid: str
+    chain: tuple[str, ...]
+
+
+@dataclass
+class Query:
+    """A driver process with its executors. Crashed when `driver` is None."""
+
+    driver: Driver | None = None
+    questions: list[Instruction] = field(default_factory=list)
+    fenced: bool = False
+    checkpoint: bool = False
+    base: CheckpointId | None = None
+    chains: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    commits: dict[int, list[Commit]] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    uploads: list[Commit] = field(default_factory=list)
+    stored: set[str] = field(default_factory=set)
+
+    @property
+    def run(self) -> IntervalRun | None:
+        run = self.driver.stream.run if self.driver else None
+        assert run is None or isinstance(run, IntervalRun)
+        return run
+
+    def in_phase(self, phase: RunPhase) -> bool:
+        return self.run is not None and self.run.phase is phase
+
+
+class IntervalMachine(RuleBasedStateMachine):
+    """Every question to the storage is answered by a rule of its own, so anything can happen between question and answer."""
+
+    @initialize(retained=st.integers(1, 2), concurrent=st.integers(1, 3), ahead=st.sampled_from([0, 0, 2]))
+    def begin(self, retained: int, concurrent: int, ahead: int) -> None:
+        self.world = World()
+        self.settings = Settings(retained=retained, interval_ms=1000, max_concurrent=concurrent, tolerable_failures=10**6, ahead=ahead)
+        self.queries = [Query() for _ in range(DRIVERS)]
+        self.made = 0
+        self.ran: dict[int, bytes] = {}
+        self.landing: list[Checkpoint] = []
+
+    def named(self, prefix: str) -> str:
+        self.made += 1
+        return f"{prefix}-{self.made}"
+
+    # --- what a query is told
+
+    def push(self, query: Query, event: ev.Event) -> None:
+        assert query.driver is not None
+        said = query.driver.push(event)
+        query.questions += query.driver.held
+        query.driver.held = []
+        for i in said:
+            self.said(query, i)
+
+    def said(self, query: Query, i: Instruction) -> None:
+        if isinstance(i, do.Announce):
+            assert not query.fenced, "a fenced run tells nobody"
+            if i.event is Announcement.COMPLETED:
+                done = CheckpointId(i.summary["run"], i.summary["epoch"])
+                assert done in self.world.checkpoints, f"{done} was announced and is not there"
+            assert "which was released" not in i.summary.get("message", ""), i.summary
+        elif isinstance(i, (do.Refused, do.Failed)):
+            assert i.kind is ErrorKind.FENCED, i
+            query.fenced = True
+        elif isinstance(i, do.Triggered):
+            query.checkpoint, query.base = i.checkpoint, i.base
+            self.runs(query, i.epoch)
+        elif isinstance(i, do.Late) and i.epoch is not None:
+            query.uploads += query.commits.get(i.epoch, [])
+        elif isinstance(i, do.Started):
+            self.restored(query, i)
+
+    def restored(self, query: Query, i: do.Started) -> None:
+        query.checkpoint, query.base, query.files = False, i.origin, {}
+        query.chains, query.commits, query.uploads, query.stored = {}, {}, [], set()
+        if i.origin:
+            origin = self.world.checkpoints[i.origin]
+            assert origin.objects <= self.world.objects, "an origin that cannot be loaded"
+            query.chains = {s.store.partition: tuple(h.object for h in s.handles) for s in origin.snapshots}
+            query.stored = set(origin.objects)
+        if i.rerun:
+            self.runs(query, i.epoch)
+
+    def runs(self, query: Query, epoch: int) -> None:
+        if self.settings.ahead or query.run is None:
+            return
+        claim = query.run.claim.run
+        plans = [e for e in self.entries().values() if isinstance(e, Plan) and e.epoch == epoch and e.run == claim]
+        assert plans, "an epoch ran before its plan was in the log"
+        assert self.ran.setdefault(epoch, plans[-1].offsets) == plans[-1].offsets, "one epoch, two inputs"
+
+    def entries(self) -> dict[int, Any]:
+        return {number: decode(number, data) for number, data in sorted(self.world.log.items())}
+
+    def pick(self, data: st.DataObject, found: list[Query]) -> Query:
+        return data.draw(st.sampled_from(found))
+
+    # --- life and death
+
+    @precondition(lambda self: any(q.driver is None for q in self.queries))
+    @rule(data=st.data())
+    def start(self, data: st.DataObject) -> None:
+        query = self.pick(data, [q for q in self.queries if q.driver is None])
+        query.driver, query.questions, query.fenced = Driver(self.world, self.settings), [], False
+        query.driver.hold = lambda i: answer(World(), i) is not None
+        said = query.driver.start(self.named("n"))
+        query.questions, query.driver.held = query.driver.held, []
+        for i in said:
+            self.said(query, i)
+
+    @precondition(lambda self: any(q.driver for q in self.queries))
+    @rule(data=st.data())
+    def crash(self, data: st.DataObject) -> None:
+        query = self.pick(data, [q for q in self.queries if q.driver])
+        query.driver, query.questions = None, []
+
+    @precondition(lambda self: any(q.run for q in self.queries))
+    @rule(data=st.data())
+    def replace_coordinator(self, data: st.DataObject) -> None:
+        query = self.pick(data, [q for q in self.queries if q.run])
+        run = query.run
+        assert run is not None
+        if run.phase in OVER or self.settings.ahead:
+            return
+        planning, plan, sealed = run.phase is RunPhase.PLANNING, run._in_hand, max(query.commits, default=-1)
+        query.driver, query.questions = Driver(self.world, self.settings), []
+        query.driver.hold = lambda i: answer(World(), i) is not None
+        self.push(query, ev.ResumeRequested(run.claim.run, run.claim.claim, sealed + 1, sealed=sealed, files=query.files))
+        if planning and plan is not None:
+            self.push(query, ev.TriggerRequested(plan.epoch, plan.offsets))
+
+    # --- the storage
+
+    @precondition(lambda self: any(q.questions for q in self.queries))
+    @rule(data=st.data(), steps=st.integers(1, 15))
+    def several_answered(self, data: st.DataObject, steps: int) -> None:
+        self.settle(self.pick(data, [q for q in self.queries if q.questions]), steps)
+
+    def settle(self, query: Query, steps: int = 1000) -> None:
+        for _ in range(steps):
+            if not query.questions:
+                return
+            self.answer(query, query.questions.pop(0))
+
+    def answer(self, query: Query, i: Instruction) -> None:
+        reply = answer(self.world, i)
+        assert reply is not None
+        self.push(query, reply)
+
+    @precondition(lambda self: any(q.questions for q in self.queries))
+    @rule(data=st.data(), lose=st.sampled_from(["", "", "answer", "put", "fail", "lands later"]))
+    def one_answered(self, data: st.DataObject, lose: str) -> None:
+        query = self.pick(data, [q for q in self.queries if q.questions])
+        i = query.questions.pop(data.draw(st.integers(0, len(query.questions) - 1)))
+        outcome = Outcome.FAILED if lose == "fail" else Outcome.UNKNOWN
+        if isinstance(i, do.StoreMetadata) and lose:
+            if lose == "answer":
+                answer(self.world, i)
+            elif lose == "lands later":
+                self.landing.append(i.checkpoint)
+            self.push(query, ev.MetadataPut(i.ticket, i.checkpoint.id, outcome))
+        elif isinstance(i, do.PutEntry) and lose:
+            if lose == "answer":
+                answer(self.world, i)
+            if i.attempt < 3 or query.run is not None:
+                self.push(query, ev.EntryPut(i.ticket, i.number, outcome))
+        else:
+            self.answer(query, i)
+
+    @precondition(lambda self: self.landing)
+    @rule()
+    def lands(self) -> None:
+        self.world.store(self.landing.pop(0))
+
+    # --- epochs
+
+    @precondition(lambda self: any(q.in_phase(RunPhase.IDLE) for q in self.queries))
+    @rule(data=st.data(), amount=st.integers(0, 9))
+    def trigger(self, data: st.DataObject, amount: int) -> None:
+        self.do_trigger(self.pick(data, [q for q in self.queries if q.in_phase(RunPhase.IDLE)]), amount)
+
+    def do_trigger(self, query: Query, amount: int) -> None:
+        run = query.run
+        assert run is not None
+        recorded = run._recorded.get(run._epoch)
+        content = recorded.offsets if recorded else offsets(run._epoch) + str(amount).encode()
+        self.push(query, ev.TriggerRequested(run._epoch, content))
+
+    @precondition(lambda self: any(q.in_phase(RunPhase.RUNNING) for q in self.queries))
+    @rule(data=st.data(), moved=st.sampled_from([None, None, 0, 1]), snapshot=st.sampled_from([None, 0, 1]))
+    def run_and_seal(self, data: st.DataObject, moved: int | None, snapshot: int | None) -> None:
+        self.do_seal(self.pick(data, [q for q in self.queries if q.in_phase(RunPhase.RUNNING)]), moved, snapshot)
+
+    def do_seal(self, query: Query, moved: int | None, snapshot: int | None) -> None:
+        run = query.run
+        assert run is not None
+        number, epoch = run.claim.run, run._epoch
+        base = self.world.checkpoints.get(query.base) if query.base else None
+        if moved is not None and base is not None:
+            assert base.objects <= self.world.objects or query.fenced or self.superseded(run), "a task cannot load the base"
+            query.chains[moved] = next(tuple(h.object for h in s.handles) for s in base.snapshots if s.store.partition == moved)
+            query.stored |= set(query.chains[moved])
+        commits = []
+        for p in range(PARTITIONS):
+            made = f"run-{number:08d}/seg/{self.named(str(epoch))}"
+            query.chains[p] = (made,) if p == snapshot else (*query.chains.get(p, ()), made)
+            commits.append(Commit(number, epoch, p, self.named("u"), query.chains[p]))
+        query.commits = {e: c for e, c in query.commits.items() if e >= epoch - 1} | {epoch: commits}
+        if query.checkpoint:
+            query.uploads += commits
+        content = commit(c.uid for c in commits)
+        query.files = {path: c for path, c in query.files.items() if path == f"commits/{epoch - 1}"} | {f"commits/{epoch}": content}
+        self.push(query, ev.SealRequested(epoch, content))
+
+    @precondition(lambda self: any(q.in_phase(RunPhase.IDLE) for q in self.queries))
+    @rule(data=st.data(), epochs=st.lists(EPOCH, min_size=1, max_size=4))
+    def whole_epochs(self, data: st.DataObject, epochs: list[tuple[bool, bool, int | None, int | None]]) -> None:
+        """One after the other; the next may be due, and what was committed may be uploaded."""
+        query = self.pick(data, [q for q in self.queries if q.in_phase(RunPhase.IDLE)])
+        for due, uploaded, moved, snapshot in epochs:
+            if not query.in_phase(RunPhase.IDLE):
+                return
+            self.do_trigger(query, 0)
+            self.settle(query)
+            if due:
+                self.fire(query, ev.Timer.INTERVAL)
+            if query.in_phase(RunPhase.RUNNING):
+                self.do_seal(query, moved, snapshot)
+            while uploaded and query.uploads and query.run:
+                self.upload(query, query.uploads.pop(0))
+            self.settle(query)
+
+    def superseded(self, run: IntervalRun) -> bool:
+        return any(isinstance(entry, Claim) and entry.run > run.claim.run for entry in self.entries().values())
+
+    # --- executors
+
+    @precondition(lambda self: any(q.uploads and q.run for q in self.queries))
+    @rule(data=st.data(), declined=st.sampled_from([False] * 9 + [True]))
+    def uploaded(self, data: st.DataObject, declined: bool) -> None:
+        query = self.pick(data, [q for q in self.queries if q.uploads and q.run])
+        one = query.uploads.pop(data.draw(st.integers(0, len(query.uploads) - 1)))
+        if declined:
+            store = StoreId(0, one.partition, "default")
+            self.push(query, ev.DeclineReceived(Decline(one.run, one.epoch, store, one.uid, "1", "disk full")))
+            return
+        self.upload(query, one)
+
+    def upload(self, query: Query, one: Commit) -> None:
+        store = StoreId(0, one.partition, "default")
+        self.world.objects |= set(one.chain) - query.stored
+        query.stored |= set(one.chain)
+        handles = tuple(Handle(HandleKind.CHANGELOG, f"{i}_{one.uid}.changelog", name, 0, 10, 1) for i, name in enumerate(one.chain))
+        snapshot = Snapshot(store, one.epoch + 1, one.uid, handles)
+        self.push(query, ev.AckReceived(Ack(one.run, one.epoch, snapshot, None, "1", 10, 1.0, 2.0, 0.0)))
+
+    # --- timers and people
+
+    @precondition(lambda self: any(q.run for q in self.queries))
+    @rule(data=st.data(), timer=st.sampled_from([ev.Timer.INTERVAL] * 5 + [ev.Timer.IDLE] * 3 + [ev.Timer.EXPIRY]))
+    def fires(self, data: st.DataObject, timer: ev.Timer) -> None:
+        self.fire(self.pick(data, [q for q in self.queries if q.run]), timer)
+
+    def fire(self, query: Query, timer: ev.Timer) -> None:
+        assert query.driver is not None
+        ticket = query.driver.timers.get(timer)
+        if ticket is not None:
+            self.push(query, ev.TimerFired(ticket, timer))
+
+    @precondition(lambda self: self.world.log)
+    @rule()
+    def asks_for_a_savepoint(self) -> None:
+        last = max(self.world.log)
+        claim = self.entries()[last].claim
+        self.world.log[last + 1] = encode(Request(claim, SAVEPOINT, "memory://there", "me", "", False, self.named("r")))
+
+    # --- what must hold
+
+    @invariant()
+    def the_log_has_no_gap_and_every_entry_is_its_last_claims(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        claim = 0
+        for expected, (number, entry) in enumerate(self.entries().items(), 1):
+            assert number == expected
+            if isinstance(entry, Claim):
+                claim = number
+            assert entry.claim == claim
+
+    @invariant()
+    def what_a_restart_would_load_is_there(self) -> None:
+        """The newest checkpoint of the last claim's run, else its origin. An older one may have landed after it was dropped."""
+        if not hasattr(self, "world"):
+            return
+        claims = [entry for entry in self.entries().values() if isinstance(entry, Claim)]
+        if not claims:
+            return
+        last = claims[-1]
+        own = [c for c in self.world.checkpoints if c.run == last.run]
+        chosen = max(own) if own else last.origin
+        if chosen is not None:
+            assert chosen in self.world.checkpoints, f"{chosen} is gone"
+            missing = self.world.checkpoints[chosen].objects - self.world.objects
+            assert not missing, f"{chosen} needs {missing}"
+
+    @invariant()
+    def what_a_live_run_retains_is_there(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for query in self.queries:
+            run = query.run
+            if run is None or run.phase in OVER or self.superseded(run):
+                continue
+            for c in run.completed:
+                assert self.world.checkpoints[c].objects <= self.world.objects, c
+
+    @invariant()
+    def a_savepoint_holds_what_it_names(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for text in self.world.answers.values():
+            expected = ("memory://there", "error: checkpoint", "error: executor", "error: the coordinator was", "error: the run")
+            assert text.startswith(expected), text
+
+
+IntervalMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=80, deadline=None, print_blob=True)
+TestIntervalProtocol = IntervalMachine.TestCase

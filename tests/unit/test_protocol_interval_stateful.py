@@ -29,8 +29,14 @@ PARTITIONS = 2
 OVER = (RunPhase.FENCED, RunPhase.FAILED, RunPhase.STOPPED, RunPhase.REPORTING, RunPhase.ENDING)
 
 
-EPOCH = st.tuples(st.booleans(), st.booleans(), st.sampled_from([None, 0, 1]), st.sampled_from([None, 0]))
-"""Whether the next checkpoint becomes due, whether what is committed is uploaded, which task moves, and which commits a full snapshot."""
+RARELY = st.sampled_from([False] * 9 + [True])
+SLOW = (do.StoreMetadata, do.ReadMetadata, do.Delete, do.StoreSavepoint)
+"""What may be answered while later epochs run."""
+EPOCH = st.tuples(
+    st.booleans(), st.sampled_from([0, 1, 2, 2]), st.sampled_from([None, None, 0, 1]), st.sampled_from([None, None, 0]), st.booleans()
+)
+"""Whether the next checkpoint becomes due, how many of the commits are uploaded at once, which task moves, which commits a full snapshot,
+and whether the storage is slow with what is in the background."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +147,10 @@ class IntervalMachine(RuleBasedStateMachine):
     # --- life and death
 
     @precondition(lambda self: any(q.driver is None for q in self.queries))
-    @rule(data=st.data())
-    def start(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), at_once=st.sampled_from([True, True, True, False]), second=RARELY)
+    def start(self, data: st.DataObject, at_once: bool, second: bool) -> None:
+        if any(q.run and q.run.phase not in OVER for q in self.queries) and not second:
+            return
         query = self.pick(data, [q for q in self.queries if q.driver is None])
         query.driver, query.questions, query.fenced = Driver(self.world, self.settings), [], False
         query.driver.hold = lambda i: answer(World(), i) is not None
@@ -150,20 +158,24 @@ class IntervalMachine(RuleBasedStateMachine):
         query.questions, query.driver.held = query.driver.held, []
         for i in said:
             self.said(query, i)
+        if at_once:
+            self.settle(query)
 
-    @precondition(lambda self: any(q.driver for q in self.queries))
-    @rule(data=st.data())
-    def crash(self, data: st.DataObject) -> None:
-        query = self.pick(data, [q for q in self.queries if q.driver])
+    @precondition(lambda self: any(q.run for q in self.queries))
+    @rule(data=st.data(), really=RARELY)
+    def crash(self, data: st.DataObject, really: bool) -> None:
+        if not really:
+            return
+        query = self.pick(data, [q for q in self.queries if q.run])
         query.driver, query.questions = None, []
 
     @precondition(lambda self: any(q.run for q in self.queries))
-    @rule(data=st.data())
-    def replace_coordinator(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), really=RARELY)
+    def replace_coordinator(self, data: st.DataObject, really: bool) -> None:
         query = self.pick(data, [q for q in self.queries if q.run])
         run = query.run
         assert run is not None
-        if run.phase in OVER or self.settings.ahead:
+        if run.phase in OVER or self.settings.ahead or not really:
             return
         planning, plan, sealed = run.phase is RunPhase.PLANNING, run._in_hand, max(query.commits, default=-1)
         query.driver, query.questions = Driver(self.world, self.settings), []
@@ -179,11 +191,13 @@ class IntervalMachine(RuleBasedStateMachine):
     def several_answered(self, data: st.DataObject, steps: int) -> None:
         self.settle(self.pick(data, [q for q in self.queries if q.questions]), steps)
 
-    def settle(self, query: Query, steps: int = 1000) -> None:
+    def settle(self, query: Query, steps: int = 1000, slow: bool = False) -> None:
         for _ in range(steps):
-            if not query.questions:
+            quick = [i for i in query.questions if not (slow and isinstance(i, SLOW))]
+            if not quick:
                 return
-            self.answer(query, query.questions.pop(0))
+            query.questions.remove(quick[0])
+            self.answer(query, quick[0])
 
     def answer(self, query: Query, i: Instruction) -> None:
         reply = answer(self.world, i)
@@ -256,22 +270,23 @@ class IntervalMachine(RuleBasedStateMachine):
         self.push(query, ev.SealRequested(epoch, content))
 
     @precondition(lambda self: any(q.in_phase(RunPhase.IDLE) for q in self.queries))
-    @rule(data=st.data(), epochs=st.lists(EPOCH, min_size=1, max_size=4))
-    def whole_epochs(self, data: st.DataObject, epochs: list[tuple[bool, bool, int | None, int | None]]) -> None:
-        """One after the other; the next may be due, and what was committed may be uploaded."""
+    @rule(data=st.data(), epochs=st.lists(EPOCH, min_size=2, max_size=8))
+    def whole_epochs(self, data: st.DataObject, epochs: list[tuple[bool, int, int | None, int | None, bool]]) -> None:
+        """One after the other."""
         query = self.pick(data, [q for q in self.queries if q.in_phase(RunPhase.IDLE)])
-        for due, uploaded, moved, snapshot in epochs:
+        for due, uploads, moved, snapshot, slow in epochs:
             if not query.in_phase(RunPhase.IDLE):
                 return
             self.do_trigger(query, 0)
-            self.settle(query)
+            self.settle(query, slow=slow)
             if due:
                 self.fire(query, ev.Timer.INTERVAL)
             if query.in_phase(RunPhase.RUNNING):
                 self.do_seal(query, moved, snapshot)
-            while uploaded and query.uploads and query.run:
-                self.upload(query, query.uploads.pop(0))
-            self.settle(query)
+            for _ in range(uploads):
+                if query.uploads and query.run:
+                    self.upload(query, query.uploads.pop(0))
+            self.settle(query, slow=slow)
 
     def superseded(self, run: IntervalRun) -> bool:
         return any(isinstance(entry, Claim) and entry.run > run.claim.run for entry in self.entries().values())
@@ -311,8 +326,10 @@ class IntervalMachine(RuleBasedStateMachine):
             self.push(query, ev.TimerFired(ticket, timer))
 
     @precondition(lambda self: self.world.log)
-    @rule()
-    def asks_for_a_savepoint(self) -> None:
+    @rule(really=RARELY)
+    def asks_for_a_savepoint(self, really: bool) -> None:
+        if not really:
+            return
         last = max(self.world.log)
         claim = self.entries()[last].claim
         self.world.log[last + 1] = encode(Request(claim, SAVEPOINT, "memory://there", "me", "", False, self.named("r")))
@@ -366,5 +383,5 @@ class IntervalMachine(RuleBasedStateMachine):
             assert text.startswith(expected), text
 
 
-IntervalMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=80, deadline=None, print_blob=True)
+IntervalMachine.TestCase.settings = settings(max_examples=400, stateful_step_count=120, deadline=None, print_blob=True)
 TestIntervalProtocol = IntervalMachine.TestCase

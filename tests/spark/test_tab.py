@@ -1,0 +1,192 @@
+"""The Checkpoints tab as a person sees it, in a browser: of a running application, and in the history server once it is gone.
+
+`make screenshots` has them leave their pictures in docs/images.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from browser import MISSING, Browser, browser, installed
+from conftest import FILES
+from event_logs import write_log
+from harness import Application
+from history_server import history_server, until_listed
+from test_seen import conf, lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+EPOCHS = FILES + 3
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "checkpoints.schema.json").read_text())
+PICTURES = os.environ.get("SPARK_CKPT_PICTURES")
+KEPT = 1000
+
+
+@pytest.fixture
+def window(tmp_path: Path) -> Iterator[Browser]:
+    if not installed():
+        pytest.skip(MISSING)
+    with browser(tmp_path) as opened:
+        yield opened
+
+
+def get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def checked(base: str, path: str, shape: str) -> Any:
+    """The JSON at `/checkpoints/json…`, which is as the schema says."""
+    found = get(f"{base}/checkpoints/json{path}")
+    jsonschema.validate(found, {"$ref": f"#/$defs/{shape}", "$defs": SCHEMA["$defs"]})
+    return found
+
+
+def picture(window: Browser, name: str) -> None:
+    if PICTURES:
+        window.screenshot(Path(PICTURES) / f"{name}.png")
+
+
+def everything(base: str) -> dict[str, Any]:
+    return {
+        "overview": checked(base, "/", "overview"),
+        "config": checked(base, "/config", "config"),
+        "details": checked(base, "/details/3", "details"),
+        "subtasks": checked(base, "/details/3/subtasks/0", "subtasks"),
+        "latencies": checked(base, "/latencies", "latencies"),
+        "queries": checked(base, "/queries", "queries"),
+    }
+
+
+def look_around(window: Browser, base: str) -> None:
+    """Every page, by clicking as a person does."""
+    window.open(f"{base}/checkpoints/")
+    counts = dict(zip(window.texts("#checkpoint-counts th"), window.texts("#checkpoint-counts td"), strict=True))
+    assert counts == {"Triggered": str(EPOCHS), "In progress": "0", "Completed": str(EPOCHS), "Failed": "0", "Restored": "0"}
+    assert "chk-10" in window.text("#checkpoint-latest tr:nth-child(1) td")
+    captions = window.texts("figure.checkpoint-chart figcaption")
+    assert captions[:4] == ["End to End Duration", "Checkpointed Size", "Full Size", "Latency to the Sink"]
+    assert all(w > 200 for w in window.run("return [...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().width)"))
+
+    window.click("#checkpoint-pages a", "History")
+    rows = window.table("#checkpoints-table")
+    assert [row[0] for row in rows] == [str(n) for n in reversed(range(EPOCHS))]
+    assert {(row[2], row[3]) for row in rows} == {("completed", "6/6")}
+
+    window.click("#checkpoints-table a", "3")
+    assert "Checkpoint 3 of Run 1" in window.texts("h4")
+    operators = {row[0]: row[1] for row in window.table("#operators-table")}
+    assert operators == {"0: aggregate(window, key)": "3", "1: deduplicate(id, ts)": "3"}
+    window.click("#operators-table a", "1: deduplicate(id, ts)")
+    assert "Partitions of 1: deduplicate(id, ts)" in window.texts("h4")
+    assert sorted(row[0] for row in window.table("#partitions-table")) == ["0", "1", "2"]
+
+    window.click("#checkpoint-pages a", "Summary")
+    assert [row[0] for row in window.table("#latency-summary")] == ["0: aggregate(window, key)", "1: deduplicate(id, ts)", "Sink"]
+    assert [row[0] for row in window.table("#event-time-summary")] == ["Newest Event behind the Clock", "Watermark behind the Clock"]
+
+    window.click("#checkpoint-pages a", "Configuration")
+    options = {row[0]: row[1] for row in window.table("#checkpoint-options")}
+    assert options["spark.ckpt.timeout"] == "10min"
+    assert options["spark.ckpt.storage"].startswith("file:///")
+    assert window.errors() == []
+
+
+def test_a_running_application_and_what_the_history_server_shows_of_it(
+    start: Callable[..., Application], events: Path, tmp_path: Path, window: Browser
+) -> None:
+    gate = tmp_path / "gate"
+    args = ("seen.py", str(events), str(tmp_path / "location"), str(gate))
+    app = start(*args, storage=f"file://{tmp_path}/storage", conf=conf(tmp_path / "events"))
+    app.until(lambda: bool(lines(app, "UI")), "the query has ended")
+    base, name = lines(app, "UI")[0].split()
+    look_around(window, base)
+    picture(window, "live-configuration")
+    window.open(f"{base}/checkpoints/")
+    picture(window, "live-overview")
+    live = everything(base)
+    gate.touch()
+    app.expect_success()
+
+    with history_server(tmp_path / "events", tmp_path / "server.log") as address:
+        base = until_listed(address, name)
+        look_around(window, base)
+        assert everything(base) == live
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A history server with little memory and two applications, one of them large."""
+    folder = tmp_path_factory.mktemp("history")
+    write_log(folder / "events", "app-orders", checkpoints=150, partitions=400, seed=3)
+    write_log(folder / "events", "app-large", checkpoints=KEPT + 100, partitions=2000, seed=3)
+    with history_server(folder / "events", folder / "server.log", memory="256m") as address:
+        yield address
+
+
+def test_failures_slow_partitions_and_sorting(server: str, window: Browser) -> None:
+    base = until_listed(server, "app-orders")
+    window.open(f"{base}/checkpoints/")
+    assert "EXPIRED" in window.text("#checkpoint-latest tr:nth-child(2) td")
+    assert "from checkpoint 41 of run 2" in window.text("#checkpoint-latest tr:nth-child(4) td")
+    picture(window, "overview")
+    window.click("#checkpoint-pages a", "History")
+    picture(window, "history")
+    window.click("#checkpoints-table a", "149")
+    assert window.table("#partitions-table")[0][0] == "17", "the slowest comes first"
+    assert len(window.table("#partitions-table")) == 100
+    picture(window, "details")
+    window.click("#partitions-table th a", "Partition")
+    assert [row[0] for row in window.table("#partitions-table")][:3] == ["0", "1", "2"]
+    window.click("#partitions-table th a", "Partition")
+    assert [row[0] for row in window.table("#partitions-table")][:3] == ["399", "398", "397"]
+    window.click("#checkpoint-pages a", "Summary")
+    picture(window, "summary")
+    window.open(f"{base}/checkpoints/details/?id=60")
+    assert "503 Slow Down" in window.text("#checkpoint-about tr:nth-child(7) td")
+    failed = checked(base, "/details/60", "details")
+    assert (failed["status"], failed["failure_reason"]) == ("FAILED", "EXPIRED")
+    assert window.errors() == []
+
+
+def test_many_partitions_and_checkpoints_in_little_memory(server: str, window: Browser) -> None:
+    base = until_listed(server, "app-large")
+    overview = checked(base, "", "overview")
+    assert overview["counts"]["total"] == KEPT + 100
+    assert overview["counts"]["completed"] + overview["counts"]["failed"] == KEPT + 100
+    assert len(overview["history"]) == KEPT
+    subtasks = checked(base, f"/details/{KEPT + 50}/subtasks/1", "subtasks")
+    assert subtasks["is_summarised"]
+    assert subtasks["num_subtasks"] == 2000
+    assert len(subtasks["subtasks"]) == 100
+    assert subtasks["summary"]["start_delay"]["p50"] < subtasks["subtasks"][0]["end_to_end_duration"]
+    window.open(f"{base}/checkpoints/history/")
+    assert len(window.table("#checkpoints-table")) == 100
+    window.open(f"{base}/checkpoints/details/?id={KEPT + 50}")
+    assert any("The slowest 100 of 2,000 partitions" in text for text in window.texts("p"))
+    assert window.errors() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/details/99999", "checkpoint 99999 is not among those that are kept"),
+        ("/details/3/subtasks/7", "checkpoint 3 has no operator 7"),
+        ("/nothing", "there is no nothing below /checkpoints/json"),
+        ("/?query=nobody", "there is no such query"),
+    ],
+)
+def test_what_is_not_there_is_said(server: str, path: str, says: str) -> None:
+    base = until_listed(server, "app-orders")
+    with pytest.raises(urllib.error.HTTPError) as error:
+        get(f"{base}/checkpoints/json{path}")
+    assert error.value.code == 400
+    assert says in error.value.read().decode()

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,6 +55,8 @@ class Browser:
         for element in self._find(selector):
             reads = str(self._ask("GET", f"/element/{element}/text"))
             if reads.rstrip("▾▴").strip() == text:  # a column that is sorted by has an arrow
+                # Spark's style scrolls smoothly, and a click does not wait for that.
+                self.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", {_ELEMENT: element})
                 self._ask("POST", f"/element/{element}/click", {})
                 break
         else:
@@ -71,17 +74,23 @@ class Browser:
         log = self._ask("POST", "/se/log", {"type": "browser"})
         return [entry["message"] for entry in log if entry["level"] == "SEVERE"]
 
-    def screenshot(self, file: Path, width: int = 1300) -> None:
-        """The whole page, as wide as given."""
-        self._ask("POST", "/window/rect", {"width": width, "height": 900})
-        height = int(self.run("return document.documentElement.scrollHeight"))
-        self._ask("POST", "/window/rect", {"width": width, "height": min(height, 2400) + 10})
-        self.run("document.querySelectorAll('.scroll-button, #scroll-button, .scroll-buttons').forEach(e => e.remove())")
+    def screenshot(self, file: Path, width: int = 1300, height: int = 1250) -> None:
+        """The page as wide as given, from its top down to its end or `height`."""
+        self.run("document.querySelectorAll('.scroll-btn-container').forEach(e => e.remove())")
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self._tools("Emulation.setDeviceMetricsOverride", metrics)
+        bottoms = self.run("return [...document.querySelectorAll('body *')].map(e => e.getBoundingClientRect().bottom + window.scrollY)")
+        clip = {"x": 0, "y": 0, "width": width, "height": min(max(bottoms) + 16, height), "scale": 1}
+        picture = self._tools("Page.captureScreenshot", {"format": "png", "clip": clip, "captureBeyondViewport": True})
+        self._tools("Emulation.clearDeviceMetricsOverride", {})
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
+        file.write_bytes(base64.b64decode(picture["data"]))
 
     def close(self) -> None:
         _send("DELETE", self._session)
+
+    def _tools(self, command: str, params: dict[str, Any]) -> Any:
+        return self._ask("POST", "/goog/cdp/execute", {"cmd": command, "params": params})
 
     def _find(self, selector: str) -> list[str]:
         found = self._ask("POST", "/elements", {"using": "css selector", "value": selector})
@@ -94,8 +103,11 @@ class Browser:
 def _send(method: str, url: str, body: dict[str, Any] | None = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.loads(answer.read())["value"]
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read())["value"]
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"chromedriver: {json.loads(error.read())['value']['message'].splitlines()[0]}") from None
 
 
 @contextmanager
@@ -106,7 +118,8 @@ def browser(folder: Path) -> Iterator[Browser]:
         driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=out, stderr=subprocess.STDOUT)
     try:
         base = f"http://127.0.0.1:{_port(driver, log)}"
-        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder / 'profile'}"]
+        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1300,1000"]
+        arguments.append(f"--user-data-dir={folder / 'profile'}")
         chosen = {"goog:chromeOptions": {"args": arguments}, "goog:loggingPrefs": {"browser": "SEVERE"}}
         session = _send("POST", base + "/session", {"capabilities": {"alwaysMatch": {"browserName": "chrome", **chosen}}})
         window = Browser(f"{base}/session/{session['sessionId']}")

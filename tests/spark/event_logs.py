@@ -14,8 +14,8 @@ from spark_ckpt.protocol.stats import summary
 BEGIN_MS = 1_767_225_600_000
 PACKAGE = "org.apache.spark.ckpt."
 ROOT = "file:/data/ckpt/orders"
-KINDS = 12
-"""So many checkpoints differ; then they come again."""
+KINDS = 40
+"""So many checkpoints differ."""
 OPERATORS = {0: "deduplicate(id, ts)", 1: "aggregate(window, key)"}
 
 
@@ -53,7 +53,9 @@ def _events(app: str, checkpoints: int, partitions: int, rng: random.Random) -> 
         time_ms = BEGIN_MS + 10_000 * epoch
         failed = epoch % 97 == 60
         counts = {**counts, "triggered": epoch + 1, "failed" if failed else "completed": counts["failed" if failed else "completed"] + 1}
-        told = {**kinds[epoch % len(kinds)], "full_bytes": kinds[epoch % len(kinds)]["full_bytes"] + epoch * 6_000 * partitions}
+        kind = rng.choice(kinds)
+        told = {**kind, "full_bytes": kind["full_bytes"] + epoch * 6_000 * partitions}
+        behind = rng.choice([0, 0, 0, 1, 1, 2, 3])
         shared = {
             **common,
             "epoch": epoch,
@@ -62,7 +64,7 @@ def _events(app: str, checkpoints: int, partitions: int, rng: random.Random) -> 
             "required": told["required"],
             "newBytes": told["new_bytes"],
             "durationMs": _slowest(told, "acked_ms_max") + 35,
-            "lag": {"epochs": epoch % 4, "ms": 1_000 * (epoch % 4) + 250, "bytes": 900_000 * (epoch % 4)},
+            "lag": {"epochs": behind, "ms": 1_130 * behind, "bytes": 900_000 * behind},
             "counts": counts,
             "executors": told["executors"],
             "operators": [_operator(int(id_), numbers, told) for id_, numbers in told["operators"].items()],

@@ -33,7 +33,7 @@ object Cells {
   }
 
   /** A long text that can be selected and breaks where it must. */
-  def path(text: String): Seq[Node] = if (text.isEmpty) Nothing else <code style="overflow-wrap: anywhere;">{text}</code>
+  def path(text: String): Seq[Node] = if (text.isEmpty) Nothing else <code style="display: inline-block; min-width: 18rem; overflow-wrap: anywhere;">{text}</code>
 
   def lag(of: org.apache.spark.ckpt.DurabilityLag): String =
     if (of.epochs == 0) "none: every finished epoch is durable"

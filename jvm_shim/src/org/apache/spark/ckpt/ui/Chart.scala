@@ -8,7 +8,7 @@ import org.apache.spark.ui.UIUtils
 
 /** One number over time, as a small SVG that needs no script: the same live, in the history server and on paper. */
 object Chart {
-  private val (width, height) = (430, 150)
+  private val (width, height) = (400, 150)
   private val (left, right, top, bottom) = (64, 12, 10, 22)
   private val Points = 240
 

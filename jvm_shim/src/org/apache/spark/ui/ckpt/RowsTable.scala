@@ -9,8 +9,8 @@ import jakarta.servlet.http.HttpServletRequest
 
 import org.apache.spark.ui.{PagedDataSource, PagedTable}
 
-/** `order`: a number or a text to sort by. */
-final case class Column[T](name: String, help: String, order: T => Any, cell: T => Seq[Node])
+/** `order`: a number or a text to sort by. `wraps`: for texts of any length. */
+final case class Column[T](name: String, help: String, order: T => Any, cell: T => Seq[Node], wraps: Boolean = false)
 
 /** Spark's paged table: sorted and cut on the server, so that thousands of rows cost the browser nothing. The first sort is descending. */
 class RowsTable[T](
@@ -47,7 +47,7 @@ class RowsTable[T](
     headerRow(shown, descending, size, sortColumn, base, tag, tag)
   }
 
-  override def row(item: T): Seq[Node] = <tr>{columns.map(c => <td>{c.cell(item)}</td>)}</tr>
+  override def row(item: T): Seq[Node] = <tr>{columns.map(c => <td class={if (c.wraps) "" else "text-nowrap"}>{c.cell(item)}</td>)}</tr>
 
   /** One page needs no navigation. */
   override private[ui] def pageNavigation(page: Int, pageSize: Int, totalPages: Int, navigationId: String): Seq[Node] =

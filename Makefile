@@ -63,6 +63,10 @@ test: check jar ## check, then all tests that need nothing but pip and Java
 test-fast: venv ## Only the tests that start no Spark
 	@$(PY) -m pytest -m "not spark and not campaign" $(ARGS)
 
+.PHONY: screenshots
+screenshots: jar ## The Checkpoints tab in a headless Chromium (apt-get install chromium chromium-driver); renews docs/images
+	@SPARK_CKPT_PICTURES=docs/images $(PY) -m pytest tests/spark/test_tab.py $(ARGS)
+
 .PHONY: campaign
 campaign: jar ## The long tests, an hour or so: real S3 servers, everything crossed, random kills (SEED=n repeats them, KILLS=n)
 	@SEED='$(SEED)' KILLS='$(KILLS)' $(PY) -m pytest -m campaign -v -s $(ARGS)

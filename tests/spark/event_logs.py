@@ -29,6 +29,20 @@ def write_log(folder: Path, app: str, *, checkpoints: int, partitions: int, seed
     return log
 
 
+def write_rolling_log(folder: Path, app: str, *, files: int, checkpoints: int, partitions: int, seed: int) -> Path:
+    """The same as Spark writes it by default, in several files; returns the folder that they are in."""
+    rolling = folder / f"eventlog_v2_{app}"
+    rolling.mkdir(parents=True)
+    (rolling / f"appstatus_{app}").touch()
+    lines = [json.dumps(e, separators=(",", ":")) for e in _events(app, checkpoints, partitions, random.Random(seed))]
+    per_file = -(-len(lines) // files)
+    for number in range(files):
+        # Each file begins with the log's version, as Spark's own do.
+        part = lines[number * per_file : (number + 1) * per_file]
+        (rolling / f"events_{number + 1}_{app}").write_text("\n".join([lines[0], *part]) + "\n")
+    return rolling
+
+
 def _events(app: str, checkpoints: int, partitions: int, rng: random.Random) -> Iterator[dict[str, Any]]:
     yield {"Event": "SparkListenerLogStart", "Spark Version": "4.3.0"}
     yield {"Event": "SparkListenerApplicationStart", "App Name": "orders", "App ID": app, "Timestamp": BEGIN_MS, "User": "ann"}

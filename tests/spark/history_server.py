@@ -21,10 +21,16 @@ def history_server(logs: Path, out: Path, *, memory: str = "512m", conf: dict[st
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
-    settings = {"fs.logDirectory": f"file://{logs}", "ui.port": "0", "fs.update.interval": "1s", **(conf or {})}
+    settings = {
+        "spark.history.fs.logDirectory": f"file://{logs}",
+        "spark.history.fs.update.interval": "1s",
+        "spark.history.ui.port": "0",
+        "spark.eventLog.compress": "false",
+        **(conf or {}),
+    }
     java = shutil.which("java") if "JAVA_HOME" not in os.environ else os.environ["JAVA_HOME"] + "/bin/java"
     command = [str(java), f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
-    command += [f"-Dspark.history.{name}={value}" for name, value in settings.items()]
+    command += [f"-D{name}={value}" for name, value in settings.items()]
     command += ["-cp", f"{Path(spec.origin).parent / 'jars'}/*:{jar_path()}", "org.apache.spark.deploy.history.HistoryServer"]
     with out.open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"})

@@ -59,6 +59,7 @@ def test_events_progress_metrics_and_log(start: Callable[..., Application], even
     assert [p["epoch"] for p in stateful] == list(range(EPOCHS))
     for p in stateful:
         for operator in p["metrics"]:
+            assert operator["checkpointId"] == p["epoch"]
             assert operator["checkpointSnapshots"] == 3
             assert operator["checkpointFullBytes"] >= operator["checkpointNewBytes"] > 0
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import jsonschema
 import pytest
 from browser import MISSING, Browser, browser, installed
 from conftest import FILES
-from event_logs import write_log
+from event_logs import write_log, write_rolling_log
 from harness import Application
 from history_server import history_server, until_listed
 from test_seen import conf, lines
@@ -50,8 +51,12 @@ def checked(base: str, path: str, shape: str) -> Any:
     return found
 
 
-def picture(window: Browser, name: str) -> None:
+def picture(window: Browser, name: str, folder: Path | None = None) -> None:
+    """In the picture, the test's own folder reads /data."""
     if PICTURES:
+        script = "document.body.innerHTML = document.body.innerHTML.replaceAll(arguments[0], '/data')"
+        if folder is not None:
+            window.run(script, str(folder))
         window.screenshot(Path(PICTURES) / f"{name}.png")
 
 
@@ -109,9 +114,9 @@ def test_a_running_application_and_what_the_history_server_shows_of_it(
     app.until(lambda: bool(lines(app, "UI")), "the query has ended")
     base, name = lines(app, "UI")[0].split()
     look_around(window, base)
-    picture(window, "live-configuration")
+    picture(window, "live-configuration", tmp_path)
     window.open(f"{base}/checkpoints/")
-    picture(window, "live-overview")
+    picture(window, "live-overview", tmp_path)
     live = everything(base)
     gate.touch()
     app.expect_success()
@@ -173,6 +178,27 @@ def test_many_partitions_and_checkpoints_in_little_memory(server: str, window: B
     window.open(f"{base}/checkpoints/details/?id={KEPT + 50}")
     assert any("The slowest 100 of 2,000 partitions" in text for text in window.texts("p"))
     assert window.errors() == []
+
+
+def test_compaction_keeps_the_newest_checkpoints_and_all_counts(tmp_path: Path) -> None:
+    rolling = write_rolling_log(tmp_path / "events", "app-rolling", files=4, checkpoints=KEPT + 400, partitions=3, seed=5)
+    rolled = "spark.history.fs.eventLog.rolling"
+    small = {f"{rolled}.maxFilesToRetain": "1", f"{rolled}.compaction.score.threshold": "0.0"}
+    with history_server(tmp_path / "events", tmp_path / "server.log", conf=small) as address:
+        base = until_listed(address, "app-rolling")
+        deadline = time.monotonic() + 60
+        while not (compacted := list(rolling.glob("*.compact"))) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert compacted, (tmp_path / "server.log").read_text()[-3000:]
+        kept = [json.loads(line) for line in compacted[0].read_text().splitlines()]
+        epochs = [e["epoch"] for e in kept if e["Event"].endswith(("CheckpointCompleted", "CheckpointAborted"))]
+        assert min(epochs) > 0
+        assert len(epochs) <= KEPT
+        assert [e["Event"] for e in kept if e["Event"].endswith("CheckpointRunStarted")] == ["org.apache.spark.ckpt.CheckpointRunStarted"]
+        overview = checked(base, "", "overview")
+        assert overview["counts"]["total"] == KEPT + 400
+        assert overview["counts"]["completed"] + overview["counts"]["failed"] == KEPT + 400
+        assert checked(base, "/queries", "queries")[0]["name"] == "orders"
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,6 @@ object Cells {
   def path(text: String): Seq[Node] = if (text.isEmpty) Nothing else <code style="display: inline-block; min-width: 18rem; overflow-wrap: anywhere;">{text}</code>
 
   def lag(of: org.apache.spark.ckpt.DurabilityLag): String =
-    if (of.epochs == 0) "none: every finished epoch is durable"
+    if (of.epochs == 0) "nothing: every finished epoch is durable"
     else s"${number(of.epochs)} ${if (of.epochs == 1) "epoch" else "epochs"}, ${duration(of.ms)}, ${size(of.bytes)} not yet stored"
 }

@@ -24,7 +24,8 @@ object Chart {
     val (from, to) = (times.min, math.max(times.max, times.min + 1))
     val most = math.max(1L, points.map(_._2).max)
     def x(time: Long): Double = left + (width - left - right) * ((time - from).toDouble / (to - from))
-    def y(value: Long): Double = height - bottom - (height - top - bottom) * (value.toDouble / most)
+    // What is below zero (event time in the future) is drawn as nothing.
+    def y(value: Long): Double = height - bottom - (height - top - bottom) * (math.max(0L, value).toDouble / most)
     val path = points.map { case (t, v) => s"${at(x(t))},${at(y(v))}" }.mkString(" ")
     val floor = at(y(0))
     val area = s"${at(x(points.head._1))},$floor $path ${at(x(points.last._1))},$floor"

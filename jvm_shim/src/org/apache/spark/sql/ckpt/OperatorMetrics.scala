@@ -13,6 +13,7 @@ import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, S
  * own custom metrics. Known to the coordinator only, so it is set on the driver, before the epoch's progress is reported.
  */
 object OperatorMetrics extends Logging {
+  private val Id = StateStoreCustomSumMetric("checkpointId", "checkpoint: epoch of the newest completed one")
   private val Snapshots = StateStoreCustomSumMetric("checkpointSnapshots", "checkpoint: snapshots acknowledged")
   private val NewBytes = StateStoreCustomSizeMetric("checkpointNewBytes", "checkpoint: bytes stored for this epoch")
   private val FullBytes = StateStoreCustomSizeMetric("checkpointFullBytes", "checkpoint: bytes it takes to load the state")
@@ -23,7 +24,7 @@ object OperatorMetrics extends Logging {
   private val LagMs = StateStoreCustomTimingMetric("checkpointLagMs", "checkpoint: age of the oldest epoch that is not durable yet")
   private val LagBytes = StateStoreCustomSizeMetric("checkpointLagBytes", "checkpoint: bytes that are not stored yet")
 
-  val All: Seq[StateStoreCustomMetric] = Seq(Snapshots, NewBytes, FullBytes, Sync, Async, LagEpochs, LagMs, LagBytes)
+  val All: Seq[StateStoreCustomMetric] = Seq(Id, Snapshots, NewBytes, FullBytes, Sync, Async, LagEpochs, LagMs, LagBytes)
 
   private val Fields = Map(
     "snapshots" -> Snapshots.name, "new_bytes" -> NewBytes.name, "full_bytes" -> FullBytes.name,
@@ -38,6 +39,7 @@ object OperatorMetrics extends Logging {
       if (operators.nonEmpty || sealedEpoch.lag.nonEmpty) query.lastExecution.executedPlan.foreach {
         case op: StateStoreWriter =>
           operators.get(op.getStateInfo.operatorId.toString).foreach { numbers =>
+            sealedEpoch.checkpoint.foreach(c => op.metrics.get(Id.name).foreach(_.set(c.get("epoch").asLong())))
             Fields.foreach { case (field, metric) => op.metrics.get(metric).foreach(_.set(numbers.get(field).asDouble().round)) }
           }
           sealedEpoch.lag.foreach { lag =>

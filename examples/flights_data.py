@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-DAYS_PER_FILE = 10
+SPAN = timedelta(days=10)
 TWICE = 0.05
 """Part of a file's last day that the next file delivers again: less than the job's watermark delay, so that state must tell."""
 
@@ -39,8 +39,8 @@ def _read() -> pa.Table:
     ).sort_by("time")
 
 
-def write(folder: Path, seed: int) -> tuple[int, int, int]:
-    """Write the feed; returns the number of files, of flights, and of those delivered twice.
+def write(folder: Path, seed: int, span: timedelta = SPAN) -> tuple[int, int, int]:
+    """Write the feed, a file for each `span` of event time; returns the number of files, of flights, and of those delivered twice.
 
     Spark's file source goes by modification time and ignores what is a week older than the newest file, so the files are a second apart.
     """
@@ -49,16 +49,16 @@ def write(folder: Path, seed: int) -> tuple[int, int, int]:
     flights = _read()
     began = datetime(2013, 1, 1, tzinfo=timezone.utc)
     last = flights["time"][-1].as_py()
-    files = (last - began) // timedelta(days=DAYS_PER_FILE) + 1
+    files = (last - began) // span + 1
     now = time.time()
     again = flights.slice(0, 0)
     repeated = 0
     for i in range(files):
-        start = began + timedelta(days=i * DAYS_PER_FILE)
-        end = start + timedelta(days=DAYS_PER_FILE)
+        start = began + i * span
+        end = start + span
         stamp = pa.scalar(start, flights["time"].type), pa.scalar(end, flights["time"].type)
         part = flights.filter(pc.and_(pc.greater_equal(flights["time"], stamp[0]), pc.less(flights["time"], stamp[1])))
-        path = folder / f"{start:%Y-%m-%d}.parquet"
+        path = folder / f"{start:%Y-%m-%dT%H%M}.parquet"
         pq.write_table(pa.concat_tables([again, part]), path)
         os.utime(path, (now - files + i, now - files + i))
         repeated += len(again)

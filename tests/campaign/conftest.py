@@ -13,6 +13,7 @@ import pytest
 from spark_ckpt.testing.lossy_proxy import LossyProxy, Wire, WireFault
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spark"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from conftest import Server, events, oracle, start  # noqa: F401 - the last three are fixtures
 

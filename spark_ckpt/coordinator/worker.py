@@ -167,7 +167,7 @@ class StreamWorker:
         elif isinstance(i, do.Resumed):
             self._settle(RequestName.RESUME.value, {})
         elif isinstance(i, do.Triggered):
-            self._settle(RequestName.TRIGGER.value, {"barrier": self._barrier(i.run, i.epoch, i.base, i.time_ms, i.checkpoint, i.late)})
+            self._settle(RequestName.TRIGGER.value, {"barrier": self._barrier(i, i.base, i.checkpoint, i.late)})
         elif isinstance(i, do.Sealed):
             self._settle(RequestName.SEAL.value, {"checkpoint": self._maybe_summary(i.summary), "lag": i.lag.to_json()})
         elif isinstance(i, do.Finished):
@@ -213,19 +213,18 @@ class StreamWorker:
 
     # --- what the JVM is told
 
-    def _barrier(
-        self, run: int, epoch: int, base: CheckpointId | None, time_ms: int, checkpoint: bool = True, late: int | None = None
-    ) -> str:
+    def _barrier(self, i: do.Started | do.Triggered, base: CheckpointId | None, checkpoint: bool, late: int | None = None) -> str:
         """The local property `spark.ckpt.barrier` (docs/pipes.md)."""
         doc = {
             "root": self.root,
             "stream": self.actions.url,
-            "run": run,
-            "epoch": epoch,
+            "run": i.run,
+            "epoch": i.epoch,
             "base": base.to_json() if base else None,
-            "time_ms": time_ms,
+            "time_ms": i.time_ms,
             "checkpoint": checkpoint,
             "late": late,
+            "version": i.version,
         }
         return json.dumps(doc, separators=(",", ":"))
 
@@ -237,7 +236,7 @@ class StreamWorker:
             "files": {path: encode_content(content) for path, content in i.files.items()},
             "epoch": i.epoch,
             "rerun": i.rerun,
-            "barrier": self._barrier(i.run, i.epoch, i.origin, i.time_ms, checkpoint=i.gate is Gate.EPOCH),
+            "barrier": self._barrier(i, i.origin, i.gate is Gate.EPOCH),
             "gate": i.gate.value,
             "stream": self.actions.url,
             "planned": [

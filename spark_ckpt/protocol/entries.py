@@ -53,6 +53,7 @@ class Claim:
     `nonce` makes two claims of one content differ, so that a driver recognises its own put. `restored` is carried on from claim to claim.
     `life`: that of the query that claims (Spark's run id).
     `ahead`: so many epochs past the newest one planned under this claim may have run without a plan (at-least-once; else 0).
+    `first`: all plans before this claim and past its origin are void, and the run's first epoch has this number; None: nothing is void.
     """
 
     claim: int
@@ -69,6 +70,7 @@ class Claim:
     restored: Restored | None = None
     life: str = ""
     ahead: int = 0
+    first: int | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ def encode(entry: Entry) -> bytes:
         doc["restored"] = entry.restored.to_json() if entry.restored else None
         doc["life"] = entry.life
         doc["ahead"] = entry.ahead
+        doc["first"] = entry.first
     elif isinstance(entry, Plan):
         doc["run"] = entry.run
         doc["epoch"] = entry.epoch
@@ -206,6 +209,7 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
             _restored(doc.get("restored")),
             _text(doc.get("life", "")),
             _number(doc.get("ahead", 0)),
+            None if doc.get("first") is None else _number(doc["first"]),
         )
     if kind == "plan":
         files = doc["files"]

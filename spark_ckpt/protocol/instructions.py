@@ -201,7 +201,7 @@ class Refused:
 class Started:
     """Answer of `start`. `planned`: further epochs recorded beyond `epoch`, which must run as planned too.
 
-    `restored`: the path that a person chose for this stream, now or at an earlier start.
+    `restored`: the path that a person chose for this stream, now or at an earlier start. `version`: as in `Triggered`.
     """
 
     run: int
@@ -214,6 +214,7 @@ class Started:
     planned: tuple[Plan, ...] = field(default=(), repr=False)
     gate: Gate = Gate.EPOCH
     restored: str | None = None
+    version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -226,6 +227,7 @@ class Triggered:
     """Answer of `trigger`: the epoch may run. `base`: the newest completed checkpoint.
 
     `checkpoint`: whether the epoch's snapshots are to be uploaded. `late`: a finished epoch whose snapshots are wanted after all.
+    `version`: that of the state the epoch begins with, where it is not the epoch's number (`Claim.first`).
     """
 
     run: int
@@ -234,6 +236,7 @@ class Triggered:
     time_ms: int
     checkpoint: bool = True
     late: int | None = None
+    version: int | None = None
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,11 @@ class IntervalCheckpoints(RunRequests):
 
     @property
     def _completed_epoch(self) -> int:
-        return self._store.newest.id.epoch if self._store.newest else -1
+        """Under the run's own numbers."""
+        newest = self._store.newest
+        if newest is None:
+            return -1
+        return self.claim.first - 1 if self.claim.first is not None and newest.id == self.claim.origin else newest.id.epoch
 
     @property
     def _lag(self) -> Lag:

@@ -27,7 +27,7 @@ class IntervalRun(IntervalCheckpoints):
     """The epoch in hand, and when a checkpoint begins.
 
     Plans stand in a line, the first of which is being appended. In exactly-once an epoch starts when its plan has left the line, in
-    at-least-once when at most `Settings.ahead` are in it.
+    at-least-once when at most `Settings.ahead` are in it and there is a checkpoint to go back to.
     """
 
     def __init__(self, beginning: Beginning, settings: Settings, tickets: Tickets, story: Story) -> None:
@@ -109,7 +109,7 @@ class IntervalRun(IntervalCheckpoints):
         self._line.append(plan)
         if len(self._line) == 1:
             instructions += self._append_plan(plan)
-        if len(self._line) <= self._settings.ahead:
+        if len(self._line) <= self._may_be_ahead:
             return [*instructions, *self._go()]
         return [*instructions, *self._set(ev.Timer.PLAN, self._settings.timeout_ms)]
 
@@ -120,6 +120,11 @@ class IntervalRun(IntervalCheckpoints):
         self._files.apply({**event.files, offsets_file(event.epoch): event.offsets})
         return [self._barrier()]
 
+    @property
+    def _may_be_ahead(self) -> int:
+        """Without a checkpoint there is no state that could go on under new numbers, so every number must be accounted for."""
+        return self._settings.ahead if self.base is not None else 0
+
     def _plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
         self.statistics.aborted[AbortReason.PLAN_FAILURE] += 1
         return self._fail(kind, message)
@@ -128,7 +133,7 @@ class IntervalRun(IntervalCheckpoints):
         plan = self._line.popleft()
         self._numbers.setdefault(plan.epoch, number)
         instructions: list[Instruction] = []
-        if self.phase is RunPhase.PLANNING and len(self._line) <= self._settings.ahead:
+        if self.phase is RunPhase.PLANNING and len(self._line) <= self._may_be_ahead:
             instructions += self._go()
         if self._line:
             instructions += self._append_plan(self._line[0])
@@ -150,7 +155,8 @@ class IntervalRun(IntervalCheckpoints):
 
     def _barrier(self) -> Instruction:
         late = next((p.epoch for p in self._pendings if p.late), None)
-        return do.Triggered(self.claim.run, self._epoch, self.base, self.now_ms, self._pending_of(self._epoch) is not None, late)
+        checkpoint = self._pending_of(self._epoch) is not None
+        return do.Triggered(self.claim.run, self._epoch, self.base, self.now_ms, checkpoint, late, self._version)
 
     # --- when a checkpoint begins
 

@@ -14,7 +14,8 @@ from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
 from spark_ckpt.protocol.entries import Claim, Plan, Request, decode
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
-from spark_ckpt.protocol.start import fenced_message, recorded_plans
+from spark_ckpt.protocol.recorded import Recorded, driver_files_of, recorded
+from spark_ckpt.protocol.start import fenced_message
 from spark_ckpt.protocol.start_state import Beginning, Replaced
 
 
@@ -143,45 +144,43 @@ class Resume(Asking):
 
     def _done(self) -> list[Instruction]:
         base = self._base
-        plans = recorded_plans(self._entries, base, self._tail)
-        self.beginning = self._in_the_background(base, plans) if self._gate is Gate.BACKGROUND else self._every_epoch(base, plans)
+        found = recorded(self._entries, base, self._tail, self._claim)
+        self.beginning = self._in_the_background(base, found) if self._gate is Gate.BACKGROUND else self._every_epoch(base, found)
         self.phase = ResumePhase.DONE
         return [do.Resumed()]
 
-    def _every_epoch(self, base: Checkpoint | None, plans: tuple[Plan, ...]) -> Beginning:
+    def _every_epoch(self, base: Checkpoint | None, found: Recorded) -> Beginning:
         """A plan of this run past its newest checkpoint is the epoch in hand; plans of older runs past it have still to run."""
         assert self._claim is not None
+        plans = found.plans
         current = plans[0] if plans and plans[0].claim == self._claim.claim else None
-        files = DriverFiles(base.files if base else {})
+        files = DriverFiles(driver_files_of(base, found.first))
         if current:
             files.apply({**current.files, offsets_file(current.epoch): current.offsets})
             files.take_changes()
-        epoch = base.id.epoch + 1 if base else 0
-        return self._beginning(files, epoch, current, plans[1:] if current else plans, Replaced(self._requests))
+        return self._beginning(files, found.first, current, plans[1:] if current else plans, Replaced(self._requests))
 
-    def _in_the_background(self, base: Checkpoint | None, plans: tuple[Plan, ...]) -> Beginning:
+    def _in_the_background(self, base: Checkpoint | None, found: Recorded) -> Beginning:
         """Epochs past the newest checkpoint may have finished, as the driver says; the one after them is in hand if it is planned."""
         assert self._claim is not None
-        completed = base.id.epoch if base else -1
+        completed = found.first - 1
         sealed = max(self._request.sealed, completed)
-        by_epoch = {plan.epoch: plan for plan in plans}
+        by_epoch = {plan.epoch: plan for plan in found.plans}
         lost = [epoch for epoch in range(completed + 1, sealed + 1) if epoch not in by_epoch]
         if lost:
             message = f"the plans of the epochs from {lost[0]} to {lost[-1]} were lost with the coordinator; start the query again"
             raise GivenUpError(ErrorKind.LOST, message)
         current = by_epoch.get(sealed + 1)
-        files = DriverFiles(base.files if base else {})
-        for plan in plans:
+        files = DriverFiles(driver_files_of(base, found.first))
+        for plan in found.plans:
             if plan.epoch <= sealed + 1:
                 files.apply({**plan.files, offsets_file(plan.epoch): plan.offsets})
         files.take_changes()
         files.apply(self._request.files)
-        recorded = tuple(plan for plan in plans if plan.epoch > sealed + 1)
-        return self._beginning(files, sealed + 1, current, recorded, Replaced(self._requests, sealed))
+        to_run = tuple(plan for plan in found.plans if plan.epoch > sealed + 1)
+        return self._beginning(files, sealed + 1, current, to_run, Replaced(self._requests, sealed))
 
-    def _beginning(
-        self, files: DriverFiles, epoch: int, current: Plan | None, recorded: tuple[Plan, ...], replaced: Replaced
-    ) -> Beginning:
+    def _beginning(self, files: DriverFiles, epoch: int, current: Plan | None, to_run: tuple[Plan, ...], replaced: Replaced) -> Beginning:
         assert self._claim is not None
         base = self._base
         known = sorted(self._read.values(), key=lambda c: (c.log, c.id))
@@ -192,7 +191,7 @@ class Resume(Asking):
         for n, entry in sorted(self._entries.items()):
             if isinstance(entry, Plan) and entry.claim == self._claim.claim:
                 numbers.setdefault(entry.epoch, n)
-        return Beginning(self._claim, self._tail + 1, base, inherited, files, epoch, current, numbers, recorded, aside, replaced)
+        return Beginning(self._claim, self._tail + 1, base, inherited, files, epoch, current, numbers, to_run, aside, replaced)
 
     @property
     def _requests(self) -> tuple[tuple[int, Request], ...]:

@@ -158,7 +158,7 @@ class Run(RunRequests):
         return [self._barrier()]
 
     def _barrier(self) -> Instruction:
-        return do.Triggered(self.claim.run, self._epoch, self.base, self.now_ms)
+        return do.Triggered(self.claim.run, self._epoch, self.base, self.now_ms, version=self._version)
 
     def _plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
         return self._abort(AbortReason.PLAN_FAILURE, kind, message)

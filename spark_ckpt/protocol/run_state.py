@@ -114,6 +114,12 @@ class RunState(Machine):
         return self._store.newest.id if self._store.newest else None
 
     @property
+    def _version(self) -> int | None:
+        """`Triggered.version` of the epoch in hand."""
+        origin = self.claim.origin
+        return origin.epoch + 1 if origin is not None and self._epoch == self.claim.first else None
+
+    @property
     def completed(self) -> tuple[CheckpointId, ...]:
         return self._store.ids
 

@@ -6,19 +6,20 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
-from spark_ckpt.errors import ErrorKind, FormatError, without_way_out
-from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.errors import ErrorKind, without_way_out
+from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError
 from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
-from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, decode, encode
+from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.recorded import Recorded, driver_files_of, recorded
 from spark_ckpt.protocol.restoring import Restoring
 from spark_ckpt.protocol.start_state import Beginning, StartOrder, StartPhase, Step
 
-__all__ = ["Beginning", "Start", "StartOrder", "StartPhase", "Step", "fenced_message", "recorded_plans"]
+__all__ = ["Beginning", "Start", "StartOrder", "StartPhase", "Step", "fenced_message"]
 
 ROUNDS = 20
 
@@ -223,14 +224,31 @@ class Start(Restoring):
 
     def _plans_known(self) -> list[Instruction]:
         if self._end is None or self._same_stream:
-            self._plans = recorded_plans(self._past_the_end(), self._origin, self._tail)
-        if self._plans and self._restoring and self._restoring.discard:
-            raise GivenUpError(
-                ErrorKind.CONFIG,
-                f"spark.ckpt.restore.plans=DISCARD is not possible here: epochs {self._plans[0].epoch} to {self._plans[-1].epoch} were "
-                f"planned past {self._restoring.path}, and sinks may have seen their numbers; remove the option, they run again as planned",
-            )
+            self._plans_found(recorded(self._past_the_end(), self._origin, self._tail, self._last))
         return self._next_step()
+
+    def _plans_found(self, found: Recorded) -> None:
+        """They run again as planned, unless it is not known what ran past them, or a person does not want them."""
+        origin = self._origin
+        self._plans = found.plans
+        if origin is None:
+            return
+        following = origin.id.epoch + 1
+        self._first = found.first if found.first != following else None
+        unplanned = self._last is not None and self._last.ahead > 0
+        discard = self._restoring is not None and self._restoring.discard
+        if found.crossed and not (unplanned or discard or self._ahead):
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"epochs past checkpoint run {origin.id.run} epoch {origin.id.epoch} went on under new numbers from {found.first} on, and "
+                f"cannot run again as planned; with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD they run anew, and sinks "
+                "get their rows twice",
+            )
+        if found.crossed or unplanned or (discard and found.plans):
+            self._first, self._plans = found.used + 1, ()
+            self._notes.append(
+                f"what followed epoch {origin.id.epoch} runs anew, under numbers from {self._first} on: sinks may get its rows twice"
+            )
 
     def _past_the_end(self) -> dict[int, Entry]:
         """The log without the stream's end, if that is its last entry and a savepoint from before it is restored: its plans count again."""
@@ -266,6 +284,7 @@ class Start(Restoring):
             self._restored(),
             self._request.life,
             self._ahead,
+            self._first,
         )
         self.phase = StartPhase.CLAIMING
         return [self._ask(do.PutEntry(self.ticket(), number, encode(self._claim)))]
@@ -344,11 +363,11 @@ class Start(Restoring):
         plan = self._plans[0] if self._plans else None
         self.phase = StartPhase.DONE
         origin = self._origin
-        files = DriverFiles(origin.files if origin else {})
+        epoch = self._first if self._first is not None else origin.id.epoch + 1 if origin else 0
+        files = DriverFiles(driver_files_of(origin, epoch))
         if plan:
             files.apply({**plan.files, offsets_file(plan.epoch): plan.offsets})
             files.take_changes()
-        epoch = plan.epoch if plan else origin.id.epoch + 1 if origin else 0
         inherited = tuple(sorted(self._read.values(), key=lambda c: (c.log, c.id)))
         number = self._claim.claim + 1
         recorded = self._plans[1:]
@@ -372,6 +391,7 @@ class Start(Restoring):
             files.as_mapping(),
             recorded,
             restored=self._claim.restored.path if self._claim.restored else None,
+            version=origin.id.epoch + 1 if origin and self._first is not None else None,
         )
         return [*warnings, started]
 
@@ -396,26 +416,6 @@ class Start(Restoring):
         (StartPhase.READING_BACK_PLAN, ev.EntryRead): "_plan_read_back",
         **{(phase, ev.ReadFailed): "_read_failed" for phase in StartPhase if phase not in _SILENT},
     }
-
-
-def recorded_plans(entries: dict[int, Entry], origin: Checkpoint | None, tail: int) -> tuple[Plan, ...]:
-    """The epochs past `origin` that were planned, in order; the later of two plans for one epoch counts. Raises `FormatError` for a gap."""
-    first_number = origin.log + 1 if origin else 1
-    first_epoch = origin.id.epoch + 1 if origin else 0
-    plans: dict[int, Plan] = {}
-    for number in range(first_number, tail + 1):
-        entry = entries.get(number)
-        if isinstance(entry, End):
-            plans.clear()
-        if isinstance(entry, Plan) and entry.epoch >= first_epoch:
-            plans[entry.epoch] = entry
-    ordered = [plans[epoch] for epoch in sorted(plans)]
-    for expected, plan in enumerate(ordered, first_epoch):
-        if plan.epoch != expected:
-            raise FormatError(
-                f"the plan of epoch {expected} is not in the log, although epoch {plan.epoch} was planned; the log is damaged"
-            )
-    return tuple(ordered)
 
 
 def fenced_message(claim: Claim | None, number: int, entry: Entry) -> str:

@@ -94,9 +94,7 @@ class Beginning:
 class StartState(Asking):
     """The memory of a start, without the transitions. `ahead`: `Claim.ahead` of the claim to come."""
 
-    def __init__(
-        self, request: ev.StartRequested, tickets: Tickets, story: Story, order: StartOrder | None = None, ahead: int = 0
-    ) -> None:
+    def __init__(self, request: ev.StartRequested, tickets: Tickets, story: Story, order: StartOrder | None = None, ahead: int = 0) -> None:
         super().__init__(RequestName.START, StartPhase.NEW, StartPhase.REFUSED, tickets, story)
         self.beginning: Beginning | None = None
         self._request = request
@@ -118,6 +116,7 @@ class StartState(Asking):
         self._candidates: list[CheckpointId] = []
         self._origin: Checkpoint | None = None
         self._plans: tuple[Plan, ...] = ()
+        self._first: int | None = None
         self._claim: Claim | None = None
         self._replanned = 0
         self._notes: list[str] = []

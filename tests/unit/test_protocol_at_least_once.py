@@ -16,9 +16,11 @@ AHEAD = 2
 
 
 def running(world: World | None = None, retained: int = 3) -> Driver:
-    """The storage answers no put of a plan until it is told to."""
+    """Epoch 0 is a checkpoint. The storage answers no put of a plan until it is told to."""
     driver = Driver(world or World(), Settings(retained=retained, interval_ms=10_000, ahead=AHEAD))
     driver.start("a")
+    due(driver)
+    epoch(driver, 0)
     driver.hold = lambda i: isinstance(i, do.PutEntry)
     return driver
 
@@ -49,57 +51,57 @@ def test_the_claim_tells_how_many_epochs_may_run_without_a_plan() -> None:
 
 def test_plans_stand_in_a_line_of_which_one_is_under_way_and_the_epoch_past_its_end_waits() -> None:
     driver = running()
-    for number in range(AHEAD):
+    for number in range(1, AHEAD + 1):
         assert kinds(driver.trigger(number)) == ["Triggered"]
         assert kinds(driver.seal(1, number)) == ["Sealed"]
     assert len(driver.held) == 1
-    assert driver.trigger(AHEAD) == []
+    assert driver.trigger(AHEAD + 1) == []
     assert kinds(stored(driver)) == ["Triggered"]
     assert len(driver.held) == 1
     stored(driver)
     stored(driver)
-    assert (driver.held, plans(driver.world)) == ([], [0, 1, 2])
+    assert (driver.held, plans(driver.world)) == ([], [0, 1, 2, 3])
 
 
 def test_a_trigger_waits_no_longer_than_the_time_out() -> None:
     driver = running()
-    for number in range(AHEAD):
+    for number in range(1, AHEAD + 1):
         driver.trigger(number)
         driver.seal(1, number)
-    driver.trigger(AHEAD)
+    driver.trigger(AHEAD + 1)
     said = driver.fire(ev.Timer.PLAN)
     assert kinds(said) == ["trigger TIMEOUT", "Failed"]
-    assert "the plan of epoch 0" in told(said, do.Failed).message
+    assert "the plan of epoch 1" in told(said, do.Failed).message
 
 
 def test_no_checkpoint_is_stored_before_its_plan() -> None:
     driver = running()
-    driver.trigger(0)
+    driver.trigger(1)
     due(driver)
-    driver.seal(1, 0)
-    assert told(driver.trigger(1), do.Triggered).checkpoint
+    driver.seal(1, 1)
+    assert told(driver.trigger(2), do.Triggered).checkpoint
     for p in range(2):
-        driver.ack(1, 1, p)
-    assert kinds(driver.seal(1, 1)) == ["Sealed"]
+        driver.ack(1, 2, p)
+    assert kinds(driver.seal(1, 2)) == ["Sealed"]
     assert stored(driver) == []
     assert kinds(stored(driver)) == ["COMPLETED"]
-    assert driver.world.checkpoints[CheckpointId(1, 1)].log == 3
+    assert driver.world.checkpoints[CheckpointId(1, 2)].log == 4
 
 
 def test_a_late_checkpoint_waits_for_the_plan_of_its_epoch_too() -> None:
     driver = running()
-    driver.trigger(0)
-    driver.seal(1, 0)
+    driver.trigger(1)
+    driver.seal(1, 1)
     due(driver)
     for p in range(2):
-        assert driver.ack(1, 0, p) == []
+        assert driver.ack(1, 1, p) == []
     assert kinds(stored(driver)) == ["Late", "COMPLETED"]
     expiring = running()
-    expiring.trigger(0)
-    expiring.seal(1, 0)
+    expiring.trigger(1)
+    expiring.seal(1, 1)
     due(expiring)
     for p in range(2):
-        expiring.ack(1, 0, p)
+        expiring.ack(1, 1, p)
     said = expiring.fire(ev.Timer.EXPIRY)
     assert "the plan of its epoch is not stored yet" in told(said, do.Failed).message
     assert reasons(expiring) == ["EXPIRED"]
@@ -107,9 +109,9 @@ def test_a_late_checkpoint_waits_for_the_plan_of_its_epoch_too() -> None:
 
 def test_a_plan_whose_answer_is_lost_is_put_again_before_the_next() -> None:
     driver = running()
-    driver.trigger(0)
-    driver.seal(1, 0)
     driver.trigger(1)
+    driver.seal(1, 1)
+    driver.trigger(2)
     put = held(driver, do.PutEntry)
     driver.push(ev.EntryPut(put.ticket, put.number, Outcome.UNKNOWN, "lost"))
     again = held(driver, do.PutEntry)
@@ -117,13 +119,13 @@ def test_a_plan_whose_answer_is_lost_is_put_again_before_the_next() -> None:
     driver.held.append(again)
     stored(driver)
     stored(driver)
-    assert plans(driver.world) == [0, 1]
+    assert plans(driver.world) == [0, 1, 2]
 
 
 def test_a_request_in_the_line_is_taken_up_between_two_plans() -> None:
     driver = running()
-    driver.trigger(0)
-    driver.seal(1, 0)
+    driver.trigger(1)
+    driver.seal(1, 1)
     number = driver.request(SAVEPOINT)
     assert kinds(stored(driver)) == ["TRIGGERED", "Late"]
     driver.hold = lambda _: False
@@ -132,28 +134,27 @@ def test_a_request_in_the_line_is_taken_up_between_two_plans() -> None:
         assert isinstance(i, do.PutEntry)
         driver.push(ev.EntryPut(i.ticket, i.number, driver.world.put(i.number, i.data)))
     for p in range(2):
-        driver.ack(1, 0, p)
+        driver.ack(1, 1, p)
     assert driver.world.answers[number] == f"memory://savepoints/{number}"
-    assert plans(driver.world) == [0]
+    assert plans(driver.world) == [0, 1]
 
 
 def test_a_successor_fences_a_run_whose_epochs_are_ahead_of_its_plans() -> None:
     world = World()
     driver = running(world)
-    driver.trigger(0)
-    world.log[2] = encode(Claim(2, 2, "q", JOB, None, (), (), "other", {}, 0, "n"))
+    driver.trigger(1)
+    world.log[3] = encode(Claim(3, 2, "q", JOB, None, (), (), "other", {}, 0, "n"))
     assert kinds(stored(driver)) == ["Log", "Failed"]
-    assert kinds(driver.seal(1, 0)) == ["seal FENCED"]
-    assert len(world.log) == 2
+    assert kinds(driver.seal(1, 1)) == ["seal FENCED"]
+    assert len(world.log) == 3
 
 
 def test_a_deletion_waits_for_a_plan_that_was_put_after_the_completion_was_known() -> None:
     world = World()
     driver = running(world, retained=1)
     driver.hold = lambda _: False
-    due(driver)
-    epoch(driver, 0)
     plain(driver, 1)
+    due(driver)
     driver.trigger(2)
     driver.seal(1, 2)
     driver.hold = lambda i: isinstance(i, (do.PutEntry, do.Delete))
@@ -176,15 +177,76 @@ def test_a_deletion_waits_for_a_plan_that_was_put_after_the_completion_was_known
     assert CheckpointId(1, 0) in held(driver, do.Delete).checkpoints
 
 
-def test_planned_epochs_run_again_and_the_line_is_empty_then() -> None:
+def test_without_a_checkpoint_plans_are_waited_for_and_run_again_as_planned() -> None:
     world = World()
-    driver = running(world)
+    driver = Driver(world, Settings(interval_ms=10_000, ahead=AHEAD))
+    driver.start("a")
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
     for number in range(2):
-        driver.trigger(number)
-        stored(driver)
+        assert driver.trigger(number) == []
+        assert kinds(stored(driver)) == ["Triggered"]
         driver.seal(1, number)
     again = Driver(world, Settings(interval_ms=10_000, ahead=AHEAD))
     started = told(again.start("b"), do.Started)
     assert (started.epoch, started.rerun, [p.epoch for p in started.planned]) == (0, True, [1])
     assert kinds(again.seal(2, 0)) == ["Sealed"]
     assert kinds(again.trigger(1)) == ["Triggered"]
+
+
+def test_what_followed_the_checkpoint_runs_anew_past_every_number_that_may_have_been_used() -> None:
+    world = World()
+    driver = running(world)
+    for number in (1, 2):
+        driver.trigger(number)
+        driver.seal(1, number)
+    stored(driver)  # the plan of epoch 1; that of epoch 2 is lost with the driver
+    again = Driver(world, Settings(interval_ms=10_000, ahead=AHEAD))
+    started = told(again.start("b"), do.Started)
+    first = 1 + AHEAD + 1
+    assert (started.epoch, started.rerun, started.planned, started.version) == (first, False, (), 1)
+    assert started.origin == CheckpointId(1, 0)
+    files = {path: started.files[path] for path in started.files if path.startswith(("offsets/", "commits/"))}
+    before = world.checkpoints[CheckpointId(1, 0)].files
+    assert files == {f"{kind}/{first - back}": before[f"{kind}/0"] for kind in ("offsets", "commits") for back in (1, 2)}
+    assert told(again.trigger(first), do.Triggered).version == 1
+    assert told(again.seal(2, first), do.Sealed).lag.epochs == 1
+    assert told(again.trigger(first + 1), do.Triggered).version is None
+
+
+def test_the_next_start_goes_on_from_the_new_numbers_or_past_them() -> None:
+    world = World()
+    driver = running(world)
+    driver.trigger(1)
+    second = Driver(world, Settings(interval_ms=10_000))
+    first = told(second.start("b"), do.Started).epoch
+    assert first == AHEAD + 1
+    second.trigger(first)
+    second.seal(2, first)
+    second.trigger(first + 1)
+    exact = Driver(world, Settings(interval_ms=10_000))
+    started = told(exact.start("c"), do.Started)
+    assert (started.epoch, started.rerun, started.version) == (first, True, 1)
+    assert [p.epoch for p in started.planned] == [first + 1]
+    exact.seal(3, first)
+    due(exact)
+    for p in range(2):
+        exact.ack(3, first, p)
+    after = told(Driver(world, Settings(interval_ms=10_000)).start("d"), do.Started)
+    assert (after.origin, after.epoch, after.rerun, after.version) == (CheckpointId(3, first), first + 1, True, None)
+
+
+def test_a_checkpoint_before_new_numbers_is_not_gone_back_to_unasked() -> None:
+    world = World()
+    driver = running(world)
+    driver.hold = lambda _: False
+    due(driver)
+    epoch(driver, 1)
+    driver.trigger(2)
+    again = Driver(world, Settings(interval_ms=10_000))
+    assert told(again.start("b"), do.Started).origin == CheckpointId(1, 1)
+    world.damaged[CheckpointId(1, 1)] = "cut short"
+    refused = told(Driver(world, Settings(interval_ms=10_000)).start("c"), do.Refused)
+    assert "restore.plans=DISCARD" in refused.message
+    anew = told(Driver(world, Settings(interval_ms=10_000, ahead=AHEAD)).start("d"), do.Started)
+    assert (anew.origin, anew.planned, anew.version) == (CheckpointId(1, 0), (), 1)
+    assert anew.epoch > 1 + AHEAD

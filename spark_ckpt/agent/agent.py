@@ -10,13 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from spark_ckpt.agent.chains import Commit
-from spark_ckpt.agent.fetches import Fetcher
+from spark_ckpt.agent.commits import Commit
+from spark_ckpt.agent.fetches import Fetcher, Wanted
+from spark_ckpt.agent.gauge import Gauge
 from spark_ckpt.agent.staging import Staging
 from spark_ckpt.agent.stream import Stream
 from spark_ckpt.conf import Options, parse_options
 from spark_ckpt.errors import CheckpointError
-from spark_ckpt.model import CheckpointId, StoreId
+from spark_ckpt.model import StoreId
 from spark_ckpt.packages import packages_for, require
 from spark_ckpt.pipe import Handler, Message, Pipe, Reply
 from spark_ckpt.storage import S3Options, Storage, open_storage
@@ -38,6 +39,7 @@ class Agent:
         self._lock = threading.Lock()
         self._options = Options()
         self._executor = ""
+        self._gauge: Gauge | None = None
         self._spool: Path | None = None
         self._staging: Staging | None = None
         self._fetcher: Fetcher | None = None
@@ -47,7 +49,14 @@ class Agent:
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        return {"hello": self._hello, "commit": self._commit, "flush": self._flush, "fetch": self._fetch}
+        return {
+            "hello": self._hello,
+            "commit": self._commit,
+            "late": self._late,
+            "handover": self._handover,
+            "flush": self._flush,
+            "fetch": self._fetch,
+        }
 
     def close(self, seconds: float = END_S) -> None:
         """Finish the queued uploads within that time, remove the staging folder. Threads may still hang in a storage afterwards."""
@@ -73,7 +82,8 @@ class Agent:
         self._executor = str(message["executor"])
         if self._staging is None:
             self._spool = Path(message["spool"])
-            self._staging = Staging(self._spool)
+            self._gauge = Gauge(self._options.spool_max_bytes, self._pipe.send, self._relieve)
+            self._staging = Staging(self._spool, self._gauge.read)
             self._fetcher = Fetcher(self._staging, self._reads)
         return {}
 
@@ -88,12 +98,28 @@ class Agent:
             )
         return None
 
+    def _late(self, message: Message) -> Reply:
+        for stream in self._streams_of(message["root"]):
+            stream.late(int(message["run"]), int(message["epoch"]))
+        return None
+
+    def _handover(self, message: Message) -> Reply:
+        for stream in self._streams_of(message["root"]):
+            stream.hand_over(StoreId(int(message["op"]), int(message["part"]), str(message["store"])), str(message["uid"]))
+        return None
+
     def _flush(self, _: Message) -> Reply:
-        with self._lock:
-            streams = list(self._streams.values())
-        for stream in streams:
+        for stream in self._streams_of():
             stream.flush()
         return None
+
+    def _relieve(self) -> None:
+        for stream in self._streams_of():
+            stream.relieve()
+
+    def _streams_of(self, root: str | None = None) -> list[Stream]:
+        with self._lock:
+            return [stream for (of, _), stream in self._streams.items() if root is None or of == root]
 
     def _fetch(self, message: Message) -> Reply:
         fetch: Future[Mapping[str, Any]] = self._fetches.submit(self._do_fetch, message)
@@ -103,9 +129,7 @@ class Agent:
         stream = self._stream(message)
         if self._fetcher is None:
             raise CheckpointError("a fetch came before hello; the JAR and the Python package are of different versions")
-        base = CheckpointId.from_json(message["base"]) if message.get("base") else None
-        store = StoreId(int(message["op"]), int(message["part"]), str(message["store"]))
-        fetched = stream.fetch(self._fetcher, store, int(message["version"]), str(message["uid"]), base, Path(message["dir"]))
+        fetched = stream.fetch(self._fetcher, Wanted.from_json(message))
         return fetched.to_json()
 
     def _stream(self, message: Message) -> Stream:
@@ -117,9 +141,15 @@ class Agent:
             if stream is None:
                 storage = self._opener(url, self._options.s3)
                 retry_s = self._options.timeout_ms / 1000
-                stream = Stream(root, storage, self._staging, self._executor, retry_s, self._pipe.send, self._warn)
+                relief_bytes = self._options.spool_max_bytes // 2
+                stream = Stream(root, storage, self._staging, self._executor, retry_s, relief_bytes, self._send, self._warn)
                 self._streams[(root, url)] = stream
             return stream
+
+    def _send(self, message: Message) -> None:
+        self._pipe.send(message)
+        if self._gauge is not None:
+            self._gauge.tell()
 
     def _warn(self, text: str) -> None:
         self._pipe.log("WARN", text)

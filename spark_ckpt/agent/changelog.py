@@ -20,6 +20,8 @@ _LZ4_MAGIC = b"LZ4Block"
 _LZ4_RAW, _LZ4_PACKED = 0x10, 0x20
 _MAX_BLOCK = 1 << 22
 _MAX_HEAD = 2 + 2 + 2 + 0xFFFF
+_FIRST = re.compile(rb'..v[34]..\[\{"version":(\d+),"checkpointUniqueId":"', re.DOTALL)
+_FIRST_BYTES, _FIRST_PACKED = 128, 256
 
 
 def parse_name(name: str) -> tuple[int, str, str] | None:
@@ -41,6 +43,19 @@ def read_lineage(path: Path) -> Mapping[int, str] | None:
 
     Only Spark's default codec (lz4) is read: with another one the chain comes from the base checkpoint, which is the usual case anyway.
     """
+    text = _read_head(path, _MAX_BLOCK, _MAX_HEAD)
+    return None if text is None else _parse_head(text)
+
+
+def read_oldest(path: Path) -> int | None:
+    """The first version of the lineage, without reading more of the file than it takes; None where it cannot be told."""
+    text = _read_head(path, _FIRST_PACKED, _FIRST_BYTES)
+    m = None if text is None else _FIRST.match(text)
+    return None if m is None else int(m.group(1))
+
+
+def _read_head(path: Path, of_block: int, limit: int) -> bytes | None:
+    """What the first `of_block` bytes of the first block hold, up to about `limit` bytes."""
     try:
         with path.open("rb") as file:
             head = file.read(21)
@@ -49,20 +64,15 @@ def read_lineage(path: Path) -> Mapping[int, str] | None:
             packed, size, _ = struct.unpack("<iii", head[9:21])
             if not (0 <= packed <= _MAX_BLOCK and 0 <= size <= _MAX_BLOCK):
                 return None
-            block = file.read(packed)
+            block = file.read(min(packed, of_block))
     except OSError:
         return None
     method = head[8] & 0xF0
     if method == _LZ4_RAW:
-        text = block
-    elif method == _LZ4_PACKED:
-        unpacked = unpack_lz4(block, _MAX_HEAD)
-        if unpacked is None:
-            return None
-        text = unpacked
-    else:
-        return None
-    return _parse_head(text)
+        return block
+    if method == _LZ4_PACKED:
+        return unpack_lz4(block, limit)
+    return None
 
 
 def _parse_head(text: bytes) -> Mapping[int, str] | None:
@@ -86,7 +96,7 @@ def _utf(data: bytes) -> tuple[bytes | None, bytes]:
 
 
 def unpack_lz4(block: bytes, limit: int) -> bytes | None:
-    """The first `limit` bytes (or a few more) of an LZ4 block (lz4_Block_format.md); None if it is malformed."""
+    """The first `limit` bytes (or a few more) of an LZ4 block (lz4_Block_format.md); None if it is malformed or ends before that."""
     out = bytearray()
     at, end = 0, len(block)
     try:

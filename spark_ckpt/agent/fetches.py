@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from spark_ckpt.agent.staging import Staging, local_error
 from spark_ckpt.errors import DamagedError, ObjectMissingError
-from spark_ckpt.model import Handle
+from spark_ckpt.model import CheckpointId, Handle, StoreId
 from spark_ckpt.paths import check_file, check_object
 from spark_ckpt.storage.base import Storage
 
@@ -32,6 +33,31 @@ class Fetched:
 
     def to_json(self) -> dict[str, float]:
         return {"files": self.files, "bytes": self.bytes, "reused": self.reused, "millis": self.millis}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A version that a task needs (docs/pipes.md, `fetch`): from the base checkpoint, or by `handles` where no checkpoint holds it yet."""
+
+    store: StoreId
+    version: int
+    uid: str
+    base: CheckpointId | None
+    folder: Path
+    handles: tuple[Handle, ...] | None = None
+
+    @staticmethod
+    def from_json(doc: Mapping[str, Any]) -> Wanted:
+        rows = doc.get("handles")
+        handles = None if rows is None else tuple(Handle.from_json(row) for row in rows)
+        return Wanted(
+            StoreId(int(doc["op"]), int(doc["part"]), str(doc["store"])),
+            int(doc["version"]),
+            str(doc["uid"]),
+            CheckpointId.from_json(doc["base"]) if doc.get("base") else None,
+            Path(doc["dir"]),
+            handles,
+        )
 
 
 class Fetcher:
@@ -157,3 +183,11 @@ def _copy(source: Path, offset: int, length: int, target: Path) -> int:
             crc = zlib.crc32(block, crc)
             length -= len(block)
     return crc
+
+
+def missing_snapshot(store: StoreId, version: int, uid: str, base: CheckpointId | None) -> ObjectMissingError:
+    where = f"checkpoint {base.run}/{base.epoch} does not hold" if base else "there is no completed checkpoint that holds"
+    return ObjectMissingError(
+        f"{where} version {version} ({uid}) of store {store.store}, operator {store.operator}, partition {store.partition}; "
+        "restart the query: it begins again from the newest complete checkpoint"
+    )

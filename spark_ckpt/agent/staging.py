@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import itertools
 import os
 import shutil
+import threading
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -22,21 +25,24 @@ _BLOCK = 1 << 20
 
 class PartState(Enum):
     STAGED = "STAGED"
+    UPLOADING = "UPLOADING"
     STORED = "STORED"
-    FAILED = "FAILED"
+    GONE = "GONE"
+    """It will never be durable: changed or lost in the spool, or dropped because nothing needed it."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Part:
     """One file of a store on its way to the storage, or already there; shared by all chains that need it.
 
-    Written by the thread that uploads it, read by all: `state` changes last.
+    While it is uploading it belongs to the thread that uploads it, else to the stream's history; `state` changes last.
     """
 
     kind: HandleKind
     name: str
     length: int
-    path: Path | None = None
+    staging: Staging | None = None
+    number: int = 0
     changed_ns: int = 0
     handle: Handle | None = None
     cause: str = ""
@@ -46,24 +52,30 @@ class Part:
     def stored(handle: Handle) -> Part:
         return Part(handle.kind, handle.name, handle.length, handle=handle, state=PartState.STORED)
 
+    @property
+    def path(self) -> Path | None:
+        """The staged file; None: it was never staged here."""
+        return None if self.staging is None else self.staging.folder / str(self.number)
+
     def store(self, handle: Handle) -> None:
         self.handle = handle
         self.state = PartState.STORED
-        self._drop()
+        self._unlink()
 
-    def fail(self, cause: str) -> None:
+    def drop(self, cause: str) -> None:
         self.cause = cause
-        self.state = PartState.FAILED
-        self._drop()
+        self.state = PartState.GONE
+        self._unlink()
 
-    def _drop(self) -> None:
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
+    def _unlink(self) -> None:
+        if self.staging is not None:
+            self.staging.remove(self.number, self.length)
 
     def trouble(self) -> str:
         """Why the staged file is not what was staged any more; empty if it is."""
+        path = self.path
         try:
-            now = self.path.stat() if self.path is not None else None
+            now = path.stat() if path is not None else None
         except FileNotFoundError:
             now = None
         if now is None:
@@ -74,9 +86,10 @@ class Part:
 
     def check(self) -> Path:
         """The staged file, if it is still what was staged. Raises `DamagedError`."""
-        if (trouble := self.trouble()) or self.path is None:
+        path = self.path
+        if (trouble := self.trouble()) or path is None:
             raise DamagedError(trouble)
-        return self.path
+        return path
 
     def checksum(self) -> int:
         """CRC-32 of the file, read in blocks. Raises `DamagedError` if it is not as staged."""
@@ -89,11 +102,17 @@ class Part:
 
 
 class Staging:
-    """A folder of one agent process. Those that dead agents left behind are removed at start; a living one holds a lock on its own."""
+    """A folder of one agent process. Those that dead agents left behind are removed at start; a living one holds a lock on its own.
 
-    def __init__(self, spool: Path) -> None:
+    `bytes` are those of the staged files that are not stored yet; `changed` hears of every change of it, in any thread but in order.
+    """
+
+    def __init__(self, spool: Path, changed: Callable[[int], None] = lambda _: None) -> None:
         self.spool = spool
         self.folder = spool / f"{_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
+        self.bytes = 0
+        self._changed = changed
+        self._counting = threading.Lock()
         self._numbers = itertools.count()
         try:
             self.folder.mkdir(parents=True)
@@ -107,11 +126,12 @@ class Staging:
 
     def path(self) -> Path:
         """A new name in the folder."""
-        return self.folder / f"{next(self._numbers)}"
+        return self.folder / str(next(self._numbers))
 
     def stage(self, kind: HandleKind, folder: Path, name: str) -> Part:
         """Link a committed file. Raises FileNotFoundError if it is not there, `StorageError` if the disk does not take it."""
-        source, target = folder / name, self.path()
+        number = next(self._numbers)
+        source, target = folder / name, self.folder / str(number)
         try:
             os.link(source, target)
         except FileNotFoundError:
@@ -125,7 +145,19 @@ class Staging:
                 target.unlink(missing_ok=True)
                 raise local_error(error, self.spool) from error
         now = target.stat()
-        return Part(kind, name, now.st_size, path=target, changed_ns=now.st_mtime_ns)
+        self._count(now.st_size)
+        return Part(kind, name, now.st_size, self, number, now.st_mtime_ns)
+
+    def remove(self, number: int, length: int) -> None:
+        """A staged file is not needed any more."""
+        with contextlib.suppress(OSError):  # what cannot be unlinked goes with the folder
+            (self.folder / str(number)).unlink()
+        self._count(-length)
+
+    def _count(self, more: int) -> None:
+        with self._counting:
+            self.bytes += more
+            self._changed(self.bytes)
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

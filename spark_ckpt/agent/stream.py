@@ -1,4 +1,4 @@
-"""One stream as an agent sees it: commits come in, acks and declines go out."""
+"""One stream as an agent sees it: commits come in, what is asked for is made durable, acks and declines go out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -15,26 +16,34 @@ from typing import Any
 
 from spark_ckpt import paths
 from spark_ckpt.agent.bases import Bases
-from spark_ckpt.agent.chains import Chain, Chains, Commit, Planner, missing_snapshot
+from spark_ckpt.agent.chains import Chain
 from spark_ckpt.agent.changelog import changelog_name
-from spark_ckpt.agent.fetches import Fetched, Fetcher
-from spark_ckpt.agent.staging import Part, Staging
+from spark_ckpt.agent.commits import Commit
+from spark_ckpt.agent.fetches import Fetched, Fetcher, Wanted, missing_snapshot
+from spark_ckpt.agent.history import History, Version, Why
+from spark_ckpt.agent.planner import Planner
+from spark_ckpt.agent.staging import Part, PartState, Staging
 from spark_ckpt.agent.uploads import Uploader
 from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError
-from spark_ckpt.model import Ack, CheckpointId, Decline, HandleKind, Snapshot, StoreId
+from spark_ckpt.model import Ack, Decline, HandleKind, Snapshot, StoreId
 from spark_ckpt.pipe import describe
 from spark_ckpt.storage.base import Storage
 
 QUEUED_BYTES = 8 << 20
 QUEUED_S = 1.0
+RELIEF_S = 1.0
+"""How often a full spool is looked at, in seconds."""
+RELIEF_FAILED_S = 10.0
+"""How long after an upload that was to make room failed the next one is tried, in seconds."""
 
 
 class _Mark(Enum):
     FLUSH = "FLUSH"
+    PRESSURE = "PRESSURE"
     END = "END"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class _Arrived:
     commit: Commit
     changelog: Part | None
@@ -42,26 +51,33 @@ class _Arrived:
     trouble: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class _Planned:
-    """A commit whose parts are known: `fresh` are its own to upload, the others are stored or in another commit's hands."""
+@dataclass(frozen=True, slots=True)
+class _Late:
+    run: int
+    epoch: int
 
-    commit: Commit
-    chain: Chain
-    fresh: tuple[Part, ...]
-    at: float
 
-    def ack(self, executor: str) -> Ack:
-        c = self.commit
-        handles = tuple(p.handle for p in self.chain.parts if p.handle is not None)
-        snapshot = Snapshot(c.store, c.version, c.uid, handles, self.chain.num_keys)
-        new_bytes = sum(p.length for p in self.fresh)
-        async_ms = (time.monotonic() - self.at) * 1000
-        return Ack(c.run, c.epoch, snapshot, c.base_uid, executor, new_bytes, c.sync_ms, async_ms, c.start_delay_ms)
+@dataclass(frozen=True, slots=True)
+class _Handover:
+    store: StoreId
+    uid: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Uploaded:
+    parts: list[Part]
+    cause: str
+
+
+_Item = _Arrived | _Late | _Handover | _Uploaded | _Mark
 
 
 class Stream:
-    """One thread plans and packs what arrives, in its order; the uploader's threads store it; `send` gets the lines for the pipe."""
+    """One thread does everything but the uploads themselves, in the order in which it was told; `send` gets the lines for the pipe.
+
+    A commit that is not a checkpoint's is kept, staged, until a later one, a late checkpoint, another executor or a spool above
+    `relief_bytes` needs it.
+    """
 
     def __init__(
         self,
@@ -70,6 +86,7 @@ class Stream:
         staging: Staging,
         executor: str,
         retry_s: float,
+        relief_bytes: int,
         send: Callable[[dict[str, Any]], None],
         warn: Callable[[str], None],
     ) -> None:
@@ -77,19 +94,21 @@ class Stream:
         self.storage = storage
         self._staging = staging
         self._executor = executor
+        self._relief_bytes = relief_bytes
         self._send = send
         self._warn = warn
         self._bases = Bases(storage)
-        self._chains = Chains()
-        self._planner = Planner(self._chains, staging, self._bases.find)
+        self._history = History()
+        self._planner = Planner(self._history, staging, self._bases.find)
         self._uploader = Uploader(storage, retry_s, warn)
-        self._inbox: queue.SimpleQueue[_Arrived | _Mark] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._settled = threading.Condition(self._lock)
-        self._unsettled: dict[tuple[int, int, StoreId, str], _Planned] = {}
-        self._answering = 0
+        self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._queued: list[Version] = []
+        self._size = 0
+        self._flying: dict[Part, tuple[StoreId, list[Version]]] = {}
+        """Parts that are being uploaded, with their store and who waits for them."""
+        self._relief_at = 0.0
         self._orphaned = False
-        self._thread = threading.Thread(target=self._pack, name=f"pack {root}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"pack {root}", daemon=True)
         self._thread.start()
 
     def commit(self, commit: Commit) -> None:
@@ -103,135 +122,270 @@ class Stream:
         except (CheckpointError, OSError) as error:
             self._inbox.put(_Arrived(commit, None, at, str(error)))
 
+    def late(self, run: int, epoch: int) -> None:
+        """Make the commits of an epoch durable that was not a checkpoint when it ran."""
+        self._inbox.put(_Late(run, epoch))
+
+    def hand_over(self, store: StoreId, uid: str) -> None:
+        """Make a commit durable that another executor needs."""
+        self._inbox.put(_Handover(store, uid))
+
+    def relieve(self) -> None:
+        """The spool fills: make durable what lies there."""
+        self._inbox.put(_Mark.PRESSURE)
+
     def flush(self) -> None:
-        """Upload what has been taken in so far."""
+        """Upload what has been asked for so far."""
         self._inbox.put(_Mark.FLUSH)
 
-    def fetch(self, fetcher: Fetcher, store: StoreId, version: int, uid: str, base: CheckpointId | None, folder: Path) -> Fetched:
-        """Put the files of a version into the folder, and remember how it loads: the next commit is based on it."""
-        known = self._chains.find(store, uid)
+    def fetch(self, fetcher: Fetcher, wanted: Wanted) -> Fetched:
+        """Put the files of a version into its folder, and remember how it loads: the next commit is based on it."""
+        store, version, uid, base = wanted.store, wanted.version, wanted.uid, wanted.base
+        if wanted.handles is not None:
+            return self._fetch(fetcher, Snapshot(store, version, uid, wanted.handles), wanted.folder, "another executor's last snapshot")
+        known = self._history.find(store, uid)
         if known is not None and known.durable and known.version == version:
-            handles = tuple(p.handle for p in known.parts if p.handle is not None)
             try:
-                return fetcher.fetch(self.storage, handles, folder, "the running query's last checkpoints")
+                return fetcher.fetch(self.storage, known.handles, wanted.folder, "the running query's last checkpoints")
             except (ObjectMissingError, DamagedError):
-                self._chains.forget(store, uid)
+                self._history.forget(store, uid)
                 if base is None:
                     raise
         snapshot = self._bases.find(base, store) if base is not None else None
         if base is None or snapshot is None or (snapshot.version, snapshot.uid) != (version, uid):
             raise missing_snapshot(store, version, uid, base)
-        fetched = fetcher.fetch(self.storage, snapshot.handles, folder, f"checkpoint {base.run}/{base.epoch}")
-        self._chains.add(store, Chain.of(snapshot))
+        return self._fetch(fetcher, snapshot, wanted.folder, f"checkpoint {base.run}/{base.epoch}")
+
+    def _fetch(self, fetcher: Fetcher, snapshot: Snapshot, folder: Path, checkpoint: str) -> Fetched:
+        fetched = fetcher.fetch(self.storage, snapshot.handles, folder, checkpoint)
+        self._history.add(Version(snapshot.store, Chain.of(snapshot)))
         return fetched
 
     def end(self, deadline: float) -> None:
-        """The executor is gone. Upload what is queued, until `deadline` (monotonic seconds) at most; then take nothing more.
+        """The executor is gone. Upload what has been asked for, until `deadline` (monotonic seconds) at most; then take nothing more.
 
         What becomes durable now is left in the storage for the coordinator as well: it may be that nobody relays a line any more.
         """
         self._orphaned = True
         self._inbox.put(_Mark.END)
         self._thread.join(max(0.0, deadline - time.monotonic()))
-        with self._settled:
-            while (self._unsettled or self._answering) and (left := deadline - time.monotonic()) > 0:
-                self._settled.wait(left)
         self._uploader.close()
 
-    # -- the packing thread
+    # -- the stream's own thread
 
-    def _pack(self) -> None:
-        queued: list[_Planned] = []
-        size = 0
-        while True:
-            due = min((p.at for p in queued), default=None)
-            try:
-                item = self._inbox.get(timeout=None if due is None else max(0.0, due + QUEUED_S - time.monotonic()))
-            except queue.Empty:
-                item = _Mark.FLUSH
-            if isinstance(item, _Arrived):
-                planned = self._plan(item)
-                if planned is not None:
-                    queued.append(planned)
-                    size += sum(part.length for part in planned.fresh)
-                if size < QUEUED_BYTES:
-                    continue
-            self._upload(queued)
-            queued, size = [], 0
-            if item is _Mark.END:
-                return
+    def _work(self) -> None:
+        ending = False
+        while not ending or self._flying:
+            item = self._next()
+            match item:
+                case _Arrived():
+                    self._take(item)
+                case _Late():
+                    self._ask_late(self._history.of_epoch(item.run, item.epoch))
+                    self._upload()
+                case _Handover():
+                    self._hand_over(item)
+                case _Uploaded():
+                    self._settle(item)
+                case _Mark.PRESSURE:
+                    continue  # awake now, and looks again before long
+                case _Mark():
+                    self._upload()
+                    ending = ending or item is _Mark.END
+            if not ending:
+                self._relieve()
 
-    def _plan(self, item: _Arrived) -> _Planned | None:
+    def _next(self) -> _Item:
+        now = time.monotonic()
+        waits = [max(0.0, min(v.at for v in self._queued) + QUEUED_S - now)] if self._queued else []
+        if self._staging.bytes > self._relief_bytes:
+            waits.append(RELIEF_S)
+        try:
+            return self._inbox.get(timeout=min(waits, default=None))
+        except queue.Empty:
+            return _Mark.FLUSH
+
+    def _take(self, item: _Arrived) -> None:
         commit = item.commit
-        key = (commit.run, commit.epoch, commit.store, commit.uid)
-        with self._lock:
-            again = key in self._unsettled
-        known = self._chains.find(commit.store, commit.uid)
-        if again or known is not None:  # sent again: its ack is on its way, or is repeated
+        self._history.begin(commit.run)
+        self._history.complete(commit.base)
+        if commit.late is not None:
+            self._ask_late(self._late_of(commit, commit.late))
+        version = self._history.version(commit.store, commit.uid)
+        if version is not None and not version.chain.broken:  # sent again: its ack is on its way, or is repeated
             if item.changelog is not None:
-                item.changelog.fail("sent again")
-            if again or known is None:
-                return None
-            return self._enter(key, _Planned(commit, known, (), item.at))
+                item.changelog.drop("sent again")
+            if version.why is None:
+                version.commit = commit
+        else:
+            planned = self._plan(item)
+            if planned is None:
+                return
+            version = planned
+            self._history.add(version)
+        if commit.checkpoint:
+            self._ask(version, Why.CHECKPOINT, item.at)
+
+    def _plan(self, item: _Arrived) -> Version | None:
         try:
             if item.trouble:
                 raise CheckpointError(item.trouble)
-            chain, fresh = self._planner.plan(commit, item.changelog)
+            return Version(item.commit.store, self._planner.plan(item.commit, item.changelog), item.commit)
         except Exception as error:
-            self._answer([], [self._decline(commit, describe(error)["message"])])
+            self._answer([], [self._decline(item.commit, describe(error)["message"])])
             return None
-        self._chains.add(commit.store, chain)
-        return self._enter(key, _Planned(commit, chain, fresh, item.at))
 
-    def _enter(self, key: tuple[int, int, StoreId, str], planned: _Planned) -> _Planned:
-        with self._lock:
-            self._unsettled[key] = planned
-        return planned
+    def _late_of(self, commit: Commit, epoch: int) -> list[Version]:
+        """This store's version of that epoch that the commit builds on; the ones of attempts that have lost are nobody's business."""
+        found = [v for v in self._history.of_epoch(commit.run, epoch, commit.store) if not v.late]
+        named = [v for v in found if v.chain.uid == commit.base_uid]
+        return named or found
 
-    def _upload(self, queued: list[_Planned]) -> None:
-        """A segment holds the snapshots of one checkpoint only: it lives and dies with it."""
-        if not queued:
+    def _ask_late(self, versions: Sequence[Version]) -> None:
+        for version in versions:
+            version.late = True
+            self._ask(version, Why.LATE, time.monotonic())
+
+    def _hand_over(self, item: _Handover) -> None:
+        version = self._history.version(item.store, item.uid)
+        if version is None or version.commit is None:
+            # The one who waits for it learns that nobody has it.
+            self._answer([], [Decline(0, 0, item.store, item.uid, self._executor, "this executor does not hold it any more")])
             return
-        for run, epoch in dict.fromkeys((p.commit.run, p.commit.epoch) for p in queued):
-            parts = [part for p in queued if (p.commit.run, p.commit.epoch) == (run, epoch) for part in p.fresh]
-            self._uploader.upload(run, epoch, parts, self._settle)
-        if any(not p.fresh for p in queued):
-            self._settle()
+        self._ask(version, Why.HANDOVER, time.monotonic())
+        self._upload()
 
-    def _settle(self) -> None:
+    def _relieve(self) -> None:
+        """Whatever is newest is uploaded like a checkpoint's; what is older has no right to the room."""
+        now = time.monotonic()
+        if self._staging.bytes <= self._relief_bytes or now < self._relief_at:
+            return
+        self._relief_at = now + RELIEF_S
+        for version in self._history.newest():
+            if version.why is None and not version.chain.broken:
+                if version.chain.durable:
+                    self._history.relieve(version.store)
+                else:
+                    self._ask(version, Why.PRESSURE, now)
+        self._upload()
+
+    def _ask(self, version: Version, why: Why, at: float) -> None:
+        if version.why is not None:  # in hand already; but room that was not made need not be told to anybody
+            version.why = why if version.why is Why.PRESSURE else version.why
+            return
+        version.why, version.at = why, at
+        self._queued.append(version)
+        self._size += sum(p.length for p in version.chain.parts if p.state is PartState.STAGED)
+        if self._size >= QUEUED_BYTES:
+            self._upload()
+
+    def _upload(self) -> None:
+        """A segment holds the snapshots of one checkpoint only: it lives and dies with it."""
+        queued, self._queued, self._size = self._queued, [], 0
+        uploads: dict[tuple[int, int], list[Part]] = defaultdict(list)
+        settled: list[Version] = []
+        for version in queued:
+            parts = () if version.chain.broken else version.chain.parts
+            claimed = self._history.claim(parts)
+            self._flying.update((part, (version.store, [])) for part in claimed)
+            version.own, version.new_bytes = set(claimed), sum(p.length for p in claimed)
+            version.missing = {part for part in parts if part in self._flying}
+            for part in version.missing:
+                self._flying[part][1].append(version)
+            if not version.missing:
+                settled.append(version)
+            uploads[_epoch_of(version)] += claimed
+        for (run, epoch), own in uploads.items():
+            self._uploader.upload(run, epoch, own, self._uploaded)
+        self._conclude(settled, {})
+
+    def _uploaded(self, parts: list[Part], cause: str) -> None:
+        self._inbox.put(_Uploaded(parts, cause))
+
+    def _settle(self, item: _Uploaded) -> None:
+        """An object's parts are stored, gone or back. Who asked for those that are back is declined, who only waited takes them over."""
+        landed = [(part, *self._flying.pop(part)) for part in item.parts]
+        failed = {v: item.cause for part, _, versions in landed if part.state is PartState.UPLOADING for v in versions if part in v.own}
+        for version in failed:
+            for part in version.missing:
+                if part in self._flying:
+                    self._flying[part][1].remove(version)
+        settled: dict[Version, None] = {}
+        again: dict[tuple[int, int], list[Part]] = defaultdict(list)
+        for part, store, versions in landed:
+            heirs = [v for v in versions if v not in failed]
+            if part.state is not PartState.UPLOADING:
+                for version in heirs:
+                    version.missing.discard(part)
+                    if not version.missing:
+                        settled[version] = None
+            elif heirs:
+                heirs[0].own.add(part)
+                heirs[0].new_bytes += part.length
+                self._flying[part] = (store, heirs)
+                again[_epoch_of(heirs[0])].append(part)
+            else:
+                self._history.unclaim(store, [part])
+        for (run, epoch), parts in again.items():
+            self._uploader.upload(run, epoch, parts, self._uploaded)
+        self._conclude(list(settled), failed)
+
+    def _conclude(self, settled: Sequence[Version], failed: dict[Version, str]) -> None:
         acks: list[Ack] = []
         declines: list[Decline] = []
-        with self._settled:
-            for key, planned in list(self._unsettled.items()):
-                cause = planned.chain.broken
-                if not cause and not planned.chain.durable:
-                    continue
-                del self._unsettled[key]
-                if cause:
-                    declines.append(self._decline(planned.commit, cause))
-                else:
-                    acks.append(planned.ack(self._executor))
-            self._answering += 1
-        try:
-            self._answer(acks, declines)
-        finally:
-            with self._settled:
-                self._answering -= 1
-                self._settled.notify_all()
+        for version in [*settled, *failed]:
+            why, version.why = version.why, None
+            version.own, version.missing = set(), set()
+            cause = failed.get(version) or version.chain.broken
+            commit = version.commit
+            if commit is None:
+                continue
+            if not cause:
+                acks.append(self._ack(version, commit))
+                if why is Why.PRESSURE:
+                    self._history.relieve(version.store)
+            elif why is not Why.PRESSURE:
+                declines.append(self._decline(commit, cause))
+            else:
+                self._relief_at = time.monotonic() + RELIEF_FAILED_S
+                self._warn(f"room in the spool {self._staging.spool} could not be made: {cause}")
+            if version.chain.broken:
+                self._history.remove(version)
+        self._answer(acks, declines)
+
+    def _ack(self, version: Version, commit: Commit) -> Ack:
+        chain = version.chain
+        snapshot = Snapshot(commit.store, commit.version, commit.uid, chain.handles, chain.num_keys)
+        async_ms = (time.monotonic() - version.at) * 1000
+        return Ack(
+            commit.run,
+            commit.epoch,
+            snapshot,
+            commit.base_uid,
+            self._executor,
+            version.new_bytes,
+            commit.sync_ms,
+            async_ms,
+            commit.start_delay_ms,
+        )
 
     def _decline(self, commit: Commit, cause: str) -> Decline:
         return Decline(commit.run, commit.epoch, commit.store, commit.uid, self._executor, cause)
 
     def _answer(self, acks: list[Ack], declines: list[Decline]) -> None:
         if self._orphaned:
-            self._leave(acks)
+            self._leave_acks(acks)
         if acks or declines:
             self._send({"type": "acks", "root": self.root, "acks": [*(a.to_json() for a in acks), *(d.to_json() for d in declines)]})
 
-    def _leave(self, acks: list[Ack]) -> None:
+    def _leave_acks(self, acks: list[Ack]) -> None:
         for run, epoch in dict.fromkeys((a.run, a.epoch) for a in acks):
             document = {"acks": [a.to_json() for a in acks if (a.run, a.epoch) == (run, epoch)]}
             try:
                 self.storage.put(paths.left_acks_key(run, epoch, uuid.uuid4().hex), json.dumps(document).encode())
             except CheckpointError as error:
                 self._warn(f"acknowledgements of epoch {epoch} could not be left in {self.storage.url}: {error}")
+
+
+def _epoch_of(version: Version) -> tuple[int, int]:
+    return (version.commit.run, version.commit.epoch) if version.commit else (0, 0)

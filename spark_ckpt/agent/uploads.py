@@ -25,8 +25,12 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
 
 
+Done = Callable[[list[Part], str], None]
+"""The parts of one object, now stored, or gone because they are not what was staged, or still uploading: then with the cause."""
+
+
 class Uploader:
-    """Stores parts of one stream; several objects at once, each retried by itself until `retry_s` seconds have passed."""
+    """Stores parts of one stream; several objects at once, each retried by itself until `retry_s` seconds after it was asked for."""
 
     def __init__(self, storage: Storage, retry_s: float, warn: Callable[[str], None]) -> None:
         self._storage = storage
@@ -35,12 +39,13 @@ class Uploader:
         self._pool = ThreadPoolExecutor(_UPLOADS_AT_ONCE, thread_name_prefix="upload")
         self._closing = threading.Event()
 
-    def upload(self, run: int, epoch: int, parts: Sequence[Part], done: Callable[[], None]) -> None:
-        """Store the parts of one checkpoint; `done` is called, in another thread, after each object, when its parts have settled."""
+    def upload(self, run: int, epoch: int, parts: Sequence[Part], done: Done) -> None:
+        """Store claimed parts of one checkpoint, as few objects. `done` hears of each object, in another thread."""
         alone = [p for p in parts if p.kind is HandleKind.SST and p.length >= OWN_OBJECT_BYTES]
-        packed = [p for p in parts if p not in alone]
+        packed = [p for p in parts if p.kind is not HandleKind.SST or p.length < OWN_OBJECT_BYTES]
+        until = time.monotonic() + self._retry_s
         for group in ([packed] if packed else []) + [[p] for p in alone]:
-            self._pool.submit(self._run, run, epoch, group, group is not packed, done)
+            self._pool.submit(self._run, run, epoch, group, group is not packed, until, done)
 
     def end(self) -> None:
         """No more retries."""
@@ -51,48 +56,48 @@ class Uploader:
         self.end()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, run: int, epoch: int, group: list[Part], alone: bool, done: Callable[[], None]) -> None:
+    def _run(self, run: int, epoch: int, group: list[Part], alone: bool, until: float, done: Done) -> None:
+        cause = ""
         try:
-            self._store(run, epoch, group, alone)
+            self._store(run, epoch, group, alone, until)
         except CheckpointError as error:
-            _fail(group, str(error))
+            cause = str(error)
         except OSError as error:
-            _fail(group, str(local_error(error, Path(error.filename or "the spool"))))
+            cause = str(local_error(error, Path(error.filename or "the spool")))
         except Exception as error:
-            _fail(group, f"internal error, please report it: {type(error).__name__}: {error}")
+            cause = f"internal error, please report it: {type(error).__name__}: {error}"
             raise
         finally:
-            done()
+            done(group, cause)
 
-    def _store(self, run: int, epoch: int, group: list[Part], alone: bool) -> None:
+    def _store(self, run: int, epoch: int, group: list[Part], alone: bool, until: float) -> None:
         checksums = {id(p): _checksum(p) for p in group}
-        while parts := [p for p in group if p.state is PartState.STAGED]:
+        while parts := [p for p in group if p.state is PartState.UPLOADING]:
             unique = uuid.uuid4().hex
             key = sst_key(run, unique) if alone else segment_key(run, epoch, unique)
             try:
-                self._put(key, [Slice(p.check(), 0, p.length) for p in parts])
+                self._put(key, [Slice(p.check(), 0, p.length) for p in parts], until)
             except DamagedError:
                 before = len(parts)
-                _fail_changed(parts)
-                if len([p for p in parts if p.state is PartState.STAGED]) == before:
+                _drop_changed(parts)
+                if len([p for p in parts if p.state is PartState.UPLOADING]) == before:
                     raise
                 continue  # the others under a new key: a key never holds two contents
-            _fail_changed(parts)
+            _drop_changed(parts)
             offset = 0
             for part in parts:
-                if part.state is PartState.STAGED:
+                if part.state is PartState.UPLOADING:
                     part.store(Handle(part.kind, part.name, key, offset, part.length, checksums[id(part)]))
                 offset += part.length
 
-    def _put(self, key: str, slices: list[Slice]) -> None:
+    def _put(self, key: str, slices: list[Slice], until: float) -> None:
         """A put whose answer was lost is sent again: same key, same content."""
-        end = time.monotonic() + self._retry_s
         pause = _FIRST_PAUSE_S
         while True:
             try:
                 return self._storage.put_slices(key, slices)
             except StorageError as error:
-                if isinstance(error, StorageSetupError) or time.monotonic() + pause >= end:
+                if isinstance(error, StorageSetupError) or time.monotonic() + pause >= until:
                     raise
                 self._warn(f"upload of {key} failed and is tried again: {error}")
                 if self._closing.wait(pause):
@@ -104,19 +109,13 @@ def _checksum(part: Part) -> int:
     try:
         return part.checksum()
     except DamagedError as error:
-        part.fail(str(error))
+        part.drop(str(error))
     except OSError as error:
-        part.fail(f"{part.name} cannot be read: {error.strerror}")
+        part.drop(f"{part.name} cannot be read: {error.strerror}")
     return 0
 
 
-def _fail(group: list[Part], cause: str) -> None:
-    for part in group:
-        if part.state is PartState.STAGED:
-            part.fail(cause)
-
-
-def _fail_changed(parts: list[Part]) -> None:
+def _drop_changed(parts: list[Part]) -> None:
     for part in parts:
         if trouble := part.trouble():
-            part.fail(trouble)
+            part.drop(trouble)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import struct
@@ -10,7 +11,7 @@ import sys
 import threading
 import uuid
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,8 +97,11 @@ class FakeStore:
         self.write(f"{version}_{self.lineage[version]}.zip", data)
         self.snapshots.add(version)
 
-    def message(self, stream: str, epoch: int, base: CheckpointId | None, run: int = 1, base_uid: str | None = None) -> dict[str, Any]:
+    def message(
+        self, stream: str, epoch: int, base: CheckpointId | None, run: int = 1, base_uid: str | None = None, **more: Any
+    ) -> dict[str, Any]:
         return {
+            **more,
             "type": "commit",
             "root": ROOT,
             "stream": stream,
@@ -154,6 +158,11 @@ def check_loads(folder: Path, store: FakeStore, snapshot: Snapshot) -> None:
     last = parse_name(named[-1])
     assert last is not None
     assert last[:2] == (snapshot.version, snapshot.uid)
+
+
+def staged(spool: Path) -> list[Path]:
+    """What the living agents of a spool still have to upload."""
+    return [path for folder in spool.glob(".agent-*") for path in folder.iterdir() if path.name != "lock"]
 
 
 def complete(storage: Storage, checkpoint: CheckpointId, snapshots: list[Snapshot]) -> CheckpointId:
@@ -213,6 +222,11 @@ class Client:
             assert self._changed.wait_for(lambda: len(found()) >= count, WAIT_S), f"no answer to {uid}; lines: {self.lines}"
             return found()[count - 1]
 
+    def wait_for(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
+        """Until such a line has come."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: any(wanted(line) for line in self.lines), WAIT_S), f"lines: {self.lines}"
+
     def ack(self, uid: str | None, count: int = 1) -> Ack:
         answer = self.settled(uid, count)
         assert "decline" not in answer, answer
@@ -232,13 +246,22 @@ class Client:
         self._thread.join(WAIT_S)
 
 
+class _Writer(io.FileIO):
+    """An agent's end of a pipe. A thread of an abandoned agent may still write."""
+
+    def write(self, data: Any, /) -> int:
+        if self.closed:
+            raise BrokenPipeError
+        return super().write(data) or 0
+
+
 class LocalAgent(Client):
     """An agent in a thread of this process, with any storage."""
 
     def __init__(self, spool: Path, opener: Opener = open_storage, conf: Mapping[str, str] | None = None) -> None:
         down, up = os.pipe(), os.pipe()
-        reader, writer = os.fdopen(down[0], "rb"), os.fdopen(up[1], "wb", buffering=0)
-        pipe = Pipe(reader, writer)
+        reader, writer = os.fdopen(down[0], "rb"), _Writer(up[1], "wb")
+        pipe = Pipe(reader, cast(BinaryIO, writer))
         self.agent = Agent(pipe, opener)
         self._abandoned = False
 

@@ -1,0 +1,51 @@
+"""What a task tells about a state store's commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spark_ckpt.model import CheckpointId, StoreId
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A store committed a version into its spool folder (docs/pipes.md, `commit`).
+
+    `checkpoint`: its epoch is a checkpoint, so it has to become durable. `late`: so has this store's commit of that older epoch.
+    """
+
+    run: int
+    epoch: int
+    base: CheckpointId | None
+    store: StoreId
+    version: int
+    uid: str
+    base_uid: str | None
+    folder: Path
+    sync_ms: float
+    start_delay_ms: float
+    num_keys: int | None
+    checkpoint: bool
+    late: int | None
+
+    @staticmethod
+    def from_json(doc: Mapping[str, Any]) -> Commit:
+        keys, late = doc.get("num_keys"), doc.get("late")
+        return Commit(
+            int(doc["run"]),
+            int(doc["epoch"]),
+            CheckpointId.from_json(doc["base"]) if doc.get("base") else None,
+            StoreId(int(doc["op"]), int(doc["part"]), str(doc["store"])),
+            int(doc["version"]),
+            str(doc["uid"]),
+            doc.get("base_uid"),
+            Path(doc["dir"]),
+            float(doc.get("sync_ms") or 0),
+            float(doc.get("start_delay_ms") or 0),
+            None if keys is None else int(keys),
+            bool(doc.get("checkpoint", True)),
+            None if late is None else int(late),
+        )

@@ -1,0 +1,182 @@
+"""The last versions of each store, durable or not, and which of their files are still needed."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from spark_ckpt.agent.chains import Chain
+from spark_ckpt.agent.commits import Commit
+from spark_ckpt.agent.staging import Part, PartState
+from spark_ckpt.model import CheckpointId, StoreId
+
+_VERSIONS_PER_STORE = 4
+_STORES = 20_000
+
+
+class Why(Enum):
+    """Why a version has to become durable."""
+
+    CHECKPOINT = "CHECKPOINT"
+    LATE = "LATE"
+    HANDOVER = "HANDOVER"
+    PRESSURE = "PRESSURE"
+
+
+@dataclass(eq=False, slots=True)
+class Version:
+    """A store's version. `commit` is None where it was fetched, or is what a checkpoint holds.
+
+    `why` is set from the moment it is asked for until it is answered. `missing` are the parts that it waits for then, `own` those of
+    them that are uploaded on its behalf. `at` is when it was asked for, in monotonic seconds.
+    """
+
+    store: StoreId
+    chain: Chain
+    commit: Commit | None = None
+    at: float = 0.0
+    why: Why | None = None
+    missing: set[Part] = field(default_factory=set)
+    own: set[Part] = field(default_factory=set)
+    new_bytes: int = 0
+    late: bool = False
+    """It has been asked for as a late one, so the next commit of its store need not ask again."""
+
+
+class History:
+    """Thread-safe. A version that is not asked for goes when newer ones come; a staged file that no version needs any more is unlinked.
+
+    What is forgotten is read from the base checkpoint, or found in the store's folder, again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._stores: OrderedDict[StoreId, OrderedDict[str, Version]] = OrderedDict()
+        self._run = 0
+        self._completed: CheckpointId | None = None
+
+    def version(self, store: StoreId, uid: str | None) -> Version | None:
+        with self._lock:
+            return self._stores.get(store, OrderedDict()).get(uid or "")
+
+    def find(self, store: StoreId, uid: str | None) -> Chain | None:
+        """The chain of a unique id, unless it is unknown or broken."""
+        version = self.version(store, uid)
+        return None if version is None or version.chain.broken else version.chain
+
+    def add(self, version: Version) -> None:
+        with self._lock:
+            versions = self._stores.setdefault(version.store, OrderedDict())
+            self._stores.move_to_end(version.store)
+            replaced = versions.pop(version.chain.uid, None)
+            versions[version.chain.uid] = version
+            old = [v for v in versions.values() if v.why is None][: max(0, len(versions) - _VERSIONS_PER_STORE)]
+            gone = [v for v in old if v is not version]
+            self._remove(version.store, [*gone, *([replaced] if replaced else [])])
+            while len(self._stores) > _STORES:
+                _, versions = self._stores.popitem(last=False)
+                for v in versions.values():
+                    self._drop(v.chain.parts)
+
+    def remove(self, version: Version) -> None:
+        with self._lock:
+            self._remove(version.store, [version])
+
+    def forget(self, store: StoreId, uid: str) -> None:
+        """What it names in the storage turned out to be missing or damaged."""
+        if version := self.version(store, uid):
+            self.remove(version)
+
+    def begin(self, run: int) -> None:
+        """Commits of a run come. What older runs have not made durable nobody will ask for: its epochs are run again."""
+        with self._lock:
+            if run <= self._run:
+                return
+            self._run = run
+            for store, versions in list(self._stores.items()):
+                self._remove(store, [v for v in versions.values() if v.commit and v.commit.run < run and not v.chain.durable])
+
+    def complete(self, base: CheckpointId | None) -> None:
+        """A checkpoint is complete. What it covers and is not durable belongs to attempts that have lost."""
+        with self._lock:
+            if base is None or base == self._completed:
+                return
+            self._completed = base
+            for store, versions in list(self._stores.items()):
+                covered = [v for v in versions.values() if v.why is None and _is_covered(v, base) and not v.chain.durable]
+                self._remove(store, covered)
+
+    def relieve(self, store: StoreId) -> None:
+        """Give up what is not durable and older than the store's newest epoch."""
+        with self._lock:
+            newest = {id(v) for v in self._newest(store)}
+            self._remove(
+                store, [v for v in self._stores.get(store, {}).values() if id(v) not in newest and v.why is None and not v.chain.durable]
+            )
+
+    def newest(self) -> list[Version]:
+        """Of every store the commits of its newest epoch: several, where several attempts of a task have committed."""
+        with self._lock:
+            return [version for store in self._stores for version in self._newest(store)]
+
+    def of_epoch(self, run: int, epoch: int, store: StoreId | None = None) -> list[Version]:
+        """The commits of an epoch, of one store or of all."""
+        with self._lock:
+            stores = list(self._stores) if store is None else [store]
+            found = (v for s in stores for v in self._stores.get(s, {}).values())
+            return [v for v in found if v.commit and (v.commit.run, v.commit.epoch) == (run, epoch)]
+
+    def claim(self, parts: Iterable[Part]) -> list[Part]:
+        """Those that are neither stored nor on their way: from here on they belong to their upload."""
+        with self._lock:
+            claimed = [part for part in parts if part.state is PartState.STAGED]
+            for part in claimed:
+                part.state = PartState.UPLOADING
+            return claimed
+
+    def unclaim(self, store: StoreId, parts: Iterable[Part]) -> None:
+        """They could not be uploaded. They stay for the next one that needs them, if there is one."""
+        with self._lock:
+            back = [part for part in parts if part.state is PartState.UPLOADING]
+            for part in back:
+                part.state = PartState.STAGED
+            self._sweep(store, back)
+
+    def _newest(self, store: StoreId) -> list[Version]:
+        commits = [(v.commit.run, v.commit.epoch, v) for v in self._stores.get(store, {}).values() if v.commit]
+        last = max(((run, epoch) for run, epoch, _ in commits), default=None)
+        return [v for run, epoch, v in commits if (run, epoch) == last]
+
+    def _remove(self, store: StoreId, gone: list[Version]) -> None:
+        versions = self._stores.get(store)
+        if versions is None:
+            return
+        for version in gone:
+            if versions.get(version.chain.uid) is version:
+                del versions[version.chain.uid]
+        if not versions:
+            del self._stores[store]
+        for version in gone:
+            self._sweep(store, version.chain.parts)
+
+    def _sweep(self, store: StoreId, parts: Iterable[Part]) -> None:
+        """Drop those of the parts that no version of their store needs."""
+        unneeded = {part for part in parts if part.state is PartState.STAGED}
+        for version in reversed(self._stores.get(store, {}).values()):
+            if not unneeded:
+                return
+            unneeded.difference_update(version.chain.parts)
+        self._drop(unneeded)
+
+    def _drop(self, parts: Iterable[Part]) -> None:
+        for part in parts:
+            if part.state is PartState.STAGED:
+                part.drop(f"{part.name} was not needed any more")
+
+
+def _is_covered(version: Version, base: CheckpointId) -> bool:
+    commit = version.commit
+    return commit is not None and commit.run == base.run and commit.epoch <= base.epoch

@@ -30,6 +30,7 @@ class Commit:
     num_keys: int | None
     checkpoint: bool
     late: int | None
+    commit_delay_ms: float
 
     @staticmethod
     def from_json(doc: Mapping[str, Any]) -> Commit:
@@ -48,4 +49,5 @@ class Commit:
             None if keys is None else int(keys),
             bool(doc.get("checkpoint", True)),
             None if late is None else int(late),
+            float(doc.get("commit_delay_ms") or 0),
         )

@@ -367,6 +367,7 @@ class Stream:
             commit.sync_ms,
             async_ms,
             commit.start_delay_ms,
+            commit.commit_delay_ms,
         )
 
     def _decline(self, commit: Commit, cause: str) -> Decline:

@@ -117,6 +117,7 @@ class FakeStore:
             "dir": str(self.folder),
             "sync_ms": 1.5,
             "start_delay_ms": 2,
+            "commit_delay_ms": 3.5,
             "num_keys": None,
         }
 

@@ -57,7 +57,8 @@ def test_a_chain_of_changelogs_grows_and_loads(url: str, spool: Path, tmp_path: 
         ack = commit(agent, url, store, epoch, CheckpointId(1, epoch - 1) if epoch else None)
         assert [h.kind for h in ack.snapshot.handles] == [HandleKind.CHANGELOG] * (epoch + 1)
         assert ack.new_bytes == ack.snapshot.handles[-1].length
-        assert (ack.run, ack.epoch, ack.sync_ms, ack.start_delay_ms, ack.executor) == (1, epoch, 1.5, 2.0, "1")
+        assert (ack.run, ack.epoch, ack.sync_ms, ack.start_delay_ms, ack.commit_delay_ms) == (1, epoch, 1.5, 2.0, 3.5)
+        assert ack.executor == "1"
         assert all(h.object.startswith("run-00000001/seg/") for h in ack.snapshot.handles)
     load(url, store, ack, tmp_path)
     agent.close()

@@ -12,6 +12,7 @@ from spark_ckpt.agent.chains import Chain
 from spark_ckpt.agent.commits import Commit
 from spark_ckpt.agent.staging import Part, PartState
 from spark_ckpt.model import CheckpointId, StoreId
+from spark_ckpt.paths import run_prefix
 
 _VERSIONS_PER_STORE = 4
 _STORES = 20_000
@@ -44,6 +45,8 @@ class Version:
     new_bytes: int = 0
     late: bool = False
     """It has been asked for as a late one, so the next commit of its store need not ask again."""
+    borrowed: bool = False
+    """Fetched by handles that another executor has acknowledged."""
 
 
 class History:
@@ -91,13 +94,13 @@ class History:
             self.remove(version)
 
     def begin(self, run: int) -> None:
-        """Commits of a run come. What older runs have not made durable nobody will ask for: its epochs are run again."""
+        """Commits of a run come. What only older runs have acknowledged is nothing to build on: no checkpoint may ever name it."""
         with self._lock:
             if run <= self._run:
                 return
             self._run = run
             for store, versions in list(self._stores.items()):
-                self._remove(store, [v for v in versions.values() if v.commit and v.commit.run < run and not v.chain.durable])
+                self._remove(store, [v for v in versions.values() if _is_of_older_run(v, run)])
 
     def complete(self, base: CheckpointId | None) -> None:
         """A checkpoint is complete. What it covers and is not durable belongs to attempts that have lost."""
@@ -180,3 +183,9 @@ class History:
 def _is_covered(version: Version, base: CheckpointId) -> bool:
     commit = version.commit
     return commit is not None and commit.run == base.run and commit.epoch <= base.epoch
+
+
+def _is_of_older_run(version: Version, run: int) -> bool:
+    if version.commit is not None:
+        return version.commit.run < run
+    return version.borrowed and not any(h.object.startswith(run_prefix(run)) for h in version.chain.handles)

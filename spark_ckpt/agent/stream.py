@@ -142,23 +142,23 @@ class Stream:
         """Put the files of a version into its folder, and remember how it loads: the next commit is based on it."""
         store, version, uid, base = wanted.store, wanted.version, wanted.uid, wanted.base
         if wanted.handles is not None:
-            return self._fetch(fetcher, Snapshot(store, version, uid, wanted.handles), wanted.folder, "another executor's last snapshot")
-        known = self._history.find(store, uid)
-        if known is not None and known.durable and known.version == version:
-            try:
-                return fetcher.fetch(self.storage, known.handles, wanted.folder, "the running query's last checkpoints")
-            except (ObjectMissingError, DamagedError):
-                self._history.forget(store, uid)
-                if base is None:
-                    raise
+            handed = Snapshot(store, version, uid, wanted.handles)
+            return self._fetch(fetcher, handed, wanted.folder, "another executor's last snapshot", borrowed=True)
         snapshot = self._bases.find(base, store) if base is not None else None
-        if base is None or snapshot is None or (snapshot.version, snapshot.uid) != (version, uid):
+        if base is not None and snapshot is not None and (snapshot.version, snapshot.uid) == (version, uid):
+            return self._fetch(fetcher, snapshot, wanted.folder, f"checkpoint {base.run}/{base.epoch}")
+        known = self._history.find(store, uid)
+        if known is None or not known.durable or known.version != version:
             raise missing_snapshot(store, version, uid, base)
-        return self._fetch(fetcher, snapshot, wanted.folder, f"checkpoint {base.run}/{base.epoch}")
+        try:
+            return fetcher.fetch(self.storage, known.handles, wanted.folder, "the running query's last checkpoints")
+        except (ObjectMissingError, DamagedError):
+            self._history.forget(store, uid)
+            raise
 
-    def _fetch(self, fetcher: Fetcher, snapshot: Snapshot, folder: Path, checkpoint: str) -> Fetched:
+    def _fetch(self, fetcher: Fetcher, snapshot: Snapshot, folder: Path, checkpoint: str, borrowed: bool = False) -> Fetched:
         fetched = fetcher.fetch(self.storage, snapshot.handles, folder, checkpoint)
-        self._history.add(Version(snapshot.store, Chain.of(snapshot)))
+        self._history.add(Version(snapshot.store, Chain.of(snapshot), borrowed=borrowed))
         return fetched
 
     def end(self, deadline: float) -> None:

@@ -15,7 +15,7 @@ def main(opener: Opener = open_storage) -> None:
     agent = Agent(pipe, opener)
     serve(pipe, agent.handlers)
     agent.close()
-    agent.remove_spool()
+    agent.leave_spool()
     sys.stderr.flush()
     os._exit(0)  # not sys.exit: that would join threads that wait for a storage which does not answer
 

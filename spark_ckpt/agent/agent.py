@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 from spark_ckpt.agent.commits import Commit
 from spark_ckpt.agent.fetches import Fetcher, Wanted
 from spark_ckpt.agent.gauge import Gauge
+from spark_ckpt.agent.spools import Spools
 from spark_ckpt.agent.staging import Staging
 from spark_ckpt.agent.stream import Stream
 from spark_ckpt.conf import Options, parse_options
@@ -40,7 +40,7 @@ class Agent:
         self._options = Options()
         self._executor = ""
         self._gauge: Gauge | None = None
-        self._spool: Path | None = None
+        self._spools: Spools | None = None
         self._staging: Staging | None = None
         self._fetcher: Fetcher | None = None
         self._streams: dict[tuple[str, str], Stream] = {}
@@ -71,20 +71,22 @@ class Agent:
         if self._staging is not None:
             self._staging.close()
 
-    def remove_spool(self) -> None:
-        """After `close`, where the executor has gone: nobody else removes the spool of one that was killed."""
-        if self._spool is not None:
-            shutil.rmtree(self._spool, ignore_errors=True)
+    def leave_spool(self) -> None:
+        """After `close`, where the executor has gone."""
+        if self._spools is not None:
+            self._spools.end()
 
     def _hello(self, message: Message) -> Reply:
         self._options = parse_options({str(k): str(v) for k, v in (message.get("conf") or {}).items()})
         require(packages_for(self._options.storage))
         self._executor = str(message["executor"])
         if self._staging is None:
-            self._spool = Path(message["spool"])
+            spool = Path(message["spool"])
             self._gauge = Gauge(self._options.spool_max_bytes, self._pipe.send, self._relieve)
-            self._staging = Staging(self._spool, self._gauge.read)
-            self._fetcher = Fetcher(self._staging, self._reads)
+            self._staging = Staging(spool, self._gauge.read)
+            self._spools = Spools(spool, self._options.local_recovery and self._options.spool_dir is not None)
+            earlier = self._spools.earlier if self._options.local_recovery else lambda _: ()
+            self._fetcher = Fetcher(self._staging, self._reads, earlier)
         return {}
 
     def _commit(self, message: Message) -> Reply:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +24,16 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Fetched:
-    """What had to be read; `files` and `bytes` leave out what was there already (`reused` files)."""
+    """What had to be read: `files` and `bytes` leave out what was there (`reused`) or elsewhere on this machine (`linked` files)."""
 
     files: int
     bytes: int
     reused: int
+    linked: int
     millis: float
 
     def to_json(self) -> dict[str, float]:
-        return {"files": self.files, "bytes": self.bytes, "reused": self.reused, "millis": self.millis}
+        return {"files": self.files, "bytes": self.bytes, "reused": self.reused, "linked": self.linked, "millis": self.millis}
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,13 @@ class Wanted:
 
 
 class Fetcher:
-    """Reads ranges through one small pool that all fetches of the agent share."""
+    """Reads ranges through one small pool that all fetches of the agent share. `earlier` tells, for a store's folder, where else on this
+    machine its files may lie: those are linked if their checksums match."""
 
-    def __init__(self, staging: Staging, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, staging: Staging, pool: ThreadPoolExecutor, earlier: Callable[[Path], Sequence[Path]] = lambda _: ()) -> None:
         self._staging = staging
         self._pool = pool
+        self._earlier = earlier
 
     def fetch(self, storage: Storage, handles: Sequence[Handle], folder: Path, checkpoint: str) -> Fetched:
         """All files in place, or an error and the version's own file not in place.
@@ -81,7 +84,9 @@ class Fetcher:
             missing = [h for h in handles if not _is_there(folder / h.name, h)]
             fresh = {id(h): self._staging.path() for h in missing}
             try:
-                groups = [(group, [fresh[id(h)] for h in group]) for group in near(missing)]
+                folders = self._earlier(folder) if missing else ()
+                absent = [h for h in missing if not _link(h, folders, fresh[id(h)])]
+                groups = [(group, [fresh[id(h)] for h in group]) for group in near(absent)]
                 reads = [self._pool.submit(self._read, storage, group, targets, checkpoint) for group, targets in groups]
                 errors = [error for read in reads if (error := read.exception()) is not None]
                 if errors:
@@ -96,7 +101,8 @@ class Fetcher:
         except OSError as error:
             raise local_error(error, folder) from error
         millis = (time.monotonic() - begun) * 1000
-        return Fetched(len(missing), sum(h.length for h in missing), len(handles) - len(missing), millis)
+        reused, linked = len(handles) - len(missing), len(missing) - len(absent)
+        return Fetched(len(absent), sum(h.length for h in absent), reused, linked, millis)
 
     def _read(self, storage: Storage, group: list[Handle], targets: list[Path], checkpoint: str) -> None:
         """One ranged read; a second one if what came is damaged: it may have been damaged on its way only."""
@@ -159,6 +165,19 @@ def _compare(handle: Handle, checksum: int) -> None:
         raise DamagedError(
             f"the {handle.length} bytes from {handle.offset} on, {handle.name}, have CRC-32 {checksum:08x} instead of {handle.checksum:08x}"
         )
+
+
+def _link(handle: Handle, folders: Sequence[Path], target: Path) -> bool:
+    """Link the file from one of the folders, if it is the very one. What is checked is the link: the other one may go at any time."""
+    for folder in folders:
+        try:
+            os.link(folder / handle.name, target, follow_symlinks=False)
+        except OSError:
+            continue
+        if target.is_file() and not target.is_symlink() and _is_there(target, handle):
+            return True
+        target.unlink()
+    return False
 
 
 def _is_there(path: Path, handle: Handle) -> bool:

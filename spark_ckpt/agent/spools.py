@@ -1,0 +1,101 @@
+"""Local recovery: what earlier runs and dead executors of this machine have left (Flink: `state.backend.local-recovery`).
+
+An executor's spool is `<spool.dir>/spark-ckpt-<unique>/<stream>/run-<run>/<operator>/<partition>/<store>`. It outlives an executor that
+was killed only where `spark.ckpt.spool.dir` is set; Spark's own local folders go with the application.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+_PREFIX = "spark-ckpt-"
+_LOCK = ".lock"
+_LOOK_S = 300.0
+_KEPT_S = 3600.0
+"""How long a dead executor's spool may be of use, in seconds: its successor is there within minutes, and its files go on in links."""
+
+
+class Spools:
+    """The spool of this executor, and those beside it if `shared`. Whoever holds the lock in a spool is its living agent.
+
+    An agent that dies alone is replaced within seconds; a spool counts as abandoned when nobody has held its lock for an hour.
+    """
+
+    def __init__(self, spool: Path, shared: bool) -> None:
+        self._spool = spool
+        self._shared = shared
+        self._ended = threading.Event()
+        self._lock = os.open(spool / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        with contextlib.suppress(BlockingIOError):  # the agent before this one is not quite dead
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if shared:
+            threading.Thread(target=self._watch, name="spools", daemon=True).start()
+
+    def earlier(self, folder: Path) -> Sequence[Path]:
+        """Folders of other runs and executors for the store whose spool folder this is; the newest run's first."""
+        try:
+            stream, _, *store = folder.relative_to(self._spool).parts
+        except ValueError:
+            return []
+        found: list[Path] = []
+        for spool in [self._spool, *self._others()]:
+            with contextlib.suppress(OSError):
+                found += [run.joinpath(*store) for run in (spool / stream).iterdir() if run.joinpath(*store) != folder]
+        return sorted((f for f in found if f.is_dir()), key=lambda f: f.parts[-len(store) - 1], reverse=True)
+
+    def end(self) -> None:
+        """The executor is gone. Its spool is left for the next one, where that could find it; else nobody else would remove it."""
+        self._ended.set()
+        if self._shared:
+            self._touch()
+        else:
+            shutil.rmtree(self._spool, ignore_errors=True)
+        os.close(self._lock)
+
+    def _others(self) -> list[Path]:
+        if not self._shared:
+            return []
+        with contextlib.suppress(OSError):
+            siblings = [p for p in self._spool.parent.iterdir() if p.name.startswith(_PREFIX) and p != self._spool]
+            return [p for p in siblings if p.lstat().st_uid == os.getuid() and p.is_dir() and not p.is_symlink()]
+        return []
+
+    def _watch(self) -> None:
+        while True:
+            self._touch()
+            for spool in self._others():
+                with contextlib.suppress(OSError):
+                    _remove_abandoned(spool)
+            if self._ended.wait(_LOOK_S):
+                return
+
+    def _touch(self) -> None:
+        with contextlib.suppress(OSError):  # the JVM has removed it
+            os.utime(self._spool / _LOCK)
+
+
+def _remove_abandoned(spool: Path) -> None:
+    if time.time() - _last_alive(spool) < _KEPT_S:
+        return
+    lock = os.open(spool / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(spool, ignore_errors=True)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(lock)
+
+
+def _last_alive(spool: Path) -> float:
+    try:
+        return (spool / _LOCK).stat().st_mtime
+    except FileNotFoundError:  # its agent has not begun yet, or is of an older version
+        return spool.stat().st_mtime

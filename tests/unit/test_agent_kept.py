@@ -266,7 +266,7 @@ def test_the_end_of_stdin_finishes_checkpoints_and_drops_the_rest(tmp_path: Path
 
 def test_a_replaced_agent_that_is_told_again_uploads_once(spool: Path, storage: FaultyStorage, tmp_path: Path) -> None:
     away = FaultyStorage(storage.inner, [Fault(Moment.FAIL_BEFORE, operations=frozenset({"put"}), times=None)])
-    agent, store = LocalAgent(spool, lambda *_: away), FakeStore(spool / "0-0")
+    agent, store = LocalAgent(spool, lambda *_: away, {"spark.ckpt.timeout": "1s"}), FakeStore(spool / "0-0")
     for epoch in range(3):
         keep(agent, store, epoch)
     store.commit()

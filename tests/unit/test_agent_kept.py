@@ -209,7 +209,7 @@ def test_room_that_cannot_be_made_is_tried_again_and_declines_nothing(
     spool: Path, storage: FaultyStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spark_ckpt.agent.stream.RELIEF_FAILED_S", 0.2)
-    storage.inject(Fault(Moment.FAIL_BEFORE, operations=frozenset({"put"}), times=12))
+    storage.inject(Fault(Moment.FAIL_BEFORE, operations=frozenset({"put"}), times=4))
     agent = LocalAgent(spool, lambda *_: storage, {**SMALL_SPOOL, "spark.ckpt.timeout": "300ms"})
     store = FakeStore(spool / "0-0")
     store.commit(payload=20_000)

@@ -16,12 +16,14 @@ object CheckpointFailure {
   val Config = "CONFIG"
   val Storage = "STORAGE"
 
-  /** Is this, or what it was caused by, a failure of that kind? One that happened on an executor is known by its trace's text only. */
-  def isOf(kind: String, error: Throwable): Boolean =
-    Iterator.iterate(error)(_.getCause).takeWhile(_ != null).take(MaxCauses).exists {
-      case failure: CheckpointFailure => failure.kind == kind
-      case other => Option(other.getMessage).exists(_.contains(s"${classOf[CheckpointFailure].getName}[$kind]"))
-    }
+  /** The message, if this, or what it was caused by, is a failure of that kind. One that happened on an executor is text in a trace. */
+  def ofKind(kind: String, error: Throwable): Option[String] =
+    Iterator.iterate(error)(_.getCause).takeWhile(_ != null).take(MaxCauses).flatMap {
+      case failure: CheckpointFailure => Option.when(failure.kind == kind)(failure.getMessage)
+      case other =>
+        val marker = s"${classOf[CheckpointFailure].getName}[$kind]: "
+        Option(other.getMessage).filter(_.contains(marker)).map(m => m.substring(m.indexOf(marker) + marker.length).linesIterator.next())
+    }.nextOption()
 
   private val MaxCauses = 50
 }

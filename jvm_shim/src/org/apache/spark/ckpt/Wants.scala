@@ -7,6 +7,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.ckpt.Json.Fields
+import org.apache.spark.internal.Logging
 
 /** What each live executor last said it holds. Times are System.nanoTime. */
 final class Holdings {
@@ -32,7 +33,7 @@ object Holdings {
  * State that a task needs on another executor than the one that committed it (no checkpoint that is complete has it yet). The task's
  * executor asks again and again; the holder hears of it in the answer to its next report and uploads it; its acknowledgement answers.
  */
-final class Wants(holdings: Holdings) {
+final class Wants(holdings: Holdings) extends Logging {
   private class Want(val line: ObjectNode, val since: Long) {
     var asked: Long = since
     var declined: Option[String] = None
@@ -51,7 +52,11 @@ final class Wants(holdings: Holdings) {
         Json.obj("handles" -> handles, "lost" -> false, "declined" -> None)
       case None =>
         val now = System.nanoTime()
-        val want = wants.getOrElseUpdate(uid, new Want(message.asInstanceOf[ObjectNode], now))
+        val want = wants.getOrElseUpdate(uid, {
+          logInfo(s"a task needs state store ${message.str("op")}/${message.str("part")}/${message.str("store")}, version ${message.str("version")}, " +
+            "which another executor has and no checkpoint yet")
+          new Want(message.asInstanceOf[ObjectNode], now)
+        })
         want.asked = now
         val lost = want.declined.isEmpty && holdings.nobodyHolds(uid, want.since)
         if (lost || want.declined.nonEmpty) wants.remove(uid)

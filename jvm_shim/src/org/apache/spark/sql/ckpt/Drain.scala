@@ -19,6 +19,7 @@ class Drain(query: MicroBatchExecution) extends Logging {
       case other => throw new IllegalStateException(s"the offset log's metadata of kind ${other.getClass.getSimpleName} is not known: no drain")
     }
     QueryHook.watermarkTracker(query).setWatermark(Drain.EndOfTimeMs)
+    QueryHook.forgetWatermarks(query)
     val (sources, byName) = QueryHook.sources(query)
     if (!query.offsetLog.add(ctx.batchId, ctx.endOffsets.toOffsets(sources, byName, ctx.offsetSeqMetadata))) {
       throw new IllegalStateException(s"epoch ${ctx.batchId} is in the offset log already; is a second query writing to ${query.resolvedCheckpointRoot}?")

@@ -24,6 +24,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
   private var next: MicroBatchExecutionContext = _
   private var runBatch: RunBatch = _
   private var goingBack = false
+  private var stopped = false
   private var attempts = 0
   private var origin = stream.origin
 
@@ -46,30 +47,24 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
     try {
       inner.execute(step)
       // Trigger.Once runs one epoch; those that were recorded before it must not wait for as many starts.
-      while (isOnce && query.isActive && recorded.contains(next.batchId)) inner.execute(step)
+      while (isOnce && !stream.ended && query.isActive && (recorded.contains(next.batchId) || stream.stopRequest.nonEmpty)) inner.execute(step)
       if (isOnce && query.isActive) stream.ended = true
-      if (stream.ended && stream.background && stream.stopRequest.isEmpty) stream.finish(stopping = false)
+      if (stream.ended && stream.background && !stopped) stream.finish(stopping = false)
       true
     } catch {
-      case e: Throwable if stream.background && CheckpointFailure.isOf(CheckpointFailure.Lost, e) && mayGoBack() =>
-        logWarning(s"the query goes back to its last completed checkpoint: ${e.getMessage.linesIterator.next()}")
+      case e: Throwable if stream.background && lost(e).nonEmpty && mayGoBack() =>
+        logWarning(s"the query goes back to its last completed checkpoint: ${lost(e).mkString}")
         false
     }
 
   private def step(ctx: MicroBatchExecutionContext): Boolean = {
     stream.failure.foreach(throw _)
     val between = !ctx.isCurrentBatchConstructed
-    if (between && stream.stopRequest.exists(stop(ctx, _))) {
-      stream.ended = true
-      false
-    } else {
-      val more = attempt(ctx, 1)
-      // With nothing left to do the query would go on to look for data: AvailableNow ends here.
-      if (more && inner.isInstanceOf[MultiBatchExecutor] && !ctx.isCurrentBatchConstructed) {
-        stream.ended = true
-        false
-      } else more
-    }
+    stopped = between && stream.stopRequest.exists(stop(ctx, _))
+    // With nothing left to do the query would go on to look for data: AvailableNow ends here.
+    lazy val more = attempt(ctx, 1)
+    stream.ended = stopped || (more && inner.isInstanceOf[MultiBatchExecutor] && !ctx.isCurrentBatchConstructed && stream.stopRequest.isEmpty)
+    !stream.ended && more
   }
 
   private def attempt(ctx: MicroBatchExecutionContext, number: Int): Boolean = {
@@ -77,8 +72,8 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
     val before = ids.toMap
     try runBatch(ctx)
     catch {
-      case e: Throwable if !stream.background && number < Attempts && CheckpointFailure.isOf(CheckpointFailure.Lost, e) =>
-        logWarning(s"epoch ${ctx.batchId} is run again: ${e.getMessage}")
+      case e: Throwable if !stream.background && number < Attempts && lost(e).nonEmpty =>
+        logWarning(s"epoch ${ctx.batchId} is run again: ${lost(e).mkString}")
         ids.clear()
         ids ++= before
         attempt(ctx, number + 1)
@@ -93,12 +88,15 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
       attempt(ctx, 1)
     }
     try {
-      logInfo(s"the query was asked to stop: its state is in the savepoint ${stream.finish(stopping = true).getOrElse("")}")
+      val savepoint = stream.finish(stopping = true)
+      logInfo(s"the query was asked to stop: its state is in the savepoint ${savepoint.mkString}")
       true
     } catch {
-      // A drained query cannot go on: all that came would be late.
-      case e: CheckpointFailure if !drained && e.kind != CheckpointFailure.Lost =>
-        logWarning(s"the query was asked to stop and goes on, since its savepoint could not be stored: ${e.getMessage}")
+      case e: CheckpointFailure if drained && e.kind != CheckpointFailure.Lost =>
+        throw new CheckpointFailure(e.kind,
+          s"the query has been drained and cannot go on, since all that came would be late; start it again and ask for its stop once more: ${e.getMessage}", e)
+      case e: CheckpointFailure if e.kind != CheckpointFailure.Lost =>
+        logWarning(s"the query was asked to stop: ${e.getMessage}")
         stream.stopRefused()
         false
     }
@@ -120,6 +118,8 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
     goingBack = true
     try QueryHook.runActivatedStream(query) finally goingBack = false
   }
+
+  private def lost(e: Throwable): Option[String] = CheckpointFailure.ofKind(CheckpointFailure.Lost, e)
 
   private def isOnce: Boolean = inner.isInstanceOf[SingleBatchExecutor]
 }

@@ -8,7 +8,7 @@ import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.read.streaming.SparkDataStream
 import org.apache.spark.sql.execution.streaming.Sink
 import org.apache.spark.sql.execution.streaming.checkpointing.HDFSMetadataLog
-import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution, StreamExecutionContext, WatermarkTracker}
+import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution, StreamExecutionContext, WatermarkPropagator, WatermarkTracker}
 import org.apache.spark.sql.execution.streaming.sinks.{FileStreamSink, FileStreamSinkLog}
 
 /** The private parts of a running query that have to be reached, each by reflection and each named here once. */
@@ -52,6 +52,7 @@ object QueryHook {
   def forgetProgress(query: MicroBatchExecution): Unit = {
     classOf[StreamExecution].getMethod("stopSources").invoke(query)
     stateIds(query).clear()
+    forgetWatermarks(query)
     val lazies = classOf[MicroBatchExecution].getDeclaredField("bitmap$0")
     lazies.setAccessible(true)
     lazies.setByte(query, 0)
@@ -71,6 +72,13 @@ object QueryHook {
 
   def watermarkTracker(query: MicroBatchExecution): WatermarkTracker =
     classOf[MicroBatchExecution].getMethod("watermarkTracker").invoke(query).asInstanceOf[WatermarkTracker]
+
+  /** Spark keeps the watermark of every epoch it has looked at, and refuses another one for the same number. */
+  def forgetWatermarks(query: MicroBatchExecution): Unit = {
+    val propagator = classOf[MicroBatchExecution].getDeclaredMethod("watermarkPropagator")
+    propagator.setAccessible(true)
+    propagator.invoke(query).asInstanceOf[WatermarkPropagator].purge(Long.MaxValue)
+  }
 
   /** What the file sink remembers. */
   def sinkLog(sink: FileStreamSink): FileStreamSinkLog = {

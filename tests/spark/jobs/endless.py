@@ -1,0 +1,25 @@
+"""A windowed count under a processingTime trigger that only waits for the query's end; an ordinary PySpark job.
+
+usage: endless.py INPUT CHECKPOINT OUTPUT
+"""
+
+from __future__ import annotations
+
+import sys
+
+from operators import QUERIES, SCHEMA, writer
+from pyspark.sql import SparkSession
+
+
+def main() -> None:
+    source, checkpoint, out = sys.argv[1:]
+    spark = SparkSession.builder.appName("endless").getOrCreate()
+    spark.sparkContext.setLogLevel("WARN")
+    query = QUERIES["windows"]
+    df = query.stream(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(source))
+    to = df.writeStream.outputMode(query.mode).option("checkpointLocation", checkpoint).foreachBatch(writer("windows", query, out))
+    to.trigger(processingTime="100 milliseconds").start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

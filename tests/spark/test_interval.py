@@ -1,0 +1,198 @@
+"""The interval mode on real Spark: checkpoints complete behind the query, and what they do not hold yet is run again as planned."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from conftest import FILES, Server
+from harness import Application
+from oracle import differences, read
+from test_kills import Trial as TrialOnS3
+from test_operators import completed
+from test_seen import lines
+
+from spark_ckpt.testing.lossy_proxy import Wire, WireFault
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
+
+NAMES = ("windows", "sliding", "outer", "timers")
+INTERVAL = {"spark.ckpt.interval": "2s"}
+Start = Callable[..., Application]
+
+
+class Trial:
+    """Some queries over one storage, as often as it takes, then the comparison."""
+
+    def __init__(self, start: Start, events: Path, tmp_path: Path, names: tuple[str, ...] = NAMES, **how: object) -> None:
+        self.storage, self.out, self.locations, self.names = tmp_path / "storage", tmp_path / "out", tmp_path / "locations", names
+        self._begin, self._how = start, how
+        self._args = ("operators.py", "run", ",".join(names), str(events), str(self.locations), str(self.out))
+
+    def start(self, **conf: str) -> Application:
+        self._app = self._begin(*self._args, storage=f"file://{self.storage}", conf={**INTERVAL, **conf}, **self._how)
+        return self._app
+
+    def committed(self, name: str) -> int:
+        """The newest epoch that Spark has committed, as the checkpointLocation says; -1: none."""
+        return max((int(p.name) for p in (self.locations / name / "commits").glob("[0-9]*")), default=-1)
+
+    def durable(self, name: str) -> int:
+        """The epoch of the newest completed checkpoint; -1: none."""
+        return max((int(p.parent.name.removeprefix("chk-")) for p in completed(self.storage, self.locations / name)), default=-1)
+
+    def runs(self, name: str) -> set[str]:
+        return {p.parts[-3] for p in completed(self.storage, self.locations / name)}
+
+    def log(self) -> str:
+        return self._app.log.read_text(errors="replace")
+
+    def behind(self) -> bool:
+        """Every query has a checkpoint and epochs beyond it."""
+        return all(-1 < self.durable(name) < self.committed(name) for name in self.names)
+
+    def compare(self, oracle: Mapping[str, Path]) -> None:
+        for name in self.names:
+            assert read(oracle[name]), f"the oracle of {name} is empty: the comparison would show nothing"
+            assert differences(self.out / name, oracle[name]) == [], name
+
+
+def test_a_killed_driver_costs_the_epochs_past_the_last_checkpoint_and_no_row(
+    start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    trial = Trial(start, events, tmp_path)
+    app = trial.start()
+    app.until(trial.behind, "epochs beyond a checkpoint of every query", 200)
+    app.kill()
+    replayed = {name: trial.committed(name) - trial.durable(name) for name in NAMES}
+    assert any(replayed.values()), "nothing has to be run again: the test has lost its point"
+    shutil.rmtree(trial.locations)
+
+    trial.start().expect_success()
+    trial.compare(oracle)
+    for name in NAMES:
+        # AvailableNow waits for the last epoch's checkpoint.
+        assert trial.durable(name) == trial.committed(name), name
+
+
+CLUSTER = "local-cluster[2,1,1024]"
+
+
+def test_a_task_that_moves_finds_its_state(start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path) -> None:
+    trial = Trial(start, events, tmp_path, ("windows", "outer"), master=CLUSTER, env={"JOB_VERBOSE": "1"})
+    # Tasks go to whichever executor is free, wherever their state is; no checkpoint is due before the end.
+    trial.start(**{"spark.locality.wait": "0s", "spark.ckpt.interval": "10min"}).expect_success(300)
+    trial.compare(oracle)
+    for name in trial.names:
+        assert trial.runs(name) == {"run-00000001"}, f"{name} was to go on in its first run"
+    assert "which another executor has and no checkpoint yet" in trial.log(), "no task moved: the test has lost its point"
+
+
+@pytest.mark.parametrize("victims", ["one executor", "all executors with their agents"])
+def test_executors_are_killed_and_the_query_goes_back_in_place(
+    victims: str, start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    trial = Trial(start, events, tmp_path, ("windows", "sliding"), master=CLUSTER)
+    app = trial.start()
+    app.until(trial.behind, "epochs beyond a checkpoint of every query", 200)
+    if victims == "one executor":
+        app.kill_one("CoarseGrainedExecutorBackend")
+    else:
+        assert app.kill_all("CoarseGrainedExecutorBackend", "spark_ckpt.agent") >= 2
+    app.expect_success(300)
+    trial.compare(oracle)
+    assert "the query goes back to its last completed checkpoint" in trial.log(), "no state was lost: the test has lost its point"
+    for name in trial.names:
+        assert trial.durable(name) == trial.committed(name), name
+
+
+def test_a_job_that_only_waits_survives_the_death_of_its_executors(
+    start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    trial = Trial(start, events, tmp_path, ("windows",))
+    job = ("endless.py", str(events), str(trial.locations / "windows"), str(trial.out))
+    app = start(*job, storage=f"file://{trial.storage}", master=CLUSTER, conf=INTERVAL)
+
+    def all_written() -> bool:
+        try:
+            return differences(trial.out / "windows", oracle["windows"]) == []
+        except (OSError, ValueError):  # a file is being written or replaced
+            return False
+
+    app.until(trial.behind, "epochs beyond a checkpoint", 200)
+    assert app.kill_all("CoarseGrainedExecutorBackend", "spark_ckpt.agent") >= 2
+    app.until(all_written, "all rows", 200)
+    app.kill()
+    trial.compare(oracle)
+
+
+def test_agent_and_coordinator_are_killed_and_the_query_goes_on(
+    start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    trial = Trial(start, events, tmp_path, ("windows", "outer"))
+    app = trial.start()
+    for part in ("spark_ckpt.coordinator", "spark_ckpt.agent"):
+        app.until(trial.behind, f"epochs beyond a checkpoint before {part} dies", 200)
+        app.kill_one(part)
+    app.expect_success()
+    trial.compare(oracle)
+    for name in trial.names:
+        assert trial.runs(name) == {"run-00000001"}, f"{name} was to go on in its first run"
+        assert trial.durable(name) == trial.committed(name), name
+
+
+def test_progress_tells_how_far_durable_state_is_behind(start: Start, events: Path, tmp_path: Path) -> None:
+    conf = {**INTERVAL, "spark.ui.enabled": "true", "spark.ui.port": "0"}
+    app = start("seen.py", str(events), str(tmp_path / "location"), storage=f"file://{tmp_path}/storage", conf=conf)
+    app.expect_success()
+    metrics = [p["metrics"][0] for p in map(json.loads, lines(app, "PROGRESS")) if p["metrics"]]
+    lags = [m["checkpointLagEpochs"] for m in metrics]
+    assert max(lags) > 0, "no epoch was ever behind: the test has lost its point"
+    for m in metrics:
+        assert (m["checkpointLagEpochs"] > 0) == (m["checkpointLagMs"] > 0)
+
+
+def test_a_source_that_forgets_keeps_the_gate_of_every_epoch(start: Start, events: Path, tmp_path: Path) -> None:
+    source = tmp_path / "events"
+    shutil.copytree(events, source)
+    trial = Trial(start, source, tmp_path, ("unique",), env={"JOB_SOURCE_OPTIONS": "cleanSource=delete"})
+    trial.start(**{"spark.ckpt.retained": "20"}).expect_success()
+    assert "cleanSource=delete" in trial.log()
+    kept = sorted(p.parent.name for p in completed(trial.storage, trial.locations / "unique"))
+    assert kept == [f"chk-{n}" for n in range(FILES + 2)], "every epoch was to have a checkpoint"
+
+
+NO_ROOM = {"spark.ckpt.interval": "500ms", "spark.ckpt.spool.maxSize": "4k"}
+STORAGE_AWAY = WireFault(Wire.STATUS, r"^PUT \S*/(seg|sst)/", times=None, status=503)
+
+
+def test_a_full_spool_makes_the_query_wait_for_the_storage(
+    start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    trial = TrialOnS3(start, s3, events, tmp_path)
+    app = trial.start(**NO_ROOM)
+    app.until(lambda: trial.stored() >= 1, "a checkpoint")
+    s3.proxy.inject(STORAGE_AWAY)
+    app.until(lambda: "tasks wait until the storage has taken some" in app.log.read_text(), "a full spool")
+    s3.proxy.heal()
+    app.expect_success()
+    trial.compare(oracle)
+    assert trial.seen("/run-00000002/") == 0, "the running query was to wait, not to be restarted"
+
+
+def test_a_full_spool_fails_the_query_where_that_is_wanted(start: Start, s3: Server, events: Path, tmp_path: Path) -> None:
+    s3.proxy.inject(STORAGE_AWAY)
+    app = TrialOnS3(start, s3, events, tmp_path).start(**NO_ROOM, **{"spark.ckpt.spool.whenFull": "FAIL"})
+    assert app.wait() != 0
+    assert "spark.ckpt.spool.whenFull=FAIL ends the query here" in app.log.read_text()
+
+
+def test_checkpoints_that_fail_end_the_query_when_there_are_too_many(start: Start, s3: Server, events: Path, tmp_path: Path) -> None:
+    s3.proxy.inject(STORAGE_AWAY)
+    conf = {"spark.ckpt.interval": "500ms", "spark.ckpt.timeout": "2s", "spark.ckpt.tolerableFailures": "1"}
+    app = TrialOnS3(start, s3, events, tmp_path).start(**conf)
+    assert app.wait() != 0
+    assert "spark.ckpt.tolerableFailures" in app.log.read_text()

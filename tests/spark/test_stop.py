@@ -1,0 +1,81 @@
+"""A running query is asked for a savepoint and its end, from another process, as a person would."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from conftest import FILES
+from harness import Application
+from inputs import write_events
+from oracle import differences, read
+
+from spark_ckpt import paths
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+GATES: dict[str, dict[str, str]] = {"every epoch": {}, "interval": {"spark.ckpt.interval": "1h"}}
+Start = Callable[..., Application]
+
+
+class Running:
+    """jobs/endless.py over a folder of events, and what a person asks of it."""
+
+    def __init__(self, start: Start, source: Path, tmp_path: Path, conf: Mapping[str, str]) -> None:
+        self.storage, self.location, self.out = f"file://{tmp_path}/storage", tmp_path / "location", tmp_path / "out"
+        self._begin, self._source, self._conf = start, source, conf
+
+    def start(self) -> Application:
+        return self._begin("endless.py", str(self._source), str(self.location), str(self.out), storage=self.storage, conf=self._conf)
+
+    def committed(self) -> int:
+        return max((int(p.name) for p in (self.location / "commits").glob("[0-9]*")), default=-1)
+
+    def stop(self, *options: str) -> Path:
+        """The savepoint's folder."""
+        stream = paths.stream_url(self.storage, f"file:{self.location}")
+        command = [str(Path(sys.executable).parent / "spark-ckpt"), "savepoint", stream, "--stop", "--json", *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return Path(json.loads(done.stdout)["savepoint"].removeprefix("file://"))
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_a_query_stops_with_a_savepoint_and_goes_on_later(
+    gate: str, start: Start, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    source = tmp_path / "input" / "events"
+    write_events(source, 0, FILES // 2)
+    running = Running(start, source, tmp_path, GATES[gate])
+    app = running.start()
+    app.until(lambda: running.committed() >= FILES // 2 - 1, "the first half")
+    savepoint = running.stop()
+    app.expect_success(60)
+    assert (savepoint / "_metadata").exists()
+    assert differences(running.out / "windows", oracle["windows"]), "all windows are closed already: the test has lost its point"
+
+    write_events(source, FILES // 2, FILES - FILES // 2, closing=True)
+    app = running.start()
+    app.until(lambda: running.committed() >= FILES + 2, "the second half")
+    running.stop()
+    app.expect_success(60)
+    assert differences(running.out / "windows", oracle["windows"]) == []
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_a_drained_query_closes_its_windows_first(gate: str, start: Start, oracle: Mapping[str, Path], tmp_path: Path) -> None:
+    source = tmp_path / "input" / "events"
+    write_events(source, 0, FILES)
+    running = Running(start, source, tmp_path, GATES[gate])
+    app = running.start()
+    app.until(lambda: running.committed() >= FILES - 1, "all epochs")
+    assert differences(running.out / "windows", oracle["windows"]), "all windows are closed already: the test has lost its point"
+    savepoint = running.stop("--drain")
+    app.expect_success(60)
+    assert (savepoint / "_metadata").exists()
+    assert read(oracle["windows"])
+    assert differences(running.out / "windows", oracle["windows"]) == []

@@ -12,6 +12,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, decode
 from spark_ckpt.protocol.garbage import kept_checkpoints
 from spark_ckpt.protocol.tail import Gallop
+from spark_ckpt.savepoints import Source
 from spark_ckpt.storage.base import Storage
 
 _SHOWN = 5
@@ -103,6 +104,13 @@ class StreamReader:
                 found.append((checkpoint, stored.size))
         return sorted(found)
 
+    def path_of(self, checkpoint: CheckpointId) -> str:
+        """URL of the folder that holds its `_metadata`."""
+        return f"{self.url}/{paths.checkpoint_prefix(checkpoint).rstrip('/')}"
+
+    def is_there(self, checkpoint: CheckpointId) -> bool:
+        return self._storage.size(paths.metadata_key(checkpoint)) is not None
+
     def read(self, checkpoint: CheckpointId) -> Checkpoint:
         """Raises `ObjectMissingError`, `DamagedError`, `StorageError`."""
         key = paths.metadata_key(checkpoint)
@@ -169,6 +177,47 @@ class StreamReader:
             return decode(number, self._storage.get(paths.log_key(number)))
         except ObjectMissingError as e:
             raise DamagedError(f"log entry {number} of {self.url} is missing, although there are later ones; put it back") from e
+
+
+class SourceReader(StreamReader):
+    """One checkpoint by the URL of its folder, or one savepoint, read like a stream that holds nothing else. Nobody goes on from it."""
+
+    def __init__(self, storage: Storage, source: Source) -> None:
+        super().__init__(storage)
+        self._source = source
+        self._content: Checkpoint | None = None
+
+    def exists(self) -> bool:
+        return self._storage.size(self._source.key) is not None
+
+    def runs(self) -> Iterator[int]:
+        yield self._whole().id.run
+
+    def checkpoints(self) -> list[tuple[CheckpointId, int]]:
+        return [(self._whole().id, self._storage.size(self._source.key) or 0)]
+
+    def path_of(self, checkpoint: CheckpointId) -> str:  # noqa: ARG002 - there is only one
+        return self._source.url
+
+    def is_there(self, checkpoint: CheckpointId) -> bool:  # noqa: ARG002
+        return self.exists()
+
+    def read(self, checkpoint: CheckpointId) -> Checkpoint:
+        content = self._whole()
+        if content.id != checkpoint:
+            raise ObjectMissingError(f"{self._source.url} is {name_of(content.id)} and not {name_of(checkpoint)}; leave --checkpoint out")
+        return content
+
+    def standing(self, known: int = 0) -> Standing | None:  # noqa: ARG002 - it has no log
+        return None
+
+    def latest(self, found: list[Found], standing: Standing | None) -> CheckpointId | None:  # noqa: ARG002
+        return found[0].id if found else None
+
+    def _whole(self) -> Checkpoint:
+        if self._content is None:
+            self._content = self._source.read(self._storage)
+        return self._content
 
 
 def name_of(checkpoint: CheckpointId) -> str:

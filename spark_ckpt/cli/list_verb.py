@@ -8,7 +8,6 @@ import click
 
 from spark_ckpt.cli.options import json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Table, size_text, time_text
-from spark_ckpt.paths import checkpoint_prefix
 from spark_ckpt.reader import Found, Standing, StreamReader, Use, name_of
 from spark_ckpt.storage import S3Options
 
@@ -23,7 +22,7 @@ def command(stream: str, s3: S3Options, output: Output) -> int:
     """List the completed checkpoints of STREAM (s3://bucket/prefix/path, file:///path or a path).
 
     The one that a restart goes on from is marked; those that no restart would use are SUPERSEDED, or BAD if they were found damaged
-    before. Exit status 1 if any other cannot be read.
+    before. STREAM may be the folder of one checkpoint or savepoint too. Exit status 1 if any other cannot be read.
     """
     with opened_stream(stream, s3) as (_, reader):
         found = list(reader.read_all())
@@ -63,7 +62,7 @@ def _document(reader: StreamReader, item: Found, status: str, latest: bool) -> d
         "checkpoint": name_of(item.id),
         "run": item.id.run,
         "epoch": item.id.epoch,
-        "path": f"{reader.url}/{checkpoint_prefix(item.id).rstrip('/')}",
+        "path": reader.path_of(item.id),
         "metadata_bytes": item.size,
         "status": status,
         "latest": latest,

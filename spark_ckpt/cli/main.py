@@ -14,7 +14,7 @@ from spark_ckpt.cli.output import Output, TextOutput
 from spark_ckpt.errors import CheckpointError, ConfigError
 
 DONE, BROKEN, USAGE = 0, 1, 2
-VERBS = ("jar", "conf", "submit", "doctor", "list", "show", "verify", "savepoint", "gc")
+VERBS = ("jar", "conf", "submit", "doctor", "list", "show", "verify", "savepoint", "restore", "gc")
 
 
 class Verbs(click.Group):

@@ -13,7 +13,8 @@ import click
 from spark_ckpt.cli.output import JsonOutput, Output, TextOutput
 from spark_ckpt.conf import parse_stream
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.reader import StreamReader, parse_name
+from spark_ckpt.reader import SourceReader, StreamReader, parse_name
+from spark_ckpt.savepoints import Source
 from spark_ckpt.storage import S3Options, Storage, open_storage
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -82,9 +83,14 @@ def opened(url: str, s3: S3Options) -> Iterator[Storage]:
 def opened_stream(url: str, s3: S3Options) -> Iterator[tuple[Storage, StreamReader]]:
     """The stream at a URL. A `checkpointLocation` whose stream lies beside it, in `_ckpt`, is understood too.
 
-    Raises `ObjectMissingError` where no stream is.
+    So is the folder of one checkpoint or savepoint, read as a stream that holds nothing else. Raises `ObjectMissingError` where none is.
     """
-    with opened(url, s3) as storage:
+    source = Source.at(storage_url(url))
+    with opened(source.root, s3) as storage:
+        single = SourceReader(storage, source)
+        if not source.is_savepoint or single.exists():
+            yield storage, single
+            return
         reader = StreamReader(storage)
         if not reader.exists():
             with opened(storage.url.rstrip("/") + "/_ckpt", s3) as inner:

@@ -11,7 +11,6 @@ from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Table, size_text, time_text
 from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId, Snapshot
-from spark_ckpt.paths import checkpoint_prefix
 from spark_ckpt.reader import StreamReader, name_of
 from spark_ckpt.storage import S3Options
 
@@ -24,7 +23,10 @@ _SHOWN = 50
 @s3_options
 @json_option
 def command(stream: str, checkpoint: CheckpointId | None, s3: S3Options, output: Output) -> None:
-    """Show what is in a checkpoint of STREAM: job, offsets, stores, objects, sizes."""
+    """Show what is in a checkpoint of STREAM: job, offsets, stores, objects, sizes.
+
+    STREAM may be the folder of one checkpoint or savepoint too.
+    """
     with opened_stream(stream, s3) as (_, reader):
         output.show(_report(reader, reader.read(checkpoint or _latest(reader))))
 
@@ -38,7 +40,7 @@ def _latest(reader: StreamReader) -> CheckpointId:
 
 
 def _report(reader: StreamReader, c: Checkpoint) -> Report:
-    path = f"{reader.url}/{checkpoint_prefix(c.id).rstrip('/')}"
+    path = reader.path_of(c.id)
     document: dict[str, Any] = {
         "checkpoint": name_of(c.id),
         "run": c.id.run,

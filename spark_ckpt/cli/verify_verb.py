@@ -27,8 +27,8 @@ _SHOWN = 20
 def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Options, output: Output) -> int:
     """Verify that all that STREAM's checkpoints refer to exists, with its length and checksum.
 
-    Checkpoints that no restart would use (SUPERSEDED or BAD in `list`) are left out unless named: what they refer to may be gone.
-    Exit status 1 if anything is damaged or missing, or if there is no checkpoint.
+    STREAM may be the folder of one checkpoint or savepoint too. Checkpoints that no restart would use (SUPERSEDED or BAD in `list`) are
+    left out unless named: what they refer to may be gone. Exit status 1 if anything is damaged or missing, or if there is no checkpoint.
     """
     with opened_stream(stream, s3) as (storage, reader):
         found, left_out, problem = _found(reader, checkpoint)
@@ -41,7 +41,7 @@ def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Opti
             if deep:
                 verifier.open_stores(result)
             # A running stream drops old checkpoints; one that went while it was being read is not damaged.
-            if not result.problems or storage.size(_key(item)) is not None:
+            if not result.problems or reader.is_there(item.id):
                 verified.append(result)
         unreadable = [item for item in found if item.error is not None]
         intact = bool(verified) and not unreadable and problem is None and all(not v.problems for v in verified)

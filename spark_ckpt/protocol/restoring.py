@@ -17,7 +17,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
-from spark_ckpt.protocol.entries import Claim, Plan, Restored
+from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.start_state import StartPhase, StartState
@@ -93,9 +93,7 @@ class Restoring(StartState):
         source, wanted = self._source, self._restoring
         assert source is not None
         assert wanted is not None
-        claim, plan = self._entries.get(source.claim), self._entries.get(source.log)
-        planned_here = isinstance(plan, Plan) and (plan.run, plan.epoch, plan.claim) == (source.id.run, source.id.epoch, source.claim)
-        self._same_stream = planned_here and isinstance(claim, Claim) and claim.query_id == source.query_id
+        self._same_stream = is_of_this_stream(source, self._entries.get(source.claim), self._entries.get(source.log))
         if self._living and not self._same_stream and not self._cut_short:
             raise GivenUpError(
                 ErrorKind.CONFLICT,
@@ -152,7 +150,7 @@ class Restoring(StartState):
         return [self._ask(do.CopySource(self.ticket(), self._restoring.path, self._source, self._next_run))]
 
     def _source_copied(self, event: ev.SourceCopied) -> list[Instruction]:
-        """`log` is that of the plan it had here; from elsewhere, that of the claim: there are no plans past it."""
+        """`log` and `claim` are those it had here; from elsewhere, both are the new claim: there are no plans past it."""
         self._answered(event.ticket)
         assert self._source is not None
         number = self._tail + 1
@@ -160,7 +158,7 @@ class Restoring(StartState):
             self._source,
             id=CheckpointId(self._next_run, self._source.id.epoch),
             log=self._source.log if self._same_stream else number,
-            claim=number,
+            claim=self._source.claim if self._same_stream else number,
             query_id=self._request.query_id,
             job=self._request.job,
             snapshots=event.snapshots,
@@ -223,6 +221,16 @@ class Restoring(StartState):
 
     def _replan(self, done: int) -> list[Instruction]:
         raise NotImplementedError
+
+
+def is_of_this_stream(source: Checkpoint, claim: Entry | None, plan: Entry | None) -> bool:
+    """Whether a log's entries `source.claim` and `source.log` are those it was made under: numbers alone prove nothing.
+
+    One that was copied from elsewhere has no plan here, and names the claim instead.
+    """
+    if not isinstance(claim, Claim) or claim.query_id != source.query_id:
+        return False
+    return source.log == source.claim or (isinstance(plan, Plan) and (plan.epoch, plan.claim) == (source.id.epoch, source.claim))
 
 
 def misfits(source: Checkpoint, job: Job) -> list[str]:

@@ -304,6 +304,22 @@ def test_a_savepoint_of_the_stream_runs_what_was_planned_past_it_again() -> None
     assert (again.origin, again.epoch, [p.epoch for p in again.planned]) == (imported, 2, [3])
 
 
+def test_a_savepoint_of_a_copy_is_the_streams_own_too() -> None:
+    world = after(4)
+    with_source(world, world.checkpoints[CheckpointId(1, 1)])
+    Driver(world).start("b", restore=ev.Restore(SAVEPOINT))
+    world.sources["s3://b/again"] = world.checkpoints[CheckpointId(2, 1)]
+    one = started(Driver(world).start("c", restore=ev.Restore("s3://b/again")))
+    assert (one.origin, one.epoch, [p.epoch for p in one.planned]) == (CheckpointId(3, 1), 2, [3])
+    fork = with_source(World())
+    driver = Driver(fork)
+    driver.start("d", restore=ev.Restore(SAVEPOINT))
+    fork.sources["s3://b/again"] = fork.checkpoints[CheckpointId(1, 2)]
+    driver.epoch(1, 3)
+    one = started(Driver(fork).start("e", restore=ev.Restore("s3://b/again")))
+    assert (one.origin, one.epoch, one.rerun) == (CheckpointId(2, 2), 3, True)
+
+
 def test_discarded_plans_free_no_number() -> None:
     world = after(4)
     one = started(Driver(world).start("b", restore=replace(own(1, 1), discard=True)))

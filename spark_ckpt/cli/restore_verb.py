@@ -1,0 +1,88 @@
+"""`spark-ckpt restore`"""
+
+from __future__ import annotations
+
+import click
+
+from spark_ckpt.cli.options import json_option, opened, s3_options, storage_url
+from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, size_text, time_text
+from spark_ckpt.model import Checkpoint
+from spark_ckpt.preflight import Preflight, alone, into
+from spark_ckpt.protocol.restoring import partitions_of
+from spark_ckpt.reader import name_of
+from spark_ckpt.savepoints import Source
+from spark_ckpt.storage import S3Options
+
+
+@click.command("restore")
+@click.argument("path")
+@click.option("--check", metavar="STREAM", help="Say whether this stream can go on from it, and what would run again.")
+@s3_options
+@json_option
+def command(path: str, check: str | None, s3: S3Options, output: Output) -> int:
+    """Look at a checkpoint or savepoint before it is restored, and print the option that does it. Changes nothing.
+
+    PATH is the URL of its folder, as `list` and `savepoint` print it. A restore is done by starting the query. The state's schema is
+    compared by Spark then, before any task runs. Exit status 1 if it cannot be restored.
+    """
+    source = Source.at(storage_url(path))
+    with opened(source.root, s3) as storage:
+        content = source.read(storage)
+    if check is None:
+        found = alone(content)
+    else:
+        with opened(check, s3) as storage:
+            found = into(content, source, storage)
+    output.show(_report(source, content, found, check))
+    return 1 if found.problems else 0
+
+
+def _report(source: Source, c: Checkpoint, found: Preflight, check: str | None) -> Report:
+    kind = "savepoint" if source.is_savepoint else "checkpoint"
+    partitions = partitions_of(c)
+    option = f"spark.ckpt.restore.path={source.url}"
+    document = {
+        "path": source.url,
+        "kind": kind,
+        "checkpoint": name_of(c.id),
+        "epoch": c.id.epoch,
+        "query_id": c.query_id,
+        "time_ms": c.time_ms,
+        "job": c.job.to_json(),
+        "partitions": partitions,
+        "size": c.size,
+        "stream": check,
+        "fits": not found.problems,
+        "problems": list(found.problems),
+        "same_stream": found.same_stream if check is not None else None,
+        "copied": found.copied,
+        "reruns": list(found.reruns),
+        "option": option,
+    }
+    facts = Facts(
+        [
+            (kind, source.url),
+            ("epoch", f"{c.id.epoch} of query {c.query_id}"),
+            ("completed", time_text(c.time_ms)),
+            ("operators", ", ".join(c.job.operators) or "none (offsets only)"),
+            ("sources", ", ".join(c.job.sources)),
+            ("sink", c.job.sink),
+            ("partitions", "not recorded" if partitions is None else str(partitions)),
+            ("size", size_text(c.size)),
+        ]
+    )
+    return Report(document, [facts, *(Line(problem) for problem in found.problems), *_verdict(found, check, c, option)])
+
+
+def _verdict(found: Preflight, check: str | None, c: Checkpoint, option: str) -> list[Section]:
+    if found.problems:
+        return [Line("it cannot be restored")]
+    if check is None:
+        return [Line(f"restore it with {option}")]
+    lines = [f"{check} can go on from it, with {option}"]
+    lines.append("its objects are copied into the stream first" if found.copied else "it is one of the stream's own")
+    if found.reruns:
+        lines.append(f"epochs {found.reruns[0]} to {found.reruns[-1]} run again as they were planned")
+    elif not found.same_stream:
+        lines.append(f"its epochs begin with {c.id.epoch + 1}: a sink that has seen later batches must be a new one")
+    return [Line(line) for line in lines]

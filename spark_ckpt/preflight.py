@@ -1,0 +1,73 @@
+"""What a restore would do, looked at from outside before anything is changed (rules: protocol/restoring.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_ckpt import paths
+from spark_ckpt.errors import ObjectMissingError
+from spark_ckpt.model import Checkpoint
+from spark_ckpt.protocol.entries import Entry, decode
+from spark_ckpt.protocol.restoring import incomplete, is_of_this_stream, misfits
+from spark_ckpt.protocol.start import recorded_plans
+from spark_ckpt.reader import Standing, StreamReader, Use
+from spark_ckpt.savepoints import Source
+from spark_ckpt.storage import Storage
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """`problems` is empty where a restore into the stream is possible. `reruns`: epochs that were planned past it and run again."""
+
+    problems: tuple[str, ...]
+    same_stream: bool = False
+    copied: bool = True
+    reruns: tuple[int, ...] = ()
+
+
+def alone(content: Checkpoint) -> Preflight:
+    """What can be said of a checkpoint without a stream to restore it into."""
+    return Preflight(tuple(incomplete(content)))
+
+
+def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
+    """Whether the stream at `storage` can go on from a checkpoint. Raises `DamagedError` for a damaged log, `StorageError`."""
+    reader = StreamReader(storage)
+    standing = reader.standing()
+    if standing is None:
+        return alone(content)
+    if source.checkpoint is not None and source.root == reader.url:
+        return _own(content, storage, standing)
+    log = _read(storage, {content.claim, content.log}, standing.tail)
+    same = is_of_this_stream(content, log.get(content.claim), log.get(content.log))
+    problems = misfits(content, standing.claim.job)
+    if not same and not standing.ended:
+        problems.append(
+            f"it belongs to another stream, and this one has epochs of its own (run {standing.claim.run}); use a new checkpointLocation"
+        )
+    return Preflight(tuple(problems), same, True, _reruns(content, storage, standing) if same else ())
+
+
+def _own(content: Checkpoint, storage: Storage, standing: Standing) -> Preflight:
+    problems = misfits(content, standing.claim.job)
+    use = standing.use(content.id)
+    if use is not Use.USABLE:
+        why = "was found damaged" if use is Use.BAD else "is not one that the stream can go back to"
+        problems.append(f"it {why} ({use.value} in `spark-ckpt list`)")
+    return Preflight(tuple(problems), True, False, _reruns(content, storage, standing))
+
+
+def _reruns(content: Checkpoint, storage: Storage, standing: Standing) -> tuple[int, ...]:
+    entries = _read(storage, range(content.log + 1, standing.tail + 1), standing.tail)
+    return tuple(plan.epoch for plan in recorded_plans(entries, content, standing.tail))
+
+
+def _read(storage: Storage, numbers: range | set[int], tail: int) -> dict[int, Entry]:
+    found = {}
+    for number in numbers:
+        if number <= tail:
+            try:
+                found[number] = decode(number, storage.get(paths.log_key(number)))
+            except ObjectMissingError:
+                continue
+    return found

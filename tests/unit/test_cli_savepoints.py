@@ -1,0 +1,193 @@
+"""savepoint, restore, and list, show, verify on a savepoint's folder: what they print and the exit status."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spark_ckpt.cli.main import run
+from spark_ckpt.model import CheckpointId, Job
+from spark_ckpt.protocol import entries
+from spark_ckpt.protocol.entries import Damage, End, Request, decode
+from spark_ckpt.savepoints import store_savepoint
+from spark_ckpt.storage import Storage, open_storage
+from tests.unit.stored_stream import JOB, StreamWriter, make_store
+from tests.unit.test_cli_streams import call, flip
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/ckpt/orders"
+
+
+@pytest.fixture
+def storage(url: str) -> Storage:
+    return open_storage(url)
+
+
+@pytest.fixture
+def writer(storage: Storage, tmp_path: Path) -> StreamWriter:
+    """Epochs 0 to 2, and epoch 3 planned."""
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    for epoch in range(3):
+        writer.complete(1, epoch, [make_store(tmp_path, 30 + epoch, f"s{epoch}")])
+    writer.append(entries.Plan(writer.claim, 1, 3, b"v1\n{}"))
+    return writer
+
+
+@pytest.fixture
+def savepoint(writer: StreamWriter, storage: Storage, tmp_path: Path) -> str:
+    """A savepoint of epoch 1, in a place of its own."""
+    path = f"file://{tmp_path}/kept/here"
+    with open_storage(path) as target:
+        store_savepoint(storage, writer.checkpoints[1], target)
+    return path
+
+
+def test_a_savepoint_is_listed_shown_and_verified_by_its_folder(savepoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, listed = call(capsys, "list", savepoint)
+    assert (status, [(c["epoch"], c["path"], c["status"]) for c in listed["checkpoints"]]) == (0, [(1, savepoint, "COMPLETED")])
+    status, shown = call(capsys, "show", savepoint)
+    assert (status, shown["epoch"], shown["path"]) == (0, 1, savepoint)
+    status, verified = call(capsys, "verify", savepoint, "--deep")
+    assert (status, verified["intact"], verified["checkpoints"][0]["stores_opened"]) == (0, True, 1)
+    assert call(capsys, "show", savepoint + "/_metadata")[1]["path"] == savepoint
+
+
+def test_so_is_one_checkpoint_by_its_folder(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = f"{url}/run-00000001/chk-1"
+    assert [c["path"] for c in call(capsys, "list", path)[1]["checkpoints"]] == [path]
+    assert call(capsys, "show", path)[1]["epoch"] == 1
+    assert call(capsys, "verify", path)[0] == 0
+    status, missing = call(capsys, "show", f"{url}/run-00000001/chk-9")
+    assert (status, missing["error"]["kind"]) == (1, "MISSING")
+
+
+def test_a_savepoint_needs_nothing_of_its_stream(savepoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(tmp_path / "ckpt")
+    shutil.move(tmp_path / "kept" / "here", tmp_path / "elsewhere")
+    assert call(capsys, "verify", f"{tmp_path}/elsewhere", "--deep")[0] == 0
+
+
+def test_a_damaged_savepoint_is_told(savepoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_storage(savepoint) as folder:
+        flip(folder, next(s.key for s in folder.list("run-") if "/sst/" in s.key))
+    status, doc = call(capsys, "verify", savepoint)
+    assert (status, doc["intact"]) == (1, False)
+
+
+def test_gc_leaves_savepoints_alone(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_storage(f"{url}/savepoints/x") as target:
+        made = store_savepoint(storage, writer.checkpoints[0], target)
+        writer.begin(2, CheckpointId(1, 2))
+        status, doc = call(capsys, "gc", url, "--delete", "--min-age", "0")
+        assert (status, doc["checkpoints"]) == (0, ["run-1/chk-0", "run-1/chk-1"])
+        assert {s.key for s in target.list("run-")} == made.objects
+    status, doc = call(capsys, "gc", f"{url}/savepoints/x", "--delete", "--min-age", "0")
+    assert (status, doc["error"]["kind"]) == (1, "DAMAGED")
+    assert call(capsys, "verify", f"{url}/savepoints/x", "--deep")[0] == 0
+
+
+def test_restore_prints_what_it_is_and_the_option(savepoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, doc = call(capsys, "restore", savepoint)
+    assert (status, doc["kind"], doc["epoch"], doc["fits"]) == (0, "savepoint", 1, True)
+    assert doc["option"] == f"spark.ckpt.restore.path={savepoint}"
+    assert run(["restore", savepoint]) == 0
+    assert f"restore it with spark.ckpt.restore.path={savepoint}" in capsys.readouterr().out
+
+
+def test_restore_into_its_own_stream_says_what_runs_again(
+    savepoint: str, url: str, writer: StreamWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path, copied in ((savepoint, True), (f"{url}/run-00000001/chk-1", False)):
+        status, doc = call(capsys, "restore", path, "--check", url)
+        assert (status, doc["fits"], doc["same_stream"], doc["copied"], doc["reruns"]) == (0, True, True, copied, [2, 3])
+    assert run(["restore", savepoint, "--check", url]) == 0
+    assert "epochs 2 to 3 run again as they were planned" in capsys.readouterr().out
+    assert writer.log == 5
+
+
+def test_restore_into_a_new_stream_fits(savepoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, doc = call(capsys, "restore", savepoint, "--check", f"{tmp_path}/ckpt/new")
+    assert (status, doc["fits"], doc["same_stream"], doc["reruns"]) == (0, True, False, [])
+    assert run(["restore", savepoint, "--check", f"{tmp_path}/ckpt/new"]) == 0
+    assert "its epochs begin with 2" in capsys.readouterr().out
+
+
+def test_restore_into_another_stream_does_not_fit(savepoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = StreamWriter(open_storage(f"file://{tmp_path}/ckpt/other"))
+    job = replace(JOB, operators=("join",), sources=("kafka",))
+    other.claim = 1
+    other.append(entries.Claim(1, 1, "other", job, None, (), (), "host", {}, 1, "nonce"))
+    status, doc = call(capsys, "restore", savepoint, "--check", f"{tmp_path}/ckpt/other")
+    assert (status, doc["fits"]) == (1, False)
+    told = " ".join(doc["problems"])
+    assert "stateful operators are stateStoreSave, those of the query join" in told
+    assert "sources are FileStreamSource, those of the query kafka" in told
+    assert "belongs to another stream" in told
+    assert isinstance(job, Job)
+
+
+def test_restore_of_what_the_stream_cannot_go_back_to(
+    url: str, writer: StreamWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer.begin(2, CheckpointId(1, 1), bad=(CheckpointId(1, 2),), inherits=(CheckpointId(1, 1),))
+    assert (
+        "is not one that the stream can go back to"
+        in call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)[1]["problems"][0]
+    )
+    writer.append(Damage(writer.claim, 2, (CheckpointId(1, 1),), "broken"))
+    assert "was found damaged" in call(capsys, "restore", f"{url}/run-00000001/chk-1", "--check", url)[1]["problems"][0]
+    status, doc = call(capsys, "restore", f"{tmp_path}/nowhere")
+    assert (status, doc["error"]["kind"]) == (1, "MISSING")
+
+
+def test_savepoint_of_a_stream_that_nobody_runs(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, doc = call(capsys, "savepoint", url, "--timeout", "100ms", "--name", "x", "--stop", "--drain")
+    assert (status, doc["error"]["kind"]) == (1, "TIMEOUT")
+    assert "is its query running?" in doc["error"]["message"]
+    found = decode(writer.log + 1, writer.storage.get(f"log/{writer.log + 1:020d}"))
+    assert isinstance(found, Request)
+    assert (found.action, found.name, found.drain) == ("stop", "x", True)
+
+
+def test_savepoint_that_is_answered(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def answer() -> None:
+        while writer.storage.size(f"log/{writer.log + 1:020d}") is None:
+            time.sleep(0.01)
+        writer.storage.put(f"run-00000001/answer/{writer.log + 1}", b'{"path": "s3://b/made"}')
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    status, doc = call(capsys, "savepoint", url, "--timeout", "30s")
+    thread.join()
+    assert (status, doc["savepoint"]) == (0, "s3://b/made")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["--drain"], 2, "drain without stop"),
+        (["--name", "a/b"], 2, "cannot be the name"),
+        (["--timeout", "soon"], 2, "duration"),
+        (["--target", "hdfs://x/y"], 2, "s3://bucket/prefix"),
+    ],
+)
+def test_a_savepoint_that_cannot_be_asked_for(
+    writer: StreamWriter, url: str, arguments: list[str], status: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["savepoint", url, *arguments]) == status
+    assert says in capsys.readouterr().err
+    assert writer.storage.size(f"log/{writer.log + 1:020d}") is None
+
+
+def test_a_deleted_stream_is_not_asked(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    writer.append(End(writer.claim, 1))
+    status, doc = call(capsys, "savepoint", url)
+    assert (status, doc["error"]["kind"]) == (1, "CONFLICT")

@@ -7,6 +7,7 @@ import org.apache.spark.sql.streaming.StreamingQueryListener.QueryStartedEvent
 /** Claims a stream for a query, and puts into the checkpointLocation what the query goes on from. Runs in the query thread. */
 class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: QueryStartedEvent) {
   // The sink is asked before it is wrapped.
+  private val sink = query.sink
   private val (shape, needs) = (JobShapes.of(query), SourcesAndSink.of(query))
 
   /** Each call begins a run: the first when the query starts, another when it has to go back to a checkpoint. */
@@ -14,6 +15,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
     val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
     val begun = stream.start(event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), shape, needs, files.present())
     files.replace(begun.files)
+    SinkLogBeginning(sink, query, begun.files.keys)
     stream.barrier.foreach { barrier =>
       DriverSide.runBegan(barrier, event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), () => OperatorNames.of(query))
       DriverSide.setBarrier(barrier)

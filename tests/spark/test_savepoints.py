@@ -1,0 +1,132 @@
+"""Savepoints of a real query, and every way back from one: into a new place, to an older checkpoint, and where it must be refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from harness import Application
+from inputs import write_events
+from oracle import read
+
+from spark_ckpt.cli.main import run as cli
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+FILES = 8
+Start = Callable[..., Application]
+
+
+class Places(NamedTuple):
+    tmp: Path
+
+    @property
+    def events(self) -> Path:
+        return self.tmp / "events"
+
+    @property
+    def storage(self) -> Path:
+        return self.tmp / "storage"
+
+    @property
+    def stream(self) -> Path:
+        return Path(f"{self.storage}{self.tmp}/location")
+
+    def run(self, start: Start, step: str, location: str, out: str, **conf: str) -> dict[str, Any]:
+        """One application to its end; what it has told."""
+        facts = self.tmp / f"facts-{step}-{location}-{out}.json"
+        app = self.started(start, step, location, out, facts, **conf)
+        app.expect_success(150)
+        told: dict[str, Any] = json.loads(facts.read_text())
+        return told
+
+    def started(self, start: Start, step: str, location: str, out: str, facts: Path, **conf: str) -> Application:
+        settings = {f"spark.ckpt.{name.replace('_', '.')}": value for name, value in conf.items()}
+        arguments = (step, str(self.events), str(self.tmp / location), str(self.tmp / out), str(facts))
+        return start("savepoints.py", *arguments, storage=f"file://{self.storage}", conf={"spark.ckpt.retained": "100", **settings})
+
+
+def windows(events: Path) -> Counter[str]:
+    """What a batch query gives: rows by window and key."""
+    n, total = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for path in events.iterdir():
+        for event in map(json.loads, path.read_text().splitlines()):
+            ts = datetime.fromisoformat(event["ts"])
+            start = (ts - timedelta(seconds=ts.timestamp() % 300)).astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+            if event["key"] != "far":
+                n[start, event["key"]] += 1
+                total[start, event["key"]] += event["value"]
+    rows = ({"start": start, "key": key, "n": n[start, key], "total": total[start, key]} for start, key in n)
+    return Counter(json.dumps(row, sort_keys=True) for row in rows)
+
+
+def written_up_to(out: Path, epoch: int) -> Counter[str]:
+    """What the file sink committed with batches up to this one; its log is not compacted before batch 9."""
+    names = [json.loads(line)["path"] for n in range(epoch + 1) for line in (out / "_spark_metadata" / str(n)).read_text().splitlines()[1:]]
+    lines = [line for name in names for line in Path(name.removeprefix("file:").replace("///", "/")).read_text().splitlines()]
+    return Counter(json.dumps(json.loads(line), sort_keys=True) for line in lines)
+
+
+def shown(path: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert cli(["show", path, "--json"]) == 0
+    doc: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return doc
+
+
+@pytest.mark.parametrize("interval", ["0", "2s"])
+def test_savepoints_and_the_ways_back(start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str], interval: str) -> None:
+    places = Places(tmp_path)
+    write_events(places.events, 0, FILES)
+    facts = places.run(start, "first", "location", "out", interval=interval)
+    busy = facts["busy"]
+    assert busy == f"file://{places.stream}/savepoints/busy"
+    assert facts["cli from-cli"]["savepoint"] == f"file://{places.stream}/savepoints/from-cli"
+    assert facts["cli busy"]["status"] == 1
+    assert "another savepoint" in facts["cli busy"]["error"]["message"]
+    at = shown(busy, capsys)["epoch"]
+    assert 2 <= at <= facts["epoch_after_busy"] + 1
+    assert at < facts["epoch"]
+    # All input was through; Spark may add an epoch without data, for the watermark's sake.
+    assert facts["epoch"] - 1 <= shown(facts["idle"], capsys)["epoch"] <= facts["epoch"]
+    assert cli(["verify", busy, "--deep"]) == 0
+    capsys.readouterr()
+
+    # Back to an older checkpoint of the stream itself: the sink has every row once, whatever it has seen. Then to the end of time.
+    older = sorted((places.stream / "run-00000001").glob("chk-*"), key=lambda p: int(p.name.removeprefix("chk-")))[0]
+    assert int(older.name.removeprefix("chk-")) < facts["epoch"]
+    write_events(places.events, FILES, 4)
+    back = places.run(start, "drained", "location", "out", interval=interval, restore_path=f"file://{older}")
+    assert read(tmp_path / "out") == windows(places.events)
+    assert back["active"] is False
+    assert "is not running" in back["stopped_query"]
+
+    # Moved, and restored without the stream: a fork that begins where the savepoint was made, in a sink of its own.
+    shutil.copytree(busy.removeprefix("file://"), tmp_path / "moved" / "here")
+    before = windows(places.events)
+    shutil.move(places.stream, tmp_path / "away")
+    write_events(places.events, FILES + 4, 1, closing=True)
+    fork = {"interval": interval, "restore_path": f"file://{tmp_path}/moved/here", "onStop": "DELETE"}
+    forked = places.run(start, "all", "fork", "forked", **fork)
+    assert forked["epoch"] > 10, "the sink's log was compacted on the way"
+    ours = written_up_to(tmp_path / "out", at) + Counter({row: n for row, n in read(tmp_path / "forked").items() if '"far"' not in row})
+    assert ours == windows(places.events)
+    assert before <= ours
+
+    # The person who stopped it wanted its checkpoints deleted; the savepoint is not the fork's.
+    fork_stream = Path(f"{places.storage}{tmp_path}/fork")
+    assert not list(fork_stream.glob("run-*/chk-*/_metadata"))
+    assert not list(fork_stream.glob("run-*/seg/*"))
+    assert (tmp_path / "moved" / "here" / "_metadata").exists()
+
+    # A sink that has later batches would skip what follows.
+    app = places.started(
+        start, "all", "third", "out", tmp_path / "none.json", interval=interval, restore_path=f"file://{tmp_path}/moved/here"
+    )
+    assert app.wait(120) != 0
+    assert "would skip what follows epoch" in app.log.read_text()

@@ -1,0 +1,102 @@
+"""One application, several queries, one `spark.ckpt.restore.path`: whose it is, through the coordinator's own messages."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from spark_ckpt.coordinator.coordinator import Coordinator
+from spark_ckpt.errors import CheckpointError
+from spark_ckpt.pipe import Pipe
+from spark_ckpt.storage import open_storage
+from spark_ckpt.storage.memory import wipe
+
+STORAGE = "memory://application/ckpt"
+OF_A = f"{STORAGE}/a/run-00000001/chk-1"
+
+
+class Application:
+    """One coordinator, asked as the JVM asks it."""
+
+    def __init__(self, **conf: str) -> None:
+        self.coordinator = Coordinator(Pipe(io.BytesIO(), io.BytesIO()))
+        settings = {f"spark.ckpt.{name.replace('_', '.')}": value for name, value in conf.items()}
+        self.ask("hello", conf={"spark.ckpt.storage": STORAGE, **settings})
+
+    def ask(self, kind: str, **fields: Any) -> Mapping[str, Any]:
+        reply = self.coordinator.handlers()[kind]({"type": kind, **fields})
+        answer = reply.result(20) if isinstance(reply, Future) else reply
+        assert answer is not None
+        return answer
+
+    def start(self, name: str, sink_seen: int | None = None) -> Mapping[str, Any]:
+        job = {"operators": [], "sources": ["rate"], "sink": "FileStreamSink"}
+        return self.ask("start", root=f"file:/{name}", query_id=f"query-{name}", job=job, files=[], sink_seen=sink_seen, forgetful=[])
+
+    def epochs(self, name: str, *numbers: int) -> None:
+        for n in numbers:
+            offsets = base64.b64encode(b'v1\n{"batchWatermarkMs":0}\n{"offset":%d}' % n).decode()
+            self.ask("trigger", root=f"file:/{name}", epoch=n, offsets=offsets, files={})
+            self.ask("seal", root=f"file:/{name}", epoch=n, commit=base64.b64encode(b'v2\n{"nextBatchWatermarkMs":0}').decode(), files={})
+
+    def stop(self, name: str, by_person: bool) -> None:
+        self.ask("stop", root=f"file:/{name}", failed=False, by_person=by_person)
+        self.coordinator.close(5)
+
+
+@pytest.fixture(autouse=True)
+def stored() -> Iterator[None]:
+    """Stream a has epochs 0 to 2."""
+    before = Application()
+    before.start("a")
+    before.epochs("a", 0, 1, 2)
+    before.stop("a", by_person=True)
+    yield
+    wipe("application")
+
+
+def origin(started: Mapping[str, Any]) -> tuple[int, int] | None:
+    found = started["origin"]
+    return (found["run"], found["epoch"]) if found else None
+
+
+def test_the_streams_own_query_goes_back_and_others_are_not_concerned() -> None:
+    application = Application(restore_path=OF_A)
+    back = application.start("a")
+    assert (origin(back), back["epoch"], back["rerun"]) == ((1, 1), 2, True)
+    assert origin(application.start("b")) is None
+
+
+def test_a_new_query_alone_is_a_fork_and_a_second_one_is_refused_with_both_named() -> None:
+    application = Application(restore_path=OF_A)
+    fork = application.start("b")
+    assert (origin(fork), fork["epoch"], fork["rerun"]) == ((1, 1), 2, False)
+    with pytest.raises(CheckpointError, match=r"is what the query at file:/b goes on from"):
+        application.start("c")
+    with pytest.raises(CheckpointError, match=r"is what the query at file:/b goes on from"):
+        application.start("a")
+    again = Application(restore_path=OF_A)
+    application.epochs("b", 2, 3)
+    assert origin(again.start("b")) == (1, 3)
+
+
+def test_a_sink_that_has_seen_more_is_refused() -> None:
+    with pytest.raises(CheckpointError, match=r"the sink \(FileStreamSink\) has batch 7 already"):
+        Application(restore_path=OF_A).start("b", sink_seen=7)
+
+
+@pytest.mark.parametrize(("by_person", "on_stop", "left"), [(True, "DELETE", 0), (False, "DELETE", 3), (True, "RETAIN", 3)])
+def test_who_stops_it_decides_whether_its_checkpoints_go(by_person: bool, on_stop: str, left: int) -> None:
+    application = Application(onStop=on_stop)
+    application.start("a")
+    with open_storage(f"{STORAGE}/a") as stream:
+        stream.put("savepoints/x/_metadata", b"not the stream's")
+        application.stop("a", by_person)
+        assert len([s for s in stream.list("run-") if s.key.endswith("/_metadata")]) == left
+        assert stream.get("savepoints/x/_metadata") == b"not the stream's"
+        assert [s.key for s in stream.list("log/")] != []

@@ -15,7 +15,7 @@ from typing import Any
 
 from spark_ckpt.model import Ack
 from spark_ckpt.storage.file import FileStorage
-from tests.unit.protocol_driving import JOB, ack, commit, offsets, uid_of
+from tests.unit.protocol_driving import CONTENT, JOB, ack, commit, offsets, uid_of
 
 WAIT_S = 30
 
@@ -31,6 +31,7 @@ class FakeJvm:
         self.url = f"file://{folder}/data/ckpt/orders"
         self.storage = FileStorage(self.url)
         self.events: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self.told: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.logs: list[str] = []
         self._answers: dict[int, SimpleQueue[dict[str, Any]]] = {}
         self._id = 0
@@ -52,6 +53,8 @@ class FakeJvm:
                 self._answers[message["re"]].put(message)
             elif message["type"] == "event":
                 self.events.put(message)
+            elif message["type"] in ("late", "failed", "stopping"):
+                self.told.put(message)
             else:
                 self.logs.append(message["message"])
 
@@ -106,7 +109,7 @@ class FakeJvm:
         made = [ack(run, epoch, p) for p in partitions]
         for one in made:
             for handle in one.snapshot.handles:
-                self.storage.put_if_absent(handle.object, b"x" * handle.length)
+                self.storage.put_if_absent(handle.object, CONTENT)
         self.say("acks", root=self.root, acks=[one.to_json() for one in made])
         return made
 

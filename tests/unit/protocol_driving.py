@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from zlib import crc32
 
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
 from spark_ckpt.paths import copied_key, segment_key
@@ -17,6 +18,8 @@ from spark_ckpt.protocol.run import Settings
 from spark_ckpt.protocol.start import StartOrder
 from spark_ckpt.protocol.stream import Stream
 
+CONTENT = b"x" * 10
+"""Of every object that an ack names, where there is a storage."""
 JOB = Job(("stateStoreSave key",), ("rate",), "memory")
 
 
@@ -198,6 +201,7 @@ def uid_of(run: int, epoch: int, partition: int) -> str:
 
 def ack(run: int, epoch: int, partition: int, uid: str | None = None, obj: str | None = None) -> Ack:
     uid = uid or uid_of(run, epoch, partition)
-    handle = Handle(HandleKind.CHANGELOG, f"{epoch + 1}_{uid}.changelog", obj or segment_key(run, epoch, f"p{partition}"), 0, 10, 1)
+    name = obj or segment_key(run, epoch, f"p{partition}")
+    handle = Handle(HandleKind.CHANGELOG, f"{epoch + 1}_{uid}.changelog", name, 0, len(CONTENT), crc32(CONTENT))
     snapshot = Snapshot(StoreId(0, partition, "default"), epoch + 1, uid, (handle,))
     return Ack(run, epoch, snapshot, None, "1", 10, 1.0, 2.0, 0.0)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -82,14 +83,14 @@ class Session:
                         yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
 
     def close(self) -> None:
-        """Let the application end by itself; killed with all it started when that takes too long."""
+        """Let the application and all it started end by themselves; what takes too long is killed."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
+        deadline = time.monotonic() + END_S
         try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            pass
+            while (self._process.poll() is None or any(self.processes())) and time.monotonic() < deadline:
+                time.sleep(0.05)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

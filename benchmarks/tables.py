@@ -34,14 +34,15 @@ class _Column:
     metric: str
     scale: float = 1.0
     digits: int = 0
+    wide: bool = False
 
 
 _EPOCH_COLUMNS = (
-    _Column("epoch ms", "epoch_ms"),
+    _Column("epoch ms", "epoch_ms", wide=True),
     _Column("tasks ms", "tasks_ms"),
     _Column("driver logs ms", "logs_ms"),
     _Column("commit ms a store", "commit_per_store_ms", digits=1),
-    _Column("end to end ms", "end_to_end_ms"),
+    _Column("end to end ms", "end_to_end_ms", wide=True),
     _Column("requests", "requests", digits=1),
     _Column("LIST", "list_requests", digits=1),
     _Column("MB put", "put_bytes", 1e-6, digits=2),
@@ -78,8 +79,13 @@ def spread(summary: Summary | None, scale: float = 1.0, digits: int = 0) -> str:
     """`1,234 (1,200 - 1,300)`."""
     if summary is None:
         return ""
-    median, low, high = (f"{value * scale:,.{digits}f}" for value in (summary.median, summary.low, summary.high))
-    return median if summary.count == 1 or low == high else f"{median} ({low} - {high})"
+    low, high = (f"{value * scale:,.{digits}f}" for value in (summary.low, summary.high))
+    middle = median(summary, scale, digits)
+    return middle if summary.count == 1 or low == high else f"{middle} ({low} - {high})"
+
+
+def median(summary: Summary | None, scale: float = 1.0, digits: int = 0) -> str:
+    return "" if summary is None else f"{summary.median * scale:,.{digits}f}"
 
 
 def _epochs(figures: Figures, experiment: str) -> Table:
@@ -91,7 +97,7 @@ def _epochs(figures: Figures, experiment: str) -> Table:
     for case in cases:
         epochs = figures.summary(case, "epoch_ms")
         against = [_times(figures.ratio("epoch_ms", case, Case(experiment, s.value, case.partitions, case.size))) for s in _BASES]
-        cells = [spread(figures.summary(case, c.metric), c.scale, c.digits) for c in _EPOCH_COLUMNS]
+        cells = [(spread if c.wide else median)(figures.summary(case, c.metric), c.scale, c.digits) for c in _EPOCH_COLUMNS]
         rows.append(
             (case.system, f"{case.partitions}", f"{case.size:,}", f"{epochs.count if epochs else 0}", cells[0], *against, *cells[1:])
         )

@@ -83,6 +83,9 @@ def _turn(plan: Turns, session: Session, s3: FarS3, figures: Figures) -> None:
     case = plan.case(session.setup.system)
     progress = answer["progress"][plan.warm : plan.warm + plan.epochs]
     marks = answer["marks"]
+    began, ended = (marks[n]["cpu_ms"] for n in (plan.warm - 1, plan.warm + plan.epochs - 1))
+    for name in began:
+        figures.add(case, f"{name}_cpu_ms", [(ended[name] - began[name]) / plan.epochs])
     gather_epochs(figures, case, progress)
     gather_checkpoints(figures, case, answer["checkpoints"], {int(p["batchId"]) for p in progress})
     figures.add(case, "start_ms", [answer["start_ms"]])

@@ -11,11 +11,11 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Case, Figures
+from benchmarks.processes import resident
 from benchmarks.session import ROOT
 from spark_ckpt.model import Ack, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import segment_key
@@ -108,15 +108,6 @@ class _Coordinator:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         self._process.stdin.flush()
-
-
-def resident(pid: int, peak: bool = False) -> int:
-    """Bytes of a process that are in memory, those it shares with others included."""
-    name = "VmHWM:" if peak else "VmRSS:"
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024
-    raise BenchmarkError(f"/proc/{pid}/status has no {name}")
 
 
 _Chain = tuple[Snapshot, ...]

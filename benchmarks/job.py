@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 import urllib.request
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.errors import BenchmarkError
+from benchmarks.processes import session_cpu_ms
 from benchmarks.workloads import OUTPUT, QUERIES
 from spark_ckpt.pipe import Message, Pipe, serve
 
@@ -40,7 +42,7 @@ class Epochs:
     def add(self, progress: dict[str, Any]) -> None:
         if not progress["numInputRows"] or progress["runId"] in self._past:
             return
-        mark: dict[str, Any] = {"epoch": progress["batchId"], "at_ms": time.time() * 1000}
+        mark: dict[str, Any] = {"epoch": progress["batchId"], "at_ms": time.time() * 1000, "cpu_ms": session_cpu_ms(os.getsid(0))}
         if self._log is not None:
             mark["log_bytes"] = self._log.stat().st_size
         with self._changed:

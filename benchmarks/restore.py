@@ -13,7 +13,7 @@ from benchmarks.epochs import Tell, gather_checkpoints, gather_epochs
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
-from benchmarks.finalise import resident
+from benchmarks.processes import resident
 from benchmarks.session import Session
 from benchmarks.standing import own_processes
 from benchmarks.systems import Setup, System, set_up

@@ -11,11 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from benchmarks import processes
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import ENV
 from benchmarks.systems import Setup
@@ -73,14 +74,10 @@ class Session:
         """Start a query that goes on."""
         return self._ask(timeout_s + END_S, "keep", workload=work.to_json(), checkpoint=checkpoint, timeout_s=timeout_s)
 
-    def processes(self) -> Iterator[tuple[int, str]]:
-        """(process id, command line) of every process of the application."""
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError, ValueError, IndexError):
-                    session = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[3])
-                    if session == self._process.pid:
-                        yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    @property
+    def id(self) -> int:
+        """The session of processes that the application is."""
+        return self._process.pid
 
     def close(self) -> None:
         """Let the application and all it started end by themselves; what takes too long is killed."""
@@ -89,7 +86,9 @@ class Session:
             self._process.stdin.close()
         deadline = time.monotonic() + END_S
         try:
-            while (self._process.poll() is None or any(self.processes())) and time.monotonic() < deadline:
+            while (
+                self._process.poll() is None or any(command for _, command in processes.of_session(self.id))
+            ) and time.monotonic() < deadline:
                 time.sleep(0.05)
         finally:
             with contextlib.suppress(ProcessLookupError):

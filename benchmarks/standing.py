@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import time
@@ -10,17 +9,16 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import processes
 from benchmarks.epochs import Tell
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
-from benchmarks.finalise import resident
 from benchmarks.session import Session
 from benchmarks.systems import System, set_up
 from benchmarks.workloads import Workload
 
 START_UP, IDLE, FORKS = "start-up", "idle", "forks"
-OWN_PROCESSES = {"coordinator": "spark_ckpt.coordinator", "agent": "spark_ckpt.agent"}
 _SETTLE_S = 10
 _QUERY_S = 300.0
 _EXECVE = re.compile(r'execve\("([^"]+)"(?!.* = -1 )')
@@ -51,12 +49,12 @@ def idle(seconds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) ->
         session.keep(Workload("aggregation", 20, 20_000, trigger_s=3600), f"{setup.locations}/q", _QUERY_S)
         time.sleep(_SETTLE_S)
         pids = own_processes(session)
-        before = {name: _cpu_s(pid) for name, pid in pids.items()}
+        before = {name: processes.cpu_ms(pid) for name, pid in pids.items()}
         time.sleep(seconds)
         for name, pid in pids.items():
             case = Case(IDLE, name)
-            figures.add(case, "cpu_percent", [(_cpu_s(pid) - before[name]) / seconds * 100])
-            figures.add(case, "memory_bytes", [resident(pid)])
+            figures.add(case, "cpu_percent", [(processes.cpu_ms(pid) - before[name]) / seconds / 10])
+            figures.add(case, "memory_bytes", [processes.resident(pid)])
 
 
 def forks(systems: Sequence[System], work: Workload, epochs: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
@@ -86,12 +84,7 @@ def forks(systems: Sequence[System], work: Workload, epochs: int, s3: FarS3, fol
 
 def own_processes(session: Session) -> dict[str, int]:
     """Process ids of coordinator and agent. Raises BenchmarkError if one is missing."""
-    found = {name: pid for pid, command in session.processes() for name, part in OWN_PROCESSES.items() if part in command}
-    if len(found) != len(OWN_PROCESSES):
+    found = processes.own(session.id)
+    if len(found) != len(processes.OWN):
         raise BenchmarkError(f"of coordinator and agent only {', '.join(found) or 'none'} could be found among the application's processes")
     return found
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from benchmarks import finalise, restore, standing
+from benchmarks import finalise, processes, restore, standing
 from benchmarks.figures import Case, Figures, Summary
 from benchmarks.systems import System
 from benchmarks.targets import AGGREGATION, JOIN, REQUESTS, ROWS, verdicts
@@ -42,6 +42,7 @@ _EPOCH_COLUMNS = (
     _Column("tasks ms", "tasks_ms"),
     _Column("driver logs ms", "logs_ms"),
     _Column("commit ms a store", "commit_per_store_ms", digits=1),
+    _Column("processor ms", "all_cpu_ms"),
     _Column("end to end ms", "end_to_end_ms", wide=True),
     _Column("requests", "requests", digits=1),
     _Column("LIST", "list_requests", digits=1),
@@ -58,7 +59,7 @@ _EXPLAINED = (
     "Medians, in brackets the quartiles. Driver logs: `walCommit` and `commitOffsets`; "
     "with spark-ckpt the latter holds the wait for the checkpoint. "
     "End to end: from the barrier to `_metadata` stored, the epoch's tasks included. "
-    "Requests and megabytes are for each epoch, from the server's log."
+    "Processor: all processes of the application, for each epoch. Requests and megabytes are for each epoch, from the server's log."
 )
 
 
@@ -164,7 +165,7 @@ def _idle(figures: Figures) -> Table:
     load = [
         (case.system, f"at most, {case.size:,} MB of state", "", *_cells(figures, case, ("peak_memory_bytes", 1e-6, 0)))
         for case in figures.cases(LARGE)
-        if case.system in standing.OWN_PROCESSES
+        if case.system in processes.OWN
     ]
     return Table(
         "Coordinator and agent",

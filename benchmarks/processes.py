@@ -1,0 +1,59 @@
+"""Processes of an application and what they have used: an application is a session of processes of its own (`setsid`)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.errors import BenchmarkError
+
+OWN = {"coordinator": "spark_ckpt.coordinator", "agent": "spark_ckpt.agent"}
+"""Our processes by a part of their command line."""
+
+
+def of_session(session: int) -> Iterator[tuple[int, str]]:
+    """(process id, command line) of every process of a session; one that has ended has no command line."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                if int(_stat(int(entry.name))[3]) == session:
+                    yield int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+
+def own(session: int) -> dict[str, int]:
+    """Process ids of coordinator and agent, if they are there."""
+    return {name: pid for pid, command in of_session(session) for name, part in OWN.items() if part in command}
+
+
+def cpu_ms(pid: int) -> float:
+    """Processor time of a process and of those it has waited for, in milliseconds."""
+    return sum(int(field) for field in _stat(pid)[11:15]) / os.sysconf("SC_CLK_TCK") * 1000
+
+
+def session_cpu_ms(session: int) -> dict[str, float]:
+    """The same by what a process is: `coordinator`, `agent`, and `all` for the whole session."""
+    used = dict.fromkeys((*OWN, "all"), 0.0)
+    for pid, command in of_session(session):
+        with contextlib.suppress(OSError):
+            spent = cpu_ms(pid)
+            used["all"] += spent
+            for name, part in OWN.items():
+                if part in command:
+                    used[name] += spent
+    return used
+
+
+def resident(pid: int, peak: bool = False) -> int:
+    """Bytes of a process that are in memory, those it shares with others included; `peak`: at most so far."""
+    name = "VmHWM:" if peak else "VmRSS:"
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    raise BenchmarkError(f"/proc/{pid}/status has no {name}")
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/<pid>/stat from the third one on (the second may have blanks in it)."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()

@@ -37,14 +37,15 @@ def write_interpreter(path: Path) -> Path:
     return path
 
 
-def _throw_away(_url: str, _options: S3Options) -> ThrowAwayStorage:
-    return ThrowAwayStorage(URL)
+def throw_away(url: str, _options: S3Options) -> ThrowAwayStorage:
+    """Each stream its own: of one that has run before it would be said that its state is missing."""
+    return ThrowAwayStorage(url)
 
 
 def main(arguments: Sequence[str]) -> None:
     programs: dict[str, Callable[[], None]] = {
-        "spark_ckpt.agent": lambda: agent.main(_throw_away),
-        "spark_ckpt.coordinator": lambda: coordinator.main(_throw_away),
+        "spark_ckpt.agent": lambda: agent.main(throw_away),
+        "spark_ckpt.coordinator": lambda: coordinator.main(throw_away),
     }
     if len(arguments) != 2 or arguments[0] != "-m" or arguments[1] not in programs:
         os.execv(sys.executable, [sys.executable, *arguments])

@@ -14,8 +14,9 @@ from benchmarks.epochs import gather_checkpoints, gather_epochs, gather_requests
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Case, Figures
 from benchmarks.finalise import run as finalise
-from benchmarks.floor import URL, ThrowAwayStorage, write_interpreter
+from benchmarks.floor import URL, ThrowAwayStorage, throw_away, write_interpreter
 from spark_ckpt.storage.base import PutResult, Slice
+from spark_ckpt.storage.options import S3Options
 from spark_ckpt.storage.probe import check_put_if_absent
 
 CASE = Case("aggregation", "system", 2, 10)
@@ -27,6 +28,11 @@ def test_the_floor_keeps_the_log_and_throws_state_away(tmp_path: Path) -> None:
     storage.put_slices("run-00000001/seg/0-a", [Slice(tmp_path / "nothing is read", 0, 10)])
     assert storage.put_if_absent("log/1", b"claim") is PutResult.STORED
     assert [o.key for o in storage.list("")] == ["log/1"]
+
+
+def test_the_floors_streams_know_nothing_of_each_other() -> None:
+    assert throw_away(f"{URL}/q1", S3Options()).put_if_absent("log/1", b"claim") is PutResult.STORED
+    assert throw_away(f"{URL}/q2", S3Options()).put_if_absent("log/1", b"claim") is PutResult.STORED
 
 
 def test_the_floors_interpreter_is_one_for_everything_else(tmp_path: Path) -> None:

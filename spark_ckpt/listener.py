@@ -51,7 +51,7 @@ class OperatorShare:
 
 @dataclass(frozen=True)
 class CheckpointCompleted(CheckpointEvent):
-    """It is durable below `path`. `savepoint` is the URL of the savepoint that was made of it, or empty."""
+    """It is durable below `path`."""
 
     path: str
     acked: int
@@ -60,7 +60,6 @@ class CheckpointCompleted(CheckpointEvent):
     full_bytes: int
     metadata_bytes: int
     duration_ms: int
-    savepoint: str
     lag_epochs: int
     """Finished epochs that are newer than the newest completed checkpoint."""
     lag_ms: int
@@ -86,6 +85,14 @@ class CheckpointRestored(CheckpointEvent):
     full_bytes: int
 
 
+@dataclass(frozen=True)
+class CheckpointSavepoint(CheckpointEvent):
+    """A self-contained copy of the checkpoint, which somebody asked for, is stored at `path`."""
+
+    path: str
+    full_bytes: int
+
+
 class CheckpointListener:
     """Override what is of interest, then `attach` it to a session whose application has checkpoints.
 
@@ -104,6 +111,9 @@ class CheckpointListener:
 
     def on_restored(self, event: CheckpointRestored) -> None:
         """A query has begun from a checkpoint."""
+
+    def on_savepoint(self, event: CheckpointSavepoint) -> None:
+        """A savepoint is stored."""
 
     _bridge: Any = None
 
@@ -156,6 +166,7 @@ def dispatch(listener: CheckpointListener, line: str) -> None:
             CheckpointAborted(**_common(d), reason=d["reason"], message=d["message"], acked=d["acked"], required=d["required"])
         ),
         "CheckpointRestored": lambda d: listener.on_restored(CheckpointRestored(**_common(d), path=d["path"], full_bytes=d["fullBytes"])),
+        "CheckpointSavepoint": lambda d: listener.on_savepoint(CheckpointSavepoint(**_common(d), path=d["path"], full_bytes=d["fullBytes"])),
     }
     handle = known.get(doc["Event"].removeprefix(_PACKAGE))
     if handle is not None:
@@ -177,7 +188,6 @@ def _completed(doc: Mapping[str, Any]) -> CheckpointCompleted:
         full_bytes=doc["fullBytes"],
         metadata_bytes=doc["metadataBytes"],
         duration_ms=doc["durationMs"],
-        savepoint=doc["savepoint"],
         lag_epochs=lag["epochs"],
         lag_ms=lag["ms"],
         lag_bytes=lag["bytes"],

@@ -9,7 +9,8 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Request
-from spark_ckpt.protocol.instructions import Instruction, Level
+from spark_ckpt.protocol.instructions import Announcement, Instruction, Level
+from spark_ckpt.protocol.stats import Summary
 
 ATTEMPTS = 5
 
@@ -95,7 +96,12 @@ class Desk:
             again = replace(copy, ticket=self._ticket(), attempt=copy.attempt + 1)
             self._copies[again.ticket] = (asked, again)
             return [again]
-        return [self._answer(asked, event.url, None if event.url is not None else event.failure)]
+        answer = self._answer(asked, event.url, None if event.url is not None else event.failure)
+        if event.url is None:
+            return [answer]
+        made = copy.checkpoint
+        told = Summary(made.id.run, made.id.epoch, made.time_ms, full_bytes=made.size)
+        return [answer, do.Announce(Announcement.SAVEPOINT, {**told.to_json(), "savepoint": event.url})]
 
     def answered(self, event: ev.RequestAnswered) -> list[Instruction]:
         answer = self._answers.pop(event.ticket)

@@ -289,6 +289,8 @@ class Announcement(Enum):
     COMPLETED = "COMPLETED"
     ABORTED = "ABORTED"
     RESTORED = "RESTORED"
+    SAVEPOINT = "SAVEPOINT"
+    """A savepoint was made of a completed checkpoint; `savepoint` is its URL."""
 
 
 @dataclass(frozen=True)

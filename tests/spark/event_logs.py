@@ -16,6 +16,8 @@ PACKAGE = "org.apache.spark.ckpt."
 ROOT = "file:/data/ckpt/orders"
 KINDS = 40
 """So many checkpoints differ."""
+SAVEPOINT = 120
+"""The epoch of which a savepoint was made."""
 OPERATORS = {0: "deduplicate(id, ts)", 1: "aggregate(window, key)"}
 
 
@@ -98,9 +100,11 @@ def _events(app: str, checkpoints: int, partitions: int, rng: random.Random) -> 
                 "sinkMs": _slowest(told, "commit_ms_max") + 60,
                 "syncMsMax": told["sync_ms_max"],
                 "asyncMsMax": told["async_ms_max"],
-                "savepoint": "",
                 "latencies": [],
             }
+            if epoch == SAVEPOINT:
+                made = {**common, "epoch": epoch, "timeMs": time_ms, "path": "s3://lake/savepoints/before-upgrade", "fullBytes": told["full_bytes"]}
+                yield {"Event": PACKAGE + "CheckpointSavepoint", **made}
     yield {"Event": "SparkListenerApplicationEnd", "Timestamp": BEGIN_MS + 10_000 * checkpoints}
 
 

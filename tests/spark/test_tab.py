@@ -141,6 +141,7 @@ def test_failures_slow_partitions_and_sorting(server: str, window: Browser) -> N
     base = until_listed(server, "app-orders")
     window.open(f"{base}/checkpoints/")
     assert "EXPIRED" in window.text("#checkpoint-latest tr:nth-child(2) td")
+    assert "s3://lake/savepoints/before-upgrade" in window.text("#checkpoint-latest tr:nth-child(3) td")
     assert "from checkpoint 41 of run 2" in window.text("#checkpoint-latest tr:nth-child(4) td")
     picture(window, "overview")
     window.click("#checkpoint-pages a", "History")

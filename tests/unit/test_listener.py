@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from spark_ckpt import CheckpointListener, ConfigError
-from spark_ckpt.listener import CheckpointAborted, CheckpointCompleted, CheckpointRestored, CheckpointTriggered, OperatorShare, dispatch
+from spark_ckpt.listener import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    CheckpointRestored,
+    CheckpointSavepoint,
+    CheckpointTriggered,
+    OperatorShare,
+    dispatch,
+)
 
 COMMON = {"root": "file:/c", "run": 2, "epoch": 7, "timeMs": 1000}
 COMPLETED = {
@@ -21,7 +29,6 @@ COMPLETED = {
     "fullBytes": 30,
     "metadataBytes": 5,
     "durationMs": 90,
-    "savepoint": "",
     "lag": {"epochs": 2, "ms": 3, "bytes": 4},
     "operators": [
         {
@@ -60,6 +67,10 @@ class Noting(CheckpointListener):
         self.heard.append(event)
 
 
+    def on_savepoint(self, event: CheckpointSavepoint) -> None:
+        self.heard.append(event)
+
+
 def hear(doc: dict[str, Any]) -> object:
     listener = Noting()
     dispatch(listener, json.dumps(doc))
@@ -74,6 +85,11 @@ def test_each_event_has_its_method() -> None:
     assert hear(aborted) == CheckpointAborted("file:/c", 2, 7, 1000, "EXPIRED", "too slow", 1, 3)
     restored = {**COMMON, "Event": package + "CheckpointRestored", "path": "s3://b/c/run-00000002/chk-7", "fullBytes": 30}
     assert hear(restored) == CheckpointRestored("file:/c", 2, 7, 1000, "s3://b/c/run-00000002/chk-7", 30)
+
+
+def test_a_savepoint_has_its_own() -> None:
+    doc = {**COMMON, "Event": "org.apache.spark.ckpt.CheckpointSavepoint", "path": "s3://b/sp", "fullBytes": 30}
+    assert hear(doc) == CheckpointSavepoint("file:/c", 2, 7, 1000, "s3://b/sp", 30)
 
 
 def test_a_completed_checkpoint_tells_its_operators() -> None:

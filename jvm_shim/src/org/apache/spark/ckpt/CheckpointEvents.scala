@@ -60,14 +60,13 @@ case class CheckpointTriggered(root: String, run: Long, epoch: Long, timeMs: Lon
  * All snapshots are acknowledged and `_metadata` is stored below `path`.
  *
  * @param sinkMs from the barrier's trigger until the sink was done
- * @param savepoint URL of the savepoint that was made of it, or empty
  * @param latencies of the epochs since the last such event that were no checkpoints themselves
  */
 @JsonIgnoreProperties(ignoreUnknown = true)
 case class CheckpointCompleted(
     root: String, run: Long, epoch: Long, timeMs: Long, path: String, acked: Int, required: Int, newBytes: Long, fullBytes: Long,
     metadataBytes: Long, durationMs: Long, planMs: Long, finaliseMs: Long, sinkMs: Long, syncMsMax: Double, asyncMsMax: Double,
-    savepoint: String, lag: DurabilityLag, counts: CheckpointCounts, executors: Array[String], operators: Array[CheckpointOperator],
+    lag: DurabilityLag, counts: CheckpointCounts, executors: Array[String], operators: Array[CheckpointOperator],
     latencies: Array[EpochLatency]) extends CheckpointEvent
 
 /** The checkpoint will never complete; `reason` is one of the protocol's abort reasons. */
@@ -82,6 +81,10 @@ case class CheckpointAborted(
 case class CheckpointRestored(
     root: String, run: Long, epoch: Long, timeMs: Long, restoredMs: Long, path: String, fullBytes: Long, counts: CheckpointCounts)
   extends CheckpointEvent
+
+/** A self-contained copy of a completed checkpoint, which somebody asked for, is stored at `path`. */
+@JsonIgnoreProperties(ignoreUnknown = true)
+case class CheckpointSavepoint(root: String, run: Long, epoch: Long, timeMs: Long, path: String, fullBytes: Long) extends CheckpointEvent
 
 /** Reads what the coordinator announces (docs/pipes.md). What only the driver knows is given beside it. */
 object CheckpointEvents {
@@ -101,12 +104,13 @@ object CheckpointEvents {
       case "COMPLETED" => Some(CheckpointCompleted(
         root, run, epoch, timeMs, text("path"), number("acked").toInt, number("required").toInt, number("new_bytes"), number("full_bytes"),
         number("metadata_bytes"), number("duration_ms"), number("plan_ms"), number("finalise_ms"), known.sinkMs, millis("sync_ms_max"),
-        millis("async_ms_max"), text("savepoint"), lag, known.counts, executors(node), operators(node, known.names), known.latencies))
+        millis("async_ms_max"), lag, known.counts, executors(node), operators(node, known.names), known.latencies))
       case "ABORTED" => Some(CheckpointAborted(
         root, run, epoch, timeMs, text("reason"), text("message"), number("acked").toInt, number("required").toInt, number("new_bytes"),
         number("duration_ms"), lag, known.counts, executors(node), operators(node, known.names)))
       case "RESTORED" =>
         Some(CheckpointRestored(root, run, epoch, timeMs, known.nowMs, text("path"), number("full_bytes"), known.counts))
+      case "SAVEPOINT" => Some(CheckpointSavepoint(root, run, epoch, timeMs, text("savepoint"), number("full_bytes")))
       case _ => None
     }
   }

@@ -132,6 +132,7 @@ object CheckpointFeed extends Logging {
     case e: CheckpointAborted =>
       logWarning(s"checkpoint ${e.epoch} of run ${e.run} of ${e.root} was aborted (${e.reason}) after acks ${e.acked}/${e.required}: ${e.message}")
     case e: CheckpointRestored => logInfo(s"${e.root} goes on from checkpoint ${e.epoch} of run ${e.run}, ${e.path}")
+    case e: CheckpointSavepoint => logInfo(s"a savepoint of checkpoint ${e.epoch} of run ${e.run} is stored at ${e.path}")
     case _ =>
   }
 

@@ -86,6 +86,10 @@ class CheckpointModel {
         stream.lag = record.lag
         stream.failed = Some(record.withoutPartitions)
         put(stream, record)
+      case e: CheckpointSavepoint =>
+        val record = stream.records.get((e.run, e.epoch)).getOrElse(CheckpointRecord.savepoint(e)).copy(savepoint = e.path)
+        stream.records.updateWith(record.key)(_.map(_ => record))
+        stream.savepoint = Some(record.withoutPartitions)
       case e: CheckpointRestored =>
         stream.counts = counts(e.counts, stream)
         stream.restored = Some(RestoredRecord(e.run, e.epoch, e.timeMs, e.restoredMs, Option(e.path).getOrElse(""), e.fullBytes))
@@ -120,9 +124,7 @@ class CheckpointModel {
     val record = CheckpointRecord.completed(e)
     stream.counts = counts(e.counts, stream)
     stream.lag = record.lag
-    // A savepoint may be told of a checkpoint that completed before it was asked for.
     stream.completed = Some(record.withoutPartitions)
-    if (record.isSavepoint) stream.savepoint = Some(record.withoutPartitions)
     put(stream, record)
     Option(e.latencies).toSeq.flatten.foreach { l =>
       val operators = Option(l.operators).toSeq.flatten.collect { case Array(id, ms) => id -> ms }.toMap

@@ -70,11 +70,15 @@ object CheckpointRecord {
 
   def completed(e: CheckpointCompleted): CheckpointRecord = CheckpointRecord(
     e.root, e.run, e.epoch, Status.Completed, e.timeMs, e.acked, e.required, e.durationMs, e.newBytes, e.fullBytes, e.metadataBytes, e.planMs,
-    e.finaliseMs, e.sinkMs, text(e.path), text(e.savepoint), lag = lag(e.lag), operators = operators(e.operators, e.executors))
+    e.finaliseMs, e.sinkMs, text(e.path), lag = lag(e.lag), operators = operators(e.operators, e.executors))
 
   def aborted(e: CheckpointAborted): CheckpointRecord = CheckpointRecord(
     e.root, e.run, e.epoch, Status.Failed, e.timeMs, e.acked, e.required, e.durationMs, e.newBytes, reason = text(e.reason),
     message = text(e.message), lag = lag(e.lag), operators = operators(e.operators, e.executors))
+
+  /** Of a checkpoint that is not kept here any more. */
+  def savepoint(e: CheckpointSavepoint): CheckpointRecord =
+    CheckpointRecord(e.root, e.run, e.epoch, Status.Completed, e.timeMs, fullBytes = e.fullBytes)
 
   // What an event log of another release leaves out is null here.
   private def text(value: String): String = Option(value).getOrElse("")

@@ -47,6 +47,11 @@ class IntervalCheckpoints(RunRequests):
     # --- which there are
 
     @property
+    def making(self) -> tuple[int, ...]:
+        """Epochs whose checkpoints are in the making and count against `maxConcurrent`: savepoints do not."""
+        return tuple(p.epoch for p in self._pendings if not p.savepoint)
+
+    @property
     def _completed_epoch(self) -> int:
         """Under the run's own numbers."""
         newest = self._store.newest

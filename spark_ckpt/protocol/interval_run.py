@@ -169,7 +169,7 @@ class IntervalRun(IntervalCheckpoints):
         """If one is due or asked for. One that is asked for is a savepoint, and counts neither as pending nor when it fails."""
         ending = self._finishing is not None
         asked = self._desk.wants(ending)
-        due = self._schedule.wants(sum(not p.savepoint for p in self._pendings), pressure and self._pressure)
+        due = self._schedule.wants(len(self.making), pressure and self._pressure)
         if not (asked or due or ending):
             return []
         ghost = next((g for g in self._ghosts if g.epoch == epoch), None)

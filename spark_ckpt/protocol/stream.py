@@ -103,7 +103,7 @@ class Stream:
         given = list(instructions)
         stage = self.stage
         if isinstance(stage, Resume) and stage.phase is ResumePhase.REFUSED:
-            self._refusal = next(i for i in given if isinstance(i, do.Refused))
+            self._refusal = next((i for i in given if isinstance(i, do.Refused)), self._refusal)
             waiting, self._waiting = self._waiting, []
             return given + [refused for event in waiting for refused in _refusal(event, self._refusal)]
         if not isinstance(stage, (Start, Resume)) or stage.beginning is None:

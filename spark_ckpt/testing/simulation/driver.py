@@ -45,6 +45,7 @@ class Driver(DriverProcess, Query):
         self._attempt: Attempt | None = None
         self._acks: list[Ack | Decline] = []
         self._late: int | None = None
+        self._stopping: do.Stopping | None = None
         self._finishing = False
         self._sealed_at: dict[int, int] = {}
         self._executors = Executors(around, Port(around, self, rules.settle), name, self)
@@ -52,7 +53,7 @@ class Driver(DriverProcess, Query):
     def start(self) -> None:
         self._made += 1
         self._attempt = None
-        self._late = None
+        self._late = self._stopping = None
         self._pending.clear()
         nonce, local = f"{self.name}-{self._made}", tuple(sorted(self._files))
         again = self.started is not None
@@ -85,15 +86,19 @@ class Driver(DriverProcess, Query):
             self._run_epoch(i.base, Barrier(i.checkpoint, i.late))
         elif isinstance(i, do.Late):
             self._want_late(i)
+        elif isinstance(i, do.Stopping):
+            self._a.happened[Happened.STOPPING] += 1
+            self._stopping = i
         elif isinstance(i, do.Failed):
             self._fail(i)
         elif isinstance(i, do.Sealed) and isinstance(self._open, ev.SealRequested):
             self._sealed()
         elif isinstance(i, do.Finished) and isinstance(self._open, ev.FinishRequested):
-            self._finished()
+            self._finished(i)
         elif isinstance(i, do.Refused) and not isinstance(self._open, ev.StopRequested):
             self._refused(i)
         elif isinstance(i, do.Stopped):
+            self.stopped = True
             self.die("stopped")
 
     def _refused(self, i: do.Refused) -> None:
@@ -105,6 +110,10 @@ class Driver(DriverProcess, Query):
             return
         if i.request is RequestName.FINISH:
             self._a.happened[Happened.NOT_FINISHED] += 1
+            if self._stopping and i.kind is not ErrorKind.FENCED:
+                self._open = self._stopping = None  # without its savepoint the query goes on
+                self._soon(self._next_epoch)
+                return
             if i.kind is not ErrorKind.FENCED:
                 self._ask(ev.StopRequested(failed=True))
                 return
@@ -160,12 +169,17 @@ class Driver(DriverProcess, Query):
             self._ask(ev.FinishRequested() if self._in_background else ev.StopRequested(failed=False))
             return
         recorded = self._planned.pop(self._epoch, None)
+        if recorded is None and self._stopping:
+            self._end_with_savepoint(self._stopping)
+            return
         if recorded is None and self._end >= self._source.available:
             self.idle = True
             self._soon(self._look_again, 20)
             return
         span = Span(self._end, min(self._source.available, self._end + self._a.rng.randrange(1, LARGEST_EPOCH + 1)))
-        offsets = recorded or span.encode()
+        self._plan(recorded or span.encode())
+
+    def _plan(self, offsets: bytes) -> None:
         self._write({source_file(self._epoch): offsets, **({SCHEMA: b"schema"} if SCHEMA not in self._files else {})})
         self._files[offsets_file(self._epoch)] = offsets
         self._ask(ev.TriggerRequested(self._epoch, offsets, self._take_changes()))
@@ -218,7 +232,18 @@ class Driver(DriverProcess, Query):
         behind = [time for epoch, time in self._sealed_at.items() if epoch > self._completed_epoch]
         return self._a.clock.now - min(behind) if behind else 0
 
-    def _finished(self) -> None:
+    def _end_with_savepoint(self, stopping: do.Stopping) -> None:
+        """After the last epoch, which a drain adds: one without input."""
+        if stopping.drain:
+            self._a.happened[Happened.DRAINED] += 1
+            self._stopping = do.Stopping(drain=False)
+            self._plan(Span(self._end, self._end).encode())
+        else:
+            self._ask(ev.FinishRequested(stopping=True))
+
+    def _finished(self, i: do.Finished) -> None:
+        if self._stopping and i.savepoint not in self._a.world.savepoints:
+            raise ViolationError(Rule.SAVEPOINT, f"{self.name} ends as asked with the savepoint {i.savepoint}, which is not there")
         self._a.happened[Happened.FINISHED] += 1
         durable = self._a.world.newest_of_lineage(self._a.world.claim(self._claim), self._a.clock.now + 1)
         if self._epoch and (durable is None or durable.epoch < self._epoch - 1):

@@ -32,6 +32,8 @@ class Faults:
     """That a driver is started although another lives, each time the supervisor looks."""
     outage: float = 0.0
     """That the storage goes away for a while, each time the supervisor looks."""
+    ask: float = 0.0
+    """That a person asks for a savepoint, each time the supervisor looks."""
     gc: float = 0.0
     """That garbage is collected, each time the supervisor looks, and that the collector pauses between two steps."""
 
@@ -61,6 +63,7 @@ _WORST = Faults(
     task_failure=0.03,
     rival=0.5,
     outage=0.1,
+    ask=0.2,
     gc=0.4,
 )
 

@@ -7,14 +7,19 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import CheckpointId
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId
+from spark_ckpt.paths import run_prefix
 from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol.background import BackgroundCheckpoint, Final
+from spark_ckpt.protocol.completed import CompletedCheckpointStore
 from spark_ckpt.protocol.deletion import Batch, Deletions
 from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.interval_run import IntervalRun
+from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.reasons import AbortReason, Outcome
-from spark_ckpt.protocol.run import Run, RunPhase
+from spark_ckpt.protocol.run import Run, RunPhase, Settings
 from spark_ckpt.protocol.shared import SharedStateRegistry
-from spark_ckpt.protocol.start import Start, StartOrder, Step
+from spark_ckpt.protocol.start import Beginning, Start, StartOrder, Step
 from spark_ckpt.protocol.stream import Stream
 from spark_ckpt.testing.simulation.world import OverwritingWorld, World
 
@@ -58,6 +63,23 @@ class _AtCompletion(Run):
         told = super()._completed(metadata_bytes)
         self._deletions.append_issued(0)
         return [*told, *self._delete(self._deletions.append_stored(0))]
+
+
+class _AtCompletionInBackground(IntervalRun):
+    def _completed(self, p: BackgroundCheckpoint, metadata_bytes: int) -> list[Instruction]:
+        told = super()._completed(p, metadata_bytes)
+        self._deletions.append_issued(0)
+        return [*told, *self._delete(self._deletions.append_stored(0, self._named_by_pending()))]
+
+
+class _OnAnyAppend(Deletions):
+    """Deletes what waits when an append is stored, whenever that was issued."""
+
+    def released(self, number: int) -> tuple[list[CheckpointId], list[str]]:
+        checkpoints, strays = super().released(number)
+        waiting, self._waiting = self._waiting, []
+        queued, self._strays = list(self._strays), {}
+        return [*checkpoints, *waiting], [*strays, *queued]
 
 
 class _SparingRetained(Deletions):
@@ -109,6 +131,102 @@ class _UnknownFails(Run):
         return [*self._delete(Batch((), tuple(uploaded))), *aborted]
 
 
+class _UnknownFailsInBackground(IntervalRun):
+    def _metadata_put(self, event: ev.MetadataPut) -> list[Instruction]:
+        p = self._asked.get(event.ticket)
+        if event.outcome is not Outcome.UNKNOWN or p not in self._pendings:
+            return super()._metadata_put(event)
+        assert p is not None
+        del self._asked[event.ticket]
+        uploaded = sorted(o for o in p.named if o not in self._registry.named())
+        p.final = Final.NOT_YET
+        aborted = self._abort(p, AbortReason.FINALISE_FAILURE, ErrorKind.STORAGE, "an unknown outcome was taken for a failure")
+        return [*self._delete(Batch((), tuple(uploaded))), *aborted]
+
+
+class _GivenUpAtOnce(IntervalRun):
+    """Takes a checkpoint whose time is up while its `_metadata` is under way for one that will not be there."""
+
+    def _expired(self, p: BackgroundCheckpoint) -> list[Instruction]:
+        p.final = Final.NOT_YET
+        return super()._expired(p)
+
+    def _abort(self, p: BackgroundCheckpoint, reason: AbortReason, kind: ErrorKind, message: str) -> list[Instruction]:
+        self._asked = {ticket: q for ticket, q in self._asked.items() if q is not p}
+        return super()._abort(p, reason, kind, message)
+
+    def _metadata_put(self, event: ev.MetadataPut) -> list[Instruction]:
+        return super()._metadata_put(event) if event.ticket in self._asked else []
+
+    def _metadata_read_back(self, event: ev.MetadataRead) -> list[Instruction]:
+        return super()._metadata_read_back(event) if event.ticket in self._asked else []
+
+
+class _ForgettingBases(IntervalRun):
+    """Drops what a completion supersedes, although tasks may have loaded from it."""
+
+    def _loads_from_base(self) -> None:
+        self._base_until.clear()
+
+    def _supersede(self, dropped: Iterable[CheckpointId]) -> None:
+        for p in self._pendings:
+            p.base = None
+        super()._supersede(dropped)
+
+
+class _ReleasingAtOnce(IntervalRun):
+    """What an aborted or losing attempt uploaded goes with the next append."""
+
+    def _release(self, acks: Iterable[Ack]) -> None:
+        own = run_prefix(self.claim.run)
+        objects = {h.object for ack in acks for h in ack.snapshot.handles if h.object.startswith(own)}
+        self._deletions.drop([], sorted(objects - self._registry.named()))
+
+    def _named_by_pending(self) -> frozenset[str]:
+        return frozenset()
+
+
+class _InOrderOfCompletion(CompletedCheckpointStore):
+    """Takes what completed last for the newest."""
+
+    def add(self, checkpoint: Checkpoint) -> list[Checkpoint]:
+        self._checkpoints.append(checkpoint)
+        cut = max(0, len(self._checkpoints) - self._retained)
+        dropped, self._checkpoints = self._checkpoints[:cut], self._checkpoints[cut:]
+        return dropped
+
+
+class _LastCompletedIsNewest(IntervalRun):
+    def __init__(self, beginning: Beginning, settings: Settings, tickets: Tickets, story: Story) -> None:
+        super().__init__(beginning, settings, tickets, story)
+        known = self._store
+        self._store = _InOrderOfCompletion(settings.retained)
+        self._store._checkpoints = known._checkpoints
+
+
+class _LastPlanCounts(IntervalRun):
+    """Notes for a checkpoint the last log entry that planned its epoch."""
+
+    def _plan_stored(self, number: int) -> list[Instruction]:
+        self._numbers.pop(self._line[0].epoch, None)
+        return super()._plan_stored(number)
+
+
+class _WithoutAcksInBackground(IntervalRun):
+    def _maybe_finalise(self, p: BackgroundCheckpoint) -> list[Instruction]:
+        if p.waits_for_acks:
+            gone = p.missing
+            p.required = {uid: slot for uid, slot in p.required.items() if uid not in gone}
+        return super()._maybe_finalise(p)
+
+
+class _TakingItBack(Start):
+    """A query that goes back in place claims the stream, whoever has it now."""
+
+    def __init__(self, request: ev.StartRequested, tickets: Tickets, story: Story, order: StartOrder | None = None) -> None:
+        super().__init__(replace(request, again=False), tickets, story, order)
+
+
 class _WithoutAcks(Run):
     """Completes a checkpoint with the snapshots that happen to be there."""
 
@@ -121,6 +239,7 @@ class _WithoutAcks(Run):
 
 class _AtCompletionStream(Stream):
     RUN = _AtCompletion
+    INTERVAL_RUN = _AtCompletionInBackground
 
 
 class _WithoutPlansStream(Stream):
@@ -133,10 +252,36 @@ class _WithoutReplanStream(Stream):
 
 class _UnknownFailsStream(Stream):
     RUN = _UnknownFails
+    INTERVAL_RUN = _UnknownFailsInBackground
+
+
+class _GivenUpAtOnceStream(Stream):
+    INTERVAL_RUN = _GivenUpAtOnce
+
+
+class _ForgettingBasesStream(Stream):
+    INTERVAL_RUN = _ForgettingBases
+
+
+class _ReleasingAtOnceStream(Stream):
+    INTERVAL_RUN = _ReleasingAtOnce
+
+
+class _LastCompletedIsNewestStream(Stream):
+    INTERVAL_RUN = _LastCompletedIsNewest
+
+
+class _LastPlanCountsStream(Stream):
+    INTERVAL_RUN = _LastPlanCounts
+
+
+class _TakingItBackStream(Stream):
+    START = _TakingItBack
 
 
 class _WithoutAcksStream(Stream):
     RUN = _WithoutAcks
+    INTERVAL_RUN = _WithoutAcksInBackground
 
 
 def _unknown_is_stored(outcome: Outcome) -> Outcome:
@@ -144,11 +289,7 @@ def _unknown_is_stored(outcome: Outcome) -> Outcome:
 
 
 class LeftOut(Enum):
-    """One rule each.
-
-    That a deletion waits for an append *issued* after the completion is not among them: in the every-epoch mode an epoch's append is
-    issued when the checkpoint of the one before is complete, so every append that is stored later was issued after it.
-    """
+    """One rule each."""
 
     START_ORDER = "the tail is read before the checkpoints are listed"
     DELETE_AFTER_APPEND = "nothing is deleted before an own append that follows the completion"
@@ -160,8 +301,29 @@ class LeftOut(Enum):
     READ_BACK = "an unknown outcome is read back, not taken for stored"
     DELETE_NOTHING_UNKNOWN = "after an unknown outcome nothing is deleted"
     WAIT_FOR_ACKS = "a checkpoint is complete when all its acks are in"
+    DELETE_ISSUED_AFTER = "nothing is deleted on an append that was issued before the completion was known"
+    GHOSTS_KEPT = "a checkpoint that is given up while its _metadata is under way keeps its objects until it is known"
+    BASES_KEPT = "a checkpoint that tasks loaded from stays until one triggered after them completes"
+    RELEASE_LATER = "what aborted and losing attempts uploaded stays until a later checkpoint completes"
+    NEWEST_BY_EPOCH = "a checkpoint that completes after a newer one is not the newest"
+    FIRST_PLAN_COUNTS = "a checkpoint notes the first log entry of its run that planned its epoch"
+    GO_BACK_OWN = "a query goes back in place only while the stream is its own"
     COLLECT_KEPT_FIRST = "a collector of garbage reads the kept checkpoints before it lists the run's own"
     COLLECT_CLAIM_AGAIN = "a collector of garbage looks whether the claim is still the last when it has read the checkpoints"
+
+
+IN_BACKGROUND = frozenset(
+    {
+        LeftOut.DELETE_ISSUED_AFTER,
+        LeftOut.GHOSTS_KEPT,
+        LeftOut.BASES_KEPT,
+        LeftOut.RELEASE_LATER,
+        LeftOut.NEWEST_BY_EPOCH,
+        LeftOut.FIRST_PLAN_COUNTS,
+        LeftOut.GO_BACK_OWN,
+    }
+)
+"""What only the interval mode can show: in the other one an epoch's append is issued when the checkpoint of the one before is complete."""
 
 
 def leaving_out(rule: LeftOut) -> Rules:
@@ -177,6 +339,13 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.READ_BACK: Rules(settle=_unknown_is_stored),
         LeftOut.DELETE_NOTHING_UNKNOWN: Rules(stream=_UnknownFailsStream),
         LeftOut.WAIT_FOR_ACKS: Rules(stream=_WithoutAcksStream),
+        LeftOut.DELETE_ISSUED_AFTER: Rules(deletions=_OnAnyAppend),
+        LeftOut.GHOSTS_KEPT: Rules(stream=_GivenUpAtOnceStream),
+        LeftOut.BASES_KEPT: Rules(stream=_ForgettingBasesStream),
+        LeftOut.RELEASE_LATER: Rules(stream=_ReleasingAtOnceStream),
+        LeftOut.NEWEST_BY_EPOCH: Rules(stream=_LastCompletedIsNewestStream),
+        LeftOut.FIRST_PLAN_COUNTS: Rules(stream=_LastPlanCountsStream),
+        LeftOut.GO_BACK_OWN: Rules(stream=_TakingItBackStream),
         LeftOut.COLLECT_CLAIM_AGAIN: Rules(collect=CollectOrder.CLAIM_ONCE),
         LeftOut.COLLECT_KEPT_FIRST: Rules(collect=CollectOrder.OWN_FIRST),
     }[rule]

@@ -11,12 +11,15 @@ from typing import Protocol
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.driver_files import offsets_file
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.tail import Gallop
 from spark_ckpt.testing.simulation.clock import Clock
 from spark_ckpt.testing.simulation.faults import Faults
 from spark_ckpt.testing.simulation.happened import Happened
+from spark_ckpt.testing.simulation.rules import Rule, ViolationError
+from spark_ckpt.testing.simulation.stage import Span, state_at
 from spark_ckpt.testing.simulation.world import World
 
 PUT_TIMEOUT = 60
@@ -112,6 +115,10 @@ class Port:
                 lambda: ev.LeftAcksRead(left, tuple(a for _, a in sorted(world.left_acks.items()) if (a.run, a.epoch) == (run, epoch))),
                 pause,
             )
+        elif isinstance(i, do.StoreSavepoint):
+            self._copy(i, pause)
+        elif isinstance(i, do.AnswerRequest):
+            self._answer_request(i, pause)
         elif isinstance(i, do.Delete):
             self._delete(i)
         else:
@@ -204,11 +211,65 @@ class Port:
 
     def _store(self, ticket: int, checkpoint: Checkpoint, pause: int) -> None:
         def put() -> Outcome:
-            outcome = self._a.world.put_metadata(checkpoint, self._a.clock.now)
+            outcome = self._a.world.put_metadata(checkpoint, self._a.clock.now, orphan=not self._process.alive)
             self._a.tell(f"    _metadata of {checkpoint.id}: {outcome.name}")
             return outcome
 
         self._put(put, lambda outcome: ev.MetadataPut(ticket, checkpoint.id, outcome, 100, "injected"), pause)
+
+    # --- savepoints
+
+    def _copy(self, i: do.StoreSavepoint, pause: int) -> None:
+        """Object after object, each as it is then; at last the savepoint's `_metadata`."""
+        values: dict[str, dict[int, int]] = {}
+        rest = sorted(i.checkpoint.objects)
+        failing = self._a.down or self._a.chance(self._a.faults.put_failed, Happened.PUT_FAILED)
+
+        def more() -> None:
+            for key in rest[:2]:
+                content = self._a.world.objects.get(key)
+                if content is None:
+                    self._gone(i, key)
+                    return
+                values[key] = dict(content)
+            del rest[:2]
+            if rest:
+                self.send(more)
+            elif failing:
+                self._answer(ev.SavepointStored(i.ticket, i.number, None, "injected"))
+            else:
+                self._keep(i, values)
+
+        self.send(more, pause)
+
+    def _gone(self, i: do.StoreSavepoint, key: str) -> None:
+        if not self._a.world.superseded(i.checkpoint.claim):
+            raise ViolationError(Rule.SAVEPOINT, f"{key} of {i.checkpoint.id} is gone while it is copied")
+        self._answer(ev.SavepointStored(i.ticket, i.number, None, f"{key} is gone", hopeless=True))
+
+    def _keep(self, i: do.StoreSavepoint, values: dict[str, dict[int, int]]) -> None:
+        end = Span.decode(i.checkpoint.files[offsets_file(i.checkpoint.id.epoch)]).end
+        for snapshot in i.checkpoint.snapshots:
+            partition = snapshot.store.partition
+            if sum(values[h.object][h.offset] for h in snapshot.handles) != state_at(partition, end):
+                raise ViolationError(Rule.SAVEPOINT, f"partition {partition} of {i.checkpoint.id}, copied, is not the sum up to {end}")
+        name = f"savepoint-{i.number}"
+        self._a.world.savepoints.setdefault(name, i.checkpoint.id)
+        self._a.happened[Happened.SAVEPOINT] += 1
+        self._a.tell(f"    {name} holds {i.checkpoint.id}")
+        self._answer(ev.SavepointStored(i.ticket, i.number, name))
+
+    def _answer_request(self, i: do.AnswerRequest, pause: int) -> None:
+        def store() -> None:
+            if self._a.down or self._a.chance(self._a.faults.put_failed, Happened.PUT_FAILED):
+                self._answer(ev.RequestAnswered(i.ticket, i.number, "injected"))
+                return
+            self._a.world.answers.setdefault(i.number, (i.path, i.error))
+            self._a.happened[Happened.NOT_SAVED] += i.path is None
+            self._a.tell(f"    entry {i.number} is answered: {i.path or i.error}")
+            self._answer(ev.RequestAnswered(i.ticket, i.number))
+
+        self.send(store, pause)
 
     # --- deletes
 

@@ -9,7 +9,6 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.instructions import Announcement, Instruction
 from spark_ckpt.protocol.interval_run import IntervalRun
-from spark_ckpt.protocol.machine import InvalidTransitionError
 from spark_ckpt.protocol.reasons import TOLERATED, AbortReason
 from spark_ckpt.protocol.run import Run, RunPhase, Settings
 from spark_ckpt.testing.simulation.happened import Happened
@@ -29,7 +28,8 @@ class _Coordinator:
 
     @property
     def alive(self) -> bool:
-        return self._driver.alive and not self.killed
+        """After a stop it finishes what it has in hand."""
+        return (self._driver.alive or self._driver.stopped) and not self.killed
 
     @property
     def sleeps_until(self) -> int:
@@ -45,6 +45,7 @@ class DriverProcess:
     def __init__(self, name: str, around: Surroundings, rules: Rules, settings: Settings) -> None:
         self.name = name
         self.alive = True
+        self.stopped = False
         self.sleeps_until = 0
         self.started: do.Started | None = None
         self._a = around
@@ -131,8 +132,8 @@ class DriverProcess:
         before = self._stream.run
         try:
             instructions = self._stream.handle(event, self._a.clock.now)
-        except InvalidTransitionError as error:
-            raise ViolationError(Rule.MACHINE, f"{self.name}: {error}") from error
+        except Exception as error:
+            raise ViolationError(Rule.MACHINE, f"{self.name}: {type(error).__name__}: {error}") from error
         self._a.tell(f"{self.name} {type(event).__name__} -> {', '.join(type(i).__name__ for i in instructions) or 'nothing'}")
         run = self._stream.run
         if run and run.phase is RunPhase.FENCED and not self._fenced:
@@ -242,12 +243,15 @@ class DriverProcess:
         self._a.tell(f"{self.name} announces {i.event.name} of {named} {i.summary.get('reason', '')}")
         if i.event is Announcement.TRIGGERED:
             self._pending.add(named.epoch)
-            if len(self._pending) > self._settings.max_concurrent + isinstance(self._open, ev.FinishRequested):
-                raise ViolationError(Rule.CONCURRENT, f"{self.name} has the checkpoints {sorted(self._pending)} in the making")
+            making = run.making if isinstance(run := self._stream.run, IntervalRun) else self._pending
+            if len(making) > self._settings.max_concurrent + isinstance(self._open, ev.FinishRequested):
+                raise ViolationError(Rule.CONCURRENT, f"{self.name} has the checkpoints {sorted(making)} in the making")
         else:
             self._pending.discard(named.epoch)
         if i.event is Announcement.ABORTED:
             self._count_aborted(AbortReason(i.summary["reason"]))
+            if "was released" in i.summary["message"]:
+                raise ViolationError(Rule.RELEASED_UNUSED, f"{self.name}: {i.summary['message']}")
             self._a.world.aborted.add(named)
         if i.event is Announcement.COMPLETED:
             self._a.happened[Happened.COMPLETED] += 1

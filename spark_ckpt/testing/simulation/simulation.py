@@ -16,6 +16,7 @@ from spark_ckpt.testing.simulation.driver import LARGEST_EPOCH, Driver
 from spark_ckpt.testing.simulation.faults import EVERYDAY, QUIET, draw
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.left_out import Rules
+from spark_ckpt.testing.simulation.person import Person
 from spark_ckpt.testing.simulation.port import Surroundings
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 from spark_ckpt.testing.simulation.stage import Sink, Source
@@ -78,6 +79,7 @@ class Simulation:
         self._source = Source(rng.choice(INPUT), forgetful)
         self._sink = Sink(self.happened)
         self._drivers: list[Driver] = []
+        self._person = Person(self._a)
         self._trouble = True
         self.longest = 0
 
@@ -122,6 +124,8 @@ class Simulation:
         if not self._a.down and self._a.chance(self._a.faults.outage, Happened.OUTAGE):
             self._a.down_until = self._clock.now + self._a.rng.randrange(50, LONGEST_OUTAGE)
             self._a.tell(f"the storage is away until {self._a.down_until}")
+        if self._a.chance(self._a.faults.ask):
+            self._person.ask(stop=self._a.rng.random() < 0.3)
         if self._a.chance(self._a.faults.gc):
             Collector(self._a, self._rules.collect).start()
         self._clock.after(self._a.rng.randrange(20, 200), self._supervise)
@@ -155,12 +159,26 @@ class Simulation:
             if self.happened[Happened.COMPLETED] - before >= QUIET_CHECKPOINTS:
                 break
         self._let_pass(SETTLING // 10)
+        self._ask(stop=False)
         self._feed(driver, 1)  # with its append goes what waited for one
-        driver.finish()
+        stop = self._a.rng.random() < 0.5
+        if stop:
+            self._ask(stop)
+        else:
+            driver.finish()
         self._let_pass(SETTLING)
+        self._person.check()
         if driver.alive:
             raise ViolationError(Rule.PROGRESS, f"{driver.name} does not end")
         self._sink.check(self._source.available)
+
+    def _ask(self, stop: bool) -> None:
+        """While the stream is idle."""
+        before = set(self._person.asked)
+        self._person.ask(stop)
+        self._let_pass(SETTLING // 10)
+        for number in self._person.asked.keys() - before:
+            self._person.check_met(number)
 
     def _let_pass(self, time: int) -> None:
         until = self._clock.now + time

@@ -26,6 +26,9 @@ class World:
         self.left_acks: dict[str, Ack] = {}
         self._retained = retained
         self._happened = happened
+        self.savepoints: dict[str, CheckpointId] = {}
+        self.answers: dict[int, tuple[str | None, str | None]] = {}
+        """Log entry of a request -> the savepoint's name, or what went wrong."""
         self.aborted: set[CheckpointId] = set()
         """What a run has announced as aborted; its `_metadata` may land all the same."""
         self._ghosts: set[CheckpointId] = set()
@@ -107,17 +110,20 @@ class World:
             self._claims.append(entry)
             self._check_retained(f"at claim {number}")
 
-    def put_metadata(self, checkpoint: Checkpoint, now: int) -> Outcome:
+    def put_metadata(self, checkpoint: Checkpoint, now: int, orphan: bool = False) -> Outcome:
+        """`orphan`: who sent this is dead, and may have a successor that does not know of it."""
         if checkpoint.id in self.checkpoints:
             return Outcome.EXISTS
         missing = sorted(checkpoint.objects - self.objects.keys())
         newer = any(epoch > checkpoint.id.epoch for epoch in self._completed.get(checkpoint.id.run, ()))
-        if self.was_completed(checkpoint.id) or (newer and missing):
+        if self.was_completed(checkpoint.id) or (newer and (missing or orphan)):
             # (1) a put is not answered, and not there when it is looked for; (2) a second one is stored; (3) that checkpoint is
             # subsumed and deleted; (4) the first one lands. It is never the newest, and a start looks at the objects first. The same
-            # for one that was given up while nobody knew whether it was stored, and that lands when a newer one is.
+            # for one that was given up while nobody knew whether it was stored, or that was on its way when its coordinator died, and
+            # that lands when a newer one is there.
             self._happened[Happened.GHOST] += 1
             self._ghosts.add(checkpoint.id)
+            self.aborted.add(checkpoint.id)
         elif missing and not self.superseded(checkpoint.claim):
             raise ViolationError(Rule.OBJECTS_EXIST, f"{checkpoint.id} was completed without {missing}")
         self.checkpoints[checkpoint.id] = checkpoint

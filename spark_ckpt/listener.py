@@ -166,7 +166,9 @@ def dispatch(listener: CheckpointListener, line: str) -> None:
             CheckpointAborted(**_common(d), reason=d["reason"], message=d["message"], acked=d["acked"], required=d["required"])
         ),
         "CheckpointRestored": lambda d: listener.on_restored(CheckpointRestored(**_common(d), path=d["path"], full_bytes=d["fullBytes"])),
-        "CheckpointSavepoint": lambda d: listener.on_savepoint(CheckpointSavepoint(**_common(d), path=d["path"], full_bytes=d["fullBytes"])),
+        "CheckpointSavepoint": lambda d: listener.on_savepoint(
+            CheckpointSavepoint(**_common(d), path=d["path"], full_bytes=d["fullBytes"])
+        ),
     }
     handle = known.get(doc["Event"].removeprefix(_PACKAGE))
     if handle is not None:

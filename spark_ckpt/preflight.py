@@ -8,8 +8,8 @@ from spark_ckpt import paths
 from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol.entries import Entry, decode
+from spark_ckpt.protocol.recorded import recorded
 from spark_ckpt.protocol.restoring import incomplete, is_of_this_stream, misfits
-from spark_ckpt.protocol.start import recorded_plans
 from spark_ckpt.reader import Standing, StreamReader, Use
 from spark_ckpt.savepoints import Source
 from spark_ckpt.storage import Storage
@@ -59,7 +59,7 @@ def _own(content: Checkpoint, storage: Storage, standing: Standing) -> Preflight
 
 def _reruns(content: Checkpoint, storage: Storage, standing: Standing) -> tuple[int, ...]:
     entries = _read(storage, range(content.log + 1, standing.tail + 1), standing.tail)
-    return tuple(plan.epoch for plan in recorded_plans(entries, content, standing.tail))
+    return tuple(plan.epoch for plan in recorded(entries, content, standing.tail, standing.claim).plans)
 
 
 def _read(storage: Storage, numbers: range | set[int], tail: int) -> dict[int, Entry]:

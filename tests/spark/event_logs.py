@@ -103,8 +103,8 @@ def _events(app: str, checkpoints: int, partitions: int, rng: random.Random) -> 
                 "latencies": [],
             }
             if epoch == SAVEPOINT:
-                made = {**common, "epoch": epoch, "timeMs": time_ms, "path": "s3://lake/savepoints/before-upgrade", "fullBytes": told["full_bytes"]}
-                yield {"Event": PACKAGE + "CheckpointSavepoint", **made}
+                made = {"epoch": epoch, "timeMs": time_ms, "path": "s3://lake/savepoints/before-upgrade", "fullBytes": told["full_bytes"]}
+                yield {"Event": PACKAGE + "CheckpointSavepoint", **common, **made}
     yield {"Event": "SparkListenerApplicationEnd", "Timestamp": BEGIN_MS + 10_000 * checkpoints}
 
 

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from spark_ckpt.testing.simulation import BACKGROUND, Happened, LeftOut, Mode, Rule, campaign, leaving_out, simulate
+from spark_ckpt.testing.simulation import BACKGROUND, IN_BACKGROUND, Happened, LeftOut, Mode, Rule, campaign, leaving_out, simulate
 
 SEEDS = 250
 MOST = 1_000
-RARE = {Happened.LOAD_FENCED, Happened.FENCED_IDLE, Happened.GHOST, Happened.SHARED, *BACKGROUND}
+RARE = {Happened.LOAD_FENCED, Happened.NOT_FINISHED, Happened.FENCED_IDLE, Happened.GHOST, Happened.SHARED, *BACKGROUND}
 
 MISSED = {
     LeftOut.START_ORDER: {Rule.RETAINED_EXIST, Rule.SAME_DATA},
@@ -31,6 +31,10 @@ MISSED = {
 """What is broken, each in some seed, when a rule is left out."""
 
 
+def test_every_rule_of_this_mode_is_left_out_once() -> None:
+    assert set(MISSED) | IN_BACKGROUND == set(LeftOut)
+
+
 def test_all_rules_hold_and_the_faults_really_happened() -> None:
     total = campaign(range(SEEDS), Mode.EVERY)
     print(total.report())
@@ -38,7 +42,7 @@ def test_all_rules_hold_and_the_faults_really_happened() -> None:
     assert set(total.never) <= RARE, total.report()
 
 
-@pytest.mark.parametrize("rule", list(LeftOut), ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", list(MISSED), ids=lambda rule: rule.name)
 def test_a_rule_that_is_left_out_is_missed(rule: LeftOut) -> None:
     expected = MISSED[rule]
     known = lambda so_far: len(so_far.failed) >= 2 and expected <= so_far.broken.keys()  # noqa: E731
@@ -71,7 +75,7 @@ def test_ten_thousand_seeds() -> None:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("rule", list(LeftOut), ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", list(MISSED), ids=lambda rule: rule.name)
 def test_a_rule_that_is_left_out_is_missed_by_many_seeds(rule: LeftOut) -> None:
     total = campaign(range(2_000), Mode.EVERY, leaving_out(rule))
     print(f"without {rule.name}: {total.report()}")

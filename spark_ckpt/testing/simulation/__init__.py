@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from spark_ckpt.testing.simulation.campaign import Campaign, campaign
 from spark_ckpt.testing.simulation.happened import BACKGROUND, Happened
-from spark_ckpt.testing.simulation.left_out import LeftOut, Rules, leaving_out
+from spark_ckpt.testing.simulation.left_out import IN_BACKGROUND, LeftOut, Rules, leaving_out
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 from spark_ckpt.testing.simulation.simulation import Mode, Result, Simulation, simulate
 
 __all__ = [
     "BACKGROUND",
+    "IN_BACKGROUND",
     "Campaign",
     "Happened",
     "LeftOut",

@@ -7,6 +7,8 @@ import scala.jdk.CollectionConverters._
 import scala.util.Try
 
 import org.apache.spark.ckpt._
+import org.apache.spark.sql.ckpt.OperatorMetrics
+import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric
 import org.apache.spark.sql.streaming.StreamingQueryProgress
 
 /** What is shown of one query, at one moment. `records` newest first, `latencies` and `eventTimes` oldest first. */
@@ -98,14 +100,23 @@ class CheckpointModel {
 
   def progress(p: StreamingQueryProgress): Unit = synchronized {
     streams.values.find(_.started.exists(_.runId == p.runId.toString)).foreach { stream =>
+      val newest = stream.completed.filter(c => stream.started.exists(_.run == c.run)).map(_.epoch)
+      lag(p).filterNot(told => newest.exists(_ > p.batchId - told.epochs)).foreach(stream.lag = _)
       val times = p.eventTime.asScala
       for (now <- millis(p.timestamp)) {
-        val newest = times.get("max").flatMap(millis).map(now - _)
+        val event = times.get("max").flatMap(millis).map(now - _)
         val watermark = times.get("watermark").flatMap(millis).filter(_ > 0).map(now - _) // it begins at 1970
-        if (newest.isDefined || watermark.isDefined) append(stream.eventTimes, EventTimeRecord(p.batchId, now, newest, watermark))
+        if (event.isDefined || watermark.isDefined) append(stream.eventTimes, EventTimeRecord(p.batchId, now, event, watermark))
       }
     }
   }
+
+  /** As of the epoch's end: while the storage is away no checkpoint tells it. One that completed since knows better. */
+  private def lag(p: StreamingQueryProgress): Option[DurabilityLag] =
+    p.stateOperators.headOption.map(_.customMetrics).filter(_.containsKey(OperatorMetrics.LagEpochs.name)).map { m =>
+      def number(metric: StateStoreCustomMetric): Long = Option(m.get(metric.name)).map(_.longValue).getOrElse(0L)
+      DurabilityLag(number(OperatorMetrics.LagEpochs), number(OperatorMetrics.LagMs), number(OperatorMetrics.LagBytes))
+    }
 
   private def begin(stream: Stream, e: CheckpointRunStarted): Unit = {
     stream.started = Some(e)

@@ -20,9 +20,9 @@ object OperatorMetrics extends Logging {
   private val Sync = StateStoreCustomTimingMetric("checkpointSyncMsMax", "checkpoint: longest synchronous part")
   private val Async = StateStoreCustomTimingMetric("checkpointAsyncMsMax", "checkpoint: longest asynchronous part")
 
-  private val LagEpochs = StateStoreCustomSumMetric("checkpointLagEpochs", "checkpoint: epochs that are not durable yet")
-  private val LagMs = StateStoreCustomTimingMetric("checkpointLagMs", "checkpoint: age of the oldest epoch that is not durable yet")
-  private val LagBytes = StateStoreCustomSizeMetric("checkpointLagBytes", "checkpoint: bytes that are not stored yet")
+  val LagEpochs = StateStoreCustomSumMetric("checkpointLagEpochs", "checkpoint: epochs that are not durable yet")
+  val LagMs = StateStoreCustomTimingMetric("checkpointLagMs", "checkpoint: age of the oldest epoch that is not durable yet")
+  val LagBytes = StateStoreCustomSizeMetric("checkpointLagBytes", "checkpoint: bytes that are not stored yet")
 
   val All: Seq[StateStoreCustomMetric] = Seq(Id, Snapshots, NewBytes, FullBytes, Sync, Async, LagEpochs, LagMs, LagBytes)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from conftest import FILES, Server
+from conftest import Server
 from harness import Application
 from oracle import differences, read
 from test_kills import Trial as TrialOnS3
@@ -155,14 +155,28 @@ def test_progress_tells_how_far_durable_state_is_behind(start: Start, events: Pa
         assert (m["checkpointLagEpochs"] > 0) == (m["checkpointLagMs"] > 0)
 
 
-def test_a_source_that_forgets_keeps_the_gate_of_every_epoch(start: Start, events: Path, tmp_path: Path) -> None:
-    source = tmp_path / "events"
+REPLAYING = ("files", "kept", "rate", "micro")
+FORGETTING = {"archived": "cleanSource=archive", "socket": "socket", "own": "counter", "both": "socket"}
+
+
+def test_sources_that_forget_keep_the_gate_of_every_epoch(start: Start, events: Path, tmp_path: Path) -> None:
+    source, storage, locations = tmp_path / "events", tmp_path / "storage", tmp_path / "locations"
     shutil.copytree(events, source)
-    trial = Trial(start, source, tmp_path, ("unique",), env={"JOB_SOURCE_OPTIONS": "cleanSource=delete"})
-    trial.start(**{"spark.ckpt.retained": "20"}).expect_success()
-    assert "cleanSource=delete" in trial.log()
-    kept = sorted(p.parent.name for p in completed(trial.storage, trial.locations / "unique"))
-    assert kept == [f"chk-{n}" for n in range(FILES + 2)], "every epoch was to have a checkpoint"
+    args = ("sources.py", ",".join([*REPLAYING, *FORGETTING]), str(source), str(locations))
+    # No checkpoint is due while the test runs, whatever the first delay.
+    conf = {"spark.ckpt.interval": "2h", "spark.ckpt.minPause": "1h", "spark.ckpt.retained": "1000"}
+    app = start(*args, storage=f"file://{storage}", conf=conf)
+    app.expect_success()
+    said = [line for line in app.log.read_text().splitlines() if "every epoch is a checkpoint" in line]
+    for name, what in FORGETTING.items():
+        once = [line.split("says: ", 1)[1] for line in said if f"/{name}: " in line]
+        assert len(once) == 1, name
+        assert what in once[0]
+        assert completed(storage, locations / name), name
+    for name in REPLAYING:
+        assert [line for line in said if f"/{name}: " in line] == []
+        assert (locations / name / "commits" / "0").exists()
+        assert completed(storage, locations / name) == [], name
 
 
 NO_ROOM = {"spark.ckpt.interval": "500ms", "spark.ckpt.spool.maxSize": "4k"}

@@ -223,8 +223,7 @@ def run(spark: SparkSession, names: list[str], source: str, checkpoints: str, ou
     started = []
     for name in names:
         query = QUERIES[name]
-        options = dict(option.split("=") for option in os.environ.get("JOB_SOURCE_OPTIONS", "").split())
-        df = spark.readStream.schema(SCHEMA).options(maxFilesPerTrigger="1", **options).json(source)
+        df = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(source)
         to = query.stream(df).writeStream.outputMode(query.mode).queryName(name)
         to = to.option("checkpointLocation", f"{checkpoints}/{name}").trigger(availableNow=True)
         if query.sink == "files":

@@ -29,10 +29,12 @@ class Recorded:
     crossed: bool
 
 
-def recorded(entries: Mapping[int, Entry], origin: Checkpoint | None, tail: int, last: Claim | None) -> Recorded:
+def recorded(
+    entries: Mapping[int, Entry], origin: Checkpoint | None, tail: int, last: Claim | None, complete: bool = True
+) -> Recorded:
     """Epochs past `origin`, in order; of two plans for one epoch the later counts. `last`: the newest claim, wherever it stands.
 
-    Raises `FormatError` where a plan is missing between others.
+    Raises `FormatError` where a plan is missing between others, unless the entries are known not to be `complete`.
     """
     following = origin.id.epoch + 1 if origin else 0
     first, crossed = following, False
@@ -60,7 +62,9 @@ def recorded(entries: Mapping[int, Entry], origin: Checkpoint | None, tail: int,
         begun = max(following, claim.first or 0)
         used = max(used, highest.get(number, begun - 1) + claim.ahead)
     used = max([used, *highest.values()])
-    return Recorded(first, () if crossed else _unbroken(plans, first), used, crossed)
+    if crossed:
+        return Recorded(first, (), used, crossed)
+    return Recorded(first, _unbroken(plans, first) if complete else tuple(plans.values()), used, crossed)
 
 
 def _unbroken(plans: Mapping[int, Plan], first: int) -> tuple[Plan, ...]:

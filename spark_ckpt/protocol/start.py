@@ -12,7 +12,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError
 from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
-from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, decode, encode
+from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.recorded import Recorded, driver_files_of, recorded
@@ -219,13 +219,39 @@ class Start(Restoring):
         return [self._ask(do.ReadEntry(self.ticket(), n)) for n in wanted]
 
     def _plan_read(self, event: ev.EntryRead) -> list[Instruction]:
-        self._entry(event)
+        if event.data is None and self._origin:
+            self._answered(event.ticket)
+            self._gaps.add(event.number)
+        else:
+            self._entry(event)
         return self._plans_known() if not self._outstanding else []
 
     def _plans_known(self) -> list[Instruction]:
+        if self._gaps and not self._numbers_known():
+            raise self._log_too_short()
         if self._end is None or self._same_stream:
-            self._plans_found(recorded(self._past_the_end(), self._origin, self._tail, self._last))
+            self._plans_found(recorded(self._past_the_end(), self._origin, self._tail, self._last, complete=not self._gaps))
         return self._next_step()
+
+    def _numbers_known(self) -> bool:
+        """With entries missing, and nothing to run again: a plan behind them has the highest number, since each run plans all of them."""
+        plans = [n for n, entry in self._entries.items() if isinstance(entry, Plan)]
+        return self._restoring is not None and self._restoring.discard and max(plans, default=0) > max(self._gaps)
+
+    def _log_too_short(self) -> GivenUpError:
+        assert self._origin is not None
+        at = self._origin.id
+        way_out = "put it back"
+        if self._restoring is None or not self._restoring.discard:
+            way_out += (
+                "; or go on from that checkpoint without them, with spark.ckpt.restore.path (its URL, from `spark-ckpt list`) and "
+                "spark.ckpt.restore.plans=DISCARD: what followed runs anew under new numbers, and sinks may get its rows twice"
+            )
+        return GivenUpError(
+            ErrorKind.DAMAGED,
+            f"log entry {min(self._gaps)} is missing, so it is not known which epochs were planned past checkpoint run {at.run} epoch "
+            f"{at.epoch}, the origin of this start; {way_out}; or start with a new checkpointLocation",
+        )
 
     def _plans_found(self, found: Recorded) -> None:
         """They run again as planned, unless it is not known what ran past them, or a person does not want them."""

@@ -116,6 +116,7 @@ class StartState(Asking):
         self._candidates: list[CheckpointId] = []
         self._origin: Checkpoint | None = None
         self._plans: tuple[Plan, ...] = ()
+        self._gaps: set[int] = set()
         self._first: int | None = None
         self._claim: Claim | None = None
         self._replanned = 0

@@ -329,6 +329,34 @@ def test_discarded_plans_free_no_number() -> None:
     assert (nothing_past_it.epoch, nothing_past_it.version) == (4, None)
 
 
+def test_where_plans_are_missing_a_person_has_to_say_what_to_lose() -> None:
+    world = after(6)
+    world.damaged = {CheckpointId(1, epoch): "broken" for epoch in (3, 4, 5)}
+    del world.log[5], world.log[6]
+    before = dict(world.log)
+    refused = refusal(Driver(world).start("b"))
+    assert refused.kind is ErrorKind.DAMAGED
+    assert "log entry 5 is missing" in refused.message
+    assert "checkpoint run 1 epoch 2" in refused.message
+    assert "spark.ckpt.restore.plans=DISCARD" in refused.message
+    assert world.log == before
+
+    one = started(Driver(world).start("b", restore=replace(own(1, 2), discard=True)))
+    assert (one.origin, one.epoch, one.rerun, one.planned, one.version) == (CheckpointId(1, 2), 6, False, (), 3)
+
+
+def test_numbers_that_nobody_knows_are_not_used_again() -> None:
+    """The last plans are missing themselves, so not even a person can have them discarded."""
+    world = after(6)
+    del world.log[6], world.log[7]
+    world.log[8] = encode(replace(claim_of(after(0), 1), claim=8, run=2, origin=CheckpointId(1, 3)))
+    before = dict(world.log)
+    refused = refusal(Driver(world).start("b", restore=replace(own(1, 3), discard=True)))
+    assert "log entry 6 is missing" in refused.message
+    assert "DISCARD" not in refused.message
+    assert world.log == before
+
+
 def test_a_savepoint_brings_a_deleted_stream_back_with_its_plans() -> None:
     world = after(4)
     with_source(world, world.checkpoints[CheckpointId(1, 1)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -41,7 +41,7 @@ class CollectOrder(Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """What a simulated world is made of; by default all real."""
+    """What a simulated world is made of; by default all real. `faults`, `settings`: not left to the seed, so that a rule soon matters."""
 
     deletions: Callable[[SharedStateRegistry], Deletions] = Deletions
     order: StartOrder = field(default_factory=StartOrder)
@@ -49,6 +49,8 @@ class Rules:
     world: type[World] = World
     settle: Callable[[Outcome], Outcome] = _as_it_is
     collect: CollectOrder = CollectOrder.RIGHT
+    faults: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, int] = field(default_factory=dict)
 
 
 class _TailTwice(StartOrder):
@@ -152,14 +154,10 @@ class _GivenUpAtOnce(IntervalRun):
         return super()._expired(p)
 
     def _abort(self, p: BackgroundCheckpoint, reason: AbortReason, kind: ErrorKind, message: str) -> list[Instruction]:
+        given_up = [ticket for ticket, q in self._asked.items() if q is p]
+        self.forget(*given_up)
         self._asked = {ticket: q for ticket, q in self._asked.items() if q is not p}
         return super()._abort(p, reason, kind, message)
-
-    def _metadata_put(self, event: ev.MetadataPut) -> list[Instruction]:
-        return super()._metadata_put(event) if event.ticket in self._asked else []
-
-    def _metadata_read_back(self, event: ev.MetadataRead) -> list[Instruction]:
-        return super()._metadata_read_back(event) if event.ticket in self._asked else []
 
 
 class _ForgettingBases(IntervalRun):
@@ -223,8 +221,8 @@ class _WithoutAcksInBackground(IntervalRun):
 class _TakingItBack(Start):
     """A query that goes back in place claims the stream, whoever has it now."""
 
-    def __init__(self, request: ev.StartRequested, tickets: Tickets, story: Story, order: StartOrder | None = None) -> None:
-        super().__init__(replace(request, again=False), tickets, story, order)
+    def __init__(self, request: ev.StartRequested, tickets: Tickets, story: Story, order: StartOrder | None = None, ahead: int = 0) -> None:
+        super().__init__(replace(request, again=False), tickets, story, order, ahead)
 
 
 class _WithoutAcks(Run):
@@ -326,26 +324,34 @@ IN_BACKGROUND = frozenset(
 """What only the interval mode can show: in the other one an epoch's append is issued when the checkpoint of the one before is complete."""
 
 
+_STEADY = {"crash": 0, "sleep": 0, "stop": 0, "task_failure": 0}
+_SLOW_ANSWERS = {**_STEADY, "answer_lost": 0.4, "ack_lost": 0.5, "rival": 1}
+_SLOW_ACKS = {**_STEADY, "answer_lost": 0.2, "ack_lost": 0.8, "rival": 0, "coordinator_crash": 0, "executor_loss": 0}
+_SHORT_LIVES = {**_STEADY, "crash": 0.015, "rival": 1, "outage": 0, "ask": 0}
+_OFTEN = {"interval_ms": 30, "max_concurrent": 3}
+_IN_A_HURRY = {**_OFTEN, "timeout_ms": 150, "tolerable_failures": 10}
+
+
 def leaving_out(rule: LeftOut) -> Rules:
     """A world in which one rule is not kept."""
     return {
         LeftOut.START_ORDER: Rules(order=_TailTwice()),
         LeftOut.DELETE_AFTER_APPEND: Rules(stream=_AtCompletionStream),
         LeftOut.PUT_IF_ABSENT: Rules(world=OverwritingWorld),
-        LeftOut.SPARE_DROPPED: Rules(deletions=_SparingRetained),
+        LeftOut.SPARE_DROPPED: Rules(deletions=_SparingRetained, faults={"delete_failed": 0.6, "crash": 0}),
         LeftOut.SPARE_NAMED: Rules(deletions=_SparingNothing),
         LeftOut.RERUN_PLANNED: Rules(stream=_WithoutPlansStream),
         LeftOut.REPLAN: Rules(stream=_WithoutReplanStream),
         LeftOut.READ_BACK: Rules(settle=_unknown_is_stored),
         LeftOut.DELETE_NOTHING_UNKNOWN: Rules(stream=_UnknownFailsStream),
         LeftOut.WAIT_FOR_ACKS: Rules(stream=_WithoutAcksStream),
-        LeftOut.DELETE_ISSUED_AFTER: Rules(deletions=_OnAnyAppend),
-        LeftOut.GHOSTS_KEPT: Rules(stream=_GivenUpAtOnceStream),
+        LeftOut.DELETE_ISSUED_AFTER: Rules(deletions=_OnAnyAppend, faults=_SLOW_ANSWERS, settings=_OFTEN),
+        LeftOut.GHOSTS_KEPT: Rules(stream=_GivenUpAtOnceStream, faults=_SLOW_ACKS, settings=_IN_A_HURRY),
         LeftOut.BASES_KEPT: Rules(stream=_ForgettingBasesStream),
         LeftOut.RELEASE_LATER: Rules(stream=_ReleasingAtOnceStream),
-        LeftOut.NEWEST_BY_EPOCH: Rules(stream=_LastCompletedIsNewestStream),
-        LeftOut.FIRST_PLAN_COUNTS: Rules(stream=_LastPlanCountsStream),
-        LeftOut.GO_BACK_OWN: Rules(stream=_TakingItBackStream),
-        LeftOut.COLLECT_CLAIM_AGAIN: Rules(collect=CollectOrder.CLAIM_ONCE),
-        LeftOut.COLLECT_KEPT_FIRST: Rules(collect=CollectOrder.OWN_FIRST),
+        LeftOut.NEWEST_BY_EPOCH: Rules(stream=_LastCompletedIsNewestStream, faults={**_STEADY, "answer_lost": 0.4}, settings=_OFTEN),
+        LeftOut.FIRST_PLAN_COUNTS: Rules(stream=_LastPlanCountsStream, faults=_SHORT_LIVES, settings={"interval_ms": 120}),
+        LeftOut.GO_BACK_OWN: Rules(stream=_TakingItBackStream, faults={**_STEADY, "sleep": 0.005, "rival": 1, "executor_loss": 0.15}),
+        LeftOut.COLLECT_CLAIM_AGAIN: Rules(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
+        LeftOut.COLLECT_KEPT_FIRST: Rules(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),
     }[rule]

@@ -223,6 +223,8 @@ class DriverProcess:
                 raise ViolationError(Rule.LAG, f"{self.name} is told {told.lag} after epoch {event.epoch}, right is {least} to {most}")
 
     def _check_told(self, i: Instruction) -> None:
+        if isinstance(i, do.Resumed) and self.started:
+            self._a.world.found(self.started.run)
         if isinstance(i, do.Started) and i.rerun:
             self._check_planned(i.claim, i.epoch)
         if isinstance(i, do.Triggered):

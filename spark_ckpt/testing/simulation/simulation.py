@@ -36,6 +36,7 @@ MOST_ROUNDS = 50
 WAITING = 3
 """Checkpoints past `retained` in the interval mode: one waits for the next append, one for tasks that loaded from it."""
 LONGEST_LAG = 200
+TIMEOUTS = (150, 600, 600)
 MOST_DRIVERS = 4
 LONGEST_OUTAGE = 500
 FORGETFUL = 0.1
@@ -73,7 +74,8 @@ class Simulation:
         self._clock = Clock()
         self._retained = rng.choice((1, 1, 2))
         self._world = self._rules.world(self._retained, self.happened)
-        self._a = Surroundings(rng, self._clock, self._world, draw(rng), self.happened, self._telling(tell))
+        faults = replace(draw(rng), **self._rules.faults)
+        self._a = Surroundings(rng, self._clock, self._world, faults, self.happened, self._telling(tell))
         self._settings = self._drawn(rng, mode.of(seed))
         forgetful = ("simulated",) if self._settings.interval_ms and rng.random() < FORGETFUL else ()
         self._source = Source(rng.choice(INPUT), forgetful)
@@ -87,14 +89,16 @@ class Simulation:
         settings = Settings(self._retained, timeout_ms=600, grace_ms=40, idle_ms=50, deletions=self._rules.deletions)
         if mode is Mode.EVERY:
             return settings
-        return replace(
+        drawn = replace(
             settings,
+            timeout_ms=rng.choice(TIMEOUTS),
             interval_ms=rng.choice((30, 80, 200)),
             min_pause_ms=rng.choice((0, 0, 40)),
             max_concurrent=rng.choice((1, 2, 2, 3)),
             tolerable_failures=rng.choice((0, 1, 3)),
             spool_max_bytes=SPOOL_MAX,
         )
+        return replace(drawn, **self._rules.settings)  # type: ignore[arg-type]
 
     def _telling(self, tell: Callable[[str], None] | None) -> Callable[[str], None]:
         if tell is None:

@@ -158,6 +158,10 @@ class World:
             self._happened[Happened.COLLECTED] += 1
             self.delete_object(key)
 
+    def found(self, run: int) -> None:
+        """A coordinator that takes another one's place knows of no abort: what is there is complete."""
+        self.aborted.difference_update(self.of_run(run))
+
     # --- reads
 
     def of_run(self, run: int) -> tuple[CheckpointId, ...]:

@@ -123,7 +123,7 @@ _ENGINE = (
 def gather_checkpoints(figures: Figures, case: Case, records: Sequence[Mapping[str, Any]], epochs: set[int]) -> None:
     """From the Checkpoints tab: `end_to_end_ms` is from the barrier to the moment in which `_metadata` is known to be stored."""
     for record in records:
-        if record["status"] == "COMPLETED" and int(record["epoch"]) in epochs:
+        if record["status"] == "COMPLETED" and int(record["id"]) in epochs:
             figures.add(case, "end_to_end_ms", [record["end_to_end_duration"]])
             figures.add(case, "checkpointed_bytes", [record["checkpointed_size"]])
 

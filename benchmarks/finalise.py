@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Case, Figures
-from benchmarks.processes import resident
+from benchmarks.processes import cpu_ms, resident
 from benchmarks.session import ROOT
 from spark_ckpt.model import Ack, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import segment_key
@@ -55,7 +55,7 @@ def _run(coordinator: _Coordinator, partitions: int, handles: int, figures: Figu
         for start in range(0, partitions, ACKS_A_LINE):
             coordinator.tell("acks", root=_ROOT, acks=acks[start : start + ACKS_A_LINE])
         coordinator.ask("open", root=_ROOT + "/nobody", query_id=None)  # answered when the acks before it have been taken in
-        taken = time.monotonic()
+        taken, used = time.monotonic(), coordinator.cpu_ms()
         commit = {"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": [[chain[-1].uid] for chain in chains]}}
         sealed = coordinator.ask("seal", root=_ROOT, epoch=epoch, commit=_text("v2\n" + json.dumps(commit)), files={})
         done = time.monotonic()
@@ -64,6 +64,7 @@ def _run(coordinator: _Coordinator, partitions: int, handles: int, figures: Figu
         if epoch > first:  # the first checkpoint has nothing to compare with and nothing to drop
             figures.add(case, "acks_ms", [(taken - began) * 1000])
             figures.add(case, "finalise_ms", [(done - taken) * 1000])
+            figures.add(case, "finalise_cpu_ms", [coordinator.cpu_ms() - used])
             figures.add(case, "metadata_bytes", [sealed["checkpoint"]["metadata_bytes"]])
     figures.add(case, "memory_bytes", [coordinator.memory(peak=True)])
     figures.add(case, "memory_before_bytes", [base])
@@ -103,6 +104,9 @@ class _Coordinator:
     def memory(self, peak: bool = False) -> int:
         """Resident bytes, now or at most so far."""
         return resident(self._process.pid, peak)
+
+    def cpu_ms(self) -> float:
+        return cpu_ms(self._process.pid)
 
     def _write(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None

@@ -13,6 +13,7 @@ import json
 import os
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -144,9 +145,10 @@ class Application:
         url = self._spark.sparkContext.uiWebUrl
         if url is None or not self._spark.conf.get("spark.plugins", ""):
             return []
-        with urllib.request.urlopen(f"{url}/checkpoints/json/", timeout=30) as answer:
-            records: list[dict[str, Any]] = json.loads(answer.read())
-        return [r for r in records if Path(r["root"].removeprefix("file:")) == Path(root.removeprefix("file://"))]
+        location = urllib.parse.quote(f"file:{root.removeprefix('file://')}")
+        with urllib.request.urlopen(f"{url}/checkpoints/json/?query={location}", timeout=30) as answer:
+            history: list[dict[str, Any]] = json.loads(answer.read())["history"]
+        return history
 
 
 def main() -> None:

@@ -137,7 +137,7 @@ def _finalise(figures: Figures) -> Table:
         (
             f"{case.partitions:,}",
             f"{case.size}",
-            *_cells(figures, case, ("acks_ms", 1, 0), ("finalise_ms", 1, 0), ("metadata_bytes", 1e-6, 2)),
+            *_cells(figures, case, ("acks_ms", 1, 0), ("finalise_ms", 1, 0), ("finalise_cpu_ms", 1, 0), ("metadata_bytes", 1e-6, 2)),
             *_cells(figures, case, ("memory_before_bytes", 1e-6, 0), ("memory_bytes", 1e-6, 0)),
         )
         for case in sorted(figures.cases(finalise.EXPERIMENT))
@@ -146,7 +146,7 @@ def _finalise(figures: Figures) -> Table:
         "A real coordinator process with simulated partitions over a storage that throws away: taking in all acknowledgements, "
         "then from the seal to the stored `_metadata`."
     )
-    columns = ("partitions", "handles each", "acks ms", "finalise ms", "_metadata MB", "memory before MB", "memory at most MB")
+    columns = ("partitions", "handles each", "acks ms", "finalise ms", "of it processor", "_metadata MB", "memory before MB", "memory at most MB")
     return Table("Finalise in the coordinator", about, columns, rows, text=0)
 
 

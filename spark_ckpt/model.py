@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from sys import intern
 from typing import Any
 
 
@@ -19,7 +20,7 @@ class HandleKind(Enum):
     SST = "SST"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class CheckpointId:
     """A checkpoint is named by its run and its epoch."""
 
@@ -34,7 +35,7 @@ class CheckpointId:
         return CheckpointId(int(doc["run"]), int(doc["epoch"]))
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class StoreId:
     """One state store: Spark's (operator, partition, store name)."""
 
@@ -43,7 +44,7 @@ class StoreId:
     store: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Handle:
     """A range of a stored object that holds one file of a snapshot.
 
@@ -64,10 +65,10 @@ class Handle:
     @staticmethod
     def from_json(row: list[Any]) -> Handle:
         kind, name, obj, offset, length, checksum = row
-        return Handle(HandleKind(kind), str(name), str(obj), int(offset), int(length), int(checksum))
+        return Handle(HandleKind(kind), str(name), intern(obj), int(offset), int(length), int(checksum))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One store's contribution to a checkpoint: its version, its unique id and all files it takes to load it.
 
@@ -87,7 +88,7 @@ class Snapshot:
         return sum(h.length for h in self.handles)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Ack:
     """"This snapshot is durable", from the executor that took it, with its timings (Flink: `AcknowledgeCheckpoint`)."""
 
@@ -148,7 +149,7 @@ class Ack:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Decline:
     """An executor could not store a snapshot (Flink: `DeclineCheckpoint`)."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from spark_ckpt.errors import ConfigError, FormatError
 from spark_ckpt.model import CheckpointId
@@ -17,6 +18,8 @@ _RUN = re.compile(r"^run-(\d{8,})/?$")
 _CHECKPOINT = re.compile(r"^run-(\d{8,})/chk-(\d+)/?$")
 _OBJECT = re.compile(r"^run-\d{8,}/(seg|sst|drv)/[A-Za-z0-9._-]+$")
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")
+_FILE = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*")
+"""A file name as Spark makes them: nothing in it needs a closer look."""
 _LOG = re.compile(r"^log/(\d{20})$")
 
 
@@ -136,6 +139,13 @@ def check_object(key: str) -> str:
             f"the object name {key!r} in a checkpoint's metadata does not belong to a stream; the metadata is damaged or forged"
         )
     return key
+
+
+def check_files(names: Iterable[str]) -> None:
+    """`check_file` for very many."""
+    for name in names:
+        if _FILE.fullmatch(name) is None:
+            check_file(name)
 
 
 def check_file(name: str) -> str:

@@ -5,6 +5,7 @@ Both processes use it: `serve(Pipe.standard(), {"hello": on_hello, …})` reads 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -16,6 +17,9 @@ from concurrent.futures import Future
 from typing import Any, BinaryIO, Union
 
 from spark_ckpt.errors import CheckpointError, ErrorKind
+
+COLLECT_EVERY = 100_000
+"""Objects between two looks for garbage cycles: with Python's 700 they take a third of the time of a checkpoint of 10,000 partitions."""
 
 Message = dict[str, Any]
 Reply = Union[Mapping[str, Any], "Future[Mapping[str, Any]]", None]
@@ -105,6 +109,7 @@ def serve(pipe: Pipe, handlers: Mapping[str, Handler]) -> None:
 
     A handler that would block returns a future. An error of a one-way message becomes an ERROR log line.
     """
+    gc.set_threshold(COLLECT_EVERY)
     for message in pipe.read():
         kind, request = message.get("type"), message.get("id")
         handler = handlers.get(kind) if isinstance(kind, str) else None

@@ -73,4 +73,5 @@ class BackgroundCheckpoint(PendingCheckpoint):
         if (slot.operator, slot.partition) != (snapshot.store.operator, snapshot.store.partition):
             return False
         self.carried[snapshot.uid] = snapshot
+        self._missing.discard(snapshot.uid)
         return True

@@ -15,24 +15,25 @@ class CompletedCheckpointStore:
 
     def __init__(self, retained: int, checkpoints: Iterable[Checkpoint] = (), aside: Iterable[Checkpoint] = ()) -> None:
         self._retained = max(1, retained)
-        self._checkpoints: list[Checkpoint] = list(checkpoints)
-        self._aside: list[Checkpoint] = list(aside)
-
-    @property
-    def newest(self) -> Checkpoint | None:
-        return self._checkpoints[-1] if self._checkpoints else None
+        known = list(checkpoints)
+        self.newest: Checkpoint | None = known[-1] if known else None
+        # Of the older ones nothing else is needed: they may have tens of thousands of snapshots.
+        self._logs: list[tuple[CheckpointId, int]] = [(c.id, c.log) for c in known]
+        self._aside = [c.id for c in aside]
 
     @property
     def ids(self) -> tuple[CheckpointId, ...]:
-        return tuple(c.id for c in self._checkpoints)
+        return tuple(name for name, _ in self._logs)
 
-    def add(self, checkpoint: Checkpoint) -> list[Checkpoint]:
+    def add(self, checkpoint: Checkpoint) -> list[CheckpointId]:
         """Returns the checkpoints that are too many now. One that completes late takes its place among the older ones."""
-        place = len(self._checkpoints)
-        while place and self._checkpoints[place - 1].log > checkpoint.log:
+        place = len(self._logs)
+        while place and self._logs[place - 1][1] > checkpoint.log:
             place -= 1
-        self._checkpoints.insert(place, checkpoint)
-        cut = len(self._checkpoints) - self._retained
-        dropped, self._checkpoints = self._checkpoints[: max(0, cut)], self._checkpoints[max(0, cut) :]
+        if place == len(self._logs):
+            self.newest = checkpoint
+        self._logs.insert(place, (checkpoint.id, checkpoint.log))
+        cut = max(0, len(self._logs) - self._retained)
+        dropped, self._logs = self._logs[:cut], self._logs[cut:]
         aside, self._aside = self._aside, []
-        return aside + dropped
+        return [*aside, *(name for name, _ in dropped)]

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Plan, Request
 from spark_ckpt.protocol.events import Timer
-from spark_ckpt.protocol.stats import NO_LAG, Lag
+from spark_ckpt.protocol.stats import NO_LAG, Lag, Summary
 
 
 @dataclass(frozen=True)
@@ -295,10 +296,15 @@ class Announcement(Enum):
 
 @dataclass(frozen=True)
 class Announce:
-    """Tell listeners. `summary`: docs/pipes.md, less `path`."""
+    """Tell listeners."""
 
     event: Announcement
-    summary: Mapping[str, Any]
+    told: Summary | Mapping[str, Any]
+
+    @cached_property
+    def summary(self) -> Mapping[str, Any]:
+        """docs/pipes.md, less `path`. Made when it is looked at: the query, which is answered first, does not wait for it."""
+        return self.told.announcement() if isinstance(self.told, Summary) else self.told
 
 
 class Level(Enum):

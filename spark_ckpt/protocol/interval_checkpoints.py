@@ -311,11 +311,11 @@ class IntervalCheckpoints(RunRequests):
         else:
             self._pendings.remove(p)
         self._registry.register(p.checkpoint)
-        dropped = [c.id for c in self._store.add(p.checkpoint)]
+        dropped = self._store.add(p.checkpoint)
         self._failures = 0
         self.statistics.completed += 1
         told = self._summary(p, full_bytes=p.checkpoint.size, metadata_bytes=metadata_bytes, finalise_ms=self.now_ms - p.finalise_from)
-        instructions: list[Instruction] = [*self._end(p), do.Announce(Announcement.COMPLETED, told.announcement())]
+        instructions: list[Instruction] = [*self._end(p), do.Announce(Announcement.COMPLETED, told)]
         for older in [q for q in self._pendings if q.epoch < p.epoch and not q.savepoint and q.final is Final.NOT_YET]:
             instructions += self._abort(older, AbortReason.SUBSUMED, ErrorKind.CONFLICT, f"checkpoint {p.epoch} completed first")
         for ghost in [g for g in self._ghosts if g.epoch < p.epoch]:
@@ -402,7 +402,7 @@ class IntervalCheckpoints(RunRequests):
 
     def _tell_aborted(self, p: BackgroundCheckpoint, reason: AbortReason, message: str) -> Instruction:
         self.statistics.aborted[reason] += 1
-        return do.Announce(Announcement.ABORTED, replace(self._summary(p), reason=reason.value, message=message).announcement())
+        return do.Announce(Announcement.ABORTED, replace(self._summary(p), reason=reason.value, message=message))
 
     def _stopped_in_hand(self, message: str) -> list[Instruction]:
         if self.phase not in (RunPhase.IDLE, RunPhase.PLANNING, RunPhase.RUNNING):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from enum import Enum
 
 from spark_ckpt.model import Ack, CheckpointId, Decline, Snapshot
@@ -31,6 +31,7 @@ class PendingCheckpoint:
         self.declines: dict[str, Decline] = {}
         self.required: dict[str, Slot] = {}
         self.carried: dict[str, Snapshot] = {}
+        self._missing: set[str] = set()
 
     def acknowledge(self, ack: Ack) -> AckResult:
         uid = ack.snapshot.uid
@@ -41,6 +42,7 @@ class PendingCheckpoint:
         if self.state is PendingState.SEALED and not self._needs(uid, ack):
             return AckResult.UNKNOWN
         self.acks[uid] = ack
+        self._missing.discard(uid)
         return AckResult.SUCCESS
 
     def decline(self, decline: Decline) -> AckResult:
@@ -65,6 +67,7 @@ class PendingCheckpoint:
         for ack in losers:
             del self.acks[ack.snapshot.uid]
         self.carried = {uid: previous[uid] for uid in required if uid in previous and uid not in self.acks}
+        self._missing = {uid for uid in required if uid not in self.acks and uid not in self.carried}
         return losers
 
     def discard(self) -> list[Ack]:
@@ -73,8 +76,9 @@ class PendingCheckpoint:
         return list(self.acks.values())
 
     @property
-    def missing(self) -> frozenset[str]:
-        return frozenset(uid for uid in self.required if uid not in self.acks and uid not in self.carried)
+    def missing(self) -> Set[str]:
+        """Needed ids that nothing satisfies yet. Looked at with every ack of maybe tens of thousands."""
+        return self._missing
 
     @property
     def refused(self) -> Decline | None:
@@ -85,7 +89,7 @@ class PendingCheckpoint:
     def snapshots(self) -> tuple[Snapshot, ...]:
         """What `_metadata` will hold, ordered by store."""
         found = [self.acks[uid].snapshot if uid in self.acks else self.carried[uid] for uid in self.required]
-        return tuple(sorted(found, key=lambda s: (s.store, s.uid)))
+        return tuple(sorted(found, key=lambda s: (s.store.operator, s.store.partition, s.store.store, s.uid)))
 
     def _needs(self, uid: str, ack: Ack) -> bool:
         slot = self.required.get(uid)

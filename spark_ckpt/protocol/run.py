@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -45,6 +46,7 @@ class Run(RunRequests):
         self._early: list[Ack] = []
         self._pending: PendingCheckpoint | None = None
         self._checkpoint: Checkpoint | None = None
+        self._told: Summary | None = None
         self._last_summary: Summary | None = None
         self._left: int | None = None
         self._finalise_from = 0
@@ -101,7 +103,7 @@ class Run(RunRequests):
     def _aborted(self, reason: AbortReason, message: str) -> Instruction:
         self.statistics.aborted[reason] += 1
         told = self._summary() if self._pending is not None else Summary(self.claim.run, self._epoch, self._asked_ms)
-        return do.Announce(Announcement.ABORTED, replace(told, reason=reason.value, message=message).announcement())
+        return do.Announce(Announcement.ABORTED, replace(told, reason=reason.value, message=message))
 
     def _abort(self, reason: AbortReason, kind: ErrorKind, message: str) -> list[Instruction]:
         """The query fails. Nothing is deleted: what was uploaded is the successor's garbage."""
@@ -259,7 +261,7 @@ class Run(RunRequests):
         self._left = None
         return self._maybe_grace()
 
-    def _lost(self, uids: frozenset[str]) -> list[Instruction]:
+    def _lost(self, uids: Set[str]) -> list[Instruction]:
         """The epoch runs again in place, under the same plan: this attempt's acks are discarded, a new one is pending."""
         assert self._pending is not None
         old = self._pending
@@ -308,7 +310,8 @@ class Run(RunRequests):
         self._finalise_from = self.now_ms
         self._attempt = 0
         self._cause = ""
-        told = self._summary(full_bytes=sum(s.size for s in pending.snapshots))
+        snapshots = pending.snapshots
+        told = self._told = self._summary(full_bytes=sum(s.size for s in snapshots))
         self._checkpoint = Checkpoint(
             pending.id,
             pending.log,
@@ -317,7 +320,7 @@ class Run(RunRequests):
             pending.triggered_ms,
             self.claim.job,
             needed(self._files.as_mapping(), self._epoch),
-            pending.snapshots,
+            snapshots,
             {k: v for k, v in told.to_json().items() if k not in ("run", "epoch", "time_ms", "metadata_bytes", "finalise_ms")},
         )
         return [*self._cancel(ev.Timer.GRACE), do.StoreMetadata(self.ticket(), self._checkpoint)]
@@ -364,26 +367,29 @@ class Run(RunRequests):
         return self._store_again()
 
     def _completed(self, metadata_bytes: int) -> list[Instruction]:
-        checkpoint = self._checkpoint
+        checkpoint, pending, told = self._checkpoint, self._pending, self._told
         assert checkpoint is not None
-        told = self._summary(full_bytes=checkpoint.size, metadata_bytes=metadata_bytes, finalise_ms=self.now_ms - self._finalise_from)
+        assert pending is not None
+        assert told is not None
+        took, waited = self.now_ms - pending.triggered_ms, self.now_ms - self._finalise_from
+        told = replace(told, duration_ms=took, metadata_bytes=metadata_bytes, finalise_ms=waited)
         self._registry.register(checkpoint)
         dropped = self._store.add(checkpoint)
         ready = [name for name, released in self._strays.items() if released < self._epoch]
         named = self._registry.named()
         for name in ready:
             del self._strays[name]
-        self._deletions.drop(self._free(c.id for c in dropped), [name for name in ready if name not in named])
+        self._deletions.drop(self._free(dropped), [name for name in ready if name not in named])
         self._files.forget_before(self._epoch - 1)
         self.statistics.completed += 1
         self._last_summary = told
-        self._pending = self._checkpoint = self._plan = None
+        self._pending = self._checkpoint = self._plan = self._told = None
         self._epoch += 1
         self.phase = RunPhase.IDLE
         return [
             *self._cancel(ev.Timer.SEAL, ev.Timer.GRACE),
             do.Sealed(told.to_json()),
-            do.Announce(Announcement.COMPLETED, told.announcement()),
+            do.Announce(Announcement.COMPLETED, told),
             *self._set(ev.Timer.IDLE, self._settings.idle_ms),
             *self._proceed(),
         ]

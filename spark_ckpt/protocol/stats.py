@@ -59,16 +59,16 @@ class Summary:
     """In the interval mode; see `Lag`."""
     reason: str | None = None
     message: str | None = None
-    acks: tuple[Ack, ...] = field(default=(), repr=False, compare=False)
+    subtasks: Mapping[int, Sequence[Subtask]] | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Without the partitions: `_metadata` and the query's own progress have these."""
-        told = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "acks"}
+        told = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "subtasks"}
         return {name: value for name, value in told.items() if value is not None}
 
     def announcement(self) -> dict[str, Any]:
         """With the partitions, for listeners."""
-        return {**self.to_json(), **by_partition(self.acks)} if self.acks else self.to_json()
+        return {**self.to_json(), **by_partition(self.subtasks)} if self.subtasks else self.to_json()
 
 
 class Statistics:
@@ -81,7 +81,7 @@ class Statistics:
         self.aborted: Counter[AbortReason] = Counter()
 
 
-@dataclass
+@dataclass(slots=True)
 class Subtask:
     """One partition of an operator, its stores taken together. `start_delay_ms` and `commit_ms` count from the barrier's trigger."""
 
@@ -93,8 +93,10 @@ class Subtask:
     async_ms: float = 0.0
     new_bytes: int = 0
     full_bytes: int = 0
+    snapshots: int = 0
 
     def add(self, ack: Ack) -> None:
+        self.snapshots += 1
         self.start_delay_ms = max(self.start_delay_ms, ack.start_delay_ms)
         self.commit_ms = max(self.commit_ms, ack.commit_delay_ms)
         self.sync_ms += ack.sync_ms
@@ -118,13 +120,11 @@ def subtasks(acks: Iterable[Ack]) -> dict[int, list[Subtask]]:
     return {operator: sorted(rows.values(), key=lambda s: (-s.acked_ms, s.partition)) for operator, rows in sorted(found.items())}
 
 
-def by_operator(acks: Iterable[Ack]) -> dict[str, dict[str, float]]:
-    """The acks of each operator added up, for its own metrics in the query's progress. `…_max` belongs to the slowest partition."""
-    known = list(acks)
-    snapshots = Counter(a.snapshot.store.operator for a in known)
+def by_operator(operators: Mapping[int, Sequence[Subtask]]) -> dict[str, dict[str, float]]:
+    """The partitions of each operator added up, for its own metrics in the query's progress. `…_max` belongs to the slowest one."""
     return {
         str(operator): {
-            "snapshots": snapshots[operator],
+            "snapshots": sum(r.snapshots for r in rows),
             "partitions": len(rows),
             "new_bytes": sum(r.new_bytes for r in rows),
             "full_bytes": sum(r.full_bytes for r in rows),
@@ -134,16 +134,15 @@ def by_operator(acks: Iterable[Ack]) -> dict[str, dict[str, float]]:
             "commit_ms_max": max(r.commit_ms for r in rows),
             "acked_ms_max": max(r.acked_ms for r in rows),
         }
-        for operator, rows in subtasks(known).items()
+        for operator, rows in operators.items()
     }
 
 
-def by_partition(acks: Iterable[Ack]) -> dict[str, Any]:
+def by_partition(operators: Mapping[int, Sequence[Subtask]]) -> dict[str, Any]:
     """`executors`, and by operator `subtasks`: rows of whole numbers (docs/pipes.md), at most 64 bytes each as JSON.
 
     Above `PARTITIONS_LISTED` only the slowest partitions, and `distributions` of all.
     """
-    operators = subtasks(acks)
     summarised = sum(len(rows) for rows in operators.values()) > PARTITIONS_LISTED
     listed = {operator: rows[:SLOWEST_LISTED] if summarised else rows for operator, rows in operators.items()}
     executors = sorted({row.executor for rows in listed.values() for row in rows})
@@ -175,6 +174,7 @@ def _numbers(row: Subtask, last_commit_ms: float) -> Sequence[int]:
 def summary(checkpoint: CheckpointId, time_ms: int, acks: Iterable[Ack], required: int, **numbers: Any) -> Summary:
     """Numbers of a checkpoint from its acks."""
     known = tuple(acks)
+    rows = subtasks(known)
     return Summary(
         checkpoint.run,
         checkpoint.epoch,
@@ -184,7 +184,7 @@ def summary(checkpoint: CheckpointId, time_ms: int, acks: Iterable[Ack], require
         new_bytes=sum(a.new_bytes for a in known),
         sync_ms_max=max((a.sync_ms for a in known), default=0.0),
         async_ms_max=max((a.async_ms for a in known), default=0.0),
-        operators=by_operator(known),
-        acks=known,
+        operators=by_operator(rows),
+        subtasks=rows,
         **numbers,
     )

@@ -89,8 +89,8 @@ def test_an_epoch_is_taken_from_the_querys_progress() -> None:
 
 def test_only_completed_checkpoints_of_measured_epochs_count() -> None:
     figures = Figures()
-    record = {"epoch": 3, "status": "COMPLETED", "end_to_end_duration": 120, "checkpointed_size": 9}
-    gather_checkpoints(figures, CASE, [record, {**record, "epoch": 1}, {**record, "epoch": 4, "status": "FAILED"}], {3, 4})
+    record = {"id": 3, "status": "COMPLETED", "end_to_end_duration": 120, "checkpointed_size": 9}
+    gather_checkpoints(figures, CASE, [record, {**record, "id": 1}, {**record, "id": 4, "status": "FAILED"}], {3, 4})
     assert figures.values(CASE, "end_to_end_ms") == [120]
 
 

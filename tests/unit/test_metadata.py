@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import uuid
 import zlib
 from typing import Any
 
@@ -90,7 +91,11 @@ def repacked(data: bytes, document: Any = None, **columns: Any) -> bytes:
         table = table.set_column(COLUMNS.index(name), name, pa.array(values))
     crc = 0
     for name in COLUMNS:
-        crc = zlib.crc32(f"{json.dumps(table.column(name).to_pylist())}\n".encode(), crc)
+        column = table.column(name).to_pylist()
+        if pa.types.is_string(table.column(name).type):
+            crc = zlib.crc32("\n".join(column).encode(), crc)
+        else:
+            crc = zlib.crc32(b"".join((-1 if v is None else v).to_bytes(8, "little", signed=True) for v in column), crc)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, store_schema=False) as writer:
         writer.write_table(table)
@@ -192,10 +197,56 @@ def test_forged_rows_are_refused(forged: dict[str, list[Any]]) -> None:
         decode(repacked(encode(sample(stores=1)), **forged), where="here")
 
 
-@pytest.mark.parametrize("files", [{"../x": ""}, {"/x": ""}, {"a": "no base64!"}, {"a": 1}, []])
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"../x": ""},
+        {"/x": ""},
+        {"a": "no base64!"},
+        {"a": 1},
+        [],
+        {"a": {"zlib": "bm8gemxpYg=="}},
+        {"a": {"zlib": base64.b64encode(zlib.compress(b"cut short" * 50)[:-8]).decode()}},
+        {"a": {"zlib": base64.b64encode(zlib.compress(b"\x009\x00")).decode(), "rows": True}},
+    ],
+)
 def test_forged_files_are_refused(files: Any) -> None:
     with pytest.raises(DamagedError, match="here"):
         decode(repacked(encode(sample()), {"files": files}), where="here")
+
+
+def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "MAX_DOCUMENT", 20_000)
+    for size, count in ((10_000_000, 1), (15_000, 2)):
+        bomb = {"zlib": base64.b64encode(zlib.compress(bytes(size))).decode()}
+        with pytest.raises(DamagedError, match="longer than any"):
+            decode(repacked(encode(sample()), {"files": {f"sources/0/{n}": bomb for n in range(count)}}))
+
+
+@pytest.mark.parametrize("handles", [1, 4])
+def test_the_ids_in_commits_are_not_written_twice(handles: int) -> None:
+    """`commits/N`, and the one before it as far as its changelogs are still needed."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    ids = [[str(uuid.UUID(int=rng.getrandbits(128))) for _ in range(handles)] for _ in range(400)]
+    found = []
+    for partition, uids in enumerate(ids):
+        key = "run-00000001/seg/7-a"
+        logs = tuple(Handle(HandleKind.CHANGELOG, f"{v}_{u}.changelog", key, 9 * v, 9, v) for v, u in enumerate(uids))
+        found.append(Snapshot(StoreId(0, partition, "default"), handles, uids[-1], logs))
+
+    def commits(at: int) -> bytes:
+        return b"v2\n" + json.dumps({"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": [[uids[at]] for uids in ids]}}).encode()
+
+    other = b"".join(b"%032x" % rng.getrandbits(128) for _ in range(100))
+    before = commits(-2) if handles > 1 else b"v2\n{}"
+    files = {"commits/7": commits(-1), "commits/6": before, "sources/0/7": other, "sources/1/7": bytes(2000)}
+    checkpoint = sample(snapshots=tuple(found), files=files)
+    data = encode(checkpoint)
+    assert decode(data) == checkpoint
+    packed = json.loads(pq.read_metadata(pa.BufferReader(data)).metadata[DOCUMENT_KEY])["files"]
+    assert all(len(packed[f"commits/{n}"]["zlib"]) < 400 * 8 for n in ((6, 7) if handles > 1 else (7,)))
 
 
 def test_missing_snapshots_are_noticed() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_ckpt.model import Ack, CheckpointId, Handle, HandleKind, Snapshot, StoreId
-from spark_ckpt.protocol.stats import PARTITIONS_LISTED, SLOWEST_LISTED, by_operator, by_partition, distribution, summary
+from spark_ckpt.protocol.stats import PARTITIONS_LISTED, SLOWEST_LISTED, by_operator, by_partition, distribution, subtasks, summary
 
 TEN_MINUTES = 600_000
 ROW = 64
@@ -28,7 +28,8 @@ def test_an_ack_survives_the_pipe() -> None:
 
 
 def test_partitions_are_told_slowest_first_with_their_wait_for_the_last_one() -> None:
-    told = by_partition([ack(part=0, executor="2"), ack(part=1, executor="1", start=7, commit=50), ack(op=1, part=0, executor="1")])
+    acks = [ack(part=0, executor="2"), ack(part=1, executor="1", start=7, commit=50), ack(op=1, part=0, executor="1")]
+    told = by_partition(subtasks(acks))
     assert told["executors"] == ["1", "2"]
     assert told["subtasks"] == {
         "0": [[1, 0, 7, 0, 1250, 40, 10, 30], [0, 1, 5, 30, 1250, 40, 10, 30]],
@@ -39,20 +40,20 @@ def test_partitions_are_told_slowest_first_with_their_wait_for_the_last_one() ->
 
 def test_the_stores_of_a_join_are_one_partition() -> None:
     acks = [ack(store=name) for name in ("left-keyToNumValues", "left-keyWithIndexToValue")]
-    assert by_partition(acks)["subtasks"] == {"0": [[0, 0, 5, 0, 2500, 40, 20, 60]]}
-    assert by_operator(acks)["0"]["snapshots"] == 2
-    assert by_operator(acks)["0"]["partitions"] == 1
+    assert by_partition(subtasks(acks))["subtasks"] == {"0": [[0, 0, 5, 0, 2500, 40, 20, 60]]}
+    assert by_operator(subtasks(acks))["0"]["snapshots"] == 2
+    assert by_operator(subtasks(acks))["0"]["partitions"] == 1
 
 
 def test_operators_have_the_latency_of_their_slowest_partition() -> None:
-    told = by_operator([ack(part=0, commit=20), ack(part=1, commit=50)])["0"]
+    told = by_operator(subtasks([ack(part=0, commit=20), ack(part=1, commit=50)]))["0"]
     assert told["commit_ms_max"] == 50
     assert told["acked_ms_max"] == 90
 
 
 def test_many_partitions_are_told_as_distributions_and_the_slowest() -> None:
     count = 2 * PARTITIONS_LISTED
-    told = by_partition([ack(part=part, executor=str(part % 40), commit=part) for part in range(count)])
+    told = by_partition(subtasks(ack(part=part, executor=str(part % 40), commit=part) for part in range(count)))
     assert [row[0] for row in told["subtasks"]["0"]] == list(range(count - 1, count - 1 - SLOWEST_LISTED, -1))
     start, alignment, *_ = told["distributions"]["0"]
     assert start == [5] * 8
@@ -72,7 +73,7 @@ def test_a_partition_takes_at_most_64_bytes(part: int, executors: int, start: fl
     others = [ack(part=10_000 + i, executor=f"{i:03d}", commit=TEN_MINUTES) for i in range(executors)]
     mine = ack(part=part, executor="999", start=start, commit=commit, new=new)
     mine = Ack.from_json({**mine.to_json(), "sync_ms": sync, "async_ms": start})
-    rows = by_partition([*others, mine])["subtasks"]["0"]
+    rows = by_partition(subtasks([*others, mine]))["subtasks"]["0"]
     row = next(r for r in rows if r[0] == part)
     assert len(json.dumps(row, separators=(",", ":")) + ",") <= ROW
 

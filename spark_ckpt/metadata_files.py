@@ -1,0 +1,100 @@
+"""The driver's files inside `_metadata`'s JSON document.
+
+`commits/N` lists the unique id of every snapshot, which the rows hold as well, in their names: written out it would be most of the file.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spark_ckpt.errors import DamagedError
+
+LONG = 1024
+"""Bytes above which a file is compressed; base64 alone keeps the small ones readable."""
+_UID = re.compile(rb"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
+_REFERENCE = re.compile(rb"\0(\d+)\0")
+
+
+def pack_files(files: Mapping[str, bytes], names: Sequence[str]) -> dict[str, Any]:
+    """Path -> base64, or of long files `{"zlib": base64}`: a unique id that a row's name holds is that row's number there, between NULs."""
+    rows: dict[str, int] | None = None
+    packed: dict[str, Any] = {}
+    for path, content in sorted(files.items()):
+        if len(content) <= LONG:
+            packed[path] = base64.b64encode(content).decode()
+            continue
+        if b"\0" not in content:
+            rows = _rows(names) if rows is None else rows
+            pieces = _UID.split(content)
+            found = [(uid, rows.get(uid.decode())) for uid in pieces[1::2]]
+            pieces[1::2] = [uid if row is None else b"\0%d\0" % row for uid, row in found]
+            packed[path] = {"zlib": _compressed(b"".join(pieces)), "rows": True}
+        else:
+            packed[path] = {"zlib": _compressed(content)}
+    return packed
+
+
+def unpack_files(packed: Mapping[str, Any], names: Sequence[str], limit: int) -> dict[str, bytes]:
+    """What `pack_files` was given. Raises DamagedError, also where the files together are longer than `limit` bytes."""
+    files: dict[str, bytes] = {}
+    left = limit
+    for path, value in packed.items():
+        if isinstance(value, str):
+            content = _unbase64(value)
+        else:
+            content = _decompressed(_unbase64(value["zlib"]), left)
+            if value.get("rows"):
+                content = _REFERENCE.sub(lambda m: _uid(names, int(m.group(1))), content)
+        left -= len(content)
+        if left < 0:
+            raise _too_long()
+        files[path] = content
+    return files
+
+
+def _rows(names: Sequence[str]) -> dict[str, int]:
+    return {_id(name): row for row, name in enumerate(names)}
+
+
+def _id(name: str) -> str:
+    """The unique id of `7_<uid>.changelog` and `7_<uid>.zip`; of any other name something that is none."""
+    return name[name.find("_") + 1 : name.rfind(".")]
+
+
+def _uid(names: Sequence[str], row: int) -> bytes:
+    if row >= len(names):
+        raise DamagedError("a driver file in a checkpoint's metadata names a row that is not there; the metadata is damaged")
+    return _id(names[row]).encode()
+
+
+def _compressed(content: bytes) -> str:
+    return base64.b64encode(zlib.compress(content)).decode()
+
+
+def _decompressed(data: bytes, limit: int) -> bytes:
+    engine = zlib.decompressobj()
+    try:
+        content = engine.decompress(data, max(1, limit))
+    except zlib.error as error:
+        raise DamagedError("a driver file in a checkpoint's metadata cannot be decompressed; the metadata is damaged") from error
+    if engine.unconsumed_tail:
+        raise _too_long()
+    if not engine.eof:
+        raise DamagedError("a driver file in a checkpoint's metadata ends too early; the metadata is damaged")
+    return content
+
+
+def _unbase64(text: Any) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, TypeError, ValueError) as e:
+        raise DamagedError("a driver file in a checkpoint's metadata is not base64; the metadata is damaged") from e
+
+
+def _too_long() -> DamagedError:
+    return DamagedError("the driver's files in a checkpoint's metadata are longer than any; the metadata is damaged")

@@ -146,7 +146,8 @@ def _finalise(figures: Figures) -> Table:
         "A real coordinator process with simulated partitions over a storage that throws away: taking in all acknowledgements, "
         "then from the seal to the stored `_metadata`."
     )
-    columns = ("partitions", "handles each", "acks ms", "finalise ms", "of it processor", "_metadata MB", "memory before MB", "memory at most MB")
+    memory = ("memory before MB", "memory at most MB")
+    columns = ("partitions", "handles each", "acks ms", "finalise ms", "of it processor", "_metadata MB", *memory)
     return Table("Finalise in the coordinator", about, columns, rows, text=0)
 
 

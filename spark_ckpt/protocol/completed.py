@@ -27,9 +27,7 @@ class CompletedCheckpointStore:
 
     def add(self, checkpoint: Checkpoint) -> list[CheckpointId]:
         """Returns the checkpoints that are too many now. One that completes late takes its place among the older ones."""
-        place = len(self._logs)
-        while place and self._logs[place - 1][1] > checkpoint.log:
-            place -= 1
+        place = self._place(checkpoint.log)
         if place == len(self._logs):
             self.newest = checkpoint
         self._logs.insert(place, (checkpoint.id, checkpoint.log))
@@ -37,3 +35,9 @@ class CompletedCheckpointStore:
         dropped, self._logs = self._logs[:cut], self._logs[cut:]
         aside, self._aside = self._aside, []
         return [*aside, *(name for name, _ in dropped)]
+
+    def _place(self, log: int) -> int:
+        place = len(self._logs)
+        while place and self._logs[place - 1][1] > log:
+            place -= 1
+        return place

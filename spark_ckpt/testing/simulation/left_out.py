@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import Ack, Checkpoint, CheckpointId
+from spark_ckpt.model import Ack, CheckpointId
 from spark_ckpt.paths import run_prefix
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.background import BackgroundCheckpoint, Final
@@ -187,11 +187,8 @@ class _ReleasingAtOnce(IntervalRun):
 class _InOrderOfCompletion(CompletedCheckpointStore):
     """Takes what completed last for the newest."""
 
-    def add(self, checkpoint: Checkpoint) -> list[Checkpoint]:
-        self._checkpoints.append(checkpoint)
-        cut = max(0, len(self._checkpoints) - self._retained)
-        dropped, self._checkpoints = self._checkpoints[:cut], self._checkpoints[cut:]
-        return dropped
+    def _place(self, log: int) -> int:  # noqa: ARG002
+        return len(self._logs)
 
 
 class _LastCompletedIsNewest(IntervalRun):
@@ -199,7 +196,7 @@ class _LastCompletedIsNewest(IntervalRun):
         super().__init__(beginning, settings, tickets, story)
         known = self._store
         self._store = _InOrderOfCompletion(settings.retained)
-        self._store._checkpoints = known._checkpoints
+        self._store.newest, self._store._logs = known.newest, known._logs
 
 
 class _LastPlanCounts(IntervalRun):
@@ -213,8 +210,8 @@ class _LastPlanCounts(IntervalRun):
 class _WithoutAcksInBackground(IntervalRun):
     def _maybe_finalise(self, p: BackgroundCheckpoint) -> list[Instruction]:
         if p.waits_for_acks:
-            gone = p.missing
-            p.required = {uid: slot for uid, slot in p.required.items() if uid not in gone}
+            p.required = {uid: slot for uid, slot in p.required.items() if uid not in p.missing}
+            p._missing.clear()
         return super()._maybe_finalise(p)
 
 
@@ -230,8 +227,9 @@ class _WithoutAcks(Run):
 
     def _maybe_finalise(self) -> list[Instruction]:
         if self.phase is RunPhase.SEALED and self._pending is not None:
-            gone = self._pending.missing
-            self._pending.required = {uid: slot for uid, slot in self._pending.required.items() if uid not in gone}
+            pending = self._pending
+            pending.required = {uid: slot for uid, slot in pending.required.items() if uid not in pending.missing}
+            pending._missing.clear()
         return super()._maybe_finalise()
 
 

@@ -17,6 +17,7 @@ SAVEPOINTS_FOLDER = "savepoints"
 _RUN = re.compile(r"^run-(\d{8,})/?$")
 _CHECKPOINT = re.compile(r"^run-(\d{8,})/chk-(\d+)/?$")
 _OBJECT = re.compile(r"^run-\d{8,}/(seg|sst|drv)/[A-Za-z0-9._-]+$")
+_PACK = re.compile(r"^run-\d{8,}/sst/[0-9a-f]+-(\d+)\.pack$")
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")
 _FILE = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*")
 """A file name as Spark makes them: nothing in it needs a closer look."""
@@ -91,6 +92,17 @@ def segment_key(run: int, epoch: int, unique: str) -> str:
 
 def sst_key(run: int, unique: str) -> str:
     return f"{run_prefix(run)}sst/{unique}.sst"
+
+
+def pack_key(run: int, unique: str, size: int) -> str:
+    """Small SSTs of many stores, `size` bytes together: the name tells it, so that it is known how much of it is not needed any more."""
+    return f"{run_prefix(run)}sst/{unique}-{size}.pack"
+
+
+def parse_pack_key(key: str) -> int | None:
+    """The size in bytes of the pack that this is the key of; None for anything else, copies of packs among them."""
+    m = _PACK.match(key)
+    return int(m.group(1)) if m else None
 
 
 def driver_file_key(run: int, unique: str) -> str:

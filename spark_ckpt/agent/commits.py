@@ -15,6 +15,7 @@ class Commit:
     """A store committed a version into its spool folder (docs/pipes.md, `commit`).
 
     `checkpoint`: its epoch is a checkpoint, so it has to become durable. `late`: so has this store's commit of that older epoch.
+    `sparse`: packs of which little is needed any more; what this commit needs of them is stored anew.
     """
 
     run: int
@@ -31,6 +32,7 @@ class Commit:
     checkpoint: bool
     late: int | None
     commit_delay_ms: float
+    sparse: frozenset[str] = frozenset()
 
     @staticmethod
     def from_json(doc: Mapping[str, Any]) -> Commit:
@@ -50,4 +52,5 @@ class Commit:
             bool(doc.get("checkpoint", True)),
             None if late is None else int(late),
             float(doc.get("commit_delay_ms") or 0),
+            frozenset(str(name) for name in doc.get("sparse") or ()),
         )

@@ -119,7 +119,7 @@ class _Work:
             start, head, num_keys = full
         else:
             start = self._base.start if self._base else 0
-            head = [p for p in self._base.parts if p.kind is not HandleKind.CHANGELOG] if self._base else []
+            head = [self._dense(p) for p in self._base.parts if p.kind is not HandleKind.CHANGELOG] if self._base else []
             num_keys = None
         self._check_start(start)
         parts = [*head, *(self._changelog_part(v) for v in range(start + 1, commit.version + 1))]
@@ -163,12 +163,30 @@ class _Work:
         name = f"{SST_FOLDER}/{sst}"
         known = self._known.get(name)
         if known is not None and known.state is not PartState.GONE and known.length == size:
-            return known
+            return self._dense(known)
         part = self._stage(HandleKind.SST, name)
         if part is None:
             raise DamagedError(f"{name} is missing in {self._commit.folder}")
         if part.length != size:
             raise DamagedError(f"{name} has {part.length} bytes, its snapshot says {size}")
+        return part
+
+    def _dense(self, part: Part) -> Part:
+        """An SST in a pack that holds little else that is needed is stored once more, with others, if its file is still here. The pack
+        goes with the last checkpoint that names it, as any object does."""
+        handle = part.handle
+        if part.state is not PartState.STORED or handle is None or handle.object not in self._commit.sparse:
+            return part
+        own = self._stage(part.kind, part.name)
+        if own is None:
+            return part
+        try:
+            if own.length == handle.length and own.checksum() == handle.checksum:
+                return own
+        except (DamagedError, OSError):
+            pass  # it is not needed: what is stored is good
+        self._staged.remove(own)
+        own.drop("not needed")
         return part
 
     def _stage(self, kind: HandleKind, name: str) -> Part | None:

@@ -1,4 +1,7 @@
-"""Packing what is queued into segments, and storing it.
+"""Packing what is queued into segments and packs, and storing it.
+
+Changelogs and zips go into a segment: a store's next full snapshot makes them superfluous. SSTs live on through many checkpoints, so they
+are kept apart: large ones as objects of their own, small ones in packs.
 
 Flink's counterparts: `FileMergingSnapshotManager` (many snapshots in one file) and `RocksDBStateUploader` (shared files).
 """
@@ -15,11 +18,13 @@ from pathlib import Path
 from spark_ckpt.agent.staging import Part, PartState, local_error
 from spark_ckpt.errors import CheckpointError, DamagedError, StorageError, StorageSetupError
 from spark_ckpt.model import Handle, HandleKind
-from spark_ckpt.paths import segment_key, sst_key
+from spark_ckpt.paths import pack_key, segment_key, sst_key
 from spark_ckpt.storage.base import Slice, Storage
 
 OWN_OBJECT_BYTES = 1 << 20
-"""SSTs from this size on are objects of their own: they are reused by many checkpoints, a segment would outlive its other content."""
+"""SSTs from this size on are objects of their own."""
+PACK_BYTES = 64 << 20
+"""A pack is not much larger than that."""
 _UPLOADS_AT_ONCE = 4
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
@@ -41,11 +46,12 @@ class Uploader:
 
     def upload(self, run: int, epoch: int, parts: Sequence[Part], done: Done) -> None:
         """Store claimed parts of one checkpoint, as few objects. `done` hears of each object, in another thread."""
-        alone = [p for p in parts if p.kind is HandleKind.SST and p.length >= OWN_OBJECT_BYTES]
-        packed = [p for p in parts if p.kind is not HandleKind.SST or p.length < OWN_OBJECT_BYTES]
         until = time.monotonic() + self._retry_s
-        for group in ([packed] if packed else []) + [[p] for p in alone]:
-            self._pool.submit(self._run, run, epoch, group, group is not packed, until, done)
+        ssts = [p for p in parts if p.kind is HandleKind.SST]
+        segment = [p for p in parts if p.kind is not HandleKind.SST]
+        alone = [[p] for p in ssts if p.length >= OWN_OBJECT_BYTES]
+        for group in ([segment] if segment else []) + packs([p for p in ssts if p.length < OWN_OBJECT_BYTES]) + alone:
+            self._pool.submit(self._run, run, epoch, group, until, done)
 
     def end(self) -> None:
         """No more retries."""
@@ -56,10 +62,10 @@ class Uploader:
         self.end()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, run: int, epoch: int, group: list[Part], alone: bool, until: float, done: Done) -> None:
+    def _run(self, run: int, epoch: int, group: list[Part], until: float, done: Done) -> None:
         cause = ""
         try:
-            self._store(run, epoch, group, alone, until)
+            self._store(run, epoch, group, until)
         except CheckpointError as error:
             cause = str(error)
         except OSError as error:
@@ -70,11 +76,10 @@ class Uploader:
         finally:
             done(group, cause)
 
-    def _store(self, run: int, epoch: int, group: list[Part], alone: bool, until: float) -> None:
+    def _store(self, run: int, epoch: int, group: list[Part], until: float) -> None:
         checksums = {id(p): _checksum(p) for p in group}
         while parts := [p for p in group if p.state is PartState.UPLOADING]:
-            unique = uuid.uuid4().hex
-            key = sst_key(run, unique) if alone else segment_key(run, epoch, unique)
+            key = _new_key(run, epoch, parts)
             try:
                 self._put(key, [Slice(p.check(), 0, p.length) for p in parts], until)
             except DamagedError:
@@ -103,6 +108,26 @@ class Uploader:
                 if self._closing.wait(pause):
                     raise
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+
+def packs(ssts: Sequence[Part]) -> list[list[Part]]:
+    """Small SSTs in as few packs as their size allows."""
+    found: list[list[Part]] = []
+    room = 0
+    for part in ssts:
+        if not found or part.length > room:
+            found.append([])
+            room = PACK_BYTES
+        found[-1].append(part)
+        room -= part.length
+    return found
+
+
+def _new_key(run: int, epoch: int, parts: Sequence[Part]) -> str:
+    unique = uuid.uuid4().hex
+    if parts[0].kind is not HandleKind.SST:
+        return segment_key(run, epoch, unique)
+    return sst_key(run, unique) if parts[0].length >= OWN_OBJECT_BYTES else pack_key(run, unique, sum(p.length for p in parts))
 
 
 def _checksum(part: Part) -> int:

@@ -225,6 +225,7 @@ class StreamWorker:
             "checkpoint": checkpoint,
             "late": late,
             "version": i.version,
+            "sparse": i.sparse if isinstance(i, do.Triggered) else (),
         }
         return json.dumps(doc, separators=(",", ":"))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
 from typing import Any
 
 from spark_ckpt.errors import ErrorKind
@@ -228,7 +227,8 @@ class Triggered:
     """Answer of `trigger`: the epoch may run. `base`: the newest completed checkpoint.
 
     `checkpoint`: whether the epoch's snapshots are to be uploaded. `late`: a finished epoch whose snapshots are wanted after all.
-    `version`: that of the state the epoch begins with, where it is not the epoch's number (`Claim.first`).
+    `version`: that of the state the epoch begins with, where it is not the epoch's number (`Claim.first`). `sparse`: packs of which little
+    is needed any more (`packs.py`).
     """
 
     run: int
@@ -238,6 +238,7 @@ class Triggered:
     checkpoint: bool = True
     late: int | None = None
     version: int | None = None
+    sparse: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,7 @@ class Announce:
     event: Announcement
     told: Summary | Mapping[str, Any]
 
-    @cached_property
+    @property
     def summary(self) -> Mapping[str, Any]:
         """docs/pipes.md, less `path`. Made when it is looked at: the query, which is answered first, does not wait for it."""
         return self.told.announcement() if isinstance(self.told, Summary) else self.told

@@ -156,7 +156,8 @@ class IntervalRun(IntervalCheckpoints):
     def _barrier(self) -> Instruction:
         late = next((p.epoch for p in self._pendings if p.late), None)
         checkpoint = self._pending_of(self._epoch) is not None
-        return do.Triggered(self.claim.run, self._epoch, self.base, self.now_ms, checkpoint, late, self._version)
+        sparse = self._sparse if checkpoint else ()
+        return do.Triggered(self.claim.run, self._epoch, self.base, self.now_ms, checkpoint, late, self._version, sparse)
 
     # --- when a checkpoint begins
 

@@ -160,7 +160,7 @@ class Run(RunRequests):
         return [self._barrier()]
 
     def _barrier(self) -> Instruction:
-        return do.Triggered(self.claim.run, self._epoch, self.base, self.now_ms, version=self._version)
+        return do.Triggered(self.claim.run, self._epoch, self.base, self.now_ms, version=self._version, sparse=self._sparse)
 
     def _plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
         return self._abort(AbortReason.PLAN_FAILURE, kind, message)

@@ -17,6 +17,7 @@ from spark_ckpt.protocol.entries import Claim, Damage, Entry, Plan, decode
 from spark_ckpt.protocol.executors import Executors
 from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
 from spark_ckpt.protocol.machine import Machine, Story, Tickets
+from spark_ckpt.protocol.packs import sparse_packs
 from spark_ckpt.protocol.reasons import AbortReason
 from spark_ckpt.protocol.shared import SharedStateRegistry
 from spark_ckpt.protocol.start import Beginning, fenced_message
@@ -118,6 +119,12 @@ class RunState(Machine):
         """`Triggered.version` of the epoch in hand."""
         origin = self.claim.origin
         return origin.epoch + 1 if origin is not None and self._epoch == self.claim.first else None
+
+    @property
+    def _sparse(self) -> tuple[str, ...]:
+        """`Triggered.sparse`, by the newest completed checkpoint."""
+        newest = self._store.newest
+        return sparse_packs(newest.snapshots) if newest else ()
 
     @property
     def completed(self) -> tuple[CheckpointId, ...]:

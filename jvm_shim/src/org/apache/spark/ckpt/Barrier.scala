@@ -18,6 +18,8 @@ final case class Barrier(text: String) {
   val checkpoint: Boolean = node.path("checkpoint").asBoolean(true)
   /** An earlier epoch that was made a checkpoint after it had ended. */
   val late: Option[Long] = node.optLong("late")
+  /** Packs of which little is needed any more: the agent's affair. */
+  val sparse: Option[JsonNode] = Option(node.get("sparse")).filterNot(_.isEmpty)
 }
 
 object Barrier {

@@ -88,6 +88,7 @@ class BarrierRocksDB(
     Json.put(message, "commit_delay_ms", math.max(0L, System.currentTimeMillis() - at.timeMs).toDouble)
     Json.put(message, "checkpoint", at.checkpoint)
     Json.put(message, "late", at.late)
+    at.sparse.foreach(Json.put(message, "sparse", _))
     Json.put(message, "num_keys", if (conf.trackTotalNumberOfRows) metricsOpt.map(_.numUncommittedKeys) else None)
     ExecutorSide.committed(uid, message)
     result

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import CheckpointId, Decline, StoreId
+from spark_ckpt.model import CheckpointId, Decline, Handle, HandleKind, StoreId
+from spark_ckpt.paths import pack_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, Claim, End, Plan, decode, encode
@@ -114,6 +116,19 @@ def test_a_stateless_epoch_completes_at_its_seal() -> None:
     driver = running()
     driver.trigger(0)
     assert kinds(driver.push(ev.SealRequested(0, b'v1\n{"nextBatchWatermarkMs":0}'))) == ["Sealed", "COMPLETED"]
+
+
+def test_a_barrier_names_the_packs_that_the_newest_checkpoint_hardly_needs() -> None:
+    driver = running()
+    pack = pack_key(1, "a", 100)
+    for epoch, length in ((0, 50), (1, 49), (2, 49)):
+        told = [i for i in driver.trigger(epoch) if isinstance(i, do.Triggered)]
+        assert told[0].sparse == ((pack,) if epoch == 2 else ())
+        first = ack(1, epoch, 0)
+        handles = (Handle(HandleKind.SST, "SSTs/x.sst", pack, 0, length, 0), *first.snapshot.handles)
+        driver.push(ev.AckReceived(replace(first, snapshot=replace(first.snapshot, handles=handles))))
+        driver.ack(1, epoch, 1)
+        driver.seal(1, epoch)
 
 
 def test_deletion_waits_for_the_next_plan_and_spares_shared_objects() -> None:

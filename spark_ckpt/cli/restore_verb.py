@@ -22,8 +22,8 @@ from spark_ckpt.storage import S3Options
 def command(path: str, check: str | None, s3: S3Options, output: Output) -> int:
     """Look at a checkpoint or savepoint before it is restored, and print the option that does it. Changes nothing.
 
-    PATH is the URL of its folder, as `list` and `savepoint` print it. A restore is done by starting the query. The state's schema is
-    compared by Spark then, before any task runs. Exit status 1 if it cannot be restored.
+    PATH is the URL of its folder, as `list` and `savepoint` print it. A restore is done by starting the query. The state's schemas are
+    compared then, by Spark, before anything is changed. Exit status 1 if it cannot be restored.
     """
     source = Source.at(storage_url(path))
     with opened(source.root, s3) as storage:

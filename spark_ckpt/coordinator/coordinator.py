@@ -132,6 +132,7 @@ class Coordinator:
             self._restore(worker),
             str(message.get("run_id", "")),
             message.get("again") is True,
+            message.get("compared") is not False,
         )
         return worker.request("start", event)
 

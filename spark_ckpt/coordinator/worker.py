@@ -164,6 +164,9 @@ class StreamWorker:
         elif isinstance(i, do.Started):
             self.restored = i.restored
             self._settle(RequestName.START.value, self._started(i))
+        elif isinstance(i, do.Compare):
+            files = {path: encode_content(content) for path, content in i.files.items()}
+            self._settle(RequestName.START.value, {"compare": {"path": i.path, "epoch": i.epoch, "files": files}})
         elif isinstance(i, do.Resumed):
             self._settle(RequestName.RESUME.value, {})
         elif isinstance(i, do.Triggered):

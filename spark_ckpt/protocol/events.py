@@ -66,6 +66,8 @@ class StartRequested:
     """The query's life in its JVM (Spark's run id). `again`: it ran before in this life and goes back to its last checkpoint in place;
     only while the stream is still its own, for else it would take it back from its successor."""
     again: bool = False
+    compared: bool = True
+    """False: before the stream goes on from what a person chose, whoever asks wants to compare its state's schemas with the query's."""
 
 
 @dataclass(frozen=True)

@@ -218,6 +218,16 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Compare:
+    """Answer of `start` in place of `Started`, and nothing has been written: the driver's files of what a person chose, whose state's
+    schemas only Spark can compare. If they fit, the start is asked for once more."""
+
+    path: str
+    epoch: int
+    files: Mapping[str, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Resumed:
     """Answer of `resume`."""
 
@@ -344,6 +354,7 @@ Instruction = (
     | CancelTimer
     | Refused
     | Started
+    | Compare
     | Resumed
     | Triggered
     | Sealed

@@ -112,7 +112,16 @@ class Restoring(StartState):
                 f"the sink ({self._request.job.sink}) has batch {seen} already and would skip what follows epoch {source.id.epoch} of "
                 f"{wanted.path}; give the query an output path that is new, or was written up to that epoch only",
             )
+        if not self._request.compared:
+            return self._compare_first(source)
         return self._read_candidates() if self._candidates else self._copy_source()
+
+    def _compare_first(self, source: Checkpoint) -> list[Instruction]:
+        """The start ends here, having changed nothing."""
+        assert self._restoring is not None
+        self.phase = StartPhase.REFUSED
+        self.forget_all()
+        return [do.Compare(self._restoring.path, source.id.epoch, source.files)]
 
     def _chosen(self) -> list[Instruction]:
         """The checkpoints are read, and a person has chosen."""
@@ -123,6 +132,8 @@ class Restoring(StartState):
         if own not in self._read:
             self.phase = StartPhase.CONFIRMING
             return [self._ask(do.ReadEntry(self.ticket(), self._tail + 1))]
+        if not self._request.compared:
+            return self._compare_first(self._read[own])
         self._origin = self._read[own]
         self._set_aside(self._origin)
         self.phase = StartPhase.VERIFYING
@@ -236,8 +247,8 @@ def is_of_this_stream(source: Checkpoint, claim: Entry | None, plan: Entry | Non
 def misfits(source: Checkpoint, job: Job) -> list[str]:
     """Why a query cannot go on from a checkpoint: what differs, and what the checkpoint lacks. Empty: it fits, as far as can be known here.
 
-    The state's schema is compared by Spark itself, when it plans the first epoch and before any task runs
-    (`StateSchemaCompatibilityChecker`). The number of partitions is the checkpoint's own: Spark takes it from `offsets/N`.
+    The state's schemas are compared by Spark itself (`instructions.Compare`). The number of partitions is the checkpoint's own: Spark takes
+    it from `offsets/N`.
     """
     problems = []
     for what, theirs, mine in (

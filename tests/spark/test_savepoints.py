@@ -6,15 +6,19 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import boto3
 import pytest
+from conftest import Server
 from harness import Application
 from inputs import write_events
 from oracle import read
 
+from spark_ckpt import metadata
 from spark_ckpt.cli.main import run as cli
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -130,3 +134,43 @@ def test_savepoints_and_the_ways_back(start: Start, tmp_path: Path, capsys: pyte
     )
     assert app.wait(120) != 0
     assert "would skip what follows epoch" in app.log.read_text()
+
+
+def test_a_savepoint_in_another_bucket_lives_without_its_stream(start: Start, s3: Server, tmp_path: Path) -> None:
+    places = Places(tmp_path)
+    write_events(places.events, 0, FILES)
+    other = f"{s3.bucket}-other"
+    session = boto3.Session(s3.env["AWS_ACCESS_KEY_ID"], s3.env["AWS_SECRET_ACCESS_KEY"], region_name="us-east-1")
+    with closing(session.client("s3", endpoint_url=s3.proxy.endpoint)) as client:
+        client.create_bucket(Bucket=other)
+
+        def keys(bucket: str, prefix: str = "") -> list[str]:
+            return [one["Key"] for one in client.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])]
+
+        def run(step: str, location: str, out: str, *more: str, storage: str, **conf: str) -> dict[str, Any]:
+            facts = tmp_path / f"{step}-{location}.json"
+            settings = {f"spark.ckpt.{name.replace('_', '.')}": value for name, value in conf.items()}
+            args = (step, str(places.events), str(tmp_path / location), str(tmp_path / out), str(facts), *more)
+            start("savepoints.py", *args, storage=storage, conf={**s3.conf, **settings}, env=s3.env).expect_success(150)
+            told: dict[str, Any] = json.loads(facts.read_text())
+            return told
+
+        facts = run("aside", "location", "out", f"s3://{s3.bucket}/aside", storage=f"s3://{s3.bucket}/ckpt", interval="2s")
+        assert facts["aside"] == f"s3://{s3.bucket}/aside/aside"
+        at = metadata.decode(client.get_object(Bucket=s3.bucket, Key="aside/aside/_metadata")["Body"].read()).id.epoch
+        moved = keys(s3.bucket, "aside/aside/")
+        for key in moved:
+            name = f"deep/down/here{key.removeprefix('aside/aside')}"
+            client.copy_object(Bucket=other, Key=name, CopySource=f"{s3.bucket}/{key}")
+        for key in keys(s3.bucket):
+            client.delete_object(Bucket=s3.bucket, Key=key)
+        assert keys(s3.bucket) == []
+
+        write_events(places.events, FILES, 2, closing=True)
+        here = f"s3://{other}/deep/down/here"
+        run("all", "fork", "forked", storage=f"s3://{other}/ckpt", restore_path=here, restore_mode="CLAIM", retained="1")
+        assert keys(s3.bucket) == [], "the fork was to need nothing of the stream"
+        assert keys(other, "deep/") == [], "a claimed savepoint goes when the copy of it is subsumed"
+    forked = Counter({row: n for row, n in read(tmp_path / "forked").items() if '"far"' not in row})
+    assert forked
+    assert written_up_to(tmp_path / "out", at) + forked == windows(places.events)

@@ -156,8 +156,10 @@ class Driver:
         query: str = "q",
         restore: ev.Restore | None = None,
         sink_seen: int | None = None,
+        compared: bool = True,
     ) -> list[Instruction]:
-        return self.push(ev.StartRequested(query, job, tuple(local), nonce, "host", sink_seen=sink_seen, restore=restore))
+        request = ev.StartRequested(query, job, tuple(local), nonce, "host", sink_seen=sink_seen, restore=restore, compared=compared)
+        return self.push(request)
 
     def request(self, action: str, claim: int = 1, drain: bool = False) -> int:
         """A person's, at the log's tail; returns its number."""

@@ -320,6 +320,26 @@ def test_a_savepoint_of_a_copy_is_the_streams_own_too() -> None:
     assert (one.origin, one.epoch, one.rerun) == (CheckpointId(2, 2), 3, True)
 
 
+@pytest.mark.parametrize("chosen", [own(1, 1), ev.Restore(SAVEPOINT)])
+def test_the_states_schemas_are_compared_before_anything_is_written(chosen: ev.Restore) -> None:
+    world = with_source(World()) if chosen.own is None else after(4)
+    source = world.sources[SAVEPOINT] if chosen.own is None else world.checkpoints[CheckpointId(1, 1)]
+    before, objects = dict(world.log), set(world.objects)
+    driver = Driver(world)
+    assert driver.start("b", restore=chosen, compared=False)[-1] == do.Compare(chosen.path, source.id.epoch, source.files)
+    assert (world.log, world.objects) == (before, objects)
+    assert started(driver.start("c", restore=chosen)).epoch == source.id.epoch + 1
+
+
+def test_nothing_is_compared_where_nothing_is_chosen_or_it_was_applied_before() -> None:
+    world = after(4)
+    assert started(Driver(world).start("b", compared=False)).origin == CheckpointId(1, 3)
+    driver = Driver(world)
+    driver.start("c", restore=own(1, 1))
+    driver.rest(3, 2)
+    assert started(Driver(world).start("d", restore=own(1, 1), compared=False)).origin == CheckpointId(3, 2)
+
+
 def test_discarded_plans_free_no_number() -> None:
     world = after(4)
     one = started(Driver(world).start("b", restore=replace(own(1, 1), discard=True)))

@@ -1,6 +1,6 @@
 """A windowed count that is asked for savepoints while it runs; what came of it goes to FACTS, a JSON file.
 
-usage: savepoints.py STEP INPUT CHECKPOINT OUTPUT FACTS
+usage: savepoints.py STEP INPUT CHECKPOINT OUTPUT FACTS [TARGET]
 """
 
 from __future__ import annotations
@@ -60,6 +60,13 @@ def first(query: StreamingQuery, stream: str, facts: dict[str, Any]) -> None:
     facts["epoch"] = epoch_of(query)
 
 
+def aside(query: StreamingQuery, _stream: str, facts: dict[str, Any]) -> None:
+    """A savepoint in a folder of its own, while more comes."""
+    until(lambda: epoch_of(query) >= 2)
+    facts["aside"] = spark_ckpt.savepoint(query, target=sys.argv[6], name="aside", timeout="60s")
+    query.processAllAvailable()
+
+
 def drained(query: StreamingQuery, _stream: str, facts: dict[str, Any]) -> None:
     query.processAllAvailable()
     facts["drained"] = spark_ckpt.savepoint(query, name="drained", stop=True, drain=True, timeout="60s")
@@ -75,11 +82,16 @@ def all_of_it(query: StreamingQuery, _stream: str, facts: dict[str, Any]) -> Non
     facts["epoch"] = epoch_of(query)
 
 
-STEPS: dict[str, Callable[[StreamingQuery, str, dict[str, Any]], None]] = {"first": first, "drained": drained, "all": all_of_it}
+STEPS: dict[str, Callable[[StreamingQuery, str, dict[str, Any]], None]] = {
+    "first": first,
+    "aside": aside,
+    "drained": drained,
+    "all": all_of_it,
+}
 
 
 def main() -> None:
-    step, source, checkpoint, out, told = sys.argv[1:]
+    step, source, checkpoint, out, told = sys.argv[1:6]
     spark = SparkSession.builder.appName("savepoints").getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     facts: dict[str, Any] = {}

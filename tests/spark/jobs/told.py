@@ -31,6 +31,11 @@ def unique(df: DataFrame) -> DataFrame:
     return df.dropDuplicates(["id"]).groupBy("key").agg(F.count("*").alias("n"))
 
 
+def wide(df: DataFrame) -> DataFrame:
+    """The operator and the key of `totals`, over other values in the state."""
+    return df.groupBy("key").agg(F.collect_list("id").alias("n"), F.sum("value").alias("total"))
+
+
 def start_session(conf: dict[str, str]) -> None:
     end_session()
     builder = SparkSession.builder.appName("told")
@@ -62,12 +67,15 @@ def run_query(
     for name, value in settings.items():
         spark.conf.set(name, value)
     try:
-        if query == "rate":
-            rate = spark.readStream.format("rate").option("rowsPerSecond", 5).load()
+        rate = spark.readStream.format("rate").option("rowsPerSecond", 5).load()
+        if query == "rated":
+            df = rate.selectExpr("cast(value % 5 as string) as key", "value")
+            writer = totals(df).writeStream.outputMode("complete").foreachBatch(write)
+        elif query == "rate":
             writer = rate.writeStream.format("noop").outputMode("update" if "realTime" in trigger else "append")
         else:
             df = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(source)
-            writer = {"totals": totals, "unique": unique}[query](df).writeStream.outputMode("complete").foreachBatch(write)
+            writer = {"totals": totals, "unique": unique, "wide": wide}[query](df).writeStream.outputMode("complete").foreachBatch(write)
         if location is not None:
             writer = writer.option("checkpointLocation", location)
         started = writer.options(**options).trigger(**trigger).start()

@@ -14,6 +14,7 @@ object CheckpointFailure {
   val Lost = "LOST"
   val Internal = "INTERNAL"
   val Config = "CONFIG"
+  val Conflict = "CONFLICT"
   val Storage = "STORAGE"
 
   /** The message, if this, or what it was caused by, is a failure of that kind. One that happened on an executor is text in a trace. */

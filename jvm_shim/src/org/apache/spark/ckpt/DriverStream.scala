@@ -21,6 +21,9 @@ final case class JobShape(operators: Seq[String], sources: Seq[String], sink: St
  */
 final case class Materialised(files: Map[String, Array[Byte]], planned: Map[Long, Array[Byte]])
 
+/** What a person chose to go on from at `path`: the small files of that checkpoint, whose state's schemas are to be compared with the query's. */
+final case class Comparison(path: String, epoch: Long, files: Map[String, Array[Byte]])
+
 /** What a query reads from and writes to, where that decides how it can be run. */
 final case class JobNeeds(forgetful: Seq[String], sinkSeen: Option[Long])
 
@@ -71,13 +74,18 @@ final class DriverStream(val root: String, holdings: Holdings, ask: ObjectNode =
   def open(localQueryId: Option[String]): Unit =
     known = ask(Json.obj("type" -> "open", "root" -> root, "query_id" -> localQueryId)).optStr("query_id")
 
-  /** A run begins: claim the stream, learn what it goes on from. */
-  def start(queryId: String, runId: String, name: String, job: JobShape, needs: JobNeeds, present: Seq[String]): Materialised = {
+  /** A run begins: claim the stream, learn what it goes on from. `compare` throws if a person's choice does not fit; nothing is changed then. */
+  def start(
+      queryId: String, runId: String, name: String, job: JobShape, needs: JobNeeds, present: Seq[String], compare: Comparison => Unit): Materialised = {
     val message = Json.obj(
       "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "name" -> name, "job" -> job.json,
       "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "files" -> present,
-      "again" -> this.runId.contains(runId))
-    val answer = ask(message)
+      "again" -> this.runId.contains(runId), "compared" -> false)
+    val first = ask(message)
+    val answer = Option(first.get("compare")).map { c =>
+      compare(Comparison(c.str("path"), c.long("epoch"), filesIn(c.get("files"))))
+      ask(message.put("compared", true))
+    }.getOrElse(first)
     synchronized {
       begun = Some(message.deepCopy().put("type", "resume").put("run", answer.long("run")).put("claim", answer.long("claim")))
       epoch = answer.long("epoch")

@@ -1,0 +1,247 @@
+"""When checkpoints begin and end behind a running query, and what a storage that is away does to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Server
+from harness import Application
+from test_sinks import keys_of
+
+from spark_ckpt import paths
+from spark_ckpt.protocol.entries import Claim, decode
+from spark_ckpt.protocol.schedule import Schedule
+from spark_ckpt.reader import StreamReader
+from spark_ckpt.storage import S3Options, open_storage
+from spark_ckpt.testing.lossy_proxy import Wire, WireFault
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+Start = Callable[..., Application]
+MIB = 1 << 20
+
+
+class Steady:
+    """jobs/steady.py over an S3 server, and what is seen of it from outside."""
+
+    def __init__(self, start: Start, s3: Server, tmp_path: Path, names: tuple[str, ...], rows: int, size: int) -> None:
+        self.s3, self.out, self.locations, self.folder = s3, tmp_path / "out", tmp_path / "locations", tmp_path / "told"
+        self.folder.mkdir()
+        self._begin, self._names = start, names
+        self._args = ("steady.py", ",".join(names), str(self.locations), str(self.out), str(self.folder), str(rows), str(size))
+
+    def start(self, master: str = "local[2]", **conf: str) -> Application:
+        settings = {f"spark.ckpt.{name.replace('_', '.')}": value for name, value in conf.items()}
+        settings |= {**self.s3.conf, "spark.ui.enabled": "true", "spark.ui.port": "0"}
+        storage = f"s3://{self.s3.bucket}/ckpt"
+        self.app = self._begin(*self._args, storage=storage, conf=settings, env=self.s3.env, master=master)
+        return self.app
+
+    def stream(self, name: str) -> str:
+        return paths.stream_url(f"s3://{self.s3.bucket}/ckpt", f"file:{self.locations}/{name}")
+
+    def heard(self, name: str, *kinds: str) -> list[dict[str, Any]]:
+        told = (json.loads(line.split(" ", 1)[1]) for line in self.app.log.read_text().splitlines() if line.startswith("HEARD "))
+        return [event for event in told if event["root"].endswith(f"/{name}") and (not kinds or event["kind"] in kinds)]
+
+    def count(self, name: str, kind: str) -> int:
+        return len(self.heard(name, kind))
+
+    def committed(self, name: str) -> int:
+        return max((int(p.name) for p in (self.locations / name / "commits").glob("[0-9]*")), default=-1)
+
+    def until(self, condition: Callable[[], bool], what: str, timeout: float = 90) -> None:
+        self.app.until(condition, what, timeout)
+
+    def until_epochs(self, name: str, more: int) -> None:
+        wanted = self.committed(name) + more
+        self.until(lambda: self.committed(name) >= wanted, f"{more} more epochs of {name}")
+
+    def lag(self) -> dict[str, int]:
+        """As the Checkpoints tab says it."""
+        url = next(line.split()[1] for line in self.app.log.read_text().splitlines() if line.startswith("UI "))
+        with urllib.request.urlopen(f"{url}/checkpoints/json/", timeout=30) as answer:
+            lag: dict[str, int] = json.load(answer)["lag"]
+        return lag
+
+    def tell(self, what: str) -> None:
+        (self.folder / what).touch()
+
+    def stop(self) -> None:
+        self.tell("stop")
+        self.until(lambda: "STOPPED" in self.app.log.read_text(), "the queries' end")
+
+    def numbers(self, name: str) -> list[int]:
+        """What the sink holds, each epoch once: all numbers from 0 on, none twice."""
+        numbers = [n for path in (self.out / name).glob("[0-9]*.json") for n in json.loads(path.read_text())]
+        assert [n for n, times in Counter(numbers).items() if times > 1] == []
+        assert sorted(numbers) == list(range(len(numbers)))
+        return numbers
+
+
+def first_claim(s3: Server, stream: str) -> Claim:
+    with open_storage(stream, S3Options(s3.proxy.endpoint, "us-east-1", True)) as storage:
+        entry = decode(1, storage.get(paths.log_key(1)))
+    assert isinstance(entry, Claim)
+    return entry
+
+
+def newest_epoch(s3: Server, stream: str) -> int:
+    with open_storage(stream, S3Options(s3.proxy.endpoint, "us-east-1", True)) as storage:
+        return max(checkpoint for checkpoint, _ in StreamReader(storage).checkpoints()).epoch
+
+
+@contextmanager
+def credentials(s3: Server) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in s3.env.items():
+            patch.setenv(name, value)
+        yield
+
+
+def test_checkpoints_begin_when_they_are_due_and_failures_in_a_row_are_counted(start: Start, s3: Server, tmp_path: Path) -> None:
+    steady = Steady(start, s3, tmp_path, ("left", "right"), rows=20, size=128)
+    steady.start(interval="3s", minPause="2s", timeout="4s", tolerableFailures="1")
+    steady.until(lambda: steady.count("left", "completed") >= 3 and steady.count("right", "completed") >= 1, "checkpoints")
+
+    delays = {}
+    for name in ("left", "right"):
+        with credentials(s3):
+            claim = first_claim(s3, steady.stream(name))
+        delays[name] = Schedule(3000, 2000, 1).first_delay_ms(claim.nonce)
+        assert 2000 <= delays[name] <= 3000
+        # The timer is set when the run begins, after its claim.
+        assert steady.heard(name, "triggered")[0]["at"] * 1000 >= claim.time_ms + delays[name], name
+    assert delays["left"] != delays["right"], "two streams that start together were to begin at different moments"
+
+    # One failure, a success, one failure, a success: never two in a row.
+    for _ in range(2):
+        aborted, completed = steady.count("left", "aborted"), steady.count("left", "completed")
+        s3.proxy.inject(WireFault(Wire.STATUS, r"^PUT \S*/left/\S*/(seg|sst)/", times=None, status=503))
+        steady.until(lambda before=aborted: steady.count("left", "aborted") > before, "a failure")  # type: ignore[misc]
+        s3.proxy.heal()
+        steady.until(lambda before=completed: steady.count("left", "completed") > before, "a success")  # type: ignore[misc]
+    assert {event["reason"] for event in steady.heard("left", "aborted")} <= {"EXPIRED", "DECLINED"}
+    ends = 0.0
+    for event in steady.heard("left"):
+        if event["kind"] == "triggered":
+            assert event["at"] - ends > 1, "the pause of two seconds was not kept"
+        else:
+            ends = event["at"]
+
+    steady.stop()
+    time.sleep(2)  # what was in hand
+    asked = len(s3.proxy.requests)
+    time.sleep(4)
+    assert len(s3.proxy.requests) == asked, "a query that does not run has no checkpoints"
+    steady.tell("end")
+    steady.app.expect_success()
+    assert all("/run-00000002/" not in line for line in s3.proxy.requests)
+    for name in ("left", "right"):
+        assert steady.numbers(name)
+
+
+class Watch:
+    """The most that ever lay in a folder, in bytes; a file that is linked twice counts once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self.most = folder, 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._end.wait(0.1):
+            self.most = max(self.most, self.now())
+
+    def now(self) -> int:
+        sizes = {}
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                try:
+                    stat = os.lstat(f"{folder}/{name}")
+                except OSError:
+                    continue
+                sizes[stat.st_ino] = stat.st_size
+        return sum(sizes.values())
+
+
+def test_a_storage_that_is_away_slows_the_query_and_costs_neither_disk_nor_rows(start: Start, s3: Server, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    steady = Steady(start, s3, tmp_path, ("fat",), rows=400, size=2048)
+    conf = {"interval": "1s", "maxConcurrent": "2", "spool_maxSize": "6m", "spool_dir": str(spool), "timeout": "60s"}
+    app = steady.start(**conf)
+    with Watch(spool) as watch:
+        steady.until(lambda: steady.count("fat", "completed") >= 2, "checkpoints")
+        s3.proxy.inject(WireFault(Wire.DELAY, r"^PUT \S*/(seg|sst)/", times=None, delay_s=3))
+        steady.until(lambda: pending(steady.heard("fat")) == 2, "two checkpoints at a time")
+        s3.proxy.heal()
+
+        # No snapshot can be stored: the spool fills up to its bound, and tasks wait.
+        s3.proxy.inject(WireFault(Wire.STATUS, r"^PUT \S*/(seg|sst)/", times=None, status=503))
+        steady.until(lambda: "tasks wait until the storage has taken some" in app.log.read_text(), "a full spool")
+        time.sleep(1)
+        before = steady.committed("fat")
+        time.sleep(5)
+        assert steady.committed("fat") <= before + 1
+        print(f"spool: at most {watch.most} bytes at epoch {before}")
+        lag = steady.lag()
+        print(f"lag: {lag}")
+        assert lag["epochs"] >= 2
+        assert lag["bytes"] >= 6 * MIB
+        assert lag["ms"] > 0
+        s3.proxy.heal()
+        steady.until_epochs("fat", 5)
+
+        # Nothing can be stored, plans neither: no epoch starts.
+        s3.proxy.inject(WireFault(Wire.STATUS, "^PUT", times=None, status=503))
+        time.sleep(1)
+        before = steady.committed("fat")
+        time.sleep(4)
+        assert steady.committed("fat") <= before + 1
+        s3.proxy.heal()
+        steady.until_epochs("fat", 3)
+        assert pending(steady.heard("fat")) <= 2
+        print(f"spool: at most {watch.most} bytes at epoch {steady.committed('fat')}")
+    app.kill()
+    shutil.rmtree(steady.locations)
+
+    steady.start(**conf)
+    steady.until(lambda: steady.count("fat", "completed") >= 2, "checkpoints of the second run")
+    steady.stop()
+    steady.tell("end")
+    steady.app.expect_success()
+    assert steady.numbers("fat")
+    with credentials(s3):
+        newest = newest_epoch(s3, steady.stream("fat"))
+        assert keys_of(s3, steady.stream("fat")) == 400 * (newest + 1), "the state lost or invented rows"
+
+
+def pending(events: list[dict[str, Any]]) -> int:
+    """How many checkpoints were in the making at the same time, at most."""
+    most, now = 0, set()
+    for event in events:
+        if event["kind"] == "triggered":
+            now.add(event["epoch"])
+            most = max(most, len(now))
+        else:
+            now.discard(event["epoch"])
+    return most

@@ -173,12 +173,34 @@ class StorageActions:
     # --- the log
 
     def locate_tail(self) -> int:
-        """The log's highest number, by galloping upwards from the highest that is known to exist."""
-        gallop = Gallop(self._known or self._hint())
-        while (number := gallop.probe) is not None:
-            gallop.tell(number, self.storage.size(paths.log_key(number)) is not None)
-        self._known = max(self._known, gallop.found)
-        return gallop.found
+        """The log's highest number, by galloping upwards from the highest that is known to exist.
+
+        Raises `DamagedError` where there are checkpoints without a log: a query must not begin from nothing then.
+        """
+        start: int | None = self._known or self._hint()
+        found = 0
+        while start is not None:
+            gallop = Gallop(start)
+            while (number := gallop.probe) is not None:
+                gallop.tell(number, self.storage.size(paths.log_key(number)) is not None)
+            found = gallop.found
+            # What somebody else has deleted is no tail: the next claim would go into the gap.
+            start = self._first_after(found)
+        if found == 0 and self._has_checkpoints():
+            raise DamagedError(
+                f"{self.url} has checkpoints, but its log is gone; put {paths.LOG_PREFIX} back, or go on from one of them "
+                "with spark.ckpt.restore.path, a new checkpointLocation and a new output path"
+            )
+        self._known = max(self._known, found)
+        return found
+
+    def _first_after(self, number: int) -> int | None:
+        keys = (stored.key for stored in self.storage.list(paths.LOG_PREFIX, paths.log_key(number)))
+        return next((n for n in map(paths.parse_log_key, keys) if n is not None), None)
+
+    def _has_checkpoints(self) -> bool:
+        runs = (paths.parse_run_prefix(folder) for folder in self.storage.list_folders(paths.RUN_PREFIX))
+        return any(self.list_checkpoints(run) for run in runs if run is not None)
 
     def read_entry(self, number: int) -> bytes | None:
         try:

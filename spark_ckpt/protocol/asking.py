@@ -65,7 +65,8 @@ class Asking(Machine):
         if event.data is None:
             raise GivenUpError(
                 ErrorKind.DAMAGED,
-                f"log entry {event.number} is missing, although there are later ones; put it back, or start with a new checkpointLocation",
+                f"log entry {event.number} is missing, although there are later ones; put it back, or go on from one of the stream's "
+                "checkpoints with spark.ckpt.restore.path, a new checkpointLocation and a new output path",
             )
         entry = decode(event.number, event.data)
         self._entries[event.number] = entry

@@ -199,9 +199,10 @@ def test_a_storage_that_is_away_slows_the_query_and_costs_neither_disk_nor_rows(
         s3.proxy.inject(WireFault(Wire.STATUS, r"^PUT \S*/(seg|sst)/", times=None, status=503))
         steady.until(lambda: "tasks wait until the storage has taken some" in app.log.read_text(), "a full spool")
         time.sleep(1)
-        before = steady.committed("fat")
+        before, size = steady.committed("fat"), watch.now()
         time.sleep(5)
         assert steady.committed("fat") <= before + 1
+        assert watch.now() <= size + MIB, "the spool goes on growing"
         print(f"spool: at most {watch.most} bytes at epoch {before}")
         lag = steady.lag()
         print(f"lag: {lag}")

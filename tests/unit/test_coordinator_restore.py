@@ -12,6 +12,8 @@ import pytest
 
 from spark_ckpt.coordinator.coordinator import Coordinator
 from spark_ckpt.errors import CheckpointError
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.paths import log_key, metadata_key
 from spark_ckpt.pipe import Pipe
 from spark_ckpt.storage import open_storage
 from spark_ckpt.storage.memory import wipe
@@ -100,3 +102,30 @@ def test_who_stops_it_decides_whether_its_checkpoints_go(by_person: bool, on_sto
         assert len([s for s in stream.list("run-") if s.key.endswith("/_metadata")]) == left
         assert stream.get("savepoints/x/_metadata") == b"not the stream's"
         assert [s.key for s in stream.list("log/")] != []
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ((1, 2, 3, 4), "has checkpoints, but its log is gone"),
+        ((1,), "log entry 1 of memory://application/ckpt/a is missing, although there are later ones"),
+    ],
+)
+def test_a_log_that_somebody_deleted_is_not_taken_for_a_new_stream(lost: tuple[int, ...], said: str) -> None:
+    storage = open_storage(f"{STORAGE}/a")
+    storage.delete(log_key(number) for number in lost)
+    application = Application()
+    with pytest.raises(CheckpointError, match=said):
+        application.ask("open", root="file:/a", query_id=None)
+    with pytest.raises(CheckpointError, match=r"is missing, although|its log is gone"):
+        application.start("a")
+    assert [stored.key for stored in storage.list("log/")] == [log_key(number) for number in (1, 2, 3, 4) if number not in lost]
+
+
+def test_nothing_is_written_into_a_gap_of_the_log() -> None:
+    storage = open_storage(f"{STORAGE}/a")
+    storage.delete([metadata_key(CheckpointId(1, epoch)) for epoch in (1, 2)])
+    storage.delete([log_key(3)])
+    with pytest.raises(CheckpointError, match="log entry 3 is missing, so it is not known which epochs were planned past"):
+        Application().start("a")
+    assert storage.size(log_key(3)) is None

@@ -55,8 +55,12 @@ check: venv ## ruff and strict mypy: seconds, before a commit
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
 
+.PHONY: browser
+browser: venv
+	@$(PY) tests/spark/chromium.py || true
+
 .PHONY: test
-test: check jar ## check, then all tests that need nothing but pip and Java
+test: check jar browser ## check, then all tests that need nothing but pip and Java
 	@$(PY) -m pytest $(ARGS)
 
 .PHONY: test-fast
@@ -64,7 +68,7 @@ test-fast: venv ## Only the tests that start no Spark
 	@$(PY) -m pytest -m "not spark and not campaign" $(ARGS)
 
 .PHONY: screenshots
-screenshots: jar ## The Checkpoints tab in a headless Chromium (apt-get install chromium chromium-driver); renews docs/images
+screenshots: jar browser ## The Checkpoints tab in a headless Chromium; renews docs/images
 	@SPARK_CKPT_PICTURES=docs/images $(PY) -m pytest tests/spark/test_tab.py $(ARGS)
 
 .PHONY: campaign

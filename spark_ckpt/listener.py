@@ -28,7 +28,9 @@ class CheckpointEvent:
 
 @dataclass(frozen=True)
 class CheckpointTriggered(CheckpointEvent):
-    """The barrier has been sent."""
+    """The barrier has been sent, or, `late`, the epoch had ended before it became a checkpoint."""
+
+    late: bool
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class CheckpointCompleted(CheckpointEvent):
     """Finished epochs that are newer than the newest completed checkpoint."""
     lag_ms: int
     lag_bytes: int
+    late: bool
+    """Its epoch had ended before it became a checkpoint."""
     operators: tuple[OperatorShare, ...] = field(default=(), repr=False)
 
 
@@ -75,6 +79,7 @@ class CheckpointAborted(CheckpointEvent):
     message: str
     acked: int
     required: int
+    late: bool
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,9 @@ class CheckpointRestored(CheckpointEvent):
 
     path: str
     full_bytes: int
+    restored_from: str
+    """Of which savepoint, or checkpoint of another stream, it is a copy; empty: of none."""
+    from_savepoint: bool
 
 
 @dataclass(frozen=True)
@@ -160,12 +168,10 @@ def dispatch(listener: CheckpointListener, line: str) -> None:
     """Hand an event, as Spark's event log writes it, to the listener. Other events are left alone."""
     doc = json.loads(line)
     known: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
-        "CheckpointTriggered": lambda d: listener.on_triggered(CheckpointTriggered(**_common(d))),
+        "CheckpointTriggered": lambda d: listener.on_triggered(CheckpointTriggered(**_common(d), late=d["late"])),
         "CheckpointCompleted": lambda d: listener.on_completed(_completed(d)),
-        "CheckpointAborted": lambda d: listener.on_aborted(
-            CheckpointAborted(**_common(d), reason=d["reason"], message=d["message"], acked=d["acked"], required=d["required"])
-        ),
-        "CheckpointRestored": lambda d: listener.on_restored(CheckpointRestored(**_common(d), path=d["path"], full_bytes=d["fullBytes"])),
+        "CheckpointAborted": lambda d: listener.on_aborted(_aborted(d)),
+        "CheckpointRestored": lambda d: listener.on_restored(_restored(d)),
         "CheckpointSavepoint": lambda d: listener.on_savepoint(
             CheckpointSavepoint(**_common(d), path=d["path"], full_bytes=d["fullBytes"])
         ),
@@ -177,6 +183,16 @@ def dispatch(listener: CheckpointListener, line: str) -> None:
 
 def _common(doc: Mapping[str, Any]) -> dict[str, Any]:
     return {"root": doc["root"], "run": doc["run"], "epoch": doc["epoch"], "time_ms": doc["timeMs"]}
+
+
+def _aborted(doc: Mapping[str, Any]) -> CheckpointAborted:
+    acks = {"acked": doc["acked"], "required": doc["required"]}
+    return CheckpointAborted(**_common(doc), reason=doc["reason"], message=doc["message"], **acks, late=doc["late"])
+
+
+def _restored(doc: Mapping[str, Any]) -> CheckpointRestored:
+    origin = {"restored_from": doc["from"], "from_savepoint": doc["fromSavepoint"]}
+    return CheckpointRestored(**_common(doc), path=doc["path"], full_bytes=doc["fullBytes"], **origin)
 
 
 def _completed(doc: Mapping[str, Any]) -> CheckpointCompleted:
@@ -193,6 +209,7 @@ def _completed(doc: Mapping[str, Any]) -> CheckpointCompleted:
         lag_epochs=lag["epochs"],
         lag_ms=lag["ms"],
         lag_bytes=lag["bytes"],
+        late=doc["late"],
         operators=tuple(
             OperatorShare(
                 id=o["id"],

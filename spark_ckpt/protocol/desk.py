@@ -98,7 +98,8 @@ class Desk:
             return [again]
         answer = self._answer(asked, event.url, None if event.url is not None else event.failure)
         if event.url is None:
-            return [answer]
+            failed = f"the savepoint that log entry {asked.number} asks for could not be stored: {event.failure}"
+            return [answer, do.Log(Level.WARN, failed)]
         made = copy.checkpoint
         told = Summary(made.id.run, made.id.epoch, made.time_ms, full_bytes=made.size)
         return [answer, do.Announce(Announcement.SAVEPOINT, {**told.to_json(), "savepoint": event.url})]

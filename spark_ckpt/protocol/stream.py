@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.paths import parse_checkpoint_url
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import Restored
 from spark_ckpt.protocol.instructions import Announcement, Gate, Instruction, Level, RequestName
 from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.machine import Story, Tickets
@@ -115,12 +118,18 @@ class Stream:
         if isinstance(stage, Start) and stage.beginning.origin:
             origin = stage.beginning.origin
             told = Summary(origin.id.run, origin.id.epoch, origin.time_ms, full_bytes=origin.size)
-            given.append(do.Announce(Announcement.RESTORED, told.to_json()))
+            given.append(do.Announce(Announcement.RESTORED, {**told.to_json(), **_copied_from(stage.beginning.claim.restored, origin.id)}))
         given += run.begin(now_ms)
         waiting, self._waiting = self._waiting, []
         for event in waiting:
             given += run.handle(event, now_ms)
         return given
+
+
+def _copied_from(chosen: Restored | None, origin: CheckpointId) -> dict[str, Any]:
+    if chosen is None or chosen.imported != origin:
+        return {}
+    return {"from": chosen.path, "from_savepoint": parse_checkpoint_url(chosen.path) is None}
 
 
 def _refusal(event: ev.Event, refused: do.Refused) -> list[Instruction]:

@@ -1,43 +1,98 @@
-"""A headless Chromium, driven through chromedriver's own protocol (W3C WebDriver): nothing to install beside the two programs."""
+"""A headless Chromium, driven by its own protocol over a pair of pipes: nothing to install beside the browser, and no port is opened."""
 
 from __future__ import annotations
 
 import base64
+import fcntl
+import itertools
 import json
-import shutil
+import os
+import select
 import subprocess
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-PROGRAMS = ("chromium", "chromedriver")
-MISSING = "the browser tests need a headless Chromium: apt-get install chromium chromium-driver"
-_ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+from chromium import Chromium
+
+ANSWER_S = 60
+ARGUMENTS = (
+    "--headless",
+    "--remote-debugging-pipe",
+    "--no-sandbox",  # which cannot be had as root
+    "--no-first-run",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--window-size=1300,1000",
+)
+CONNECT = 'exec 3<&$1 4>&$2; shift 2; exec "$@"'
+"""The browser reads its file 3 and writes its file 4."""
 
 
-def installed() -> bool:
-    return all(shutil.which(program) for program in PROGRAMS)
+class BrowserError(Exception):
+    """What the browser says of a command, in its own words."""
+
+
+class Pipes:
+    """Commands, answers and events, one JSON document each, ended by a zero byte."""
+
+    def __init__(self, to_browser: int, from_browser: int) -> None:
+        self._to, self._from = to_browser, from_browser
+        self._numbers = itertools.count(1)
+        self._left = b""
+        self.session: str | None = None
+        self.events: list[Mapping[str, Any]] = []
+
+    def ask(self, method: str, **params: Any) -> Any:
+        number = next(self._numbers)
+        command = {"id": number, "method": method, "params": params, **({"sessionId": self.session} if self.session else {})}
+        os.write(self._to, json.dumps(command).encode() + b"\0")
+        deadline = time.monotonic() + ANSWER_S
+        while True:
+            message = self._next(deadline, method)
+            if message.get("id") == number:
+                if "error" in message:
+                    raise BrowserError(f"{method}: {message['error']['message']}")
+                return message["result"]
+            if "method" in message:
+                self.events.append(message)
+
+    def _next(self, deadline: float, method: str) -> Mapping[str, Any]:
+        while b"\0" not in self._left:
+            ready, _, _ = select.select([self._from], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"the browser has not answered {method} within {ANSWER_S} s"
+            read = os.read(self._from, 1 << 20)
+            assert read, "the browser has ended"
+            self._left += read
+        line, self._left = self._left.split(b"\0", 1)
+        message: Mapping[str, Any] = json.loads(line)
+        return message
 
 
 class Browser:
     """One window. Elements are found by CSS selectors."""
 
-    def __init__(self, session: str) -> None:
-        self._session = session
+    def __init__(self, pipes: Pipes) -> None:
+        self._pipes = pipes
+        target = pipes.ask("Target.createTarget", url="about:blank")["targetId"]
+        pipes.session = pipes.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            pipes.ask(f"{domain}.enable")
 
     def open(self, url: str) -> None:
-        self._ask("POST", "/url", {"url": url})
+        before = self._mark()
+        self._pipes.ask("Page.navigate", url=url)
+        self._wait(before, url)
 
     def title(self) -> str:
-        return str(self._ask("GET", "/title"))
+        return str(self.run("return document.title"))
 
     def texts(self, selector: str) -> list[str]:
         """What a person reads in each of the elements."""
-        return [str(self._ask("GET", f"/element/{e}/text")) for e in self._find(selector)]
+        found = self.run("return [...document.querySelectorAll(arguments[0])].map(e => e.innerText.trim())", selector)
+        return [str(text) for text in found]
 
     def text(self, selector: str) -> str:
         found = self.texts(selector)
@@ -50,93 +105,90 @@ class Browser:
         return [[str(cell) for cell in row] for row in self.run(script, selector)]
 
     def click(self, selector: str, text: str) -> None:
-        """The first of the elements that reads so; waits for the page it leads to."""
-        before = self.run("return document.documentElement.dataset.before = Math.random().toString()")
-        for element in self._find(selector):
-            reads = str(self._ask("GET", f"/element/{element}/text"))
-            if reads.rstrip("▾▴").strip() == text:  # a column that is sorted by has an arrow
-                # Spark's style scrolls smoothly, and a click does not wait for that.
-                self.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", {_ELEMENT: element})
-                self._ask("POST", f"/element/{element}/click", {})
-                break
-        else:
-            raise AssertionError(f"none of {self.texts(selector)} reads {text}")
-        deadline = time.monotonic() + 20
-        while self.run("return document.documentElement.dataset.before || document.readyState") in (before, "loading", "interactive"):
-            assert time.monotonic() < deadline, f"{text} leads nowhere"
-            time.sleep(0.05)
+        """The first of the elements that reads so, with the mouse; waits for the page it leads to."""
+        script = """
+            const read = e => e.innerText.replace(/[\\u25be\\u25b4]/g, '').trim();  // a column that is sorted by has an arrow
+            const element = [...document.querySelectorAll(arguments[0])].find(e => read(e) === arguments[1]);
+            if (!element) return null;
+            element.scrollIntoView({block: 'center', behavior: 'instant'});
+            const box = element.getClientRects()[0];
+            const [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
+            const hit = document.elementFromPoint(x, y);
+            return {x, y, free: element.contains(hit) || hit.contains(element)};
+        """
+        place = self.run(script, selector, text)
+        assert place is not None, f"none of {self.texts(selector)} reads {text}"
+        assert place["free"], f"something lies over {text}"
+        before = self._mark()
+        for kind in ("mousePressed", "mouseReleased"):
+            self._pipes.ask("Input.dispatchMouseEvent", type=kind, x=place["x"], y=place["y"], button="left", clickCount=1)
+        self._wait(before, text)
 
     def run(self, script: str, *args: Any) -> Any:
-        return self._ask("POST", "/execute/sync", {"script": script, "args": list(args)})
+        expression = f"(function() {{ {script} }}).apply(null, {json.dumps(args)})"
+        answer = self._pipes.ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def errors(self) -> list[str]:
-        """What the page's scripts complained about since the last call."""
-        log = self._ask("POST", "/se/log", {"type": "browser"})
-        return [entry["message"] for entry in log if entry["level"] == "SEVERE"]
+        """What the pages' scripts and loads complained about since the last call."""
+        events, self._pipes.events = self._pipes.events, []
+        entries = [e["params"]["entry"] for e in events if e["method"] == "Log.entryAdded"]
+        said = [e["params"] for e in events if e["method"] == "Runtime.consoleAPICalled"]
+        thrown = [e["params"]["exceptionDetails"] for e in events if e["method"] == "Runtime.exceptionThrown"]
+        found = [e["text"] for e in entries if e["level"] == "error"] + [json.dumps(s["args"]) for s in said if s["type"] == "error"]
+        return found + [t.get("exception", {}).get("description", t["text"]) for t in thrown]
 
     def screenshot(self, file: Path, width: int = 1300, height: int = 1250) -> None:
         """The page as wide as given, from its top down to its end or `height`."""
         self.run("document.querySelectorAll('.scroll-btn-container').forEach(e => e.remove())")
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self._tools("Emulation.setDeviceMetricsOverride", metrics)
+        self._pipes.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         bottoms = self.run("return [...document.querySelectorAll('body *')].map(e => e.getBoundingClientRect().bottom + window.scrollY)")
         clip = {"x": 0, "y": 0, "width": width, "height": min(max(bottoms) + 16, height), "scale": 1}
-        picture = self._tools("Page.captureScreenshot", {"format": "png", "clip": clip, "captureBeyondViewport": True})
-        self._tools("Emulation.clearDeviceMetricsOverride", {})
+        picture = self._pipes.ask("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+        self._pipes.ask("Emulation.clearDeviceMetricsOverride")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(base64.b64decode(picture["data"]))
 
-    def close(self) -> None:
-        _send("DELETE", self._session)
+    def _mark(self) -> str:
+        return str(self.run("return document.documentElement.dataset.before = Math.random().toString()"))
 
-    def _tools(self, command: str, params: dict[str, Any]) -> Any:
-        return self._ask("POST", "/goog/cdp/execute", {"cmd": command, "params": params})
-
-    def _find(self, selector: str) -> list[str]:
-        found = self._ask("POST", "/elements", {"using": "css selector", "value": selector})
-        return [element[_ELEMENT] for element in found]
-
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        return _send(method, self._session + path, body)
-
-
-def _send(method: str, url: str, body: dict[str, Any] | None = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.loads(answer.read())["value"]
-    except urllib.error.HTTPError as error:
-        raise AssertionError(f"chromedriver: {json.loads(error.read())['value']['message'].splitlines()[0]}") from None
+    def _wait(self, before: str, what: str) -> None:
+        """Until another page than the marked one is there."""
+        deadline = time.monotonic() + ANSWER_S
+        state = "const root = document.documentElement; return (root && root.dataset.before) || (root ? document.readyState : 'loading')"
+        while True:
+            try:
+                if self.run(state) not in (before, "loading", "interactive"):
+                    return
+            except BrowserError:
+                pass  # the page is being replaced
+            assert time.monotonic() < deadline, f"{what} leads nowhere"
+            time.sleep(0.05)
 
 
 @contextmanager
-def browser(folder: Path) -> Iterator[Browser]:
-    """`folder` holds the profile and chromedriver's log."""
-    log = folder / "chromedriver.log"
-    with log.open("wb") as out:
-        driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=out, stderr=subprocess.STDOUT)
+def browser(chromium: Chromium, folder: Path) -> Iterator[Browser]:
+    """`folder` takes the profile and what the browser says."""
+    (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
+    given = [fcntl.fcntl(f, fcntl.F_DUPFD, 10) for f in (theirs_in, theirs_out)]  # not 3 or 4, which the shell is about to set
+    command = [chromium.program, *ARGUMENTS, f"--user-data-dir={folder / 'profile'}", "about:blank"]
+    with (folder / "chromium.log").open("wb") as log:
+        wired = ["bash", "-c", CONNECT, "bash", *map(str, given), *command]
+        env = {**os.environ, **chromium.env}
+        process = subprocess.Popen(wired, pass_fds=given, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+    for theirs in (theirs_in, theirs_out, *given):
+        os.close(theirs)
+    pipes = Pipes(ours_out, ours_in)
     try:
-        base = f"http://127.0.0.1:{_port(driver, log)}"
-        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1300,1000"]
-        arguments.append(f"--user-data-dir={folder / 'profile'}")
-        chosen = {"goog:chromeOptions": {"args": arguments}, "goog:loggingPrefs": {"browser": "SEVERE"}}
-        session = _send("POST", base + "/session", {"capabilities": {"alwaysMatch": {"browserName": "chrome", **chosen}}})
-        window = Browser(f"{base}/session/{session['sessionId']}")
-        try:
-            yield window
-        finally:
-            window.close()
+        yield Browser(pipes)
+        pipes.session = None
+        pipes.ask("Browser.close")
     finally:
-        driver.terminate()
-        driver.wait(20)
-
-
-def _port(driver: subprocess.Popen[bytes], log: Path) -> int:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and driver.poll() is None:
-        for line in log.read_text().splitlines():
-            if "started successfully on port" in line:
-                return int(line.rstrip(".").rsplit(" ", 1)[1])
-        time.sleep(0.05)
-    raise AssertionError(f"chromedriver does not start:\n{log.read_text()}")
+        os.close(ours_out)
+        os.close(ours_in)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)

@@ -31,6 +31,13 @@ def write_log(folder: Path, app: str, *, checkpoints: int, partitions: int, seed
     return log
 
 
+def checkpoint_events(checkpoints: int, partitions: int, seed: int) -> Iterator[str]:
+    """Only the events of checkpoints, as the event log writes them."""
+    for event in _events("app", checkpoints, partitions, random.Random(seed)):
+        if event["Event"].startswith(PACKAGE):
+            yield json.dumps(event, separators=(",", ":"))
+
+
 def write_rolling_log(folder: Path, app: str, *, files: int, checkpoints: int, partitions: int, seed: int) -> Path:
     """The same as Spark writes it by default, in several files; returns the folder that they are in."""
     rolling = folder / f"eventlog_v2_{app}"
@@ -58,10 +65,11 @@ def _events(app: str, checkpoints: int, partitions: int, rng: random.Random) -> 
         "retained": "3",
         "maxConcurrent": "1",
     }
-    named = {"queryId": query_id, "runId": run_id, "name": "orders", "options": options}
+    named = {"queryId": query_id, "runId": run_id, "name": "orders", "background": True, "options": options}
     yield {"Event": PACKAGE + "CheckpointRunStarted", **common, "epoch": 0, "timeMs": BEGIN_MS, **named}
     path = "s3://lake/ckpt/data/ckpt/orders/run-00000002/chk-41"
     restored = {"timeMs": BEGIN_MS - 60_000, "restoredMs": BEGIN_MS, "path": path, "fullBytes": 44_000_000}
+    restored.update({"from": "", "fromSavepoint": False})
     counts = {"triggered": 0, "completed": 0, "failed": 0, "restored": 1}
     yield {"Event": PACKAGE + "CheckpointRestored", "root": ROOT, "run": 2, "epoch": 41, **restored, "counts": counts}
     kinds = [_announcement(list(_acks(partitions, rng))) for _ in range(min(checkpoints, KINDS))]
@@ -81,6 +89,7 @@ def _events(app: str, checkpoints: int, partitions: int, rng: random.Random) -> 
             "newBytes": told["new_bytes"],
             "durationMs": _slowest(told, "acked_ms_max") + 35,
             "lag": {"epochs": behind, "ms": 1_130 * behind, "bytes": 900_000 * behind},
+            "late": epoch % 25 == 7,
             "counts": counts,
             "executors": told["executors"],
             "operators": [_operator(int(id_), numbers, told) for id_, numbers in told["operators"].items()],

@@ -16,7 +16,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-from browser import MISSING, Browser, browser, installed
+from browser import Browser, browser
+from chromium import Chromium, NoBrowserError
+from chromium import get as get_chromium
 from conftest import FILES
 from event_logs import write_log, write_rolling_log
 from harness import Application
@@ -31,11 +33,17 @@ PICTURES = os.environ.get("SPARK_CKPT_PICTURES")
 KEPT = 1000
 
 
+@pytest.fixture(scope="session")
+def chromium() -> Chromium:
+    try:
+        return get_chromium()
+    except NoBrowserError as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.fixture
-def window(tmp_path: Path) -> Iterator[Browser]:
-    if not installed():
-        pytest.skip(MISSING)
-    with browser(tmp_path) as opened:
+def window(chromium: Chromium, tmp_path: Path) -> Iterator[Browser]:
+    with browser(chromium, tmp_path) as opened:
         yield opened
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -26,7 +27,8 @@ class Application:
     """One coordinator, asked as the JVM asks it."""
 
     def __init__(self, **conf: str) -> None:
-        self.coordinator = Coordinator(Pipe(io.BytesIO(), io.BytesIO()))
+        self._said = io.BytesIO()
+        self.coordinator = Coordinator(Pipe(io.BytesIO(), self._said))
         settings = {f"spark.ckpt.{name.replace('_', '.')}": value for name, value in conf.items()}
         self.ask("hello", conf={"spark.ckpt.storage": STORAGE, **settings})
 
@@ -35,6 +37,10 @@ class Application:
         answer = reply.result(20) if isinstance(reply, Future) else reply
         assert answer is not None
         return answer
+
+    def restored(self) -> list[Mapping[str, Any]]:
+        lines = [json.loads(line) for line in self._said.getvalue().splitlines()]
+        return [line for line in lines if line.get("event") == "RESTORED"]
 
     def start(self, name: str, sink_seen: int | None = None) -> Mapping[str, Any]:
         job = {"operators": [], "sources": ["rate"], "sink": "FileStreamSink"}
@@ -85,6 +91,9 @@ def test_a_new_query_alone_is_a_fork_and_a_second_one_is_refused_with_both_named
     again = Application(restore_path=OF_A)
     application.epochs("b", 2, 3)
     assert origin(again.start("b")) == (1, 3)
+    (copied,), (own,) = application.restored(), again.restored()
+    assert (copied["from"], copied["from_savepoint"], copied["path"]) == (OF_A, False, f"{STORAGE}/b/run-00000001/chk-1")
+    assert "from" not in own
 
 
 def test_a_sink_that_has_seen_more_is_refused() -> None:

@@ -30,6 +30,7 @@ COMPLETED = {
     "metadataBytes": 5,
     "durationMs": 90,
     "lag": {"epochs": 2, "ms": 3, "bytes": 4},
+    "late": False,
     "operators": [
         {
             "id": 1,
@@ -66,7 +67,6 @@ class Noting(CheckpointListener):
     def on_restored(self, event: CheckpointRestored) -> None:
         self.heard.append(event)
 
-
     def on_savepoint(self, event: CheckpointSavepoint) -> None:
         self.heard.append(event)
 
@@ -80,11 +80,14 @@ def hear(doc: dict[str, Any]) -> object:
 
 def test_each_event_has_its_method() -> None:
     package = "org.apache.spark.ckpt."
-    assert hear({**COMMON, "Event": package + "CheckpointTriggered"}) == CheckpointTriggered("file:/c", 2, 7, 1000)
-    aborted = {**COMMON, "Event": package + "CheckpointAborted", "reason": "EXPIRED", "message": "too slow", "acked": 1, "required": 3}
-    assert hear(aborted) == CheckpointAborted("file:/c", 2, 7, 1000, "EXPIRED", "too slow", 1, 3)
-    restored = {**COMMON, "Event": package + "CheckpointRestored", "path": "s3://b/c/run-00000002/chk-7", "fullBytes": 30}
-    assert hear(restored) == CheckpointRestored("file:/c", 2, 7, 1000, "s3://b/c/run-00000002/chk-7", 30)
+    triggered = {**COMMON, "Event": package + "CheckpointTriggered", "late": True}
+    assert hear(triggered) == CheckpointTriggered("file:/c", 2, 7, 1000, late=True)
+    expired = {"reason": "EXPIRED", "message": "too slow", "acked": 1, "required": 3, "late": False}
+    aborted = {**COMMON, "Event": package + "CheckpointAborted", **expired}
+    assert hear(aborted) == CheckpointAborted("file:/c", 2, 7, 1000, "EXPIRED", "too slow", 1, 3, late=False)
+    copied = {"path": "s3://b/c/run-00000002/chk-7", "fullBytes": 30, "from": "s3://b/sp", "fromSavepoint": True}
+    restored = {**COMMON, "Event": package + "CheckpointRestored", **copied}
+    assert hear(restored) == CheckpointRestored("file:/c", 2, 7, 1000, "s3://b/c/run-00000002/chk-7", 30, "s3://b/sp", from_savepoint=True)
 
 
 def test_a_savepoint_has_its_own() -> None:

@@ -106,6 +106,19 @@ def test_a_copy_that_fails_is_tried_again_and_its_failure_told(mode: str) -> Non
     assert (again.attempt, again.checkpoint, again.request) == (1, copy.checkpoint, copy.request)
     driver.push(ev.SavepointStored(again.ticket, number, None, "no such bucket", hopeless=True))
     assert driver.world.answers == {number: "error: no such bucket"}
+    assert "no such bucket" in next(i.message for i in driver.said if isinstance(i, do.Log))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_stored_savepoint_is_announced_with_the_checkpoint_that_it_copies(mode: str) -> None:
+    driver = running(mode)
+    number = driver.request(SAVEPOINT)
+    ran(driver, 0)
+    told_of = [i.summary for i in driver.said if isinstance(i, do.Announce) and i.event is do.Announcement.SAVEPOINT]
+    made = driver.world.checkpoints[CheckpointId(1, 0)]
+    (summary,) = told_of
+    assert (summary["run"], summary["epoch"], summary["time_ms"]) == (1, 0, made.time_ms)
+    assert (summary["savepoint"], summary["full_bytes"]) == (f"memory://savepoints/{number}", made.size)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -136,7 +149,7 @@ def test_a_query_goes_on_when_the_savepoint_to_stop_with_fails(mode: str) -> Non
     driver.push(ev.FinishRequested(stopping=True))
     copy = held(driver, do.StoreSavepoint)
     said = driver.push(ev.SavepointStored(copy.ticket, number, None, "denied", hopeless=True))
-    assert kinds(said) == ["finish STORAGE"]
+    assert kinds(said) == ["Log", "finish STORAGE"]
     assert "denied" in told(said, do.Refused).message
     assert driver.world.answers == {number: "error: denied"}
     assert "Triggered" in kinds(driver.trigger(1))

@@ -45,14 +45,19 @@ case class CheckpointOperator(
 @JsonIgnoreProperties(ignoreUnknown = true)
 case class EpochLatency(epoch: Long, timeMs: Long, sinkMs: Long, operators: Array[Array[Long]])
 
-/** A run has begun: which query it is, and the options that hold. */
+/** A run has begun: which query it is, whether its checkpoints complete in the background, and the options that hold. */
 @JsonIgnoreProperties(ignoreUnknown = true)
 case class CheckpointRunStarted(
-    root: String, run: Long, epoch: Long, timeMs: Long, queryId: String, runId: String, name: String, options: Map[String, String])
+    root: String, run: Long, epoch: Long, timeMs: Long, queryId: String, runId: String, name: String, background: Boolean,
+    options: Map[String, String])
   extends CheckpointEvent
 
-/** A barrier has been sent: the epoch's plan is durable and its tasks are about to run (Flink: triggered). Not in the event log. */
-case class CheckpointTriggered(root: String, run: Long, epoch: Long, timeMs: Long, counts: CheckpointCounts) extends CheckpointEvent {
+/**
+ * A checkpoint has begun: the epoch's plan is durable and its tasks are about to run (Flink: triggered), or, `late`, the epoch had ended
+ * before it became a checkpoint. Not in the event log.
+ */
+case class CheckpointTriggered(root: String, run: Long, epoch: Long, timeMs: Long, late: Boolean, counts: CheckpointCounts)
+  extends CheckpointEvent {
   override protected[spark] def logEvent: Boolean = false
 }
 
@@ -66,20 +71,24 @@ case class CheckpointTriggered(root: String, run: Long, epoch: Long, timeMs: Lon
 case class CheckpointCompleted(
     root: String, run: Long, epoch: Long, timeMs: Long, path: String, acked: Int, required: Int, newBytes: Long, fullBytes: Long,
     metadataBytes: Long, durationMs: Long, planMs: Long, finaliseMs: Long, sinkMs: Long, syncMsMax: Double, asyncMsMax: Double,
-    lag: DurabilityLag, counts: CheckpointCounts, executors: Array[String], operators: Array[CheckpointOperator],
+    lag: DurabilityLag, late: Boolean, counts: CheckpointCounts, executors: Array[String], operators: Array[CheckpointOperator],
     latencies: Array[EpochLatency]) extends CheckpointEvent
 
 /** The checkpoint will never complete; `reason` is one of the protocol's abort reasons. */
 @JsonIgnoreProperties(ignoreUnknown = true)
 case class CheckpointAborted(
     root: String, run: Long, epoch: Long, timeMs: Long, reason: String, message: String, acked: Int, required: Int, newBytes: Long,
-    durationMs: Long, lag: DurabilityLag, counts: CheckpointCounts, executors: Array[String], operators: Array[CheckpointOperator])
-  extends CheckpointEvent
+    durationMs: Long, lag: DurabilityLag, late: Boolean, counts: CheckpointCounts, executors: Array[String],
+    operators: Array[CheckpointOperator]) extends CheckpointEvent
 
-/** A run has begun from a completed checkpoint, the one at `path`, which was triggered at `timeMs`. */
+/**
+ * A run has begun from a completed checkpoint, the one at `path`, which was triggered at `timeMs`. Where it is the copy of a savepoint, or of
+ * another stream's checkpoint: `from` which.
+ */
 @JsonIgnoreProperties(ignoreUnknown = true)
 case class CheckpointRestored(
-    root: String, run: Long, epoch: Long, timeMs: Long, restoredMs: Long, path: String, fullBytes: Long, counts: CheckpointCounts)
+    root: String, run: Long, epoch: Long, timeMs: Long, restoredMs: Long, path: String, from: String, fromSavepoint: Boolean, fullBytes: Long,
+    counts: CheckpointCounts)
   extends CheckpointEvent
 
 /** A self-contained copy of a completed checkpoint, which somebody asked for, is stored at `path`. */
@@ -89,7 +98,8 @@ case class CheckpointSavepoint(root: String, run: Long, epoch: Long, timeMs: Lon
 /** Reads what the coordinator announces (docs/pipes.md). What only the driver knows is given beside it. */
 object CheckpointEvents {
   final class Known(
-      val counts: CheckpointCounts, val names: Map[Long, String], val sinkMs: Long, val latencies: Array[EpochLatency], val nowMs: Long)
+      val counts: CheckpointCounts, val names: Map[Long, String], val sinkMs: Long, val late: Boolean, val latencies: Array[EpochLatency],
+      val nowMs: Long)
 
   def parse(node: JsonNode, known: Known): Option[CheckpointEvent] = {
     val root = node.str("root")
@@ -100,16 +110,17 @@ object CheckpointEvents {
     def text(name: String): String = node.optStr(name).getOrElse("")
     def lag = DurabilityLag(number("lag_epochs"), number("lag_ms"), number("lag_bytes"))
     node.str("event") match {
-      case "TRIGGERED" => Some(CheckpointTriggered(root, run, epoch, timeMs, known.counts))
+      case "TRIGGERED" => Some(CheckpointTriggered(root, run, epoch, timeMs, known.late, known.counts))
       case "COMPLETED" => Some(CheckpointCompleted(
         root, run, epoch, timeMs, text("path"), number("acked").toInt, number("required").toInt, number("new_bytes"), number("full_bytes"),
         number("metadata_bytes"), number("duration_ms"), number("plan_ms"), number("finalise_ms"), known.sinkMs, millis("sync_ms_max"),
-        millis("async_ms_max"), lag, known.counts, executors(node), operators(node, known.names), known.latencies))
+        millis("async_ms_max"), lag, known.late, known.counts, executors(node), operators(node, known.names), known.latencies))
       case "ABORTED" => Some(CheckpointAborted(
         root, run, epoch, timeMs, text("reason"), text("message"), number("acked").toInt, number("required").toInt, number("new_bytes"),
-        number("duration_ms"), lag, known.counts, executors(node), operators(node, known.names)))
+        number("duration_ms"), lag, known.late, known.counts, executors(node), operators(node, known.names)))
       case "RESTORED" =>
-        Some(CheckpointRestored(root, run, epoch, timeMs, known.nowMs, text("path"), number("full_bytes"), known.counts))
+        Some(CheckpointRestored(root, run, epoch, timeMs, known.nowMs, text("path"), text("from"),
+          Option(node.get("from_savepoint")).exists(_.asBoolean()), number("full_bytes"), known.counts))
       case "SAVEPOINT" => Some(CheckpointSavepoint(root, run, epoch, timeMs, text("savepoint"), number("full_bytes")))
       case _ => None
     }

@@ -31,7 +31,10 @@ object DriverSide extends Logging {
       "type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "spark" -> streaming(conf),
       "spark_version" -> context.version, "app" -> context.applicationId, "host" -> java.net.InetAddress.getLocalHost.getHostName)
     val child = new PythonChild("spark_ckpt.coordinator", CheckpointPlugin.python(conf), greeting, heard,
-      tell => streams.values().asScala.foreach(_.retell(tell)))
+      tell => {
+        CheckpointFeed.coordinatorReplaced(context)
+        streams.values().asScala.foreach(_.retell(tell))
+      })
     val answer =
       try child.start()
       catch {
@@ -77,8 +80,9 @@ object DriverSide extends Logging {
   }
 
   /** A query's new run has its first barrier. `namesOf`: its operators by id, once it has executed an epoch. */
-  def runBegan(barrier: String, queryId: String, runId: String, name: String, namesOf: () => Map[Long, String]): Unit =
-    CheckpointFeed.started(sc, Barrier(barrier), queryId, runId, name, namesOf)
+  def runBegan(
+      barrier: String, queryId: String, runId: String, name: String, background: Boolean, namesOf: () => Map[Long, String]): Unit =
+    CheckpointFeed.started(sc, Barrier(barrier), queryId, runId, name, background, namesOf)
 
   def setBarrier(text: String): Unit = {
     Barrier.set(sc, text)
@@ -104,6 +108,7 @@ object DriverSide extends Logging {
       case "acks" =>
         Option(streams.get(message.str("root"))).foreach(_.acknowledged(message))
         StorageCounters.take(message.str("root"), message)
+        CheckpointFeed.acknowledged(message)
         null
       case "holding" =>
         holdings.report(message.str("executor"), message.get("held").elements().asScala.map(_.asText()).toSet)

@@ -45,7 +45,7 @@ class ListenerBridge(sc: SparkContext, python: Consumer[String]) extends SparkLi
       val event = waiting.poll(PollMs, TimeUnit.MILLISECONDS)
       if (event != null) {
         try python.accept(JsonProtocol.sparkEventToJsonString(event))
-        catch { case e: Exception => logWarning(s"a CheckpointListener failed at ${event.getClass.getSimpleName} of epoch ${event.epoch}", e) }
+        catch { case e: Throwable => logWarning(s"a CheckpointListener failed at ${event.getClass.getSimpleName} of epoch ${event.epoch}", e) }
       }
     }
 }

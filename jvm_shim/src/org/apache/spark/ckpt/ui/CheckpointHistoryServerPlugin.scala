@@ -6,8 +6,7 @@ import scala.util.Try
 import com.fasterxml.jackson.annotation.JsonIgnore
 
 import org.apache.spark.SparkConf
-import org.apache.spark.ckpt.{CheckpointEvent, CheckpointRunStarted}
-import org.apache.spark.internal.Logging
+import org.apache.spark.ckpt.{CheckpointEvent, CheckpointRunStarted, Contained}
 import org.apache.spark.scheduler.{SparkListener, SparkListenerEvent}
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryProgressEvent
 import org.apache.spark.status.{AppHistoryServerPlugin, ElementTrackingStore}
@@ -37,19 +36,17 @@ class ReplayedEvent(val number: Long, val line: String) {
 }
 
 /** Keeps the newest of the events that the tab is made of. */
-class ReplayedEvents(store: KVStore) extends SparkListener with Logging {
+class ReplayedEvents(store: KVStore) extends SparkListener with Contained {
   private var next = 0L
 
   override def onOtherEvent(event: SparkListenerEvent): Unit =
-    try event match {
+    contained("a checkpoint event")(event match {
       case _: CheckpointEvent | _: QueryProgressEvent =>
         store.write(new ReplayedEvent(next, JsonProtocol.sparkEventToJsonString(event)))
         if (next >= ReplayedEvents.Kept) forget(next - ReplayedEvents.Kept)
         next += 1
       case _ =>
-    } catch {
-      case e: Exception => logWarning("a checkpoint event could not be kept for the Checkpoints tab", e)
-    }
+    })
 
   // How a run began is needed as long as anything of it is shown, and there are few of those.
   private def forget(number: Long): Unit = {
@@ -58,7 +55,7 @@ class ReplayedEvents(store: KVStore) extends SparkListener with Logging {
   }
 }
 
-object ReplayedEvents extends Logging {
+object ReplayedEvents {
   /** A checkpoint and its epoch's progress are two; between two checkpoints there may be epochs. */
   private val Kept = 4L * CheckpointModel.RecordsKept
 

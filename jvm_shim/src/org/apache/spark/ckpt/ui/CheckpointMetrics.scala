@@ -2,17 +2,17 @@ package org.apache.spark.ckpt.ui
 
 import scala.collection.mutable
 
-import com.codahale.metrics.{Gauge, MetricRegistry}
+import com.codahale.metrics.{Gauge, Histogram, MetricRegistry, Reservoir, Snapshot, UniformSnapshot}
 
 import org.apache.spark.{SparkContext, SparkEnv}
-import org.apache.spark.ckpt.{CheckpointEvent, CheckpointRunStarted, StorageCounters}
+import org.apache.spark.ckpt.{CheckpointCompleted, CheckpointEvent, CheckpointRunStarted, StorageCounters}
 import org.apache.spark.metrics.source.Source
 
 /** One source of Spark's metrics system for each query, with Flink's names; they go wherever the user's sinks and Prometheus endpoint are. */
 class CheckpointMetrics(sc: SparkContext, model: CheckpointModel) {
-  private val registered = mutable.Map.empty[String, Source]
+  private val registered = mutable.Map.empty[String, QuerySource]
 
-  /** Runs on the listener's own queue. */
+  /** Runs on the listener's own queue, after the model has taken the event. */
   def noticed(event: CheckpointEvent): Unit = event match {
     case e: CheckpointRunStarted =>
       val system = SparkEnv.get.metricsSystem
@@ -20,6 +20,7 @@ class CheckpointMetrics(sc: SparkContext, model: CheckpointModel) {
       val source = new QuerySource(e, model)
       registered.put(e.root, source)
       system.registerSource(source)
+    case e: CheckpointCompleted => registered.get(e.root).foreach(_.noticed(e.operators.map(_.id)))
     case _ =>
   }
 }
@@ -43,7 +44,7 @@ private class QuerySource(query: CheckpointRunStarted, model: CheckpointModel) e
   private def last(name: String)(of: CheckpointRecord => Long): Unit = gauge(name)(view.flatMap(_.latestCompleted).map(of).getOrElse(-1L))
 
   count("totalNumberOfCheckpoints")(_.counts.triggered)
-  count("numberOfInProgressCheckpoints")(_.inProgress.toLong)
+  count("numberOfInProgressCheckpoints")(_.inProgress.size.toLong)
   count("numberOfCompletedCheckpoints")(_.counts.completed)
   count("numberOfFailedCheckpoints")(_.counts.failed)
   last("lastCompletedCheckpointId")(_.epoch)
@@ -51,6 +52,7 @@ private class QuerySource(query: CheckpointRunStarted, model: CheckpointModel) e
   last("lastCheckpointSize")(_.newBytes)
   last("lastCheckpointFullSize")(_.fullBytes)
   last("lastCheckpointMetadataSize")(_.metadataBytes)
+  last("lastCheckpointCompletedTimestamp")(r => r.triggeredMs + r.durationMs)
   gauge("lastCheckpointRestoreTimestamp")(view.flatMap(_.latestRestored).map(_.restoredMs).getOrElse(-1L))
   gauge("lastCheckpointExternalPath")(view.flatMap(_.latestCompleted).map(_.path).getOrElse("n/a"))
   count("durabilityLagEpochs")(_.lag.epochs)
@@ -62,14 +64,26 @@ private class QuerySource(query: CheckpointRunStarted, model: CheckpointModel) e
   gauge("storageBytesWritten")(StorageCounters.of(query.root).bytesWritten)
   gauge("uploadQueueSnapshots")(StorageCounters.of(query.root).queuedSnapshots)
   gauge("uploadQueueBytes")(StorageCounters.of(query.root).queuedBytes)
-  for ((name, of) <- Seq[(String, StreamView => Seq[Long])](
-      "sinkLatency" -> (_.latencies.map(_.sinkMs)),
-      "operatorLatency" -> (_.latencies.flatMap(_.operators.values.maxOption)),
-      "eventTimeLag" -> (_.eventTimes.flatMap(_.newestEventMs)),
-      "watermarkLag" -> (_.eventTimes.flatMap(_.watermarkMs)))) {
-    count(s"$name.last")(v => of(v).lastOption.getOrElse(0L))
-    count(s"$name.p50")(v => Distribution.of(of(v)).p50)
-    count(s"$name.p99")(v => Distribution.of(of(v)).p99)
-    count(s"$name.max")(v => Distribution.of(of(v)).max)
+  values("sinkLatency")(_.latencies.map(_.sinkMs))
+  values("eventTimeLag")(_.eventTimes.flatMap(_.newestEventMs))
+  values("watermarkLag")(_.eventTimes.flatMap(_.watermarkMs))
+
+  private val operators = mutable.Set.empty[Long]
+
+  /** Operators are known once an epoch has gone through the query. The metrics system takes what is added to a source later. */
+  def noticed(ids: Iterable[Long]): Unit =
+    ids.filter(operators.add).foreach(id => values(s"operatorLatency.$id")(_.latencies.flatMap(_.operators.get(id))))
+
+  /** A histogram over the newest epochs, and the newest one itself. */
+  private def values(name: String)(of: StreamView => Seq[Long]): Unit = {
+    def now: Seq[Long] = view.map(of).getOrElse(Nil)
+    gauge(s"$name.last")(now.lastOption.getOrElse(0L))
+    metricRegistry.register(name, new Histogram(new Reservoir {
+      override def size(): Int = now.size
+      override def update(value: Long): Unit = ()
+      override def getSnapshot: Snapshot = new UniformSnapshot(now.toArray)
+    }) {
+      override def getCount: Long = now.size.toLong
+    })
   }
 }

@@ -11,19 +11,19 @@ import org.apache.spark.sql.ckpt.OperatorMetrics
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric
 import org.apache.spark.sql.streaming.StreamingQueryProgress
 
-/** What is shown of one query, at one moment. `records` newest first, `latencies` and `eventTimes` oldest first. */
+/** What is shown of one query, at one moment. `records` newest first, `latencies`, `lags` and `eventTimes` oldest first. */
 final case class StreamView(
-    root: String, name: String, queryId: String, runId: String, run: Long, startedMs: Long, options: Map[String, String],
+    root: String, name: String, queryId: String, runId: String, run: Long, startedMs: Long, background: Boolean, options: Map[String, String],
     counts: CheckpointCounts, records: Seq[CheckpointRecord], latestCompleted: Option[CheckpointRecord], latestFailed: Option[CheckpointRecord],
     latestSavepoint: Option[CheckpointRecord], latestRestored: Option[RestoredRecord], lag: DurabilityLag, latencies: Seq[LatencyRecord],
-    eventTimes: Seq[EventTimeRecord]) {
+    lags: Seq[LagRecord], eventTimes: Seq[EventTimeRecord]) {
 
   /** How it is named in an address; the name is for people, and two queries may have the same. */
   def key: String = if (queryId.nonEmpty) queryId else root
 
   def title: String = if (name.nonEmpty) name else root
 
-  def inProgress: Int = records.count(_.status == Status.InProgress)
+  def inProgress: Seq[CheckpointRecord] = records.filter(_.status == Status.InProgress)
 
   def completed: Seq[CheckpointRecord] = records.filter(_.status == Status.Completed)
 
@@ -34,31 +34,45 @@ final case class StreamView(
 }
 
 /**
- * What Spark's own events tell of checkpoints. The same while the application runs and when its log is replayed. Memory is bounded: by the
- * number of streams, of checkpoints of each, and by the bytes that all their partitions take together (the oldest lose theirs first).
+ * What Spark's own events tell of checkpoints. The same while the application runs and when its log is replayed, but for what only a running
+ * one has (`live`): acknowledgements of a checkpoint in the making. Memory is bounded: by the number of streams, of checkpoints of each,
+ * and by the bytes that all their partitions take together (the oldest lose theirs first).
  */
-class CheckpointModel {
+class CheckpointModel(live: Option[CheckpointModel.Live] = None) {
   import CheckpointModel._
 
   private final class Stream(val root: String) {
     var started: Option[CheckpointRunStarted] = None
     var counts = CheckpointCounts()
     var lag = DurabilityLag()
+    var lagMs = 0L
     val records = mutable.LinkedHashMap.empty[(Long, Long), CheckpointRecord]
     var completed: Option[CheckpointRecord] = None
     var failed: Option[CheckpointRecord] = None
     var savepoint: Option[CheckpointRecord] = None
     var restored: Option[RestoredRecord] = None
     val latencies = mutable.ArrayDeque.empty[LatencyRecord]
+    val lags = mutable.ArrayDeque.empty[LagRecord]
     val eventTimes = mutable.ArrayDeque.empty[EventTimeRecord]
 
     def view: StreamView = {
       def of(text: CheckpointRunStarted => String): String = started.flatMap(s => Option(text(s))).getOrElse("")
       StreamView(
         root, of(_.name), of(_.queryId), of(_.runId), started.map(_.run).getOrElse(0L), started.map(_.timeMs).getOrElse(0L),
-        started.flatMap(s => Option(s.options)).getOrElse(Map.empty), counts, records.values.toSeq.reverse, completed, failed, savepoint, restored,
-        lag, latencies.toSeq, eventTimes.toSeq)
+        started.exists(_.background), started.flatMap(s => Option(s.options)).getOrElse(Map.empty), counts,
+        records.values.toSeq.reverse.map(now), completed, failed, savepoint, restored, lagNow, latencies.toSeq, lags.toSeq, eventTimes.toSeq)
     }
+
+    private def now(r: CheckpointRecord): CheckpointRecord =
+      if (r.status != Status.InProgress) r
+      else {
+        val (acked, ended) = live.flatMap(_.progressOf(r.root, r.run, r.epoch)).getOrElse((0, false))
+        r.copy(acked = acked, required = math.max(acked, completed.map(_.required).getOrElse(0)), epochEnded = ended)
+      }
+
+    /** What is not durable grows older while nothing is told. */
+    private def lagNow: DurabilityLag =
+      if (lag.epochs == 0 || lagMs == 0) lag else lag.copy(ms = lag.ms + live.map(l => math.max(0L, l.clockMs() - lagMs)).getOrElse(0L))
   }
 
   private val streams = mutable.LinkedHashMap.empty[String, Stream]
@@ -85,7 +99,7 @@ class CheckpointModel {
       case e: CheckpointAborted =>
         val record = CheckpointRecord.aborted(e)
         stream.counts = counts(e.counts, stream)
-        stream.lag = record.lag
+        if (!record.isGivenUp) lag(stream, record.lag)
         stream.failed = Some(record.withoutPartitions)
         put(stream, record)
       case e: CheckpointSavepoint =>
@@ -94,29 +108,44 @@ class CheckpointModel {
         stream.savepoint = Some(record.withoutPartitions)
       case e: CheckpointRestored =>
         stream.counts = counts(e.counts, stream)
-        stream.restored = Some(RestoredRecord(e.run, e.epoch, e.timeMs, e.restoredMs, Option(e.path).getOrElse(""), e.fullBytes))
+        stream.restored = Some(CheckpointRecord.restored(e))
     }
   }
 
   def progress(p: StreamingQueryProgress): Unit = synchronized {
     streams.values.find(_.started.exists(_.runId == p.runId.toString)).foreach { stream =>
-      val newest = stream.completed.filter(c => stream.started.exists(_.run == c.run)).map(_.epoch)
-      lag(p).filterNot(told => newest.exists(_ > p.batchId - told.epochs)).foreach(stream.lag = _)
       val times = p.eventTime.asScala
       for (now <- millis(p.timestamp)) {
-        val event = times.get("max").flatMap(millis).map(now - _)
+        val newest = times.get("max").flatMap(millis).map(now - _)
         val watermark = times.get("watermark").flatMap(millis).filter(_ > 0).map(now - _) // it begins at 1970
-        if (event.isDefined || watermark.isDefined) append(stream.eventTimes, EventTimeRecord(p.batchId, now, event, watermark))
+        if (newest.isDefined || watermark.isDefined) append(stream.eventTimes, EventTimeRecord(p.batchId, now, newest, watermark))
+        for (told <- lagIn(p)) {
+          append(stream.lags, LagRecord(p.batchId, now, told))
+          lag(stream, sinceCompleted(stream, p.batchId, told))
+        }
       }
     }
   }
 
-  /** As of the epoch's end: while the storage is away no checkpoint tells it. One that completed since knows better. */
-  private def lag(p: StreamingQueryProgress): Option[DurabilityLag] =
-    p.stateOperators.headOption.map(_.customMetrics).filter(_.containsKey(OperatorMetrics.LagEpochs.name)).map { m =>
-      def number(metric: StateStoreCustomMetric): Long = Option(m.get(metric.name)).map(_.longValue).getOrElse(0L)
+  // (1) The epoch's end takes the lag along; (2) a checkpoint completes and is told; (3) the epoch's progress is told, with the lag of (1).
+  private def sinceCompleted(stream: Stream, epoch: Long, told: DurabilityLag): DurabilityLag =
+    stream.completed.filter(c => stream.started.exists(_.run == c.run)).map(epoch - _.epoch) match {
+      case Some(behind) if behind <= 0 => DurabilityLag()
+      case Some(behind) if behind < told.epochs => told.copy(epochs = behind)
+      case _ => told
+    }
+
+  /** Every stateful operator's metrics have it (`OperatorMetrics`). */
+  private def lagIn(p: StreamingQueryProgress): Option[DurabilityLag] =
+    p.stateOperators.map(_.customMetrics.asScala).find(_.contains(OperatorMetrics.LagEpochs.name)).map { m =>
+      def number(metric: StateStoreCustomMetric): Long = m.get(metric.name).map(_.longValue).getOrElse(0L)
       DurabilityLag(number(OperatorMetrics.LagEpochs), number(OperatorMetrics.LagMs), number(OperatorMetrics.LagBytes))
     }
+
+  private def lag(stream: Stream, told: DurabilityLag): Unit = {
+    stream.lag = told
+    stream.lagMs = live.map(_.clockMs()).getOrElse(0L)
+  }
 
   private def begin(stream: Stream, e: CheckpointRunStarted): Unit = {
     stream.started = Some(e)
@@ -134,7 +163,7 @@ class CheckpointModel {
   private def complete(stream: Stream, e: CheckpointCompleted): Unit = {
     val record = CheckpointRecord.completed(e)
     stream.counts = counts(e.counts, stream)
-    stream.lag = record.lag
+    lag(stream, record.lag)
     stream.completed = Some(record.withoutPartitions)
     put(stream, record)
     Option(e.latencies).toSeq.flatten.foreach { l =>
@@ -186,6 +215,9 @@ class CheckpointModel {
 }
 
 object CheckpointModel {
+  /** What only a running application knows: (snapshots that are durable, whether the epoch has ended) of a checkpoint in the making, and the time. */
+  final case class Live(progressOf: (String, Long, Long) => Option[(Int, Boolean)], clockMs: () => Long)
+
   val RecordsKept = 1000
   val EpochsKept = 1000
   private val StreamsKept = 100

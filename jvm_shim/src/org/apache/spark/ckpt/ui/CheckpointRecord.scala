@@ -35,12 +35,16 @@ final case class OperatorRecord(
   def withoutPartitions: OperatorRecord = copy(packed = PackedRows.Empty)
 }
 
-/** What is shown of one checkpoint. Durations count from its trigger. */
+/**
+ * What is shown of one checkpoint. Durations count from its trigger. Of one in progress `acked` are the snapshots that are durable so far, and
+ * `required` as many as the newest completed one had; `epochEnded` is whether all tasks have made theirs. `late`: its epoch had ended
+ * before it became a checkpoint.
+ */
 final case class CheckpointRecord(
     root: String, run: Long, epoch: Long, status: Status.Value, triggeredMs: Long, acked: Int = 0, required: Int = 0, durationMs: Long = 0,
     newBytes: Long = 0, fullBytes: Long = 0, metadataBytes: Long = 0, planMs: Long = 0, finaliseMs: Long = 0, sinkMs: Long = 0,
     path: String = "", savepoint: String = "", reason: String = "", message: String = "", lag: DurabilityLag = DurabilityLag(),
-    operators: Seq[OperatorRecord] = Nil) {
+    late: Boolean = false, epochEnded: Boolean = true, operators: Seq[OperatorRecord] = Nil) {
 
   def key: (Long, Long) = (run, epoch)
 
@@ -48,6 +52,9 @@ final case class CheckpointRecord(
   def id: String = s"$run-$epoch"
 
   def isSavepoint: Boolean = savepoint.nonEmpty
+
+  /** Given up without a fault: a newer one was faster, or the query stopped. Flink counts these as failed too. */
+  def isGivenUp: Boolean = status == Status.Failed && (reason == CheckpointFeed.Subsumed || reason == CheckpointFeed.Stopped)
 
   /** When the last snapshot was durable; None: none is. */
   def latestAckMs: Option[Long] = operators.map(_.ackedMs).maxOption.map(triggeredMs + planMs + _)
@@ -57,7 +64,11 @@ final case class CheckpointRecord(
   def withoutPartitions: CheckpointRecord = copy(operators = operators.map(_.withoutPartitions))
 }
 
-final case class RestoredRecord(run: Long, epoch: Long, triggeredMs: Long, restoredMs: Long, path: String, fullBytes: Long)
+final case class RestoredRecord(
+    run: Long, epoch: Long, triggeredMs: Long, restoredMs: Long, path: String, from: String, fromSavepoint: Boolean, fullBytes: Long) {
+  /** The path that a person knows. */
+  def origin: String = if (from.nonEmpty) from else path
+}
 
 /** Of one epoch: from its barrier's trigger to its operators' commits (id -> ms) and to the end of its sink. */
 final case class LatencyRecord(epoch: Long, timeMs: Long, sinkMs: Long, operators: Map[Long, Long])
@@ -65,16 +76,22 @@ final case class LatencyRecord(epoch: Long, timeMs: Long, sinkMs: Long, operator
 /** Of one epoch: how far its newest event, and the watermark, were behind the clock; None where the query has no event time. */
 final case class EventTimeRecord(epoch: Long, timeMs: Long, newestEventMs: Option[Long], watermarkMs: Option[Long])
 
+/** How far durable state was behind when this epoch had ended. */
+final case class LagRecord(epoch: Long, timeMs: Long, lag: DurabilityLag)
+
 object CheckpointRecord {
-  def triggered(e: CheckpointTriggered): CheckpointRecord = CheckpointRecord(e.root, e.run, e.epoch, Status.InProgress, e.timeMs)
+  def triggered(e: CheckpointTriggered): CheckpointRecord = CheckpointRecord(e.root, e.run, e.epoch, Status.InProgress, e.timeMs, late = e.late)
 
   def completed(e: CheckpointCompleted): CheckpointRecord = CheckpointRecord(
     e.root, e.run, e.epoch, Status.Completed, e.timeMs, e.acked, e.required, e.durationMs, e.newBytes, e.fullBytes, e.metadataBytes, e.planMs,
-    e.finaliseMs, e.sinkMs, text(e.path), lag = lag(e.lag), operators = operators(e.operators, e.executors))
+    e.finaliseMs, e.sinkMs, text(e.path), lag = lag(e.lag), late = e.late, operators = operators(e.operators, e.executors))
 
   def aborted(e: CheckpointAborted): CheckpointRecord = CheckpointRecord(
     e.root, e.run, e.epoch, Status.Failed, e.timeMs, e.acked, e.required, e.durationMs, e.newBytes, reason = text(e.reason),
-    message = text(e.message), lag = lag(e.lag), operators = operators(e.operators, e.executors))
+    message = text(e.message), lag = lag(e.lag), late = e.late, operators = operators(e.operators, e.executors))
+
+  def restored(e: CheckpointRestored): RestoredRecord =
+    RestoredRecord(e.run, e.epoch, e.timeMs, e.restoredMs, text(e.path), text(e.from), e.fromSavepoint, e.fullBytes)
 
   /** Of a checkpoint that is not kept here any more. */
   def savepoint(e: CheckpointSavepoint): CheckpointRecord =
@@ -87,7 +104,7 @@ object CheckpointRecord {
 
   private def operators(of: Array[CheckpointOperator], executors: Array[String]): Seq[OperatorRecord] =
     Option(of).toSeq.flatten.map(o => OperatorRecord(
-      o.id, Option(o.name).getOrElse(s"operator ${o.id}"), o.partitions, o.newBytes, o.fullBytes, o.syncMsMax, o.asyncMsMax, o.startDelayMsMax,
-      o.commitMsMax.round, o.ackedMsMax.round, Option(executors).getOrElse(Array.empty), PackedRows(o.subtasks),
+      o.id, Option(o.name).getOrElse(s"operator ${o.id}").intern(), o.partitions, o.newBytes, o.fullBytes, o.syncMsMax, o.asyncMsMax, o.startDelayMsMax,
+      o.commitMsMax.round, o.ackedMsMax.round, Option(executors).getOrElse(Array.empty[String]).map(_.intern()), PackedRows(o.subtasks),
       Option(o.distributions).getOrElse(Array.empty)))
 }

@@ -51,7 +51,7 @@ object CheckpointsJson {
     def latest(record: Option[CheckpointRecord]): JValue = record.map(statistics).getOrElse(JNull)
     JObject(
       "counts" -> JObject(
-        "restored" -> JInt(s.counts.restored), "total" -> JInt(s.counts.triggered), "in_progress" -> JInt(s.inProgress),
+        "restored" -> JInt(s.counts.restored), "total" -> JInt(s.counts.triggered), "in_progress" -> JInt(s.inProgress.size),
         "completed" -> JInt(s.counts.completed), "failed" -> JInt(s.counts.failed)),
       "summary" -> JObject(
         "checkpointed_size" -> of(_.newBytes), "state_size" -> of(_.fullBytes), "end_to_end_duration" -> of(_.durationMs),
@@ -59,8 +59,8 @@ object CheckpointsJson {
       "latest" -> JObject(
         "completed" -> latest(s.latestCompleted), "savepoint" -> latest(s.latestSavepoint), "failed" -> latest(s.latestFailed),
         "restored" -> s.latestRestored.map(r => JObject(
-          "id" -> JInt(r.epoch), "run" -> JInt(r.run), "restore_timestamp" -> JInt(r.restoredMs), "is_savepoint" -> JBool(false),
-          "external_path" -> JString(r.path))).getOrElse(JNull)),
+          "id" -> JInt(r.epoch), "run" -> JInt(r.run), "restore_timestamp" -> JInt(r.restoredMs), "is_savepoint" -> JBool(r.fromSavepoint),
+          "external_path" -> JString(r.origin))).getOrElse(JNull)),
       "lag" -> JObject("epochs" -> JInt(s.lag.epochs), "ms" -> JInt(s.lag.ms), "bytes" -> JInt(s.lag.bytes)),
       "history" -> JArray(s.records.toList.map(statistics)))
   }
@@ -76,6 +76,7 @@ object CheckpointsJson {
     "status" -> JString(r.status.toString),
     "is_savepoint" -> JBool(r.isSavepoint),
     "checkpoint_type" -> JString(if (r.isSavepoint) "SAVEPOINT" else "CHECKPOINT"),
+    "is_late" -> JBool(r.late),
     "trigger_timestamp" -> JInt(r.triggeredMs),
     "latest_ack_timestamp" -> JInt(r.latestAckMs.fold(-1L)(identity)),
     "checkpointed_size" -> JInt(r.newBytes),
@@ -84,7 +85,8 @@ object CheckpointsJson {
     "num_subtasks" -> JInt(r.required),
     "num_acknowledged_subtasks" -> JInt(r.acked)) ++ (r.status match {
     case Status.Completed => List("external_path" -> JString(if (r.isSavepoint) r.savepoint else r.path), "metadata_size" -> JInt(r.metadataBytes))
-    case Status.Failed => List("failure_message" -> JString(r.message), "failure_reason" -> JString(r.reason))
+    case Status.Failed => List(
+      "failure_timestamp" -> JInt(r.triggeredMs + r.durationMs), "failure_message" -> JString(r.message), "failure_reason" -> JString(r.reason))
     case _ => Nil
   }))
 
@@ -93,7 +95,8 @@ object CheckpointsJson {
     "tasks" -> JObject(r.operators.toList.map(o => o.id.toString -> JObject(task(r, o))))))
 
   private def task(r: CheckpointRecord, o: OperatorRecord): List[(String, JValue)] = List(
-    "id" -> JInt(o.id),
+    "id" -> JInt(r.epoch),
+    "operator" -> JInt(o.id),
     "name" -> JString(o.name),
     "status" -> JString(r.status.toString),
     "latest_ack_timestamp" -> JInt(r.triggeredMs + r.planMs + o.ackedMs),
@@ -137,6 +140,7 @@ object CheckpointsJson {
       "interval" -> millis("interval"), "timeout" -> millis("timeout"), "min_pause" -> millis("minPause"),
       "max_concurrent" -> number("maxConcurrent"), "tolerable_failed_checkpoints" -> number("tolerableFailures"),
       "externalization" -> JObject("enabled" -> JBool(true), "delete_on_cancellation" -> JBool(options.get("onStop").contains("DELETE"))),
+      "background" -> JBool(s.background),
       "state_backend" -> JString("RocksDBStateStore"),
       "checkpoint_storage" -> JString(options.getOrElse("storage", s"${s.root}/_ckpt")),
       "unaligned_checkpoints" -> JBool(false),

@@ -9,6 +9,7 @@ import jakarta.servlet.http.HttpServletRequest
 import org.json4s.JValue
 
 import org.apache.spark.SparkContext
+import org.apache.spark.ckpt.CheckpointFeed
 import org.apache.spark.internal.Logging
 import org.apache.spark.ui.{SparkUI, SparkUITab, UIUtils, WebUIPage}
 
@@ -30,7 +31,7 @@ object CheckpointsTab extends Logging {
   /** Whatever goes wrong here, the application goes on without tab and metrics. */
   def attach(sc: SparkContext): Unit =
     try {
-      val model = new CheckpointModel
+      val model = new CheckpointModel(Some(CheckpointModel.Live(CheckpointFeed.progressOf, () => System.currentTimeMillis())))
       sc.listenerBus.addToQueue(new CheckpointHistory(model, Some(new CheckpointMetrics(sc, model))), Queue)
       sc.ui.foreach(new CheckpointsTab(_, model))
     } catch {
@@ -69,7 +70,8 @@ abstract class CheckpointsPage(tab: CheckpointsTab, prefix: String, title: Strin
 
   private def head(request: HttpServletRequest, stream: StreamView): Seq[Node] = {
     val tabs = Seq("" -> "Overview", "history/" -> "History", "summary/" -> "Summary", "configuration/" -> "Configuration")
-    val named = Seq("Name" -> stream.name, "Id" -> stream.queryId, "RunId" -> stream.runId, "Location" -> stream.root).filter(_._2.nonEmpty)
+    val named = Seq("Name" -> stream.name, "Id" -> stream.queryId, "RunId" -> stream.runId, "Location" -> stream.root,
+      "Checkpoints" -> (if (stream.run > 0) Cells.rhythm(stream.background, stream.options) else "")).filter(_._2.nonEmpty)
     <div class="mb-3">{named.map { case (what, value) => <div><strong>{what}: </strong>{value}</div> }}</div>
     <ul class="nav nav-tabs mb-3" id="checkpoint-pages">
       {tabs.map { case (page, label) =>
@@ -108,7 +110,7 @@ class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overvi
   override protected def content(request: HttpServletRequest, stream: StreamView): Seq[Node] = {
     val counts = stream.counts
     val lines = Seq(
-      "Triggered" -> text(Cells.number(counts.triggered)), "In progress" -> text(Cells.number(stream.inProgress.toLong)),
+      "Triggered" -> text(Cells.number(counts.triggered)), "In progress" -> text(Cells.number(stream.inProgress.size.toLong)),
       "Completed" -> text(Cells.number(counts.completed)), "Failed" -> text(Cells.number(counts.failed)),
       "Restored" -> text(Cells.number(counts.restored)))
     def latest(record: Option[CheckpointRecord]): Seq[Node] = record.map(shown(request, stream, _)).getOrElse(Cells.Nothing)
@@ -117,6 +119,7 @@ class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overvi
         <thead><tr>{lines.map(l => <th style="padding-right: 2rem;">{l._1}</th>)}</tr></thead>
         <tbody><tr>{lines.map(l => <td>{l._2}</td>)}</tr></tbody>
       </table> ++
+      (if (stream.inProgress.isEmpty) Nil else <h4>In Progress</h4> ++ inProgress(request, stream)) ++
       <h4>Latest</h4> ++
       facts("checkpoint-latest", Seq(
         "Completed checkpoint" -> latest(stream.latestCompleted),
@@ -125,6 +128,17 @@ class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overvi
         "Restore" -> stream.latestRestored.map(restored).getOrElse(Cells.Nothing),
         "Durable state is behind by" -> text(Cells.lag(stream.lag)))) ++
       <h4>Over Time</h4> ++ charts(stream)
+  }
+
+  private def inProgress(request: HttpServletRequest, stream: StreamView): Seq[Node] = {
+    val now = System.currentTimeMillis()
+    <table class="table table-bordered table-sm" style="width: auto;" id="checkpoint-in-progress">
+      <thead><tr>{Seq("ID", "Status", "Trigger Time", "Age", "Acknowledged", "Waits for").map(h => <th style="padding-right: 2rem;">{h}</th>)}</tr></thead>
+      <tbody>{stream.inProgress.map { r =>
+        <tr><td>{checkpointLink(request, stream, r)}</td><td>{Cells.status(r)}</td><td>{Cells.time(r.triggeredMs)}</td>
+          <td>{Cells.duration(math.max(0L, now - r.triggeredMs))}</td><td>{Cells.acknowledged(r)}</td><td>{Cells.waitsFor(r)}</td></tr>
+      }}</tbody>
+    </table>
   }
 
   private def shown(request: HttpServletRequest, stream: StreamView, r: CheckpointRecord): Seq[Node] = {
@@ -136,11 +150,15 @@ class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overvi
   }
 
   private def restored(r: RestoredRecord): Seq[Node] =
-    <span>{s"${Cells.time(r.restoredMs)} from checkpoint ${r.epoch} of run ${r.run}, ${Cells.size(r.fullBytes)}, "}{Cells.path(r.path)}</span>
+{
+    val what = if (r.fromSavepoint) "savepoint of epoch" else "checkpoint"
+    <span>{s"${Cells.time(r.restoredMs)} from $what ${r.epoch} of run ${r.run}, ${Cells.size(r.fullBytes)}, "}{Cells.path(r.origin)}</span>
+  }
 
   private def charts(stream: StreamView): Seq[Node] = {
     val completed = stream.completed.sortBy(_.triggeredMs)
-    val failed = stream.records.filter(_.status == Status.Failed).map(_.triggeredMs)
+    val failed = stream.records.filter(r => r.status == Status.Failed && !r.isGivenUp).map(_.triggeredMs)
+    val lags = stream.lags.map(l => l.timeMs -> l.lag.ms)
     def of(value: CheckpointRecord => Long): Seq[(Long, Long)] = completed.map(r => r.triggeredMs -> value(r))
     val behind = stream.eventTimes.flatMap(e => e.watermarkMs.map(e.timeMs -> _))
     <div id="checkpoint-charts">{
@@ -148,7 +166,7 @@ class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overvi
         Chart.line("Checkpointed Size", of(_.newBytes), Cells.size, failed) ++
         Chart.line("Full Size", of(_.fullBytes), Cells.size) ++
         Chart.line("Latency to the Sink", stream.latencies.map(l => l.timeMs -> l.sinkMs), Cells.duration) ++
-        (if (completed.exists(_.lag.epochs > 0)) Chart.line("Durability Lag", of(_.lag.ms), Cells.duration) else Nil) ++
+        (if (lags.exists(_._2 > 0)) Chart.line("Durability Lag", lags, Cells.duration) else Nil) ++
         (if (behind.nonEmpty) Chart.line("Watermark behind the Clock", behind, Cells.duration) else Nil)
     }</div>
   }

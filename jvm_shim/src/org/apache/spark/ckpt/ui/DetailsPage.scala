@@ -23,8 +23,11 @@ class DetailsPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "details", "
         "Metadata" -> text(s"${Cells.size(r.metadataBytes)}, stored in ${Cells.duration(r.finaliseMs)}"), "Path" -> Cells.path(r.path))
       else Nil
     val savepoint = if (r.isSavepoint) Seq("Savepoint" -> Cells.path(r.savepoint)) else Nil
-    facts("checkpoint-about", Seq(
-      "Status" -> Cells.status(r.status),
+    if (r.status == Status.InProgress) facts("checkpoint-about", Seq(
+      "Status" -> Cells.status(r), "Acknowledged" -> text(Cells.acknowledged(r)), "Trigger Time" -> text(Cells.time(r.triggeredMs)),
+      "Waits for" -> text(Cells.waitsFor(r))))
+    else facts("checkpoint-about", Seq(
+      "Status" -> Cells.status(r),
       "Acknowledged" -> text(s"${r.acked}/${r.required}${r.latestAckMs.map(t => s", the latest after ${Cells.duration(t - r.triggeredMs)}").getOrElse("")}"),
       "Trigger Time" -> text(Cells.time(r.triggeredMs)),
       "End to End Duration" -> text(s"${Cells.duration(r.durationMs)}; the plan was durable after ${Cells.duration(r.planMs)}"),
@@ -33,7 +36,8 @@ class DetailsPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "details", "
   }
 
   private def operators(request: HttpServletRequest, stream: StreamView, record: CheckpointRecord): Seq[Node] =
-    if (record.operators.isEmpty) <p>No operator has acknowledged a snapshot.</p>
+    if (record.status == Status.InProgress) <p>Operators and partitions are shown once the checkpoint has come to its end.</p>
+    else if (record.operators.isEmpty) <p>No operator has acknowledged a snapshot.</p>
     else {
       val current = Option(request.getParameter("operator")).flatMap(_.toLongOption).flatMap(id => record.operators.find(_.id == id))
         .getOrElse(record.operators.maxBy(_.ackedMs))

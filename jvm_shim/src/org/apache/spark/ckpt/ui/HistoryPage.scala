@@ -14,9 +14,9 @@ class HistoryPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "history", "
     val columns = Seq[Column[CheckpointRecord]](
       Column("ID", "The epoch", _.epoch, checkpointLink(request, stream, _)),
       Column("Run", "Which life of the stream: 1, 2, 3, …", _.run, r => text(r.run)),
-      Column("Status", "", _.status.toString, r => Cells.status(r.status) ++ (if (r.isSavepoint) text(" savepoint") else Nil)),
+      Column("Status", "", _.status.toString, Cells.status),
       Column("Acknowledged", "Snapshots that are durable, of those that are needed", _.acked,
-        r => if (r.status == Status.InProgress) Cells.Nothing else text(s"${r.acked}/${r.required}")),
+        r => text(Cells.acknowledged(r))),
       Column("Trigger Time", "", _.triggeredMs, r => text(Cells.time(r.triggeredMs))),
       Column("Latest Acknowledgement", "When the last snapshot was durable", _.latestAckMs.getOrElse(0L),
         r => r.latestAckMs.map(t => text(Cells.time(t))).getOrElse(Cells.Nothing)),
@@ -35,6 +35,6 @@ class HistoryPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "history", "
   private def outcome(r: CheckpointRecord): Seq[Node] = r.status match {
     case Status.Completed => Cells.path(if (r.isSavepoint) r.savepoint else r.path)
     case Status.Failed => <span><strong>{r.reason}</strong> {r.message}</span>
-    case _ => Cells.Nothing
+    case _ => text(s"waits for ${Cells.waitsFor(r)}")
   }
 }

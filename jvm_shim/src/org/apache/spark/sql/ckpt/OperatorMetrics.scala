@@ -2,8 +2,7 @@ package org.apache.spark.sql.ckpt
 
 import scala.jdk.CollectionConverters._
 
-import org.apache.spark.ckpt.SealedEpoch
-import org.apache.spark.internal.Logging
+import org.apache.spark.ckpt.{Contained, SealedEpoch}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, StateStoreCustomSizeMetric, StateStoreCustomSumMetric, StateStoreCustomTimingMetric}
@@ -12,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, S
  * What the newest checkpoint cost, per stateful operator, and how far behind durable state is, in the query's progress beside RocksDB's
  * own custom metrics. Known to the coordinator only, so it is set on the driver, before the epoch's progress is reported.
  */
-object OperatorMetrics extends Logging {
+object OperatorMetrics extends Contained {
   private val Id = StateStoreCustomSumMetric("checkpointId", "checkpoint: epoch of the newest completed one")
   private val Snapshots = StateStoreCustomSumMetric("checkpointSnapshots", "checkpoint: snapshots acknowledged")
   private val NewBytes = StateStoreCustomSizeMetric("checkpointNewBytes", "checkpoint: bytes stored for this epoch")
@@ -33,7 +32,7 @@ object OperatorMetrics extends Logging {
 
   /** Runs in the query thread. Metrics are for people: a fault here must not fail an epoch that is complete. */
   def set(query: => StreamExecution, sealedEpoch: SealedEpoch): Unit =
-    try {
+    contained("the checkpoint's numbers in the query's progress") {
       val operators = sealedEpoch.checkpoint.flatMap(c => Option(c.get("operators"))).toSeq.flatMap(_.properties().asScala)
         .map(e => e.getKey -> e.getValue).toMap
       if (operators.nonEmpty || sealedEpoch.lag.nonEmpty) query.lastExecution.executedPlan.foreach {
@@ -47,7 +46,5 @@ object OperatorMetrics extends Logging {
           }
         case _ =>
       }
-    } catch {
-      case e: Exception => logWarning("the checkpoint's numbers could not be added to the query's progress", e)
     }
 }

@@ -18,7 +18,8 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
     files.replace(begun.files)
     SinkLogBeginning(sink, query, begun.files.keys)
     stream.barrier.foreach { barrier =>
-      DriverSide.runBegan(barrier, event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), () => OperatorNames.of(query))
+      DriverSide.runBegan(
+        barrier, event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), stream.background, () => OperatorNames.of(query))
       DriverSide.setBarrier(barrier)
     }
     new RecordedEpochs(query, begun.planned)

@@ -8,7 +8,7 @@ import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.read.streaming.SparkDataStream
 import org.apache.spark.sql.execution.streaming.Sink
 import org.apache.spark.sql.execution.streaming.checkpointing.HDFSMetadataLog
-import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamExecution, StreamExecutionContext, WatermarkPropagator, WatermarkTracker}
+import org.apache.spark.sql.execution.streaming.runtime.{CompactibleFileStreamLog, MicroBatchExecution, StreamExecution, StreamExecutionContext, WatermarkPropagator, WatermarkTracker}
 import org.apache.spark.sql.execution.streaming.sinks.{FileStreamSink, FileStreamSinkLog}
 
 /** The private parts of a running query that have to be reached, each by reflection and each named here once. */
@@ -86,4 +86,8 @@ object QueryHook {
     field.setAccessible(true)
     field.get(sink).asInstanceOf[FileStreamSinkLog]
   }
+
+  /** How many batches of the file sink's log make one compacted entry. */
+  def compactInterval(log: FileStreamSinkLog): Int =
+    classOf[CompactibleFileStreamLog[_]].getMethod("compactInterval").invoke(log).asInstanceOf[Int]
 }

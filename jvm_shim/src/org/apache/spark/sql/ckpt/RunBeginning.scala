@@ -16,7 +16,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
     val begun = stream.start(event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), shape, needs, files.present(),
       SchemaPreflight(query, _))
     files.replace(begun.files)
-    SinkLogBeginning(sink, query, begun.files.keys)
+    SinkLogBeginning(sink, begun.files.keys)
     stream.barrier.foreach { barrier =>
       DriverSide.runBegan(
         barrier, event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), stream.background, () => OperatorNames.of(query))

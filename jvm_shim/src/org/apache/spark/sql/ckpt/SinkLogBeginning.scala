@@ -1,34 +1,36 @@
 package org.apache.spark.sql.ckpt
 
-import java.nio.charset.StandardCharsets.UTF_8
-
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.connector.catalog.Table
-import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
-import org.apache.spark.sql.execution.streaming.sinks.{FileStreamSink, FileStreamSinkLog}
+import org.apache.spark.sql.execution.streaming.runtime.CompactibleFileStreamLog.isCompactionBatch
+import org.apache.spark.sql.execution.streaming.sinks.{FileStreamSink, FileStreamSinkLog, SinkFileStatus}
 
 /**
- * A stream that goes on behind epoch K, but writes to a new folder: the file sink's log needs an entry for every batch since its last
- * compaction, or the folder cannot be read and the next compaction fails (Spark: `CompactibleFileStreamLog.allFiles`). They are empty.
+ * The file sink's log needs an entry for every batch since its last compaction, or the folder cannot be read and the next compaction
+ * fails (Spark: `CompactibleFileStreamLog.allFiles`). Batches that it will never see get an empty one: those before the first of a stream
+ * that goes on in a new folder, and the numbers between what the sink has seen and a stream that goes on under new numbers.
  */
 object SinkLogBeginning extends Logging {
   private val Commit = """commits/(\d+)""".r
 
   /** `sink` as the user gave it; `files`: what the checkpointLocation holds now. */
-  def apply(sink: Table, query: MicroBatchExecution, files: Iterable[String]): Unit = sink match {
+  def apply(sink: Table, files: Iterable[String]): Unit = sink match {
     case sink: FileStreamSink =>
-      val committed = files.collect { case Commit(epoch) => epoch.toLong }
       val log = QueryHook.sinkLog(sink)
-      if (committed.nonEmpty && log.getLatestBatchId().isEmpty)
-        fill(log, committed.max, query.sparkSession.sessionState.conf.fileSinkLogCompactInterval)
+      val following = log.getLatestBatchId().map(_ + 1).getOrElse(0L)
+      files.collect { case Commit(epoch) => epoch.toLong }.maxOption.filter(_ >= following).foreach(fill(log, following, _))
     case _ =>
   }
 
-  private def fill(log: FileStreamSinkLog, last: Long, interval: Int): Unit = {
+  // Two compacted entries at least: when the log is opened, their distance is taken for its interval.
+  private def fill(log: FileStreamSinkLog, following: Long, last: Long): Unit = {
+    val interval = QueryHook.compactInterval(log)
     val compacted = (last + 1) / interval * interval - 1
-    logInfo(s"the sink is new to this stream, which goes on behind epoch $last: its log begins with empty batches up to that")
-    (math.max(0L, compacted) to last).foreach { batch =>
-      log.addNewBatchByStream(batch)(_.write(s"v${FileStreamSinkLog.VERSION}".getBytes(UTF_8)))
+    logInfo(s"the stream goes on behind epoch $last, and the sink has no batch from $following on: it gets empty ones")
+    val held = log.allFiles()
+    (math.max(following, compacted - interval) to last).foreach { batch =>
+      val content = if (isCompactionBatch(batch, interval)) held else Array.empty[SinkFileStatus]
+      log.addNewBatchByStream(batch)(log.serialize(content, _))
     }
   }
 }

@@ -68,16 +68,37 @@ class BarrierRocksDB(
 
   override def load(version: Long, uid: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
     loadedAtMs = System.currentTimeMillis()
-    if (!loadEmpty) uid.filterNot(id => isLoaded(version, id) || store.has(version, id)).foreach(fetch(version, _))
+    uid.filterNot(isLoaded(version, _)).foreach { id =>
+      val at = barrier()
+      at.version.filter(_ => version == at.epoch) match {
+        case Some(stored) => renumber(at, stored, version, id)
+        case None => bring(at, version, id)
+      }
+    }
     super.load(version, uid, readOnly, loadEmpty)
   }
 
+  /**
+   * The state of a checkpoint goes on under a new number. The engine is told that what it has loaded is the version that is asked for, and
+   * its own `load` finds nothing left to do but to begin a changelog. Files on both sides of the gap make no chain: the next commit has to
+   * be a full snapshot.
+   */
+  private def renumber(at: Barrier, stored: Long, version: Long, uid: String): Unit = {
+    bring(at, stored, uid)
+    super.load(stored, Some(uid), readOnly = true, loadEmpty = false)
+    loadedVersion = version
+    lineageManager.resetLineage(Array(LineageItem(version, uid)))
+    logInfo(s"$loggingId goes on from version $stored under the number $version")
+  }
+
+  private def bring(at: Barrier, version: Long, uid: String): Unit = if (!isLoaded(version, uid) && !store.has(version, uid)) fetch(at, version, uid)
+
   override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
+    val at = barrier()
     val started = System.nanoTime()
-    val result = ExecutorSide.onDisk(super.commit(forceSnapshot))
+    val result = ExecutorSide.onDisk(super.commit(forceSnapshot || at.version.nonEmpty))
     val syncMs = (System.nanoTime() - started) / 1e6
     val (version, info) = result
-    val at = barrier()
     val uid = info.stateStoreCkptId.get
     val message = about("commit", at, version, uid)
     Json.put(message, "run", at.run)
@@ -100,8 +121,7 @@ class BarrierRocksDB(
   // Engine and store outlive the epoch they were opened in: what is loaded already needs no file at all.
   private def isLoaded(version: Long, uid: String): Boolean = loadedVersion == version && loadedStateStoreCkptId.contains(uid)
 
-  private def fetch(version: Long, uid: String): Unit = {
-    val at = barrier()
+  private def fetch(at: Barrier, version: Long, uid: String): Unit = {
     val answer = ExecutorSide.fetch(at, about("fetch", at, version, uid))
     logInfo(s"fetched version $version of $loggingId from ${at.stream}: ${answer.get("files").asLong()} files, ${answer.get("bytes").asLong()} bytes")
   }

@@ -1,0 +1,242 @@
+"""Epochs under new numbers on real Spark: at-least-once, whose plans nobody waits for, and plans that a person discards."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from conftest import FILES, Server
+from harness import Application, submit
+from inputs import write_events
+from oracle import differences, read
+from test_interval import Trial
+
+from spark_ckpt import paths
+from spark_ckpt.metadata import decode
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.entries import decode as decode_entry
+from spark_ckpt.testing.lossy_proxy import Wire, WireFault
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
+
+CONF = {"spark.ckpt.mode": "AT_LEAST_ONCE", "spark.ckpt.interval": "2s"}
+Start = Callable[..., Application]
+
+
+def duplicates(stream: Path, batch: Path) -> int:
+    """How many rows came more than once. None may be missing, and none may be there that a batch query does not give."""
+    ours, theirs = read(stream), read(batch)
+    assert theirs, f"{batch} is empty: the comparison would show nothing"
+    assert ours.keys() == theirs.keys(), f"{sorted(ours.keys() ^ theirs.keys())} are missing or wrong in {stream}"
+    return (ours - theirs).total()
+
+
+def stream_of(storage: Path, location: Path) -> Path:
+    return Path(paths.stream_url(f"file://{storage}", f"file:{location}").removeprefix("file://"))
+
+
+def holes(sink: Path) -> list[int]:
+    """Batches that the file sink's log lacks between its last compaction and its newest entry: Spark refuses to read the folder."""
+    log = sink / "_spark_metadata"
+    entries = {int(p.name.split(".")[0]): p.name for p in log.iterdir() if p.name.split(".")[0].isdigit()}
+    compacted = max((n for n, name in entries.items() if name.endswith(".compact")), default=0)
+    return [n for n in range(compacted, max(entries)) if n not in entries]
+
+
+def test_every_operator_goes_on_under_new_numbers(start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path) -> None:
+    trial = Trial(start, events, tmp_path, tuple(oracle))
+    app = trial.start(**CONF)
+    app.until(lambda: all(trial.durable(name) >= 0 and trial.committed(name) >= 4 for name in trial.names), "checkpoints and epochs", 200)
+    app.kill()
+    before = {name: trial.committed(name) for name in trial.names}
+    shutil.rmtree(trial.locations)
+    trial.start(**CONF).expect_success()
+    for name in trial.names:
+        print(f"{name}: {duplicates(trial.out / name, oracle[name])} rows came twice")
+        assert trial.durable(name) == trial.committed(name) > before[name] + 1, f"{name} was to go on under new numbers"
+    for name in ("sliding", "unique", "stateless"):
+        assert holes(trial.out / name) == [], name
+
+
+MANY = 30
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("many") / "events"
+    write_events(folder, 0, MANY, closing=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def batch(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What batch queries give over all of it."""
+    out = tmp_path_factory.mktemp("batch")
+    app = submit("operators.py", ["batch", ",".join(NAMES), str(many), str(out)], log=out / "batch.log", storage=None, plugin=False)
+    app.expect_success()
+    return out
+
+
+NAMES = ("unique", "windows", "outer", "update")
+
+
+class Attempts:
+    """Queries of which every execution of every batch is kept (jobs/attempts.py)."""
+
+    def __init__(
+        self, start: Start, many: Path, tmp_path: Path, storage: str, names: tuple[str, ...] = NAMES, s3: Server | None = None
+    ) -> None:
+        self._env = s3.env if s3 else None
+        self.out, self.locations, self.names = tmp_path / "out", tmp_path / "locations", names
+        self._begin, self._storage = start, storage
+        self._args = ("attempts.py", ",".join(names), str(many), str(self.locations), str(self.out))
+
+    def start(self, **conf: str) -> Application:
+        return self._begin(*self._args, storage=self._storage, conf={**CONF, **conf}, env=self._env)
+
+    def tried(self, name: str) -> list[int]:
+        """Batch ids, one for each execution."""
+        return sorted(int(p.name.split("-")[0]) for p in (self.out / name / "tried").glob("[0-9]*"))
+
+    def further(self, batches: int) -> Callable[[], bool]:
+        """Every query executes so many batches more than it has until now."""
+        wanted = {name: len(self.tried(name)) + batches for name in self.names}
+        return lambda: all(len(self.tried(name)) >= wanted[name] for name in self.names)
+
+    def compare(self, batch: Path) -> int:
+        """Both sinks hold every row of the batch query and no wrong one, and no number stood for different data. Rows that came twice."""
+        for name in self.names:
+            by_number: dict[int, set[str]] = {}
+            for path in (self.out / name / "tried").glob("[0-9]*"):
+                by_number.setdefault(int(path.name.split("-")[0]), set()).add(path.read_text())
+            assert [n for n, contents in by_number.items() if len(contents) > 1] == [], f"{name}: a number was used for different data"
+        repeated = 0
+        for name in (n for n in self.names if n != "update"):
+            twice = {sink: duplicates(self.out / name / sink, batch / name) for sink in ("plain", "skips")}
+            print(f"{name}: {len(self.tried(name))} executions, rows that came twice: {twice}")
+            repeated += twice["plain"]
+        if "update" in self.names:
+            held: dict[object, dict[str, object]] = {}
+            for path in sorted((self.out / "update" / "skips").glob("part-*")):
+                held.update({row["key"]: row for row in map(json.loads, path.read_text().splitlines())})
+            (self.out / "update" / "held.json").write_text(json.dumps(held))
+            assert differences(self.out / "update", batch / "update") == [], "the newest row of each key is not the sum of all"
+        return repeated
+
+
+def test_killed_drivers_lose_no_row_and_use_no_number_twice(start: Start, many: Path, batch: Path, tmp_path: Path) -> None:
+    storage = tmp_path / "storage"
+    trial = Attempts(start, many, tmp_path, f"file://{storage}")
+
+    def checkpoints(run: int) -> bool:
+        return all(list(stream_of(storage, trial.locations / name).glob(f"run-{run:08d}/chk-*/_metadata")) for name in NAMES)
+
+    app = trial.start()
+    app.until(lambda: checkpoints(1), "a checkpoint of every query", 200)
+    app.until(trial.further(2), "epochs beyond it")
+    app.kill()
+    # A run that dies before its first checkpoint, so that the next one begins where it began, under other numbers.
+    app = trial.start(**{"spark.ckpt.interval": "10min"})
+    app.until(trial.further(3), "epochs under new numbers")
+    app.kill()
+    assert not checkpoints(2)
+    app = trial.start()
+    app.until(lambda: checkpoints(3), "a checkpoint under new numbers", 200)
+    app.until(trial.further(2), "epochs beyond it")
+    app.kill()
+    shutil.rmtree(trial.locations)
+    trial.start(**{"spark.ckpt.retained": "2"}).expect_success()
+
+    assert trial.compare(batch) > 0, "no row came twice: the test has lost its point"
+    for name in NAMES:
+        jumps = [b - a for a, b in pairwise(sorted(set(trial.tried(name)))) if b > a + 1]
+        assert len(jumps) == 3, f"{name} was to go on under new numbers three times"
+        remain = [decode(p.read_bytes()) for p in stream_of(storage, trial.locations / name).glob("run-*/chk-*/_metadata")]
+        assert {c.id.run for c in remain} == {4}, f"{name}: checkpoints of earlier runs are still there"
+        newest = max(remain, key=lambda c: c.id)
+        assert newest.counters["new_bytes"] < newest.size, f"{name}: its last checkpoint is not incremental"
+
+
+def test_no_epoch_waits_for_its_plan(start: Start, s3: Server, many: Path, batch: Path, tmp_path: Path) -> None:
+    trial = Attempts(start, many, tmp_path, f"s3://{s3.bucket}/ckpt", ("unique",), s3)
+
+    def asked(pattern: str) -> int:
+        return sum(re.search(pattern, line) is not None for line in s3.proxy.requests)
+
+    app = trial.start(**s3.conf)
+    app.until(lambda: asked(r"^PUT \S*/_metadata") > 0, "a checkpoint")
+    app.until(trial.further(1), "an epoch beyond it")
+    # From here on no plan arrives any more.
+    s3.proxy.inject(WireFault(Wire.HOLD, r"^PUT \S*/log/", times=None, delay_s=300))
+    app.until(trial.further(6), "epochs whose plans are not stored")
+    held = len(s3.proxy.struck)
+    app.kill()
+    assert held == 1, "one plan was to be under way, and the others behind it"
+    used = max(trial.tried("unique"))
+    s3.proxy.heal()
+    shutil.rmtree(trial.locations)
+    app = trial.start(**s3.conf)
+    app.expect_success()
+    assert trial.compare(batch) > 0, "no row came twice: the test has lost its point"
+    assert min(n for n in trial.tried("unique") if n > used) > used + 1, "the numbers whose plans were lost were not passed over"
+
+
+def oracle_of(name: str, events: Path, out: Path) -> Path:
+    app = submit("operators.py", ["batch", name, str(events), str(out)], log=out.with_suffix(".log"), storage=None, plugin=False)
+    app.expect_success()
+    return out / name
+
+
+def claims(stream: Path) -> list[Claim]:
+    entries = (decode_entry(int(p.name), p.read_bytes()) for p in sorted((stream / "log").iterdir()))
+    return [entry for entry in entries if isinstance(entry, Claim)]
+
+
+@pytest.mark.parametrize(("name", "interval"), [("unique", "0"), ("outer", "500ms"), ("timers", "500ms")])
+def test_discarded_plans_run_anew_and_later_starts_go_on_from_there(start: Start, tmp_path: Path, name: str, interval: str) -> None:
+    events = tmp_path / "events"
+    write_events(events, 0, FILES)
+    trial = Trial(start, events, tmp_path, (name,))
+    stream = stream_of(trial.storage, trial.locations / name)
+    first = {"spark.ckpt.interval": interval, "spark.ckpt.retained": "100"}
+    trial.start(**first).expect_success()
+    used = trial.committed(name)
+    older = sorted(stream.glob("run-00000001/chk-*"), key=lambda p: int(p.name.removeprefix("chk-")))[1]
+    origin = int(older.name.removeprefix("chk-"))
+    assert origin < used - 1, "too few epochs follow the checkpoint: the test has lost its point"
+
+    write_events(events, FILES, 20, closing=True)
+    conf = {**first, "spark.ckpt.restore.path": f"file://{older}", "spark.ckpt.restore.plans": "DISCARD", "spark.ckpt.retained": "2"}
+    # With an interval the run has no checkpoint before it is killed: its first epoch runs again under its new number.
+    app = trial.start(**{**conf, "spark.ckpt.interval": "0" if interval == "0" else "10min"})
+    app.until(lambda: trial.committed(name) >= used + 3, "epochs under new numbers")
+    app.kill()
+    reached = trial.committed(name)
+    app = trial.start(**conf)
+    app.until(lambda: trial.committed(name) >= reached + 3, "epochs past those of the killed run")
+    app.until(lambda: trial.runs(name) >= {"run-00000003"}, "a checkpoint of the third run")
+    app.kill()
+    shutil.rmtree(trial.locations)
+    trial.start(**conf).expect_success()
+
+    twice = duplicates(trial.out / name, oracle_of(name, events, tmp_path / "batch"))
+    print(f"{name}, interval {interval}: {twice} rows came twice")
+    assert twice > 0 or name == "timers", "the epochs past the checkpoint were not run anew: the test has lost its point"
+    made = claims(stream)
+    assert [c.run for c in made] == [1, 2, 3, 4]
+    assert (made[1].origin, made[1].first) == (CheckpointId(1, origin), used + 1)
+    assert made[2].first == (None if interval == "0" else used + 1), "its plans were to run again under the numbers they had"
+    assert made[3].first is None
+    remain = [decode(p.read_bytes()) for p in stream.glob("run-*/chk-*/_metadata")]
+    assert {c.id.run for c in remain} == {4}, "checkpoints of earlier runs are still there"
+    newest = max(remain, key=lambda c: c.id)
+    assert newest.id.epoch == trial.committed(name) > used
+    assert newest.counters["new_bytes"] < newest.size, "the last checkpoint is not incremental"
+    if name == "unique":
+        assert holes(trial.out / name) == []

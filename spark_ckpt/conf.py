@@ -172,8 +172,8 @@ OPTIONS: tuple[Option, ...] = (
         _one_of(EXACTLY_ONCE, AT_LEAST_ONCE),
         "checkpointing mode",
         "What a sink that is idempotent by batch id sees. EXACTLY_ONCE: an epoch's plan is stored before it runs, so after a crash it "
-        "runs again with the same data. AT_LEAST_ONCE (with an interval only): plans are stored without waiting; after a crash some rows "
-        "may come twice, none is lost.",
+        "runs again with the same data. AT_LEAST_ONCE (with an interval only): plans are stored without waiting; the next start goes on "
+        "under new batch ids, so that rows since the last checkpoint may come twice, and none is lost.",
     ),
     Option(
         "interval",
@@ -243,7 +243,7 @@ OPTIONS: tuple[Option, ...] = (
         _one_of(RERUN, DISCARD),
         None,
         "What happens to epochs that this stream has planned past the checkpoint in restore.path. RERUN: they run again with the same data "
-        "under the same numbers. DISCARD: they are planned anew, under new numbers.",
+        "under the same numbers. DISCARD: they are planned anew, under new numbers; sinks may get their rows twice.",
     ),
     Option(
         "savepointDir",

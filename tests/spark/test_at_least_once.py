@@ -14,7 +14,7 @@ from conftest import FILES, Server
 from harness import Application, submit
 from inputs import write_events
 from oracle import differences, read
-from test_interval import Trial
+from test_interval import CLUSTER, Trial
 
 from spark_ckpt import paths
 from spark_ckpt.metadata import decode
@@ -89,16 +89,13 @@ NAMES = ("unique", "windows", "outer", "update")
 class Attempts:
     """Queries of which every execution of every batch is kept (jobs/attempts.py)."""
 
-    def __init__(
-        self, start: Start, many: Path, tmp_path: Path, storage: str, names: tuple[str, ...] = NAMES, s3: Server | None = None
-    ) -> None:
-        self._env = s3.env if s3 else None
+    def __init__(self, start: Start, many: Path, tmp_path: Path, storage: str, names: tuple[str, ...] = NAMES, **how: object) -> None:
         self.out, self.locations, self.names = tmp_path / "out", tmp_path / "locations", names
-        self._begin, self._storage = start, storage
+        self._begin, self._storage, self._how = start, storage, how
         self._args = ("attempts.py", ",".join(names), str(many), str(self.locations), str(self.out))
 
     def start(self, **conf: str) -> Application:
-        return self._begin(*self._args, storage=self._storage, conf={**CONF, **conf}, env=self._env)
+        return self._begin(*self._args, storage=self._storage, conf={**CONF, **conf}, **self._how)
 
     def tried(self, name: str) -> list[int]:
         """Batch ids, one for each execution."""
@@ -164,7 +161,7 @@ def test_killed_drivers_lose_no_row_and_use_no_number_twice(start: Start, many: 
 
 
 def test_no_epoch_waits_for_its_plan(start: Start, s3: Server, many: Path, batch: Path, tmp_path: Path) -> None:
-    trial = Attempts(start, many, tmp_path, f"s3://{s3.bucket}/ckpt", ("unique",), s3)
+    trial = Attempts(start, many, tmp_path, f"s3://{s3.bucket}/ckpt", ("unique",), env=s3.env)
 
     def asked(pattern: str) -> int:
         return sum(re.search(pattern, line) is not None for line in s3.proxy.requests)
@@ -185,6 +182,27 @@ def test_no_epoch_waits_for_its_plan(start: Start, s3: Server, many: Path, batch
     app.expect_success()
     assert trial.compare(batch) > 0, "no row came twice: the test has lost its point"
     assert min(n for n in trial.tried("unique") if n > used) > used + 1, "the numbers whose plans were lost were not passed over"
+
+
+def test_executors_are_killed_and_the_query_goes_back_in_place_under_new_numbers(
+    start: Start, many: Path, batch: Path, tmp_path: Path
+) -> None:
+    storage = tmp_path / "storage"
+    trial = Attempts(start, many, tmp_path, f"file://{storage}", ("unique", "outer"), master=CLUSTER)
+
+    def checkpoints(run: int) -> bool:
+        return all(list(stream_of(storage, trial.locations / n).glob(f"run-{run:08d}/chk-*/_metadata")) for n in trial.names)
+
+    app = trial.start()
+    for _ in range(2):
+        app.until(lambda: checkpoints(1), "a checkpoint of both queries", 200)
+        app.until(trial.further(2), "epochs beyond it")
+        assert app.kill_all("CoarseGrainedExecutorBackend", "spark_ckpt.agent") >= 2
+        app.until(trial.further(3), "epochs after the executors' death")
+    app.expect_success()
+    trial.compare(batch)
+    assert "the query goes back to its last completed checkpoint" in app.log.read_text(), "no state was lost: the test has lost its point"
+    assert any(b > a + 1 for name in trial.names for a, b in pairwise(sorted(set(trial.tried(name)))))
 
 
 def oracle_of(name: str, events: Path, out: Path) -> Path:

@@ -17,6 +17,7 @@ from oracle import differences, read
 from test_interval import CLUSTER, Trial
 
 from spark_ckpt import paths
+from spark_ckpt.cli.main import run as cli
 from spark_ckpt.metadata import decode
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol.entries import Claim
@@ -251,6 +252,9 @@ def test_discarded_plans_run_anew_and_later_starts_go_on_from_there(start: Start
     assert (made[1].origin, made[1].first) == (CheckpointId(1, origin), used + 1)
     assert made[2].first == (None if interval == "0" else used + 1), "its plans were to run again under the numbers they had"
     assert made[3].first is None
+    # What a run that died before its first checkpoint had put aside is in nobody's memory; gc finds it.
+    assert cli(["gc", f"file://{stream}", "--delete", "--min-age", "0"]) == 0
+    assert cli(["verify", f"file://{stream}", "--deep"]) == 0
     remain = [decode(p.read_bytes()) for p in stream.glob("run-*/chk-*/_metadata")]
     assert {c.id.run for c in remain} == {4}, "checkpoints of earlier runs are still there"
     newest = max(remain, key=lambda c: c.id)

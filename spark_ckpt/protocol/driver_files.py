@@ -18,6 +18,11 @@ def commits_file(epoch: int) -> str:
     return f"commits/{epoch}"
 
 
+def sources_of(files: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
+    """Of what changed, the logs of the sources."""
+    return {path: content for path, content in files.items() if _SOURCE.match(path)}
+
+
 class DriverFiles:
     """All driver files of a stream as they are now: path below the `checkpointLocation` -> content."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.driver_files import offsets_file
+from spark_ckpt.protocol.driver_files import offsets_file, sources_of
 from spark_ckpt.protocol.entries import Entry, Plan, Request, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
@@ -60,9 +60,11 @@ class RunLog(RunState):
     # --- plans
 
     def _new_plan(self, event: ev.TriggerRequested) -> Plan | None:
-        """None: the epoch was planned before with other data."""
+        """None: the epoch was planned before with other data. What its sources had listed for it lies there since the start: nobody
+        writes it again."""
         recorded = self._recorded.pop(event.epoch, None)
-        self._files.apply({**event.files, offsets_file(event.epoch): event.offsets})
+        listed = sources_of(recorded.files) if recorded else {}
+        self._files.apply({**listed, **event.files, offsets_file(event.epoch): event.offsets})
         plan = Plan(self.claim.claim, self.claim.run, event.epoch, event.offsets, self._files.take_changes(), recorded is not None)
         return plan if recorded is None or recorded.same_data(plan) else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from zlib import crc32
 
@@ -167,8 +167,8 @@ class Driver:
         self.world.log[number] = encode(Request(claim, action, "memory://savepoints", "me", "", drain, f"n{number}"))
         return number
 
-    def trigger(self, epoch: int) -> list[Instruction]:
-        return self.push(ev.TriggerRequested(epoch, offsets(epoch)))
+    def trigger(self, epoch: int, files: Mapping[str, bytes | None] | None = None) -> list[Instruction]:
+        return self.push(ev.TriggerRequested(epoch, offsets(epoch), files or {}))
 
     def ack(self, run: int, epoch: int, partition: int, uid: str | None = None) -> list[Instruction]:
         made = ack(run, epoch, partition, uid)

@@ -468,6 +468,34 @@ def test_planned_epochs_run_again_with_the_same_data_after_a_crash() -> None:
     assert kinds(epoch(last, 3, run=3)) == ["Triggered", "Sealed"]
 
 
+def test_what_a_source_had_listed_for_an_epoch_that_runs_again_stays_with_it() -> None:
+    """Spark's file source reads its whole log when it is made, and refuses one with a hole."""
+    world = World()
+    driver = running(world)
+    due(driver)
+    epoch(driver, 0)
+    listed = {f"sources/0/{number}": b"v1" for number in (1, 2, 3)}
+    for number, path in enumerate(listed, 1):
+        driver.trigger(number, {path: listed[path]})
+        driver.seal(1, number)
+    again = Driver(world, EVERY)
+    again.start("b")
+    again.seal(2, 1)
+    again.trigger(2)
+    planned = told(Driver(world, EVERY).start("c"), do.Started).planned
+    assert [plan.files for plan in planned] == [{"sources/0/2": b"v1"}, {"sources/0/3": b"v1"}]
+
+    last = Driver(world, EVERY)
+    last.start("d")
+    last.seal(4, 1)
+    last.trigger(2)
+    due(last)
+    last.seal(4, 2)
+    epoch(last, 3, run=4)
+    files = world.checkpoints[CheckpointId(4, 3)].files
+    assert {path: files[path] for path in files if path.startswith("sources/")} == listed
+
+
 def test_plans_of_epochs_to_be_run_again_are_found_behind_a_checkpoint_of_one_of_them() -> None:
     """A start appends all of them again, and a trigger its own once more: that later entry is not where the next start begins to look."""
     world = World()

@@ -119,7 +119,7 @@ def world(moto_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
         ({"spark.ckpt.storge": "x"}, ("spark.ckpt.storge is not an option", "did you mean spark.ckpt.storage?")),
         ({"spark.ckpt.s3.secretKey": IN_OPTION}, ("spark.ckpt.s3.secretKey", "boto3's own chain", "remove it")),
         ({"spark.ckpt.storage": f"s3://me:{IN_URL}@{BUCKET}/x"}, ("spark.ckpt.storage", "without credentials")),
-        ({"spark.ckpt.mode": "AT_LEAST_ONCE"}, ("spark.ckpt.mode=AT_LEAST_ONCE contradicts spark.ckpt.interval=0", "or remove spark.ckpt.mode")),
+        ({"spark.ckpt.mode": "AT_LEAST_ONCE"}, ("mode=AT_LEAST_ONCE contradicts spark.ckpt.interval=0", "or remove spark.ckpt.mode")),
         ({"spark.ckpt.restore.plans": "DISCARD"}, ("spark.ckpt.restore.plans=DISCARD", "or remove spark.ckpt.restore.plans")),
         ({PROVIDER: ROCKSDB}, (f"{PROVIDER}={ROCKSDB}", "spark.plugins=org.apache.spark.ckpt.CheckpointPlugin", f"remove {PROVIDER}")),
         (

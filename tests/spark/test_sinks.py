@@ -207,7 +207,7 @@ def test_timers_and_ttl_survive_the_driver_and_no_process_is_left(tmp_path: Path
     scratch = tmp_path / "scratch"
     env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "TEST_SCRATCH": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
     conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.local.dir": str(scratch)}
-    conf["spark.ckpt.spool.dir"] = str(scratch)
+    conf.update({"spark.ckpt.spool.dir": str(scratch), "spark.ckpt.localRecovery": "false"})  # with it, the spool would stay for an hour
     scratch.mkdir()
 
     def submitted(log: str, master: str) -> Application:

@@ -39,7 +39,8 @@ object ExecutorSide extends Logging {
   private val told = ConcurrentHashMap.newKeySet[String]()
   @volatile private var toldLate = Set.empty[JsonNode]
   private val barriers = new ConcurrentHashMap[String, Barrier]()
-  private val open = ConcurrentHashMap.newKeySet[File]()
+  // With the start of a query (Spark's run id) that opened them.
+  private val open = new ConcurrentHashMap[File, String]()
 
   def start(plugin: PluginContext, python: String): Unit = synchronized {
     context = plugin
@@ -48,8 +49,9 @@ object ExecutorSide extends Logging {
     limit = new SpoolLimit(conf)
     held = new HeldCommits
     // Two threads: a flush must not wait for the driver's answer to a report.
+    val numbers = new AtomicInteger()
     val threads = new ScheduledThreadPoolExecutor(2, { body: Runnable =>
-      val t = new Thread(body, "checkpoint-agent-clock")
+      val t = new Thread(body, s"checkpoint-agent-clock-${numbers.incrementAndGet()}")
       t.setDaemon(true)
       t
     })
@@ -102,17 +104,19 @@ object ExecutorSide extends Logging {
 
   /**
    * The folder that stands in for a store's folder in the checkpointLocation, named after the run in which the store was opened here.
-   * A query that goes back to a checkpoint in place keeps its stores: unique ids tell what belongs to which line of versions.
+   * A query that goes back to a checkpoint in place (`query`: its id of this start) keeps its stores: unique ids tell what belongs to which
+   * line of versions. The stores of a query that has ended stay open until Spark's maintenance closes them, and are not used any more.
    */
-  def folder(barrier: Barrier, operator: Long, partition: Int, store: String): File = {
+  def folder(barrier: Barrier, query: String, operator: Long, partition: Int, store: String): File = {
     val dir = new File(streamFolder(barrier.stream, barrier.run), s"$operator/$partition/$store")
-    open.add(dir)
+    open.put(dir, query)
     if (!dir.isDirectory) {
       onDisk(Files.createDirectories(dir.toPath))
       val runs = Option(streamFolder(barrier.stream, barrier.run).getParentFile.listFiles()).toSeq.flatten
       // The last run may still be shutting down.
       val old = runs.filter(_.getName < f"run-${barrier.run - 1}%08d")
-      old.filterNot(run => open.asScala.exists(_.toPath.startsWith(run.toPath))).foreach(NioFileManager.deleteTree)
+      val inUse = open.asScala.collect { case (dir, of) if of == query => dir.toPath }
+      old.filterNot(run => inUse.exists(_.startsWith(run.toPath))).foreach(NioFileManager.deleteTree)
     }
     dir
   }

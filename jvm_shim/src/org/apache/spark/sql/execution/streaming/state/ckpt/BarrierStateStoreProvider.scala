@@ -7,6 +7,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.ckpt.{Barrier, ExecutorSide, Json}
 import org.apache.spark.sql.ckpt.OperatorMetrics
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 
 /**
@@ -33,7 +34,7 @@ class BarrierStateStoreProvider extends RocksDBStateStoreProvider {
     ExecutorSide.barrier(root) match {
       case Some(barrier) =>
         val store = StoreFolder(root, id.operatorId, id.partitionId, id.storeName,
-          ExecutorSide.folder(barrier, id.operatorId, id.partitionId, id.storeName))
+          ExecutorSide.folder(barrier, hadoopConf.get(StreamExecution.RUN_ID_KEY, ""), id.operatorId, id.partitionId, id.storeName))
         new BarrierRocksDB(store, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
           enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
       case None =>

@@ -106,8 +106,9 @@ def submit(
     conf: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
     plugin: bool = True,
+    jar: Path | None = None,
 ) -> Application:
-    """spark-submit of an unmodified job; with the plugin by configuration alone."""
+    """spark-submit of an unmodified job; with the plugin by configuration alone. `jar`: another than the installed one."""
     settings = {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "3",
@@ -122,7 +123,7 @@ def submit(
     command = [str(Path(sys.executable).parent / "spark-submit")]
     command += ["--master", master, "--driver-memory", "1g"]
     if plugin:
-        command += ["--jars", str(jar_path())]
+        command += ["--jars", str(jar or jar_path())]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     command += [str(JOBS / script), *args]

@@ -15,7 +15,7 @@ class CheckpointPlugin extends SparkPlugin {
   override def executorPlugin(): ExecutorPlugin = new CheckpointExecutorPlugin
 }
 
-class CheckpointDriverPlugin extends DriverPlugin {
+class CheckpointDriverPlugin extends DriverPlugin with Contained {
 
   /** Runs before any session exists: what it sets on the context's configuration is what every session sees. */
   override def init(sc: SparkContext, context: PluginContext): JMap[String, String] = {
@@ -23,7 +23,7 @@ class CheckpointDriverPlugin extends DriverPlugin {
     sc.addSparkListener(new SparkListener {
       override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = DriverSide.executorLost(removed.executorId)
     })
-    CheckpointsTab.attach(sc)
+    contained("the Checkpoints tab")(CheckpointsTab.attach(sc))
     // The driver knows which Python the workers run (PYSPARK_PYTHON of its environment, too); an executor may not.
     Collections.singletonMap(CheckpointPlugin.Python, CheckpointPlugin.python(sc.conf))
   }

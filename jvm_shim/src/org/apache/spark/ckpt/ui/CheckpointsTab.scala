@@ -10,7 +10,6 @@ import org.json4s.JValue
 
 import org.apache.spark.SparkContext
 import org.apache.spark.ckpt.CheckpointFeed
-import org.apache.spark.internal.Logging
 import org.apache.spark.ui.{SparkUI, SparkUITab, UIUtils, WebUIPage}
 
 /** The Checkpoints tab of the Spark UI, of a running application or in the history server; the same as JSON below `/checkpoints/json`. */
@@ -25,18 +24,15 @@ class CheckpointsTab(ui: SparkUI, found: => CheckpointModel) extends SparkUITab(
   ui.attachTab(this)
 }
 
-object CheckpointsTab extends Logging {
+object CheckpointsTab {
   private val Queue = "checkpoints"
 
-  /** Whatever goes wrong here, the application goes on without tab and metrics. */
-  def attach(sc: SparkContext): Unit =
-    try {
-      val model = new CheckpointModel(Some(CheckpointModel.Live(CheckpointFeed.progressOf, () => System.currentTimeMillis())))
-      sc.listenerBus.addToQueue(new CheckpointHistory(model, Some(new CheckpointMetrics(sc, model))), Queue)
-      sc.ui.foreach(new CheckpointsTab(_, model))
-    } catch {
-      case e: Throwable => logWarning("the Checkpoints tab cannot be shown", e)
-    }
+  /** Of a running application. */
+  def attach(sc: SparkContext): Unit = {
+    val model = new CheckpointModel(Some(CheckpointModel.Live(CheckpointFeed.progressOf, () => System.currentTimeMillis())))
+    sc.listenerBus.addToQueue(new CheckpointHistory(model, Some(new CheckpointMetrics(sc, model))), Queue)
+    sc.ui.foreach(new CheckpointsTab(_, model))
+  }
 }
 
 /** What all pages have in common: the query they are about, and the way to the others. */

@@ -13,6 +13,8 @@ from spark_ckpt.testing.lossy_proxy import LossyProxy
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import chromium as browsers
+from browser import Browser, browser
 from harness import Application, submit
 from inputs import write_events
 
@@ -94,3 +96,17 @@ def oracle(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[st
     app = submit("operators.py", ["batch", ",".join(QUERIES), str(events), str(out)], log=out / "batch.log", storage=None, plugin=False)
     app.expect_success()
     return {name: out / name for name in QUERIES}
+
+
+@pytest.fixture(scope="session")
+def chromium() -> browsers.Chromium:
+    try:
+        return browsers.get()
+    except browsers.NoBrowserError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def window(chromium: browsers.Chromium, tmp_path: Path) -> Iterator[Browser]:
+    with browser(chromium, tmp_path) as opened:
+        yield opened

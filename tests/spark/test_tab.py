@@ -16,9 +16,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from browser import Browser, browser
-from chromium import Chromium, NoBrowserError
-from chromium import get as get_chromium
+from browser import Browser
 from conftest import FILES
 from event_logs import write_log, write_rolling_log
 from harness import Application
@@ -31,20 +29,6 @@ EPOCHS = FILES + 3
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "checkpoints.schema.json").read_text())
 PICTURES = os.environ.get("SPARK_CKPT_PICTURES")
 KEPT = 1000
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Chromium:
-    try:
-        return get_chromium()
-    except NoBrowserError as reason:
-        pytest.skip(str(reason))
-
-
-@pytest.fixture
-def window(chromium: Chromium, tmp_path: Path) -> Iterator[Browser]:
-    with browser(chromium, tmp_path) as opened:
-        yield opened
 
 
 def get(url: str) -> Any:

@@ -45,7 +45,7 @@ def main() -> None:
     spark = SparkSession.builder.appName("faults").getOrCreate()
     spark.sparkContext.setLogLevel("INFO")
     context: Any = spark.sparkContext
-    ensure_callback_server_started(context._gateway)
+    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
     bus = context._jsc.sc().listenerBus()
     ended, hung = threading.Event(), threading.Event()
 

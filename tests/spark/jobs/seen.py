@@ -36,6 +36,9 @@ class Telling(CheckpointListener):
     def on_restored(self, event: object) -> None:
         tell("HEARD", "restored", event)
 
+    def on_savepoint(self, event: object) -> None:
+        tell("HEARD", "savepoint", event)
+
 
 def tell(what: str, kind: str, event: object) -> None:
     say(f"{what} {json.dumps({'kind': kind, **vars(event)}, default=vars)}")

@@ -1,0 +1,153 @@
+"""The interval mode as a person sees it while it runs: what is in progress and waits, what failed and why, how far it is behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser
+from conftest import Server
+from harness import Application
+from history_server import history_server, until_listed
+from inputs import write_events
+from test_seen import conf, lines, logged, told
+from test_tab import checked, picture
+
+from spark_ckpt.testing.lossy_proxy import Wire, WireFault
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+AWAY = WireFault(Wire.STATUS, r"^PUT \S*/(seg|sst)/", times=None, status=503)
+INTERVAL = {"spark.ckpt.interval": "2s", "spark.ckpt.timeout": "12s", "spark.ckpt.tolerableFailures": "20", "spark.ckpt.retained": "50"}
+SECRET = "test-secret"
+
+
+class Watched:
+    """The application, and what it has told."""
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+        app.until(lambda: bool(lines(app, "UI")), "a UI")
+        self.base, self.name = lines(app, "UI")[0].split()
+
+    def overview(self) -> Any:
+        return checked(self.base, "/", "overview")
+
+    def heard(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in told(self.app, "HEARD") if event["kind"] == kind]
+
+    def until(self, condition: Callable[[Any], bool], what: str) -> Any:
+        """The overview that is so."""
+        deadline = time.monotonic() + 120
+        while not condition(found := self.overview()):
+            assert self.app.running, self.app.tail()
+            assert time.monotonic() < deadline, f"{what}: not within two minutes\n{found['counts']} {found['lag']}\n{self.app.tail()}"
+            time.sleep(0.2)
+        return found
+
+
+def named(window: Browser, table: str) -> dict[str, str]:
+    """A table of a word and what it means, or of a head and one line."""
+    words = [*window.texts(f"{table} thead th"), *window.texts(f"{table} tbody th")]
+    return dict(zip(words, window.texts(f"{table} tbody td"), strict=True))
+
+
+def test_what_a_checkpoint_waits_for_what_failed_and_how_far_it_is_behind(
+    start: Callable[..., Application], s3: Server, tmp_path: Path, window: Browser
+) -> None:
+    source = tmp_path / "input"
+    write_events(source, 0, 4)
+    settings = {**conf(tmp_path / "events"), **INTERVAL, **s3.conf}
+    job = ("watched.py", str(source), str(tmp_path / "location"), str(tmp_path))
+    watched = Watched(start(*job, storage=f"s3://{s3.bucket}/ckpt", conf=settings, env=s3.env))
+    watched.until(lambda o: o["counts"]["completed"] >= 1 and o["lag"]["epochs"] == 0, "all that came is durable")
+    # Of two epochs one at most is a checkpoint; then the query is idle, and the other becomes one after it has ended.
+    write_events(source, 4, 2)
+    watched.until(lambda o: any(c["is_late"] for c in o["history"]) and o["lag"]["epochs"] == 0, "a late checkpoint, and all is durable")
+
+    # The storage takes no state any more; epochs go on.
+    s3.proxy.inject(AWAY)
+    write_events(source, 6, 8)
+    watched.until(lambda o: o["counts"]["in_progress"] == 1 and o["lag"]["epochs"] >= 2, "a checkpoint that waits, with epochs behind it")
+    window.open(f"{watched.base}/checkpoints/")
+    assert "every 2s, in the background, EXACTLY_ONCE" in " ".join(window.texts("div"))
+    (row,) = window.table("#checkpoint-in-progress")
+    assert row[1].startswith("in progress")
+    assert row[4].split("/")[0] == "0"
+    assert "more snapshots to be stored" in row[5] or row[5] == "the epoch's tasks"
+    behind = named(window, "#checkpoint-latest")["Durable state is behind by"]
+    assert "epoch" in behind
+    assert "wait to be stored" in behind
+    assert "Durability Lag" in window.texts("figure.checkpoint-chart figcaption")
+    picture(window, "live-in-progress", tmp_path)
+    window.click("#checkpoint-in-progress a", row[0])
+    assert "in progress" in named(window, "#checkpoint-about")["Status"]
+    (pending,) = [c for c in watched.overview()["history"] if c["status"] == "IN_PROGRESS"][:1] or [None]
+    assert pending is None or pending["num_acknowledged_subtasks"] < pending["num_subtasks"]
+
+    watched.until(lambda o: o["counts"]["failed"] >= 1, "a checkpoint that expires")
+    s3.proxy.heal()
+    failed = watched.overview()["latest"]["failed"]
+    assert failed["failure_reason"] == "EXPIRED"
+    assert failed["failure_timestamp"] >= failed["trigger_timestamp"] + 12_000
+    watched.until(lambda o: o["latest"]["completed"]["id"] > failed["id"] and o["lag"]["epochs"] == 0, "the backlog is durable")
+
+    (tmp_path / "savepoint").touch()
+    overview = watched.until(lambda o: o["latest"]["savepoint"] is not None, "a savepoint")
+    savepoint = overview["latest"]["savepoint"]
+    assert savepoint["external_path"] == lines(watched.app, "SAVEPOINT")[0] if lines(watched.app, "SAVEPOINT") else True
+    assert savepoint["external_path"].endswith("/savepoints/noon")
+    window.open(f"{watched.base}/checkpoints/history/")
+    rows = window.table("#checkpoints-table")
+    assert any("savepoint" in row[2] and row[-1].endswith("/savepoints/noon") for row in rows)
+    assert any("late" in row[2] for row in rows)
+    assert any(row[2].startswith("failed") and "EXPIRED" in row[-1] for row in rows)
+    picture(window, "live-history", tmp_path)
+    window.open(f"{watched.base}/checkpoints/")
+    picture(window, "live-interval", tmp_path)
+    assert window.errors() == []
+    (tmp_path / "end").touch()
+    watched.app.expect_success()
+
+    check_what_python_heard(watched)
+    check_log(watched.app)
+    counts = [e["counts"] for e in logged(tmp_path / "events") if "counts" in e][-1]
+    assert counts["triggered"] == counts["completed"] + counts["failed"]
+    with history_server(tmp_path / "events", tmp_path / "server.log") as address:
+        base = until_listed(address, watched.name)
+        after = checked(base, "/", "overview")
+        assert after["latest"]["savepoint"] == {**savepoint, "is_savepoint": True}
+        assert after["counts"]["completed"] == counts["completed"]
+        assert {c["id"] for c in after["history"] if c["is_late"]} == {e["epoch"] for e in watched.heard("completed") if e["late"]}
+        window.open(f"{base}/checkpoints/")
+        assert "Durability Lag" in window.texts("figure.checkpoint-chart figcaption")
+        assert window.errors() == []
+
+
+def check_what_python_heard(watched: Watched) -> None:
+    triggered, completed, aborted = (watched.heard(kind) for kind in ("triggered", "completed", "aborted"))
+    assert {e["epoch"] for e in completed} <= {e["epoch"] for e in triggered}
+    assert any(e["reason"] == "EXPIRED" and "spark.ckpt.timeout" in e["message"] for e in aborted)
+    assert max(e["lag_epochs"] for e in completed) >= 0
+    (savepoint,) = watched.heard("savepoint")
+    assert savepoint["path"].endswith("/savepoints/noon")
+    assert savepoint["epoch"] in {e["epoch"] for e in completed}
+    assert savepoint["full_bytes"] > 0
+
+
+def check_log(app: Application) -> None:
+    """One line at INFO for each completed checkpoint, the reason of each failure at WARN, in Spark's format, from all processes."""
+    said = app.log.read_text().splitlines()
+    completed = [line for line in said if " completed: acks " in line]
+    heard = [event for event in told(app, "HEARD") if event["kind"] == "completed"]
+    assert len(completed) == len(heard)
+    assert all(" INFO CheckpointFeed: checkpoint " in line for line in completed)
+    aborted = [line for line in said if "was aborted (EXPIRED)" in line]
+    assert aborted
+    assert all(" WARN CheckpointFeed: checkpoint " in line for line in aborted)
+    assert any(" WARN PythonChild: " in line and "503" in line for line in said), "the agent tells why its upload fails"
+    assert any(" INFO CheckpointFeed: a savepoint of checkpoint " in line for line in said)
+    assert not any(SECRET in line for line in said)

@@ -206,6 +206,25 @@ def test_executors_are_killed_and_the_query_goes_back_in_place_under_new_numbers
     assert any(b > a + 1 for name in trial.names for a, b in pairwise(sorted(set(trial.tried(name)))))
 
 
+def test_plans_that_are_lost_with_the_coordinator_are_made_anew_in_place(
+    start: Start, s3: Server, many: Path, batch: Path, tmp_path: Path
+) -> None:
+    trial = Attempts(start, many, tmp_path, f"s3://{s3.bucket}/ckpt", ("unique",), env=s3.env)
+    app = trial.start(**s3.conf)
+    app.until(lambda: any(re.search(r"^PUT \S*/_metadata", line) for line in s3.proxy.requests), "a checkpoint")
+    app.until(trial.further(1), "an epoch beyond it")
+    s3.proxy.inject(WireFault(Wire.HOLD, r"^PUT \S*/log/", times=None, delay_s=300))
+    app.until(trial.further(4), "epochs whose plans are not stored")
+    used = max(trial.tried("unique"))
+    app.kill_one("spark_ckpt.coordinator")
+    s3.proxy.heal()
+    app.expect_success()
+    trial.compare(batch)
+    assert "were lost with the coordinator" in app.log.read_text(), "no plan was lost: the test has lost its point"
+    following = [n for n in trial.tried("unique") if n > used]
+    assert any(b > a + 1 for a, b in pairwise([used, *following])), "it was to go on under new numbers"
+
+
 def oracle_of(name: str, events: Path, out: Path) -> Path:
     app = submit("operators.py", ["batch", name, str(events), str(out)], log=out.with_suffix(".log"), storage=None, plugin=False)
     app.expect_success()

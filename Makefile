@@ -72,7 +72,7 @@ screenshots: jar browser ## The Checkpoints tab in a headless Chromium; renews d
 	@SPARK_CKPT_PICTURES=docs/images $(PY) -m pytest tests/spark/test_tab.py $(ARGS)
 
 .PHONY: campaign
-campaign: jar ## The long tests, an hour or so: real S3 servers, everything crossed, random kills (SEED=n repeats them, KILLS=n)
+campaign: jar ## The long tests, hours: 30,000 simulated schedules, real S3 servers, everything crossed, random kills (SEED=n repeats them, KILLS=n)
 	@SEED='$(SEED)' KILLS='$(KILLS)' $(PY) -m pytest -m campaign -v -s $(ARGS)
 
 .PHONY: demo

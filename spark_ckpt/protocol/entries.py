@@ -53,7 +53,9 @@ class Claim:
     `nonce` makes two claims of one content differ, so that a driver recognises its own put. `restored` is carried on from claim to claim.
     `life`: that of the query that claims (Spark's run id).
     `ahead`: so many epochs past the newest one planned under this claim may have run without a plan (at-least-once; else 0).
-    `first`: all plans before this claim and past its origin are void, and the run's first epoch has this number; None: nothing is void.
+    `retained`: so many of the newest checkpoints no run deletes that came before a later claim; older ones may be gone at any moment.
+    `first`: the run's first epoch has this number, and all plans past its origin that came before the first claim with it are void; None:
+    the epoch after the origin is the first, and nothing is void.
     """
 
     claim: int
@@ -71,6 +73,7 @@ class Claim:
     life: str = ""
     ahead: int = 0
     first: int | None = None
+    retained: int = 1
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,7 @@ def encode(entry: Entry) -> bytes:
         doc["life"] = entry.life
         doc["ahead"] = entry.ahead
         doc["first"] = entry.first
+        doc["retained"] = entry.retained
     elif isinstance(entry, Plan):
         doc["run"] = entry.run
         doc["epoch"] = entry.epoch
@@ -210,6 +214,7 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
             _text(doc.get("life", "")),
             _number(doc.get("ahead", 0)),
             None if doc.get("first") is None else _number(doc["first"]),
+            _number(doc.get("retained", 1)),
         )
     if kind == "plan":
         files = doc["files"]

@@ -27,13 +27,15 @@ class IntervalRun(IntervalCheckpoints):
     """The epoch in hand, and when a checkpoint begins.
 
     Plans stand in a line, the first of which is being appended. In exactly-once an epoch starts when its plan has left the line, in
-    at-least-once when at most `Settings.ahead` are in it and there is a checkpoint to go back to.
+    at-least-once when at most `Settings.ahead` are in it and a successor is sure to find a checkpoint to go back to.
     """
 
     def __init__(self, beginning: Beginning, settings: Settings, tickets: Tickets, story: Story) -> None:
         super().__init__(beginning, settings, tickets, story)
         self._in_hand = beginning.plan
         self._line: deque[Plan] = deque()
+        self._known = beginning.claim.origin is not None
+        self._appended_with_base = False
 
     def begin(self, now_ms: int) -> list[Instruction]:
         """What a new run does first."""
@@ -122,8 +124,16 @@ class IntervalRun(IntervalCheckpoints):
 
     @property
     def _may_be_ahead(self) -> int:
-        """Without a checkpoint there is no state that could go on under new numbers, so every number must be accounted for."""
-        return self._settings.ahead if self.base is not None else 0
+        """Without a checkpoint there is no state that could go on under new numbers, so every number must be accounted for.
+
+        One of the run's own counts when an append that was issued after its completion has succeeded: (1) a successor lists, and finds
+        none; (2) this run completes its first, and an epoch runs ahead of its plan; (3) the successor claims, and gives out its number.
+        """
+        return self._settings.ahead if self._known else 0
+
+    def _append_plan(self, plan: Plan) -> list[Instruction]:
+        self._appended_with_base = self.base is not None
+        return super()._append_plan(plan)
 
     def _plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
         self.statistics.aborted[AbortReason.PLAN_FAILURE] += 1
@@ -131,6 +141,7 @@ class IntervalRun(IntervalCheckpoints):
 
     def _plan_stored(self, number: int) -> list[Instruction]:
         plan = self._line.popleft()
+        self._known = self._known or self._appended_with_base
         self._numbers.setdefault(plan.epoch, number)
         instructions: list[Instruction] = []
         if self.phase is RunPhase.PLANNING and len(self._line) <= self._may_be_ahead:
@@ -240,7 +251,10 @@ class IntervalRun(IntervalCheckpoints):
         return instructions
 
     def _seal_again(self, event: ev.SealRequested) -> list[Instruction]:
-        """Sent again because the coordinator that answered it died."""
+        """Sent again because the coordinator that answered it died; or that one let the epoch run before its plan was stored."""
+        if event.epoch == self._epoch and self._replaced is not None:
+            message = f"the plan of epoch {event.epoch} was lost with the coordinator; the query has to go back to its last checkpoint"
+            return [do.Refused(RequestName.SEAL, ErrorKind.LOST, message)]
         if event.epoch != self._epoch - 1 or self._files.get(commits_file(event.epoch)) != event.commit:
             return [self._out_of_order(RequestName.SEAL, event.epoch)]
         return [do.Sealed(None, self._lag)]

@@ -52,7 +52,8 @@ def recorded(
         elif isinstance(entry, Claim):
             claims[number] = entry
             if entry.first is not None:
-                plans.clear()
+                if entry.first != first:
+                    plans.clear()
                 crossed = origin is None or entry.origin != origin.id
                 first = entry.first
         elif isinstance(entry, Plan) and entry.epoch >= following:

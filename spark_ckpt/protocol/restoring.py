@@ -54,9 +54,13 @@ class Restoring(StartState):
             return [self._ask(do.ReadSource(self.ticket(), wanted.path))]
         if wanted.own in self._candidates:
             return self._read_candidates()
-        known = ", ".join(f"run {c.run} epoch {c.epoch}" for c in self._candidates) or "none"
-        why = "was found damaged" if wanted.own in self._bad else "is not one that the stream can go back to"
-        raise GivenUpError(ErrorKind.MISSING, f"{_OPTION}={wanted.path} {why}; choose one of its others ({known}) or a savepoint")
+        raise self._no_choice("was found damaged" if wanted.own in self._bad else "is not one that the stream can go back to")
+
+    def _no_choice(self, why: str) -> GivenUpError:
+        assert self._restoring is not None
+        known = ", ".join(f"run {c.run} epoch {c.epoch}" for c in self._candidates if self._is_retained(c)) or "none"
+        path = self._restoring.path
+        return GivenUpError(ErrorKind.MISSING, f"{_OPTION}={path} {why}; choose one of its others ({known}) or a savepoint")
 
     @property
     def _cut_short(self) -> bool:
@@ -132,6 +136,8 @@ class Restoring(StartState):
         if own not in self._read:
             self.phase = StartPhase.CONFIRMING
             return [self._ask(do.ReadEntry(self.ticket(), self._tail + 1))]
+        if not self._is_retained(own):
+            raise self._no_choice("is no longer retained, and may be deleted at any moment")
         if not self._request.compared:
             return self._compare_first(self._read[own])
         self._origin = self._read[own]
@@ -149,8 +155,11 @@ class Restoring(StartState):
         )
 
     def _set_aside(self, origin: Checkpoint) -> None:
-        """What is past the origin is never gone on from by accident: it is not inherited, and the run deletes it."""
-        self._aside = tuple(c for c in self._read.values() if c.log > origin.log)
+        """What is past the origin is never gone on from by accident: it is not inherited, and the run deletes it.
+
+        The same for what the last run does not retain: with newer ones set aside, it would seem to be.
+        """
+        self._aside = tuple(c for c in self._read.values() if c.log > origin.log or not self._is_retained(c.id))
         for checkpoint in self._aside:
             del self._read[checkpoint.id]
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 from spark_ckpt.errors import ErrorKind, without_way_out
-from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError
@@ -141,10 +140,7 @@ class Start(Restoring):
     def _listed_checkpoints(self, event: ev.CheckpointsListed) -> list[Instruction]:
         self._answered(event.ticket)
         self._listed = event.found
-        assert self._last is not None
-        inherited = [self._last.origin] if self._last.origin else []
-        inherited += sorted(self._last.inherits, reverse=True)
-        self._candidates = [c for c in _unique([*sorted(self._listed, reverse=True), *inherited]) if c not in self._bad]
+        self._candidates = [c for c in self._in_order if c not in self._bad]
         return self._restore() or self._read_candidates()
 
     def _read_candidates(self) -> list[Instruction]:
@@ -311,9 +307,19 @@ class Start(Restoring):
             self._request.life,
             self._ahead,
             self._first,
+            self._sure_to_retain,
         )
         self.phase = StartPhase.CLAIMING
         return [self._ask(do.PutEntry(self.ticket(), number, encode(self._claim)))]
+
+    @property
+    def _sure_to_retain(self) -> int:
+        """What an earlier run may still delete does not become retained because this one retains more."""
+        last = self._living
+        inherited = [c for c in self._read if c in self._in_order] if last else []
+        if last is None or all(self._is_retained(c) for c in inherited):
+            return self._retained
+        return min(self._retained, last.retained)
 
     def _claim_put(self, event: ev.EntryPut) -> list[Instruction]:
         asked = self._answered(event.ticket)
@@ -456,7 +462,3 @@ def fenced_message(claim: Claim | None, number: int, entry: Entry) -> str:
 
 def _names(items: Iterable[str]) -> str:
     return ", ".join(items) or "none"
-
-
-def _unique(ids: Iterable[CheckpointId]) -> list[CheckpointId]:
-    return list(dict.fromkeys(ids))

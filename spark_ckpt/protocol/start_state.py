@@ -92,14 +92,23 @@ class Beginning:
 
 
 class StartState(Asking):
-    """The memory of a start, without the transitions. `ahead`: `Claim.ahead` of the claim to come."""
+    """The memory of a start, without the transitions. `ahead`, `retained`: what the claim to come will say."""
 
-    def __init__(self, request: ev.StartRequested, tickets: Tickets, story: Story, order: StartOrder | None = None, ahead: int = 0) -> None:
+    def __init__(
+        self,
+        request: ev.StartRequested,
+        tickets: Tickets,
+        story: Story,
+        order: StartOrder | None = None,
+        ahead: int = 0,
+        retained: int = 1,
+    ) -> None:
         super().__init__(RequestName.START, StartPhase.NEW, StartPhase.REFUSED, tickets, story)
         self.beginning: Beginning | None = None
         self._request = request
         self._order = order or StartOrder()
         self._ahead = ahead
+        self._retained = retained
         self._rounds = 0
         self._reset()
 
@@ -131,6 +140,24 @@ class StartState(Asking):
     def _living(self) -> Claim | None:
         """The last claim, unless the stream was deleted on purpose since."""
         return self._last if self._end is None else None
+
+    @property
+    def _in_order(self) -> list[CheckpointId]:
+        """What the last run had, newest first, whether it is damaged or not."""
+        assert self._last is not None
+        origin = [self._last.origin] if self._last.origin else []
+        return list(dict.fromkeys([*sorted(self._listed, reverse=True), *origin, *sorted(self._last.inherits, reverse=True)]))
+
+    def _is_retained(self, checkpoint: CheckpointId) -> bool:
+        """Rule: only what the last run retains is there for good.
+
+        It may have dropped older ones on the strength of its last append, and delete them after the next claim: asleep, or because the
+        answer is late. The newest that are there after that append are not among them, for then newer ones would be there. Those that are
+        damaged do not count: where they are all there is, what is left is worth a try.
+        """
+        assert self._last is not None
+        order = self._in_order
+        return sum(c in self._read for c in order[: order.index(checkpoint)]) < self._last.retained
 
     @property
     def _next_run(self) -> int:

@@ -8,11 +8,32 @@ import sys
 
 import pytest
 
-from spark_ckpt.testing.simulation import BACKGROUND, IN_BACKGROUND, Happened, LeftOut, Mode, Rule, campaign, leaving_out, simulate
+from spark_ckpt.testing.simulation import (
+    AGAIN,
+    BACKGROUND,
+    IN_AT_LEAST_ONCE,
+    IN_BACKGROUND,
+    Happened,
+    LeftOut,
+    Mode,
+    Rule,
+    campaign,
+    leaving_out,
+    simulate,
+)
 
-SEEDS = 250
+SEEDS = 200
 MOST = 1_000
-RARE = {Happened.LOAD_FENCED, Happened.NOT_FINISHED, Happened.FENCED_IDLE, Happened.GHOST, Happened.SHARED, *BACKGROUND}
+NOT_HERE = BACKGROUND | AGAIN
+RARE = NOT_HERE | {
+    Happened.LOAD_FENCED,
+    Happened.NOT_FINISHED,
+    Happened.FENCED_IDLE,
+    Happened.GHOST,
+    Happened.SHARED,
+    Happened.IMPORTED,
+    Happened.SOURCE_GONE,
+}
 
 MISSED = {
     LeftOut.START_ORDER: {Rule.RETAINED_EXIST, Rule.SAME_DATA},
@@ -25,6 +46,7 @@ MISSED = {
     LeftOut.READ_BACK: {Rule.COMPLETED_STORED, Rule.PLAN_FIRST},
     LeftOut.DELETE_NOTHING_UNKNOWN: {Rule.NOTHING_NEEDED_DELETED},
     LeftOut.WAIT_FOR_ACKS: {Rule.STATE_RIGHT},
+    LeftOut.CHOOSE_RETAINED: {Rule.RETAINED_EXIST},
     LeftOut.COLLECT_KEPT_FIRST: {Rule.NOTHING_NEEDED_DELETED},
     LeftOut.COLLECT_CLAIM_AGAIN: {Rule.NOTHING_NEEDED_DELETED},
 }
@@ -32,7 +54,7 @@ MISSED = {
 
 
 def test_every_rule_of_this_mode_is_left_out_once() -> None:
-    assert set(MISSED) | IN_BACKGROUND == set(LeftOut)
+    assert set(MISSED) == set(LeftOut) - IN_BACKGROUND - IN_AT_LEAST_ONCE
 
 
 def test_all_rules_hold_and_the_faults_really_happened() -> None:
@@ -70,7 +92,7 @@ def test_ten_thousand_seeds() -> None:
     total = campaign(range(10_000), Mode.EVERY)
     print(total.report())
     assert not total.failed, total.report()
-    assert set(total.never) <= BACKGROUND, total.report()
+    assert set(total.never) <= NOT_HERE, total.report()
 
 
 @pytest.mark.campaign

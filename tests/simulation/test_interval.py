@@ -8,11 +8,32 @@ import sys
 
 import pytest
 
-from spark_ckpt.testing.simulation import Happened, LeftOut, Mode, Rule, campaign, leaving_out, simulate
+from spark_ckpt.testing.simulation import (
+    AGAIN,
+    IN_AT_LEAST_ONCE,
+    IN_BACKGROUND,
+    Happened,
+    LeftOut,
+    Mode,
+    Rule,
+    campaign,
+    leaving_out,
+    simulate,
+)
 
 SEEDS = 200
 MOST = 600
-RARE = {Happened.GHOST, Happened.SHARED, Happened.LOAD_FENCED, Happened.RERUN_IN_PLACE, Happened.NOT_FINISHED, Happened.SPOOL_FULL}
+RARE = AGAIN | {
+    Happened.GHOST,
+    Happened.SHARED,
+    Happened.LOAD_FENCED,
+    Happened.RERUN_IN_PLACE,
+    Happened.NOT_FINISHED,
+    Happened.SPOOL_FULL,
+    Happened.IMPORTED,
+    Happened.SOURCE_GONE,
+    Happened.CHOICE_REFUSED,
+}
 
 MISSED = {
     LeftOut.START_ORDER: {Rule.SAME_DATA},
@@ -35,6 +56,12 @@ MISSED = {
     LeftOut.COLLECT_CLAIM_AGAIN: {Rule.NOTHING_NEEDED_DELETED},
 }
 """What is broken, each in some seed, when a rule is left out."""
+
+
+def test_every_rule_of_this_mode_is_left_out_once() -> None:
+    """What a person can choose does not depend on the mode, and the every-epoch mode shows it sooner."""
+    assert set(MISSED) == set(LeftOut) - IN_AT_LEAST_ONCE - {LeftOut.CHOOSE_RETAINED}
+    assert set(MISSED) >= IN_BACKGROUND
 
 
 def test_all_rules_hold_and_the_faults_really_happened() -> None:
@@ -71,7 +98,7 @@ def test_ten_thousand_seeds() -> None:
     total = campaign(range(10_000), Mode.INTERVAL)
     print(total.report())
     assert not total.failed, total.report()
-    assert not total.never, total.report()
+    assert set(total.never) <= AGAIN | {Happened.SPOOL_FULL}, total.report()
 
 
 @pytest.mark.campaign

@@ -6,13 +6,15 @@ One seed decides everything; `simulate(seed)` raises `ViolationError` with the r
 from __future__ import annotations
 
 from spark_ckpt.testing.simulation.campaign import Campaign, campaign
-from spark_ckpt.testing.simulation.happened import BACKGROUND, Happened
-from spark_ckpt.testing.simulation.left_out import IN_BACKGROUND, LeftOut, Rules, leaving_out
+from spark_ckpt.testing.simulation.happened import AGAIN, BACKGROUND, Happened
+from spark_ckpt.testing.simulation.left_out import IN_AT_LEAST_ONCE, IN_BACKGROUND, LeftOut, Rules, leaving_out
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 from spark_ckpt.testing.simulation.simulation import Mode, Result, Simulation, simulate
 
 __all__ = [
+    "AGAIN",
     "BACKGROUND",
+    "IN_AT_LEAST_ONCE",
     "IN_BACKGROUND",
     "Campaign",
     "Happened",

@@ -10,14 +10,14 @@ from spark_ckpt.testing.simulation.campaign import campaign
 from spark_ckpt.testing.simulation.left_out import LeftOut, leaving_out
 from spark_ckpt.testing.simulation.simulation import Mode, simulate
 
-_MODES = [mode.value.lower() for mode in Mode]
+_MODES = {mode.value.lower().replace("_", "-"): mode for mode in Mode}
 
 
 @click.command()
 @click.option("--seeds", default=1000, show_default=True, help="How many seeds.")
 @click.option("--first", default=0, show_default=True, help="The first seed.")
 @click.option("--seed", type=int, help="Replay this one seed and tell what happened.")
-@click.option("--mode", type=click.Choice(_MODES), default="both", show_default=True, help="`both`: each with half of the seeds.")
+@click.option("--mode", type=click.Choice(list(_MODES)), default="both", show_default=True, help="`both`: half of the seeds for each gate.")
 @click.option("--without", type=click.Choice([rule.name for rule in LeftOut]), help="Leave out one rule of the protocol: seeds must fail.")
 def main(seeds: int, first: int, seed: int | None, mode: str, without: str | None) -> None:
     """The protocol under seeded schedules and faults. Exit status 1 if a seed broke a rule."""
@@ -25,10 +25,10 @@ def main(seeds: int, first: int, seed: int | None, mode: str, without: str | Non
     if without:
         click.echo(f"left out: {LeftOut[without].value}")
     if seed is not None:
-        result = simulate(seed, Mode(mode.upper()), rules, click.echo)
+        result = simulate(seed, _MODES[mode], rules, click.echo)
         click.echo(f"seed {seed}: {result.violation or 'all rules hold'}")
         sys.exit(1 if result.violation else 0)
-    total = campaign(range(first, first + seeds), Mode(mode.upper()), rules)
+    total = campaign(range(first, first + seeds), _MODES[mode], rules)
     click.echo(total.report())
     if total.failed:
         left_out = f" --without {without}" if without else ""

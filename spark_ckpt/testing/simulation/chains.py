@@ -72,6 +72,8 @@ class Attempt:
     base: CheckpointId | None
     uids: dict[int, str]
     barrier: Barrier
+    version: int
+    """Of the state that it goes on from: the epoch's number, unless that is a new one."""
     winners: dict[int, Commit] = field(default_factory=dict)
     written: bool = False
     """The sink has it: no task runs again."""
@@ -92,11 +94,11 @@ class Chains:
         return f"{self._driver}-{self._made}"
 
     def commit(self, attempt: Attempt, base: Commit | None, partition: int) -> Commit:
-        """A changelog on top of what is there; or the newest files merged into a shared one; or everything merged."""
+        """A changelog on top of what is there; or the newest files merged into a shared one; or everything, as under a new number."""
         chain = base.chain if base else ()
         delta = sum_of(partition, attempt.span)
         uid = f"u{attempt.run}-{attempt.epoch}-{partition}-{self.name()}"
-        keep = self._a.rng.choice((len(chain), len(chain), len(chain) // 2, 0))
+        keep = self._a.rng.choice((len(chain), len(chain), len(chain) // 2, 0)) if attempt.version == attempt.epoch else 0
         if keep == len(chain) and keep < LONGEST:
             made = (*chain, Part(f"{uid}.changelog", delta, HandleKind.CHANGELOG))
         else:
@@ -114,7 +116,11 @@ class Chains:
 
 
 def stored(around: Surroundings, attempt: Attempt, snapshot: Snapshot) -> Commit | str:
-    """The commit that a snapshot in the storage is; or the name of an object that is missing."""
+    """The commit that a snapshot in the storage is; or the name of an object that is missing. A task asks for one version."""
+    if snapshot.version != attempt.version:
+        raise ViolationError(
+            Rule.STATE_RIGHT, f"epoch {attempt.epoch} asks for version {attempt.version}, {snapshot.uid} has {snapshot.version}"
+        )
     chain: list[Part] = []
     for handle in snapshot.handles:
         content = around.world.objects.get(handle.object)

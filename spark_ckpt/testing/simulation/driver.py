@@ -30,11 +30,21 @@ LARGEST_EPOCH = 3
 class Driver(DriverProcess, Query):
     """One query through all its runs in one JVM."""
 
-    def __init__(self, name: str, around: Surroundings, rules: Rules, settings: Settings, source: Source, sink: Sink) -> None:
+    def __init__(
+        self,
+        name: str,
+        around: Surroundings,
+        rules: Rules,
+        settings: Settings,
+        source: Source,
+        sink: Sink,
+        restore: ev.Restore | None = None,
+    ) -> None:
         super().__init__(name, around, rules, settings)
         self.idle = False
         self._source = source
         self._sink = sink
+        self._restore = restore
         self._made = 0
         self._epoch = 0
         self._end = 0
@@ -58,7 +68,9 @@ class Driver(DriverProcess, Query):
         nonce, local = f"{self.name}-{self._made}", tuple(sorted(self._files))
         again = self.started is not None
         self._ask(
-            ev.StartRequested("q", JOB, local, nonce, self.name, forgetful=self._source.forgetful, life=self.name, again=again)
+            ev.StartRequested(
+                "q", JOB, local, nonce, self.name, forgetful=self._source.forgetful, restore=self._restore, life=self.name, again=again
+            )
         )
 
     def answer(self, event: ev.Event) -> None:
@@ -83,7 +95,7 @@ class Driver(DriverProcess, Query):
             self._begin(i)
         elif isinstance(i, do.Triggered) and isinstance(self._open, ev.TriggerRequested):
             self._open = None
-            self._run_epoch(i.base, Barrier(i.checkpoint, i.late))
+            self._run_epoch(i.base, Barrier(i.checkpoint, i.late), i.version)
         elif isinstance(i, do.Late):
             self._want_late(i)
         elif isinstance(i, do.Stopping):
@@ -102,11 +114,14 @@ class Driver(DriverProcess, Query):
             self.die("stopped")
 
     def _refused(self, i: do.Refused) -> None:
+        if i.kind is ErrorKind.LOST and self._in_background:
+            self._go_back(i.message)
+            return
         if i.request is RequestName.SEAL and i.kind is ErrorKind.LOST:
             self._open = None
             self._a.happened[Happened.RERUN_IN_PLACE] += 1
             assert self._attempt is not None
-            self._run_epoch(self._attempt.base, self._attempt.barrier)
+            self._run_epoch(self._attempt.base, self._attempt.barrier, self._attempt.version)
             return
         if i.request is RequestName.FINISH:
             self._a.happened[Happened.NOT_FINISHED] += 1
@@ -117,6 +132,8 @@ class Driver(DriverProcess, Query):
             if i.kind is not ErrorKind.FENCED:
                 self._ask(ev.StopRequested(failed=True))
                 return
+        if i.request is RequestName.START and i.kind in (ErrorKind.MISSING, ErrorKind.DAMAGED, ErrorKind.CONFLICT):
+            self._check_refused(i)
         if i.kind is ErrorKind.INTERNAL:
             raise ViolationError(Rule.MACHINE, f"{self.name}: {i.message}")
         if i.kind is ErrorKind.FENCED and not self._fenced:
@@ -124,6 +141,16 @@ class Driver(DriverProcess, Query):
         elif i.kind is not ErrorKind.FENCED:
             self._a.happened[Happened.FAILED] += 1
         self.die(f"{i.request.name} refused, {i.kind.name}: {i.message}")
+
+    def _check_refused(self, i: do.Refused) -> None:
+        """Only a choice can be refused, one that was made before and not carried out, or a start that others were always faster than."""
+        if "log grew" in i.message or "was cut short" in i.message:
+            return
+        if self._restore is None:
+            raise ViolationError(Rule.PROGRESS, f"{self.name} cannot start: {i.message}")
+        if i.kind is ErrorKind.CONFLICT and not self._a.world.renumbered:
+            raise ViolationError(Rule.PROGRESS, f"{self.name} cannot restore {self._restore.path}: {i.message}")
+        self._a.happened[Happened.CHOICE_REFUSED] += 1
 
     def _begin(self, i: do.Started) -> None:
         before = self._a.world.claim_before(i.claim)
@@ -139,23 +166,31 @@ class Driver(DriverProcess, Query):
         self._a.happened[Happened.STARTED] += 1
         self._executors.forget()
         self._check_files(i)
-        self._end = Span.decode(self._files[offsets_file(i.origin.epoch)]).end if i.origin else 0
-        self._uids = uids_of(self._files[commits_file(i.origin.epoch)]) if i.origin else {}
+        self._end = Span.decode(self._files[offsets_file(i.epoch - 1)]).end if i.origin else 0
+        self._uids = uids_of(self._files[commits_file(i.epoch - 1)]) if i.origin else {}
         if i.rerun:
             self._a.happened[Happened.RERUN] += 1
-            self._run_epoch(i.origin, Barrier(i.gate is Gate.EPOCH, None))
+            self._run_epoch(i.origin, Barrier(i.gate is Gate.EPOCH, None), i.version)
         else:
             self._next_epoch()
 
     def _check_files(self, i: do.Started) -> None:
         """All that Spark needs in its `checkpointLocation` to go on."""
         last = i.epoch if i.rerun else i.epoch - 1
-        due = {source_file(n) for n in range(last + 1)} | ({SCHEMA} if i.origin else set())
-        due |= {commits_file(i.epoch - 1)} if i.origin else set()
-        due |= {offsets_file(n) for n in range(max(0, i.epoch - 1), last + 1)}
+        due = {SCHEMA, offsets_file(i.epoch - 1), commits_file(i.epoch - 1)} if i.origin else set()
+        due |= {offsets_file(i.epoch)} if i.rerun else set()
         missing = sorted(due - self._files.keys())
         if missing:
             raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin} without {missing}")
+        at = 0
+        for file in sorted((path for path in self._files if path.startswith("sources/")), key=lambda path: int(path.split("/")[-1])):
+            span = Span.decode(self._files[file])
+            if span.first != at:
+                raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin}, {file} goes on from {span.first} instead of {at}")
+            at = span.end
+        end = Span.decode(self._files[offsets_file(last)]).end if last >= 0 else 0
+        if at != end:
+            raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin} up to {end}, its source's files go up to {at}")
 
     # --- one epoch after the other
 
@@ -196,11 +231,12 @@ class Driver(DriverProcess, Query):
         changes, self._changes = self._changes, {}
         return changes
 
-    def _run_epoch(self, base: CheckpointId | None, barrier: Barrier) -> None:
+    def _run_epoch(self, base: CheckpointId | None, barrier: Barrier, version: int | None) -> None:
         assert self.started is not None
         span = Span.decode(self._files[offsets_file(self._epoch)])
         self._acks = []
-        attempt = Attempt(self.started.run, self._epoch, span, base, dict(self._uids), barrier)
+        goes_on_from = self._epoch if version is None else version
+        attempt = Attempt(self.started.run, self._epoch, span, base, dict(self._uids), barrier, goes_on_from)
         self._attempt = attempt
         self._executors.run_tasks(attempt, list(range(PARTITIONS)))
         if self._a.chance(self._a.faults.task_failure, Happened.TASK_FAILED):
@@ -227,6 +263,11 @@ class Driver(DriverProcess, Query):
         self._finishing = True
 
     @property
+    def end(self) -> int:
+        """How far the query has run its input."""
+        return self._end
+
+    @property
     def lag(self) -> int:
         """How long ago the oldest epoch was sealed that no completed checkpoint holds."""
         behind = [time for epoch, time in self._sealed_at.items() if epoch > self._completed_epoch]
@@ -245,8 +286,8 @@ class Driver(DriverProcess, Query):
         if self._stopping and i.savepoint not in self._a.world.savepoints:
             raise ViolationError(Rule.SAVEPOINT, f"{self.name} ends as asked with the savepoint {i.savepoint}, which is not there")
         self._a.happened[Happened.FINISHED] += 1
-        durable = self._a.world.newest_of_lineage(self._a.world.claim(self._claim), self._a.clock.now + 1)
-        if self._epoch and (durable is None or durable.epoch < self._epoch - 1):
+        durable = self._a.world.reached(self._a.world.claim(self._claim), self._a.clock.now + 1)
+        if durable < self._epoch - 1:
             raise ViolationError(Rule.COVERED, f"{self.name} ends after epoch {self._epoch - 1}, durable is {durable}")
         self._ask(ev.StopRequested(failed=False))
 
@@ -311,8 +352,11 @@ class Driver(DriverProcess, Query):
         """Back to the last checkpoint, in the same query: a new run of it."""
         if not self._in_background:
             raise ViolationError(Rule.STATE_RIGHT, f"{self.name} lost partition {partition} of epoch {attempt.epoch - 1}")
+        self._go_back(f"partition {partition} of epoch {attempt.epoch - 1} is lost")
+
+    def _go_back(self, why: str) -> None:
         self._a.happened[Happened.WENT_BACK] += 1
-        self._a.tell(f"{self.name} goes back in place: partition {partition} of epoch {attempt.epoch - 1} is lost")
+        self._a.tell(f"{self.name} goes back in place: {why}")
         self.start()
 
     # --- losses

@@ -132,7 +132,7 @@ class Executors:
             return
         snapshot = named_in(checkpoint, partition, uid) if checkpoint else None
         if snapshot is None:
-            if attempt.base is not None and attempt.base.epoch == attempt.epoch - 1:
+            if attempt.base is not None and attempt.base.epoch + 1 == attempt.version:
                 raise ViolationError(Rule.STATE_RIGHT, f"{attempt.base} does not hold {uid}, which its commit names")
             self._a.happened[Happened.WANTED] += 1
             self._want(attempt, n, partitions, loaded, partition, uid, asked=False)

@@ -34,13 +34,15 @@ class Faults:
     """That the storage goes away for a while, each time the supervisor looks."""
     ask: float = 0.0
     """That a person asks for a savepoint, each time the supervisor looks."""
+    restore: float = 0.0
+    """That a person chooses what the stream goes on from, each time a driver is started."""
     gc: float = 0.0
     """That garbage is collected, each time the supervisor looks, and that the collector pauses between two steps."""
 
 
 QUIET = Faults()
-EVERYDAY = Faults(losing=0.2, moved=0.1, ack_doubled=0.1)
-"""Losing attempts, tasks that move and doubled acks are Spark's everyday life, not faults."""
+EVERYDAY = Faults(losing=0.2, moved=0.1, ack_doubled=0.1, restore=0.3)
+"""Losing attempts, tasks that move and doubled acks are Spark's everyday life, not faults; going back is a person's right."""
 
 _WORST = Faults(
     crash=0.01,
@@ -64,6 +66,7 @@ _WORST = Faults(
     rival=0.5,
     outage=0.1,
     ask=0.2,
+    restore=0.5,
     gc=0.4,
 )
 

@@ -48,6 +48,14 @@ class Happened(Enum):
     NOT_SAVED = "savepoints that could not be stored"
     STOPPING = "queries asked to end with a savepoint"
     DRAINED = "queries drained"
+    CHOSEN = "checkpoints that a person chose to go on from"
+    IMPORTED = "savepoints that a stream went on from"
+    CHOICE_REFUSED = "choices that were refused"
+    SOURCE_GONE = "savepoints that a stream took over and deleted"
+    DISCARDED = "plans that a person discarded"
+    RENUMBERED = "runs that began under new numbers"
+    AHEAD = "epochs that ran before their plan was stored"
+    DUPLICATED = "input that the sink holds more than once"
     CLAIM_REFUSED = "claims refused"
     FENCED = "runs fenced"
     FENCED_IDLE = "runs fenced while idle"
@@ -80,3 +88,6 @@ BACKGROUND = frozenset(
     }
 )
 """What can only happen where snapshots lie in spools while later epochs run."""
+
+AGAIN = frozenset({Happened.DISCARDED, Happened.RENUMBERED, Happened.AHEAD, Happened.DUPLICATED})
+"""What can only happen where input may be run again as something else: at-least-once, and plans that a person discards."""

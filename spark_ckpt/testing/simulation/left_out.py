@@ -13,10 +13,12 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.background import BackgroundCheckpoint, Final
 from spark_ckpt.protocol.completed import CompletedCheckpointStore
 from spark_ckpt.protocol.deletion import Batch, Deletions
+from spark_ckpt.protocol.entries import Claim, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.reasons import AbortReason, Outcome
+from spark_ckpt.protocol.recorded import Recorded
 from spark_ckpt.protocol.run import Run, RunPhase, Settings
 from spark_ckpt.protocol.shared import SharedStateRegistry
 from spark_ckpt.protocol.start import Beginning, Start, StartOrder, Step
@@ -160,18 +162,6 @@ class _GivenUpAtOnce(IntervalRun):
         return super()._abort(p, reason, kind, message)
 
 
-class _ForgettingBases(IntervalRun):
-    """Drops what a completion supersedes, although tasks may have loaded from it."""
-
-    def _loads_from_base(self) -> None:
-        self._base_until.clear()
-
-    def _supersede(self, dropped: Iterable[CheckpointId]) -> None:
-        for p in self._pendings:
-            p.base = None
-        super()._supersede(dropped)
-
-
 class _ReleasingAtOnce(IntervalRun):
     """What an aborted or losing attempt uploaded goes with the next append."""
 
@@ -215,11 +205,68 @@ class _WithoutAcksInBackground(IntervalRun):
         return super()._maybe_finalise(p)
 
 
+class _ChoosingAny(Start):
+    """Goes on from any checkpoint that a person chose and that is there."""
+
+    def _is_retained(self, checkpoint: CheckpointId) -> bool:  # noqa: ARG002
+        return True
+
+
+class _CountingPlans(Start):
+    """Takes the highest number that was planned for the highest that was used."""
+
+    def _plans_found(self, found: Recorded) -> None:
+        planned = [entry.epoch for entry in self._entries.values() if isinstance(entry, Plan)]
+        super()._plans_found(replace(found, used=max(planned, default=found.first - 1)))
+
+
+class _VoidingNothing(Start):
+    """Overlooks that plans were voided."""
+
+    def _past_the_end(self) -> dict[int, Entry]:
+        entries = super()._past_the_end()
+        return {n: replace(entry, first=None) if isinstance(entry, Claim) else entry for n, entry in entries.items()}
+
+
+class _VoidingTwice(Start):
+    """Takes plans for void that came before a claim which only carries new numbers on."""
+
+    def _past_the_end(self) -> dict[int, Entry]:
+        entries = super()._past_the_end()
+        last = max((n for n, entry in entries.items() if isinstance(entry, Claim) and entry.first is not None), default=0)
+        return {n: entry for n, entry in entries.items() if n >= last or not isinstance(entry, Plan)}
+
+
+class _AheadAtOnce(IntervalRun):
+    """Runs epochs ahead of their plans as soon as the first checkpoint is complete."""
+
+    @property
+    def _may_be_ahead(self) -> int:
+        return self._settings.ahead if self.base is not None else 0
+
+
+class _WithoutItsPlan(IntervalRun):
+    """Completes a checkpoint before its plan is in the log, where it will probably be."""
+
+    def _maybe_finalise(self, p: BackgroundCheckpoint) -> list[Instruction]:
+        p.log = p.log or self._next_number
+        return super()._maybe_finalise(p)
+
+
+class _UnderItsNumber(IntervalRun):
+    """Asks for the state of a checkpoint under the number with which the stream goes on from it."""
+
+    @property
+    def _version(self) -> int | None:
+        return None
+
+
 class _TakingItBack(Start):
     """A query that goes back in place claims the stream, whoever has it now."""
 
-    def __init__(self, request: ev.StartRequested, tickets: Tickets, story: Story, order: StartOrder | None = None, ahead: int = 0) -> None:
-        super().__init__(replace(request, again=False), tickets, story, order, ahead)
+    def _claim_known(self, claim: Claim) -> list[Instruction]:
+        self._request = replace(self._request, again=False)
+        return super()._claim_known(claim)
 
 
 class _WithoutAcks(Run):
@@ -255,10 +302,6 @@ class _GivenUpAtOnceStream(Stream):
     INTERVAL_RUN = _GivenUpAtOnce
 
 
-class _ForgettingBasesStream(Stream):
-    INTERVAL_RUN = _ForgettingBases
-
-
 class _ReleasingAtOnceStream(Stream):
     INTERVAL_RUN = _ReleasingAtOnce
 
@@ -269,6 +312,34 @@ class _LastCompletedIsNewestStream(Stream):
 
 class _LastPlanCountsStream(Stream):
     INTERVAL_RUN = _LastPlanCounts
+
+
+class _ChoosingAnyStream(Stream):
+    START = _ChoosingAny
+
+
+class _CountingPlansStream(Stream):
+    START = _CountingPlans
+
+
+class _VoidingNothingStream(Stream):
+    START = _VoidingNothing
+
+
+class _VoidingTwiceStream(Stream):
+    START = _VoidingTwice
+
+
+class _AheadAtOnceStream(Stream):
+    INTERVAL_RUN = _AheadAtOnce
+
+
+class _WithoutItsPlanStream(Stream):
+    INTERVAL_RUN = _WithoutItsPlan
+
+
+class _UnderItsNumberStream(Stream):
+    INTERVAL_RUN = _UnderItsNumber
 
 
 class _TakingItBackStream(Stream):
@@ -299,11 +370,17 @@ class LeftOut(Enum):
     WAIT_FOR_ACKS = "a checkpoint is complete when all its acks are in"
     DELETE_ISSUED_AFTER = "nothing is deleted on an append that was issued before the completion was known"
     GHOSTS_KEPT = "a checkpoint that is given up while its _metadata is under way keeps its objects until it is known"
-    BASES_KEPT = "a checkpoint that tasks loaded from stays until one triggered after them completes"
     RELEASE_LATER = "what aborted and losing attempts uploaded stays until a later checkpoint completes"
     NEWEST_BY_EPOCH = "a checkpoint that completes after a newer one is not the newest"
     FIRST_PLAN_COUNTS = "a checkpoint notes the first log entry of its run that planned its epoch"
+    AHEAD_COUNTED = "numbers that may have been used without a plan are not used again"
+    FIRST_VOIDS = "plans before a claim with new numbers are void"
+    CARRIED_VOIDS_NOT = "a claim that carries new numbers on voids no plans"
+    AHEAD_WHEN_KNOWN = "no epoch runs ahead of its plan before every successor finds a checkpoint"
+    PLAN_BEFORE_METADATA = "a checkpoint is stored after the plan of its epoch"
+    OLD_VERSION = "state that goes on under a new number is loaded under its old one"
     GO_BACK_OWN = "a query goes back in place only while the stream is its own"
+    CHOOSE_RETAINED = "a person can choose only what the last run retains"
     COLLECT_KEPT_FIRST = "a collector of garbage reads the kept checkpoints before it lists the run's own"
     COLLECT_CLAIM_AGAIN = "a collector of garbage looks whether the claim is still the last when it has read the checkpoints"
 
@@ -312,7 +389,6 @@ IN_BACKGROUND = frozenset(
     {
         LeftOut.DELETE_ISSUED_AFTER,
         LeftOut.GHOSTS_KEPT,
-        LeftOut.BASES_KEPT,
         LeftOut.RELEASE_LATER,
         LeftOut.NEWEST_BY_EPOCH,
         LeftOut.FIRST_PLAN_COUNTS,
@@ -321,11 +397,25 @@ IN_BACKGROUND = frozenset(
 )
 """What only the interval mode can show: in the other one an epoch's append is issued when the checkpoint of the one before is complete."""
 
+IN_AT_LEAST_ONCE = frozenset(
+    {
+        LeftOut.AHEAD_COUNTED,
+        LeftOut.FIRST_VOIDS,
+        LeftOut.CARRIED_VOIDS_NOT,
+        LeftOut.AHEAD_WHEN_KNOWN,
+        LeftOut.PLAN_BEFORE_METADATA,
+        LeftOut.OLD_VERSION,
+    }
+)
+"""What only at-least-once can show: where a plan is stored while its epoch's tasks run, and input runs again under new numbers."""
+
 
 _STEADY = {"crash": 0, "sleep": 0, "stop": 0, "task_failure": 0}
 _SLOW_ANSWERS = {**_STEADY, "answer_lost": 0.4, "ack_lost": 0.5, "rival": 1}
 _SLOW_ACKS = {**_STEADY, "answer_lost": 0.2, "ack_lost": 0.8, "rival": 0, "coordinator_crash": 0, "executor_loss": 0}
 _SHORT_LIVES = {**_STEADY, "crash": 0.015, "rival": 1, "outage": 0, "ask": 0}
+_RIVALS = {**_STEADY, "coordinator_crash": 0, "outage": 0, "read_failed": 0, "slow": 0.05, "restore": 0, "rival": 1}
+_CHOICES = {"restore": 1, "rival": 0.4, "sleep": 0.03, "slow": 0.1, "stop": 0, "crash": 0.003}
 _OFTEN = {"interval_ms": 30, "max_concurrent": 3}
 _IN_A_HURRY = {**_OFTEN, "timeout_ms": 150, "tolerable_failures": 10}
 
@@ -345,11 +435,17 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.WAIT_FOR_ACKS: Rules(stream=_WithoutAcksStream),
         LeftOut.DELETE_ISSUED_AFTER: Rules(deletions=_OnAnyAppend, faults=_SLOW_ANSWERS, settings=_OFTEN),
         LeftOut.GHOSTS_KEPT: Rules(stream=_GivenUpAtOnceStream, faults=_SLOW_ACKS, settings=_IN_A_HURRY),
-        LeftOut.BASES_KEPT: Rules(stream=_ForgettingBasesStream),
         LeftOut.RELEASE_LATER: Rules(stream=_ReleasingAtOnceStream),
         LeftOut.NEWEST_BY_EPOCH: Rules(stream=_LastCompletedIsNewestStream, faults={**_STEADY, "answer_lost": 0.4}, settings=_OFTEN),
         LeftOut.FIRST_PLAN_COUNTS: Rules(stream=_LastPlanCountsStream, faults=_SHORT_LIVES, settings={"interval_ms": 120}),
+        LeftOut.AHEAD_COUNTED: Rules(stream=_CountingPlansStream),
+        LeftOut.FIRST_VOIDS: Rules(stream=_VoidingNothingStream),
+        LeftOut.CARRIED_VOIDS_NOT: Rules(stream=_VoidingTwiceStream, faults={"rival": 1, "crash": 0.01, "sleep": 0.02}),
+        LeftOut.AHEAD_WHEN_KNOWN: Rules(stream=_AheadAtOnceStream, faults=_RIVALS, settings={**_OFTEN, "interval_ms": 10, "ahead": 5}),
+        LeftOut.PLAN_BEFORE_METADATA: Rules(stream=_WithoutItsPlanStream),
+        LeftOut.OLD_VERSION: Rules(stream=_UnderItsNumberStream),
         LeftOut.GO_BACK_OWN: Rules(stream=_TakingItBackStream, faults={**_STEADY, "sleep": 0.005, "rival": 1, "executor_loss": 0.15}),
+        LeftOut.CHOOSE_RETAINED: Rules(stream=_ChoosingAnyStream, faults=_CHOICES),
         LeftOut.COLLECT_CLAIM_AGAIN: Rules(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
         LeftOut.COLLECT_KEPT_FIRST: Rules(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),
     }[rule]

@@ -1,12 +1,15 @@
-"""A person who asks running streams for savepoints: a request in the log, and its answer in the storage."""
+"""A person who asks running streams for savepoints, a request in the log and its answer in the storage, and who goes back to one."""
 
 from __future__ import annotations
 
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Request, decode, encode
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.port import Surroundings
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
+from spark_ckpt.testing.simulation.world import own_path
 
 
 class Person:
@@ -37,6 +40,20 @@ class Person:
 
         self._a.clock.after(self._a.delay(), put)
 
+    def choose(self, discard: bool) -> ev.Restore | None:
+        """Something to go on from: a savepoint, or a checkpoint that is there now. `discard`: whether plans past it may be discarded."""
+        world, rng = self._a.world, self._a.rng
+        own = sorted(world.checkpoints)
+        choices: list[CheckpointId | str] = [*own, *own, *sorted(world.savepoints)]
+        if not choices:
+            return None
+        chosen = rng.choice(choices)
+        discards = discard and rng.random() < 0.5
+        owned = rng.random() < 0.3
+        if isinstance(chosen, CheckpointId):
+            return ev.Restore(own_path(chosen), chosen, owned, discards)
+        return ev.Restore(chosen, None, owned, discards)
+
     @property
     def waiting(self) -> list[int]:
         """Requests that are not answered, and whose run was not superseded: of others nobody expects an answer."""
@@ -47,7 +64,7 @@ class Person:
         """Answers that name a savepoint name one that is there; and with quiet nobody waits."""
         world = self._a.world
         for number, (path, _) in sorted(world.answers.items()):
-            if path is not None and path not in world.savepoints:
+            if path is not None and path not in world.savepoints and path not in world.taken_over:
                 raise ViolationError(Rule.SAVEPOINT, f"the answer to entry {number} names {path}, which is not there")
             if not isinstance(decode(number, world.log[number]), Request):
                 raise ViolationError(Rule.SAVEPOINT, f"entry {number} is answered and is no request")

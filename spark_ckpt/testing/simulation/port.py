@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.model import Checkpoint, CheckpointId, Snapshot
+from spark_ckpt.paths import copied_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import offsets_file
@@ -20,7 +21,7 @@ from spark_ckpt.testing.simulation.faults import Faults
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 from spark_ckpt.testing.simulation.stage import Span, state_at
-from spark_ckpt.testing.simulation.world import World
+from spark_ckpt.testing.simulation.world import Saved, World
 
 PUT_TIMEOUT = 60
 LATE = 400
@@ -30,6 +31,9 @@ RETRY_PAUSE = 10
 
 class Process(Protocol):
     """Who asked: answers to one that died meanwhile go nowhere, what it had not sent yet is never sent, and a sleeper sends nothing."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def alive(self) -> bool: ...
@@ -79,7 +83,7 @@ class Port:
         self._a = around
         self._process = process
         self._settle = settle
-        self._listed_at = 0
+        self.listed_at = 0
 
     @property
     def alive(self) -> bool:
@@ -115,6 +119,11 @@ class Port:
                 lambda: ev.LeftAcksRead(left, tuple(a for _, a in sorted(world.left_acks.items()) if (a.run, a.epoch) == (run, epoch))),
                 pause,
             )
+        elif isinstance(i, do.ReadSource):
+            path, source = i.path, i.ticket
+            self._read(source, lambda: self._source(source, path), pause)
+        elif isinstance(i, do.CopySource):
+            self._import(i, pause)
         elif isinstance(i, do.StoreSavepoint):
             self._copy(i, pause)
         elif isinstance(i, do.AnswerRequest):
@@ -151,7 +160,7 @@ class Port:
 
     def _list(self, i: do.ListCheckpoints, pause: int) -> None:
         def look() -> ev.Event:
-            self._listed_at = self._a.clock.now
+            self.listed_at = self._a.clock.now
             return ev.CheckpointsListed(i.ticket, i.run, self._a.world.of_run(i.run))
 
         self._read(i.ticket, look, pause)
@@ -200,7 +209,7 @@ class Port:
             self.send(lambda: self._answer(answer(put())), pause)
 
     def _put_entry(self, i: do.PutEntry, pause: int) -> None:
-        listed_at = self._listed_at
+        listed_at = self.listed_at
 
         def put() -> Outcome:
             outcome = self._a.world.put_entry(i.number, i.data, listed_at)
@@ -243,7 +252,7 @@ class Port:
         self.send(more, pause)
 
     def _gone(self, i: do.StoreSavepoint, key: str) -> None:
-        if not self._a.world.superseded(i.checkpoint.claim):
+        if not self._a.world.over(i.checkpoint.id.run):
             raise ViolationError(Rule.SAVEPOINT, f"{key} of {i.checkpoint.id} is gone while it is copied")
         self._answer(ev.SavepointStored(i.ticket, i.number, None, f"{key} is gone", hopeless=True))
 
@@ -254,10 +263,29 @@ class Port:
             if sum(values[h.object][h.offset] for h in snapshot.handles) != state_at(partition, end):
                 raise ViolationError(Rule.SAVEPOINT, f"partition {partition} of {i.checkpoint.id}, copied, is not the sum up to {end}")
         name = f"savepoint-{i.number}"
-        self._a.world.savepoints.setdefault(name, i.checkpoint.id)
+        objects = {key: tuple(sorted(held.items())) for key, held in values.items()}
+        self._a.world.savepoints.setdefault(name, Saved(i.checkpoint, objects))
         self._a.happened[Happened.SAVEPOINT] += 1
         self._a.tell(f"    {name} holds {i.checkpoint.id}")
         self._answer(ev.SavepointStored(i.ticket, i.number, name))
+
+    def _source(self, ticket: int, path: str) -> ev.Event:
+        saved = self._a.world.savepoints.get(path)
+        return ev.SourceRead(ticket, saved.checkpoint) if saved else ev.SourceRead(ticket, None, "there is none")
+
+    def _import(self, i: do.CopySource, pause: int) -> None:
+        """Under the prefix of a run that is not there yet, and that somebody else may begin."""
+
+        def copy() -> None:
+            saved = self._a.world.savepoints.get(i.path)
+            if saved is None or self._a.down or self._a.chance(self._a.faults.read_failed, Happened.READ_FAILED):
+                self._answer(ev.ReadFailed(i.ticket, "injected", hopeless=saved is None))
+                return
+            for key, content in saved.objects.items():
+                self._a.world.copy_object(copied_key(key, 0, i.run), content, self._process.name)
+            self._answer(ev.SourceCopied(i.ticket, tuple(copied(s, i.run) for s in i.checkpoint.snapshots)))
+
+        self.send(copy, pause)
 
     def _answer_request(self, i: do.AnswerRequest, pause: int) -> None:
         def store() -> None:
@@ -280,6 +308,8 @@ class Port:
 
         def objects() -> None:
             self.delete_objects(i.objects[: max(0, stop - len(i.checkpoints))])
+            if i.source is not None and not failing:
+                self._a.world.take_over(i.source)
             self._answer(ev.Deleted(i.ticket, "injected" if failing else None))
 
         def metadata() -> None:
@@ -297,3 +327,7 @@ class Port:
         for key in objects:
             self._a.tell(f"    delete {key}")
             self._a.world.delete_object(key)
+
+
+def copied(snapshot: Snapshot, run: int) -> Snapshot:
+    return replace(snapshot, handles=tuple(replace(h, object=copied_key(h.object, 0, run)) for h in snapshot.handles))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from spark_ckpt.model import Ack, CheckpointId, Decline
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Announcement, Instruction
 from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.reasons import TOLERATED, AbortReason
@@ -25,6 +26,10 @@ class _Coordinator:
     def __init__(self, driver: DriverProcess) -> None:
         self._driver = driver
         self.killed = False
+
+    @property
+    def name(self) -> str:
+        return self._driver.name
 
     @property
     def alive(self) -> bool:
@@ -216,22 +221,35 @@ class DriverProcess:
             return
         if not any(isinstance(i, (do.Sealed, do.Refused)) for i in instructions):
             raise ViolationError(Rule.NO_WAITING, f"{self.name} sealed epoch {event.epoch}, and had no answer")
-        durable = self._a.world.newest_of_lineage(run.claim, self._a.clock.now + 1)
-        least, most = (max(0, event.epoch - known) for known in (durable.epoch if durable else -1, self._completed_epoch))
+        durable = self._a.world.reached(run.claim, self._a.clock.now + 1)
+        least, most = (max(0, event.epoch - known) for known in (durable, self._completed_epoch))
         for told in instructions:
             if isinstance(told, do.Sealed) and not least <= told.lag.epochs <= most:
                 raise ViolationError(Rule.LAG, f"{self.name} is told {told.lag} after epoch {event.epoch}, right is {least} to {most}")
 
     def _check_told(self, i: Instruction) -> None:
         if isinstance(i, do.Resumed) and self.started:
-            self._a.world.found(self.started.run)
+            self._a.world.found(self.started.run, self._port.listed_at)
         if isinstance(i, do.Started) and i.rerun:
             self._check_planned(i.claim, i.epoch)
         if isinstance(i, do.Triggered):
             assert self._stream.run is not None
-            self._check_planned(self._stream.run.claim.claim, i.epoch)
+            self._check_triggered(self._stream.run.claim, i.epoch)
         if isinstance(i, (do.Triggered, do.Sealed, do.Finished)) and self._fenced:
             raise ViolationError(Rule.FENCED_STOPS, f"{self.name} was fenced, and then told {type(i).__name__}")
+
+    def _check_triggered(self, claim: Claim, epoch: int) -> None:
+        """In at-least-once a plan may come later, once there is a checkpoint to go back to; the claim says by how many epochs."""
+        world = self._a.world
+        if not claim.ahead or world.planned(claim.claim, epoch) or world.newest_of_lineage(claim, self._a.clock.now + 1) is None:
+            self._check_planned(claim.claim, epoch)
+            return
+        begun = claim.first if claim.first is not None else claim.origin.epoch + 1 if claim.origin else 0
+        planned = world.highest_planned(claim.claim)
+        highest = (begun - 1 if planned is None else planned) + claim.ahead
+        if epoch > highest:
+            raise ViolationError(Rule.PLAN_FIRST, f"{self.name} runs epoch {epoch}, claim {claim.claim} allows {highest}")
+        self._a.happened[Happened.AHEAD] += 1
 
     def _check_planned(self, claim: int, epoch: int) -> None:
         if not self._a.world.planned(claim, epoch):
@@ -264,7 +282,8 @@ class DriverProcess:
             self._a.world.check_whole(named)
         if i.event is Announcement.RESTORED:
             self._a.happened[Happened.RESTORED] += 1
-            self._completed_epoch = named.epoch
+            run = self._stream.run
+            self._completed_epoch = self._a.world.reached(run.claim, self._a.clock.now + 1) if run else named.epoch
 
     def _count_aborted(self, reason: AbortReason) -> None:
         self._a.happened[Happened.SUBSUMED if reason is AbortReason.SUBSUMED else Happened.ABORTED] += 1

@@ -21,6 +21,7 @@ class Rule(Enum):
     FENCED_STOPS = "a fenced run runs no further epoch and notifies nobody"
     SAME_DATA = "a batch id always carries the same data"
     WHOLE_INPUT = "the sink holds one pass over the input, without a gap"
+    NOTHING_LOST = "a sink that skips batch ids it has seen holds all input, and rows of one pass over it"
     LOG_WHOLE = "the log has no gap, no entry changes, and no damage is noted where there is none"
     NO_WAITING = "in the interval mode an epoch is sealed at once"
     CONCURRENT = "no more checkpoints are in the making than maxConcurrent"

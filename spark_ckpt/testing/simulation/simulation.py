@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.run import Settings
 from spark_ckpt.testing.simulation.agent import SPOOL_MAX
 from spark_ckpt.testing.simulation.clock import Clock
@@ -36,6 +37,7 @@ MOST_ROUNDS = 50
 WAITING = 3
 """Checkpoints past `retained` in the interval mode: one waits for the next append, one for tasks that loaded from it."""
 LONGEST_LAG = 200
+AHEAD = (1, 2, 5)
 TIMEOUTS = (150, 600, 600)
 MOST_DRIVERS = 4
 LONGEST_OUTAGE = 500
@@ -48,11 +50,13 @@ class Mode(Enum):
     """Every epoch is a checkpoint."""
     INTERVAL = "INTERVAL"
     """Checkpoints complete in the background."""
+    AT_LEAST_ONCE = "AT_LEAST_ONCE"
+    """Epochs do not wait for their plans either; now and then a run is in one of the other modes. People discard plans."""
     BOTH = "BOTH"
-    """The first for even seeds, the second for odd ones."""
+    """Both gates: every epoch for even seeds; the interval for odd ones, half of them in at-least-once."""
 
     def of(self, seed: int) -> Mode:
-        return (Mode.EVERY, Mode.INTERVAL)[seed % 2] if self is Mode.BOTH else self
+        return (Mode.EVERY, Mode.INTERVAL, Mode.EVERY, Mode.AT_LEAST_ONCE)[seed % 4] if self is Mode.BOTH else self
 
 
 @dataclass(frozen=True)
@@ -72,14 +76,16 @@ class Simulation:
         rng = random.Random(seed)
         self.happened: Counter[Happened] = Counter()
         self._clock = Clock()
-        self._retained = rng.choice((1, 1, 2))
+        self._retained = rng.choice((1, 1, 2, 3))
         self._world = self._rules.world(self._retained, self.happened)
         faults = replace(draw(rng), **self._rules.faults)
         self._a = Surroundings(rng, self._clock, self._world, faults, self.happened, self._telling(tell))
+        self._again = mode.of(seed) is Mode.AT_LEAST_ONCE
         self._settings = self._drawn(rng, mode.of(seed))
         forgetful = ("simulated",) if self._settings.interval_ms and rng.random() < FORGETFUL else ()
         self._source = Source(rng.choice(INPUT), forgetful)
-        self._sink = Sink(self.happened)
+        self._sink = Sink(self.happened, self._again)
+        self._choice: ev.Restore | None = None
         self._drivers: list[Driver] = []
         self._person = Person(self._a)
         self._trouble = True
@@ -96,6 +102,7 @@ class Simulation:
             min_pause_ms=rng.choice((0, 0, 40)),
             max_concurrent=rng.choice((1, 2, 2, 3)),
             tolerable_failures=rng.choice((0, 1, 3)),
+            ahead=rng.choice(AHEAD) if mode is Mode.AT_LEAST_ONCE else 0,
             spool_max_bytes=SPOOL_MAX,
         )
         return replace(drawn, **self._rules.settings)  # type: ignore[arg-type]
@@ -135,10 +142,30 @@ class Simulation:
         self._clock.after(self._a.rng.randrange(20, 200), self._supervise)
 
     def _start(self) -> Driver:
-        driver = Driver(f"d{len(self._drivers) + 1}", self._a, self._rules, self._settings, self._source, self._sink)
+        name, settings = f"d{len(self._drivers) + 1}", self._settings_of_one()
+        driver = Driver(name, self._a, self._rules, settings, self._source, self._sink, self._chosen())
         self._drivers.append(driver)
         driver.start()
         return driver
+
+    def _settings_of_one(self) -> Settings:
+        """People change their minds about the mode between two starts."""
+        if not (self._again and self._trouble) or self._a.rng.random() < 0.7:
+            return self._settings
+        return replace(self._settings, ahead=0) if self._a.rng.random() < 0.7 else replace(self._settings, ahead=0, interval_ms=0)
+
+    def _chosen(self) -> ev.Restore | None:
+        """What a person chose stays in the configuration for a while. A choice that was cut short has to be made again."""
+        cut_short = self._world.cut_short
+        if cut_short and cut_short.restored and (not self._trouble or self._a.rng.random() < 0.7):
+            return ev.Restore(cut_short.restored.path, owned=cut_short.restored.owned)
+        if self._a.chance(self._a.faults.restore):
+            self._choice = self._person.choose(self._again)
+            if self._choice and self._choice.discard:
+                self.happened[Happened.DISCARDED] += 1
+        elif not self._trouble or self._a.rng.random() < 0.5:
+            self._choice = None
+        return self._choice
 
     # --- quiet
 
@@ -154,7 +181,7 @@ class Simulation:
 
     def _go_on(self) -> None:
         """A last run meets what Spark does every day, then nothing but its input."""
-        driver = self._start()
+        driver = self._last_start()
         self._feed(driver, EVERYDAY_INPUT)
         self._a.faults = QUIET
         before = self.happened[Happened.COMPLETED]
@@ -176,6 +203,16 @@ class Simulation:
             raise ViolationError(Rule.PROGRESS, f"{driver.name} does not end")
         self._sink.check(self._source.available)
 
+    def _last_start(self) -> Driver:
+        """A choice may be refused; then the stream goes on from its newest checkpoint."""
+        refused = self.happened[Happened.CHOICE_REFUSED]
+        driver = self._start()
+        self._let_pass(SETTLING // 10)
+        if driver.alive or self.happened[Happened.CHOICE_REFUSED] == refused:
+            return driver
+        self._a.faults = replace(self._a.faults, restore=0)
+        return self._start()
+
     def _ask(self, stop: bool) -> None:
         """While the stream is idle."""
         before = set(self._person.asked)
@@ -193,13 +230,13 @@ class Simulation:
         """More input, and all of it through the query; what is durable follows."""
         self._source.available = self._sink.end + more
         until = self._clock.now + QUIET_LIMIT
-        while driver.alive and not (driver.idle and self._sink.end == self._source.available):
+        while driver.alive and not (driver.idle and driver.end == self._source.available):
             if not self._clock.step(until):
                 break
             self._check_lag(driver)
-        if self._sink.end != self._source.available:
+        if not driver.idle or driver.end != self._source.available:
             raise ViolationError(
-                Rule.PROGRESS, f"the sink holds {self._sink.end} of {self._source.available}, {driver.name} lives: {driver.alive}"
+                Rule.PROGRESS, f"{driver.name} has run {driver.end} of {self._source.available}, and lives: {driver.alive}"
             )
 
     def _check_lag(self, driver: Driver) -> None:

@@ -51,35 +51,46 @@ Row = tuple[Span, tuple[int, ...]]
 
 
 class Sink:
-    """Idempotent by batch id like Spark's file sink: it skips every id up to its latest, whatever that carries."""
+    """Idempotent by batch id like Spark's file sink: it skips every id up to its latest, whatever that carries.
 
-    def __init__(self, happened: Counter[Happened]) -> None:
-        self.batches: list[Row] = []
+    `again`: input may be run again under new numbers, and is then there more than once; but no number ever carries two things.
+    """
+
+    def __init__(self, happened: Counter[Happened], again: bool) -> None:
+        self.batches: dict[int, Row] = {}
+        self.latest = -1
         self._happened = happened
+        self._again = again
+        self._carried: dict[int, Row] = {}
 
     def add_batch(self, batch: int, row: Row, who: str) -> None:
-        if batch < len(self.batches):
+        known = self._carried.setdefault(batch, row)
+        if known != row:
+            raise ViolationError(Rule.SAME_DATA, f"{who} ran batch {batch} as {row}, the sink was given {known}")
+        if batch <= self.latest:
             self._happened[Happened.SKIPPED] += 1
-            if self.batches[batch] != row:
-                raise ViolationError(Rule.SAME_DATA, f"{who} ran batch {batch} as {row}, the sink holds {self.batches[batch]}")
             return
-        if batch > len(self.batches):
-            raise ViolationError(Rule.WHOLE_INPUT, f"{who} wrote batch {batch}, the sink's latest is {len(self.batches) - 1}")
-        self.batches.append(row)
+        if batch > self.latest + 1 and not self._again:
+            raise ViolationError(Rule.WHOLE_INPUT, f"{who} wrote batch {batch}, the sink's latest is {self.latest}")
+        self.batches[batch] = row
+        self.latest = batch
 
     @property
     def end(self) -> int:
-        return self.batches[-1][0].end if self.batches else 0
+        """How far the input was ever run."""
+        return max((span.end for span, _ in self.batches.values()), default=0)
 
     def check(self, end: int) -> None:
-        """The batches hold one pass over the input up to `end`."""
+        """The batches hold one pass over the input up to `end`; where it may be run again, at least one."""
         at = 0
-        for number, (span, states) in enumerate(self.batches):
-            if span.first != at:
-                raise ViolationError(Rule.WHOLE_INPUT, f"batch {number} begins at {span.first}, the one before ends at {at}")
-            at = span.end
-            right = tuple(state_at(p, at) for p in range(PARTITIONS))
+        rule = Rule.NOTHING_LOST if self._again else Rule.WHOLE_INPUT
+        for number, (span, states) in sorted(self.batches.items()):
+            if span.first > at or (span.first < at and not self._again):
+                raise ViolationError(rule, f"batch {number} begins at {span.first}, those before end at {at}")
+            self._happened[Happened.DUPLICATED] += min(at, span.end) - span.first
+            at = max(at, span.end)
+            right = tuple(state_at(p, span.end) for p in range(PARTITIONS))
             if states != right:
-                raise ViolationError(Rule.WHOLE_INPUT, f"batch {number} holds {states}, right is {right}")
+                raise ViolationError(rule, f"batch {number} holds {states}, right is {right}")
         if at != end:
-            raise ViolationError(Rule.WHOLE_INPUT, f"the sink holds the input up to {at} of {end}")
+            raise ViolationError(rule, f"the sink holds the input up to {at} of {end}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from spark_ckpt import paths
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId
@@ -16,6 +17,14 @@ Content = tuple[tuple[int, int], ...]
 """What an object holds: (offset, value)."""
 
 
+@dataclass(frozen=True)
+class Saved:
+    """A savepoint: a checkpoint and what its objects hold."""
+
+    checkpoint: Checkpoint
+    objects: Mapping[str, Content]
+
+
 class World:
     """Put-if-absent storage: each call is the moment it takes effect. `retained` is what runs are told to keep."""
 
@@ -26,14 +35,19 @@ class World:
         self.left_acks: dict[str, Ack] = {}
         self._retained = retained
         self._happened = happened
-        self.savepoints: dict[str, CheckpointId] = {}
+        self.savepoints: dict[str, Saved] = {}
+        self.taken_over: set[str] = set()
+        """Savepoints that the stream was given, and deleted."""
         self.answers: dict[int, tuple[str | None, str | None]] = {}
         """Log entry of a request -> the savepoint's name, or what went wrong."""
         self.aborted: set[CheckpointId] = set()
         """What a run has announced as aborted; its `_metadata` may land all the same."""
         self._ghosts: set[CheckpointId] = set()
+        self._orphans: set[CheckpointId] = set()
         self._claims: list[Claim] = []
         self._plans: dict[tuple[int, int], int] = {}
+        self._highest: dict[int, int] = {}
+        self._copied: dict[str, set[str]] = {}
         self._completed: dict[int, dict[int, int]] = {}
 
     # --- what happened so far, for the checks
@@ -56,6 +70,26 @@ class World:
         """Whether a newer claim than this one is in the log."""
         return bool(self._claims) and self._claims[-1].claim > claim
 
+    def over(self, run: int) -> bool:
+        """Whether a newer run has claimed the stream."""
+        return bool(self._claims) and self._claims[-1].run > run
+
+    @property
+    def renumbered(self) -> bool:
+        """Whether any run began under new numbers."""
+        return any(claim.first is not None for claim in self._claims)
+
+    @property
+    def cut_short(self) -> Claim | None:
+        """The last claim, if its run died before it had the copy that it was to begin with."""
+        claim = self.last_claim
+        imported = claim.restored.imported if claim and claim.restored else None
+        return claim if claim and imported and imported.run == claim.run and not self.was_completed(imported) else None
+
+    def highest_planned(self, claim: int) -> int | None:
+        """The newest epoch whose plan is in the log under that claim."""
+        return self._highest.get(claim)
+
     def planned(self, claim: int, epoch: int) -> bool:
         """Whether the plan of an epoch is in the log under that claim."""
         return (claim, epoch) in self._plans
@@ -67,6 +101,13 @@ class World:
         own = [epoch for epoch, time in self._completed.get(claim.run, {}).items() if time < at]
         return CheckpointId(claim.run, max(own)) if own else claim.origin
 
+    def reached(self, claim: Claim, at: int) -> int:
+        """The newest epoch that is durable, under the claim's own numbers; -1 for none."""
+        newest = self.newest_of_lineage(claim, at)
+        if newest is None:
+            return -1
+        return claim.first - 1 if claim.first is not None and newest == claim.origin else newest.epoch
+
     def was_completed(self, checkpoint: CheckpointId) -> bool:
         return checkpoint.epoch in self._completed.get(checkpoint.run, {})
 
@@ -77,7 +118,7 @@ class World:
         name what its successor deleted, and it is garbage itself.
         """
         claim = self.last_claim
-        if checkpoint in self._ghosts:
+        if checkpoint in self._ghosts or (checkpoint in self._orphans and self._newer_than(checkpoint)):
             return False
         return claim is None or checkpoint.run == claim.run or checkpoint == claim.origin or checkpoint in claim.inherits
 
@@ -101,21 +142,54 @@ class World:
             raise ViolationError(Rule.LOG_WHOLE, f"entry {number} notes damage of {entry.bad}: {entry.cause}")
         if isinstance(entry, Plan):
             self._plans[(entry.claim, entry.epoch)] = number
+            self._highest[entry.claim] = max(entry.epoch, self._highest.get(entry.claim, -1))
         if isinstance(entry, Claim):
-            last, origin = self.last_claim, entry.origin
-            due = self.newest_of_lineage(last, listed_at)
-            newer = last and origin and origin.run == last.run and (due is None or due.run != last.run or origin.epoch > due.epoch)
-            if origin != due and not newer:
-                raise ViolationError(Rule.NEWEST_RESTORED, f"claim {number} begins from {origin}, the newest was {due}")
+            if self._chosen(entry):
+                self._check_chosen(entry)
+            else:
+                self._check_newest(entry, listed_at)
+            self._happened[Happened.RENUMBERED] += entry.first is not None and entry.first not in {c.first for c in self._claims}
             self._claims.append(entry)
             self._check_retained(f"at claim {number}")
+
+    def _chosen(self, claim: Claim) -> bool:
+        """Whether a person's choice is applied with this claim: the first that names it, or again because the one before was cut short."""
+        last = self.last_claim
+        before = last.restored if last else None
+        return claim.restored is not None and (before is None or before.path != claim.restored.path or self.cut_short is not None)
+
+    def _check_newest(self, claim: Claim, listed_at: int) -> None:
+        last, origin = self.last_claim, claim.origin
+        due = self.newest_of_lineage(last, listed_at)
+        newer = last and origin and origin.run == last.run and (due is None or due.run != last.run or origin.epoch > due.epoch)
+        if origin != due and not newer:
+            raise ViolationError(Rule.NEWEST_RESTORED, f"claim {claim.claim} begins from {origin}, the newest was {due}")
+
+    def _check_chosen(self, claim: Claim) -> None:
+        assert claim.restored is not None
+        self._happened[Happened.CHOSEN] += 1
+        path, imported = claim.restored.path, claim.restored.imported
+        if imported is None:
+            right = claim.origin is not None and own_path(claim.origin) == path
+        else:
+            saved = self.savepoints[path].checkpoint.id
+            right = claim.origin == imported == CheckpointId(claim.run, saved.epoch)
+            self._happened[Happened.IMPORTED] += 1
+        if not right:
+            raise ViolationError(Rule.NEWEST_RESTORED, f"claim {claim.claim} begins from {claim.origin}, a person chose {path}")
 
     def put_metadata(self, checkpoint: Checkpoint, now: int, orphan: bool = False) -> Outcome:
         """`orphan`: who sent this is dead, and may have a successor that does not know of it."""
         if checkpoint.id in self.checkpoints:
             return Outcome.EXISTS
+        self._check_log(checkpoint)
         missing = sorted(checkpoint.objects - self.objects.keys())
-        newer = any(epoch > checkpoint.id.epoch for epoch in self._completed.get(checkpoint.id.run, ()))
+        newer = self._newer_than(checkpoint.id)
+        if orphan:
+            # Its run may have a new coordinator that has listed before it lands. Then that one deletes what only this one needs, with the
+            # next append after a newer one is complete; so nobody can begin from it any more.
+            self._orphans.add(checkpoint.id)
+            self.aborted.add(checkpoint.id)
         if self.was_completed(checkpoint.id) or (newer and (missing or orphan)):
             # (1) a put is not answered, and not there when it is looked for; (2) a second one is stored; (3) that checkpoint is
             # subsumed and deleted; (4) the first one lands. It is never the newest, and a start looks at the objects first. The same
@@ -124,17 +198,32 @@ class World:
             self._happened[Happened.GHOST] += 1
             self._ghosts.add(checkpoint.id)
             self.aborted.add(checkpoint.id)
-        elif missing and not self.superseded(checkpoint.claim):
+        elif missing and not self.over(checkpoint.id.run):
             raise ViolationError(Rule.OBJECTS_EXIST, f"{checkpoint.id} was completed without {missing}")
         self.checkpoints[checkpoint.id] = checkpoint
         self._completed.setdefault(checkpoint.id.run, {})[checkpoint.id.epoch] = now
         self._check_retained(f"when {checkpoint.id} was completed")
         return Outcome.STORED
 
+    def _newer_than(self, checkpoint: CheckpointId) -> bool:
+        return any(epoch > checkpoint.epoch for epoch in self._completed.get(checkpoint.run, ()))
+
     def put_object(self, key: str, content: Content) -> None:
         if key in self.objects:
             raise ViolationError(Rule.SAME_DATA, f"object {key} was stored twice")
         self.objects[paths.check_object(key)] = content
+
+    def copy_object(self, key: str, content: Content, host: str) -> None:
+        """Of a savepoint: the same run may be told twice to begin with the same one, by several drivers."""
+        self._copied.setdefault(key, set()).add(host)
+        if self.objects.setdefault(paths.check_object(key), content) != content:
+            raise ViolationError(Rule.SAME_DATA, f"object {key} was copied twice, from different ones")
+
+    def take_over(self, name: str) -> None:
+        """A savepoint goes with the checkpoint that was copied from it (CLAIM)."""
+        if self.savepoints.pop(name, None) is not None:
+            self.taken_over.add(name)
+            self._happened[Happened.SOURCE_GONE] += 1
 
     def delete_metadata(self, checkpoint: CheckpointId) -> None:
         if self.checkpoints.pop(checkpoint, None) is not None:
@@ -158,9 +247,11 @@ class World:
             self._happened[Happened.COLLECTED] += 1
             self.delete_object(key)
 
-    def found(self, run: int) -> None:
-        """A coordinator that takes another one's place knows of no abort: what is there is complete."""
-        self.aborted.difference_update(self.of_run(run))
+    def found(self, run: int, listed_at: int) -> None:
+        """A coordinator that takes another one's place knows of no abort: what was there is complete."""
+        there = {c for c in self.of_run(run) if self._completed[run][c.epoch] < listed_at}
+        self.aborted -= there
+        self._orphans -= there
 
     # --- reads
 
@@ -176,11 +267,18 @@ class World:
 
     # --- checks
 
+    def _check_log(self, checkpoint: Checkpoint) -> None:
+        """The log entry that it names is the plan of its epoch: from there on a start looks for later ones."""
+        data = self.log.get(checkpoint.log)
+        plan = decode(checkpoint.log, data) if data is not None else None
+        if not isinstance(plan, Plan) or (plan.claim, plan.epoch) != (checkpoint.claim, checkpoint.id.epoch):
+            raise ViolationError(Rule.PLAN_FIRST, f"{checkpoint.id} was stored, log entry {checkpoint.log} is not the plan of its epoch")
+
     def check_whole(self, named: CheckpointId) -> None:
         """One that a run takes for completed."""
         checkpoint = self.checkpoints.get(named)
         missing = self.missing(checkpoint) if checkpoint else None
-        if checkpoint and missing and not self.superseded(checkpoint.claim):
+        if checkpoint and missing and not self.over(checkpoint.id.run):
             raise ViolationError(Rule.OBJECTS_EXIST, f"{named} is taken for completed without {missing}")
 
     def _check_retained(self, when: str) -> None:
@@ -190,7 +288,8 @@ class World:
         completed = self._completed.get(claim.run, {})
         kept = [epoch for epoch in completed if epoch == max(completed) or CheckpointId(claim.run, epoch) not in self.aborted]
         newest = sorted(kept, reverse=True)[: self._retained]
-        due = [CheckpointId(claim.run, epoch) for epoch in newest] or ([claim.origin] if claim.origin else [])
+        origin = [claim.origin] if claim.origin and self.cut_short is None else []
+        due = [CheckpointId(claim.run, epoch) for epoch in newest] or origin
         for checkpoint in due:
             if checkpoint not in self.checkpoints:
                 raise ViolationError(Rule.RETAINED_EXIST, f"{when}: {checkpoint} is gone, run {claim.run} needs it")
@@ -201,9 +300,16 @@ class World:
         if strange or len(self.checkpoints) > self._retained + waiting:
             raise ViolationError(Rule.GARBAGE_GONE, f"checkpoints {strange or sorted(self.checkpoints)} are left")
         named = frozenset[str]().union(*(c.objects for c in self.checkpoints.values()))
-        rest = sorted({*self.objects, *self.left_acks} - named)
+        # A driver that would have begun this very run may have copied a savepoint first: known once the run is superseded.
+        others = {key for key, hosts in self._copied.items() if key.startswith(paths.run_prefix(claim.run)) and claim.host not in hosts}
+        rest = sorted({*self.objects, *self.left_acks} - named - others)
         if rest:
             raise ViolationError(Rule.GARBAGE_GONE, f"{len(rest)} objects are left that nothing names: {rest[:5]}")
+
+
+def own_path(checkpoint: CheckpointId) -> str:
+    """What a person types to choose it."""
+    return f"stream/run-{checkpoint.run}/chk-{checkpoint.epoch}"
 
 
 class OverwritingWorld(World):

@@ -132,6 +132,7 @@ def _finalise(metric: str, partitions: int) -> Callable[[Figures], float | None]
 
 
 _S3_200, _S3_20 = _aggregation(System.S3, 200), _aggregation(System.S3, 20)
+_INTERVAL_200 = _aggregation(System.S3_INTERVAL, 200)
 _FLOOR_200, _FLOOR_20 = _aggregation(System.FLOOR, 200), _aggregation(System.FLOOR, 20)
 _LOCAL_200, _LOCAL_20 = _aggregation(System.STOCK_LOCAL, 200), _aggregation(System.STOCK_LOCAL, 20)
 _SMALL = (Case(ROWS, System.S3.value, 20, 1), Case(ROWS, System.FLOOR.value, 20, 1))
@@ -147,6 +148,7 @@ TARGETS: Sequence[Target] = (
     Target("checkpoint end to end on s3:// beyond the floor's, 20 partitions", 100, _more("end_to_end_ms", _S3_20, _FLOOR_20), millis),
     Target("epoch on file:// over the floor, 200 partitions", 1.1, _ratio("epoch_ms", _aggregation(System.FILE, 200), _FLOOR_200), times),
     Target("epoch on file:// over the floor, 20 partitions", 1.1, _ratio("epoch_ms", _aggregation(System.FILE, 20), _FLOOR_20), times),
+    Target("epoch on s3:// every 10 s over the floor, 200 partitions", 1.05, _ratio("epoch_ms", _INTERVAL_200, _FLOOR_200), times),
     Target("the floor over stock on local disk, 200 partitions", 0.16, _ratio("epoch_ms", _FLOOR_200, _LOCAL_200), times),
     Target("the floor over stock on local disk, 20 partitions", 0.4, _ratio("epoch_ms", _FLOOR_20, _LOCAL_20), times),
     Target("snapshot in the task thread beyond the engine's work, 200 partitions", 1, _median("commit_beyond_engine_ms", _S3_200), millis),

@@ -409,6 +409,10 @@ _SET: Mapping[str, tuple[str, str]] = {
     _CHANGELOG_KEY: ("true", "checkpoints are made of changelogs"),
     _FILE_CHECKSUM_KEY: ("false", "the plugin stores and checks checksums of its own, and Spark's side files would get in the way"),
 }
+_UNLESS_GIVEN: Mapping[str, str] = {
+    # After each commit of a store its task would ask the driver twice; with format 2 the driver counts the unique ids anyway.
+    "spark.sql.streaming.stateStore.commitValidation.enabled": "false",
+}
 _APPENDED: Mapping[str, str] = {_LISTENERS_KEY: LISTENER_CLASS, _EXTENSIONS_KEY: EXTENSIONS_CLASS}
 
 
@@ -429,6 +433,7 @@ def spark_settings(conf: Mapping[str, str], existing: Mapping[str, str]) -> dict
                 f"{key}=true contradicts {plugin}: the log of an epoch must be stored before the epoch runs; remove {key}, or the plugin"
             )
     settings = {key: needed for key, (needed, _) in _SET.items()}
+    settings |= {key: existing.get(key, value) for key, value in _UNLESS_GIVEN.items()}
     for key, added in _APPENDED.items():
         names = [name.strip() for name in existing.get(key, "").split(",") if name.strip()]
         settings[key] = ",".join([*names, added] if added not in names else names)

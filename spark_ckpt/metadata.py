@@ -13,7 +13,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, pairwise, repeat
+from itertools import accumulate, chain, pairwise, repeat
 from typing import Any, TypeVar
 
 from spark_ckpt import paths
@@ -71,7 +71,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
             "compact the source's log more often (spark.sql.streaming.fileSource.log.compactInterval, cleanupDelay)"
         )
     schema = pa.schema([pa.field(name, _type(name), nullable=name == "num_keys") for name in COLUMNS])
-    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    arrays = [_array(field.type, column) for column, field in zip(columns, schema, strict=True)]
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -178,6 +178,25 @@ def _type(column: str) -> Any:
     import pyarrow as pa
 
     return pa.string() if column in _STRINGS else pa.int64()
+
+
+def _array(kind: Any, values: Sequence[Any]) -> Any:
+    """From buffers: `pyarrow.array` would load pandas, where it is installed, to ask whether the list is one of its own (50 MB)."""
+    import pyarrow as pa
+
+    if pa.types.is_string(kind):
+        texts = [text.encode() for text in values]
+        offsets = array("i", [0, *accumulate(map(len, texts))])
+        return pa.Array.from_buffers(kind, len(texts), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))])
+    missing = [at for at, value in enumerate(values) if value is None]
+    valid = None
+    if missing:
+        bits = bytearray(b"\xff" * (-(-len(values) // 8)))
+        for at in missing:
+            bits[at // 8] &= ~(1 << at % 8)
+        valid = pa.py_buffer(bytes(bits))
+    numbers = array("q", [0 if value is None else value for value in values] if missing else values)
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(numbers)], len(missing))
 
 
 def _columns(snapshots: Sequence[Snapshot]) -> _Columns:

@@ -60,7 +60,7 @@ class Handle:
     checksum: int
 
     def to_json(self) -> list[Any]:
-        return [self.kind.value, self.name, self.object, self.offset, self.length, self.checksum]
+        return [self.kind._value_, self.name, self.object, self.offset, self.length, self.checksum]
 
     @staticmethod
     def from_json(row: list[Any]) -> Handle:

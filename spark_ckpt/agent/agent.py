@@ -110,8 +110,8 @@ class Agent:
             stream.hand_over(StoreId(int(message["op"]), int(message["part"]), str(message["store"])), str(message["uid"]))
         return None
 
-    def _flush(self, _: Message) -> Reply:
-        for stream in self._streams_of():
+    def _flush(self, message: Message) -> Reply:
+        for stream in self._streams_of(message.get("root")):
             stream.flush()
         return None
 

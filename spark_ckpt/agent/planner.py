@@ -137,6 +137,8 @@ class _Work:
             versions = [v for v in versions if zip_name(v, self._lineage[v]) in present]
         for version in versions:
             name = zip_name(version, self._lineage[version])
+            if not os.path.exists(f"{self._commit.folder}/{name}"):  # the usual case, several times for each commit
+                continue
             mark = len(self._staged)
             try:
                 archive = self._stage(HandleKind.SNAPSHOT, name)

@@ -30,7 +30,8 @@ from spark_ckpt.pipe import describe
 from spark_ckpt.storage.base import Storage
 
 QUEUED_BYTES = 8 << 20
-QUEUED_S = 1.0
+QUEUED_S = 10.0
+"""What has to be durable is uploaded when so many bytes of it have come, or after so many seconds, if no flush comes before."""
 RELIEF_S = 1.0
 """How often a full spool is looked at, in seconds."""
 RELIEF_FAILED_S = 10.0

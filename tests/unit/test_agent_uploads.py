@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt import paths
+from spark_ckpt.agent import stream
 from spark_ckpt.agent.staging import Staging, local_error
 from spark_ckpt.errors import StorageError
 from spark_ckpt.model import Ack, CheckpointId, HandleKind
 from spark_ckpt.storage import open_storage
 from spark_ckpt.testing.faulty import Fault, FaultyStorage, Moment
-from tests.unit.agent_stores import AgentProcess, FakeStore, LocalAgent, check_loads, complete
+from tests.unit.agent_stores import ROOT, AgentProcess, FakeStore, LocalAgent, check_loads, complete
 
 
 @pytest.fixture
@@ -91,7 +92,20 @@ def test_a_segment_holds_one_checkpoint_only(url: str, spool: Path) -> None:
     agent.close()
 
 
-def test_without_a_flush_the_upload_comes_by_itself(url: str, spool: Path) -> None:
+def test_a_flush_of_another_stream_is_nobodys_business(url: str, spool: Path) -> None:
+    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+    store.commit()
+    agent.send(store.message(url, 0, None))
+    agent.send({"type": "flush", "root": "file:/data/ckpt/other"})
+    agent.ask(store.fetch_message(url, None, spool / "elsewhere"))  # answered after what came before it
+    assert agent.acks == []
+    agent.send({"type": "flush", "root": ROOT})
+    assert agent.ack(store.uid).snapshot.version == 1
+    agent.close()
+
+
+def test_without_a_flush_the_upload_comes_by_itself(url: str, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "QUEUED_S", 0.2)
     agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
     store.commit()
     agent.send(store.message(url, 0, None))

@@ -277,6 +277,11 @@ def test_settings_append_to_lists() -> None:
     assert spark_settings({}, made) == made
 
 
+def test_what_the_user_says_about_the_validation_of_commits_stays() -> None:
+    key = "spark.sql.streaming.stateStore.commitValidation.enabled"
+    assert spark_settings({}, {key: "true"})[key] == "true"
+
+
 def test_settings_made_without_any_of_the_users_own() -> None:
     assert spark_settings({}, {}) == {
         "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.ckpt.BarrierStateStoreProvider",
@@ -284,6 +289,7 @@ def test_settings_made_without_any_of_the_users_own() -> None:
         "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        "spark.sql.streaming.stateStore.commitValidation.enabled": "false",
         "spark.sql.streaming.streamingQueryListeners": "org.apache.spark.sql.ckpt.CheckpointListener",
         "spark.sql.extensions": "org.apache.spark.sql.ckpt.CheckpointExtensions",
     }

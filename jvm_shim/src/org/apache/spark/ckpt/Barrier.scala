@@ -32,5 +32,17 @@ object Barrier {
 
   /** The barrier of the running task, if it belongs to the stream at `root`. */
   def ofTask(root: String): Option[Barrier] =
-    Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty(Property))).map(Barrier(_)).filter(_.root == root)
+    Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty(Property))).map(parsed).filter(_.root == root)
+
+  /** The stream of the running task. */
+  def rootOfTask: Option[String] = Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty(Property))).map(parsed(_).root)
+
+  // All tasks of an epoch carry the same one.
+  @volatile private var last: Option[Barrier] = None
+
+  private def parsed(text: String): Barrier = last.filter(_.text == text).getOrElse {
+    val barrier = Barrier(text)
+    last = Some(barrier)
+    barrier
+  }
 }

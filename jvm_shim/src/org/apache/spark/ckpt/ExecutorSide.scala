@@ -24,6 +24,7 @@ object ExecutorSide extends Logging {
   private val PollMs = 500L
   private val WantMs = 100L
   private val QuietMs = 10L
+  private val Nobody = ""
   private val FarewellMs = 30000L
   private val Damage = Set("MISSING", "DAMAGED")
 
@@ -33,7 +34,9 @@ object ExecutorSide extends Logging {
   @volatile private var spool: File = _
   private var clock: ScheduledExecutorService = _
   @volatile private var limit: SpoolLimit = _
-  private val running = new AtomicInteger()
+  // Tasks by the stream they belong to, and those of nobody.
+  private val running = new ConcurrentHashMap[String, AtomicInteger]()
+  private val ofTask = new ThreadLocal[String]
   @volatile private var held = new HeldCommits
   // What the agent has been told once, of what the driver says again and again: unique ids to hand over, late checkpoints.
   private val told = ConcurrentHashMap.newKeySet[String]()
@@ -58,7 +61,7 @@ object ExecutorSide extends Logging {
     threads.setExecuteExistingDelayedTasksAfterShutdownPolicy(false)
     clock = threads
     refused = None
-    running.set(0)
+    running.clear()
     val child = new PythonChild(
       "spark_ckpt.agent", python,
       Json.obj("type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "executor" -> plugin.executorID(), "spool" -> spool.getPath),
@@ -200,13 +203,26 @@ object ExecutorSide extends Logging {
     }
   }
 
-  def taskStarted(): Unit = running.incrementAndGet()
-
-  // Nothing runs here for a moment: no more snapshots are to be expected before those that wait are wanted.
-  def taskEnded(): Unit = if (running.decrementAndGet() <= 0 && held.uploading.nonEmpty) {
-    try clock.schedule((() => if (running.get() <= 0 && agent != null) agent.tell(Json.obj("type" -> "flush"))): Runnable, QuietMs, TimeUnit.MILLISECONDS)
-    catch { case _: java.util.concurrent.RejectedExecutionException => } // shutting down
+  def taskStarted(): Unit = {
+    val root = Barrier.rootOfTask.getOrElse(Nobody)
+    ofTask.set(root)
+    running.computeIfAbsent(root, _ => new AtomicInteger()).incrementAndGet()
   }
+
+  // No task of the stream runs here for a moment: no more snapshots are to be expected before those that wait are wanted. A task of
+  // nobody may have been started inside foreachBatch: what it has committed waits until nothing runs at all.
+  def taskEnded(): Unit = Option(ofTask.get()).foreach { root =>
+    ofTask.remove()
+    Option(running.get(root)).foreach(_.decrementAndGet())
+    if (isQuiet(root) && held.isUploading) {
+      val flush = Json.obj("type" -> "flush", "root" -> Some(root).filter(_ != Nobody))
+      try clock.schedule((() => if (isQuiet(root) && agent != null) agent.tell(flush)): Runnable, QuietMs, TimeUnit.MILLISECONDS)
+      catch { case _: java.util.concurrent.RejectedExecutionException => } // shutting down
+    }
+  }
+
+  private def isQuiet(root: String): Boolean =
+    if (root == Nobody) running.values().asScala.forall(_.get() <= 0) else Option(running.get(root)).forall(_.get() <= 0)
 
   private def serving(): Unit = {
     if (agent == null) throw new CheckpointFailure(CheckpointFailure.Internal, "this executor is shutting down")

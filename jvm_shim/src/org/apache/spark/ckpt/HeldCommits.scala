@@ -15,6 +15,7 @@ final class HeldCommits {
 
   private val held = mutable.LinkedHashMap.empty[String, Held]
   private val newest = mutable.Map.empty[Store, (Long, Long)]
+  private val ofStore = mutable.Map.empty[Store, mutable.Set[String]]
 
   def add(uid: String, line: ObjectNode): Unit = synchronized {
     val commit = new Held(line)
@@ -22,8 +23,10 @@ final class HeldCommits {
     // A task of an earlier run may be late: it is not what the store's state is now.
     if (!newest.get(store).exists(Ordering[(Long, Long)].gt(_, commit.at))) newest(store) = commit.at
     held(uid) = commit
+    val own = ofStore.getOrElseUpdate(store, mutable.Set.empty)
+    own += uid
     line.optLong("late").foreach(epoch => wanted(commit.root, commit.run, epoch))
-    held.filterInPlace((_, h) => h.store != store || isNeeded(h))
+    own.filterNot(id => isNeeded(held(id))).foreach(drop)
   }
 
   def contains(uid: String): Boolean = synchronized(held.contains(uid))
@@ -34,7 +37,7 @@ final class HeldCommits {
   def settled(uid: String): Unit = synchronized {
     held.get(uid).foreach { h =>
       h.uploading = false
-      if (!isNeeded(h)) held.remove(uid)
+      if (!isNeeded(h)) drop(uid)
     }
   }
 
@@ -47,11 +50,15 @@ final class HeldCommits {
 
   /** A completed checkpoint holds everything up to that epoch; None: the run has ended, and nothing of it is needed. */
   def covered(root: String, run: Long, upTo: Option[Long]): Unit = synchronized {
-    held.filterInPlace((_, h) => h.root != root || h.run != run || upTo.exists(epoch => h.epoch > epoch || h.uploading))
-    newest.filterInPlace((store, at) => held.valuesIterator.exists(h => h.store == store && h.at == at))
+    held.collect { case (uid, h) if h.root == root && h.run == run && !upTo.exists(epoch => h.epoch > epoch || h.uploading) => uid }.foreach(drop)
+    newest.filterInPlace((store, at) => ofStore.get(store).exists(_.exists(held(_).at == at)))
   }
 
-  def remove(uid: String): Unit = synchronized(held.remove(uid))
+  def remove(uid: String): Unit = synchronized(drop(uid))
+
+  private def drop(uid: String): Unit = held.remove(uid).foreach { h =>
+    ofStore.updateWith(h.store)(_.map(_ -= uid).filter(_.nonEmpty))
+  }
 
   def uids: Seq[String] = synchronized(held.keys.toSeq)
 
@@ -59,6 +66,8 @@ final class HeldCommits {
 
   /** All commit lines, oldest epoch first. */
   def lines: Seq[(String, ObjectNode)] = synchronized(held.toSeq.sortBy(_._2.at).map { case (uid, h) => uid -> h.line })
+
+  def isUploading: Boolean = synchronized(held.valuesIterator.exists(_.uploading))
 
   /** Those whose upload is under way. */
   def uploading: Seq[(String, ObjectNode)] = synchronized(held.toSeq.collect { case (uid, h) if h.uploading => uid -> h.line })

@@ -2,7 +2,7 @@ package org.apache.spark.ckpt
 
 import java.io.{BufferedReader, BufferedWriter, InputStreamReader, IOException, OutputStreamWriter}
 import java.nio.charset.StandardCharsets.UTF_8
-import java.util.concurrent.{CompletableFuture, ConcurrentSkipListMap, ExecutionException, TimeoutException, TimeUnit}
+import java.util.concurrent.{CompletableFuture, ConcurrentLinkedQueue, ConcurrentSkipListMap, ExecutionException, Semaphore, TimeoutException, TimeUnit}
 import java.util.concurrent.atomic.AtomicLong
 
 import scala.collection.mutable
@@ -40,6 +40,9 @@ final class PythonChild(
   private val ids = new AtomicLong()
   private val waiting = new ConcurrentSkipListMap[Long, Waiting]()
   private val pipe = new Object // guards process and writer: who holds it decides what the child hears next
+  // What is told, in order: a task does not wait until the child has read it. A question is asked after all that was told before it.
+  private val toTell = new ConcurrentLinkedQueue[ObjectNode]()
+  private val told = new Semaphore(0)
   private var process: Process = _
   private var writer: BufferedWriter = _
   private val starts = mutable.Queue.empty[Long]
@@ -48,7 +51,15 @@ final class PythonChild(
   @volatile private var lastTrace = ""
 
   /** Start the process and greet it; its answer, or the failure that keeps it from serving. */
-  def start(): JsonNode = pipe.synchronized { launch() }
+  def start(): JsonNode = {
+    val answer = pipe.synchronized(launch())
+    thread(s"$module-stdin")(while (!closing) {
+      told.acquire()
+      told.drainPermits()
+      sayAll()
+    })
+    answer
+  }
 
   /** Ask and wait. An answer survives the child's death: the question is put again to its replacement. */
   def request(message: ObjectNode): JsonNode = {
@@ -70,13 +81,18 @@ final class PythonChild(
   def failure: Option[CheckpointFailure] = broken
 
   /** Say something one-way. Lost if the child dies: `onReplaced` says again what matters. */
-  def tell(message: ObjectNode): Unit = if (broken.isEmpty) write(message)
+  def tell(message: ObjectNode): Unit = if (broken.isEmpty) {
+    toTell.add(message)
+    told.release()
+  }
 
   /** End of the conversation: the child finishes what is in hand, then exits; killed when that takes longer than `graceMs`. */
   def close(graceMs: Long): Unit = {
     closing = true
     val (p, w) = pipe.synchronized((process, writer))
     if (p != null) {
+      sayAll()
+      told.release()
       try w.close() catch { case _: IOException => }
       if (!p.waitFor(graceMs, TimeUnit.MILLISECONDS)) p.destroyForcibly()
     }
@@ -88,14 +104,23 @@ final class PythonChild(
   private def put(entry: Waiting): Unit = pipe.synchronized {
     if (entry.sentTo ne process) {
       entry.sentTo = process
+      sayAll()
       write(entry.request)
     }
   }
 
-  private def write(message: JsonNode): Unit = pipe.synchronized {
+  private def sayAll(): Unit = pipe.synchronized {
+    if (!toTell.isEmpty) write(Iterator.continually(toTell.poll()).takeWhile(_ != null))
+  }
+
+  private def write(message: JsonNode): Unit = write(Iterator(message))
+
+  private def write(messages: Iterator[JsonNode]): Unit = pipe.synchronized {
     try {
-      writer.write(Json.line(message))
-      writer.write('\n')
+      messages.foreach { message =>
+        writer.write(Json.line(message))
+        writer.write('\n')
+      }
       writer.flush()
     } catch {
       case _: IOException => // the child is dead or dying; its reader notices and starts another, which is told again
@@ -105,6 +130,7 @@ final class PythonChild(
   private def launch(): JsonNode = {
     val builder = new ProcessBuilder(python, "-m", module)
     builder.environment().put("PYTHONSAFEPATH", "1") // no module is taken from the folder that the application happens to run in
+    builder.environment().putIfAbsent("MALLOC_ARENA_MAX", "2") // each of its many threads would keep a heap of its own
     val child =
       try builder.start()
       catch {
@@ -119,7 +145,8 @@ final class PythonChild(
     val hello = new Waiting(greeting.deepCopy().put("id", 0L))
     waiting.put(0L, hello)
     try {
-      put(hello)
+      hello.sentTo = child
+      write(hello.request)
       hello.answer.get(GreetingMs, TimeUnit.MILLISECONDS)
     } catch {
       case e: ExecutionException => throw e.getCause
@@ -206,6 +233,7 @@ final class PythonChild(
     } else {
       try pipe.synchronized {
         if (!closing) {
+          toTell.clear()
           launch()
           onReplaced(write)
           waiting.values().asScala.foreach(put)

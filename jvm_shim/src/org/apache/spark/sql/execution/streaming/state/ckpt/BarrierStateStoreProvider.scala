@@ -116,6 +116,10 @@ class BarrierRocksDB(
     result
   }
 
+  override def createFileManager(
+      dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String, loggingId: String, storeConf: StateStoreConf)
+    : RocksDBFileManager = new SpoolFiles(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf)
+
   override def close(): Unit =
     try super.close() finally ExecutorSide.closed(store.dir)
 

@@ -1,0 +1,43 @@
+package org.apache.spark.sql.execution.streaming.state.ckpt
+
+import java.io.{File, IOException}
+import java.net.URI
+import java.nio.file.{Files, StandardCopyOption}
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileSystem, Path, RawLocalFileSystem}
+
+import org.apache.spark.sql.ckpt.NioFileManager
+import org.apache.spark.sql.execution.streaming.state._
+
+/** What the engine keeps in its "DFS", which is a folder beside its own: SSTs, which never change, go there and come back as hard links. */
+class SpoolFiles(
+    dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String, loggingId: String, storeConf: StateStoreConf)
+  extends RocksDBFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf, false, None) {
+
+  override def getFileSystem(dfsRootDir: String, hadoopConf: Configuration): FileSystem = {
+    val files = new LinkingFileSystem
+    files.initialize(URI.create("file:///"), hadoopConf)
+    files
+  }
+
+  override def loadCheckpointFromDfs(
+      version: Long, localDir: File, mapping: RocksDBFileMapping, uniqueId: Option[String]): RocksDBCheckpointMetadata = {
+    if (version == 0) NioFileManager.deleteTree(localDir) // Spark would start the program rm for it, in the task's thread
+    super.loadCheckpointFromDfs(version, localDir, mapping, uniqueId)
+  }
+}
+
+/** Hadoop's own copies every byte, writes a file of checksums beside it, and starts the program chmod. */
+private class LinkingFileSystem extends RawLocalFileSystem {
+  override def copyFromLocalFile(source: Path, target: Path): Unit = link(source, target)
+  override def copyToLocalFile(source: Path, target: Path): Unit = link(source, target)
+
+  private def link(source: Path, target: Path): Unit = {
+    val (from, to) = (pathToFile(source).toPath, pathToFile(target).toPath)
+    Files.createDirectories(to.getParent)
+    Files.deleteIfExists(to)
+    try Files.createLink(to, from)
+    catch { case _: IOException | _: UnsupportedOperationException => Files.copy(from, to, StandardCopyOption.REPLACE_EXISTING) }
+  }
+}

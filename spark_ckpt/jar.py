@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from pathlib import Path
 
 from spark_ckpt.errors import ConfigError
@@ -12,9 +11,11 @@ _JARS = Path(__file__).resolve().parent / "jars"
 
 def spark_version() -> str:
     """Version of the installed PySpark. Raises ConfigError where there is none."""
+    from importlib import metadata  # not for every agent: it takes as long to load as all of the package
+
     try:
-        return importlib.metadata.version("pyspark")
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
         raise ConfigError("PySpark is not installed for this Python; install it: pip install pyspark") from None
 
 

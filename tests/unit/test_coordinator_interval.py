@@ -140,7 +140,8 @@ def test_a_crash_costs_no_plan_and_the_epochs_run_again_as_planned(jvm: Jvm) -> 
 def test_a_checkpoint_that_does_not_complete_fails_the_query_though_it_asks_for_nothing(jvm: Jvm) -> None:
     one = jvm(interval="50ms", timeout="1s")
     one.start()
-    epoch(one, 0)
+    one.trigger(0)
+    one.seal(1, 0)
     # It was due before the epoch was triggered, or became a late one.
     while (told := one.told.get(timeout=WAIT_S))["type"] == "late":
         pass

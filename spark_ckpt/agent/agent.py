@@ -23,7 +23,7 @@ from spark_ckpt.pipe import Handler, Message, Pipe, Reply
 from spark_ckpt.storage import S3Options, Storage, open_storage
 
 FETCHES_AT_ONCE = 16
-READS_AT_ONCE = 8
+READS_AT_ONCE = 16
 END_S = 30.0
 """How long queued uploads may take after the end of stdin, in seconds."""
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from spark_ckpt.agent.staging import Staging, local_error
+from spark_ckpt.checksums import combined
 from spark_ckpt.errors import DamagedError, ObjectMissingError
 from spark_ckpt.model import CheckpointId, Handle, StoreId
 from spark_ckpt.paths import check_file, check_object
 from spark_ckpt.storage.base import Storage
 
+PIECE_BYTES = 4 << 20
+"""A file longer than this is read in pieces, several at once."""
 _NEAR_BYTES = 64 << 10
 _RANGE_BYTES = 4 << 20
 _BLOCK = 1 << 20
@@ -87,10 +91,13 @@ class Fetcher:
                 folders = self._earlier(folder) if missing else ()
                 absent = [h for h in missing if not _link(h, folders, fresh[id(h)])]
                 groups = [(group, [fresh[id(h)] for h in group]) for group in near(absent)]
-                reads = [self._pool.submit(self._read, storage, group, targets, checkpoint) for group, targets in groups]
+                reads = [read for group, targets in groups for read in self._begin(storage, group, targets, checkpoint)]
                 errors = [error for read in reads if (error := read.exception()) is not None]
                 if errors:
                     raise errors[0]
+                for (group, targets), crc in self._joined(groups, reads):
+                    if crc != group[0].checksum:  # it may have been damaged on its way only
+                        self._read(storage, group, targets, checkpoint)
                 for handle in missing:  # in their order: the version's own file comes last
                     target = folder / handle.name
                     target.parent.mkdir(parents=True, exist_ok=True)
@@ -104,25 +111,41 @@ class Fetcher:
         reused, linked = len(handles) - len(missing), len(missing) - len(absent)
         return Fetched(len(absent), sum(h.length for h in absent), reused, linked, millis)
 
-    def _read(self, storage: Storage, group: list[Handle], targets: list[Path], checkpoint: str) -> None:
+    def _begin(self, storage: Storage, group: list[Handle], targets: list[Path], checkpoint: str) -> list[Future[int]]:
+        if _pieces(group) == [(0, 0)]:
+            return [self._pool.submit(self._read, storage, group, targets, checkpoint)]
+        targets[0].touch(exist_ok=False)
+        return [
+            self._pool.submit(self._read_piece, storage, group[0], at, length, targets[0], checkpoint) for at, length in _pieces(group)
+        ]
+
+    def _joined(
+        self, groups: Sequence[tuple[list[Handle], list[Path]]], reads: Sequence[Future[int]]
+    ) -> Iterator[tuple[tuple[list[Handle], list[Path]], int]]:
+        """What was read in pieces, with the checksum of the whole."""
+        crcs = iter(read.result() for read in reads)
+        for group, targets in groups:
+            pieces = [(next(crcs), length) for _, length in _pieces(group)]
+            if len(pieces) > 1:
+                yield (group, targets), combined(pieces)
+
+    def _read_piece(self, storage: Storage, handle: Handle, at: int, length: int, target: Path, checkpoint: str) -> int:
+        with _told(storage, handle, checkpoint):
+            try:
+                return storage.get_to_file(handle.object, handle.offset + at, length, target, at)
+            except DamagedError:
+                return storage.get_to_file(handle.object, handle.offset + at, length, target, at)
+
+    def _read(self, storage: Storage, group: list[Handle], targets: list[Path], checkpoint: str) -> int:
         """One ranged read; a second one if what came is damaged: it may have been damaged on its way only."""
-        try:
+        with _told(storage, group[0], checkpoint):
             try:
                 self._read_once(storage, group, targets)
             except DamagedError:
                 for target in targets:
                     target.unlink(missing_ok=True)
                 self._read_once(storage, group, targets)
-        except DamagedError as error:
-            raise DamagedError(
-                f"{storage.url}/{group[0].object} of {checkpoint} is damaged: {error}; restart the query, "
-                "it goes back to the newest intact checkpoint, and `spark-ckpt verify` lists all that is damaged"
-            ) from error
-        except ObjectMissingError as error:
-            raise ObjectMissingError(
-                f"{storage.url}/{group[0].object}, which {checkpoint} needs, does not exist; something else deleted it: restart the query, "
-                "it goes back to the newest intact checkpoint, and `spark-ckpt verify` lists all that is missing"
-            ) from error
+        return 0
 
     def _read_once(self, storage: Storage, group: list[Handle], targets: list[Path]) -> None:
         begin, end = group[0].offset, max(h.offset + h.length for h in group)
@@ -141,6 +164,31 @@ class Fetcher:
                 _compare(handle, _copy(whole, handle.offset - begin, handle.length, target))
         finally:
             whole.unlink(missing_ok=True)
+
+
+@contextmanager
+def _told(storage: Storage, handle: Handle, checkpoint: str) -> Iterator[None]:
+    """Errors say which checkpoint is concerned, and the way out."""
+    try:
+        yield
+    except DamagedError as error:
+        raise DamagedError(
+            f"{storage.url}/{handle.object} of {checkpoint} is damaged: {error}; restart the query, "
+            "it goes back to the newest intact checkpoint, and `spark-ckpt verify` lists all that is damaged"
+        ) from error
+    except ObjectMissingError as error:
+        raise ObjectMissingError(
+            f"{storage.url}/{handle.object}, which {checkpoint} needs, does not exist; something else deleted it: restart the query, "
+            "it goes back to the newest intact checkpoint, and `spark-ckpt verify` lists all that is missing"
+        ) from error
+
+
+def _pieces(group: Sequence[Handle]) -> list[tuple[int, int]]:
+    """Position and length of the pieces of a long file; (0, 0) for what is read at once."""
+    length = group[0].length
+    if len(group) > 1 or length <= PIECE_BYTES:
+        return [(0, 0)]
+    return [(at, min(PIECE_BYTES, length - at)) for at in range(0, length, PIECE_BYTES)]
 
 
 def near(handles: Sequence[Handle]) -> list[list[Handle]]:

@@ -149,8 +149,9 @@ class Storage(ABC):
         """Read all or a range. Raises `ObjectMissingError`, and `DamagedError` if fewer bytes arrive than asked for."""
 
     @abstractmethod
-    def get_to_file(self, key: str, offset: int, length: int, path: Path) -> int:
-        """Write a range to a new local file, streaming; returns the CRC-32 of what was written. Raises like `get`."""
+    def get_to_file(self, key: str, offset: int, length: int, path: Path, at: int | None = None) -> int:
+        """Write a range to a new local file, or from byte `at` on into one that is there, streaming. Returns the CRC-32 of what was
+        written. Raises like `get`; a new file is gone then."""
 
     @abstractmethod
     def size(self, key: str) -> int | None:

@@ -18,7 +18,7 @@ from stat import S_ISDIR
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
 from spark_ckpt.storage.base import PutResult, Slice, Storage, Stored, check_key, check_prefix
-from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, local_write_error
+from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, download, local_write_error
 
 _TEMP = ".tmp"
 _TEMP_KEPT_S = 24 * 3600
@@ -72,26 +72,22 @@ class FileStorage(Storage):
         self._read(key, offset, length, found.extend)
         return bytes(found)
 
-    def get_to_file(self, key: str, offset: int, length: int, path: Path) -> int:
+    def get_to_file(self, key: str, offset: int, length: int, path: Path, at: int | None = None) -> int:
         crc = 0
         try:
-            with open(path, "wb") as out:
+            with download(path, at) as write:
 
                 def take(chunk: bytes) -> None:
                     nonlocal crc
                     crc = zlib.crc32(chunk, crc)
                     try:
-                        out.write(chunk)
+                        write(chunk)
                     except OSError as error:
                         raise local_write_error(path, error) from error
 
                 self._read(key, offset, length, take)
         except OSError as error:
-            path.unlink(missing_ok=True)
             raise local_write_error(path, error) from error
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
         return crc
 
     def size(self, key: str) -> int | None:

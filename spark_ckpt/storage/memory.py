@@ -10,7 +10,7 @@ from pathlib import Path
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
 from spark_ckpt.storage.base import PutResult, Slice, Storage, Stored, check_key, check_prefix
-from spark_ckpt.storage.slices import SliceReader, check_slices, local_write_error
+from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
 
 _PAGE = 1000
 
@@ -72,10 +72,11 @@ class MemoryStorage(Storage):
         self.traffic.received(len(data))
         return data
 
-    def get_to_file(self, key: str, offset: int, length: int, path: Path) -> int:
+    def get_to_file(self, key: str, offset: int, length: int, path: Path, at: int | None = None) -> int:
         data = self.get(key, offset, length)
         try:
-            path.write_bytes(data)
+            with download(path, at) as take:
+                take(data)
         except OSError as error:
             raise local_write_error(path, error) from error
         return zlib.crc32(data)

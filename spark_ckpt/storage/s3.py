@@ -38,7 +38,7 @@ from spark_ckpt.errors import (
 from spark_ckpt.storage.base import PutResult, Slice, Storage, Stored, check_key, check_prefix
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.storage.s3_faults import Place, ShortAnswerError, Verdict, final_error, judge, setup_error, unreachable_error
-from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, local_write_error
+from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, download, local_write_error
 
 T = TypeVar("T")
 
@@ -173,32 +173,29 @@ class S3Storage(Storage):
         self._read(key, offset, length, send)
         return bytes(found)
 
-    def get_to_file(self, key: str, offset: int, length: int, path: Path) -> int:
+    def get_to_file(self, key: str, offset: int, length: int, path: Path, at: int | None = None) -> int:
         self._begin(key)
         crc = 0
 
         def send() -> None:
             nonlocal crc
             crc = 0
-            with open(path, "wb") as out:
+            with download(path, at) as write:
 
                 def take(chunk: bytes) -> None:
                     nonlocal crc
                     crc = zlib.crc32(chunk, crc)
-                    out.write(chunk)
+                    write(chunk)
 
                 self._receive(key, offset, length, take)
 
         try:
             if length == 0:
-                path.write_bytes(b"")
+                with download(path, at):
+                    pass
             self._read(key, offset, length, send)
         except OSError as error:
-            _forget(path)
             raise local_write_error(path, error) from error
-        except BaseException:
-            _forget(path)
-            raise
         return crc
 
     def size(self, key: str) -> int | None:
@@ -489,7 +486,3 @@ def _expect_if_large(model: Any, params: dict[str, Any], **_: object) -> None:
     if model.http.get("method") == "PUT" and body is not None and (determine_content_length(body) or 0) >= _EXPECT_FROM:
         params["headers"]["Expect"] = "100-continue"
 
-
-def _forget(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()

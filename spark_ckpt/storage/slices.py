@@ -6,7 +6,9 @@ import io
 import os
 import zlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import BinaryIO
 
 from spark_ckpt.errors import DamagedError, StorageError
@@ -110,6 +112,20 @@ class SliceReader(io.RawIOBase):
     def close(self) -> None:
         self._close_file()
         super().close()
+
+
+@contextmanager
+def download(path: Path, at: int | None) -> Iterator[Callable[[bytes], object]]:
+    """What takes the bytes that come, for `Storage.get_to_file`. May be opened again for another attempt."""
+    try:
+        with open(path, "wb" if at is None else "r+b") as out:
+            out.seek(at or 0)
+            yield out.write
+    except BaseException:
+        if at is None:
+            with suppress(OSError):
+                path.unlink()
+        raise
 
 
 def local_write_error(path: object, error: OSError) -> StorageError:

@@ -117,11 +117,11 @@ class FaultyStorage(Storage):
             raise DamagedError(f"{self.url}/{key}: {len(data) // 2} bytes instead of {length} (injected)")
         return data[: len(data) // 2]
 
-    def get_to_file(self, key: str, offset: int, length: int, path: Path) -> int:
+    def get_to_file(self, key: str, offset: int, length: int, path: Path, at: int | None = None) -> int:
         moments = self._strike("get", key)
         if Moment.TRUNCATE in moments:
             raise DamagedError(f"{self.url}/{key}: {length // 2} bytes instead of {length} (injected)")
-        crc = self.inner.get_to_file(key, offset, length, path)
+        crc = self.inner.get_to_file(key, offset, length, path, at)
         self._lose(moments, "get", key)
         return crc
 

@@ -329,6 +329,20 @@ def test_download_to_a_file_gives_the_checksum(storage: Storage, tmp_path: Path)
     assert (tmp_path / "none").read_bytes() == b""
 
 
+def test_a_download_goes_into_a_file_that_is_there(storage: Storage, tmp_path: Path) -> None:
+    storage.put("k", b"0123456789")
+    out = tmp_path / "out"
+    out.write_bytes(b"abcdefgh")
+    assert storage.get_to_file("k", 2, 3, out, 4) == zlib.crc32(b"234")
+    assert storage.get_to_file("k", 9, 1, out, 0) == zlib.crc32(b"9")
+    assert out.read_bytes() == b"9bcd234h"
+    with pytest.raises(DamagedError):
+        storage.get_to_file("k", 8, 3, out, 1)
+    assert out.exists(), "a file that others write to as well stays"
+    with pytest.raises(StorageError, match="nobody"):
+        storage.get_to_file("k", 0, 1, tmp_path / "nobody", 3)
+
+
 def test_a_download_that_cannot_be_written_names_the_file(storage: Storage, tmp_path: Path) -> None:
     storage.put("k", b"0123456789")
     with pytest.raises(StorageError, match="no-folder/out"):

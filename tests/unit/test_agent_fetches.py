@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_ckpt.agent import fetches
 from spark_ckpt.agent.fetches import Fetcher, near
 from spark_ckpt.agent.staging import Staging
 from spark_ckpt.errors import FormatError
@@ -145,6 +146,47 @@ def test_bytes_damaged_on_their_way_are_read_again(world: World) -> None:
     assert world.fetch(agent)["ok"] is True
     assert len(storage.hits) == 1
     check_loads(world.folder, world.store, world.snapshot)
+    agent.close()
+
+
+@pytest.mark.parametrize("piece", [100_000, (1 << 20) - 1])
+def test_a_long_file_is_read_in_pieces(world: World, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+    monkeypatch.setattr(fetches, "PIECE_BYTES", piece)
+    agent = world.agent()
+    before = world.storage.requests["get"]
+    assert world.fetch(agent)["ok"] is True
+    assert world.storage.requests["get"] - before > -(-(1 << 20) // piece)
+    check_loads(world.folder, world.store, world.snapshot)
+    agent.close()
+
+
+@pytest.mark.parametrize("moment", [Moment.TRUNCATE, Moment.FAIL_BEFORE])
+def test_a_piece_that_does_not_come(world: World, monkeypatch: pytest.MonkeyPatch, moment: Moment) -> None:
+    monkeypatch.setattr(fetches, "PIECE_BYTES", 300_000)
+    large = next(h.object for h in world.snapshot.handles if h.length == 1 << 20)
+    once = FaultyStorage(world.storage, [Fault(moment, large, frozenset({"get"}), times=1)])
+    agent = world.agent(once)
+    answer = world.fetch(agent)
+    assert len(once.hits) == 1
+    if moment is Moment.TRUNCATE:
+        check_loads(world.folder, world.store, world.snapshot)
+    else:
+        assert answer["error"]["kind"] == "STORAGE"
+        assert not (world.folder / world.snapshot.handles[-1].name).exists()
+        assert world.fetch(agent)["ok"] is True
+        check_loads(world.folder, world.store, world.snapshot)
+    agent.close()
+
+
+def test_a_long_file_that_is_damaged_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetches, "PIECE_BYTES", 300_000)
+    large = next(h for h in world.snapshot.handles if h.length == 1 << 20)
+    world.replace(large, b"\xde\xad\xbe\xef")
+    agent = world.agent()
+    error = world.fetch(agent)["error"]
+    assert error["kind"] == "DAMAGED"
+    assert large.object in error["message"]
+    assert not (world.folder / large.name).exists()
     agent.close()
 
 

@@ -37,6 +37,7 @@ object ExecutorSide extends Logging {
   // Tasks by the stream they belong to, and those of nobody.
   private val running = new ConcurrentHashMap[String, AtomicInteger]()
   private val ofTask = new ThreadLocal[String]
+  private val counted = new ConcurrentHashMap[String, EpochCommits]()
   @volatile private var held = new HeldCommits
   // What the agent has been told once, of what the driver says again and again: unique ids to hand over, late checkpoints.
   private val told = ConcurrentHashMap.newKeySet[String]()
@@ -62,6 +63,7 @@ object ExecutorSide extends Logging {
     clock = threads
     refused = None
     running.clear()
+    counted.clear()
     val child = new PythonChild(
       "spark_ckpt.agent", python,
       Json.obj("type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "executor" -> plugin.executorID(), "spool" -> spool.getPath),
@@ -154,6 +156,7 @@ object ExecutorSide extends Logging {
   def committed(uid: String, commit: ObjectNode): Unit = {
     serving()
     held.add(uid, commit)
+    counted.compute(commit.str("root"), (_, before) => EpochCommits.after(before, commit.long("epoch")))
     CommitLatencies.note(commit)
     agent.tell(commit)
     limit.admit()
@@ -216,9 +219,17 @@ object ExecutorSide extends Logging {
     Option(running.get(root)).foreach(_.decrementAndGet())
     if (isQuiet(root) && held.isUploading) {
       val flush = Json.obj("type" -> "flush", "root" -> Some(root).filter(_ != Nobody))
-      try clock.schedule((() => if (isQuiet(root) && agent != null) agent.tell(flush)): Runnable, QuietMs, TimeUnit.MILLISECONDS)
-      catch { case _: java.util.concurrent.RejectedExecutionException => } // shutting down
+      if (Option(counted.get(root)).exists(_.isAll)) tellAgent(flush)
+      else {
+        try clock.schedule((() => if (isQuiet(root)) tellAgent(flush)): Runnable, QuietMs, TimeUnit.MILLISECONDS)
+        catch { case _: java.util.concurrent.RejectedExecutionException => } // shutting down
+      }
     }
+  }
+
+  private def tellAgent(message: ObjectNode): Unit = {
+    val child = agent
+    if (child != null) child.tell(message)
   }
 
   private def isQuiet(root: String): Boolean =
@@ -294,4 +305,17 @@ object ExecutorSide extends Logging {
     }
     answer.get("covered").elements().asScala.foreach(c => held.covered(c.str("root"), c.long("run"), c.optLong("epoch")))
   }
+}
+
+/** How many stores this executor has committed in a stream's newest epoch, and in the one before. */
+private final case class EpochCommits(epoch: Long, count: Int, before: Int) {
+  /** As many as last time: no more are to be expected. Wrong now and then, which costs a second upload. */
+  def isAll: Boolean = before > 0 && count >= before
+}
+
+private object EpochCommits {
+  def after(known: EpochCommits, epoch: Long): EpochCommits =
+    if (known == null) EpochCommits(epoch, 1, 0)
+    else if (known.epoch == epoch) known.copy(count = known.count + 1)
+    else EpochCommits(epoch, 1, known.count)
 }

@@ -9,7 +9,6 @@ step per column does.
 from __future__ import annotations
 
 import json
-import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -64,14 +63,16 @@ def encode(checkpoint: Checkpoint) -> bytes:
     _check_columns(columns)
     for path in checkpoint.files:
         paths.check_file(path)
-    document = json.dumps(_document(checkpoint, columns[_NAME]), separators=(",", ":"), sort_keys=True).encode()
+    names = {row: columns[_NAME][row] for row in _last_rows(checkpoint.snapshots)}
+    document = json.dumps(_document(checkpoint, names), separators=(",", ":"), sort_keys=True).encode()
     if len(document) > MAX_DOCUMENT:
         raise FormatError(
             f"the driver's files of epoch {checkpoint.id.epoch} are too large for a checkpoint: {len(document)} bytes of {MAX_DOCUMENT}; "
             "compact the source's log more often (spark.sql.streaming.fileSource.log.compactInterval, cleanupDelay)"
         )
     schema = pa.schema([pa.field(name, _type(name), nullable=name == "num_keys") for name in COLUMNS])
-    arrays = [_array(field.type, column) for column, field in zip(columns, schema, strict=True)]
+    blocks = _blocks(columns)
+    arrays = [_array(field.type, column, block) for field, column, block in zip(schema, columns, blocks, strict=True)]
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -83,7 +84,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
         store_schema=False,
     ) as writer:
         writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-        writer.add_key_value_metadata({DOCUMENT_KEY: document, CRC_KEY: f"{zlib.crc32(document):08x}-{_crc(columns):08x}"})
+        writer.add_key_value_metadata({DOCUMENT_KEY: document, CRC_KEY: f"{zlib.crc32(document):08x}-{_crc(blocks):08x}"})
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
@@ -135,7 +136,7 @@ def _decode(data: bytes, name: str) -> Checkpoint:
         if not values.type.equals(pa.string() if column in _STRINGS else pa.int64()):
             raise DamagedError(f"{name} is damaged: column {column} is of type {values.type}")
     columns = [table.column(column).to_pylist() for column in COLUMNS]
-    if int(rows_crc, 16) != _crc(columns):
+    if int(rows_crc, 16) != _crc(_blocks(columns)):
         raise DamagedError(f"{name} is damaged: its rows' checksum does not match; restore from an older checkpoint")
     # Only now the content can be trusted to be what its writer wrote; what follows guards against a forged one.
     _check_columns(columns)
@@ -155,7 +156,7 @@ def _decode(data: bytes, name: str) -> Checkpoint:
     )
 
 
-def _document(checkpoint: Checkpoint, names: Sequence[str]) -> dict[str, Any]:
+def _document(checkpoint: Checkpoint, names: Mapping[int, str]) -> dict[str, Any]:
     from spark_ckpt import __version__
 
     return {
@@ -180,23 +181,31 @@ def _type(column: str) -> Any:
     return pa.string() if column in _STRINGS else pa.int64()
 
 
-def _array(kind: Any, values: Sequence[Any]) -> Any:
+def _array(kind: Any, values: Sequence[Any], block: bytes | array[int]) -> Any:
     """From buffers: `pyarrow.array` would load pandas, where it is installed, to ask whether the list is one of its own (50 MB)."""
     import pyarrow as pa
 
-    if pa.types.is_string(kind):
-        texts = [text.encode() for text in values]
-        offsets = array("i", [0, *accumulate(map(len, texts))])
-        return pa.Array.from_buffers(kind, len(texts), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))])
-    missing = [at for at, value in enumerate(values) if value is None]
+    if isinstance(block, bytes):
+        data, lengths = block.replace(b"\n", b""), list(map(len, values))
+        if len(data) != sum(lengths):  # not ASCII alone, or newlines of its own
+            texts = [text.encode() for text in values]
+            data, lengths = b"".join(texts), list(map(len, texts))
+        offsets = array("i", [0, *accumulate(lengths)])
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    missing = [at for at, value in enumerate(values) if value is None] if None in values else []
     valid = None
     if missing:
         bits = bytearray(b"\xff" * (-(-len(values) // 8)))
         for at in missing:
             bits[at // 8] &= ~(1 << at % 8)
         valid = pa.py_buffer(bytes(bits))
-    numbers = array("q", [0 if value is None else value for value in values] if missing else values)
-    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(numbers)], len(missing))
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(block)], len(missing))
+
+
+def _last_rows(snapshots: Sequence[Snapshot]) -> Iterable[int]:
+    """Of each snapshot the files of its version and of the one before: `commits/` of the epoch and of the one before name those."""
+    for snapshot, end in zip(snapshots, accumulate(len(s.handles) for s in snapshots), strict=True):
+        yield from range(end - min(2, len(snapshot.handles)), end)
 
 
 def _columns(snapshots: Sequence[Snapshot]) -> _Columns:
@@ -255,15 +264,20 @@ def _check_columns(columns: _Columns) -> None:
                 raise DamagedError(f"{column}={wrong!r} in a checkpoint's metadata is out of range; the metadata is damaged")
 
 
-def _crc(columns: _Columns) -> int:
-    """CRC-32 of the columns in their order (docs/format.md): strings with a newline between, numbers as 64 bits, no number as -1."""
-    crc = 0
+def _blocks(columns: _Columns) -> list[bytes | array[int]]:
+    """The columns as bytes (docs/format.md): strings with a newline between, numbers as 64 bits, no number as -1."""
+    blocks: list[bytes | array[int]] = []
     for column, values in zip(COLUMNS, columns, strict=True):
         if column in _STRINGS:
-            crc = zlib.crc32("\n".join(values).encode(), crc)
+            blocks.append("\n".join(values).encode())
         else:
-            numbers = array("q", [-1 if v is None else v for v in values] if column == "num_keys" else values)
-            if sys.byteorder == "big":
-                numbers.byteswap()
-            crc = zlib.crc32(numbers, crc)
+            blocks.append(array("q", [-1 if v is None else v for v in values] if column == "num_keys" else values))
+    return blocks
+
+
+def _crc(blocks: Iterable[bytes | array[int]]) -> int:
+    """Numbers are little-endian, as on every machine that Spark and pyarrow run on."""
+    crc = 0
+    for block in blocks:
+        crc = zlib.crc32(block, crc)
     return crc

@@ -20,16 +20,18 @@ _UID = re.compile(rb"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 _REFERENCE = re.compile(rb"\0(\d+)\0")
 
 
-def pack_files(files: Mapping[str, bytes], names: Sequence[str]) -> dict[str, Any]:
-    """Path -> base64, or of long files `{"zlib": base64}`: a unique id that a row's name holds is that row's number there, between NULs."""
-    rows: dict[str, int] | None = None
+def pack_files(files: Mapping[str, bytes], names: Mapping[int, str]) -> dict[str, Any]:
+    """Path -> base64, or of long files `{"zlib": base64}`: a unique id that a row's name holds is that row's number there, between NULs.
+
+    `names`: of the rows that may be referred to.
+    """
+    rows = {_id(name): row for row, name in names.items()}
     packed: dict[str, Any] = {}
     for path, content in sorted(files.items()):
         if len(content) <= LONG:
             packed[path] = base64.b64encode(content).decode()
             continue
         if b"\0" not in content:
-            rows = _rows(names) if rows is None else rows
             pieces = _UID.split(content)
             found = [(uid, rows.get(uid.decode())) for uid in pieces[1::2]]
             pieces[1::2] = [uid if row is None else b"\0%d\0" % row for uid, row in found]
@@ -55,10 +57,6 @@ def unpack_files(packed: Mapping[str, Any], names: Sequence[str], limit: int) ->
             raise _too_long()
         files[path] = content
     return files
-
-
-def _rows(names: Sequence[str]) -> dict[str, int]:
-    return {_id(name): row for row, name in enumerate(names)}
 
 
 def _id(name: str) -> str:

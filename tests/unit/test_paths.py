@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spark_ckpt import paths
 from spark_ckpt.conf import parse_storage, parse_stream
-from spark_ckpt.errors import ConfigError
+from spark_ckpt.errors import ConfigError, FormatError
 from spark_ckpt.model import CheckpointId
 
 
@@ -65,3 +69,15 @@ def test_a_copied_object_is_told_from_another_choice_of_its_ranges() -> None:
     assert paths.copied_key(key, 1) == "run-00000003/seg/7-a.00000001"
     assert paths.copied_key(key, 2, run=12) == "run-00000012/seg/7-a.00000002"
     assert paths.check_object(paths.copied_key(key, 2**32 - 1)) == "run-00000003/seg/7-a.ffffffff"
+
+
+@given(st.lists(st.text("aB0/.\\\0_-\n é", max_size=5), max_size=4))
+def test_many_names_are_checked_like_one(names: list[str]) -> None:
+    def passes(check: Callable[[], object]) -> bool:
+        try:
+            check()
+        except FormatError:
+            return False
+        return True
+
+    assert passes(lambda: paths.check_files(names)) == all(passes(lambda name=name: paths.check_file(name)) for name in names)  # type: ignore[misc]

@@ -93,10 +93,12 @@ class Attempts:
     def __init__(self, start: Start, many: Path, tmp_path: Path, storage: str, names: tuple[str, ...] = NAMES, **how: object) -> None:
         self.out, self.locations, self.names = tmp_path / "out", tmp_path / "locations", names
         self._begin, self._storage, self._how = start, storage, how
+        self.files = 1
+        """So many make a batch: what is planned anew by another number of them is other data."""
         self._args = ("attempts.py", ",".join(names), str(many), str(self.locations), str(self.out))
 
     def start(self, **conf: str) -> Application:
-        return self._begin(*self._args, storage=self._storage, conf={**CONF, **conf}, **self._how)
+        return self._begin(*self._args, str(self.files), storage=self._storage, conf={**CONF, **conf}, **self._how)
 
     def tried(self, name: str) -> list[int]:
         """Batch ids, one for each execution."""
@@ -140,10 +142,12 @@ def test_killed_drivers_lose_no_row_and_use_no_number_twice(start: Start, many: 
     app.until(trial.further(2), "epochs beyond it")
     app.kill()
     # A run that dies before its first checkpoint, so that the next one begins where it began, under other numbers.
+    trial.files = 2
     app = trial.start(**{"spark.ckpt.interval": "10min"})
     app.until(trial.further(3), "epochs under new numbers")
     app.kill()
     assert not checkpoints(2)
+    trial.files = 1
     app = trial.start()
     app.until(lambda: checkpoints(3), "a checkpoint under new numbers", 200)
     app.until(trial.further(2), "epochs beyond it")
@@ -179,8 +183,8 @@ def test_no_epoch_waits_for_its_plan(start: Start, s3: Server, many: Path, batch
     used = max(trial.tried("unique"))
     s3.proxy.heal()
     shutil.rmtree(trial.locations)
-    app = trial.start(**s3.conf)
-    app.expect_success()
+    trial.files = 2
+    trial.start(**s3.conf).expect_success()
     assert trial.compare(batch) > 0, "no row came twice: the test has lost its point"
     assert min(n for n in trial.tried("unique") if n > used) > used + 1, "the numbers whose plans were lost were not passed over"
 

@@ -1,6 +1,8 @@
 """Queries whose foreachBatch keeps every execution of every batch, and feeds two sinks: one that takes all, one that skips seen batch ids.
 
-usage: attempts.py NAMES INPUT CHECKPOINTS OUTPUT
+usage: attempts.py NAMES INPUT CHECKPOINTS OUTPUT FILES
+
+FILES is how many files make a batch: epochs that are planned anew with another number of them hold other data.
 
 OUTPUT/<name>/tried/<batch>-<attempt>.json   the rows of one execution
 OUTPUT/<name>/plain/part-<attempt>.json      the same, as a sink has them that takes what it gets
@@ -39,13 +41,13 @@ def place(path: Path, text: str) -> None:
 
 
 def main() -> None:
-    names, source, checkpoints, out = sys.argv[1:]
+    names, source, checkpoints, out, files = sys.argv[1:]
     spark = SparkSession.builder.appName("attempts").getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     started = []
     for name in names.split(","):
         query = QUERIES[name]
-        df = query.stream(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(source))
+        df = query.stream(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files).json(source))
         to = df.writeStream.outputMode(query.mode).queryName(name).option("checkpointLocation", f"{checkpoints}/{name}")
         started.append(to.trigger(availableNow=True).foreachBatch(writer(Path(out) / name)).start())
     for q in started:

@@ -142,6 +142,7 @@ class Agent:
             stream = self._streams.get((root, url))
             if stream is None:
                 storage = self._opener(url, self._options.s3)
+                storage.traffic.tell = self._warn
                 retry_s = self._options.timeout_ms / 1000
                 relief_bytes = self._options.spool_max_bytes // 2
                 stream = Stream(root, storage, self._staging, self._executor, retry_s, relief_bytes, self._send, self._warn)

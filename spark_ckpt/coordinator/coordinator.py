@@ -97,10 +97,16 @@ class Coordinator:
             options = self._options
             if options is None:
                 raise CheckpointError("the coordinator was asked for a stream before it was greeted; JAR and Python package differ")
-            actions = StorageActions(stream_url(options.storage, root), lambda url: self._opener(url, options.s3), options.savepoint_dir)
+            url = stream_url(options.storage, root)
+            actions = StorageActions(url, lambda place: self._storage(root, place, options), options.savepoint_dir)
             worker = StreamWorker(root, actions, _settings(options), self._foreground, self._background, self._pipe.send)
             self._workers[root] = worker
         return worker
+
+    def _storage(self, root: str, url: str, options: Options) -> Storage:
+        storage = self._opener(url, options.s3)
+        storage.traffic.tell = lambda why: self._pipe.log("WARN", f"{root}: {why}")
+        return storage
 
     # --- requests
 

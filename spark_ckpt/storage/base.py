@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -36,11 +37,18 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
+TOLD_EVERY_S = 10.0
+
+
 class Traffic:
     """What a storage was asked to do: requests by operation (put, put_if_absent, get, head, list, delete) and payload bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.Lock()
+        self._clock = clock
+        self._told_at = float("-inf")
+        self.tell: Callable[[str], None] = lambda _: None
+        """Hears why requests are sent again: a sentence, at most every `TOLD_EVERY_S` seconds."""
         self.requests: Counter[str] = Counter()
         self.retries = 0
         self.bytes_in = 0
@@ -50,10 +58,16 @@ class Traffic:
         with self._lock:
             self.requests[operation] += count
 
-    def retried(self) -> None:
-        """One of the requests was sent because an earlier one had failed."""
+    def retried(self, why: str) -> None:
+        """A request is sent because an earlier one has failed."""
         with self._lock:
             self.retries += 1
+            now = self._clock()
+            told = now - self._told_at >= TOLD_EVERY_S
+            if told:
+                self._told_at = now
+        if told:
+            self.tell(why)
 
     def to_json(self) -> dict[str, int]:
         """docs/pipes.md, `storage`."""

@@ -37,7 +37,7 @@ from spark_ckpt.errors import (
 )
 from spark_ckpt.storage.base import PutResult, Slice, Storage, Stored, check_key, check_prefix
 from spark_ckpt.storage.options import S3Options
-from spark_ckpt.storage.s3_faults import Place, ShortAnswerError, Verdict, final_error, judge, setup_error, unreachable_error
+from spark_ckpt.storage.s3_faults import Place, ShortAnswerError, Verdict, code_of, final_error, judge, setup_error, unreachable_error
 from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, download, local_write_error
 
 T = TypeVar("T")
@@ -287,8 +287,9 @@ class S3Storage(Storage):
             )
             patience = self._limits.patience_s if self._answered else self._limits.first_contact_s
             if again and self._clock() - started < patience:
+                why = f"attempt {attempts} at {self._place.endpoint} to {doing} failed with {code_of(error)}; it is tried again"
+                self.traffic.retried(why)
                 self._back_off(attempts)
-                self.traffic.retried()
                 continue
             if maybe_done:
                 raise OutcomeUnknownError(

@@ -70,6 +70,11 @@ def test_events_progress_metrics_and_log(start: Callable[..., Application], even
     assert [o["name"] for o in heard[-1]["operators"]] == ["aggregate(window, key)", "deduplicate(id, ts)"]
     assert [(h["kind"], h["epoch"]) for h in told(again, "HEARD")] == [("restored", EPOCHS - 1)]
 
+    others = [line.split() for line in lines(app, "OTHER")]
+    for kind in ("CheckpointTriggered", "CheckpointCompleted"):
+        assert [int(epoch) for name, epoch in others if name == kind] == list(range(EPOCHS)), kind
+    assert others[0][0] == "CheckpointRunStarted"
+
     events_of = logged(tmp_path / "first")
     assert [e["epoch"] for e in events_of if e["Event"] == "CheckpointCompleted"] == list(range(EPOCHS))
     assert [e["Event"] for e in events_of if e["Event"] != "CheckpointCompleted"] == ["CheckpointRunStarted"]

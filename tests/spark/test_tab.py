@@ -63,12 +63,17 @@ def everything(base: str) -> dict[str, Any]:
     }
 
 
+def latest(window: Browser) -> dict[str, list[str]]:
+    return {row[0]: row[1:] for row in window.table("#checkpoint-latest")}
+
+
 def look_around(window: Browser, base: str) -> None:
     """Every page, by clicking as a person does."""
     window.open(f"{base}/checkpoints/")
     counts = dict(zip(window.texts("#checkpoint-counts th"), window.texts("#checkpoint-counts td"), strict=True))
     assert counts == {"Triggered": str(EPOCHS), "In progress": "0", "Completed": str(EPOCHS), "Failed": "0", "Restored": "0"}
-    assert "chk-10" in window.text("#checkpoint-latest tr:nth-child(1) td")
+    assert "chk-10" in latest(window)["Completed checkpoint"][-1]
+    assert window.table("#checkpoint-lag") == [["0", "0 ms", "0.0 B"]]
     captions = window.texts("figure.checkpoint-chart figcaption")
     assert captions[:4] == ["End to End Duration", "Checkpointed Size", "Full Size", "Latency to the Sink"]
     assert all(w > 200 for w in window.run("return [...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().width)"))
@@ -132,9 +137,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_failures_slow_partitions_and_sorting(server: str, window: Browser) -> None:
     base = until_listed(server, "app-orders")
     window.open(f"{base}/checkpoints/")
-    assert "EXPIRED" in window.text("#checkpoint-latest tr:nth-child(2) td")
-    assert "s3://lake/savepoints/before-upgrade" in window.text("#checkpoint-latest tr:nth-child(3) td")
-    assert "from checkpoint 41 of run 2" in window.text("#checkpoint-latest tr:nth-child(4) td")
+    shown = latest(window)
+    assert shown["Completed checkpoint"][0] == "149"
+    assert "EXPIRED" in shown["Failed checkpoint"][-1]
+    assert shown["Savepoint"][-1] == "s3://lake/savepoints/before-upgrade"
+    assert shown["Restore"][:2] == ["41", "2"]
     picture(window, "overview")
     window.click("#checkpoint-pages a", "History")
     picture(window, "history")

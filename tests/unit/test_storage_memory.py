@@ -6,6 +6,7 @@ import pytest
 
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.storage import open_storage
+from spark_ckpt.storage.base import Traffic
 from spark_ckpt.storage.memory import wipe
 
 
@@ -35,3 +36,15 @@ def test_listings_of_many_are_several_requests() -> None:
     storage.delete(stored.key for stored in storage.list(""))
     assert storage.requests["list"] == 6
     assert storage.requests["delete"] == 3
+
+
+def test_why_requests_are_sent_again_is_told_now_and_then() -> None:
+    now = [100.0]
+    heard: list[str] = []
+    traffic = Traffic(lambda: now[0])
+    traffic.tell = heard.append
+    for second in (0, 1, 9, 10, 11, 25):
+        now[0] = 100.0 + second
+        traffic.retried(f"at {second}")
+    assert heard == ["at 0", "at 10", "at 25"]
+    assert traffic.retries == 6

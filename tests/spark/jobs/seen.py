@@ -11,7 +11,9 @@ import json
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -40,6 +42,22 @@ class Telling(CheckpointListener):
         tell("HEARD", "savepoint", event)
 
 
+class Plain:
+    """Any `SparkListener`: tells the checkpoint events among the others."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if not name.startswith("on"):
+            raise AttributeError(name)
+        return lambda *_: None
+
+    def onOtherEvent(self, event: Any) -> None:
+        if event.getClass().getName().startswith("org.apache.spark.ckpt."):
+            print(f"OTHER {event.getClass().getSimpleName()} {event.epoch()}", flush=True)
+
+    class Java:
+        implements = ["org.apache.spark.scheduler.SparkListenerInterface"]
+
+
 def tell(what: str, kind: str, event: object) -> None:
     say(f"{what} {json.dumps({'kind': kind, **vars(event)}, default=vars)}")
 
@@ -55,6 +73,8 @@ def main() -> None:
     spark = SparkSession.builder.appName("seen").getOrCreate()
     spark.sparkContext.setLogLevel("INFO")
     Telling().attach(spark)
+    context: Any = spark.sparkContext
+    context._jsc.sc().addSparkListener(Plain())
     df = spark.readStream.schema("id long, key string, ts timestamp, value long").option("maxFilesPerTrigger", 1).json(source)
     distinct = df.withWatermark("ts", "10 minutes").dropDuplicates(["id", "ts"])
     counts = distinct.groupBy(F.window("ts", "10 minutes"), "key").agg(F.count("*").alias("n"))

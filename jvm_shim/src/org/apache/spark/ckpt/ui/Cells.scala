@@ -52,10 +52,6 @@ object Cells {
   /** A long text that can be selected and breaks where it must. */
   def path(text: String): Seq[Node] = if (text.isEmpty) Nothing else <code style="display: inline-block; min-width: 18rem; overflow-wrap: anywhere;">{text}</code>
 
-  def lag(of: org.apache.spark.ckpt.DurabilityLag): String =
-    if (of.epochs == 0) "nothing: every finished epoch is durable"
-    else s"${number(of.epochs)} ${if (of.epochs == 1) "epoch" else "epochs"}, ${duration(of.ms)}; ${size(of.bytes)} wait to be stored"
-
   /** When the stream's checkpoints are made. */
   def rhythm(background: Boolean, options: Map[String, String]): String =
     if (background) s"every ${options.getOrElse("interval", "?")}, in the background, ${options.getOrElse("mode", "EXACTLY_ONCE")}"

@@ -99,7 +99,7 @@ object CheckpointsPage {
 
 /** Counts, the latest of each kind, and how they went over time. The JSON of the whole tab hangs here. */
 class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overview") {
-  import CheckpointsPage.{facts, text}
+  import CheckpointsPage.text
 
   override def renderJson(request: HttpServletRequest): JValue = CheckpointsJson.answer(tab.model, request)
 
@@ -109,22 +109,23 @@ class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overvi
       "Triggered" -> text(Cells.number(counts.triggered)), "In progress" -> text(Cells.number(stream.inProgress.size.toLong)),
       "Completed" -> text(Cells.number(counts.completed)), "Failed" -> text(Cells.number(counts.failed)),
       "Restored" -> text(Cells.number(counts.restored)))
-    def latest(record: Option[CheckpointRecord]): Seq[Node] = record.map(shown(request, stream, _)).getOrElse(Cells.Nothing)
-    <h4>Checkpoint Counts</h4> ++
-      <table class="table table-bordered table-sm" style="width: auto;" id="checkpoint-counts">
-        <thead><tr>{lines.map(l => <th style="padding-right: 2rem;">{l._1}</th>)}</tr></thead>
-        <tbody><tr>{lines.map(l => <td>{l._2}</td>)}</tr></tbody>
-      </table> ++
+    val lag = Seq(
+      "Epochs behind" -> text(Cells.number(stream.lag.epochs)), "Time behind" -> text(Cells.duration(stream.lag.ms)),
+      "Waiting to be stored" -> text(Cells.size(stream.lag.bytes)))
+    <div class="d-flex flex-wrap gap-5">
+      <div><h4>Checkpoint Counts</h4>{line("checkpoint-counts", lines)}</div>
+      <div><h4 title="Finished epochs that the newest completed checkpoint does not hold">Durable State</h4>{line("checkpoint-lag", lag)}</div>
+    </div> ++
       (if (stream.inProgress.isEmpty) Nil else <h4>In Progress</h4> ++ inProgress(request, stream)) ++
-      <h4>Latest</h4> ++
-      facts("checkpoint-latest", Seq(
-        "Completed checkpoint" -> latest(stream.latestCompleted),
-        "Failed checkpoint" -> latest(stream.latestFailed),
-        "Savepoint" -> latest(stream.latestSavepoint),
-        "Restore" -> stream.latestRestored.map(restored).getOrElse(Cells.Nothing),
-        "Durable state is behind by" -> text(Cells.lag(stream.lag)))) ++
+      <h4>Latest</h4> ++ latest(request, stream) ++
       <h4>Over Time</h4> ++ charts(stream)
   }
+
+  private def line(id: String, cells: Seq[(String, Seq[Node])]): Seq[Node] =
+    <table class="table table-bordered table-sm" style="width: auto;" id={id}>
+      <thead><tr>{cells.map(c => <th style="padding-right: 2rem;">{c._1}</th>)}</tr></thead>
+      <tbody><tr>{cells.map(c => <td>{c._2}</td>)}</tr></tbody>
+    </table>
 
   private def inProgress(request: HttpServletRequest, stream: StreamView): Seq[Node] = {
     val now = System.currentTimeMillis()
@@ -137,18 +138,28 @@ class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overvi
     </table>
   }
 
-  private def shown(request: HttpServletRequest, stream: StreamView, r: CheckpointRecord): Seq[Node] = {
-    val outcome =
-      if (r.status == Status.Failed) text(s"after ${Cells.duration(r.durationMs)}, acknowledgements ${r.acked}/${r.required}: ${r.reason}. ${r.message}")
-      else text(s"${Cells.duration(r.durationMs)}, ${Cells.size(r.newBytes)} of ${Cells.size(r.fullBytes)}, ")
-    val where = if (r.status == Status.Failed) Nil else Cells.path(if (r.isSavepoint) r.savepoint else r.path)
-    <span>{checkpointLink(request, stream, r)}{text(s", run ${r.run}, triggered ${Cells.time(r.triggeredMs)}, ")}{outcome}{where}</span>
-  }
-
-  private def restored(r: RestoredRecord): Seq[Node] =
-{
-    val what = if (r.fromSavepoint) "savepoint of epoch" else "checkpoint"
-    <span>{s"${Cells.time(r.restoredMs)} from $what ${r.epoch} of run ${r.run}, ${Cells.size(r.fullBytes)}, "}{Cells.path(r.origin)}</span>
+  private def latest(request: HttpServletRequest, stream: StreamView): Seq[Node] = {
+    def of(record: Option[CheckpointRecord]): Seq[Seq[Node]] = record.toSeq.flatMap { r =>
+      val outcome = if (r.status == Status.Failed) <span><strong>{r.reason}</strong> {r.message}</span> else Cells.path(if (r.isSavepoint) r.savepoint else r.path)
+      Seq(checkpointLink(request, stream, r), text(r.run), text(Cells.time(r.triggeredMs)), text(Cells.acknowledged(r)), text(Cells.duration(r.durationMs)),
+        text(Cells.size(r.newBytes)), text(Cells.size(r.fullBytes)), outcome)
+    }
+    def restored(r: RestoredRecord): Seq[Seq[Node]] = Seq(
+      text(r.epoch), text(r.run), text(Cells.time(r.restoredMs)), Cells.Nothing, Cells.Nothing, Cells.Nothing, text(Cells.size(r.fullBytes)),
+      (if (r.fromSavepoint) text("savepoint ") else Nil) ++ Cells.path(r.origin))
+    val rows = Seq(
+      "Completed checkpoint" -> of(stream.latestCompleted), "Failed checkpoint" -> of(stream.latestFailed), "Savepoint" -> of(stream.latestSavepoint),
+      "Restore" -> stream.latestRestored.toSeq.flatMap(restored))
+    val head = Seq("", "ID", "Run", "Time", "Acknowledged", "End to End Duration", "Checkpointed Size", "Full Size", "Path or Reason")
+    <table class="table table-bordered table-sm table-striped" id="checkpoint-latest">
+      <thead><tr>{head.map(h => <th>{h}</th>)}</tr></thead>
+      <tbody>{rows.map { case (what, cells) =>
+        <tr><th class="text-nowrap">{what}</th>{
+          if (cells.isEmpty) head.tail.map(_ => <td>{Cells.Nothing}</td>)
+          else cells.init.map(c => <td class="text-nowrap">{c}</td>) :+ <td>{cells.last}</td>
+        }</tr>
+      }}</tbody>
+    </table>
   }
 
   private def charts(stream: StreamView): Seq[Node] = {

@@ -14,6 +14,7 @@ from spark_ckpt.protocol.stats import summary
 BEGIN_MS = 1_767_225_600_000
 PACKAGE = "org.apache.spark.ckpt."
 ROOT = "file:/data/ckpt/orders"
+QUERY_ID = "3b6c2f7d-2f25-4d94-8f65-3e3ad7a1d3c1"
 KINDS = 40
 """So many checkpoints differ."""
 SAVEPOINT = 120
@@ -28,6 +29,16 @@ def write_log(folder: Path, app: str, *, checkpoints: int, partitions: int, seed
     with log.open("w") as out:
         for event in _events(app, checkpoints, partitions, random.Random(seed)):
             out.write(json.dumps(event, separators=(",", ":")) + "\n")
+    return log
+
+
+def write_log_of_two_queries(folder: Path, app: str, seed: int) -> Path:
+    """The second, `invoices`, was started last."""
+    log = write_log(folder, app, checkpoints=5, partitions=3, seed=seed)
+    others = [line.replace(ROOT, "file:/data/ckpt/invoices") for line in checkpoint_events(7, 2, seed)]
+    others[0] = others[0].replace('"orders"', '"invoices"').replace(QUERY_ID, "9d9f0b43-0000-4d94-8f65-3e3ad7a1d3c1")
+    lines = log.read_text().splitlines()
+    log.write_text("\n".join([*lines[:-1], *others, lines[-1]]) + "\n")
     return log
 
 
@@ -55,7 +66,7 @@ def write_rolling_log(folder: Path, app: str, *, files: int, checkpoints: int, p
 def _events(app: str, checkpoints: int, partitions: int, rng: random.Random) -> Iterator[dict[str, Any]]:
     yield {"Event": "SparkListenerLogStart", "Spark Version": "4.3.0"}
     yield {"Event": "SparkListenerApplicationStart", "App Name": "orders", "App ID": app, "Timestamp": BEGIN_MS, "User": "ann"}
-    run_id, query_id = "5ab8ab15-d6d3-41bd-b4b0-0e4b0d2a4a54", "3b6c2f7d-2f25-4d94-8f65-3e3ad7a1d3c1"
+    run_id = "5ab8ab15-d6d3-41bd-b4b0-0e4b0d2a4a54"
     common = {"root": ROOT, "run": 3}
     options = {
         "storage": "s3://lake/ckpt",
@@ -65,7 +76,7 @@ def _events(app: str, checkpoints: int, partitions: int, rng: random.Random) -> 
         "retained": "3",
         "maxConcurrent": "1",
     }
-    named = {"queryId": query_id, "runId": run_id, "name": "orders", "background": True, "options": options}
+    named = {"queryId": QUERY_ID, "runId": run_id, "name": "orders", "background": True, "options": options}
     yield {"Event": PACKAGE + "CheckpointRunStarted", **common, "epoch": 0, "timeMs": BEGIN_MS, **named}
     path = "s3://lake/ckpt/data/ckpt/orders/run-00000002/chk-41"
     restored = {"timeMs": BEGIN_MS - 60_000, "restoredMs": BEGIN_MS, "path": path, "fullBytes": 44_000_000}

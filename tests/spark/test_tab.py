@@ -18,7 +18,7 @@ import jsonschema
 import pytest
 from browser import Browser
 from conftest import FILES
-from event_logs import write_log, write_rolling_log
+from event_logs import QUERY_ID, write_log, write_log_of_two_queries, write_rolling_log
 from harness import Application
 from history_server import history_server, until_listed
 from test_seen import conf, lines
@@ -29,6 +29,8 @@ EPOCHS = FILES + 3
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "checkpoints.schema.json").read_text())
 PICTURES = os.environ.get("SPARK_CKPT_PICTURES")
 KEPT = 1000
+MOST_BYTES = 700_000
+"""Of a page or an answer, at 2,000 partitions and 1,000 checkpoints."""
 
 
 def get(url: str) -> Any:
@@ -126,10 +128,11 @@ def test_a_running_application_and_what_the_history_server_shows_of_it(
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A history server with little memory and two applications, one of them large."""
+    """A history server with little memory and three applications, one of them large."""
     folder = tmp_path_factory.mktemp("history")
     write_log(folder / "events", "app-orders", checkpoints=150, partitions=400, seed=3)
     write_log(folder / "events", "app-large", checkpoints=KEPT + 100, partitions=2000, seed=3)
+    write_log_of_two_queries(folder / "events", "app-two", seed=3)
     with history_server(folder / "events", folder / "server.log", memory="256m") as address:
         yield address
 
@@ -178,6 +181,27 @@ def test_many_partitions_and_checkpoints_in_little_memory(server: str, window: B
     window.open(f"{base}/checkpoints/details/?id={KEPT + 50}")
     assert any("The slowest 100 of 2,000 partitions" in text for text in window.texts("p"))
     assert window.errors() == []
+    for page in ("", "history/", "summary/", f"details/?id={KEPT + 50}", "json/", "json/latencies"):
+        with urllib.request.urlopen(f"{base}/checkpoints/{page}", timeout=60) as answer:
+            size = len(answer.read())
+        print(f"/checkpoints/{page}: {size} bytes")
+        assert size < MOST_BYTES, page
+
+
+def test_each_query_has_its_own_pages(server: str, window: Browser) -> None:
+    base = until_listed(server, "app-two")
+    window.open(f"{base}/checkpoints/")
+    assert dict(zip(window.texts("#checkpoint-counts th"), window.texts("#checkpoint-counts td"), strict=True))["Triggered"] == "7"
+    window.click("#checkpoint-queries a", "orders")
+    assert dict(zip(window.texts("#checkpoint-counts th"), window.texts("#checkpoint-counts td"), strict=True))["Triggered"] == "5"
+    window.click("#checkpoint-pages a", "History")
+    assert len(window.table("#checkpoints-table")) == 5
+    assert {q["name"] for q in checked(base, "/queries", "queries")} == {"orders", "invoices"}
+    for query in (QUERY_ID, "orders", "file:/data/ckpt/orders"):
+        assert checked(base, f"/?query={query}", "overview")["counts"]["total"] == 5
+    with pytest.raises(urllib.error.HTTPError) as error:
+        get(f"{base}/checkpoints/json/")
+    assert "there are 2 queries; add ?query=" in error.value.read().decode()
 
 
 def test_compaction_keeps_the_newest_checkpoints_and_all_counts(tmp_path: Path) -> None:

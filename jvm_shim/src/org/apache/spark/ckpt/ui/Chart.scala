@@ -12,11 +12,11 @@ object Chart {
   private val (left, right, top, bottom) = (64, 12, 10, 22)
   private val Points = 240
 
-  /** `points` are (time, value), oldest first; `failed` are times. Of very many points the highest of each stretch is drawn. */
+  /** `points` are (time, value); `failed` are times. Of very many points the highest of each stretch is drawn. */
   def line(title: String, points: Seq[(Long, Long)], show: Long => String, failed: Seq[Long] = Nil): Seq[Node] =
     <figure class="checkpoint-chart" style="display: inline-block; margin: 0 1.5rem 1rem 0; vertical-align: top;">
       <figcaption><strong>{title}</strong></figcaption>
-      {if (points.isEmpty) <p class="text-body-secondary">Nothing to show yet.</p> else drawing(title, thinned(points), show, failed)}
+      {if (points.isEmpty) <p class="text-body-secondary">Nothing to show yet.</p> else drawing(title, thinned(points.sortBy(_._1)), show, failed)}
     </figure>
 
   private def drawing(title: String, points: Seq[(Long, Long)], show: Long => String, failed: Seq[Long]): Seq[Node] = {

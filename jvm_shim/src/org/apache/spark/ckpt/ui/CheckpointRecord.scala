@@ -56,8 +56,10 @@ final case class CheckpointRecord(
   /** Given up without a fault: a newer one was faster, or the query stopped. Flink counts these as failed too. */
   def isGivenUp: Boolean = status == Status.Failed && (reason == CheckpointFeed.Subsumed || reason == CheckpointFeed.Stopped)
 
-  /** When the last snapshot was durable; None: none is. */
-  def latestAckMs: Option[Long] = operators.map(_.ackedMs).maxOption.map(triggeredMs + planMs + _)
+  /** When the last snapshot was durable; None: none is. What a late checkpoint's partitions tell leaves out how long it was not wanted. */
+  def latestAckMs: Option[Long] =
+    if (late && status == Status.Completed) Some(triggeredMs + durationMs - finaliseMs)
+    else operators.map(_.ackedMs).maxOption.map(triggeredMs + planMs + _)
 
   def byteCount: Int = operators.map(_.packed.byteCount).sum
 

@@ -163,7 +163,7 @@ class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overvi
   }
 
   private def charts(stream: StreamView): Seq[Node] = {
-    val completed = stream.completed.sortBy(_.triggeredMs)
+    val completed = stream.completed
     val failed = stream.records.filter(r => r.status == Status.Failed && !r.isGivenUp).map(_.triggeredMs)
     val lags = stream.lags.map(l => l.timeMs -> l.lag.ms)
     def of(value: CheckpointRecord => Long): Seq[(Long, Long)] = completed.map(r => r.triggeredMs -> value(r))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +27,7 @@ FETCHES_AT_ONCE = 16
 READS_AT_ONCE = 16
 END_S = 30.0
 """How long queued uploads may take after the end of stdin, in seconds."""
+REPORTED_EVERY_S = 1.0
 
 Opener = Callable[[str, S3Options], Storage]
 
@@ -46,6 +48,9 @@ class Agent:
         self._streams: dict[tuple[str, str], Stream] = {}
         self._fetches = ThreadPoolExecutor(FETCHES_AT_ONCE, thread_name_prefix="fetch")
         self._reads = ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="read")
+        self._process = ""
+        self._reported: dict[Stream, dict[str, int]] = {}
+        self._ending = threading.Event()
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -61,6 +66,7 @@ class Agent:
     def close(self, seconds: float = END_S) -> None:
         """Finish the queued uploads within that time, remove the staging folder. Threads may still hang in a storage afterwards."""
         deadline = time.monotonic() + seconds
+        self._ending.set()
         self._fetches.shutdown(wait=False, cancel_futures=True)
         streams = list(self._streams.values())
         for stream in streams:
@@ -81,6 +87,8 @@ class Agent:
         require(packages_for(self._options.storage))
         self._executor = str(message["executor"])
         if self._staging is None:
+            self._process = f"agent {self._executor} {uuid.uuid4().hex}"
+            threading.Thread(target=self._report, name="report", daemon=True).start()
             spool = Path(message["spool"])
             self._gauge = Gauge(self._options.spool_max_bytes, self._pipe.send, self._relieve)
             self._staging = Staging(spool, self._gauge.read)
@@ -118,6 +126,17 @@ class Agent:
     def _relieve(self) -> None:
         for stream in self._streams_of():
             stream.relieve()
+
+    def _report(self) -> None:
+        """While uploads hang nothing else tells how much waits."""
+        while not self._ending.wait(REPORTED_EVERY_S):
+            if self._gauge is not None:
+                self._gauge.tell()
+            for stream in self._streams_of():
+                report = stream.report()
+                if report != self._reported.get(stream):
+                    self._reported[stream] = report
+                    self._send({"type": "storage", "root": stream.root, "storage": {"process": self._process, **report}})
 
     def _streams_of(self, root: str | None = None) -> list[Stream]:
         with self._lock:

@@ -105,12 +105,18 @@ class Stream:
         self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._queued: list[Version] = []
         self._size = 0
+        self._waiting: dict[Version, int] = {}
+        self._waiting_bytes = 0
         self._flying: dict[Part, tuple[StoreId, list[Version]]] = {}
         """Parts that are being uploaded, with their store and who waits for them."""
         self._relief_at = 0.0
         self._orphaned = False
         self._thread = threading.Thread(target=self._work, name=f"pack {root}", daemon=True)
         self._thread.start()
+
+    def report(self) -> dict[str, int]:
+        """What was asked of the storage so far, and what waits to be stored (docs/pipes.md, `storage`). For any thread."""
+        return {**self.storage.traffic.to_json(), "queued_snapshots": len(self._waiting), "queued_bytes": self._waiting_bytes}
 
     def commit(self, commit: Commit) -> None:
         """Take a commit in. Its changelog is linked before this returns."""
@@ -276,7 +282,10 @@ class Stream:
             return
         version.why, version.at = why, at
         self._queued.append(version)
-        self._size += sum(p.length for p in version.chain.parts if p.state is PartState.STAGED)
+        size = sum(p.length for p in version.chain.parts if p.state is PartState.STAGED)
+        self._size += size
+        self._waiting[version] = size
+        self._waiting_bytes += size
         if self._size >= QUEUED_BYTES:
             self._upload()
 
@@ -336,6 +345,7 @@ class Stream:
         declines: list[Decline] = []
         for version in [*settled, *failed]:
             why, version.why = version.why, None
+            self._waiting_bytes -= self._waiting.pop(version, 0)
             version.own, version.missing = set(), set()
             cause = failed.get(version) or version.chain.broken
             commit = version.commit

@@ -33,6 +33,16 @@ def logged(folder: Path) -> list[dict[str, Any]]:
     return [{**e, "Event": e["Event"].rsplit(".", 1)[1]} for e in events if e.get("Event", "").startswith("org.apache.spark.ckpt.")]
 
 
+def metrics_in(said: list[str]) -> dict[str, float]:
+    """Those of the query `orders`, by their names below its source's; Spark itself has some of a queue of listeners of a like name."""
+    found = {}
+    for line in said:
+        name, value = line.rsplit(" ", 1)
+        if "checkpoints_orders_" in name:
+            found[name.split("checkpoints_orders_", 1)[1].split("_Value", 1)[0].split("{", 1)[0]] = float(value)
+    return found
+
+
 def conf(logs: Path) -> dict[str, str]:
     logs.mkdir()
     return {
@@ -86,17 +96,13 @@ def test_events_progress_metrics_and_log(start: Callable[..., Application], even
             assert all(len(json.dumps(row, separators=(",", ":"))) < PARTITION_BYTES for row in operator["subtasks"])
     assert [e["Event"] for e in logged(tmp_path / "second")] == ["CheckpointRestored", "CheckpointRunStarted"]
 
-    metrics = {}
-    for line in lines(app, "METRIC"):
-        name, value = line.rsplit(" ", 1)
-        if "checkpoints_orders_" in name:  # Spark has some of the listener's queue, which has that name too
-            metrics[name.split("checkpoints_orders_", 1)[1].split("_Value", 1)[0].split("{", 1)[0]] = float(value)
+    metrics = metrics_in(lines(app, "METRIC"))
     assert metrics["numberOfCompletedCheckpoints"] == metrics["totalNumberOfCheckpoints"] == EPOCHS
     assert metrics["numberOfFailedCheckpoints"] == metrics["numberOfInProgressCheckpoints"] == metrics["durabilityLagEpochs"] == 0
     assert metrics["lastCompletedCheckpointId"] == EPOCHS - 1
     for name in ("lastCheckpointDuration", "lastCheckpointSize", "lastCheckpointFullSize", "lastCheckpointMetadataSize"):
         assert metrics[name] > 0, name
-    # A plan and a _metadata for each epoch by the coordinator, a segment by the agent.
+    # A plan and a _metadata for each epoch by the coordinator, a segment by the agent, which reports every second.
     assert metrics["storageRequests"] >= 3 * EPOCHS
     assert metrics["storageBytesWritten"] > metrics["lastCheckpointFullSize"]
     assert metrics["sinkLatency_Count"] == metrics["operatorLatency_0_Count"] == metrics["operatorLatency_1_Count"] == EPOCHS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from conftest import Server
 from harness import Application
 from history_server import history_server, until_listed
 from inputs import write_events
-from test_seen import conf, lines, logged, told
+from test_seen import conf, lines, logged, metrics_in, told
 from test_tab import checked, picture
 
 from spark_ckpt.testing.lossy_proxy import Wire, WireFault
@@ -49,6 +50,11 @@ class Watched:
         return found
 
 
+def prometheus(base: str) -> dict[str, float]:
+    with urllib.request.urlopen(f"{base}/metrics/prometheus", timeout=60) as answer:
+        return metrics_in(answer.read().decode().splitlines())
+
+
 def named(window: Browser, table: str) -> dict[str, str]:
     """A table of a word and what it means, or of a head and one line."""
     words = [*window.texts(f"{table} thead th"), *window.texts(f"{table} tbody th")]
@@ -77,6 +83,13 @@ def test_what_a_checkpoint_waits_for_what_failed_and_how_far_it_is_behind(
     )
     window.open(f"{watched.base}/checkpoints/")
     assert "every 2s, in the background, EXACTLY_ONCE" in " ".join(window.texts("div"))
+    metrics = prometheus(watched.base)
+    assert metrics["uploadQueueSnapshots"] >= 6
+    assert metrics["uploadQueueBytes"] > 0
+    assert metrics["storageRetries"] > 0
+    assert metrics["durabilityLagEpochs"] >= 5
+    assert metrics["durabilityLagMs"] > 0
+    assert metrics["numberOfInProgressCheckpoints"] == 1
     (row,) = window.table("#checkpoint-in-progress")
     assert row[1].startswith("in progress")
     assert row[4].split("/")[0] == "0"
@@ -114,6 +127,7 @@ def test_what_a_checkpoint_waits_for_what_failed_and_how_far_it_is_behind(
     window.open(f"{watched.base}/checkpoints/")
     picture(window, "live-interval", tmp_path)
     assert window.errors() == []
+    watched.until(lambda _: prometheus(watched.base)["uploadQueueSnapshots"] == 0, "an empty queue")
     (tmp_path / "end").touch()
     watched.app.expect_success()
 

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import threading
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -441,3 +443,30 @@ def test_an_agent_whose_executor_is_gone_leaves_its_acks_in_the_storage(spool: P
     acks = [Ack.from_json(row) for document in left for row in document["acks"]]
     assert [a.snapshot.uid for a in acks] == [store.uid]
     load(url, store, acks[0], tmp_path)
+
+
+def test_what_waits_for_a_slow_storage_is_reported(url: str, spool: Path) -> None:
+    hold = threading.Event()
+
+    def held() -> None:
+        hold.wait(20)
+
+    storage = FaultyStorage(open_storage(url), [Fault(Moment.DELAY, "*/seg/*", pause=held)])
+    agent, store = LocalAgent(spool, lambda *_: storage), FakeStore(spool / "0-0")
+    store.commit()
+    agent.send(store.message(url, 0, None))
+    agent.send({"type": "flush"})
+
+    def reported(snapshots: int, puts: int) -> Callable[[dict[str, Any]], bool]:
+        def is_it(line: dict[str, Any]) -> bool:
+            told = line.get("storage", {})
+            waits = told.get("queued_snapshots") == snapshots and (told["queued_bytes"] > 0) == (snapshots > 0)
+            return line.get("type") == "storage" and waits and told["process"].startswith("agent 1 ") and told["requests"] >= puts
+
+        return is_it
+
+    agent.wait_for(reported(1, 0))
+    hold.set()
+    agent.ack(store.uid)
+    agent.wait_for(reported(0, 1))
+    agent.close()

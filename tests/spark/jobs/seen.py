@@ -84,6 +84,7 @@ def main() -> None:
     for progress in query.recentProgress:
         metrics = [op["customMetrics"] for op in json.loads(progress.json)["stateOperators"]]
         say("PROGRESS " + json.dumps({"epoch": progress["batchId"], "metrics": metrics}))
+    time.sleep(2)  # agents tell every second what they have asked of the storage
     base = spark.sparkContext.uiWebUrl or ""
     with urllib.request.urlopen(base + "/metrics/prometheus", timeout=30) as answer:
         for line in answer.read().decode().splitlines():

@@ -107,8 +107,10 @@ object DriverSide extends Logging {
       case "barrier" => Option(streams.get(message.str("root"))).flatMap(_.barrier).orNull
       case "acks" =>
         Option(streams.get(message.str("root"))).foreach(_.acknowledged(message))
-        StorageCounters.take(message.str("root"), message)
         CheckpointFeed.acknowledged(message)
+        null
+      case "storage" =>
+        StorageCounters.take(message.str("root"), message)
         null
       case "holding" =>
         holdings.report(message.str("executor"), message.get("held").elements().asScala.map(_.asText()).toSet)

@@ -263,6 +263,9 @@ object ExecutorSide extends Logging {
       val plugin = context
       if (plugin != null) plugin.send(Json.line(message))
     case Some("spool") => limit.set(message.long("bytes"))
+    case Some("storage") =>
+      val plugin = context
+      if (plugin != null) plugin.send(Json.line(message))
     case _ =>
   }
 

@@ -25,7 +25,10 @@ object StorageCounters {
   /** A line of a coordinator or agent that has a field `storage` (docs/pipes.md). */
   def take(root: String, message: JsonNode): Unit = Option(message.get("storage")).foreach { s =>
     def number(name: String): Long = s.optLong(name).getOrElse(0L)
-    reports.put((root, s.str("process")), StorageCounters(
+    val process = s.str("process")
+    // One that has replaced another of the same executor: what that one had in its queue is in this one's, or gone.
+    if (process.startsWith("agent ") && !reports.containsKey((root, process))) executorLost(process.split(' ')(1))
+    reports.put((root, process), StorageCounters(
       number("requests"), number("retries"), number("bytes_in"), number("bytes_out"), number("queued_snapshots"), number("queued_bytes")))
   }
 

@@ -26,6 +26,9 @@ object Cells {
 
   def size(bytes: Long): String = Utils.bytesToString(bytes)
 
+  /** Only what has completed can be loaded. */
+  def fullSize(of: CheckpointRecord): Seq[Node] = if (of.status == Status.Completed) Text(size(of.fullBytes)) else Nothing
+
   def number(n: Long): String = "%,d".formatLocal(Locale.US, n)
 
   def status(of: CheckpointRecord): Seq[Node] = of.status match {

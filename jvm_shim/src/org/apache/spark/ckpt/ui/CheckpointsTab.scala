@@ -142,7 +142,7 @@ class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overvi
     def of(record: Option[CheckpointRecord]): Seq[Seq[Node]] = record.toSeq.flatMap { r =>
       val outcome = if (r.status == Status.Failed) <span><strong>{r.reason}</strong> {r.message}</span> else Cells.path(if (r.isSavepoint) r.savepoint else r.path)
       Seq(checkpointLink(request, stream, r), text(r.run), text(Cells.time(r.triggeredMs)), text(Cells.acknowledged(r)), text(Cells.duration(r.durationMs)),
-        text(Cells.size(r.newBytes)), text(Cells.size(r.fullBytes)), outcome)
+        text(Cells.size(r.newBytes)), Cells.fullSize(r), outcome)
     }
     def restored(r: RestoredRecord): Seq[Seq[Node]] = Seq(
       text(r.epoch), text(r.run), text(Cells.time(r.restoredMs)), Cells.Nothing, Cells.Nothing, Cells.Nothing, text(Cells.size(r.fullBytes)),

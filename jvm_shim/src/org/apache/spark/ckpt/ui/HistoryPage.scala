@@ -22,7 +22,7 @@ class HistoryPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "history", "
         r => r.latestAckMs.map(t => text(Cells.time(t))).getOrElse(Cells.Nothing)),
       Column("End to End Duration", "From the trigger until _metadata was stored", _.durationMs, ended(_)(r => Cells.duration(r.durationMs))),
       Column("Checkpointed Size", "What this checkpoint had to store", _.newBytes, ended(_)(r => Cells.size(r.newBytes))),
-      Column("Full Size", "What it takes to load all of it", _.fullBytes, ended(_)(r => Cells.size(r.fullBytes))),
+      Column("Full Size", "What it takes to load all of it", _.fullBytes, Cells.fullSize),
       Column("Path or Reason", "", r => r.path + r.reason, outcome, wraps = true))
     <h4>History</h4> ++
       (if (stream.records.isEmpty) <p>No checkpoint has been triggered yet.</p>

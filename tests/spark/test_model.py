@@ -159,17 +159,35 @@ def test_a_savepoint_of_a_checkpoint_that_is_not_kept_is_still_the_latest(model:
     assert model.view.records().size() == 0
 
 
-def test_what_the_coordinator_says_of_a_savepoint_becomes_an_event(java: Any) -> None:
-    said = {"event": "SAVEPOINT", "root": ROOT, "run": 3, "epoch": 4, "time_ms": 9, "savepoint": "s3://lake/savepoints/x", "full_bytes": 30}
+def parsed(java: Any, **said: Any) -> dict[str, Any]:
+    """What Spark's event log has of an announcement of the coordinator."""
     names = companion(java.scala.collection.immutable, "Map").empty()
-    events = java.org.apache.spark.ckpt.CheckpointEvents
-    known = getattr(java.org.apache.spark.ckpt, "CheckpointEvents$Known")(
-        java.org.apache.spark.ckpt.CheckpointCounts(1, 1, 0, 0), names, 0, False, None, 0
-    )
-    told = events.parse(java.org.apache.spark.ckpt.Json.parse(json.dumps(said)), known).get()
-    line = json.loads(java.org.apache.spark.util.JsonProtocol.sparkEventToJsonString(told))
-    fields = {"root": ROOT, "run": 3, "epoch": 4, "timeMs": 9, "path": "s3://lake/savepoints/x", "fullBytes": 30}
-    assert line == {"Event": PACKAGE + "CheckpointSavepoint", **fields}
+    counts = java.org.apache.spark.ckpt.CheckpointCounts(1, 1, 0, 1)
+    known = getattr(java.org.apache.spark.ckpt, "CheckpointEvents$Known")(counts, names, 0, False, None, 77)
+    node = java.org.apache.spark.ckpt.Json.parse(json.dumps({"root": ROOT, "run": 3, "epoch": 4, "time_ms": 9, "full_bytes": 30, **said}))
+    told = java.org.apache.spark.ckpt.CheckpointEvents.parse(node, known).get()
+    line: dict[str, Any] = json.loads(java.org.apache.spark.util.JsonProtocol.sparkEventToJsonString(told))
+    return line
+
+
+ANNOUNCED = {"root": ROOT, "run": 3, "epoch": 4, "timeMs": 9, "fullBytes": 30}
+
+
+def test_what_the_coordinator_says_of_a_savepoint_becomes_an_event(java: Any) -> None:
+    line = parsed(java, event="SAVEPOINT", savepoint="s3://lake/savepoints/x")
+    assert line == {"Event": PACKAGE + "CheckpointSavepoint", **ANNOUNCED, "path": "s3://lake/savepoints/x"}
+
+
+def test_a_restore_tells_of_what_it_is_a_copy(java: Any, model: Model) -> None:
+    line = parsed(java, event="RESTORED", path="s3://lake/chk-4", **{"from": "s3://lake/savepoints/x", "from_savepoint": True})
+    copied = {"restoredMs": 77, "path": "s3://lake/chk-4", "from": "s3://lake/savepoints/x", "fromSavepoint": True}
+    counts = {"triggered": 1, "completed": 1, "failed": 0, "restored": 1}
+    assert line == {"Event": PACKAGE + "CheckpointRestored", **ANNOUNCED, **copied, "counts": counts}
+    model.kept.add(event(java, json.dumps(line)))
+    restored = model.view.latestRestored().get()
+    assert (restored.origin(), restored.fromSavepoint()) == ("s3://lake/savepoints/x", True)
+    own = parsed(java, event="RESTORED", path="s3://lake/chk-4")
+    assert (own["from"], own["fromSavepoint"]) == ("", False)
 
 
 def test_a_subsumed_checkpoint_is_given_up_and_counts_as_failed_like_flinks(model: Model) -> None:
@@ -198,7 +216,9 @@ def test_a_checkpoint_that_completes_before_its_epochs_progress_is_told_counts(m
     model.completed(4)
     model.progress(4, 3)
     assert model.lag == (0, 0, 0)
-    model.progress(6, 5)
+    model.completed(5, lag={"epochs": 0, "ms": 0, "bytes": 900})
+    assert model.lag == (0, 0, 0), "nothing waits where nothing is behind"
+    model.progress(7, 6)
     assert model.lag[0] == 2
 
 

@@ -9,10 +9,38 @@ from pathlib import Path
 import pytest
 from harness import Application
 from oracle import differences, read
+from test_seen import logged
 
 from spark_ckpt import paths
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+
+NAMED = {
+    "complete": {"aggregate(key)"},
+    "update": {"aggregate(key)"},
+    "windows": {"aggregate(window, key)"},
+    "sliding": {"aggregate(window)"},
+    "sessions": {"session windows(key)"},
+    "inner": {"inner join(lkey = rkey)"},
+    "outer": {"left outer join(lkey = rkey)"},
+    "unique": {"deduplicate(id)"},
+    "within": {"deduplicate within watermark(id)"},
+    "pandas": {"groups with state(key)"},
+    "transform": {"transform with state(key)"},
+    "timers": {"transform with state(key)"},
+    "chained": {"deduplicate(id, ts)", "aggregate(window, key)", "aggregate(window)"},
+}
+"""What a person reads of each query's stateful operators."""
+
+
+def operators_in(folder: Path) -> dict[str, set[str]]:
+    """By query, as the event log has them."""
+    found: dict[str, set[str]] = {}
+    for event in logged(folder):
+        for operator in event.get("operators", ()):
+            found.setdefault(event["root"].rsplit("/", 1)[1], set()).add(operator["name"])
+    return found
 
 
 def completed(storage: Path, location: Path) -> list[Path]:
@@ -31,8 +59,11 @@ def test_every_operator_survives_the_loss_of_its_machine(
     app.until(lambda: all(len(completed(storage, locations / n)) >= 2 for n in names), "two checkpoints of every query", 200)
     app.kill()
     shutil.rmtree(locations)
-    again = start(*args, storage=f"file://{storage}")
+    (tmp_path / "events").mkdir()
+    log = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.eventLog.dir": f"file://{tmp_path}/events"}
+    again = start(*args, storage=f"file://{storage}", conf=log)
     again.expect_success()
+    assert operators_in(tmp_path / "events") == NAMED
 
     for name in names:
         assert read(oracle[name]), f"the oracle of {name} is empty: the comparison would show nothing"

@@ -105,10 +105,14 @@ def test_what_a_checkpoint_waits_for_what_failed_and_how_far_it_is_behind(
     newest = watched.overview()["history"][0]
     assert (newest["status"], newest["num_acknowledged_subtasks"], newest["num_subtasks"]) == ("IN_PROGRESS", 0, 6)
 
-    watched.until(lambda o: o["counts"]["failed"] >= 1, "a checkpoint that expires")
+    # What a coordinator had in the making dies with it; the one that takes over begins another.
+    watched.app.kill_one("spark_ckpt.coordinator")
+    given_up = watched.until(lambda o: o["counts"]["failed"] == 1, "the end of what the dead coordinator had begun")["latest"]["failed"]
+    assert (given_up["id"], given_up["failure_reason"]) == (int(row[0]), "STOPPED")
+    assert given_up["failure_message"] == "the coordinator process died and was replaced"
+
+    failed = watched.until(lambda o: o["latest"]["failed"]["failure_reason"] == "EXPIRED", "a checkpoint that expires")["latest"]["failed"]
     s3.proxy.heal()
-    failed = watched.overview()["latest"]["failed"]
-    assert failed["failure_reason"] == "EXPIRED"
     assert failed["failure_timestamp"] >= failed["trigger_timestamp"] + 20_000
     watched.until(lambda o: o["latest"]["completed"]["id"] > failed["id"] and o["lag"]["epochs"] == 0, "the backlog is durable")
 
@@ -123,6 +127,7 @@ def test_what_a_checkpoint_waits_for_what_failed_and_how_far_it_is_behind(
     assert any("savepoint" in row[2] and row[-1].endswith("/savepoints/noon") for row in rows)
     assert any("late" in row[2] for row in rows)
     assert any(row[2].startswith("failed") and "EXPIRED" in row[-1] for row in rows)
+    assert any(row[2].startswith("stopped") and row[0] == str(given_up["id"]) for row in rows)
     picture(window, "live-history", tmp_path)
     window.open(f"{watched.base}/checkpoints/")
     picture(window, "live-interval", tmp_path)

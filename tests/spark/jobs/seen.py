@@ -52,7 +52,7 @@ class Plain:
 
     def onOtherEvent(self, event: Any) -> None:
         if event.getClass().getName().startswith("org.apache.spark.ckpt."):
-            print(f"OTHER {event.getClass().getSimpleName()} {event.epoch()}", flush=True)
+            say(f"OTHER {event.getClass().getSimpleName()} {event.epoch()}")
 
     class Java:
         implements = ["org.apache.spark.scheduler.SparkListenerInterface"]

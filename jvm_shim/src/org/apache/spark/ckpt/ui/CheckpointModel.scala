@@ -143,7 +143,8 @@ class CheckpointModel(live: Option[CheckpointModel.Live] = None) {
     }
 
   private def lag(stream: Stream, told: DurabilityLag): Unit = {
-    stream.lag = told
+    // What the executors have last said of their bytes is older than a checkpoint that leaves nothing behind.
+    stream.lag = if (told.epochs == 0) DurabilityLag() else told
     stream.lagMs = live.map(_.clockMs()).getOrElse(0L)
   }
 

@@ -252,7 +252,7 @@ class IntervalRun(IntervalCheckpoints):
 
     def _seal_again(self, event: ev.SealRequested) -> list[Instruction]:
         """Sent again because the coordinator that answered it died; or that one let the epoch run before its plan was stored."""
-        if event.epoch == self._epoch and self._replaced is not None:
+        if event.epoch == self._epoch and self._replaced is not None and self.claim.ahead:
             message = f"the plan of epoch {event.epoch} was lost with the coordinator; the query has to go back to its last checkpoint"
             return [do.Refused(RequestName.SEAL, ErrorKind.LOST, message)]
         if event.epoch != self._epoch - 1 or self._files.get(commits_file(event.epoch)) != event.commit:

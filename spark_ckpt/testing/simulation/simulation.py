@@ -149,10 +149,13 @@ class Simulation:
         return driver
 
     def _settings_of_one(self) -> Settings:
-        """People change their minds about the mode between two starts."""
-        if not (self._again and self._trouble) or self._a.rng.random() < 0.7:
+        """People change their minds between two starts: about how many checkpoints to retain, and about the mode."""
+        if not self._trouble:
             return self._settings
-        return replace(self._settings, ahead=0) if self._a.rng.random() < 0.7 else replace(self._settings, ahead=0, interval_ms=0)
+        settings = replace(self._settings, retained=self._retained + self._a.rng.choice((0, 0, 1, 2)))
+        if not self._again or self._a.rng.random() < 0.7:
+            return settings
+        return replace(settings, ahead=0) if self._a.rng.random() < 0.7 else replace(settings, ahead=0, interval_ms=0)
 
     def _chosen(self) -> ev.Restore | None:
         """What a person chose stays in the configuration for a while. A choice that was cut short has to be made again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +12,8 @@ from harness import Application
 from oracle import differences, read
 from test_kills import Trial as TrialOnS3
 from test_operators import completed
-from test_seen import lines
+from test_seen import conf as shown
+from test_seen import lines, told
 
 from spark_ckpt.testing.lossy_proxy import Wire, WireFault
 
@@ -144,15 +144,23 @@ def test_agent_and_coordinator_are_killed_and_the_query_goes_on(
         assert trial.durable(name) == trial.committed(name), name
 
 
-def test_progress_tells_how_far_durable_state_is_behind(start: Start, events: Path, tmp_path: Path) -> None:
-    conf = {**INTERVAL, "spark.ui.enabled": "true", "spark.ui.port": "0"}
-    app = start("seen.py", str(events), str(tmp_path / "location"), storage=f"file://{tmp_path}/storage", conf=conf)
+def test_progress_and_events_tell_how_far_durable_state_is_behind(start: Start, events: Path, tmp_path: Path) -> None:
+    args = ("seen.py", str(events), str(tmp_path / "location"))
+    app = start(*args, storage=f"file://{tmp_path}/storage", conf={**shown(tmp_path / "logs"), **INTERVAL})
     app.expect_success()
-    metrics = [p["metrics"][0] for p in map(json.loads, lines(app, "PROGRESS")) if p["metrics"]]
-    lags = [m["checkpointLagEpochs"] for m in metrics]
-    assert max(lags) > 0, "no epoch was ever behind: the test has lost its point"
+    progress = [p for p in told(app, "PROGRESS") if p["metrics"]]
+    metrics = [p["metrics"][0] for p in progress]
+    assert max(m["checkpointLagEpochs"] for m in metrics) > 0, "no epoch was ever behind: the test has lost its point"
     for m in metrics:
         assert (m["checkpointLagEpochs"] > 0) == (m["checkpointLagMs"] > 0)
+    completed = [e for e in told(app, "HEARD") if e["kind"] == "completed"]
+    assert len(completed) < len(progress), "every epoch was a checkpoint"
+    assert completed[-1]["epoch"] == progress[-1]["epoch"]
+    for event in completed:
+        assert event["lag_epochs"] <= progress[-1]["epoch"] - event["epoch"]
+        assert (event["lag_epochs"] > 0) == (event["lag_ms"] > 0)
+    gauges = dict(line.rsplit(" ", 1) for line in lines(app, "METRIC"))
+    assert [float(value) for name, value in gauges.items() if "durabilityLagEpochs" in name] == [0]
 
 
 REPLAYING = ("files", "kept", "rate", "micro")

@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 Start = Callable[..., Application]
 MIB = 1 << 20
+VERSIONS = 15
+"""Ten, and what has come since the last maintenance."""
 
 
 class Steady:
@@ -41,9 +43,10 @@ class Steady:
         self._begin, self._names = start, names
         self._args = ("steady.py", ",".join(names), str(self.locations), str(self.out), str(self.folder), str(rows), str(size))
 
-    def start(self, master: str = "local[2]", **conf: str) -> Application:
+    def start(self, master: str = "local[2]", maintenance: str = "60s", **conf: str) -> Application:
         settings = {f"spark.ckpt.{name.replace('_', '.')}": value for name, value in conf.items()}
         settings |= {**self.s3.conf, "spark.ui.enabled": "true", "spark.ui.port": "0"}
+        settings["spark.sql.streaming.stateStore.maintenanceInterval"] = maintenance
         storage = f"s3://{self.s3.bucket}/ckpt"
         self.app = self._begin(*self._args, storage=storage, conf=settings, env=self.s3.env, master=master)
         return self.app
@@ -188,7 +191,7 @@ def test_a_storage_that_is_away_slows_the_query_and_costs_neither_disk_nor_rows(
     spool = tmp_path / "spool"
     steady = Steady(start, s3, tmp_path, ("fat",), rows=400, size=2048)
     conf = {"interval": "1s", "maxConcurrent": "2", "spool_maxSize": "6m", "spool_dir": str(spool), "timeout": "60s"}
-    app = steady.start(**conf)
+    app = steady.start(maintenance="2s", **conf)
     with Watch(spool) as watch:
         steady.until(lambda: steady.count("fat", "completed") >= 2, "checkpoints")
         s3.proxy.inject(WireFault(Wire.DELAY, r"^PUT \S*/(seg|sst)/", times=None, delay_s=3))
@@ -221,7 +224,10 @@ def test_a_storage_that_is_away_slows_the_query_and_costs_neither_disk_nor_rows(
         s3.proxy.heal()
         steady.until_epochs("fat", 3)
         assert pending(steady.heard("fat")) <= 2
-        print(f"spool: at most {watch.most} bytes at epoch {steady.committed('fat')}")
+        # What has been stored does not stay for long either.
+        steady.until_epochs("fat", max(1, 20 - steady.committed("fat")))
+        steady.until(lambda: versions(spool) <= VERSIONS, "old versions to go")
+        print(f"spool: at most {watch.most} bytes, {versions(spool)} versions at epoch {steady.committed('fat')}")
     app.kill()
     shutil.rmtree(steady.locations)
 
@@ -234,6 +240,15 @@ def test_a_storage_that_is_away_slows_the_query_and_costs_neither_disk_nor_rows(
     with credentials(s3):
         newest = newest_epoch(s3, steady.stream("fat"))
         assert keys_of(s3, steady.stream("fat")) == 400 * (newest + 1), "the state lost or invented rows"
+
+
+def versions(spool: Path) -> int:
+    """Of the store that has the most of them in the spool."""
+    counts: dict[Path, set[str]] = {}
+    for path in spool.glob("spark-ckpt-*/*/run-*/*/*/*/*_*"):
+        if path.suffix in (".changelog", ".zip"):
+            counts.setdefault(path.parent, set()).add(path.name.split("_")[0])
+    return max(map(len, counts.values()))
 
 
 def pending(events: list[dict[str, Any]]) -> int:

@@ -19,7 +19,9 @@ from spark_ckpt.testing.lossy_proxy import Wire, WireFault
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
-NAMES = ("windows", "sliding", "outer", "timers")
+# A foreachBatch that remembers, and the file sink, each once on the same machine and once on a fresh one.
+SAME, FRESH = ("outer", "unique"), ("windows", "sliding", "timers")
+NAMES = (*FRESH, *SAME)
 INTERVAL = {"spark.ckpt.interval": "2s"}
 Start = Callable[..., Application]
 
@@ -69,7 +71,8 @@ def test_a_killed_driver_costs_the_epochs_past_the_last_checkpoint_and_no_row(
     app.kill()
     replayed = {name: trial.committed(name) - trial.durable(name) for name in NAMES}
     assert any(replayed.values()), "nothing has to be run again: the test has lost its point"
-    shutil.rmtree(trial.locations)
+    for name in FRESH:
+        shutil.rmtree(trial.locations / name)
 
     trial.start().expect_success()
     trial.compare(oracle)

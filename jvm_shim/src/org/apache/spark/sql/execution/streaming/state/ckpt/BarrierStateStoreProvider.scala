@@ -35,13 +35,24 @@ class BarrierStateStoreProvider extends RocksDBStateStoreProvider {
       case Some(barrier) =>
         val store = StoreFolder(root, id.operatorId, id.partitionId, id.storeName,
           ExecutorSide.folder(barrier, hadoopConf.get(StreamExecution.RUN_ID_KEY, ""), id.operatorId, id.partitionId, id.storeName))
-        new BarrierRocksDB(store, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
+        new BarrierRocksDB(store, SpoolVersions(conf), localRootDir, hadoopConf, loggingId, useColumnFamilies,
           enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
       case None =>
         super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
           enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
     }
   }
+}
+
+/**
+ * How many versions of a store lie in the spool. Spark keeps a hundred (`spark.sql.streaming.minBatchesToRetain`), because its folder is
+ * the only place that has them; here they are in the storage, and the spool is a disk that must not fill up.
+ */
+object SpoolVersions {
+  private val Most = 10
+
+  def apply(conf: RocksDBConf): RocksDBConf =
+    conf.copy(minVersionsToRetain = math.min(conf.minVersionsToRetain, Most), minVersionsToDelete = 0L)
 }
 
 /** One state store and the spool folder that is its "DFS". */

@@ -94,7 +94,7 @@ def test_a_task_that_moves_finds_its_state(start: Start, events: Path, oracle: M
     assert "which another executor has and no checkpoint yet" in trial.log(), "no task moved: the test has lost its point"
 
 
-@pytest.mark.parametrize("victims", ["one executor", "all executors with their agents"])
+@pytest.mark.parametrize("victims", [pytest.param("one executor", marks=pytest.mark.campaign), "all executors with their agents"])
 def test_executors_are_killed_and_the_query_goes_back_in_place(
     victims: str, start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path
 ) -> None:

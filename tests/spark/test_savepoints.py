@@ -83,7 +83,7 @@ def shown(path: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return doc
 
 
-@pytest.mark.parametrize("interval", ["0", "2s"])
+@pytest.mark.parametrize("interval", [pytest.param("0", marks=pytest.mark.campaign), "2s"])
 def test_savepoints_and_the_ways_back(start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str], interval: str) -> None:
     places = Places(tmp_path)
     write_events(places.events, 0, FILES)

@@ -44,7 +44,7 @@ class Running:
         return Path(json.loads(done.stdout)["savepoint"].removeprefix("file://"))
 
 
-@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("gate", [pytest.param("every epoch", marks=pytest.mark.campaign), "interval"])
 def test_a_query_stops_with_a_savepoint_and_goes_on_later(
     gate: str, start: Start, oracle: Mapping[str, Path], tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import Server
 from harness import Application
+from inputs import write_events
 from oracle import differences, read
 from test_kills import Trial as TrialOnS3
 from test_operators import completed
@@ -79,6 +80,28 @@ def test_a_killed_driver_costs_the_epochs_past_the_last_checkpoint_and_no_row(
     for name in NAMES:
         # AvailableNow waits for the last epoch's checkpoint.
         assert trial.durable(name) == trial.committed(name), name
+
+
+def test_epochs_that_ran_again_are_whole_in_the_checkpoints_that_follow(start: Start, tmp_path: Path) -> None:
+    """What sources had listed for them too: a start without the local folder has nothing else."""
+    events, names = tmp_path / "events", ("windows", "unique")
+    write_events(events, 0, 30, closing=True)
+    trial = Trial(start, events, tmp_path, names)
+    app = trial.start()
+    app.until(lambda: all(trial.durable(name) >= 0 for name in names), "a checkpoint of both queries", 200)
+    app.kill()
+    reached = {name: trial.committed(name) for name in names}
+    app = trial.start(**{"spark.ckpt.interval": "10min"})
+    app.until(lambda: all(trial.committed(name) >= reached[name] + 4 for name in names), "epochs without a checkpoint")
+    app.kill()
+    app = trial.start(**{"spark.ckpt.interval": "1s"})
+    app.until(lambda: all("run-00000003" in trial.runs(name) for name in names), "a checkpoint of the third run")
+    app.kill()
+    shutil.rmtree(trial.locations)
+    trial.start().expect_success()
+    batch = start("operators.py", "batch", ",".join(names), str(events), str(tmp_path / "batch"), storage=None, plugin=False)
+    batch.expect_success()
+    trial.compare({name: tmp_path / "batch" / name for name in names})
 
 
 CLUSTER = "local-cluster[2,1,1024]"

@@ -150,10 +150,12 @@ class Resume(Asking):
         return [do.Resumed()]
 
     def _every_epoch(self, base: Checkpoint | None, found: Recorded) -> Beginning:
-        """A plan of this run past its newest checkpoint is the epoch in hand; plans of older runs past it have still to run."""
+        """A plan of this run past its newest checkpoint is the epoch in hand, unless the driver still waits for the seal of the one before
+        (a start appends all plans that run again); the others have still to run."""
         assert self._claim is not None
         plans = found.plans
-        current = plans[0] if plans and plans[0].claim == self._claim.claim else None
+        mine = bool(plans) and plans[0].claim == self._claim.claim and plans[0].epoch <= self._request.epoch
+        current = plans[0] if mine else None
         files = DriverFiles(driver_files_of(base, found.first))
         if current:
             files.apply({**current.files, offsets_file(current.epoch): current.offsets})

@@ -472,3 +472,19 @@ def test_a_coordinator_that_takes_over_goes_on_from_the_chosen_one() -> None:
     assert run.base == CheckpointId(1, 1)
     other.rest(2, 2)
     assert CheckpointId(2, 2) in world.checkpoints
+
+
+def test_a_coordinator_that_takes_over_before_the_seal_is_answered_does_not_take_the_next_plan_for_the_epoch_in_hand() -> None:
+    """Found by the simulation: a start appends all plans that run again, so the next epoch's is the run's own before it begins."""
+    world = after(4)
+    driver = Driver(world)
+    one = started(driver.start("b", restore=own(1, 1)))
+    assert [p.epoch for p in one.planned] == [3]
+    driver.rest(2, 2)
+    other = Driver(world)
+    said = other.push(ev.ResumeRequested(one.run, one.claim, 2))
+    assert [type(i) for i in said if isinstance(i, (do.Resumed, do.Announce))] == [do.Resumed]
+    assert any(isinstance(i, do.Sealed) for i in other.seal(2, 2))
+    assert any(isinstance(i, do.Triggered) for i in other.trigger(3))
+    other.rest(2, 3)
+    assert CheckpointId(2, 3) in world.checkpoints

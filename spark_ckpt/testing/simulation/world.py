@@ -144,7 +144,7 @@ class World:
             self._plans[(entry.claim, entry.epoch)] = number
             self._highest[entry.claim] = max(entry.epoch, self._highest.get(entry.claim, -1))
         if isinstance(entry, Claim):
-            if self._chosen(entry):
+            if self._chosen(entry, listed_at):
                 self._check_chosen(entry)
             else:
                 self._check_newest(entry, listed_at)
@@ -152,11 +152,15 @@ class World:
             self._claims.append(entry)
             self._check_retained(f"at claim {number}")
 
-    def _chosen(self, claim: Claim) -> bool:
+    def _chosen(self, claim: Claim, listed_at: int) -> bool:
         """Whether a person's choice is applied with this claim: the first that names it, or again because the one before was cut short."""
         last = self.last_claim
         before = last.restored if last else None
-        return claim.restored is not None and (before is None or before.path != claim.restored.path or self.cut_short is not None)
+        if claim.restored is None or last is None or before is None or before.path != claim.restored.path:
+            return claim.restored is not None
+        imported = before.imported
+        own = imported is not None and imported.run == last.run
+        return own and not any(time < listed_at for time in self._completed.get(last.run, {}).values())
 
     def _check_newest(self, claim: Claim, listed_at: int) -> None:
         last, origin = self.last_claim, claim.origin

@@ -445,7 +445,7 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.PLAN_BEFORE_METADATA: Rules(stream=_WithoutItsPlanStream),
         LeftOut.OLD_VERSION: Rules(stream=_UnderItsNumberStream),
         LeftOut.GO_BACK_OWN: Rules(stream=_TakingItBackStream, faults={**_STEADY, "sleep": 0.005, "rival": 1, "executor_loss": 0.15}),
-        LeftOut.CHOOSE_RETAINED: Rules(stream=_ChoosingAnyStream, faults=_CHOICES),
+        LeftOut.CHOOSE_RETAINED: Rules(stream=_ChoosingAnyStream, faults=_CHOICES, settings={"retained": 1}),
         LeftOut.COLLECT_CLAIM_AGAIN: Rules(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
         LeftOut.COLLECT_KEPT_FIRST: Rules(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),
     }[rule]

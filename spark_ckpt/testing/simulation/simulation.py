@@ -76,7 +76,7 @@ class Simulation:
         rng = random.Random(seed)
         self.happened: Counter[Happened] = Counter()
         self._clock = Clock()
-        self._retained = rng.choice((1, 1, 2, 3))
+        self._retained = self._rules.settings.get("retained", rng.choice((1, 1, 2, 3)))
         self._world = self._rules.world(self._retained, self.happened)
         faults = replace(draw(rng), **self._rules.faults)
         self._a = Surroundings(rng, self._clock, self._world, faults, self.happened, self._telling(tell))
@@ -152,7 +152,8 @@ class Simulation:
         """People change their minds between two starts: about how many checkpoints to retain, and about the mode."""
         if not self._trouble:
             return self._settings
-        settings = replace(self._settings, retained=self._retained + self._a.rng.choice((0, 0, 1, 2)))
+        more = 0 if "retained" in self._rules.settings else self._a.rng.choice((0, 0, 1, 2))
+        settings = replace(self._settings, retained=self._retained + more)
         if not self._again or self._a.rng.random() < 0.7:
             return settings
         return replace(settings, ahead=0) if self._a.rng.random() < 0.7 else replace(settings, ahead=0, interval_ms=0)

@@ -16,8 +16,10 @@ from spark_ckpt.jar import jar_path
 
 
 @contextmanager
-def history_server(logs: Path, out: Path, *, memory: str = "512m", conf: dict[str, str] | None = None) -> Iterator[str]:
-    """Its address. `logs` holds event logs, `out` takes what it says."""
+def history_server(
+    logs: Path, out: Path, *, memory: str = "512m", conf: dict[str, str] | None = None, jar: bool = True
+) -> Iterator[str]:
+    """Its address. `logs` holds event logs, `out` takes what it says. Without `jar` it is Spark's own."""
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
@@ -31,7 +33,8 @@ def history_server(logs: Path, out: Path, *, memory: str = "512m", conf: dict[st
     java = shutil.which("java") if "JAVA_HOME" not in os.environ else os.environ["JAVA_HOME"] + "/bin/java"
     command = [str(java), f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
     command += [f"-D{name}={value}" for name, value in settings.items()]
-    command += ["-cp", f"{Path(spec.origin).parent / 'jars'}/*:{jar_path()}", "org.apache.spark.deploy.history.HistoryServer"]
+    classes = [f"{Path(spec.origin).parent / 'jars'}/*", *([str(jar_path())] if jar else [])]
+    command += ["-cp", ":".join(classes), "org.apache.spark.deploy.history.HistoryServer"]
     with out.open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"})
     try:

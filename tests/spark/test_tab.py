@@ -204,6 +204,15 @@ def test_each_query_has_its_own_pages(server: str, window: Browser) -> None:
     assert "there are 2 queries; add ?query=" in error.value.read().decode()
 
 
+def test_a_history_server_without_the_jar_shows_all_the_rest(tmp_path: Path, window: Browser) -> None:
+    write_log(tmp_path / "events", "app-plain", checkpoints=3, partitions=3, seed=3)
+    with history_server(tmp_path / "events", tmp_path / "server.log", jar=False) as address:
+        window.open(f"{until_listed(address, 'app-plain')}/environment/")
+        tabs = window.texts(".navbar-nav .nav-link")
+        assert "Environment" in tabs
+        assert "Checkpoints" not in tabs
+
+
 def test_compaction_keeps_the_newest_checkpoints_and_all_counts(tmp_path: Path) -> None:
     rolling = write_rolling_log(tmp_path / "events", "app-rolling", files=4, checkpoints=KEPT + 400, partitions=3, seed=5)
     rolled = "spark.history.fs.eventLog.rolling"

@@ -71,7 +71,7 @@ def _uid(names: Sequence[str], row: int) -> bytes:
 
 
 def _compressed(content: bytes) -> str:
-    return base64.b64encode(zlib.compress(content)).decode()
+    return base64.b64encode(zlib.compress(content, 1)).decode()
 
 
 def _decompressed(data: bytes, limit: int) -> bytes:

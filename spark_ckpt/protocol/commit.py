@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from spark_ckpt.errors import FormatError
 
 
-@dataclass(frozen=True, order=True)
-class Slot:
+class Slot(NamedTuple):
     """Where an id stands in `commits/N`: operator, partition, and the store's place within the partition."""
 
     operator: int

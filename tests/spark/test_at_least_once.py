@@ -50,6 +50,7 @@ def holes(sink: Path) -> list[int]:
     return [n for n in range(compacted, max(entries)) if n not in entries]
 
 
+@pytest.mark.campaign
 def test_every_operator_goes_on_under_new_numbers(start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path) -> None:
     trial = Trial(start, events, tmp_path, tuple(oracle))
     app = trial.start(**CONF)
@@ -165,6 +166,7 @@ def test_killed_drivers_lose_no_row_and_use_no_number_twice(start: Start, many: 
         assert newest.counters["new_bytes"] < newest.size, f"{name}: its last checkpoint is not incremental"
 
 
+@pytest.mark.campaign
 def test_no_epoch_waits_for_its_plan(start: Start, s3: Server, many: Path, batch: Path, tmp_path: Path) -> None:
     trial = Attempts(start, many, tmp_path, f"s3://{s3.bucket}/ckpt", ("unique",), env=s3.env)
 
@@ -189,6 +191,7 @@ def test_no_epoch_waits_for_its_plan(start: Start, s3: Server, many: Path, batch
     assert min(n for n in trial.tried("unique") if n > used) > used + 1, "the numbers whose plans were lost were not passed over"
 
 
+@pytest.mark.campaign
 def test_executors_are_killed_and_the_query_goes_back_in_place_under_new_numbers(
     start: Start, many: Path, batch: Path, tmp_path: Path
 ) -> None:
@@ -240,7 +243,10 @@ def claims(stream: Path) -> list[Claim]:
     return [entry for entry in entries if isinstance(entry, Claim)]
 
 
-@pytest.mark.parametrize(("name", "interval"), [("unique", "0"), ("outer", "500ms"), ("timers", "500ms")])
+@pytest.mark.parametrize(
+    ("name", "interval"),
+    [pytest.param("unique", "0", marks=pytest.mark.campaign), ("outer", "500ms"), pytest.param("timers", "500ms", marks=pytest.mark.campaign)],
+)
 def test_discarded_plans_run_anew_and_later_starts_go_on_from_there(start: Start, tmp_path: Path, name: str, interval: str) -> None:
     events = tmp_path / "events"
     write_events(events, 0, FILES)

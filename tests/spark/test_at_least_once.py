@@ -245,7 +245,11 @@ def claims(stream: Path) -> list[Claim]:
 
 @pytest.mark.parametrize(
     ("name", "interval"),
-    [pytest.param("unique", "0", marks=pytest.mark.campaign), ("outer", "500ms"), pytest.param("timers", "500ms", marks=pytest.mark.campaign)],
+    [
+        pytest.param("unique", "0", marks=pytest.mark.campaign),
+        ("outer", "500ms"),
+        pytest.param("timers", "500ms", marks=pytest.mark.campaign),
+    ],
 )
 def test_discarded_plans_run_anew_and_later_starts_go_on_from_there(start: Start, tmp_path: Path, name: str, interval: str) -> None:
     events = tmp_path / "events"

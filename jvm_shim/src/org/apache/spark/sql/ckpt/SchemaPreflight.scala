@@ -33,7 +33,9 @@ object SchemaPreflight extends Logging {
 
   private def plan(query: MicroBatchExecution, comparison: Comparison, root: String): Unit = {
     val session = query.sparkSessionForStream.cloneSession()
-    new CheckpointFolder(root, session.sessionState.newHadoopConf()).replace(comparison.files)
+    // When Spark plans an epoch, its offsets are there (`OperatorStateMetadataV2Reader` asks for them).
+    val next = comparison.files.get(s"offsets/${comparison.epoch}").map(s"offsets/${comparison.epoch + 1}" -> _)
+    new CheckpointFolder(root, session.sessionState.newHadoopConf()).replace(comparison.files ++ next)
     val recorded = new OffsetSeqLog(session, new Path(root, "offsets").toString).get(comparison.epoch).flatMap(_.metadataOpt)
     recorded.foreach { metadata =>
       session.withActive {

@@ -190,10 +190,10 @@ class S3Storage(Storage):
                 self._receive(key, offset, length, take)
 
         try:
+            self._read(key, offset, length, send)
             if length == 0:
                 with download(path, at):
                     pass
-            self._read(key, offset, length, send)
         except OSError as error:
             raise local_write_error(path, error) from error
         return crc

@@ -175,7 +175,8 @@ def test_no_epoch_waits_for_its_plan(start: Start, s3: Server, many: Path, batch
 
     app = trial.start(**s3.conf)
     app.until(lambda: asked(r"^PUT \S*/_metadata") > 0, "a checkpoint")
-    app.until(trial.further(1), "an epoch beyond it")
+    # A plan that is put after the first checkpoint has to be stored before epochs run ahead: the third one certainly is.
+    app.until(trial.further(3), "epochs beyond it")
     # From here on no plan arrives any more.
     s3.proxy.inject(WireFault(Wire.HOLD, r"^PUT \S*/log/", times=None, delay_s=300))
     app.until(trial.further(6), "epochs whose plans are not stored")
@@ -219,7 +220,8 @@ def test_plans_that_are_lost_with_the_coordinator_are_made_anew_in_place(
     trial = Attempts(start, many, tmp_path, f"s3://{s3.bucket}/ckpt", ("unique",), env=s3.env)
     app = trial.start(**s3.conf)
     app.until(lambda: any(re.search(r"^PUT \S*/_metadata", line) for line in s3.proxy.requests), "a checkpoint")
-    app.until(trial.further(1), "an epoch beyond it")
+    # A plan that is put after the first checkpoint has to be stored before epochs run ahead: the third one certainly is.
+    app.until(trial.further(3), "epochs beyond it")
     s3.proxy.inject(WireFault(Wire.HOLD, r"^PUT \S*/log/", times=None, delay_s=300))
     app.until(trial.further(4), "epochs whose plans are not stored")
     used = max(trial.tried("unique"))

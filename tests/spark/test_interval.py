@@ -54,8 +54,9 @@ class Trial:
         return self._app.log.read_text(errors="replace")
 
     def behind(self) -> bool:
-        """Every query has a checkpoint and epochs beyond it."""
-        return all(-1 < self.durable(name) < self.committed(name) for name in self.names)
+        """Every query has a checkpoint, and most have epochs beyond it: all of many at the same moment need not ever be."""
+        reached = {name: (self.durable(name), self.committed(name)) for name in self.names}
+        return all(durable >= 0 for durable, _ in reached.values()) and 2 * sum(d < c for d, c in reached.values()) > len(reached)
 
     def compare(self, oracle: Mapping[str, Path]) -> None:
         for name in self.names:

@@ -196,7 +196,8 @@ FORGETTING = {"archived": "cleanSource=archive", "socket": "socket", "own": "cou
 
 def test_sources_that_forget_keep_the_gate_of_every_epoch(start: Start, events: Path, tmp_path: Path) -> None:
     source, storage, locations = tmp_path / "events", tmp_path / "storage", tmp_path / "locations"
-    shutil.copytree(events, source)
+    for folder in (source, tmp_path / "events-moved"):
+        shutil.copytree(events, folder)
     args = ("sources.py", ",".join([*REPLAYING, *FORGETTING]), str(source), str(locations))
     # No checkpoint is due while the test runs, whatever the first delay.
     conf = {"spark.ckpt.interval": "2h", "spark.ckpt.minPause": "1h", "spark.ckpt.retained": "1000"}

@@ -58,8 +58,8 @@ class Sources:
     def __init__(self, spark: SparkSession, source: str, port: int) -> None:
         self.spark, self.source, self._port = spark, source, port
 
-    def _files(self, **options: str) -> DataFrame:
-        return self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).options(**options).json(self.source)
+    def _files(self, folder: str | None = None, **options: str) -> DataFrame:
+        return self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).options(**options).json(folder or self.source)
 
     def files(self) -> DataFrame:
         return self._files()
@@ -68,7 +68,8 @@ class Sources:
         return self._files(CLEANSOURCE="OFF")
 
     def archived(self) -> DataFrame:
-        return self._files(cleanSource="archive", sourceArchiveDir=f"{self.source}-archive")
+        """From a folder of its own: the others need their files."""
+        return self._files(f"{self.source}-moved", cleanSource="archive", sourceArchiveDir=f"{self.source}-archive")
 
     def rate(self) -> DataFrame:
         return self.spark.readStream.format("rate").option("rowsPerSecond", 50).load()

@@ -69,7 +69,7 @@ test-fast: venv ## Only the tests that start no Spark
 
 .PHONY: screenshots
 screenshots: jar browser ## The Checkpoints tab in a headless Chromium; renews docs/images
-	@SPARK_CKPT_PICTURES=docs/images $(PY) -m pytest tests/spark/test_tab.py tests/spark/test_tab_interval.py $(ARGS)
+	@SPARK_CKPT_PICTURES=docs/images $(PY) -m pytest -m spark tests/spark/test_tab.py tests/spark/test_tab_interval.py $(ARGS)
 
 .PHONY: campaign
 campaign: jar ## The long tests, hours: 30,000 simulated schedules, real S3 servers, everything crossed, random kills (SEED=n repeats them, KILLS=n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -40,9 +41,9 @@ class IntervalCheckpoints(RunRequests):
         self._failures = 0
         self._base_until: dict[CheckpointId, int] = {}
 
+    @abstractmethod
     def _not_finished(self, epoch: int, kind: ErrorKind, message: str) -> list[Instruction]:
         """The checkpoint of this epoch was aborted."""
-        raise NotImplementedError
 
     # --- which there are
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -57,7 +58,7 @@ class Story:
         return list(self._lines)
 
 
-class Machine:
+class Machine(ABC):
     """One stage. Subclasses give `TABLE`: (phase, event type) -> name of the method that handles it and returns instructions."""
 
     TABLE: ClassVar[Mapping[tuple[Any, type], str]]

@@ -8,6 +8,7 @@ before it, another run might get the same number, and its successor would take t
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -233,14 +234,17 @@ class Restoring(StartState):
 
     # --- given by `Start`
 
+    @abstractmethod
     def _read_candidates(self) -> list[Instruction]:
-        raise NotImplementedError
+        """Look at the checkpoints that the start may begin from."""
 
+    @abstractmethod
     def _read_plans(self) -> list[Instruction]:
-        raise NotImplementedError
+        """Look at what the log holds past the origin."""
 
+    @abstractmethod
     def _replan(self, done: int) -> list[Instruction]:
-        raise NotImplementedError
+        """Append the plans that run again; `done`: how many are in the log."""
 
 
 def is_of_this_stream(source: Checkpoint, claim: Entry | None, plan: Entry | None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from spark_ckpt.errors import ErrorKind, without_way_out
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -18,9 +20,9 @@ REPORT_ATTEMPTS = 3
 class RunEnding(RunLog):
     """Transitions out of the run, and those after it."""
 
+    @abstractmethod
     def _stopped_in_hand(self, message: str) -> list[Instruction]:
         """The query stops: what is told of the checkpoints in the making."""
-        raise NotImplementedError
 
     def _refuse_trigger(self, _event: ev.TriggerRequested) -> list[Instruction]:
         return [do.Refused(RequestName.TRIGGER, *self._failure)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -15,21 +17,21 @@ from spark_ckpt.protocol.run_state import RunState
 class RunLog(RunState):
     """`_plan` is the one that is being appended, `_attempt` and `_cause` belong to it."""
 
+    @abstractmethod
     def _plan_stored(self, number: int) -> list[Instruction]:
         """The plan is entry `number` of the log."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
         """The run cannot go on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _take_up(self, entry: Entry) -> list[Instruction]:
         """An entry under the run's own claim that it did not write: a request of a person. Its number is used up."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _proceed(self, pressure: bool = False) -> list[Instruction]:
         """Something changed: what can be done now, if no epoch is in hand. `pressure`: whether half full spools count."""
-        raise NotImplementedError
 
     # --- idle
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -152,17 +153,17 @@ class RunState(Machine):
 
     # --- what depends on the mode
 
+    @abstractmethod
     def _open_requests(self) -> list[RequestName]:
         """Those that wait for an answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _named_by_pending(self) -> frozenset[str]:
         """Objects that checkpoints in the making need."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _discard_pending(self) -> None:
         """The run is over: what is in the making is given up, and nothing of it is deleted."""
-        raise NotImplementedError
 
     def _last_triggered(self) -> int:
         """The newest epoch that was triggered, or is about to be."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -163,5 +164,6 @@ class StartState(Asking):
     def _next_run(self) -> int:
         return self._last.run + 1 if self._last else 1
 
+    @abstractmethod
     def begin(self, now_ms: int) -> list[Instruction]:
-        raise NotImplementedError
+        """From the beginning, or again after somebody else was faster."""

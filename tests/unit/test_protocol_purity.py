@@ -11,7 +11,7 @@ import pytest
 import spark_ckpt.protocol
 
 FOLDER = Path(str(spark_ckpt.protocol.__file__)).parent
-ALLOWED = {"__future__", "base64", "collections", "collections.abc", "dataclasses", "enum", "json", "re", "typing"}
+ALLOWED = {"__future__", "abc", "base64", "collections", "collections.abc", "dataclasses", "enum", "json", "re", "typing"}
 ALLOWED_OWN = {"spark_ckpt.errors", "spark_ckpt.model", "spark_ckpt.paths"}
 FORBIDDEN_CALLS = {"open", "print", "input", "eval", "exec", "__import__", "hash", "id"}
 

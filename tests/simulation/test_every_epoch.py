@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from spark_ckpt.testing.simulation import (
@@ -17,10 +13,8 @@ from spark_ckpt.testing.simulation import (
     LeftOut,
     Mode,
     Rule,
-    campaign,
-    leaving_out,
-    simulate,
 )
+from tests.simulation.schedules import check_all_rules, check_missed, check_missed_by_many, check_replay
 
 SEEDS = 200
 MOST = 1_000
@@ -58,48 +52,27 @@ def test_every_rule_of_this_mode_is_left_out_once() -> None:
 
 
 def test_all_rules_hold_and_the_faults_really_happened() -> None:
-    total = campaign(range(SEEDS), Mode.EVERY)
-    print(total.report())
-    assert not total.failed, total.report()
-    assert set(total.never) <= RARE, total.report()
+    check_all_rules(Mode.EVERY, SEEDS, RARE)
 
 
 @pytest.mark.parametrize("rule", list(MISSED), ids=lambda rule: rule.name)
 def test_a_rule_that_is_left_out_is_missed(rule: LeftOut) -> None:
-    expected = MISSED[rule]
-    known = lambda so_far: len(so_far.failed) >= 2 and expected <= so_far.broken.keys()  # noqa: E731
-    total = campaign(range(MOST), Mode.EVERY, leaving_out(rule), known)
-    print(f"without {rule.name}: {total.report()}")
-    assert expected <= total.broken.keys(), total.report()
-    again = simulate(total.failed[0].seed, Mode.EVERY, leaving_out(rule))
-    assert str(again.violation) == str(total.failed[0].violation)
+    check_missed(Mode.EVERY, rule, MISSED[rule], MOST, failures=2)
 
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_a_seed_replays_its_story_whatever_the_hashes(seed: int) -> None:
-    command = [sys.executable, "-m", "spark_ckpt.testing.simulation", "--seed", str(seed), "--mode", "every"]
-    stories = [
-        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True).stdout
-        for hashes in ("1", "2")
-    ]
-    assert stories[0] == stories[1]
-    assert len(stories[0].splitlines()) > 100
+    check_replay("every", seed)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_ten_thousand_seeds() -> None:
-    total = campaign(range(10_000), Mode.EVERY)
-    print(total.report())
-    assert not total.failed, total.report()
-    assert set(total.never) <= NOT_HERE, total.report()
+    check_all_rules(Mode.EVERY, 10_000, NOT_HERE)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("rule", list(MISSED), ids=lambda rule: rule.name)
 def test_a_rule_that_is_left_out_is_missed_by_many_seeds(rule: LeftOut) -> None:
-    total = campaign(range(2_000), Mode.EVERY, leaving_out(rule))
-    print(f"without {rule.name}: {total.report()}")
-    assert len(total.failed) >= 3, total.report()
-    assert MISSED[rule] <= total.broken.keys(), total.report()
+    check_missed_by_many(Mode.EVERY, rule, MISSED[rule])

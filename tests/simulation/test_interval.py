@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from spark_ckpt.testing.simulation import (
@@ -16,10 +12,8 @@ from spark_ckpt.testing.simulation import (
     LeftOut,
     Mode,
     Rule,
-    campaign,
-    leaving_out,
-    simulate,
 )
+from tests.simulation.schedules import check_all_rules, check_missed, check_missed_by_many, check_replay
 
 SEEDS = 200
 MOST = 600
@@ -65,47 +59,27 @@ def test_every_rule_of_this_mode_is_left_out_once() -> None:
 
 
 def test_all_rules_hold_and_the_faults_really_happened() -> None:
-    total = campaign(range(SEEDS), Mode.INTERVAL)
-    print(total.report())
-    assert not total.failed, total.report()
-    assert set(total.never) <= RARE, total.report()
+    check_all_rules(Mode.INTERVAL, SEEDS, RARE)
 
 
 @pytest.mark.parametrize("rule", list(MISSED), ids=lambda rule: rule.name)
 def test_a_rule_that_is_left_out_is_missed(rule: LeftOut) -> None:
-    expected = MISSED[rule]
-    total = campaign(range(MOST), Mode.INTERVAL, leaving_out(rule), lambda so_far: expected <= so_far.broken.keys())
-    print(f"without {rule.name}: {total.report()}")
-    assert expected <= total.broken.keys(), total.report()
-    again = simulate(total.failed[0].seed, Mode.INTERVAL, leaving_out(rule))
-    assert str(again.violation) == str(total.failed[0].violation)
+    check_missed(Mode.INTERVAL, rule, MISSED[rule], MOST)
 
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_a_seed_replays_its_story_whatever_the_hashes(seed: int) -> None:
-    command = [sys.executable, "-m", "spark_ckpt.testing.simulation", "--seed", str(seed), "--mode", "interval"]
-    stories = [
-        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True).stdout
-        for hashes in ("1", "2")
-    ]
-    assert stories[0] == stories[1]
-    assert len(stories[0].splitlines()) > 100
+    check_replay("interval", seed)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_ten_thousand_seeds() -> None:
-    total = campaign(range(10_000), Mode.INTERVAL)
-    print(total.report())
-    assert not total.failed, total.report()
-    assert set(total.never) <= AGAIN | {Happened.SPOOL_FULL}, total.report()
+    check_all_rules(Mode.INTERVAL, 10_000, AGAIN | {Happened.SPOOL_FULL})
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("rule", list(MISSED), ids=lambda rule: rule.name)
 def test_a_rule_that_is_left_out_is_missed_by_many_seeds(rule: LeftOut) -> None:
-    total = campaign(range(2_000), Mode.INTERVAL, leaving_out(rule))
-    print(f"without {rule.name}: {total.report()}")
-    assert len(total.failed) >= 3, total.report()
-    assert MISSED[rule] <= total.broken.keys(), total.report()
+    check_missed_by_many(Mode.INTERVAL, rule, MISSED[rule])

@@ -1,0 +1,50 @@
+"""What is tested in each mode alike; which events are rare there, and what a left out rule breaks, the mode's own tests say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Set
+
+from spark_ckpt.testing.simulation import Campaign, Happened, LeftOut, Mode, Rule, campaign, leaving_out, simulate
+
+
+def check_all_rules(mode: Mode, seeds: int, rare: Set[Happened]) -> Campaign:
+    """The rules hold in so many schedules, in which everything happened but what is `rare`."""
+    total = campaign(range(seeds), mode)
+    print(total.report())
+    assert not total.failed, total.report()
+    assert set(total.never) <= rare, total.report()
+    return total
+
+
+def check_missed(mode: Mode, rule: LeftOut, expected: Set[Rule], seeds: int, failures: int = 1) -> None:
+    """Among so many schedules without the rule, some break each of `expected`, and one of them does it again."""
+
+    def known(so_far: Campaign) -> bool:
+        return len(so_far.failed) >= failures and expected <= so_far.broken.keys()
+
+    total = campaign(range(seeds), mode, leaving_out(rule), known)
+    print(f"without {rule.name}: {total.report()}")
+    assert expected <= total.broken.keys(), total.report()
+    again = simulate(total.failed[0].seed, mode, leaving_out(rule))
+    assert str(again.violation) == str(total.failed[0].violation)
+
+
+def check_missed_by_many(mode: Mode, rule: LeftOut, expected: Set[Rule]) -> None:
+    total = campaign(range(2_000), mode, leaving_out(rule))
+    print(f"without {rule.name}: {total.report()}")
+    assert len(total.failed) >= 3, total.report()
+    assert expected <= total.broken.keys(), total.report()
+
+
+def check_replay(mode: str, seed: int) -> None:
+    """A seed tells the same story whatever the hashes are."""
+    command = [sys.executable, "-m", "spark_ckpt.testing.simulation", "--seed", str(seed), "--mode", mode]
+    stories = [
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True).stdout
+        for hashes in ("1", "2")
+    ]
+    assert stories[0] == stories[1]
+    assert len(stories[0].splitlines()) > 100

@@ -64,7 +64,7 @@ test: check jar browser ## check, then all tests that need nothing but pip and J
 	@$(PY) -m pytest $(ARGS)
 
 .PHONY: test-fast
-test-fast: venv ## Only the tests that start no Spark
+test-fast: jar ## Only the tests that start no Spark
 	@$(PY) -m pytest -m "not spark and not campaign" $(ARGS)
 
 .PHONY: screenshots

@@ -10,7 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 import spark_ckpt
 from spark_ckpt.cli import surroundings
@@ -124,50 +126,51 @@ def test_properties_as_java_reads_them() -> None:
     assert parse_properties(text) == {"spark.a": "1 2", "spark.b": "x", "spark.c": "y", "spark.d": "z", "spark.e": "a,b"}
 
 
-def test_submit_becomes_pysparks_own_spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyspark")
-    calls: list[tuple[str, list[str], dict[str, str]]] = []
-    monkeypatch.setattr("spark_ckpt.cli.submit_verb.jar_path", lambda: Path("/ours.jar"))
-    monkeypatch.setattr(os, "execve", lambda program, arguments, environment: calls.append((program, arguments, environment)))
-    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
-    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+def test_submit_becomes_pysparks_own_spark_submit(tmp_path: Path) -> None:
+    """In place of Java stands what writes down its arguments, and answers PySpark's script with a command that ends with 7."""
+    said = tmp_path / "said"
+    script(
+        tmp_path / "jdk" / "bin" / "java",
+        f'for a; do echo "$a"; done > {said}\n'
+        f'echo "$SPARK_HOME $SPARK_CONF_DIR $PYSPARK_PYTHON" > {said}.env\n'
+        r"printf '\0\nsh\0-c\0exit 7\0'",
+    )
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.plugins x.Y\n")
-    assert run(["submit", "--storage", "/ck", "job.py", "1"]) == 0
-    program, arguments, environment = calls[0]
-    assert program.endswith("pyspark/bin/spark-submit")
-    assert arguments[-2:] == ["job.py", "1"]
-    assert settings(arguments) == {"spark.ckpt.storage": "/ck", "spark.plugins": f"x.Y,{PLUGIN_CLASS}"}
-    assert environment["SPARK_CONF_DIR"] == str(tmp_path / "conf")
-    assert environment["SPARK_HOME"] == str(Path(program).parents[1])
-    assert environment["PYSPARK_PYTHON"] == sys.executable
+    kept = {k: v for k, v in os.environ.items() if k not in ("SPARK_CONF_DIR", "PYSPARK_PYTHON", "MASTER")}
+    ran = subprocess.run(
+        [sys.executable, "-m", "spark_ckpt.cli.main", "submit", "--storage", "/ck", "job.py", "1"],
+        env={**kept, "SPARK_HOME": str(tmp_path), "JAVA_HOME": str(tmp_path / "jdk")},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.returncode == 7, ran.stderr
+    arguments = said.read_text().splitlines()
+    given = arguments[arguments.index("org.apache.spark.deploy.SparkSubmit") + 1 :]
+    assert given[-2:] == ["job.py", "1"]
+    assert given[given.index("--jars") + 1] == str(jar_path())
+    assert settings(given) == {"spark.ckpt.storage": "/ck", "spark.plugins": f"x.Y,{PLUGIN_CLASS}"}
+    home = Path(pyspark.__file__).parent
+    assert said.with_suffix(".env").read_text().split() == [str(home), str(tmp_path / "conf"), sys.executable]
 
 
-class FakeBuilder:
-    """As much of a `SparkSession.Builder` as `configure` uses."""
-
-    def __init__(self, **options: str) -> None:
-        self._options = dict(options)
-
-    def config(self, key: str, value: str) -> FakeBuilder:
-        self._options[key] = value
-        return self
-
-
-def configured(builder: FakeBuilder, monkeypatch: pytest.MonkeyPatch, **options: object) -> dict[str, str]:
-    monkeypatch.setattr("spark_ckpt.session.jar_path", lambda: Path("/ours.jar"))
-    monkeypatch.setattr("spark_ckpt.session._session_is_running", lambda: False)
-    configure(builder, **options)  # type: ignore[arg-type]
+def configured(before: dict[str, str], **options: str | int | bool) -> dict[str, str]:
+    builder = SparkSession.Builder()
+    for key, value in before.items():
+        builder.config(key, value)
+    assert configure(builder, **options) is builder  # type: ignore[arg-type]
     return builder._options
 
 
-def test_configure_adds_to_the_builder(monkeypatch: pytest.MonkeyPatch) -> None:
-    builder = FakeBuilder(**{"spark.jars": "/a.jar", "spark.plugins": "x.Y", "spark.master": "yarn"})
-    got = configured(builder, monkeypatch, storage="s3://b/c", timeout="5min", retained=2, spool_dir="/s", s3_path_style=True)
+def test_configure_adds_to_the_builder() -> None:
+    before = {"spark.jars": "/a.jar", "spark.plugins": "x.Y", "spark.master": "yarn"}
+    got = configured(before, storage="s3://b/c", timeout="5min", retained=2, spool_dir="/s", s3_path_style=True)
     assert got == {
         "spark.master": "yarn",
-        "spark.jars": "/a.jar,/ours.jar",
+        "spark.jars": f"/a.jar,{jar_path()}",
         "spark.plugins": f"x.Y,{PLUGIN_CLASS}",
         "spark.ckpt.storage": "s3://b/c",
         "spark.ckpt.timeout": "5min",
@@ -175,24 +178,24 @@ def test_configure_adds_to_the_builder(monkeypatch: pytest.MonkeyPatch) -> None:
         "spark.ckpt.spool.dir": "/s",
         "spark.ckpt.s3.pathStyle": "true",
     }
-    assert configured(builder, monkeypatch, storage="s3://b/c") == got
+    assert configured(got, storage="s3://b/c") == got
 
 
 def test_configure_in_local_mode_uses_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    assert configured(FakeBuilder(**{"spark.master": "local[2]"}), monkeypatch)["spark.ckpt.python"] == sys.executable
-    assert configured(FakeBuilder(), monkeypatch, python="/py")["spark.ckpt.python"] == "/py"
+    assert configured({"spark.master": "local[2]"})["spark.ckpt.python"] == sys.executable
+    assert configured({}, python="/py")["spark.ckpt.python"] == "/py"
     monkeypatch.setenv("PYSPARK_PYTHON", "/other")
-    assert "spark.ckpt.python" not in configured(FakeBuilder(), monkeypatch)
+    assert "spark.ckpt.python" not in configured({})
 
 
-def test_configure_refuses_what_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configure_refuses_what_is_unknown() -> None:
     with pytest.raises(ConfigError, match="did you mean s3_path_style"):
-        configured(FakeBuilder(), monkeypatch, s3_pathstyle=True)
+        configured({}, s3_pathstyle=True)
     with pytest.raises(ConfigError, match=r"spark\.ckpt\.minPause=1s contradicts spark\.ckpt\.interval=0"):
-        configured(FakeBuilder(), monkeypatch, min_pause="1s")
-    assert configured(FakeBuilder(), monkeypatch, interval="10s", min_pause="1s")["spark.ckpt.minPause"] == "1s"
+        configured({}, min_pause="1s")
+    assert configured({}, interval="10s", min_pause="1s")["spark.ckpt.minPause"] == "1s"
     assert argument_name("s3.kmsKeyId") == "s3_kms_key_id"
 
 

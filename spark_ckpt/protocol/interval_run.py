@@ -16,11 +16,11 @@ from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
 from spark_ckpt.protocol.interval_checkpoints import IntervalCheckpoints
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.reasons import AbortReason
-from spark_ckpt.protocol.run_state import OVER, RunPhase, Settings
+from spark_ckpt.protocol.run_ending import of_either_mode
+from spark_ckpt.protocol.run_state import RunPhase, Settings
 from spark_ckpt.protocol.start import Beginning
 
 _LIVE = (RunPhase.IDLE, RunPhase.PLANNING, RunPhase.RUNNING)
-_IGNORED_WHEN_OVER = (ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported)
 
 
 class IntervalRun(IntervalCheckpoints):
@@ -273,6 +273,7 @@ class IntervalRun(IntervalCheckpoints):
         return [do.Refused(RequestName.FINISH, kind, message)]
 
     TABLE: ClassVar = {
+        **of_either_mode(_LIVE),
         (RunPhase.IDLE, ev.TriggerRequested): "_trigger",
         (RunPhase.RUNNING, ev.TriggerRequested): "_trigger_again",
         (RunPhase.RUNNING, ev.SealRequested): "_seal",
@@ -284,27 +285,6 @@ class IntervalRun(IntervalCheckpoints):
         **{(phase, ev.MetadataPut): "_metadata_put" for phase in _LIVE},
         **{(phase, ev.MetadataRead): "_metadata_read_back" for phase in _LIVE},
         **{(phase, ev.LeftAcksRead): "_left_acks" for phase in _LIVE},
-        **{(phase, ev.SavepointStored): "_savepoint_stored" for phase in _LIVE},
-        **{(phase, ev.RequestAnswered): "_request_answered" for phase in _LIVE},
-        **{(phase, ev.TimerFired): "_timer_fired" for phase in _LIVE},
-        **{(phase, ev.AckReceived): "_ack" for phase in _LIVE},
-        **{(phase, ev.DeclineReceived): "_decline" for phase in _LIVE},
-        **{(phase, ev.HoldingReceived): "_holding" for phase in _LIVE},
-        **{(phase, ev.ExecutorLost): "_executor_lost" for phase in _LIVE},
-        **{(phase, ev.DamageReported): "_damage_reported" for phase in _LIVE},
-        (RunPhase.REPORTING, ev.EntryPut): "_damage_put",
-        (RunPhase.REPORTING, ev.EntryRead): "_damage_read_back",
-        (RunPhase.REPORTING, ev.ReadFailed): "_report_failed",
-        (RunPhase.ENDING, ev.EntryPut): "_end_put",
-        (RunPhase.ENDING, ev.EntryRead): "_end_read_back",
-        (RunPhase.ENDING, ev.ReadFailed): "_end_failed",
-        **{(phase, ev.Deleted): "_deleted" for phase in RunPhase},
-        **{(phase, ev.StopRequested): "_stop" for phase in RunPhase},
-        **{(phase, ev.TriggerRequested): "_refuse_trigger" for phase in OVER},
-        **{(phase, ev.SealRequested): "_refuse_seal" for phase in OVER},
-        **{(phase, ev.FinishRequested): "_refuse_finish" for phase in OVER},
-        **{(phase, ev.AckReceived): "_late_ack" for phase in OVER},
-        **{(phase, signal): "nothing" for phase in OVER for signal in _IGNORED_WHEN_OVER},
     }
 
 

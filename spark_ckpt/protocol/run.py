@@ -17,15 +17,15 @@ from spark_ckpt.protocol.instructions import Announcement, Instruction, RequestN
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.pending import PendingCheckpoint
 from spark_ckpt.protocol.reasons import AbortReason, AckResult, Outcome
+from spark_ckpt.protocol.run_ending import of_either_mode
 from spark_ckpt.protocol.run_requests import RunRequests
-from spark_ckpt.protocol.run_state import OVER, RunPhase, Settings
+from spark_ckpt.protocol.run_state import RunPhase, Settings
 from spark_ckpt.protocol.start import Beginning
 from spark_ckpt.protocol.stats import Summary, summary
 
 __all__ = ["Run", "RunPhase", "Settings"]
 
 
-_IGNORED_WHEN_OVER = (ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported)
 
 
 _LIVE = (RunPhase.IDLE, RunPhase.PLANNING, RunPhase.RUNNING, RunPhase.SEALED, RunPhase.STORING, RunPhase.READING_BACK)
@@ -395,6 +395,7 @@ class Run(RunRequests):
         ]
 
     TABLE: ClassVar = {
+        **of_either_mode(_LIVE),
         (RunPhase.IDLE, ev.TriggerRequested): "_trigger",
         (RunPhase.IDLE, ev.SealRequested): "_seal_again",
         (RunPhase.IDLE, ev.EntryRead): "_looked",
@@ -410,25 +411,4 @@ class Run(RunRequests):
         (RunPhase.STORING, ev.MetadataPut): "_metadata_put",
         (RunPhase.READING_BACK, ev.MetadataRead): "_metadata_read_back",
         (RunPhase.READING_BACK, ev.ReadFailed): "_read_back_failed",
-        (RunPhase.REPORTING, ev.EntryPut): "_damage_put",
-        (RunPhase.REPORTING, ev.EntryRead): "_damage_read_back",
-        (RunPhase.REPORTING, ev.ReadFailed): "_report_failed",
-        (RunPhase.ENDING, ev.EntryPut): "_end_put",
-        (RunPhase.ENDING, ev.EntryRead): "_end_read_back",
-        (RunPhase.ENDING, ev.ReadFailed): "_end_failed",
-        **{(phase, ev.TimerFired): "_timer_fired" for phase in _LIVE},
-        **{(phase, ev.AckReceived): "_ack" for phase in _LIVE},
-        **{(phase, ev.DeclineReceived): "_decline" for phase in _LIVE},
-        **{(phase, ev.HoldingReceived): "_holding" for phase in _LIVE},
-        **{(phase, ev.ExecutorLost): "_executor_lost" for phase in _LIVE},
-        **{(phase, ev.DamageReported): "_damage_reported" for phase in _LIVE},
-        **{(phase, ev.SavepointStored): "_savepoint_stored" for phase in _LIVE},
-        **{(phase, ev.RequestAnswered): "_request_answered" for phase in _LIVE},
-        **{(phase, ev.Deleted): "_deleted" for phase in RunPhase},
-        **{(phase, ev.StopRequested): "_stop" for phase in RunPhase},
-        **{(phase, ev.TriggerRequested): "_refuse_trigger" for phase in OVER},
-        **{(phase, ev.SealRequested): "_refuse_seal" for phase in OVER},
-        **{(phase, ev.FinishRequested): "_refuse_finish" for phase in OVER},
-        **{(phase, ev.AckReceived): "_late_ack" for phase in OVER},
-        **{(phase, signal): "nothing" for phase in OVER for signal in _IGNORED_WHEN_OVER},
     }

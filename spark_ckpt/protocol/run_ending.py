@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable, Mapping
 
 from spark_ckpt.errors import ErrorKind, without_way_out
 from spark_ckpt.protocol import events as ev
@@ -15,6 +16,26 @@ from spark_ckpt.protocol.run_log import RunLog
 from spark_ckpt.protocol.run_state import OVER, RunPhase
 
 REPORT_ATTEMPTS = 3
+_WHILE_LIVE: Mapping[type, str] = {
+    ev.TimerFired: "_timer_fired",
+    ev.AckReceived: "_ack",
+    ev.DeclineReceived: "_decline",
+    ev.HoldingReceived: "_holding",
+    ev.ExecutorLost: "_executor_lost",
+    ev.DamageReported: "_damage_reported",
+    ev.SavepointStored: "_savepoint_stored",
+    ev.RequestAnswered: "_request_answered",
+}
+_WHEN_OVER: Mapping[type, str] = {
+    ev.TriggerRequested: "_refuse_trigger",
+    ev.SealRequested: "_refuse_seal",
+    ev.FinishRequested: "_refuse_finish",
+    ev.AckReceived: "_late_ack",
+    ev.DeclineReceived: "nothing",
+    ev.HoldingReceived: "nothing",
+    ev.ExecutorLost: "nothing",
+    ev.DamageReported: "nothing",
+}
 
 
 class RunEnding(RunLog):
@@ -114,3 +135,19 @@ class RunEnding(RunLog):
             return [do.Log(Level.WARN, "the stream's end could not be noted in its log; its checkpoints stay"), do.Stopped()]
         ids = tuple(sorted(self._registry.checkpoints))
         return [*self._delete(Batch(ids, tuple(sorted(self._registry.named() | self._going)))), do.Stopped()]
+
+
+def of_either_mode(live: Iterable[RunPhase]) -> dict[tuple[RunPhase, type], str]:
+    """The rows of `Machine.TABLE` that do not depend on the mode, whose phases before the end are `live`."""
+    return {
+        **{(phase, event): name for phase in live for event, name in _WHILE_LIVE.items()},
+        (RunPhase.REPORTING, ev.EntryPut): "_damage_put",
+        (RunPhase.REPORTING, ev.EntryRead): "_damage_read_back",
+        (RunPhase.REPORTING, ev.ReadFailed): "_report_failed",
+        (RunPhase.ENDING, ev.EntryPut): "_end_put",
+        (RunPhase.ENDING, ev.EntryRead): "_end_read_back",
+        (RunPhase.ENDING, ev.ReadFailed): "_end_failed",
+        **{(phase, event): name for phase in OVER for event, name in _WHEN_OVER.items()},
+        **{(phase, ev.Deleted): "_deleted" for phase in RunPhase},
+        **{(phase, ev.StopRequested): "_stop" for phase in RunPhase},
+    }

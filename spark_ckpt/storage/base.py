@@ -38,6 +38,8 @@ def check_prefix(prefix: str) -> str:
 
 
 TOLD_EVERY_S = 10.0
+PAGE = 1000
+"""Keys in one answer to a LIST, and in one DELETE."""
 
 
 class Traffic:
@@ -57,6 +59,17 @@ class Traffic:
     def request(self, operation: str, count: int = 1) -> None:
         with self._lock:
             self.requests[operation] += count
+
+    def listed(self, found: Iterable[Stored]) -> Iterator[Stored]:
+        """What a listing has found; counts the requests an object store would need: one for each `PAGE` keys, one where nothing is."""
+        count = 0
+        for stored in found:
+            if count % PAGE == 0:
+                self.request("list")
+            count += 1
+            yield stored
+        if count == 0:
+            self.request("list")
 
     def retried(self, why: str) -> None:
         """A request is sent because an earlier one has failed."""

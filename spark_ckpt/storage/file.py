@@ -17,12 +17,11 @@ from pathlib import Path
 from stat import S_ISDIR
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
-from spark_ckpt.storage.base import PutResult, Slice, Storage, Stored, check_key, check_prefix
+from spark_ckpt.storage.base import PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix
 from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, download, local_write_error
 
 _TEMP = ".tmp"
 _TEMP_KEPT_S = 24 * 3600
-_PAGE = 1000
 _RACES = 100
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
@@ -103,14 +102,7 @@ class FileStorage(Storage):
     def list(self, prefix: str, start_after: str = "") -> Iterator[Stored]:
         self._check_open()
         check_prefix(prefix)
-        count = 0
-        for stored in self._walk(_folder_of(prefix), prefix, os.fsencode(start_after)):
-            if count % _PAGE == 0:
-                self.traffic.request("list")
-            count += 1
-            yield stored
-        if count == 0:
-            self.traffic.request("list")
+        yield from self.traffic.listed(self._walk(_folder_of(prefix), prefix, os.fsencode(start_after)))
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         self._check_open()
@@ -124,7 +116,7 @@ class FileStorage(Storage):
     def delete(self, keys: Iterable[str]) -> None:
         self._check_open()
         paths = [self._path(check_key(key)) for key in keys]
-        self.traffic.request("delete", -(-len(paths) // _PAGE))
+        self.traffic.request("delete", -(-len(paths) // PAGE))
         emptied = set()
         for path in paths:
             try:

@@ -9,10 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
-from spark_ckpt.storage.base import PutResult, Slice, Storage, Stored, check_key, check_prefix
+from spark_ckpt.storage.base import PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix
 from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
-
-_PAGE = 1000
 
 
 class _Bucket:
@@ -91,15 +89,7 @@ class MemoryStorage(Storage):
         self._check_open()
         listing = self._listing(check_prefix(prefix))
         first = start_after.encode()
-        count = 0
-        for stored in listing:
-            if stored.key.encode() > first:
-                if count % _PAGE == 0:
-                    self.traffic.request("list")
-                count += 1
-                yield stored
-        if count == 0:
-            self.traffic.request("list")
+        yield from self.traffic.listed(stored for stored in listing if stored.key.encode() > first)
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         self._check_open()
@@ -116,7 +106,7 @@ class MemoryStorage(Storage):
     def delete(self, keys: Iterable[str]) -> None:
         self._check_open()
         names = [self._prefix + check_key(key) for key in keys]
-        self.traffic.request("delete", -(-len(names) // _PAGE))
+        self.traffic.request("delete", -(-len(names) // PAGE))
         with self._bucket.lock:
             for name in names:
                 self._bucket.objects.pop(name, None)

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -132,3 +132,6 @@ def b64(content: bytes) -> str:
 
 def encoded(files: dict[str, bytes] | None) -> dict[str, str]:
     return {path: b64(content) for path, content in (files or {}).items()}
+
+
+Jvm = Callable[..., FakeJvm]

@@ -21,16 +21,6 @@ from tests.unit.test_cli_streams import call, flip
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"file://{tmp_path}/ckpt/orders"
-
-
-@pytest.fixture
-def storage(url: str) -> Storage:
-    return open_storage(url)
-
-
-@pytest.fixture
 def writer(storage: Storage, tmp_path: Path) -> StreamWriter:
     """Epochs 0 to 2, and epoch 3 planned."""
     writer = StreamWriter(storage)

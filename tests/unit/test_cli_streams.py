@@ -19,16 +19,6 @@ from tests.unit.stored_stream import StreamWriter, make_store
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"file://{tmp_path}/ckpt/orders"
-
-
-@pytest.fixture
-def storage(url: str) -> Storage:
-    return open_storage(url)
-
-
-@pytest.fixture
 def writer(storage: Storage, tmp_path: Path) -> StreamWriter:
     """Run 1 with epochs 0 and 1, the second with a store of changelogs only besides."""
     writer = StreamWriter(storage)

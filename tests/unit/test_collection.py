@@ -20,22 +20,12 @@ from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Claim, Plan
 from spark_ckpt.protocol.garbage import kept_checkpoints
 from spark_ckpt.reader import Standing, StreamReader
-from spark_ckpt.storage import Storage, open_storage
+from spark_ckpt.storage import Storage
 from spark_ckpt.storage.base import Stored
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from tests.unit.stored_stream import JOB, StreamWriter, make_store
 
 SEEDS = 80
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"file://{tmp_path}/ckpt/orders"
-
-
-@pytest.fixture
-def storage(url: str) -> Storage:
-    return open_storage(url)
 
 
 @pytest.fixture

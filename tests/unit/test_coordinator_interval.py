@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,23 +17,8 @@ from spark_ckpt.paths import log_key, metadata_key, run_prefix
 from spark_ckpt.protocol.entries import Claim, Plan, decode
 from spark_ckpt.savepoint_requests import savepoint
 from spark_ckpt.storage.file import FileStorage
-from tests.unit.coordinator_process import WAIT_S, FakeJvm, b64, encoded
+from tests.unit.coordinator_process import WAIT_S, FakeJvm, Jvm, b64, encoded
 from tests.unit.protocol_driving import commit, uid_of
-
-Jvm = Callable[..., FakeJvm]
-
-
-@pytest.fixture
-def jvm(tmp_path: Path) -> Iterator[Jvm]:
-    made: list[FakeJvm] = []
-
-    def make(**kwargs: Any) -> FakeJvm:
-        made.append(FakeJvm(tmp_path, **kwargs))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.kill()
 
 
 def barrier(answer: dict[str, Any]) -> dict[str, Any]:

@@ -4,32 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from spark_ckpt import metadata
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import log_key, metadata_key, run_prefix
-from tests.unit.coordinator_process import FakeJvm
+from tests.unit.coordinator_process import FakeJvm, Jvm
 from tests.unit.protocol_driving import offsets
-
-Jvm = Callable[..., FakeJvm]
-
-
-@pytest.fixture
-def jvm(tmp_path: Path) -> Iterator[Jvm]:
-    made: list[FakeJvm] = []
-
-    def make(**kwargs: Any) -> FakeJvm:
-        made.append(FakeJvm(tmp_path, **kwargs))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.kill()
 
 
 def names(one: FakeJvm, prefix: str) -> list[str]:

@@ -7,22 +7,22 @@ object is uploaded once, with the first checkpoint that needs it; a task that mo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import SAVEPOINT, Claim, Plan, Request, decode, encode
+from spark_ckpt.protocol.entries import SAVEPOINT, Claim, Request, encode
 from spark_ckpt.protocol.instructions import Announcement, Instruction
 from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.run import RunPhase, Settings
 from tests.unit.protocol_driving import Driver, World, answer, commit, offsets
+from tests.unit.stream_machine import StreamMachine
 
 DRIVERS = 2
 PARTITIONS = 2
@@ -75,7 +75,7 @@ class Query:
         return self.run is not None and self.run.phase is phase
 
 
-class IntervalMachine(RuleBasedStateMachine):
+class IntervalMachine(StreamMachine):
     """Every question to the storage is answered by a rule of its own, so anything can happen between question and answer."""
 
     @initialize(retained=st.integers(1, 2), concurrent=st.integers(1, 3), ahead=st.sampled_from([0, 0, 2]))
@@ -84,7 +84,7 @@ class IntervalMachine(RuleBasedStateMachine):
         self.settings = Settings(retained=retained, interval_ms=1000, max_concurrent=concurrent, tolerable_failures=10**6, ahead=ahead)
         self.queries = [Query() for _ in range(DRIVERS)]
         self.made = 0
-        self.ran: dict[int, bytes] = {}
+        self.ran = {}
         self.landing: list[Checkpoint] = []
 
     def named(self, prefix: str) -> str:
@@ -131,15 +131,8 @@ class IntervalMachine(RuleBasedStateMachine):
             self.runs(query, i.epoch)
 
     def runs(self, query: Query, epoch: int) -> None:
-        if self.settings.ahead or query.run is None:
-            return
-        claim = query.run.claim.run
-        plans = [e for e in self.entries().values() if isinstance(e, Plan) and e.epoch == epoch and e.run == claim]
-        assert plans, "an epoch ran before its plan was in the log"
-        assert self.ran.setdefault(epoch, plans[-1].offsets) == plans[-1].offsets, "one epoch, two inputs"
-
-    def entries(self) -> dict[int, Any]:
-        return {number: decode(number, data) for number, data in sorted(self.world.log.items())}
+        if not self.settings.ahead and query.run is not None:
+            self.check_planned(query.run.claim.run, epoch)
 
     def pick(self, data: st.DataObject, found: list[Query]) -> Query:
         return data.draw(st.sampled_from(found))
@@ -335,17 +328,6 @@ class IntervalMachine(RuleBasedStateMachine):
         self.world.log[last + 1] = encode(Request(claim, SAVEPOINT, "memory://there", "me", "", False, self.named("r")))
 
     # --- what must hold
-
-    @invariant()
-    def the_log_has_no_gap_and_every_entry_is_its_last_claims(self) -> None:
-        if not hasattr(self, "world"):
-            return
-        claim = 0
-        for expected, (number, entry) in enumerate(self.entries().items(), 1):
-            assert number == expected
-            if isinstance(entry, Claim):
-                claim = number
-            assert entry.claim == claim
 
     @invariant()
     def what_a_restart_would_load_is_there(self) -> None:

@@ -356,7 +356,7 @@ def test_snapshots_that_a_live_executor_holds_are_waited_for() -> None:
     assert kinds(driver.ack(1, 0, 1)) == ["Sealed", "COMPLETED"]
 
 
-def test_acks_left_in_the_storage_by_an_agent_count() -> None:
+def looking_for_a_lost_executors_ack() -> tuple[Driver, do.ReadLeftAcks]:
     driver = running()
     driver.trigger(0)
     driver.ack(1, 0, 0)
@@ -364,19 +364,16 @@ def test_acks_left_in_the_storage_by_an_agent_count() -> None:
     driver.push(ev.ExecutorLost("2"))
     driver.hold = lambda i: isinstance(i, do.ReadLeftAcks)
     driver.fire(ev.Timer.GRACE)
-    left = held(driver, do.ReadLeftAcks)
+    return driver, held(driver, do.ReadLeftAcks)
+
+
+def test_acks_left_in_the_storage_by_an_agent_count() -> None:
+    driver, left = looking_for_a_lost_executors_ack()
     assert kinds(driver.push(ev.LeftAcksRead(left.ticket, (ack(1, 0, 1),)))) == ["Sealed", "COMPLETED"]
 
 
 def test_an_answer_about_left_acks_that_comes_too_late_is_ignored() -> None:
-    driver = running()
-    driver.trigger(0)
-    driver.ack(1, 0, 0)
-    driver.seal(1, 0)
-    driver.push(ev.ExecutorLost("2"))
-    driver.hold = lambda i: isinstance(i, do.ReadLeftAcks)
-    driver.fire(ev.Timer.GRACE)
-    left = held(driver, do.ReadLeftAcks)
+    driver, left = looking_for_a_lost_executors_ack()
     assert kinds(driver.ack(1, 0, 1)) == ["Sealed", "COMPLETED"]
     assert driver.push(ev.ReadFailed(left.ticket, "late")) == []
 

@@ -107,26 +107,27 @@ def test_two_starts_at_once_both_end_with_a_claim_and_the_first_is_fenced() -> N
     assert refusal(quick.trigger(2)).kind is ErrorKind.FENCED
 
 
-def test_a_claim_with_a_lost_answer_is_recognised() -> None:
-    world = World()
+def claiming(world: World) -> tuple[Driver, do.PutEntry]:
+    """A first start whose claim is under way."""
     driver = Driver(world)
     driver.hold = lambda i: isinstance(i, do.PutEntry)
     driver.start("a")
     put = driver.held.pop()
     assert isinstance(put, do.PutEntry)
-    world.put(put.number, put.data)
     driver.hold = lambda _: False
+    return driver, put
+
+
+def test_a_claim_with_a_lost_answer_is_recognised() -> None:
+    world = World()
+    driver, put = claiming(world)
+    world.put(put.number, put.data)
     assert started(driver.push(ev.EntryPut(put.ticket, put.number, Outcome.UNKNOWN))).claim == 1
 
 
 def test_a_claim_that_was_lost_is_put_again() -> None:
     world = World()
-    driver = Driver(world)
-    driver.hold = lambda i: isinstance(i, do.PutEntry)
-    driver.start("a")
-    put = driver.held.pop()
-    assert isinstance(put, do.PutEntry)
-    driver.hold = lambda _: False
+    driver, put = claiming(world)
     assert started(driver.push(ev.EntryPut(put.ticket, put.number, Outcome.UNKNOWN))).claim == 1
     assert set(world.log) == {1}
 

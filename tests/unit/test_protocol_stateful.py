@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim, Plan, decode
+from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.run import Run, RunPhase, Settings
 from tests.unit.protocol_driving import Driver, World, ack, answer, commit, offsets, uid_of
+from tests.unit.stream_machine import StreamMachine
 
 DRIVERS = 3
 PARTITIONS = 2
@@ -49,7 +48,7 @@ class Query:
         return self.run is not None and self.run.phase is phase
 
 
-class ProtocolMachine(RuleBasedStateMachine):
+class ProtocolMachine(StreamMachine):
     """Every question to the storage is answered by a rule of its own, so anything can happen between question and answer."""
 
     @initialize(retained=st.integers(1, 3))
@@ -58,7 +57,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.settings = Settings(retained=retained)
         self.queries = [Query(self.world) for _ in range(DRIVERS)]
         self.nonce = 0
-        self.ran: dict[int, bytes] = {}
+        self.ran = {}
 
     def said(self, query: Query, said: list[Instruction]) -> None:
         for i in said:
@@ -78,14 +77,8 @@ class ProtocolMachine(RuleBasedStateMachine):
                     self.runs(query, i.epoch)
 
     def runs(self, query: Query, epoch: int) -> None:
-        run = query.run
-        assert run is not None
-        plans = [e for e in self.entries().values() if isinstance(e, Plan) and e.epoch == epoch and e.run == run.claim.run]
-        assert plans, "an epoch ran before its plan was in the log"
-        assert self.ran.setdefault(epoch, plans[-1].offsets) == plans[-1].offsets, "one epoch, two inputs"
-
-    def entries(self) -> dict[int, Any]:
-        return {number: decode(number, data) for number, data in sorted(self.world.log.items())}
+        assert query.run is not None
+        self.check_planned(query.run.claim.run, epoch)
 
     @precondition(lambda self: any(q.driver is None for q in self.queries))
     @rule(data=st.data())
@@ -213,17 +206,6 @@ class ProtocolMachine(RuleBasedStateMachine):
         ticket = query.driver.timers.get(ev.Timer.GRACE)
         if ticket is not None:
             self.said(query, query.push(ev.TimerFired(ticket, ev.Timer.GRACE)))
-
-    @invariant()
-    def the_log_has_no_gap_and_every_entry_is_its_last_claims(self) -> None:
-        if not hasattr(self, "world"):
-            return
-        claim = 0
-        for expected, (number, entry) in enumerate(self.entries().items(), 1):
-            assert number == expected
-            if isinstance(entry, Claim):
-                claim = number
-            assert entry.claim == claim
 
     @invariant()
     def a_completed_checkpoints_objects_exist(self) -> None:

@@ -1,0 +1,35 @@
+"""A stream in a folder of its own, and coordinator processes that end with the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_ckpt.storage import Storage, open_storage
+from tests.unit.coordinator_process import FakeJvm, Jvm
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/ckpt/orders"
+
+
+@pytest.fixture
+def storage(url: str) -> Storage:
+    return open_storage(url)
+
+
+@pytest.fixture
+def jvm(tmp_path: Path) -> Iterator[Jvm]:
+    made: list[FakeJvm] = []
+
+    def make(**kwargs: Any) -> FakeJvm:
+        made.append(FakeJvm(tmp_path, **kwargs))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill()

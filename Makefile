@@ -12,6 +12,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 # More arguments for pytest, for example: make test ARGS='-k storage -x'
 ARGS ?=
+# Tests that run beside each other in `make test`; 0 for one after the other, which shows what they print.
+JOBS ?= 2
 SEED ?=
 # SIGKILLs in `make campaign`; 12 if none are asked for.
 KILLS ?=
@@ -61,7 +63,7 @@ browser: venv
 
 .PHONY: test
 test: check jar browser ## check, then all tests that need nothing but pip and Java
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 .PHONY: test-fast
 test-fast: jar ## Only the tests that start no Spark

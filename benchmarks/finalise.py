@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Case, Figures
+from benchmarks.floor import URL as FLOOR_URL
 from benchmarks.processes import cpu_ms, resident
 from benchmarks.session import ROOT
 from spark_ckpt.model import Ack, Handle, HandleKind, Snapshot, StoreId
@@ -39,7 +40,7 @@ def run(partitions: Sequence[int], figures: Figures) -> None:
 
 def _run(coordinator: _Coordinator, partitions: int, handles: int, figures: Figures) -> None:
     case = Case(EXPERIMENT, "coordinator", partitions, handles)
-    coordinator.ask("hello", conf={"spark.ckpt.storage": "memory://floor"}, spark={}, spark_version="4.3.0", app="app", host="host")
+    coordinator.ask("hello", conf={"spark.ckpt.storage": FLOOR_URL}, spark={}, spark_version="4.3.0", app="app", host="host")
     coordinator.ask("open", root=_ROOT, query_id=None)
     job = {"operators": ["stateStoreSave"], "sources": ["rate"], "sink": "noop"}
     started = coordinator.ask("start", root=_ROOT, query_id="q", run_id="r", name="", job=job, files=[])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from spark_ckpt.storage.base import Slice
 from spark_ckpt.storage.memory import MemoryStorage
 from spark_ckpt.storage.options import S3Options
 
-URL = "memory://floor"
+URL = "file:///nothing-is-stored-here"
+"""What the options say; `throw_away` stands in for the storage that would be opened there."""
 
 
 class ThrowAwayStorage(MemoryStorage):
@@ -37,9 +39,9 @@ def write_interpreter(path: Path) -> Path:
     return path
 
 
-def throw_away(url: str, _options: S3Options) -> ThrowAwayStorage:
+def throw_away(_url: str, _options: S3Options) -> ThrowAwayStorage:
     """Each stream its own: of one that has run before it would be said that its state is missing."""
-    return ThrowAwayStorage(url)
+    return ThrowAwayStorage(f"memory://{uuid.uuid4()}")
 
 
 def main(arguments: Sequence[str]) -> None:

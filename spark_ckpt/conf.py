@@ -75,7 +75,7 @@ class Options:
 
 
 def parse_storage(text: str) -> str:
-    """A storage's URL in its one form: `s3://bucket/prefix`, `file:///path`, `memory://name`; no `/` at the end. Raises ValueError."""
+    """A storage's URL in its one form: `s3://bucket/prefix` or `file:///path`; no `/` at the end. Raises ValueError."""
     url = parse_stream(text)
     if "?" in url or "#" in url:
         raise ValueError(f"{_STORAGE_EXPECTED}, without ? and #")
@@ -95,8 +95,10 @@ def parse_stream(text: str) -> str:
         if authority not in ("", "localhost") or not path.startswith("/"):
             raise ValueError(_STORAGE_EXPECTED)
         return f"file://{path}"
-    if scheme in ("s3", "memory") and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", authority):
-        return f"{scheme}://{authority}{path}"
+    if scheme == "memory":
+        raise ValueError(f"{_STORAGE_EXPECTED}: memory:// is each process's own, so that nothing would be stored")
+    if scheme == "s3" and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", authority):
+        return f"s3://{authority}{path}"
     raise ValueError(_STORAGE_EXPECTED)
 
 

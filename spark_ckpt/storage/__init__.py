@@ -11,7 +11,7 @@ __all__ = ["PutResult", "S3Options", "Slice", "Storage", "Stored", "open_storage
 
 
 def open_storage(url: str, options: S3Options | None = None) -> Storage:
-    """Open `s3://bucket/prefix` (or `s3a://`), `file:///path` or `memory://name/prefix`; nothing is sent or created yet.
+    """Open `s3://bucket/prefix` (or `s3a://`), `file:///path` or, in tests, `memory://name/prefix`; nothing is sent or created yet.
 
     Each scheme's module is imported on first use: boto3 takes hundreds of milliseconds to load, and `file://` must not pay for it.
     Raises `ConfigError` for any other URL.
@@ -30,7 +30,7 @@ def open_storage(url: str, options: S3Options | None = None) -> Storage:
         from spark_ckpt.storage.memory import MemoryStorage
 
         return MemoryStorage(url)
-    raise ConfigError(f"the storage {_without_user(url)} cannot be opened; use s3://bucket/prefix, file:///path or memory://name")
+    raise ConfigError(f"the storage {_without_user(url)} cannot be opened; use s3://bucket/prefix or file:///path")
 
 
 def _without_user(url: str) -> str:

@@ -23,7 +23,7 @@ CASE = Case("aggregation", "system", 2, 10)
 
 
 def test_the_floor_keeps_the_log_and_throws_state_away(tmp_path: Path) -> None:
-    storage = ThrowAwayStorage(URL)
+    storage = ThrowAwayStorage("memory://thrown-away")
     check_put_if_absent(storage)
     storage.put_slices("run-00000001/seg/0-a", [Slice(tmp_path / "nothing is read", 0, 10)])
     assert storage.put_if_absent("log/1", b"claim") is PutResult.STORED

@@ -218,6 +218,12 @@ def test_credentials_in_the_storage_are_refused_and_not_shown(url: str) -> None:
     assert "hu" not in str(e.value)
 
 
+@pytest.mark.parametrize("key", ["storage", "restore.path", "savepointDir"])
+def test_memory_is_no_place_to_store_anything(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"spark\.ckpt\.{key}=memory://x is not possible; use s3://.*nothing would be stored$"):
+        parse_options({f"spark.ckpt.{key}": "memory://x"})
+
+
 def test_the_endpoint_may_hold_no_credentials() -> None:
     with pytest.raises(ConfigError) as e:
         parse_options({"spark.ckpt.s3.endpoint": "http://me:hush@minio:9000"})
@@ -233,7 +239,6 @@ def test_the_endpoint_may_hold_no_credentials() -> None:
         ("file://localhost/data", "file:///data"),
         ("s3a://bucket", "s3://bucket"),
         ("s3://bucket/pre fix/", "s3://bucket/pre fix"),
-        ("memory://test/x", "memory://test/x"),
     ],
 )
 def test_a_storage_has_one_form(text: str, url: str) -> None:

@@ -33,7 +33,7 @@ class Application:
         self.storage = FaultyStorage(MemoryStorage(f"memory://{uuid4().hex}/data/ckpt/orders"))
         self.written = io.BytesIO()
         self.coordinator = Coordinator(Pipe(io.BytesIO(), self.written), lambda *_: self.storage)
-        options = {"spark.ckpt.storage": "memory://x", **{f"spark.ckpt.{k}": v for k, v in conf.items()}}
+        options = {"spark.ckpt.storage": "file:///replaced", **{f"spark.ckpt.{k}": v for k, v in conf.items()}}
         self.ask("hello", conf=options, spark={}, spark_version="4.3.0", app="a", host="h")
 
     def send(self, kind: str, **fields: Any) -> Any:

@@ -16,11 +16,18 @@ from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import log_key, metadata_key
 from spark_ckpt.pipe import Pipe
-from spark_ckpt.storage import open_storage
-from spark_ckpt.storage.memory import wipe
+from spark_ckpt.storage import S3Options, Storage
+from spark_ckpt.storage.memory import MemoryStorage, wipe
 
-STORAGE = "memory://application/ckpt"
+STORAGE = "file:///ckpt"
 OF_A = f"{STORAGE}/a/run-00000001/chk-1"
+
+
+def open_storage(url: str, _options: S3Options | None = None) -> Storage:
+    """In memory, although it goes by the URL of a file."""
+    storage = MemoryStorage(url.replace("file://", "memory://application"))
+    storage.url = url
+    return storage
 
 
 class Application:
@@ -28,7 +35,7 @@ class Application:
 
     def __init__(self, **conf: str) -> None:
         self._said = io.BytesIO()
-        self.coordinator = Coordinator(Pipe(io.BytesIO(), self._said))
+        self.coordinator = Coordinator(Pipe(io.BytesIO(), self._said), open_storage)
         settings = {f"spark.ckpt.{name.replace('_', '.')}": value for name, value in conf.items()}
         self.ask("hello", conf={"spark.ckpt.storage": STORAGE, **settings})
 
@@ -117,7 +124,7 @@ def test_who_stops_it_decides_whether_its_checkpoints_go(by_person: bool, on_sto
     ("lost", "said"),
     [
         ((1, 2, 3, 4), "has checkpoints, but its log is gone"),
-        ((1,), "log entry 1 of memory://application/ckpt/a is missing, although there are later ones"),
+        ((1,), "log entry 1 of file:///ckpt/a is missing, although there are later ones"),
     ],
 )
 def test_a_log_that_somebody_deleted_is_not_taken_for_a_new_stream(lost: tuple[int, ...], said: str) -> None:

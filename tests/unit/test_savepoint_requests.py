@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -62,9 +63,9 @@ def ask(storage: Storage, plan: dict[int, Callable[[], None]], wanted: Wanted | 
     return request_savepoint(storage, wanted or Wanted(), patience_s, clock.now, clock.sleep)
 
 
-def answered(number: int, run: int = 1, path: str | None = "s3://b/x", error: str | None = None) -> Callable[[], None]:
+def answered(number: int, run: int = 1, path: str | None = "s3://b/x", error: str | None = None, url: str = URL) -> Callable[[], None]:
     def answer() -> None:
-        actions = StorageActions(URL, open_storage)
+        actions = StorageActions(url, open_storage)
         actions.perform(do.AnswerRequest(1, run, number, path, error))
         actions.close()
 
@@ -188,15 +189,19 @@ def test_what_cannot_be_asked_for() -> None:
     with pytest.raises(ConfigError, match="cannot be the name"):
         Wanted(name="../x")
     with pytest.raises(ConfigError, match="absolute path"):
-        spark_ckpt.savepoint(URL, target="relative")
+        spark_ckpt.savepoint("/stream", target="relative")
     with pytest.raises(ConfigError, match="duration"):
-        spark_ckpt.savepoint(URL, timeout="soon")
+        spark_ckpt.savepoint("/stream", timeout="soon")
+    with pytest.raises(ConfigError, match="nothing would be stored"):
+        spark_ckpt.savepoint("/stream", target="memory://x")
 
 
-def test_a_stream_is_asked_by_its_url(stream: Storage) -> None:
-    answered(2)()
-    assert spark_ckpt.savepoint(URL, timeout="5s") == "s3://b/x"
-    assert request_in(stream, 2).target == ""
+def test_a_stream_is_asked_by_its_url(tmp_path: Path) -> None:
+    with open_storage(tmp_path.as_uri()) as storage:
+        begin(storage, 1, 1)
+        answered(2, url=storage.url)()
+        assert spark_ckpt.savepoint(storage.url, timeout="5s") == "s3://b/x"
+        assert request_in(storage, 2).target == ""
 
 
 def test_a_query_of_spark_connect_is_asked_by_its_url_only() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 import uuid
@@ -20,7 +22,7 @@ from spark_ckpt.conf import Options, parse_options
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import StoreId
 from spark_ckpt.packages import packages_for, require
-from spark_ckpt.pipe import Handler, Message, Pipe, Reply
+from spark_ckpt.pipe import Handler, Message, Pipe, Reply, describe
 from spark_ckpt.storage import S3Options, Storage, open_storage
 
 FETCHES_AT_ONCE = 16
@@ -164,7 +166,7 @@ class Agent:
                 storage.traffic.tell = self._warn
                 retry_s = self._options.timeout_ms / 1000
                 relief_bytes = self._options.spool_max_bytes // 2
-                stream = Stream(root, storage, self._staging, self._executor, retry_s, relief_bytes, self._send, self._warn)
+                stream = Stream(root, storage, self._staging, self._executor, retry_s, relief_bytes, self._send, self._warn, self._broken)
                 self._streams[(root, url)] = stream
             return stream
 
@@ -172,6 +174,13 @@ class Agent:
         self._pipe.send(message)
         if self._gauge is not None:
             self._gauge.tell()
+
+    def _broken(self, error: Exception) -> None:
+        """An agent that acknowledges nothing more must not look healthy: the JVM replaces one that ends, and tells the next all again."""
+        self._pipe.log("ERROR", f"the agent of executor {self._executor} cannot go on: {describe(error)['message']}")
+        if not self._ending.is_set():
+            sys.stderr.flush()
+            os._exit(1)
 
     def _warn(self, text: str) -> None:
         self._pipe.log("WARN", text)

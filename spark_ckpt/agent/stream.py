@@ -75,6 +75,7 @@ _Item = _Arrived | _Late | _Handover | _Uploaded | _Mark
 
 class Stream:
     """One thread does everything but the uploads themselves, in the order in which it was told; `send` gets the lines for the pipe.
+    `broken` hears of a fault of this package that has ended the thread: nothing more will be acknowledged.
 
     A commit that is not a checkpoint's is kept, staged, until a later one, a late checkpoint, another executor or a spool above
     `relief_bytes` needs it.
@@ -90,6 +91,7 @@ class Stream:
         relief_bytes: int,
         send: Callable[[dict[str, Any]], None],
         warn: Callable[[str], None],
+        broken: Callable[[Exception], None],
     ) -> None:
         self.root = root
         self.storage = storage
@@ -98,6 +100,7 @@ class Stream:
         self._relief_bytes = relief_bytes
         self._send = send
         self._warn = warn
+        self._broken = broken
         self._bases = Bases(storage)
         self._history = History()
         self._planner = Planner(self._history, staging, self._bases.find)
@@ -181,6 +184,12 @@ class Stream:
     # -- the stream's own thread
 
     def _work(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:
+            self._broken(error)
+
+    def _serve(self) -> None:
         ending = False
         while not ending or self._flying:
             item = self._next()

@@ -15,7 +15,7 @@ ARGS ?=
 # Tests that run beside each other in `make test`; 0 for one after the other, which shows what they print.
 JOBS ?= 2
 SEED ?=
-# SIGKILLs in `make campaign`; 12 if none are asked for.
+# SIGKILLs of each random test in `make campaign`; if none are asked for, 12 over S3 and 50 over the flights.
 KILLS ?=
 
 .PHONY: help

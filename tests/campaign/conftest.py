@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 from collections.abc import Iterator
@@ -17,21 +18,34 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from conftest import Server, events, oracle, start  # noqa: F401 - the last three are fixtures
 
-from spark_ckpt.testing.servers import ACCESS, S3_KINDS, SECRET, UnavailableError, running
+from spark_ckpt.testing.servers import ACCESS, S3_KINDS, SECRET, UnavailableError, binary, running
 
 LATENCY_S = 0.02
 _numbers = itertools.count()
 
 
+@functools.cache
+def missing(kind: str) -> str | None:
+    """Why there is no such server; None: there is one."""
+    try:
+        binary(S3_KINDS[kind])
+    except UnavailableError as e:
+        return str(e)
+    return None
+
+
 @pytest.fixture(scope="session", params=sorted(S3_KINDS, reverse=True))
 def upstream(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a real S3 server."""
+    """URL of a real S3 server. One kind is enough; without any the campaign has failed."""
     kind = S3_KINDS[request.param]
-    try:
-        with running(kind, tmp_path_factory.mktemp(kind.name)) as url:
-            yield url
-    except UnavailableError as e:
-        pytest.skip(str(e))
+    reason = missing(kind.name)
+    if reason is not None:
+        reasons = [missing(name) for name in S3_KINDS]
+        if None in reasons:
+            pytest.skip(reason)
+        pytest.fail(f"there is no real S3 server: {'; '.join(filter(None, reasons))}")
+    with running(kind, tmp_path_factory.mktemp(kind.name)) as url:
+        yield url
 
 
 @pytest.fixture

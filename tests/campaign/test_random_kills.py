@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Server
-from harness import Application, submit
+from harness import Application
 from inputs import write_events
 from oracle import differences, read
 
@@ -135,8 +135,7 @@ def test_kills_at_random_moments(start: Start, s3: Server, tmp_path: Path) -> No
     trial.tell("the end; comparing")
 
     batch = tmp_path / "batch"
-    args = ["batch", ",".join(NAMES), str(trial.source), str(batch)]
-    submit("operators.py", args, log=tmp_path / "batch.log", storage=None, plugin=False).expect_success()
+    start("operators.py", "batch", ",".join(NAMES), str(trial.source), str(batch), storage=None, plugin=False).expect_success()
     for name in NAMES:
         assert read(batch / name), f"the oracle of {name} is empty: the comparison would show nothing"
         assert differences(trial.out / name, batch / name) == [], f"{name}, SEED={seed}"

@@ -29,15 +29,16 @@ def moto_endpoint() -> Iterator[str]:
     from moto.server import ThreadedMotoServer
 
     keys = {"AWS_ACCESS_KEY_ID": "contract", "AWS_SECRET_ACCESS_KEY": "contract", "AWS_DEFAULT_REGION": "us-east-1"}
-    for name, value in keys.items():
-        os.environ.setdefault(name, value)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    _make_bucket(endpoint)
-    yield endpoint
-    server.stop()
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in keys.items():
+            environment.setenv(name, os.environ.get(name, value))
+        server.start()
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        _make_bucket(endpoint)
+        yield endpoint
+        server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ def check_missed(mode: Mode, rule: LeftOut, expected: Set[Rule], seeds: int, fai
 
     total = campaign(range(seeds), mode, leaving_out(rule), known)
     print(f"without {rule.name}: {total.report()}")
+    assert len(total.failed) >= failures, total.report()
     assert expected <= total.broken.keys(), total.report()
     again = simulate(total.failed[0].seed, mode, leaving_out(rule))
     assert str(again.violation) == str(total.failed[0].violation)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,16 +75,14 @@ Start = Callable[..., Application]
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts applications and ends what is left of them when the test does."""
-    started: list[Application] = []
+    numbers = itertools.count()
+    with ExitStack() as started:
 
-    def begin(script: str, *args: str, **how: object) -> Application:
-        app = submit(script, args, log=tmp_path / f"application-{len(started)}.log", **how)  # type: ignore[arg-type]
-        started.append(app)
-        return app
+        def begin(script: str, *args: str, **how: object) -> Application:
+            app = submit(script, args, log=tmp_path / f"application-{next(numbers)}.log", **how)  # type: ignore[arg-type]
+            return started.enter_context(app)
 
-    yield begin
-    for app in started:
-        app.kill()
+        yield begin
 
 
 @pytest.fixture(scope="session")
@@ -93,8 +92,9 @@ def oracle(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[st
     from operators import QUERIES
 
     out = tmp_path_factory.mktemp("oracle")
-    app = submit("operators.py", ["batch", ",".join(QUERIES), str(events), str(out)], log=out / "batch.log", storage=None, plugin=False)
-    app.expect_success()
+    args = ["batch", ",".join(QUERIES), str(events), str(out)]
+    with submit("operators.py", args, log=out / "batch.log", storage=None, plugin=False) as app:
+        app.expect_success()
     return {name: out / name for name in QUERIES}
 
 

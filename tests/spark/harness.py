@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
 
 from spark_ckpt.jar import jar_path
 
@@ -18,13 +20,60 @@ JOBS = Path(__file__).parent / "jobs"
 PLUGIN = "org.apache.spark.ckpt.CheckpointPlugin"
 
 
+def pyspark_home() -> Path:
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+class Scratch:
+    """A folder for all that a killed JVM leaves behind: native libraries, blocks, artifacts, executors' folders, a warehouse."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._temp = folder, folder / "tmp"
+        self._temp.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def conf(self) -> dict[str, str]:
+        return {
+            "spark.local.dir": str(self._folder / "local"),
+            "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
+            "spark.executor.extraJavaOptions": self.java,
+        }
+
+    @property
+    def env(self) -> dict[str, str]:
+        """For the driver, whatever starts it."""
+        return {"TMPDIR": str(self._temp), "SPARK_SUBMIT_OPTS": self.java}
+
+    def home(self) -> Path:
+        """PySpark's folder in links: local-cluster's workers make theirs in SPARK_HOME/work (Worker.createWorkDir), named by the second."""
+        home = self._folder / "home"
+        home.mkdir(exist_ok=True)
+        for entry in pyspark_home().iterdir():
+            if entry.name != "work" and not (home / entry.name).is_symlink():
+                (home / entry.name).symlink_to(entry)
+        return home
+
+    @property
+    def java(self) -> str:
+        return f"-Djava.io.tmpdir={self._temp}"
+
+
 class Application:
-    """One spark-submit and everything it started, in a process group of its own."""
+    """One spark-submit and everything it started, in a process group of its own, which ends with the `with` block."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self.log = log
         with log.open("ab") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=dict(env), start_new_session=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def wait(self, timeout: float = 240) -> int:
         return self._process.wait(timeout)
@@ -109,7 +158,9 @@ def submit(
     jar: Path | None = None,
 ) -> Application:
     """spark-submit of an unmodified job; with the plugin by configuration alone. `jar`: another than the installed one."""
+    scratch = Scratch(log.with_suffix(".scratch"))
     settings = {
+        **scratch.conf,
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "3",
         "spark.sql.session.timeZone": "UTC",
@@ -128,7 +179,8 @@ def submit(
         command += ["--conf", f"{name}={value}"]
     command += [str(JOBS / script), *args]
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **python, **(env or {})}
+    home = {"SPARK_HOME": str(scratch.home())} if master.startswith("local-cluster") else {}
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **python, **scratch.env, **home, **(env or {})}
     return Application(command, log, environment)
 
 

@@ -9,8 +9,9 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
+
+from harness import Scratch, pyspark_home
 
 from spark_ckpt.jar import jar_path
 
@@ -20,9 +21,6 @@ def history_server(
     logs: Path, out: Path, *, memory: str = "512m", conf: dict[str, str] | None = None, jar: bool = True
 ) -> Iterator[str]:
     """Its address. `logs` holds event logs, `out` takes what it says. Without `jar` it is Spark's own."""
-    spec = find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
     settings = {
         "spark.history.fs.logDirectory": f"file://{logs}",
         "spark.history.fs.update.interval": "1s",
@@ -32,8 +30,9 @@ def history_server(
     }
     java = shutil.which("java") if "JAVA_HOME" not in os.environ else os.environ["JAVA_HOME"] + "/bin/java"
     command = [str(java), f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
+    command.append(Scratch(out.with_suffix(".scratch")).java)
     command += [f"-D{name}={value}" for name, value in settings.items()]
-    classes = [f"{Path(spec.origin).parent / 'jars'}/*", *([str(jar_path())] if jar else [])]
+    classes = [f"{pyspark_home() / 'jars'}/*", *([str(jar_path())] if jar else [])]
     command += ["-cp", ":".join(classes), "org.apache.spark.deploy.history.HistoryServer"]
     with out.open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"})
@@ -41,7 +40,11 @@ def history_server(
         yield _address(server, out)
     finally:
         server.terminate()
-        server.wait(30)
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait(30)
 
 
 def _address(server: subprocess.Popen[bytes], out: Path) -> str:

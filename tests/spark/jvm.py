@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from harness import Scratch, pyspark_home
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from spark_ckpt.jar import jar_path
@@ -19,24 +20,27 @@ from spark_ckpt.jar import jar_path
 @contextmanager
 def jvm(*, memory: str = "256m") -> Iterator[Any]:
     """py4j's view of its packages."""
-    spec = find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
     java = os.environ["JAVA_HOME"] + "/bin/java" if "JAVA_HOME" in os.environ else "java"
-    classes = f"{Path(spec.origin).parent / 'jars'}/*:{jar_path()}"
+    classes = f"{pyspark_home() / 'jars'}/*:{jar_path()}"
     # With --die-on-broken-pipe it ends with the pipe to its stdin, whatever becomes of this process.
-    command = [java, f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classes, "py4j.GatewayServer"]
-    server = subprocess.Popen([*command, "--die-on-broken-pipe", "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert server.stdout is not None
-        port = int(server.stdout.readline())
-        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+    with tempfile.TemporaryDirectory() as folder:
+        command = [java, Scratch(Path(folder)).java, f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classes]
+        command += ["py4j.GatewayServer", "--die-on-broken-pipe", "0"]
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
-            yield gateway.jvm
+            assert server.stdout is not None
+            port = int(server.stdout.readline())
+            gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+            try:
+                yield gateway.jvm
+            finally:
+                gc.collect()  # py4j tells the JVM what Python lets go of: now, not over a closed connection
+                gateway.close()
         finally:
-            gc.collect()  # py4j tells the JVM what Python lets go of: now, not over a closed connection
-            gateway.close()
-    finally:
-        assert server.stdin is not None
-        server.stdin.close()
-        server.wait(20)
+            assert server.stdin is not None
+            server.stdin.close()
+            try:
+                server.wait(20)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait(20)

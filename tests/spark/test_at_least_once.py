@@ -80,8 +80,9 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def batch(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What batch queries give over all of it."""
     out = tmp_path_factory.mktemp("batch")
-    app = submit("operators.py", ["batch", ",".join(NAMES), str(many), str(out)], log=out / "batch.log", storage=None, plugin=False)
-    app.expect_success()
+    args = ["batch", ",".join(NAMES), str(many), str(out)]
+    with submit("operators.py", args, log=out / "batch.log", storage=None, plugin=False) as app:
+        app.expect_success()
     return out
 
 
@@ -235,8 +236,9 @@ def test_plans_that_are_lost_with_the_coordinator_are_made_anew_in_place(
 
 
 def oracle_of(name: str, events: Path, out: Path) -> Path:
-    app = submit("operators.py", ["batch", name, str(events), str(out)], log=out.with_suffix(".log"), storage=None, plugin=False)
-    app.expect_success()
+    args = ["batch", name, str(events), str(out)]
+    with submit("operators.py", args, log=out.with_suffix(".log"), storage=None, plugin=False) as app:
+        app.expect_success()
     return out / name
 
 

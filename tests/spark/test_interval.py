@@ -208,7 +208,10 @@ def test_sources_that_forget_keep_the_gate_of_every_epoch(start: Start, events: 
         once = [line.split("says: ", 1)[1] for line in said if f"/{name}: " in line]
         assert len(once) == 1, name
         assert what in once[0]
-        assert completed(storage, locations / name), name
+        checkpoints = {int(p.parent.name.removeprefix("chk-")) for p in completed(storage, locations / name)}
+        committed = {int(p.name) for p in (locations / name / "commits").glob("[0-9]*")}
+        assert committed, name
+        assert committed <= checkpoints, f"{name}: epochs {sorted(committed - checkpoints)} have no checkpoint"
     for name in REPLAYING:
         assert [line for line in said if f"/{name}: " in line] == []
         assert (locations / name / "commits" / "0").exists()

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from conftest import Server
-from harness import JOBS, Application
+from harness import JOBS, Application, Scratch, pyspark_home
 
 from spark_ckpt.reader import StreamReader
 from spark_ckpt.storage import S3Options, open_storage
@@ -158,7 +159,7 @@ def test_a_plain_python_process_starts_stops_and_changes_sessions(tmp_path: Path
     out, log = tmp_path / "out", tmp_path / "application.log"
     out.mkdir()
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_"))}
-    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "TEST_SCRATCH": str(tmp_path)}
+    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "TEST_SCRATCH": str(tmp_path), **Scratch(tmp_path / "application.scratch").env}
     command = [sys.executable, str(JOBS / "lifecycle.py"), str(tmp_path / "src"), str(out), f"file://{tmp_path}/storage"]
     with log.open("wb") as to:
         status = subprocess.run(command, cwd=tmp_path, env=environment, stdout=to, stderr=subprocess.STDOUT, timeout=150, check=False)
@@ -201,12 +202,28 @@ def fired(out: Path) -> list[dict[str, object]]:
     return [row for row in rows if row["key"] != "wake"]
 
 
+@contextmanager
+def executors_folders_removed(app: Application) -> Iterator[None]:
+    """Which `spark-ckpt submit` leaves in PySpark's own folder, whatever SPARK_HOME says."""
+    names: set[str] = set()
+    try:
+        app.until(lambda: "CoarseGrainedExecutorBackend" in "".join(command for _, command in app.descendants()), "an executor")
+        names = {found[1] for _, command in app.descendants() if (found := re.search(r" --app-id (\S+)", command))}
+        yield
+    finally:
+        app.kill()
+        for name in names:
+            shutil.rmtree(pyspark_home() / "work" / name, ignore_errors=True)
+
+
 def test_timers_and_ttl_survive_the_driver_and_no_process_is_left(tmp_path: Path) -> None:
     write_overlapping(tmp_path / "in", 0, 1)
     storage, location, out = tmp_path / "storage", tmp_path / "location", tmp_path / "out"
     scratch = tmp_path / "scratch"
     env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "TEST_SCRATCH": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
-    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.local.dir": str(scratch)}
+    others = Scratch(tmp_path / "application.scratch")
+    env |= others.env
+    conf = {**others.conf, "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.local.dir": str(scratch)}
     conf.update({"spark.ckpt.spool.dir": str(scratch), "spark.ckpt.localRecovery": "false"})  # with it, the spool would stay for an hour
     scratch.mkdir()
 
@@ -216,23 +233,19 @@ def test_timers_and_ttl_survive_the_driver_and_no_process_is_left(tmp_path: Path
         return Application([*command, str(JOBS / "timers.py"), str(tmp_path / "in"), str(location), str(out)], tmp_path / log, env)
 
     stream = storage / str(location).lstrip("/")
-    app = submitted("first.log", "local[2]")
-    try:
+    with submitted("first.log", "local[2]") as app:
         app.until(lambda: (stream / "run-00000001/chk-0/_metadata").exists(), "a checkpoint", 120)
         assert ours(tmp_path), "the test looks for processes in the wrong place"
         app.kill_driver()
         until_gone(tmp_path)
         assert list(scratch.glob("spark-ckpt-*")) == []
-    finally:
-        app.kill()
     assert not fired(out), "the timers fired before the kill: the test has lost its point"
     shutil.rmtree(location)
 
     # Spark runs an epoch without data only after another of the same run: something has to come first.
     (tmp_path / "in/wake.json").write_text('{"id": -1, "key": "wake", "value": 0}\n')
     os.utime(tmp_path / "in/wake.json", (1_700_000_000, 1_700_000_000))  # the source leaves out what is a week older than the newest
-    again = submitted("second.log", "local-cluster[2,1,1024]")
-    try:
+    with submitted("second.log", "local-cluster[2,1,1024]") as again, executors_folders_removed(again):
         again.until(lambda: len(fired(out)) >= 5, "every timer", 200)
         again.kill_one("CoarseGrainedExecutorBackend")  # its partition moves to another
         write_overlapping(tmp_path / "in", 1, 1)
@@ -240,8 +253,6 @@ def test_timers_and_ttl_survive_the_driver_and_no_process_is_left(tmp_path: Path
         (tmp_path / "end").touch()
         again.expect_success(60)
         until_gone(tmp_path)
-    finally:
-        again.kill()
     assert list(scratch.glob("spark-ckpt-*")) == []
     assert len(log_of(stream, "claim")) == 2, "the query was to survive the loss of an executor"
 

@@ -1,0 +1,56 @@
+"""Every process that a test starts carries a mark in its environment; what is left of them at the end is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MARK = "CKPT_TESTS"
+ENDED_WITHIN_S = 10.0
+_session = secrets.token_hex(8)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist is about to start a worker."""
+    node.workerinput["mark"] = f"{_session}-{node.gateway.id}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A process's own environment never changes in /proc: this one and, below it, xdist's workers are not found by this mark.
+    own = getattr(config, "workerinput", {}).get("mark", f"{_session}-main")
+    if _starts_tests(config):
+        os.environ[MARK] = own
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker looks for its own; the one that has started workers, for those of all: one that crashed has not."""
+    mark = os.environ[MARK] if _starts_tests(session.config) else _session
+    deadline = time.monotonic() + ENDED_WITHIN_S
+    while (left := _marked(f"{MARK}={mark}".encode())) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def _starts_tests(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput") or config.getoption("dist", "no") == "no"
+
+
+def _marked(start: bytes) -> list[int]:
+    """Living processes with such an entry in their environment."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if any(variable.startswith(start) for variable in entry.read_bytes().split(b"\0")):
+                found.append(int(entry.parent.name))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from benchmarks.page import render
 from benchmarks.plots import draw
 from benchmarks.systems import System
 from benchmarks.tables import show, tables
-from benchmarks.targets import AGGREGATION, JOIN
+from benchmarks.targets import AGGREGATION, INTERVAL, JOIN
 from benchmarks.workloads import QUERIES, Workload
 from spark_ckpt.errors import CheckpointError
 
@@ -61,7 +62,7 @@ def run_all(full: bool, results: Path, page_path: Path) -> None:
     finally:  # hours of figures must not go with the last one
         figures.write(results / f"{plan.name}.json")
         _print(figures)
-    _write_page(results, page_path)
+        _write_page(results, page_path)
 
 
 @cli.command("page")
@@ -87,13 +88,25 @@ def show_file(file: Path) -> None:
 @_rounds
 @click.option("--warm", type=click.IntRange(1), default=3, show_default=True, help="Epochs that do not count, in each turn.")
 @click.option("--epochs", "count", type=click.IntRange(1), default=6, show_default=True, help="Epochs that do, in each turn.")
+@click.option("--seconds", type=click.IntRange(0), default=0, show_default=True, help="Go on for at least so long; as many epochs of each.")
 @_json
 def one_workload(
-    chosen: Sequence[str], query: str, partitions: int, rows: int, rounds: int, warm: int, count: int, out: Path | None
+    chosen: Sequence[str], query: str, partitions: int, rows: int, rounds: int, warm: int, count: int, seconds: int, out: Path | None
 ) -> None:
     """Epochs of one workload, the systems in turn: times, S3 requests by kind, bytes."""
     experiment = JOIN if query == "join" else AGGREGATION
-    turns = epochs.Turns(experiment, Workload(query, partitions, rows), _chosen(chosen), rounds, warm, count)
+    turns = epochs.Turns(experiment, Workload(query, partitions, rows), _chosen(chosen), rounds, warm, count, seconds)
+    _measure(out, lambda s3, folder, figures: epochs.run([turns], s3, folder, figures, _tell))
+
+
+@cli.command("interval")
+@click.option("--partitions", type=click.IntRange(1), default=200, show_default=True)
+@_rounds
+@click.option("--seconds", type=click.IntRange(1), default=2 * plans.INTERVAL_S, show_default=True, help="Of each turn, warm epochs apart.")
+@_json
+def one_interval(partitions: int, rounds: int, seconds: int, out: Path | None) -> None:
+    """A checkpoint every 10 s on s3:// against the floor: medians and means of as many epochs of each."""
+    turns = epochs.Turns(INTERVAL, Workload("aggregation", partitions), plans.INTERVAL_SYSTEMS, rounds, 3, 1, seconds)
     _measure(out, lambda s3, folder, figures: epochs.run([turns], s3, folder, figures, _tell))
 
 
@@ -161,13 +174,13 @@ def _measure(out: Path | None, experiment: Callable[[FarS3, Path, Figures], Any]
 def _finish(figures: Figures, out: Path | None) -> None:
     if out is not None:
         figures.write(out)
-    _print(figures, targets=False)
+    _print(figures, everything=False)
 
 
-def _print(figures: Figures, targets: bool = True) -> None:
+def _print(figures: Figures, everything: bool = True) -> None:
     for note in figures.notes:
         click.echo(note)
-    show(tables(figures)[0 if targets else 1 :], Console(width=None if sys.stdout.isatty() else 200))
+    show(tables(figures, everything), Console(width=None if sys.stdout.isatty() else 200))
 
 
 def _write_page(results: Path, page_path: Path) -> None:
@@ -186,7 +199,19 @@ def _tell(text: str) -> None:
     click.echo(text, err=True)
 
 
+def _end(number: int, _frame: object) -> None:
+    """As Ctrl-C does: servers, applications and the temporary folder go on the way out, and a second signal must not cut that short."""
+    for ignored in _ENDING:
+        signal.signal(ignored, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
 def main() -> None:
+    for number in _ENDING:
+        signal.signal(number, _end)
     try:
         cli()
     except CheckpointError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,10 +11,12 @@ from typing import Any
 
 from benchmarks import access_log
 from benchmarks.access_log import Kind
+from benchmarks.budget import Budget
+from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
 from benchmarks.session import Session
-from benchmarks.systems import System, lacks, set_up
+from benchmarks.systems import Setup, System, lacks, set_up
 from benchmarks.workloads import Workload
 
 Tell = Callable[[str], None]
@@ -27,7 +28,8 @@ _numbers = itertools.count(1)
 class Turns:
     """One workload, run by each system `rounds` times in turn: `warm` epochs that do not count, then `epochs` that do.
 
-    `once` names systems that get one turn however many rounds there are: those that take minutes for it.
+    With `seconds` the latter go on for at least so long, and of all systems as many count as the slowest has run. `once` names systems
+    that get one turn however many rounds there are: those that take minutes for it and that no target is about.
     """
 
     experiment: str
@@ -36,7 +38,11 @@ class Turns:
     rounds: int
     warm: int
     epochs: int
+    seconds: float = 0
     once: Sequence[System] = ()
+
+    def __str__(self) -> str:
+        return f"{self.experiment}, {self.work.partitions} partitions, {self.work.rows} rows"
 
     def case(self, system: System) -> Case:
         return Case(self.experiment, system.value, self.work.partitions, self.work.rows)
@@ -58,40 +64,66 @@ def sessions(systems: Sequence[System], s3: FarS3, folder: Path, figures: Figure
         yield found
 
 
-def run(plans: Sequence[Turns], s3: FarS3, folder: Path, figures: Figures, tell: Tell, deadline: float | None = None) -> None:
-    """First rounds of all workloads come before second ones; after `deadline` (monotonic seconds) no later round begins.
+def run(plans: Sequence[Turns], s3: FarS3, folder: Path, figures: Figures, tell: Tell, budget: Budget | None = None) -> None:
+    """First rounds of all workloads come before second ones. A round counts for all systems or, but for the first one, for none.
 
     Raises BenchmarkError.
     """
+    budget = budget or Budget()
     systems = list(dict.fromkeys(system for plan in plans for system in plan.systems))
     with sessions(systems, s3, folder, figures, tell) as found:
         for number in range(max(plan.rounds for plan in plans)):
             for plan in (p for p in plans if number < p.rounds):
-                if number and deadline is not None and time.monotonic() > deadline:
-                    figures.notes.append(
-                        f"no time was left for round {number + 1} of {plan.experiment} over {plan.work.partitions} partitions"
-                    )
-                    continue
-                for system in (s for s in plan.systems if s in found and not (number and s in plan.once)):
-                    tell(f"{plan.experiment}, {plan.work.partitions} partitions, {plan.work.rows} rows: {system.value}, round {number + 1}")
-                    _turn(plan, found[system], s3, figures)
+                chosen = [found[s] for s in plan.systems if s in found and not (number and s in plan.once)]
+                complete = budget.allows(*(_step(plan, session) for session in chosen))
+                done: list[tuple[Setup, dict[str, Any]]] = []
+                for session in chosen if complete else ():
+                    tell(f"{_step(plan, session)}, round {number + 1}")
+                    answer = _turn(plan, session, s3, budget)
+                    if answer is None:
+                        complete = False
+                        break
+                    done.append((session.setup, answer))
+                if not complete:
+                    figures.notes.append(f"no time was left for round {number + 1} of {plan}")
+                if complete or not number:
+                    gather_round(plan, done, s3, figures)
 
 
-def _turn(plan: Turns, session: Session, s3: FarS3, figures: Figures) -> None:
+def _step(plan: Turns, session: Session) -> str:
+    return f"{plan}: {session.setup.system.value}"
+
+
+def _turn(plan: Turns, session: Session, s3: FarS3, budget: Budget) -> dict[str, Any] | None:
+    """None where the time ran out. Raises BenchmarkError."""
     location = f"{session.setup.locations}/{plan.experiment}-{next(_numbers)}"
-    answer = session.turn(plan.work, location, warm=plan.warm, epochs=plan.epochs, timeout_s=_TURN_S, log=s3.log)
-    case = plan.case(session.setup.system)
-    progress = answer["progress"][plan.warm : plan.warm + plan.epochs]
-    marks = answer["marks"]
-    began, ended = (marks[n]["cpu_ms"] for n in (plan.warm - 1, plan.warm + plan.epochs - 1))
-    for name in began:
-        figures.add(case, f"{name}_cpu_ms", [(ended[name] - began[name]) / plan.epochs])
-    gather_epochs(figures, case, progress)
-    gather_checkpoints(figures, case, answer["checkpoints"], {int(p["batchId"]) for p in progress})
-    figures.add(case, "start_ms", [answer["start_ms"]])
-    if session.setup.system.on_s3:
-        requests = access_log.between(s3.log, marks[plan.warm - 1]["log_bytes"], marks[plan.warm + plan.epochs - 1]["log_bytes"])
-        gather_requests(figures, case, requests, plan.epochs, s3.sizes(session.setup.bucket))
+    within = max(0.0, min(_TURN_S, budget.left() - plan.seconds))
+    try:
+        with budget.spending(_step(plan, session)):
+            return session.turn(
+                plan.work, location, warm=plan.warm, epochs=plan.epochs, seconds=plan.seconds, timeout_s=within, log=s3.log
+            )
+    except BenchmarkError:
+        if within < _TURN_S and budget.left() <= plan.seconds:
+            return None
+        raise
+
+
+def gather_round(plan: Turns, done: Sequence[tuple[Setup, dict[str, Any]]], s3: FarS3, figures: Figures) -> None:
+    """The same number of epochs of each system: those at the beginning, which have the same state before them."""
+    count = min((len(answer["marks"]) - plan.warm for _, answer in done), default=0) if plan.seconds else plan.epochs
+    for setup, answer in done:
+        case = plan.case(setup.system)
+        progress = answer["progress"][plan.warm : plan.warm + count]
+        began, ended = (answer["marks"][n] for n in (plan.warm - 1, plan.warm + count - 1))
+        for name in began["cpu_ms"]:
+            figures.add(case, f"{name}_cpu_ms", [(ended["cpu_ms"][name] - began["cpu_ms"][name]) / count])
+        gather_epochs(figures, case, progress)
+        gather_checkpoints(figures, case, answer["checkpoints"], {int(p["batchId"]) for p in progress})
+        figures.add(case, "start_ms", [answer["start_ms"]])
+        if setup.system.on_s3:
+            requests = access_log.between(s3.log, began["log_bytes"], ended["log_bytes"])
+            gather_requests(figures, case, requests, count, s3.sizes(setup.bucket))
 
 
 def gather_epochs(figures: Figures, case: Case, progress: Sequence[Mapping[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -39,6 +40,51 @@ class Summary:
         else:
             low, _, high = statistics.quantiles(values, n=4, method="inclusive")
         return Summary(statistics.median(values), low, high, len(values))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure, within which bounds another run of the same kind would have it, and what is to be said of how it was taken."""
+
+    value: float
+    low: float
+    high: float
+    note: str = ""
+
+    @staticmethod
+    def median(values: Sequence[float]) -> Estimate:
+        """With the notch of a box plot, 1.57 IQR / sqrt(n) (McGill, Tukey and Larsen, 1978); of fewer than four values the extremes.
+
+        Raises ValueError for no values.
+        """
+        found = Summary.of(values)
+        if found.count < 4:
+            return Estimate(found.median, found.low, found.high)
+        notch = 1.57 * (found.high - found.low) / math.sqrt(found.count)
+        return Estimate(found.median, found.median - notch, found.median + notch)
+
+    @staticmethod
+    def mean(values: Sequence[float]) -> Estimate:
+        """With two standard errors; of fewer than four values the extremes. Raises ValueError for no values."""
+        if not values:
+            raise ValueError("a mean of no values")
+        mean = statistics.fmean(values)
+        if len(values) < 4:
+            return Estimate(mean, min(values), max(values))
+        error = 2 * statistics.stdev(values) / math.sqrt(len(values))
+        return Estimate(mean, mean - error, mean + error)
+
+    @staticmethod
+    def exact(value: float) -> Estimate:
+        return Estimate(value, value, value)
+
+    def over(self, base: Estimate) -> Estimate:
+        """Raises ZeroDivisionError."""
+        high = self.high / base.low if base.low > 0 else math.inf
+        return Estimate(self.value / base.value, self.low / base.high, high)
+
+    def beyond(self, base: Estimate) -> Estimate:
+        return Estimate(self.value - base.value, self.low - base.high, self.high - base.low)
 
 
 class Figures:

@@ -4,6 +4,7 @@ real messages, a storage that throws everything away. It measures protocol, `_me
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import subprocess
 import sys
@@ -26,8 +27,10 @@ YOUNG, GROWN = 1, 8
 """Handles of a snapshot: a store's first epochs; two SSTs, a zip and five changelogs, as Spark takes a full snapshot every ten versions."""
 _SSTS = 2
 ACKS_A_LINE = 200
-EPOCHS = 3
+EPOCHS = 10
+"""Those that count: the first one does not, as it has nothing to compare with and nothing to drop."""
 _ROOT = "file:/finalise"
+_END_S = 60
 
 
 def run(partitions: Sequence[int], figures: Figures) -> None:
@@ -48,7 +51,7 @@ def _run(coordinator: _Coordinator, partitions: int, handles: int, figures: Figu
     time.sleep(2)  # the coordinator loads what it will need
     base = coordinator.memory()
     chains = [_first_chain(p, handles) for p in range(partitions)]
-    for epoch in range(first, first + EPOCHS):
+    for epoch in range(first, first + 1 + EPOCHS):
         coordinator.ask("trigger", root=_ROOT, epoch=epoch, offsets=_text("v1\n{}\n0"), files={})
         chains = [_next(chain, run_number, epoch) for chain in chains]
         acks = [_ack(chain, run_number, epoch) for chain in chains]
@@ -62,7 +65,7 @@ def _run(coordinator: _Coordinator, partitions: int, handles: int, figures: Figu
         done = time.monotonic()
         if sealed["checkpoint"]["acked"] != partitions:
             raise BenchmarkError(f"the coordinator counted {sealed['checkpoint']['acked']} acknowledgements of {partitions}")
-        if epoch > first:  # the first checkpoint has nothing to compare with and nothing to drop
+        if epoch > first:
             figures.add(case, "acks_ms", [(taken - began) * 1000])
             figures.add(case, "finalise_ms", [(done - taken) * 1000])
             figures.add(case, "finalise_cpu_ms", [coordinator.cpu_ms() - used])
@@ -84,8 +87,13 @@ class _Coordinator:
 
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def tell(self, kind: str, **fields: Any) -> None:
         self._write({"type": kind, **fields})

@@ -1,16 +1,18 @@
 """`python -m benchmarks.job`: one Spark application that runs queries as it is told, JSON lines over stdin and stdout (as docs/pipes.md).
 
     hello  conf                                                   -> session_ms
-    turn   workload, checkpoint, warm, epochs, timeout_s, log -> start_ms, progress, marks, checkpoints
+    turn   workload, checkpoint, warm, epochs, seconds, timeout_s, log -> start_ms, progress, marks, checkpoints
     keep   workload, checkpoint, timeout_s                      -> start_ms; the query goes on until the application ends
 
-`start_ms` is from the query's start to the end of its first epoch. End of stdin ends the application.
+`start_ms` is from the query's start to the end of its first epoch. With `seconds` the query goes on for at least so long after its last
+warm epoch. End of stdin ends the application.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 import urllib.parse
@@ -99,6 +101,11 @@ class Application:
 
     def turn(self, message: Message) -> Mapping[str, Any]:
         query, epochs, start_ms = self._start(message, int(message["warm"]) + int(message["epochs"]))
+        if message["seconds"]:
+            until = epochs.marks[int(message["warm"]) - 1]["at_ms"] / 1000 + float(message["seconds"])
+            epochs.wait(sys.maxsize, max(0.0, until - time.time()))
+            if epochs.ended:
+                raise BenchmarkError(f"the query ended within {message['seconds']} s: {str(query.exception())[:2000]}")
         self._past.add(str(query.runId))
         query.stop()
         root = str(message["checkpoint"])

@@ -23,10 +23,16 @@ def describe() -> dict[str, Any]:
         "time": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "processors": f"{os.cpu_count()} x {cpu[1] if cpu else platform.machine()}",
         "memory_gib": round(int(memory[1]) / 1024 / 1024) if memory else 0,
-        "kernel": platform.release(),
+        "kernel": kernel(platform.release()),
         "python": platform.python_version(),
         "java": java[0] if java else "",
         "pyspark": version("pyspark"),
+        "processor_count": os.cpu_count() or 1,
         "latency_ms": LATENCY_MS,
         "load_before": round(os.getloadavg()[0], 2),
     }
+
+
+def kernel(release: str) -> str:
+    """The first two numbers: what follows names a build, and often who made it."""
+    return ".".join(release.split(".")[:2])

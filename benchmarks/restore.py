@@ -20,7 +20,7 @@ from benchmarks.systems import Setup, System, set_up
 from benchmarks.workloads import Workload
 from spark_ckpt import metadata
 
-EXPERIMENT = "restore"
+EXPERIMENT, FILLED = "restore", "large"
 PLAIN = "plain boto3"
 PARTITIONS = 20
 FILL_EPOCHS = 10
@@ -34,13 +34,15 @@ _SNAPSHOTS = {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "2", "spark
 
 
 def run(megabytes: int, systems: tuple[System, ...], rounds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
-    """`size` of the cases is megabytes of state. Raises BenchmarkError."""
-    for system in systems:
-        setup = _fill(system, megabytes, s3, folder / system.name.lower(), figures, tell)
-        if system is System.S3:
-            _plain(setup, megabytes, rounds, s3, folder / "plain", figures, tell)
-        for number in range(rounds):
-            _restore(setup, megabytes, number, folder / f"{system.name.lower()}-fresh-{number}", figures, tell)
+    """All fill first, then they restore in turn. `size` of the cases is megabytes of state. Raises BenchmarkError."""
+    setups = [_fill(system, megabytes, s3, folder / system.name.lower(), figures, tell) for system in systems]
+    ours = next(setup for setup in setups if setup.system is System.S3)
+    ranges = _ranges(s3, ours.bucket)
+    figures.add(Case(EXPERIMENT, ours.system.value, PARTITIONS, megabytes), "state_bytes", [sum(length for _, _, length in ranges)])
+    for number in range(rounds):
+        _plain(ours, ranges, megabytes, number, s3, folder / "plain", figures, tell)
+        for setup in setups:
+            _restore(setup, megabytes, number, folder / f"{setup.system.name.lower()}-fresh-{number}", figures, tell)
 
 
 def _fill(system: System, megabytes: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> Setup:
@@ -48,7 +50,7 @@ def _fill(system: System, megabytes: int, s3: FarS3, folder: Path, figures: Figu
     tell(f"restore: {system.value} fills {megabytes} MB")
     setup = set_up(system, s3, folder, _SNAPSHOTS)
     rows = megabytes * 1000 // FILL_EPOCHS
-    case = Case("large", system.value, PARTITIONS, megabytes)
+    case = Case(FILLED, system.value, PARTITIONS, megabytes)
     with Session(setup, folder) as session:
         session.hello()
         location = f"{setup.locations}/q"
@@ -60,7 +62,7 @@ def _fill(system: System, megabytes: int, s3: FarS3, folder: Path, figures: Figu
         session.turn(Workload("large", PARTITIONS, SMALL_ROWS, once=True), location, warm=0, epochs=1, timeout_s=_FILL_S)
         if not system.stock:
             for name, pid in own_processes(session).items():
-                figures.add(Case("large", name, PARTITIONS, megabytes), "peak_memory_bytes", [resident(pid, peak=True)])
+                figures.add(Case(FILLED, name, PARTITIONS, megabytes), "peak_memory_bytes", [resident(pid, peak=True)])
     shutil.rmtree(folder)
     return setup
 
@@ -87,22 +89,19 @@ def _restore(setup: Setup, megabytes: int, number: int, folder: Path, figures: F
     figures.add(case, "restore_ms", [first - empty])
 
 
-def _plain(setup: Setup, megabytes: int, rounds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
-    """The same bytes into files, by ranged reads in parallel and nothing else."""
-    ranges = _ranges(s3, setup.bucket)
-    size = sum(length for _, _, length in ranges)
-    figures.add(Case(EXPERIMENT, setup.system.value, PARTITIONS, megabytes), "state_bytes", [size])
-    case = Case(EXPERIMENT, PLAIN, PARTITIONS, megabytes)
-    for number in range(rounds):
-        tell(f"restore: {PLAIN}, round {number + 1}")
-        folder.mkdir(parents=True)
-        began = time.monotonic()
-        _read(s3, setup.bucket, ranges, folder)
-        figures.add(case, "restore_ms", [(time.monotonic() - began) * 1000])
-        shutil.rmtree(folder)
-
-
 _Range = tuple[str, int, int]
+
+
+def _plain(
+    setup: Setup, ranges: list[_Range], megabytes: int, number: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell
+) -> None:
+    """The same bytes into files, by ranged reads in parallel and nothing else."""
+    tell(f"restore: {PLAIN}, round {number + 1}")
+    folder.mkdir(parents=True)
+    began = time.monotonic()
+    _read(s3, setup.bucket, ranges, folder)
+    figures.add(Case(EXPERIMENT, PLAIN, PARTITIONS, megabytes), "restore_ms", [(time.monotonic() - began) * 1000])
+    shutil.rmtree(folder)
 
 
 def _ranges(s3: FarS3, bucket: str) -> list[_Range]:

@@ -57,15 +57,18 @@ class Session:
         """Make the Spark session; milliseconds that took."""
         return float(self._ask(START_S, "hello", conf=dict(self.setup.conf))["session_ms"])
 
-    def turn(self, work: Workload, checkpoint: str, *, warm: int, epochs: int, timeout_s: float, log: Path | None = None) -> dict[str, Any]:
-        """Run a query for `warm` and then `epochs` epochs. Raises BenchmarkError."""
+    def turn(
+        self, work: Workload, checkpoint: str, *, warm: int, epochs: int, timeout_s: float, seconds: float = 0, log: Path | None = None
+    ) -> dict[str, Any]:
+        """Run a query for `warm` and then `epochs` epochs, and these for at least `seconds`. Raises BenchmarkError."""
         return self._ask(
-            timeout_s + END_S,
+            timeout_s + seconds + END_S,
             "turn",
             workload=work.to_json(),
             checkpoint=checkpoint,
             warm=warm,
             epochs=epochs,
+            seconds=seconds,
             timeout_s=timeout_s,
             log=str(log) if log else None,
         )

@@ -12,9 +12,7 @@ from rich.text import Text
 from benchmarks import finalise, processes, restore, standing
 from benchmarks.figures import Case, Figures, Summary
 from benchmarks.systems import System
-from benchmarks.targets import AGGREGATION, JOIN, REQUESTS, ROWS, verdicts
-
-LARGE = "large"
+from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, REQUESTS, ROWS, Met, verdicts
 
 
 @dataclass(frozen=True)
@@ -50,9 +48,10 @@ _EPOCH_COLUMNS = (
 )
 _EPOCH_TITLES = {
     AGGREGATION: ("Aggregation", "Count and sum per key, 100,000 keys, 20,000 rows an epoch, changelog on."),
+    INTERVAL: ("A checkpoint every 10 s", "The same aggregation; as many epochs of the floor."),
     ROWS: ("Rows an epoch", "The same aggregation over 20 partitions."),
     JOIN: ("Stream-stream join", "Two streams joined by key and time: four state stores a partition."),
-    LARGE: ("Large state", "While the state of the restore was built, full snapshots every few epochs."),
+    restore.FILLED: ("Large state", "While the state of the restore was built, full snapshots every few epochs."),
     REQUESTS: ("Requests of a long run", "100 epochs, snapshots and deletions included."),
 }
 _EXPLAINED = (
@@ -63,16 +62,15 @@ _EXPLAINED = (
 )
 
 
-def tables(figures: Figures) -> list[Table]:
-    """Those that have rows; the targets first."""
-    found = [targets_table(figures), *(_epochs(figures, experiment) for experiment in _EPOCH_TITLES)]
+def tables(figures: Figures, everything: bool = True) -> list[Table]:
+    """Those that have rows; the targets first, those of which nothing was measured among them if `everything` is to be shown."""
+    found = [targets_table(figures, everything), *(_epochs(figures, experiment) for experiment in _EPOCH_TITLES)]
     found += [_restore(figures), _finalise(figures), _start_up(figures), _idle(figures), _forks(figures)]
     return [table for table in found if table.rows]
 
 
-def targets_table(figures: Figures) -> Table:
-    words = {True: "yes", False: "no", None: "-"}
-    rows = [(v.what, v.target, v.measured, words[v.met]) for v in verdicts(figures)]
+def targets_table(figures: Figures, everything: bool = True) -> Table:
+    rows = [(v.what, v.target, v.measured, v.met.value) for v in verdicts(figures) if everything or v.measured != "not measured"]
     return Table("Targets", "Ratios and differences within this run; S3 is 20 ms away.", ("what", "target", "measured", "met"), rows)
 
 
@@ -102,7 +100,7 @@ def _epochs(figures: Figures, experiment: str) -> Table:
         rows.append(
             (case.system, f"{case.partitions}", f"{case.size:,}", f"{epochs.count if epochs else 0}", cells[0], *against, *cells[1:])
         )
-    size = "MB of state" if experiment == LARGE else "rows"
+    size = "MB of state" if experiment == restore.FILLED else "rows"
     names = [c.name for c in _EPOCH_COLUMNS]
     columns = ("system", "partitions", size, "epochs", names[0], "x floor", "x local", *names[1:])
     return Table(title, f"{about} {_EXPLAINED}" if experiment == AGGREGATION else about, columns, rows)
@@ -165,7 +163,7 @@ def _idle(figures: Figures) -> Table:
     ]
     load = [
         (case.system, f"at most, {case.size:,} MB of state", "", *_cells(figures, case, ("peak_memory_bytes", 1e-6, 0)))
-        for case in figures.cases(LARGE)
+        for case in figures.cases(restore.FILLED)
         if case.system in processes.OWN
     ]
     return Table(
@@ -204,4 +202,4 @@ def show(found: Iterable[Table], console: Console) -> None:
         console.print()
 
 
-_STYLES = {"yes": "green", "no": "bold red"}
+_STYLES = {Met.YES.value: "green", Met.NO.value: "bold red", Met.NOISY.value: "yellow"}

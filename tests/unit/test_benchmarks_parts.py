@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from benchmarks import jars
+from benchmarks import jars, processes
 from benchmarks.access_log import Request
-from benchmarks.epochs import gather_checkpoints, gather_epochs, gather_requests
+from benchmarks.budget import Budget
+from benchmarks.epochs import Turns, gather_checkpoints, gather_epochs, gather_requests, gather_round
 from benchmarks.errors import BenchmarkError
+from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
 from benchmarks.finalise import run as finalise
 from benchmarks.floor import URL, ThrowAwayStorage, throw_away, write_interpreter
+from benchmarks.machine import kernel
+from benchmarks.plans import FULL, SHORT, Plan
+from benchmarks.systems import Setup, System
+from benchmarks.workloads import Workload
 from spark_ckpt.storage.base import PutResult, Slice
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.storage.probe import check_put_if_absent
 
+PLANS = (SHORT, FULL)
 CASE = Case("aggregation", "system", 2, 10)
 
 
@@ -107,3 +118,63 @@ def test_requests_and_bytes_are_those_of_an_epoch() -> None:
     gather_requests(figures, CASE, requests, 2, {"sst/a": 9_000, "sst/of another turn": 7})
     found = {metric: values for _, metric, values in figures}
     assert found == {"put_requests": [2.5], "delete_requests": [0.5], "list_requests": [0], "requests": [3.0], "put_bytes": [4550]}
+
+
+def epoch(number: int, at_ms: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    progress = {"batchId": number, "durationMs": {"triggerExecution": 100 + number}, "stateOperators": []}
+    return progress, {"epoch": number, "at_ms": at_ms, "cpu_ms": {"all": 10 * number}, "log_bytes": 0}
+
+
+def test_of_turns_by_time_as_many_epochs_of_each_system_count(tmp_path: Path) -> None:
+    plan = Turns("interval", Workload("aggregation", 2, 10), (System.FLOOR, System.FILE), rounds=1, warm=2, epochs=1, seconds=30)
+    done = []
+    for system, count in ((System.FLOOR, 9), (System.FILE, 6)):
+        progress, marks = zip(*(epoch(n, n) for n in range(count)), strict=True)
+        records = [{"id": n, "status": "COMPLETED", "end_to_end_duration": n, "checkpointed_size": 1} for n in range(count)]
+        answer = {"progress": list(progress), "marks": list(marks), "checkpoints": records, "start_ms": 1}
+        done.append((Setup(system, {}, ""), answer))
+    figures = Figures()
+    gather_round(plan, done, FarS3("", "", tmp_path / "log"), figures)
+    for system in plan.systems:
+        assert figures.values(plan.case(system), "epoch_ms") == [102, 103, 104, 105]
+        assert figures.values(plan.case(system), "end_to_end_ms") == [2, 3, 4, 5]
+        assert figures.values(plan.case(system), "all_cpu_ms") == [10]
+
+
+def test_a_step_is_begun_if_it_fits_as_it_was_the_last_time() -> None:
+    clock = [0.0]
+    budget = Budget(100, lambda: clock[0])
+    assert budget.allows("a", "b"), "nothing is known of them"
+    for step, took in (("a", 10), ("a", 30), ("b", 20)):
+        with budget.spending(step):
+            clock[0] += took
+    assert budget.left() == 40
+    assert [budget.allows("a"), budget.allows("b"), budget.allows("a", "b")] == [True, True, False]
+    clock[0] = 100
+    assert not budget.allows("c")
+    assert Budget().allows("a")
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
+def test_systems_that_are_compared_have_as_many_turns(plan: Plan) -> None:
+    cases = [turns.case(system) for turns in plan.turns for system in turns.systems]
+    assert len(set(cases)) == len(cases), "no workload stands in two lists"
+    assert {system for turns in plan.turns for system in turns.once} <= {System.STOCK_S3A}, "no target is about it"
+
+
+def test_a_kernel_is_told_by_two_numbers() -> None:
+    assert [kernel(release) for release in ("6.18.44-fc-v657", "6.18", "5.15.0-1-generic")] == ["6.18", "6.18", "5.15"]
+
+
+def test_nothing_is_left_of_a_benchmark_that_is_ended() -> None:
+    command = [sys.executable, "-m", "benchmarks", "finalise", "2000000"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as it:
+        deadline = time.monotonic() + 60
+        while "coordinator" not in processes.own(it.pid):
+            assert it.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(1)
+        it.terminate()
+        assert it.wait(60) == 128 + signal.SIGTERM
+    assert not processes.own(it.pid)

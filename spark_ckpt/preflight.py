@@ -37,7 +37,7 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
     if standing is None:
         return alone(content)
     if source.checkpoint is not None and source.root == reader.url:
-        return _own(content, storage, standing)
+        return _own(content, storage, reader, standing)
     log = _read(storage, {content.claim, content.log}, standing.tail)
     same = is_of_this_stream(content, log.get(content.claim), log.get(content.log))
     problems = misfits(content, standing.claim.job)
@@ -48,12 +48,15 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
     return Preflight(tuple(problems), same, True, _reruns(content, storage, standing) if same else ())
 
 
-def _own(content: Checkpoint, storage: Storage, standing: Standing) -> Preflight:
+def _own(content: Checkpoint, storage: Storage, reader: StreamReader, standing: Standing) -> Preflight:
     problems = misfits(content, standing.claim.job)
     use = standing.use(content.id)
     if use is not Use.USABLE:
         why = "was found damaged" if use is Use.BAD else "is not one that the stream can go back to"
         problems.append(f"it {why} ({use.value} in `spark-ckpt list`)")
+    elif content.id not in reader.retained(list(reader.read_all()), standing):
+        retained = standing.claim.retained
+        problems.append(f"it is not among the newest {retained} (spark.ckpt.retained), and may be deleted at any moment")
     return Preflight(tuple(problems), True, False, _reruns(content, storage, standing))
 
 

@@ -11,6 +11,7 @@ from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, decode
 from spark_ckpt.protocol.garbage import kept_checkpoints
+from spark_ckpt.protocol.retention import is_retained, newest_first
 from spark_ckpt.protocol.tail import Gallop
 from spark_ckpt.savepoints import Source
 from spark_ckpt.storage.base import Storage
@@ -144,6 +145,14 @@ class StreamReader:
         newest = sorted((c for c in intact if c.run == claim.run), reverse=True)
         candidates = [*newest, *([claim.origin] if claim.origin else []), *sorted(claim.inherits, reverse=True)]
         return next((c for c in candidates if c in intact), None)
+
+    def retained(self, found: list[Found], standing: Standing | None) -> frozenset[CheckpointId]:
+        """Those a person may choose to go back to, given all that were found; the last run may delete any other at any moment."""
+        if standing is None:
+            return frozenset(item.id for item in found)
+        order = newest_first(standing.claim, (item.id for item in found if item.id.run == standing.claim.run))
+        intact = {item.id for item in found if item.checkpoint is not None and standing.use(item.id) is Use.USABLE}
+        return frozenset(c for c in order if is_retained(c, order, intact, standing.claim.retained))
 
     def standing(self, known: int = 0) -> Standing | None:
         """Who has the stream; None where nothing was ever logged. `known`: an entry that probably exists, to begin to look at.

@@ -95,24 +95,18 @@ def import_objects(source: Storage, checkpoint: Checkpoint, target: Storage, run
 
 
 def delete_source(source: Source, storage: Storage) -> None:
-    """Delete a folder that a stream has claimed: its `_metadata` first, then what only it named. One that is gone is fine.
+    """Delete a savepoint that a stream has claimed: its `_metadata` first, then what that named. One that is gone is fine.
 
-    Of a savepoint that is all. Of a checkpoint of another stream, what that stream's other checkpoints name stays, whatever they are.
+    A checkpoint of another stream stays: a run of that stream may live, go back to it, and share what it names with the next.
     """
+    if not source.is_savepoint:
+        return
     try:
         named = source.read(storage).objects
     except ObjectMissingError:
         return
-    others = frozenset[str]() if source.is_savepoint else _named_by_others(source, storage)
     storage.delete([source.key])
-    storage.delete(sorted(named - others))
-
-
-def _named_by_others(source: Source, storage: Storage) -> frozenset[str]:
-    from spark_ckpt.reader import StreamReader
-
-    reader = StreamReader(storage)
-    return frozenset().union(*(reader.read(c).objects for c, _ in reader.checkpoints() if c != source.checkpoint))
+    storage.delete(sorted(named))
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,20 @@ def command(stream: str, s3: S3Options, output: Output) -> int:
     """List the completed checkpoints of STREAM (s3://bucket/prefix/path, file:///path or a path).
 
     The one that a restart goes on from is marked; those that no restart would use are SUPERSEDED, or BAD if they were found damaged
-    before. STREAM may be the folder of one checkpoint or savepoint too. Exit status 1 if any other cannot be read.
+    before. One that is not retained is deleted when the run goes on, or by the next.
+    STREAM may be the folder of one checkpoint or savepoint too. Exit status 1 if any other cannot be read.
     """
     with opened_stream(stream, s3) as (_, reader):
         found = list(reader.read_all())
         standing, problem = reader.standing_or_problem(found)
         latest = reader.latest(found, standing)
-        documents = [_document(reader, item, _status(item, standing), item.id == latest) for item in found]
+        retained = reader.retained(found, standing)
+        documents = [
+            {**_document(reader, item, _status(item, standing), item.id == latest), "retained": item.id in retained} for item in found
+        ]
         damaged = [item for item in found if _status(item, standing) == DAMAGED]
         columns = ("CHECKPOINT", "EPOCH", "COMPLETED", "STORES", "SIZE", "NEW", "DURATION", "STATUS")
-        rows = [_row(item, _status(item, standing), item.id == latest) for item in found]
+        rows = [_row(item, _told(_status(item, standing), item.id == latest, item.id in retained)) for item in found]
         notes = [Line(str(item.error)) for item in damaged] + ([Line(problem)] if problem else [])
         table = Table(columns, rows, right=("EPOCH", "STORES", "SIZE", "NEW", "DURATION"))
         empty = [] if found else [Line(f"the stream at {reader.url} has no completed checkpoint yet")]
@@ -73,7 +77,13 @@ def _document(reader: StreamReader, item: Found, status: str, latest: bool) -> d
     return {**doc, "time_ms": c.time_ms, "stores": len(c.snapshots), "size": c.size, "counters": dict(c.counters)}
 
 
-def _row(item: Found, status: str, latest: bool) -> tuple[str, ...]:
+def _told(status: str, latest: bool, retained: bool) -> str:
+    if latest:
+        return f"{status}, latest"
+    return status if retained or status != COMPLETED else f"{status}, not retained"
+
+
+def _row(item: Found, status: str) -> tuple[str, ...]:
     c = item.checkpoint
     if c is None:
         return (name_of(item.id), str(item.id.epoch), "-", "-", "-", "-", "-", status)
@@ -86,5 +96,5 @@ def _row(item: Found, status: str, latest: bool) -> tuple[str, ...]:
         size_text(c.size),
         size_text(new if isinstance(new, int) else None),
         f"{took:.0f} ms" if isinstance(took, (int, float)) else "-",
-        f"{status}, latest" if latest else status,
+        status,
     )

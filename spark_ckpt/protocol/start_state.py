@@ -14,6 +14,7 @@ from spark_ckpt.protocol.driver_files import DriverFiles
 from spark_ckpt.protocol.entries import Claim, End, Plan, Request
 from spark_ckpt.protocol.instructions import Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
+from spark_ckpt.protocol.retention import is_retained, newest_first
 
 
 class Step(Enum):
@@ -146,19 +147,11 @@ class StartState(Asking):
     def _in_order(self) -> list[CheckpointId]:
         """What the last run had, newest first, whether it is damaged or not."""
         assert self._last is not None
-        origin = [self._last.origin] if self._last.origin else []
-        return list(dict.fromkeys([*sorted(self._listed, reverse=True), *origin, *sorted(self._last.inherits, reverse=True)]))
+        return newest_first(self._last, self._listed)
 
     def _is_retained(self, checkpoint: CheckpointId) -> bool:
-        """Rule: only what the last run retains is there for good.
-
-        It may have dropped older ones on the strength of its last append, and delete them after the next claim: asleep, or because the
-        answer is late. The newest that are there after that append are not among them, for then newer ones would be there. Those that are
-        damaged do not count: where they are all there is, what is left is worth a try.
-        """
         assert self._last is not None
-        order = self._in_order
-        return sum(c in self._read for c in order[: order.index(checkpoint)]) < self._last.retained
+        return is_retained(checkpoint, self._in_order, self._read, self._last.retained)
 
     @property
     def _next_run(self) -> int:

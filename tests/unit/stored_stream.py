@@ -69,10 +69,15 @@ class StreamWriter:
         self.storage.put(paths.log_key(self.log), entries.encode(entry))
 
     def begin(
-        self, run: int, origin: CheckpointId | None = None, bad: tuple[CheckpointId, ...] = (), inherits: tuple[CheckpointId, ...] = ()
+        self,
+        run: int,
+        origin: CheckpointId | None = None,
+        bad: tuple[CheckpointId, ...] = (),
+        inherits: tuple[CheckpointId, ...] = (),
+        retained: int = 3,
     ) -> None:
         self.claim = self.log + 1
-        self.append(entries.Claim(self.claim, run, "query", JOB, origin, inherits, bad, "host", {}, 1, "nonce"))
+        self.append(entries.Claim(self.claim, run, "query", JOB, origin, inherits, bad, "host", {}, 1, "nonce", retained=retained))
 
     def complete(self, run: int, epoch: int, stores: list[SmallStore], changelogs_only: int = 0) -> Checkpoint:
         """Plan the epoch and store its checkpoint: one segment with the zips and changelogs, SSTs as objects of their own."""

@@ -12,6 +12,7 @@ import pytest
 
 from spark_ckpt.cli.main import run
 from spark_ckpt.model import CheckpointId, Job
+from spark_ckpt.paths import metadata_key
 from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Damage, End, Request, decode
 from spark_ckpt.savepoints import store_savepoint
@@ -181,3 +182,26 @@ def test_a_deleted_stream_is_not_asked(writer: StreamWriter, url: str, capsys: p
     writer.append(End(writer.claim, 1))
     status, doc = call(capsys, "savepoint", url)
     assert (status, doc["error"]["kind"]) == (1, "CONFLICT")
+
+
+def test_what_the_last_run_may_delete_at_any_moment_is_no_choice(
+    storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that ended has one more than it retains: it deletes after its next append only."""
+    writer = StreamWriter(storage)
+    writer.begin(1, retained=2)
+    for epoch in range(3):
+        writer.complete(1, epoch, [make_store(tmp_path, 3, f"r{epoch}")])
+    _, listed = call(capsys, "list", url)
+    assert [c["retained"] for c in listed["checkpoints"]] == [False, True, True]
+    assert run(["list", url]) == 0
+    assert [line.rpartition("  ")[2].strip() for line in capsys.readouterr().out.splitlines()[1:]] == [
+        "COMPLETED, not retained",
+        "COMPLETED",
+        "COMPLETED, latest",
+    ]
+    status, doc = call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)
+    assert (status, doc["problems"]) == (1, ["it is not among the newest 2 (spark.ckpt.retained), and may be deleted at any moment"])
+    assert call(capsys, "restore", f"{url}/run-00000001/chk-1", "--check", url)[0] == 0
+    storage.put(metadata_key(CheckpointId(1, 2)), b"damaged")
+    assert call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)[0] == 0, "damaged ones do not count"

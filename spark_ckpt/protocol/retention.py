@@ -1,0 +1,24 @@
+"""Which checkpoints of a stream stay: what a start, and whoever looks from outside, may count on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol.entries import Claim
+
+
+def newest_first(claim: Claim, own: Iterable[CheckpointId]) -> list[CheckpointId]:
+    """What the claim's run has: its own checkpoints, its origin, what it inherited; damaged or not."""
+    origin = [claim.origin] if claim.origin else []
+    return list(dict.fromkeys([*sorted(own, reverse=True), *origin, *sorted(claim.inherits, reverse=True)]))
+
+
+def is_retained(checkpoint: CheckpointId, order: list[CheckpointId], intact: Collection[CheckpointId], retained: int) -> bool:
+    """Rule: only what the last run retains is there for good.
+
+    It may have dropped older ones on the strength of its last append, and delete them after the next claim: asleep, or because the
+    answer is late. The newest that are there after that append are not among them, for then newer ones would be there. Those that are
+    damaged do not count: where they are all there is, what is left is worth a try. `order` is `newest_first`.
+    """
+    return sum(c in intact for c in order[: order.index(checkpoint)]) < retained

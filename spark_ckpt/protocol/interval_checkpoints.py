@@ -349,7 +349,10 @@ class IntervalCheckpoints(RunRequests):
             self.forget(p.expiry)
             instructions.append(do.CancelTimer(p.expiry))
             p.expiry = None
-        self.forget(p.left)
+        if p.left is not None:
+            self.forget(p.left)
+            self._asked.pop(p.left, None)
+            p.left = None
         if p.late:
             p.late = False
             instructions.append(do.Late(self.claim.run, None))

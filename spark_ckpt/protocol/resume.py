@@ -48,10 +48,11 @@ class Resume(Asking):
         self._tail = 0
         self._claim: Claim | None = None
         self._read: dict[CheckpointId, Checkpoint] = {}
+        self._damaged: dict[CheckpointId, str] = {}
 
     def begin(self, now_ms: int) -> list[Instruction]:
         self.now_ms = now_ms
-        self._entries, self._read = {}, {}
+        self._entries, self._read, self._damaged = {}, {}, {}
         self.phase = ResumePhase.LOCATING
         return [self._ask(do.LocateTail(self.ticket()))]
 
@@ -95,10 +96,18 @@ class Resume(Asking):
     def _metadata_read(self, event: ev.MetadataRead) -> list[Instruction]:
         self._answered(event.ticket)
         if event.damage is not None:
-            raise GivenUpError(ErrorKind.DAMAGED, f"checkpoint run {event.id.run} epoch {event.id.epoch} is damaged: {event.damage}")
+            self._damaged[event.id] = event.damage
         if event.checkpoint is not None:
             self._read[event.id] = event.checkpoint
-        return self._read_plans() if not self._outstanding else []
+        return self._all_read() if not self._outstanding else []
+
+    def _all_read(self) -> list[Instruction]:
+        """What the run goes on with has to be intact; an older one that is not is nobody's base, and is left out."""
+        base = self._base
+        for c, damage in sorted(self._damaged.items(), reverse=True):
+            if base is None or (c.run, c.epoch) > (base.id.run, base.id.epoch):
+                raise GivenUpError(ErrorKind.DAMAGED, f"checkpoint run {c.run} epoch {c.epoch} is damaged: {damage}")
+        return self._read_plans()
 
     @property
     def _base(self) -> Checkpoint | None:

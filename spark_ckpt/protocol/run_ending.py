@@ -74,30 +74,38 @@ class RunEnding(RunLog):
     def _damage_put(self, event: ev.EntryPut) -> list[Instruction]:
         assert self._damage is not None
         if event.outcome is Outcome.STORED:
-            self.phase = RunPhase.FAILED
-            return []
+            return self._reported()
         if event.outcome is Outcome.EXISTS:
             return [do.ReadEntry(self.ticket(), event.number)]
         self._attempt += 1
         if event.outcome is Outcome.REFUSED or self._attempt >= REPORT_ATTEMPTS:
-            self.phase = RunPhase.FAILED
-            return [do.Log(Level.ERROR, f"the damage could not be noted in the log: {event.message}")]
+            return self._reported(do.Log(Level.ERROR, f"the damage could not be noted in the log: {event.message}"))
         return [do.PutEntry(self.ticket(), event.number, encode(self._damage), self._attempt)]
 
     def _damage_read_back(self, event: ev.EntryRead) -> list[Instruction]:
         assert self._damage is not None
         entry = self._decode(event) if event.data is not None else None
         if entry is not None and entry.claim != self.claim.claim:
-            return self._fenced(event.number, entry)
+            return [*self._fenced(event.number, entry), *self._stopped_meanwhile()]
         if isinstance(entry, (Plan, Request)):
             self._next_number = event.number + 1
             return [do.PutEntry(self.ticket(), self._next_number, encode(self._damage))]
-        self.phase = RunPhase.FAILED
-        return []
+        return self._reported()
 
     def _report_failed(self, _event: ev.ReadFailed) -> list[Instruction]:
+        return self._reported()
+
+    def _reported(self, *said: Instruction) -> list[Instruction]:
         self.phase = RunPhase.FAILED
+        return [*said, *self._stopped_meanwhile()]
+
+    def _stop_after_report(self, _event: ev.StopRequested) -> list[Instruction]:
+        """Without the note the next start would load the same damage: the query's stop waits for it."""
+        self._stop_waits = True
         return []
+
+    def _stopped_meanwhile(self) -> list[Instruction]:
+        return [do.Stopped()] if self._stop_waits else []
 
     def _stop(self, event: ev.StopRequested) -> list[Instruction]:
         message = f"the query stopped while epoch {self._epoch} was in hand"
@@ -134,7 +142,7 @@ class RunEnding(RunLog):
         if not noted:
             return [do.Log(Level.WARN, "the stream's end could not be noted in its log; its checkpoints stay"), do.Stopped()]
         ids = tuple(sorted(self._registry.checkpoints))
-        return [*self._delete(Batch(ids, tuple(sorted(self._registry.named() | self._going)))), do.Stopped()]
+        return [*self._delete(Batch(ids, tuple(sorted(self._registry.named() | self._going))), at_last=True), do.Stopped()]
 
 
 def of_either_mode(live: Iterable[RunPhase]) -> dict[tuple[RunPhase, type], str]:
@@ -150,4 +158,5 @@ def of_either_mode(live: Iterable[RunPhase]) -> dict[tuple[RunPhase, type], str]
         **{(phase, event): name for phase in OVER for event, name in _WHEN_OVER.items()},
         **{(phase, ev.Deleted): "_deleted" for phase in RunPhase},
         **{(phase, ev.StopRequested): "_stop" for phase in RunPhase},
+        (RunPhase.REPORTING, ev.StopRequested): "_stop_after_report",
     }

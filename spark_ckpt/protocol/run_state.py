@@ -13,7 +13,7 @@ from spark_ckpt.paths import run_prefix
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.completed import CompletedCheckpointStore
-from spark_ckpt.protocol.deletion import Batch, Deletions
+from spark_ckpt.protocol.deletion import Batch, Deletions, gathered
 from spark_ckpt.protocol.entries import Claim, Damage, Entry, Plan, decode
 from spark_ckpt.protocol.executors import Executors
 from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
@@ -25,7 +25,9 @@ from spark_ckpt.protocol.start import Beginning, fenced_message
 from spark_ckpt.protocol.stats import Statistics
 
 FORGET_RELEASED = 10_000
-"""How many released objects are remembered, to refuse acks that name one."""
+"""How many released objects are remembered, to refuse acks that name one; those whose deletion is still to come are in any case."""
+MOST_PASSED = 64
+"""How many calls at most pass without a deletion, when deletions fail."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ class RunState(Machine):
         origin_last = sorted(beginning.inherited, key=lambda c: beginning.origin is not None and c.id == beginning.origin.id)
         self._store = CompletedCheckpointStore(settings.retained, origin_last, beginning.aside)
         self._deletions = settings.deletions(self._registry)
-        self._failed_deletions: list[Batch] = []
+        self._undeleted: list[Batch] = []
+        self._deletion_failures = self._deletion_pause = 0
         self._deleting: dict[int, Batch] = {}
         self._released: dict[str, None] = {}
         self._strays: dict[str, int] = {}
@@ -106,6 +109,7 @@ class RunState(Machine):
         self._attempt = 0
         self._failure = (ErrorKind.INTERNAL, "")
         self._damage: Damage | None = None
+        self._stop_waits = False
         self._going: frozenset[str] = frozenset()
 
     # --- what others may look at
@@ -205,17 +209,25 @@ class RunState(Machine):
         """An object that the ack names, although it was released."""
         return next((o for o in sorted({h.object for h in ack.snapshot.handles}) if o in self._released), None)
 
-    def _delete(self, batch: Batch | None) -> list[Instruction]:
-        again, self._failed_deletions = self._failed_deletions, []
-        instructions: list[Instruction] = []
-        for b in [*again, *([batch] if batch else [])]:
-            ticket = self.ticket()
-            self._deleting[ticket] = b
-            self._released.update(dict.fromkeys(b.objects))
-            instructions.append(do.Delete(ticket, b.checkpoints, b.objects, self._source_of(b)))
-        while len(self._released) > FORGET_RELEASED:
-            del self._released[next(iter(self._released))]
-        return instructions
+    def _delete(self, batch: Batch | None, at_last: bool = False) -> list[Instruction]:
+        """What is new, and what failed before. After failures more and more calls pass without a request (`at_last`: this one does not):
+        a storage that refuses deletions would be asked for more with every epoch."""
+        waiting = self._undeleted
+        if batch:
+            self._released.update(dict.fromkeys(batch.objects))
+            while len(self._released) > FORGET_RELEASED and not waiting:
+                del self._released[next(iter(self._released))]
+            waiting.append(batch)
+        if self._deletion_pause and not at_last:
+            self._deletion_pause -= 1
+            return []
+        self._undeleted = []
+        return [self._deletion(b) for b in gathered(waiting, lambda b: self._source_of(b) is not None)]
+
+    def _deletion(self, batch: Batch) -> Instruction:
+        ticket = self.ticket()
+        self._deleting[ticket] = batch
+        return do.Delete(ticket, batch.checkpoints, batch.objects, self._source_of(batch))
 
     def _source_of(self, batch: Batch) -> str | None:
         """The folder that the stream took over with a checkpoint goes when that does (CLAIM)."""
@@ -225,9 +237,12 @@ class RunState(Machine):
     def _deleted(self, event: ev.Deleted) -> list[Instruction]:
         batch = self._deleting.pop(event.ticket)
         if event.failure is None:
+            self._deletion_failures = self._deletion_pause = 0
             self._deletions.deleted(batch)
             return []
-        self._failed_deletions.append(batch)
+        self._undeleted.append(batch)
+        self._deletion_failures += 1
+        self._deletion_pause = min(2**self._deletion_failures, MOST_PASSED) - 2
         return [do.Log(Level.WARN, f"old checkpoints could not be deleted, which is tried again: {event.failure}")]
 
     # --- the ends

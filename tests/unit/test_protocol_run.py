@@ -157,7 +157,24 @@ def test_a_failed_deletion_is_tried_again_after_the_next_plan() -> None:
     delete = held(driver, do.Delete)
     assert kinds(driver.push(ev.Deleted(delete.ticket, "denied"))) == ["Log"]
     driver.trigger(3)
-    assert [i.checkpoints for i in driver.held if isinstance(i, do.Delete)] == [(CheckpointId(1, 0),), (CheckpointId(1, 1),)]
+    assert [i.checkpoints for i in driver.held if isinstance(i, do.Delete)] == [(CheckpointId(1, 0), CheckpointId(1, 1))]
+
+
+def test_a_storage_that_refuses_deletions_is_asked_less_and_less() -> None:
+    driver = running(settings=Settings(retained=1))
+    driver.hold = lambda i: isinstance(i, do.Delete)
+    asked = []
+    for number in range(100):
+        driver.epoch(1, number)
+        for delete in [i for i in driver.held if isinstance(i, do.Delete)]:
+            asked.append(number)
+            driver.held.remove(delete)
+            driver.push(ev.Deleted(delete.ticket, "denied"))
+    assert asked == [2, 3, 6, 13, 28, 59]
+    driver.hold = lambda _: False
+    for number in range(100, 130):
+        driver.epoch(1, number)
+    assert set(driver.world.checkpoints) == {CheckpointId(1, 129), CheckpointId(1, 128)}, "allowed again, all that waited goes"
 
 
 def test_what_losing_attempts_uploaded_goes_after_a_later_checkpoint() -> None:
@@ -503,6 +520,21 @@ def test_what_comes_while_resuming_waits() -> None:
         other.ack(1, 0, p)
     assert other.seal(1, 0) == []
     assert kinds(other.release()) == ["Resumed", "TRIGGERED", "Sealed", "COMPLETED"]
+
+
+@pytest.mark.parametrize("damaged", [CheckpointId(1, 0), CheckpointId(1, 1)])
+def test_resume_needs_the_newest_checkpoint_only(damaged: CheckpointId) -> None:
+    world = World()
+    driver = running(world)
+    driver.epoch(1, 0)
+    driver.epoch(1, 1)
+    driver.trigger(2)
+    world.damaged[damaged] = "half of it"
+    other, said = resumed(world, 2)
+    assert kinds(said) == (["Resumed", "TRIGGERED"] if damaged.epoch == 0 else ["resume DAMAGED"])
+    if damaged.epoch == 0:
+        other.rest(1, 2)
+        assert CheckpointId(1, 2) in world.checkpoints
 
 
 def test_a_superseded_run_cannot_be_resumed_and_what_waits_is_fenced() -> None:

@@ -213,6 +213,22 @@ def test_damage_found_by_executors_is_noted_and_the_next_start_goes_back() -> No
     assert (one.origin, one.epoch, one.rerun) == (CheckpointId(1, 0), 1, True)
 
 
+@pytest.mark.parametrize("outcome", [Outcome.UNKNOWN, Outcome.FAILED])
+def test_the_querys_stop_waits_until_the_damage_is_noted(outcome: Outcome) -> None:
+    """Both follow from the same failed task."""
+    world = after(2)
+    driver = Driver(world)
+    driver.start("b")
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    driver.push(ev.DamageReported(None, "checksum"))
+    put = driver.held.pop()
+    assert isinstance(put, do.PutEntry)
+    assert driver.push(ev.StopRequested(failed=True)) == []
+    driver.hold = lambda _: False
+    assert [type(i) for i in driver.push(ev.EntryPut(put.ticket, put.number, outcome, "no answer"))] == [do.Stopped]
+    assert started(Driver(world).start("c")).origin == CheckpointId(1, 0)
+
+
 def test_damage_reported_by_a_zombie_is_fencing() -> None:
     world = after(2)
     zombie = Driver(world)

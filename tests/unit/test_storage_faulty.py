@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_ckpt.errors import DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError
+from spark_ckpt.errors import DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
 from spark_ckpt.storage import PutResult, Slice
 from spark_ckpt.storage.memory import MemoryStorage, wipe
+from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.testing.faulty import Fault, FaultyStorage, Hit, Moment
 
 
@@ -136,3 +137,9 @@ def test_the_same_seed_gives_the_same_faults(inner: MemoryStorage) -> None:
     assert run(1) == run(1)
     assert run(1) != run(2)
     assert 10 < len(run(1)) < 50
+
+
+def test_a_storage_that_does_not_delete_is_found_out(inner: MemoryStorage) -> None:
+    storage = FaultyStorage(inner, [Fault(Moment.FAIL_BEFORE, operations=frozenset({"delete"}))])
+    with pytest.raises(StorageSetupError, match="s3:DeleteObject"):
+        check_put_if_absent(storage)

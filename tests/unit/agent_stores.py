@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, ClassVar, cast
 
 from spark_ckpt import metadata
 from spark_ckpt.agent.agent import Agent, Opener
@@ -177,7 +177,11 @@ def complete(storage: Storage, checkpoint: CheckpointId, snapshots: list[Snapsho
 class Client:
     """The executor's end of the pipes."""
 
+    living: ClassVar[set[Client]] = set()
+    """Those that a test has not ended; its fixture does."""
+
     def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
+        self.living.add(self)
         self._reader, self._writer = reader, writer
         self._changed = threading.Condition()
         self._answers: dict[int, Future[dict[str, Any]]] = {}
@@ -243,8 +247,13 @@ class Client:
         return self.ask({"type": "hello", "conf": conf, "executor": "1", "spool": str(spool)})
 
     def close(self) -> None:
+        self.living.discard(self)
         self._writer.close()
         self._thread.join(WAIT_S)
+
+    def kill(self) -> None:
+        """Nothing is finished, nothing is cleaned up."""
+        raise NotImplementedError
 
 
 class _Writer(io.FileIO):
@@ -282,8 +291,8 @@ class LocalAgent(Client):
         super().close()
         self._runner.join(WAIT_S)
 
-    def abandon(self) -> None:
-        """As far as a thread can be killed: nothing is finished, nothing is cleaned up."""
+    def kill(self) -> None:
+        """As far as a thread can be killed."""
         self._abandoned = True
         self.close()
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spark_ckpt.storage import Storage, open_storage
+from tests.unit.agent_stores import Client
 from tests.unit.coordinator_process import FakeJvm, Jvm
 
 
@@ -20,6 +21,14 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def storage(url: str) -> Storage:
     return open_storage(url)
+
+
+@pytest.fixture(autouse=True)
+def _agents_end() -> Iterator[None]:
+    """Also those of a test that fails before it has come to end them."""
+    yield
+    for agent in list(Client.living):
+        agent.kill()
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ class Executor:
         return any(a["uid"] == uid for a in self.agent.acks)
 
     def kill(self) -> None:
-        self.agent.abandon()
+        self.agent.kill()
         again = [{**m, "checkpoint": m["checkpoint"] and not self.settled(m["uid"])} for m in self.held.values()]
         self.start()
         for message in sorted(again, key=lambda m: (m["epoch"], not m["checkpoint"])):

@@ -276,7 +276,7 @@ def test_a_replaced_agent_that_is_told_again_uploads_once(spool: Path, storage: 
     keep(agent, store, 4)
     newest = store.message("memory://x", 4, None, checkpoint=False)
     ordered(agent, spool)
-    agent.abandon()
+    agent.kill()
     left = staged(spool)
     again = LocalAgent(spool, lambda *_: storage)
     for message in (checkpoint, newest, checkpoint, newest):

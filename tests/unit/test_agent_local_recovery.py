@@ -67,7 +67,7 @@ def test_the_next_run_of_the_same_executor_downloads_nothing(tmp_path: Path) -> 
 
 def test_another_executor_of_the_machine_takes_what_is_right_and_downloads_the_rest(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.agent.abandon()
+    world.agent.kill()
     left = world.folder("1", 1)
     changed, short, gone = (h.name for h in world.snapshot.handles[-3:])
     (left / changed).write_bytes(b"\0" * (left / changed).stat().st_size)

@@ -77,7 +77,7 @@ class World:
         message = store.message(self.url, self.epoch, self.base)
         self.agent.send(message)
         if kind == "kill_after_commit":
-            self.agent.abandon()
+            self.agent.kill()
             self.agent = self.start()
             self.agent.send(message)
         self.agent.send({"type": "flush"})

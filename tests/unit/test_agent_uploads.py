@@ -188,7 +188,7 @@ def test_a_restarted_agent_reads_the_base_checkpoint_and_goes_on(url: str, spool
     store.snapshot(1, ((1 << 20) + 1,))
     first = commit(agent, url, store, 1, CheckpointId(1, 0))
     base = complete(open_storage(url), CheckpointId(1, 1), [first.snapshot])
-    agent.abandon()
+    agent.kill()
     for file in store.folder.rglob("*.*"):
         file.unlink()
     again = LocalAgent(spool)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import ExitStack
 from typing import Any
 from uuid import uuid4
 
@@ -66,11 +67,24 @@ class Application:
         return [json.loads(line) for line in self.written.getvalue().splitlines()]
 
 
+Begin = Callable[..., Application]
+
+
 @pytest.fixture
-def application() -> Iterator[Application]:
-    made = Application()
-    yield made
-    made.coordinator.close(1)
+def begin() -> Iterator[Begin]:
+    with ExitStack() as ends:
+
+        def made(**conf: str) -> Application:
+            application = Application(**conf)
+            ends.callback(application.coordinator.close, 1)
+            return application
+
+        yield made
+
+
+@pytest.fixture
+def application(begin: Begin) -> Application:
+    return begin()
 
 
 @pytest.mark.parametrize("moment", [Moment.LOSE_ANSWER, Moment.FAIL_BEFORE])
@@ -92,8 +106,8 @@ def test_reads_that_fail_at_start_are_tried_again(application: Application) -> N
     assert application.start()["origin"] == {"run": 1, "epoch": 0}
 
 
-def test_a_final_put_that_never_succeeds_fails_the_query_within_the_timeout() -> None:
-    application = Application(timeout="1s")
+def test_a_final_put_that_never_succeeds_fails_the_query_within_the_timeout(begin: Begin) -> None:
+    application = begin(timeout="1s")
     application.storage.inject(Fault(Moment.FAIL_BEFORE, "*/_metadata", PUT, times=None))
     application.start()
     with pytest.raises(CheckpointError, match=r"_metadata of checkpoint 0 could not be stored within 1000 ms") as caught:
@@ -102,8 +116,8 @@ def test_a_final_put_that_never_succeeds_fails_the_query_within_the_timeout() ->
     assert application.keys("run-00000001/chk-") == []
 
 
-def test_no_epoch_waits_behind_a_deletion() -> None:
-    application = Application(retained="1")
+def test_no_epoch_waits_behind_a_deletion(begin: Begin) -> None:
+    application = begin(retained="1")
     reached, go_on = threading.Event(), threading.Event()
 
     def pause() -> None:

@@ -251,7 +251,7 @@ def claims(stream: Path) -> list[Claim]:
     ("name", "interval"),
     [
         pytest.param("unique", "0", marks=pytest.mark.campaign),
-        ("outer", "500ms"),
+        pytest.param("outer", "500ms", marks=pytest.mark.campaign),
         pytest.param("timers", "500ms", marks=pytest.mark.campaign),
     ],
 )

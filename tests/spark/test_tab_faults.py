@@ -33,8 +33,8 @@ def without(left_out: str, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("left_out", "where"),
     [
-        ("ui/CheckpointsTab", "when the application starts"),
-        ("ui/PackedRows", "at every completed checkpoint, in the tab's listener"),
+        pytest.param("ui/CheckpointsTab", "when the application starts", marks=pytest.mark.campaign),
+        pytest.param("ui/PackedRows", "at every completed checkpoint, in the tab's listener", marks=pytest.mark.campaign),
         ("CheckpointEvents$", "at every message of the coordinator"),
     ],
 )

@@ -43,7 +43,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _starts_tests(config: pytest.Config) -> bool:
-    return hasattr(config, "workerinput") or config.getoption("dist", "no") == "no"
+    """Not if it is pytest-xdist's other processes that do."""
+    return hasattr(config, "workerinput") or not config.getoption("tx", None)
 
 
 def _marked(start: bytes) -> list[int]:

@@ -188,7 +188,7 @@ def test_answers_always_cut_off_are_an_error_not_a_short_value(proxy: LossyProxy
 
 def test_bytes_that_differ_from_their_checksum_are_damage(server: str, prefix: str) -> None:
     rotten = b"HTTP/1.1 200 OK\r\nETag: x\r\nx-amz-checksum-crc32: AAAAAA==\r\nContent-Length: 6\r\n\r\nrotten"
-    with _Fixed(rotten) as fixed, _open(fixed.endpoint, prefix) as storage:
+    with _Fixed(rotten) as fixed, _open(fixed.endpoint, prefix, limits=S3Limits(backoff_s=0.01)) as storage:
         with pytest.raises(DamagedError, match="checksum"):
             storage.get("k")
         assert storage.requests["get"] == 3

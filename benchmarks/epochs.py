@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import access_log
+from benchmarks import access_log, stored
 from benchmarks.access_log import Kind
 from benchmarks.budget import Budget
 from benchmarks.errors import BenchmarkError
@@ -100,9 +100,10 @@ def _turn(plan: Turns, session: Session, s3: FarS3, budget: Budget) -> dict[str,
     within = max(0.0, min(_TURN_S, budget.left() - plan.seconds))
     try:
         with budget.spending(_step(plan, session)):
-            return session.turn(
+            answer = session.turn(
                 plan.work, location, warm=plan.warm, epochs=plan.epochs, seconds=plan.seconds, timeout_s=within, log=s3.log
             )
+            return {**answer, "name": location.rsplit("/", 1)[1]}
     except BenchmarkError:
         if within < _TURN_S and budget.left() <= plan.seconds:
             return None
@@ -124,6 +125,10 @@ def gather_round(plan: Turns, done: Sequence[tuple[Setup, dict[str, Any]]], s3: 
         if setup.system.on_s3:
             requests = access_log.between(s3.log, began["log_bytes"], ended["log_bytes"])
             gather_requests(figures, case, requests, count, s3.sizes(setup.bucket))
+            if not setup.system.stock:
+                newest = stored.newest(s3, setup.bucket, answer["name"])
+                dead = stored.dead_share(newest[1].snapshots) if newest else None
+                figures.add(case, "dead_share", [] if dead is None else [dead])
 
 
 def gather_epochs(figures: Figures, case: Case, progress: Sequence[Mapping[str, Any]]) -> None:

@@ -38,7 +38,6 @@ strace for `forks`.
 
 ## Not covered
 - **Several executors**: `local[2]` is one. The targets for requests say 4 + 1.
-- **Dead space in packs**: unit tests bound it, nothing here measures it.
 - **Bounds on an agent's memory under load**: what it took is told, there is no limit in bytes to hold it against.
 
 ## Targets at the limit

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks import stored
 from benchmarks.epochs import Tell, gather_checkpoints, gather_epochs
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
@@ -18,7 +19,6 @@ from benchmarks.session import Session
 from benchmarks.standing import own_processes
 from benchmarks.systems import Setup, System, set_up
 from benchmarks.workloads import Workload
-from spark_ckpt import metadata
 
 EXPERIMENT, FILLED = "restore", "large"
 PLAIN = "plain boto3"
@@ -106,12 +106,10 @@ def _plain(
 
 def _ranges(s3: FarS3, bucket: str) -> list[_Range]:
     """Blocks of every object that the newest checkpoint names, from its first byte to its last that is named."""
-    keys = [key for key in s3.sizes(bucket) if key.endswith("/_metadata")]
-    client = s3.client(near=True)
-    bodies = {key: client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys if "/q/run-" in key}
-    found = [(metadata.decode(body, where=key), key.split("/run-")[0]) for key, body in bodies.items()]
-    client.close()
-    checkpoint, stream = max(found, key=lambda pair: (pair[0].id.run, pair[0].id.epoch))
+    newest = stored.newest(s3, bucket, "q")
+    if newest is None:
+        raise BenchmarkError(f"no checkpoint was stored in the bucket {bucket}, so there is nothing to restore")
+    stream, checkpoint = newest
     spans: dict[str, tuple[int, int]] = {}
     for snapshot in checkpoint.snapshots:
         for handle in snapshot.handles:

@@ -229,6 +229,8 @@ TARGETS: Sequence[Target] = (
     Target("S3 requests an epoch, 20 partitions: 4 + executors", 4 + EXECUTORS, _requests("requests", 20), count, counted=True),
     Target("LIST requests an epoch, 200 partitions", 0, _requests("list_requests", 200), count, counted=True),
     Target("LIST requests an epoch, 20 partitions", 0, _requests("list_requests", 20), count, counted=True),
+    Target("part of all packs that is dead, 200 partitions", 0.5, _requests("dead_share", 200), count, counted=True),
+    Target("part of all packs that is dead, 20 partitions", 0.5, _requests("dead_share", 20), count, counted=True),
     Target("bytes to S3 over changelogs and new SSTs, 200 partitions", 1.2, _overhead(200), times, counted=True),
     Target("bytes to S3 over changelogs and new SSTs, 20 partitions", 1.2, _overhead(20), times, counted=True),
     Target("plain boto3's time over ours, restoring on a fresh machine", 0.8, _restore(PLAIN, "restore_ms", "restore_ms"), times, True),

@@ -23,8 +23,11 @@ from benchmarks.finalise import run as finalise
 from benchmarks.floor import URL, ThrowAwayStorage, throw_away, write_interpreter
 from benchmarks.machine import kernel
 from benchmarks.plans import FULL, SHORT, Plan
+from benchmarks.stored import dead_share
 from benchmarks.systems import Setup, System
 from benchmarks.workloads import Workload
+from spark_ckpt.model import Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.paths import pack_key
 from spark_ckpt.storage.base import PutResult, Slice
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.storage.probe import check_put_if_absent
@@ -160,6 +163,17 @@ def test_systems_that_are_compared_have_as_many_turns(plan: Plan) -> None:
     cases = [turns.case(system) for turns in plan.turns for system in turns.systems]
     assert len(set(cases)) == len(cases), "no workload stands in two lists"
     assert {system for turns in plan.turns for system in turns.once} <= {System.STOCK_S3A}, "no target is about it"
+
+
+def test_what_no_snapshot_needs_of_the_packs_is_dead() -> None:
+    pack, other = pack_key(1, "a", 100), pack_key(1, "b", 300)
+
+    def snapshot(partition: int, *needed: tuple[str, int]) -> Snapshot:
+        handles = tuple(Handle(HandleKind.SST, f"SSTs/{n}.sst", name, 0, length, 0) for n, (name, length) in enumerate(needed))
+        return Snapshot(StoreId(0, partition, "default"), 1, "u", handles, 1)
+
+    assert dead_share([snapshot(0, (pack, 60), ("run-00000001/seg/1-a", 5)), snapshot(1, (pack, 40), (other, 100))]) == 0.5
+    assert dead_share([snapshot(0, ("run-00000001/seg/1-a", 5))]) is None
 
 
 def test_a_kernel_is_told_by_two_numbers() -> None:

@@ -1,0 +1,31 @@
+"""What a stream has in S3: its newest checkpoint, and how much of the packs it names it does not need."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from benchmarks.far_s3 import FarS3
+from spark_ckpt import metadata
+from spark_ckpt.model import Checkpoint, Snapshot
+from spark_ckpt.paths import parse_pack_key
+
+
+def newest(s3: FarS3, bucket: str, name: str) -> tuple[str, Checkpoint] | None:
+    """Of the stream whose folder has this name: its prefix in the bucket, and the newest checkpoint there, if there is one."""
+    keys = [key for key in s3.sizes(bucket) if f"/{name}/run-" in key and key.endswith("/_metadata")]
+    client = s3.client(near=True)
+    bodies = {key: client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
+    client.close()
+    found = [(key.split("/run-")[0], metadata.decode(body, where=key)) for key, body in bodies.items()]
+    return max(found, key=lambda pair: (pair[1].id.run, pair[1].id.epoch), default=None)
+
+
+def dead_share(snapshots: Iterable[Snapshot]) -> float | None:
+    """The part of all packs named by a checkpoint that none of its snapshots needs; None where it names no pack."""
+    needed: Counter[str] = Counter()
+    for snapshot in snapshots:
+        for handle in snapshot.handles:
+            needed[handle.object] += handle.length
+    packs = {name: size for name in needed if (size := parse_pack_key(name))}
+    return 1 - sum(needed[name] for name in packs) / sum(packs.values()) if packs else None

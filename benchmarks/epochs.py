@@ -97,7 +97,9 @@ def _step(plan: Turns, session: Session) -> str:
 def _turn(plan: Turns, session: Session, s3: FarS3, budget: Budget) -> dict[str, Any] | None:
     """None where the time ran out. Raises BenchmarkError."""
     location = f"{session.setup.locations}/{plan.experiment}-{next(_numbers)}"
-    within = max(0.0, min(_TURN_S, budget.left() - plan.seconds))
+    within = min(_TURN_S, budget.left() - plan.seconds)
+    if within <= 0:
+        return None
     try:
         with budget.spending(_step(plan, session)):
             answer = session.turn(

@@ -49,7 +49,7 @@ strace for `forks`.
 
 _SYSTEMS = {
     System.STOCK_LOCAL: "Spark's RocksDB store with changelogs, `checkpointLocation` on the local disk: nothing survives the machine.",
-    System.STOCK_S3A: "The same with an `s3a://` location and no option changed.",
+    System.STOCK_S3A: "The same with an `s3a://` location and no option changed; in the full form only.",
     System.STOCK_TUNED: "The same with `AbortableStreamBasedCheckpointFileManager` of spark-hadoop-cloud: no renames.",
     System.FLOOR: "This project with a storage that throws away what it is given: what it costs before any byte is stored.",
     System.FILE: "This project, every epoch a checkpoint, on the local disk, synced to it.",

@@ -96,7 +96,8 @@ def run(plan: Plan, figures: Figures, tell: Tell) -> None:
         tell("finalise in the coordinator")
         finalise.run(plan.finalise, figures)
         with far_s3(folder / "far") as s3:
-            standing.start_up((System.STOCK_LOCAL, System.S3), plan.start_ups, s3, folder / "start-up", figures, tell, budget)
+            a_fifth = Budget(plan.minutes * 60 / 5)
+            standing.start_up((System.STOCK_LOCAL, System.S3), plan.start_ups, s3, folder / "start-up", figures, tell, a_fifth)
             standing.idle(plan.idle_s, s3, folder / "idle", figures, tell)
             epochs.run(plan.turns, s3, folder / "epochs", figures, tell, budget)
             if plan.restore_mb:

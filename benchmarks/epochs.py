@@ -65,29 +65,35 @@ def sessions(systems: Sequence[System], s3: FarS3, folder: Path, figures: Figure
 
 
 def run(plans: Sequence[Turns], s3: FarS3, folder: Path, figures: Figures, tell: Tell, budget: Budget | None = None) -> None:
+    """Start an application for each system and let them take their turns. Raises BenchmarkError."""
+    systems = list(dict.fromkeys(system for plan in plans for system in plan.systems))
+    with sessions(systems, s3, folder, figures, tell) as found:
+        take_turns(plans, found, s3, figures, tell, budget or Budget())
+
+
+def take_turns(
+    plans: Sequence[Turns], found: Mapping[System, Session], s3: FarS3, figures: Figures, tell: Tell, budget: Budget
+) -> None:
     """First rounds of all workloads come before second ones. A round counts for all systems or, but for the first one, for none.
 
     Raises BenchmarkError.
     """
-    budget = budget or Budget()
-    systems = list(dict.fromkeys(system for plan in plans for system in plan.systems))
-    with sessions(systems, s3, folder, figures, tell) as found:
-        for number in range(max(plan.rounds for plan in plans)):
-            for plan in (p for p in plans if number < p.rounds):
-                chosen = [found[s] for s in plan.systems if s in found and not (number and s in plan.once)]
-                complete = budget.allows(*(_step(plan, session) for session in chosen))
-                done: list[tuple[Setup, dict[str, Any]]] = []
-                for session in chosen if complete else ():
-                    tell(f"{_step(plan, session)}, round {number + 1}")
-                    answer = _turn(plan, session, s3, budget)
-                    if answer is None:
-                        complete = False
-                        break
-                    done.append((session.setup, answer))
-                if not complete:
-                    figures.notes.append(f"no time was left for round {number + 1} of {plan}")
-                if complete or not number:
-                    gather_round(plan, done, s3, figures)
+    for number in range(max(plan.rounds for plan in plans)):
+        for plan in (p for p in plans if number < p.rounds):
+            chosen = [found[s] for s in plan.systems if s in found and not (number and s in plan.once)]
+            complete = budget.allows(*(_step(plan, session) for session in chosen))
+            done: list[tuple[Setup, dict[str, Any]]] = []
+            for session in chosen if complete else ():
+                tell(f"{_step(plan, session)}, round {number + 1}")
+                answer = _turn(plan, session, s3, budget)
+                if answer is None:
+                    complete = False
+                    break
+                done.append((session.setup, answer))
+            if not complete:
+                figures.notes.append(f"no time was left for round {number + 1} of {plan}")
+            if complete or not number:
+                gather_round(plan, done, s3, figures)
 
 
 def _step(plan: Turns, session: Session) -> str:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -15,7 +16,7 @@ import pytest
 from benchmarks import jars, processes
 from benchmarks.access_log import Request
 from benchmarks.budget import Budget
-from benchmarks.epochs import Turns, gather_checkpoints, gather_epochs, gather_requests, gather_round
+from benchmarks.epochs import Turns, gather_checkpoints, gather_epochs, gather_requests, gather_round, take_turns
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
@@ -23,6 +24,7 @@ from benchmarks.finalise import run as finalise
 from benchmarks.floor import URL, ThrowAwayStorage, throw_away, write_interpreter
 from benchmarks.machine import kernel
 from benchmarks.plans import FULL, SHORT, Plan
+from benchmarks.session import Session
 from benchmarks.stored import dead_share
 from benchmarks.systems import Setup, System
 from benchmarks.workloads import Workload
@@ -156,6 +158,47 @@ def test_a_step_is_begun_if_it_fits_as_it_was_the_last_time() -> None:
     clock[0] = 100
     assert not budget.allows("c")
     assert Budget().allows("a")
+
+
+class Played(Session):
+    """Takes its turns by the clock of a test, so many seconds each."""
+
+    def __init__(self, system: System, clock: list[float], seconds: Sequence[float]) -> None:
+        self.setup = Setup(system, {}, "")
+        self._clock = clock
+        self._seconds = iter(seconds)
+
+    def turn(
+        self, work: Workload, checkpoint: str, *, warm: int, epochs: int, timeout_s: float, seconds: float = 0, log: Path | None = None
+    ) -> dict[str, Any]:
+        took = next(self._seconds)
+        self._clock[0] += min(took, timeout_s)
+        if took > timeout_s:
+            raise BenchmarkError("the query ran 1 of 2 epochs")
+        progress, marks = zip(*(epoch(n, n) for n in range(warm + epochs)), strict=True)
+        return {"progress": list(progress), "marks": list(marks), "checkpoints": [], "start_ms": 1}
+
+
+@pytest.mark.parametrize(
+    ("floor", "file", "rounds"),
+    [
+        ((10, 10, 10), (20, 20, 20), (3, 3)),
+        ((10, 10), (40, 20), (1, 1)),  # a second round would end at 100 at the earliest
+        ((10, 10), (20, 70), (1, 1)),  # the second one was cut: it counts for none
+        ((10,), (100,), (1, 0)),
+    ],
+)
+def test_a_round_counts_for_all_systems_or_for_none(
+    floor: Sequence[float], file: Sequence[float], rounds: tuple[int, int], tmp_path: Path
+) -> None:
+    clock = [0.0]
+    plan = Turns("aggregation", Workload("aggregation", 2, 10), (System.FLOOR, System.FILE), rounds=3, warm=1, epochs=2)
+    found = {System.FLOOR: Played(System.FLOOR, clock, floor), System.FILE: Played(System.FILE, clock, file)}
+    figures = Figures()
+    take_turns([plan], found, FarS3("", "", tmp_path / "log"), figures, lambda _: None, Budget(99, lambda: clock[0]))
+    assert tuple(len(figures.values(plan.case(system), "epoch_ms")) // 2 for system in plan.systems) == rounds
+    assert bool(figures.notes) == (rounds != (3, 3))
+    assert clock[0] <= 99
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)

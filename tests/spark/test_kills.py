@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -38,6 +37,12 @@ class Trial:
     def stored(self) -> int:
         """Puts of `_metadata` so far."""
         return sum(line.startswith("PUT") and "/_metadata" in line for line in self.s3.proxy.requests)
+
+    def waits(self, name: str) -> bool:
+        """The newest epoch's tasks have ended, and it is not committed."""
+        newest = max((int(p.name) for p in (self.locations / name / "offsets").glob("[0-9]*")), default=-1)
+        written = (self.out / name / f"batch={newest}" / "_SUCCESS").exists()
+        return written and not (self.locations / name / "commits" / str(newest)).exists()
 
     def compare(self, oracle: Mapping[str, Path]) -> None:
         for name in NAMES:
@@ -103,8 +108,12 @@ def test_executors_are_killed_and_the_query_goes_on(
     # All executors and their agents die while no snapshot of the epoch can get to the server: the epoch has to run again, in place.
     before = len(s3.proxy.struck)
     s3.proxy.inject(WireFault(Wire.HOLD, r"^PUT \S*/seg/", times=None, delay_s=60))
-    app.until(lambda: len(s3.proxy.struck) > before, "a put of a segment")
-    time.sleep(3)  # the other tasks of the epoch end, and the query comes to wait for their acknowledgements
+
+    def waits() -> bool:
+        held = s3.proxy.struck[before:]
+        return any(trial.waits(name) and any(f"/{name}/" in line for line in held) for name in NAMES)
+
+    app.until(waits, "an epoch that only waits for its snapshots")
     assert app.kill_all("CoarseGrainedExecutorBackend", "spark_ckpt.agent") >= 2
     s3.proxy.heal()
     app.expect_success()

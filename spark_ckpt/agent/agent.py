@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -51,7 +52,10 @@ class Agent:
         self._fetches = ThreadPoolExecutor(FETCHES_AT_ONCE, thread_name_prefix="fetch")
         self._reads = ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="read")
         self._process = ""
-        self._reported: dict[Stream, dict[str, int]] = {}
+        self._leaving: set[Stream] = set()
+        self._gone: dict[str, Counter[str]] = {}
+        """By root: what ended streams have asked of their storage."""
+        self._reported: dict[str, Mapping[str, int]] = {}
         self._ending = threading.Event()
 
     @property
@@ -63,6 +67,7 @@ class Agent:
             "handover": self._handover,
             "flush": self._flush,
             "fetch": self._fetch,
+            "over": self._over,
         }
 
     def close(self, seconds: float = END_S) -> None:
@@ -125,6 +130,22 @@ class Agent:
             stream.flush()
         return None
 
+    def _over(self, message: Message) -> Reply:
+        """A stream ends with its newest run. What comes for its location from then on begins another."""
+        root, run = str(message["root"]), int(message["run"])
+        with self._lock:
+            leaving = [stream for stream in self._streams.values() if stream.root == root and stream.run <= run]
+            self._streams = {key: stream for key, stream in self._streams.items() if stream not in leaving}
+            self._leaving.update(leaving)
+        for stream in leaving:
+            stream.leave(self._left)
+        return None
+
+    def _left(self, stream: Stream) -> None:
+        with self._lock:
+            self._leaving.remove(stream)
+            self._gone.setdefault(stream.root, Counter()).update(stream.report())
+
     def _relieve(self) -> None:
         for stream in self._streams_of():
             stream.relieve()
@@ -134,28 +155,36 @@ class Agent:
         while not self._ending.wait(REPORTED_EVERY_S):
             if self._gauge is not None:
                 self._gauge.tell()
-            for stream in self._streams_of():
-                report = stream.report()
-                if report != self._reported.get(stream):
-                    self._reported[stream] = report
-                    self._send({"type": "storage", "root": stream.root, "storage": {"process": self._process, **report}})
+            for root, report in self._reports().items():
+                if report != self._reported.get(root):
+                    self._reported[root] = report
+                    self._send({"type": "storage", "root": root, "storage": {"process": self._process, **report}})
+
+    def _reports(self) -> Mapping[str, Mapping[str, int]]:
+        """By root, since this process began."""
+        with self._lock:
+            found = {root: Counter(gone) for root, gone in self._gone.items()}
+            for stream in [*self._streams.values(), *self._leaving]:
+                found.setdefault(stream.root, Counter()).update(stream.report())
+        return found
 
     def _streams_of(self, root: str | None = None) -> list[Stream]:
         with self._lock:
             return [stream for (of, _), stream in self._streams.items() if root is None or of == root]
 
     def _fetch(self, message: Message) -> Reply:
-        fetch: Future[Mapping[str, Any]] = self._fetches.submit(self._do_fetch, message)
+        stream, fetcher = self._stream(message), self._fetcher
+        if fetcher is None:
+            raise CheckpointError("a fetch came before hello; the JAR and the Python package are of different versions")
+
+        def fetched() -> Mapping[str, Any]:
+            return stream.fetch(fetcher, Wanted.from_json(message)).to_json()
+
+        fetch: Future[Mapping[str, Any]] = self._fetches.submit(fetched)
         return fetch
 
-    def _do_fetch(self, message: Message) -> Mapping[str, Any]:
-        stream = self._stream(message)
-        if self._fetcher is None:
-            raise CheckpointError("a fetch came before hello; the JAR and the Python package are of different versions")
-        fetched = stream.fetch(self._fetcher, Wanted.from_json(message))
-        return fetched.to_json()
-
     def _stream(self, message: Message) -> Stream:
+        """Asked for in the thread that reads the pipe only: there a stream does not end between this and what it is told."""
         root, url = str(message["root"]), str(message["stream"])
         if self._staging is None:
             raise CheckpointError("a commit or fetch came before hello; the JAR and the Python package are of different versions")
@@ -168,6 +197,7 @@ class Agent:
                 relief_bytes = self._options.spool_max_bytes // 2
                 stream = Stream(root, storage, self._staging, self._executor, retry_s, relief_bytes, self._send, self._warn, self._broken)
                 self._streams[(root, url)] = stream
+            stream.run = max(stream.run, int(message["run"]))
             return stream
 
     def _send(self, message: Message) -> None:

@@ -93,6 +93,12 @@ class History:
         if version := self.version(store, uid):
             self.remove(version)
 
+    def clear(self) -> None:
+        """Nothing is needed any more. What is being uploaded goes with `unclaim`."""
+        with self._lock:
+            for store, versions in list(self._stores.items()):
+                self._remove(store, list(versions.values()))
+
     def begin(self, run: int) -> None:
         """Commits of a run come. What only older runs have acknowledged is nothing to build on: no checkpoint may ever name it."""
         with self._lock:

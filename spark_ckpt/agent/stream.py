@@ -42,6 +42,7 @@ class _Mark(Enum):
     FLUSH = "FLUSH"
     PRESSURE = "PRESSURE"
     END = "END"
+    OVER = "OVER"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -95,6 +96,8 @@ class Stream:
     ) -> None:
         self.root = root
         self.storage = storage
+        self.run = 0
+        """The newest run that commits or fetches have come from."""
         self._staging = staging
         self._executor = executor
         self._relief_bytes = relief_bytes
@@ -114,6 +117,7 @@ class Stream:
         """Parts that are being uploaded, with their store and who waits for them."""
         self._relief_at = 0.0
         self._orphaned = False
+        self._over: Callable[[Stream], None] | None = None
         self._thread = threading.Thread(target=self._work, name=f"pack {root}", daemon=True)
         self._thread.start()
 
@@ -181,6 +185,12 @@ class Stream:
         self._thread.join(max(0.0, deadline - time.monotonic()))
         self._uploader.close()
 
+    def leave(self, over: Callable[[Stream], None]) -> None:
+        """Its newest run is over, so no checkpoint will ever name what is not stored yet: drop all that, take nothing more, close the
+        storage. `over` hears when that is done; a put in hand is waited for, not cut."""
+        self._over = over
+        self._inbox.put(_Mark.OVER)
+
     # -- the stream's own thread
 
     def _work(self) -> None:
@@ -205,11 +215,23 @@ class Stream:
                     self._settle(item)
                 case _Mark.PRESSURE:
                     continue  # awake now, and looks again before long
+                case _Mark.OVER:
+                    self._drop_all()
+                    ending = True
                 case _Mark():
                     self._upload()
                     ending = ending or item is _Mark.END
             if not ending:
                 self._relieve()
+        if self._over is not None:
+            self._uploader.close()
+            self.storage.close()
+            self._over(self)
+
+    def _drop_all(self) -> None:
+        self._uploader.end()
+        self._queued, self._waiting, self._waiting_bytes = [], {}, 0
+        self._history.clear()
 
     def _next(self) -> _Item:
         now = time.monotonic()
@@ -323,6 +345,10 @@ class Stream:
 
     def _settle(self, item: _Uploaded) -> None:
         """An object's parts are stored, gone or back. Who asked for those that are back is declined, who only waited takes them over."""
+        if self._over is not None:
+            for part in item.parts:
+                self._history.unclaim(self._flying.pop(part)[0], [part])
+            return
         landed = [(part, *self._flying.pop(part)) for part in item.parts]
         failed = {v: item.cause for part, _, versions in landed if part.state is PartState.UPLOADING for v in versions if part in v.own}
         for version in failed:

@@ -54,17 +54,19 @@ class Uploader:
             self._pool.submit(self._run, run, epoch, group, until, done)
 
     def end(self) -> None:
-        """No more retries."""
+        """No more retries, and nothing is begun that has not been."""
         self._closing.set()
 
     def close(self) -> None:
-        """Drop what has not begun."""
+        """Drop what has not begun; nobody hears of it."""
         self.end()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _run(self, run: int, epoch: int, group: list[Part], until: float, done: Done) -> None:
         cause = ""
         try:
+            if self._closing.is_set():
+                raise StorageError("uploads have ended")
             self._store(run, epoch, group, until)
         except CheckpointError as error:
             cause = str(error)

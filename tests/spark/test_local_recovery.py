@@ -76,3 +76,19 @@ def test_an_executor_that_takes_the_place_of_a_dead_one_uses_its_spool(start: St
     assert all("/run-00000002/" not in line for line in s3.proxy.requests), "the running query was to survive"
     assert downloads(s3) == 0
     assert steady.numbers("fat")
+
+
+def test_what_a_stopped_query_has_not_stored_leaves_the_spool(start: Start, s3: Server, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    steady = Steady(start, s3, tmp_path, ("fat",), rows=200, size=1024)
+    steady.start(interval="10min", spool_dir=str(spool))
+    steady.until_epochs("fat", 5)
+
+    def staged() -> int:
+        return sum(path.name != "lock" for path in spool.glob("spark-ckpt-*/.agent-*/*"))
+
+    assert staged() > 0, "nothing was kept: the test has lost its point"
+    steady.stop()
+    steady.until(lambda: staged() == 0, "what the agent kept is gone")
+    steady.tell("end")
+    steady.app.expect_success()

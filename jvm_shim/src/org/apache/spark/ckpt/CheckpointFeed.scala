@@ -73,6 +73,16 @@ object CheckpointFeed extends Contained {
       sc.listenerBus.post(CheckpointRunStarted(barrier.root, barrier.run, barrier.epoch, System.currentTimeMillis(), queryId, runId, name, background, options))
     }
 
+  /** A run is over: its counts stay for the next one, and what refers to the query goes. */
+  def ended(root: String): Unit = contained("a run's end") {
+    Option(streams.get(root)).foreach { stream =>
+      stream.synchronized {
+        stream.namesOf = () => Map.empty
+        stream.epochs.clear()
+      }
+    }
+  }
+
   /** Another coordinator serves: what the one before it had in the making, it has forgotten. */
   def coordinatorReplaced(sc: SparkContext): Unit = contained("the coordinator's end") {
     streams.asScala.foreach { case (root, stream) => givenUp(sc, root, stream, "the coordinator process died and was replaced") }

@@ -76,7 +76,10 @@ object DriverSide extends Logging {
   def runEnded(runId: String, failed: Boolean): Unit = {
     val context = sc
     val alive = context != null && !context.isStopped
-    streams.values().asScala.filter(_.runId.contains(runId)).foreach(s => s.stop(failed, byPerson = alive && !failed && !s.ended))
+    streams.values().asScala.filter(_.runId.contains(runId)).foreach { s =>
+      s.stop(failed, byPerson = alive && !failed && !s.ended)
+      CheckpointFeed.ended(s.root)
+    }
   }
 
   /** A query's new run has its first barrier. `namesOf`: its operators by id, once it has executed an epoch. */

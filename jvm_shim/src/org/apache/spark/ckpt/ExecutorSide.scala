@@ -22,6 +22,7 @@ import org.apache.spark.util.Utils
 /** This executor's spool and its agent. */
 object ExecutorSide extends Logging {
   private val PollMs = 500L
+  private val IdlePolls = 10
   private val WantMs = 100L
   private val QuietMs = 10L
   private val Nobody = ""
@@ -42,6 +43,9 @@ object ExecutorSide extends Logging {
   // What the agent has been told once, of what the driver says again and again: unique ids to hand over, late checkpoints.
   private val told = ConcurrentHashMap.newKeySet[String]()
   @volatile private var toldLate = Set.empty[JsonNode]
+  // Runs (root, number) that the agent has heard of, and not yet that they are over.
+  private val runs = ConcurrentHashMap.newKeySet[(String, Long)]()
+  private var idle = 0
   private val barriers = new ConcurrentHashMap[String, Barrier]()
   // With the start of a query (Spark's run id) that opened them.
   private val open = new ConcurrentHashMap[File, String]()
@@ -64,6 +68,7 @@ object ExecutorSide extends Logging {
     refused = None
     running.clear()
     counted.clear()
+    runs.clear()
     val child = new PythonChild(
       "spark_ckpt.agent", python,
       Json.obj("type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "executor" -> plugin.executorID(), "spool" -> spool.getPath),
@@ -159,6 +164,8 @@ object ExecutorSide extends Logging {
     counted.compute(commit.str("root"), (_, before) => EpochCommits.after(before, commit.long("epoch")))
     CommitLatencies.note(commit)
     agent.tell(commit)
+    // Noted last: where the run is over meanwhile, it is said once more, after this commit.
+    runs.add((commit.str("root"), commit.long("run")))
     limit.admit()
   }
 
@@ -169,13 +176,16 @@ object ExecutorSide extends Logging {
   def fetch(barrier: Barrier, request: ObjectNode): JsonNode = {
     serving()
     val version = request.long("version")
-    if (Option(barrier.base).filterNot(_.isNull).exists(_.long("epoch") + 1 == version)) fetchStored(request)
-    else fetchStored(request.set[ObjectNode]("handles", handedOver(request)))
+    request.put("run", barrier.run)
+    try {
+      if (Option(barrier.base).filterNot(_.isNull).exists(_.long("epoch") + 1 == version)) fetchStored(request)
+      else fetchStored(request.set[ObjectNode]("handles", handedOver(request)))
+    } finally runs.add((request.str("root"), barrier.run))
   }
 
   private def handedOver(request: ObjectNode): JsonNode = {
     val want = request.deepCopy().put("type", "want")
-    want.remove(java.util.Arrays.asList("stream", "base", "dir"))
+    want.remove(java.util.Arrays.asList("stream", "run", "base", "dir"))
     var answer = askDriver(want)
     while (answer.get("handles").isNull) {
       val what = s"state store ${request.str("op")}/${request.str("part")}/${request.str("store")}, version ${request.str("version")}"
@@ -282,10 +292,11 @@ object ExecutorSide extends Logging {
     try {
       val plugin = context
       if (plugin != null) agent.failure.foreach(decline(plugin, _))
-      if (plugin != null && !held.isEmpty) {
-        val runs = held.runs.map { case (root, run) => Json.obj("root" -> root, "run" -> run) }
+      idle = if (held.isEmpty) idle + 1 else 0
+      if (plugin != null && !runs.isEmpty && idle % IdlePolls == 0) {
+        val known = runs.asScala.toSeq.map { case (root, run) => Json.obj("root" -> root, "run" -> run) }
         wished(askDriver(Json.obj(
-          "type" -> "holding", "executor" -> plugin.executorID(), "held" -> held.uids, "bytes" -> limit.unstored, "runs" -> runs,
+          "type" -> "holding", "executor" -> plugin.executorID(), "held" -> held.uids, "bytes" -> limit.unstored, "runs" -> known,
           "latencies" -> CommitLatencies.take())))
       }
     } catch {
@@ -306,7 +317,12 @@ object ExecutorSide extends Logging {
         agent.tell(want.deepCopy[ObjectNode]().put("type", "handover"))
       }
     }
-    answer.get("covered").elements().asScala.foreach(c => held.covered(c.str("root"), c.long("run"), c.optLong("epoch")))
+    answer.get("covered").elements().asScala.foreach { c =>
+      val (root, run, epoch) = (c.str("root"), c.long("run"), c.optLong("epoch"))
+      // In this order: a task of the run that is late is told of again.
+      if (epoch.isEmpty && runs.remove((root, run))) agent.tell(Json.obj("type" -> "over", "root" -> root, "run" -> run))
+      held.covered(root, run, epoch)
+    }
   }
 }
 

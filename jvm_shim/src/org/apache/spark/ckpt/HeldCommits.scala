@@ -62,8 +62,6 @@ final class HeldCommits {
 
   def uids: Seq[String] = synchronized(held.keys.toSeq)
 
-  def runs: Seq[(String, Long)] = synchronized(held.values.map(h => (h.root, h.run)).toSeq.distinct)
-
   /** All commit lines, oldest epoch first. */
   def lines: Seq[(String, ObjectNode)] = synchronized(held.toSeq.sortBy(_._2.at).map { case (uid, h) => uid -> h.line })
 

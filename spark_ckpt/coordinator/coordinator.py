@@ -47,6 +47,11 @@ class Coordinator:
         self._host = ""
         self._spark_version = ""
         self._workers: dict[str, StreamWorker] = {}
+        self._leaving: set[StreamWorker] = set()
+        """Stopped, with deletions still in hand."""
+        self._urls: dict[str, str] = {}
+        self._restored: dict[str, str | None] = {}
+        """By root, of streams that were stopped too: where each lies, and what its last start was restored from."""
         self._foreground = Pool(FOREGROUND_THREADS, "storage")
         self._background = Pool(1, "deletion")
 
@@ -69,11 +74,12 @@ class Coordinator:
     def close(self, seconds: float = END_S) -> None:
         """The JVM has gone: finish the puts and deletions that are in hand, start nothing new."""
         deadline = time.monotonic() + seconds
-        for worker in self._workers.values():
+        workers = [*self._workers.values(), *tuple(self._leaving)]
+        for worker in workers:
             worker.end()
         # A put that is answered may lead to one more question (its answer was lost: read back), hence twice.
         for _ in range(2):
-            for worker in self._workers.values():
+            for worker in workers:
                 worker.quiet(max(0.0, deadline - time.monotonic()))
             self._foreground.wait(max(0.0, deadline - time.monotonic()))
         self._background.wait(max(0.0, deadline - time.monotonic()))
@@ -99,8 +105,17 @@ class Coordinator:
                 raise CheckpointError("the coordinator was asked for a stream before it was greeted; JAR and Python package differ")
             url = stream_url(options.storage, root)
             actions = StorageActions(url, lambda place: self._storage(root, place, options), options.savepoint_dir)
-            worker = StreamWorker(root, actions, _settings(options), self._foreground, self._background, self._pipe.send)
-            self._workers[root] = worker
+            worker = self._workers[root] = StreamWorker(
+                root,
+                actions,
+                _settings(options),
+                self._foreground,
+                self._background,
+                self._pipe.send,
+                restored=lambda path: self._restored.update({root: path}),
+                ended=self._leaving.discard,
+            )
+            self._urls[root] = url
         return worker
 
     def _storage(self, root: str, url: str, options: Options) -> Storage:
@@ -148,12 +163,12 @@ class Coordinator:
         if options is None or options.restore_path is None:
             return None
         path, url = options.restore_path, worker.actions.url
-        others = [other for other in self._workers.values() if other is not worker]
-        if not path.startswith(f"{url}/") and any(path.startswith(f"{other.actions.url}/") for other in others):
+        others = [other for root, other in self._urls.items() if root != worker.root]
+        if not path.startswith(f"{url}/") and any(path.startswith(f"{other}/") for other in others):
             return None
         found = parse_checkpoint_url(path)
         own = found[1] if found is not None and found[0] == url else None
-        rival = next((other.root for other in others if other.restored == path), None)
+        rival = next((root for root, restored in tuple(self._restored.items()) if root != worker.root and restored == path), None)
         return ev.Restore(path, own, options.restore_mode == CLAIM, options.restore_plans == DISCARD, rival)
 
     def _resume(self, message: Message) -> Reply:
@@ -176,12 +191,18 @@ class Coordinator:
 
     def _stop(self, message: Message) -> Reply:
         delete = self._options is not None and self._options.on_stop == DELETE and bool(message.get("by_person"))
-        return self._worker(str(message["root"])).request("stop", ev.StopRequested(bool(message.get("failed")), delete))
+        root = str(message["root"])
+        worker = self._worker(root)
+        del self._workers[root]
+        self._leaving.add(worker)
+        return worker.request("stop", ev.StopRequested(bool(message.get("failed")), delete))
 
     # --- one-way
 
     def _acks(self, message: Message) -> Reply:
-        worker = self._worker(str(message["root"]))
+        worker = self._workers.get(str(message["root"]))
+        if worker is None:  # the run has ended
+            return None
         for row in message["acks"]:
             if "decline" in row:
                 worker.tell(ev.DeclineReceived(Decline.from_json(row)))
@@ -202,9 +223,9 @@ class Coordinator:
         return None
 
     def _damaged(self, message: Message) -> Reply:
-        name = message.get("object")
-        event = ev.DamageReported(None if name is None else str(name), str(message.get("message", "")))
-        self._worker(str(message["root"])).tell(event)
+        worker, name = self._workers.get(str(message["root"])), message.get("object")
+        if worker is not None:
+            worker.tell(ev.DamageReported(None if name is None else str(name), str(message.get("message", ""))))
         return None
 
 

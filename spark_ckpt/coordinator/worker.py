@@ -12,6 +12,7 @@ import traceback
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -46,22 +47,37 @@ class StreamWorker:
     """All events of a stream pass through one queue, so the machine is never entered twice at a time.
 
     Storage is asked in `foreground` threads; deletions wait for a thread of their own in `background`, so that no epoch waits behind them.
+    It ends by itself once `stop` is answered and nothing is in hand any more; `ended` hears of it.
     """
 
-    def __init__(self, root: str, actions: StorageActions, settings: Settings, foreground: Pool, background: Pool, say: Say) -> None:
+    def __init__(
+        self,
+        root: str,
+        actions: StorageActions,
+        settings: Settings,
+        foreground: Pool,
+        background: Pool,
+        say: Say,
+        restored: Callable[[str | None], None],
+        ended: Callable[[StreamWorker], None],
+    ) -> None:
         self.root = root
         self.actions = actions
-        self.restored: str | None = None
+        self._restored = restored
+        self._ended = ended
         self._foreground = foreground
         self._background = background
         self._say = say
         self._stream = Stream(settings)
-        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._requests: dict[str, Future[Fields]] = {}
         self._due: list[tuple[float, int, int | None, Callable[[], None]]] = []
         self._order = itertools.count()
         self._cancelled: set[int] = set()
         self._ending = False
+        self._in_hand = 0
+        self._stopped = False
+        self._gone = threading.Event()
         self._process = f"coordinator {uuid.uuid4().hex}"
         self._thread = threading.Thread(target=self._work, name=f"stream {root}", daemon=True)
         self._thread.start()
@@ -85,12 +101,22 @@ class StreamWorker:
         """Wait until what was queued has been handled, at most so long."""
         done = threading.Event()
         self._queue.put(done.set)
-        done.wait(seconds)
+        if not self._gone.is_set():
+            done.wait(seconds)
 
     # --- the thread
 
     def _work(self) -> None:
-        while True:
+        self._serve()
+        self.actions.close()
+        self._ended(self)
+        self._gone.set()
+        with suppress(Empty):  # who has not seen that this thread is gone is not to wait for it
+            while True:
+                self._queue.get_nowait()()
+
+    def _serve(self) -> None:
+        while not self._is_over():
             try:
                 task = self._queue.get(timeout=self._wait())
             except Empty:
@@ -101,6 +127,11 @@ class StreamWorker:
                 self._run_due()
             except Exception as error:
                 self._broken(error)
+
+    def _is_over(self) -> bool:
+        """Stopped, and no deletion, put or timer is left that would have something done."""
+        idle = self._in_hand == 0 and all(ticket in self._cancelled for _, _, ticket, _ in self._due)
+        return self._stopped and idle and self._queue.empty()
 
     def _wait(self) -> float | None:
         return max(0.0, self._due[0][0] - time.monotonic()) if self._due else None
@@ -135,10 +166,19 @@ class StreamWorker:
         for instruction in self._stream.handle(event, int(time.time() * 1000)):
             self._execute(instruction)
 
+    def _answered(self, answer: ev.Event) -> None:
+        self._in_hand -= 1
+        self._handle(answer)
+
+    def _failed(self, fault: Exception) -> None:
+        self._in_hand -= 1
+        self._broken(fault)
+
     def _broken(self, error: Exception) -> None:
         """A fault of this package: whoever waits is told, the trace goes to stderr, and the stream can only be started anew."""
         traceback.print_exception(type(error), error, error.__traceback__)
         self._stream.stage = None
+        self._stopped = self._stopped or "stop" in self._requests
         message = f"internal error, please report it: {type(error).__name__}: {error}"
         self._say({"type": "log", "level": "ERROR", "message": f"{self.root}: {message}"})
         for name in list(self._requests):
@@ -148,6 +188,7 @@ class StreamWorker:
 
     def _execute(self, i: Instruction) -> None:
         if isinstance(i, do.Delete):
+            self._in_hand += 1
             self._background.submit(lambda: self._perform(i))
         elif isinstance(i, do.SetTimer):
             fired = ev.TimerFired(i.ticket, i.timer)
@@ -162,7 +203,7 @@ class StreamWorker:
         elif isinstance(i, do.Log):
             self._say({"type": "log", "level": i.level.value, "message": f"{self.root}: {i.message}"})
         elif isinstance(i, do.Started):
-            self.restored = i.restored
+            self._restored(i.restored)
             self._settle(RequestName.START.value, self._started(i))
         elif isinstance(i, do.Compare):
             files = {path: encode_content(content) for path, content in i.files.items()}
@@ -182,6 +223,7 @@ class StreamWorker:
         elif isinstance(i, do.Failed):
             self._say({"type": "failed", "root": self.root, "kind": i.kind.value, "message": i.message})
         elif isinstance(i, do.Stopped):
+            self._stopped = True
             self._settle("stop", {})
         elif i.attempt == 0:
             self._ask(i)
@@ -189,6 +231,7 @@ class StreamWorker:
             self._later(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (i.attempt - 1)), lambda: self._ask(i))
 
     def _ask(self, question: do.Question) -> None:
+        self._in_hand += 1
         self._foreground.submit(lambda: self._perform(question))
 
     def _perform(self, asked: do.Question | do.Delete) -> None:
@@ -197,9 +240,9 @@ class StreamWorker:
             answer = self.actions.perform(asked)
         except Exception as error:
             fault = error
-            self._queue.put(lambda: self._broken(fault))
+            self._queue.put(lambda: self._failed(fault))
         else:
-            self._queue.put(lambda: self._handle(answer))
+            self._queue.put(lambda: self._answered(answer))
 
     def _cancel(self, ticket: int) -> None:
         if any(entry[2] == ticket for entry in self._due):

@@ -15,7 +15,7 @@ import pytest
 
 from spark_ckpt import metadata
 from spark_ckpt.coordinator.coordinator import Coordinator
-from spark_ckpt.errors import CheckpointError, ErrorKind
+from spark_ckpt.errors import CheckpointError, ErrorKind, StorageError
 from spark_ckpt.pipe import Pipe
 from spark_ckpt.storage.memory import MemoryStorage
 from spark_ckpt.testing.faulty import Fault, FaultyStorage, Moment
@@ -61,7 +61,7 @@ class Application:
         return summary
 
     def keys(self, prefix: str) -> list[str]:
-        return [stored.key for stored in self.storage.inner.list(prefix)]
+        return [stored.key for stored in MemoryStorage(self.storage.url).list(prefix)]
 
     def told(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.written.getvalue().splitlines()]
@@ -135,6 +135,36 @@ def test_no_epoch_waits_behind_a_deletion(begin: Begin) -> None:
     go_on.set()
     application.coordinator.close(WAIT_S)
     assert application.keys("run-00000001/chk-") == [f"run-00000001/chk-{epoch}/_metadata" for epoch in (3, 4)]
+
+
+def test_a_stopped_stream_ends_with_its_last_deletion(begin: Begin) -> None:
+    application = begin(retained="1")
+    reached, go_on = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        reached.set()
+        assert go_on.wait(WAIT_S)
+
+    others = set(threading.enumerate())
+
+    def threads() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == f"stream {ROOT}" and thread not in others]
+
+    application.start()
+    application.storage.inject(Fault(Moment.DELAY, "*", frozenset({"delete"}), pause=pause))
+    for epoch in range(4):
+        application.epoch(1, epoch)
+    assert reached.wait(WAIT_S)
+    application.ask("stop", failed=False)
+    (thread,) = threads()
+    go_on.set()
+    thread.join(WAIT_S)
+    assert application.keys("run-00000001/chk-") == [f"run-00000001/chk-{epoch}/_metadata" for epoch in (2, 3)]
+    application.send("acks", acks=[ack(1, 3, 0).to_json()])
+    application.send("damaged", object=None, message="late")
+    assert threads() == []
+    with pytest.raises(StorageError, match="was closed"):
+        application.storage.get("log/x")
 
 
 def test_a_damaged_metadata_is_left_out(application: Application) -> None:

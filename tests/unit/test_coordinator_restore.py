@@ -103,6 +103,17 @@ def test_a_new_query_alone_is_a_fork_and_a_second_one_is_refused_with_both_named
     assert "from" not in own
 
 
+def test_a_stopped_query_begins_anew_and_what_it_was_restored_from_stays_known() -> None:
+    application = Application(restore_path=OF_A)
+    application.start("b")
+    application.epochs("b", 2, 3)
+    application.ask("stop", root="file:/b", failed=False, by_person=True)
+    with pytest.raises(CheckpointError, match=r"is what the query at file:/b goes on from"):
+        application.start("c")
+    again = application.start("b")
+    assert (again["run"], origin(again)) == (2, (1, 3))
+
+
 def test_a_sink_that_has_seen_more_is_refused() -> None:
     with pytest.raises(CheckpointError, match=r"the sink \(FileStreamSink\) has batch 7 already"):
         Application(restore_path=OF_A).start("b", sink_seen=7)

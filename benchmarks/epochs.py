@@ -74,7 +74,7 @@ def run(plans: Sequence[Turns], s3: FarS3, folder: Path, figures: Figures, tell:
 def take_turns(
     plans: Sequence[Turns], found: Mapping[System, Session], s3: FarS3, figures: Figures, tell: Tell, budget: Budget
 ) -> None:
-    """First rounds of all workloads come before second ones. A round counts for all systems or, but for the first one, for none.
+    """First rounds of all workloads come before second ones; every other round goes the other way about. A round counts for all systems or, but for the first one, for none.
 
     Raises BenchmarkError.
     """
@@ -83,7 +83,7 @@ def take_turns(
             chosen = [found[s] for s in plan.systems if s in found and not (number and s in plan.once)]
             complete = budget.allows(*(_step(plan, session) for session in chosen))
             done: list[tuple[Setup, dict[str, Any]]] = []
-            for session in chosen if complete else ():
+            for session in chosen[:: -1 if number % 2 else 1] if complete else ():
                 tell(f"{_step(plan, session)}, round {number + 1}")
                 answer = _turn(plan, session, s3, budget)
                 if answer is None:

@@ -74,9 +74,9 @@ def run(plans: Sequence[Turns], s3: FarS3, folder: Path, figures: Figures, tell:
 def take_turns(
     plans: Sequence[Turns], found: Mapping[System, Session], s3: FarS3, figures: Figures, tell: Tell, budget: Budget
 ) -> None:
-    """First rounds of all workloads come before second ones; every other round goes the other way about. A round counts for all systems or, but for the first one, for none.
+    """First rounds of all workloads come before second ones; every other round goes the other way about.
 
-    Raises BenchmarkError.
+    A round counts for all systems or, but for the first one, for none. Raises BenchmarkError.
     """
     for number in range(max(plan.rounds for plan in plans)):
         for plan in (p for p in plans if number < p.rounds):

@@ -17,8 +17,11 @@ from spark_ckpt.agent.fetches import near
 from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, Snapshot
 from spark_ckpt.paths import METADATA_NAME, copied_key, metadata_key, parse_checkpoint_url
+from spark_ckpt.scratch import ScratchFolder
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 
+SCRATCH = "spark-ckpt-copy-"
+"""Folders in the temporary folder, for large objects on their way."""
 _THREADS = 4
 _IN_MEMORY = 4 << 20
 """Bytes of an object that are copied through memory; more go through a file."""
@@ -148,9 +151,9 @@ def _renamed(snapshots: Iterable[Snapshot], copies: Iterable[_Copy]) -> tuple[Sn
 
 
 def _copy(source: Storage, copies: Iterable[_Copy], target: Storage) -> None:
-    with tempfile.TemporaryDirectory(prefix="spark-ckpt-copy-") as folder, ThreadPoolExecutor(_THREADS, "copy") as pool:
+    with ScratchFolder(Path(tempfile.gettempdir()), SCRATCH) as folder, ThreadPoolExecutor(_THREADS, "copy") as pool:
         numbered = enumerate(copies)
-        for done in [pool.submit(_copy_one, source, copy, target, Path(folder) / str(number)) for number, copy in numbered]:
+        for done in [pool.submit(_copy_one, source, copy, target, folder / str(number)) for number, copy in numbered]:
             done.result()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import os
 import shutil
@@ -17,9 +16,9 @@ from pathlib import Path
 
 from spark_ckpt.errors import CheckpointError, DamagedError, StorageError
 from spark_ckpt.model import Handle, HandleKind
+from spark_ckpt.scratch import ScratchFolder
 
 _PREFIX = ".agent-"
-_LOCK = "lock"
 _BLOCK = 1 << 20
 
 
@@ -109,20 +108,15 @@ class Staging:
 
     def __init__(self, spool: Path, changed: Callable[[int], None] = lambda _: None) -> None:
         self.spool = spool
-        self.folder = spool / f"{_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
         self.bytes = 0
         self._changed = changed
         self._counting = threading.Lock()
         self._numbers = itertools.count()
         try:
-            self.folder.mkdir(parents=True)
-            self._lock = os.open(self.folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._scratch = ScratchFolder(spool, _PREFIX)
         except OSError as error:
             raise local_error(error, spool) from error
-        for other in spool.glob(_PREFIX + "*"):
-            if other != self.folder:
-                _remove_dead(other)
+        self.folder = self._scratch.path
 
     def path(self) -> Path:
         """A new name in the folder."""
@@ -160,22 +154,7 @@ class Staging:
             self._changed(self.bytes)
 
     def close(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.close(self._lock)
-
-
-def _remove_dead(folder: Path) -> None:
-    try:
-        lock = os.open(folder / _LOCK, os.O_RDWR)
-    except OSError:
-        return  # just being made, or just being removed
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
-    except BlockingIOError:
-        return
-    finally:
-        os.close(lock)
+        self._scratch.close()
 
 
 def local_error(error: OSError, folder: Path) -> CheckpointError:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import importlib
+import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 from spark_ckpt import __version__
@@ -25,6 +27,7 @@ from spark_ckpt.pipe import Handler, Message, Pipe, Reply
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.run import Settings
+from spark_ckpt.scratch import remove_dead
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.storage.base import Storage
 
@@ -94,7 +97,7 @@ class Coordinator:
         self._options = options
         self._host = str(message.get("host", ""))
         self._spark_version = str(message.get("spark_version", ""))
-        threading.Thread(target=_load_pyarrow, name="load", daemon=True).start()
+        threading.Thread(target=_prepare, name="prepare", daemon=True).start()
         return {"set": settings, "options": shown_options(conf)}
 
     def _worker(self, root: str) -> StreamWorker:
@@ -272,6 +275,9 @@ def _files(message: Message) -> dict[str, bytes | None]:
     return {path: None if content is None else _content(content) for path, content in files.items()}
 
 
-def _load_pyarrow() -> None:
-    """Before the first checkpoint needs it."""
+def _prepare() -> None:
+    """Pyarrow is loaded before the first checkpoint needs it; copies that killed coordinators have left unfinished go."""
+    from spark_ckpt.savepoints import SCRATCH
+
     importlib.import_module("pyarrow.parquet")
+    remove_dead(Path(tempfile.gettempdir()), SCRATCH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 from spark_ckpt import metadata, paths
 from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError, StorageError
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
-from spark_ckpt.savepoints import Source, delete_source, import_objects, store_savepoint
+from spark_ckpt.savepoints import SCRATCH, Source, delete_source, import_objects, store_savepoint
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.verification import Verifier
@@ -121,6 +122,19 @@ def test_two_at_once_in_one_folder_leave_the_first_intact(stream: Storage, targe
         first = Source.at(both.url).read(both)
         assert len(first.snapshots) == len(checkpoint.snapshots)
         assert intact(both, first)
+
+
+def test_a_copy_that_was_killed_leaves_nothing_behind(
+    stream: Storage, target: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    left = temporary / f"{SCRATCH}killed"
+    left.mkdir(parents=True)
+    (left / "lock").touch()
+    (left / "3.0").write_bytes(b"half")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    store_savepoint(stream, written(stream, random.Random(SEED)), target)
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("large", [False, True])

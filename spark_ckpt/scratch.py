@@ -1,0 +1,55 @@
+"""Scratch folders of living processes. Those that dead ones left behind are known by their lock, which nobody holds."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+_LOCK = "lock"
+
+
+class ScratchFolder:
+    """A new folder in `parent`, its name begins with `prefix`; those of dead processes beside it are removed. Raises OSError."""
+
+    def __init__(self, parent: Path, prefix: str) -> None:
+        parent.mkdir(parents=True, exist_ok=True)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        new = self.path / f"{_LOCK}.new"
+        self._lock = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        new.rename(self.path / _LOCK)  # now: a folder without it is just being made, one whose lock is free is dead
+        remove_dead(parent, prefix)
+
+    def close(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def remove_dead(parent: Path, prefix: str) -> None:
+    """Remove the scratch folders in `parent` whose processes are dead."""
+    for folder in parent.glob(f"{prefix}*"):
+        _remove_if_dead(folder)
+
+
+def _remove_if_dead(folder: Path) -> None:
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDWR)
+    except OSError:
+        return  # just being made, just being removed, or somebody else's
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(lock)

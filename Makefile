@@ -59,7 +59,7 @@ check: venv ## ruff and strict mypy: seconds, before a commit
 
 .PHONY: browser
 browser: venv
-	@$(PY) tests/spark/chromium.py || true
+	@$(PY) tests/spark/chromium.py || test -z "$${CI:-}"
 
 .PHONY: test
 test: check jar browser ## check, then all tests that need nothing but pip and Java

@@ -105,4 +105,4 @@ if __name__ == "__main__":
     try:
         print(f"the browser tests use {get().program}")
     except NoBrowserError as reason:
-        sys.exit(f"the browser tests will be skipped: {reason}")
+        sys.exit(f"the browser tests cannot run: {reason}")

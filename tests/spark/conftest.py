@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -103,6 +104,8 @@ def chromium() -> browsers.Chromium:
     try:
         return browsers.get()
     except browsers.NoBrowserError as reason:
+        if os.environ.get("CI"):
+            pytest.fail(str(reason))
         pytest.skip(str(reason))
 
 
@@ -110,3 +113,13 @@ def chromium() -> browsers.Chromium:
 def window(chromium: browsers.Chromium, tmp_path: Path) -> Iterator[Browser]:
     with browser(chromium, tmp_path) as opened:
         yield opened
+
+
+@pytest.fixture
+def window_if_any(request: pytest.FixtureRequest) -> Browser | None:
+    """For a test that has more to see than pages."""
+    try:
+        found: Browser = request.getfixturevalue("window")
+    except pytest.skip.Exception:
+        return None
+    return found

@@ -25,6 +25,7 @@ from pyspark.sql.types import LongType
 import spark_ckpt
 
 SOON = spark_ckpt.FixedDelay(attempts=4, delay="10ms")
+PATIENCE_S = 100
 SCHEMA = "id long, key string, ts timestamp, value long"
 
 
@@ -34,6 +35,8 @@ class Jobs:
         self.spark.sparkContext.setLogLevel("OFF")
         self.source, self.locations, self.out = source, locations, Path(out)
         self.starts = 0
+        self.stuck: list[str] = []
+        """What was stopped because it made no progress."""
 
     def events(self) -> DataFrame:
         return self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(self.source)
@@ -150,13 +153,17 @@ class Jobs:
 
     def when_running(self, then: Callable[[StreamingQuery], None]) -> threading.Thread:
         def wait() -> None:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_S
             while time.monotonic() < deadline:
                 for query in self.spark.streams.active:
                     if query.lastProgress is not None:
                         then(query)
                         return
                 time.sleep(0.05)
+            active = self.spark.streams.active
+            self.stuck.append(f"no progress within {PATIENCE_S} s: {[query.status for query in active]}")
+            for query in active:
+                query.stop()
 
         thread = threading.Thread(target=wait)
         thread.start()
@@ -181,6 +188,7 @@ def main() -> None:
         thread.join()
     jobs.spark.stop()
     facts["session"] = jobs.outcome(jobs.endless)
+    facts["stuck"] = jobs.stuck
     (jobs.out / "facts.json").write_text(json.dumps(facts, indent=1))
 
 

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 SCHEMA = "id long, key string, ts timestamp, value long"
-PATIENCE_S = 60
+PATIENCE_S = 100
 
 
 def totals(df: DataFrame) -> DataFrame:
@@ -53,7 +53,7 @@ def end_session() -> None:
 def run_query(
     query: str, source: str, out: str, location: str | None, settings: dict[str, str], options: dict[str, str], trigger: dict[str, Any]
 ) -> None:
-    """Until it ends by itself, or for `PATIENCE_S`."""
+    """Until it ends by itself, or for `PATIENCE_S`, which is an error where all that is available was to be read."""
     spark = SparkSession.builder.getOrCreate()
 
     def write(df: DataFrame, batch: int) -> None:
@@ -80,7 +80,8 @@ def run_query(
             writer = writer.option("checkpointLocation", location)
         started = writer.options(**options).trigger(**trigger).start()
         try:
-            started.awaitTermination(PATIENCE_S)
+            if not started.awaitTermination(PATIENCE_S) and "availableNow" in trigger:
+                raise TimeoutError(f"{query} has not come to the end of its input within {PATIENCE_S} s: {started.status}")
         finally:
             started.stop()
     finally:

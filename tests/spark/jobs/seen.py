@@ -20,6 +20,8 @@ from pyspark.sql import functions as F
 
 from spark_ckpt import CheckpointListener
 
+PATIENCE_S = 30
+
 
 class Telling(CheckpointListener):
     """Prints what it hears; fails once, which must harm nobody."""
@@ -68,6 +70,26 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def gauges(base: str) -> list[str]:
+    with urllib.request.urlopen(base + "/metrics/prometheus", timeout=30) as answer:
+        return [line.split("_driver_", 1)[1] for line in answer.read().decode().splitlines() if "checkpoints" in line]
+
+
+def settled(base: str) -> bool:
+    """Everybody has told of all checkpoints: Spark's listeners, and the agents, every second, what they have asked of the storage."""
+
+    def value(name: str) -> float:
+        return next((float(line.rsplit(" ", 1)[1]) for line in found if f"checkpoints_orders_{name}_Value" in line), 0)
+
+    found = gauges(base)
+    with urllib.request.urlopen(base + "/checkpoints/json/", timeout=30) as answer:
+        shown = json.load(answer)["counts"]
+    completed = value("numberOfCompletedCheckpoints")
+    heard = shown["completed"] == completed and shown["in_progress"] == value("uploadQueueSnapshots") == 0
+    # Each has a plan and a _metadata, which the coordinator stores, and a segment by an agent.
+    return heard and value("storageRequests") >= 3 * completed
+
+
 def main() -> None:
     source, checkpoint, *gate = sys.argv[1:]
     spark = SparkSession.builder.appName("seen").getOrCreate()
@@ -84,12 +106,12 @@ def main() -> None:
     for progress in query.recentProgress:
         metrics = [op["customMetrics"] for op in json.loads(progress.json)["stateOperators"]]
         say("PROGRESS " + json.dumps({"epoch": progress["batchId"], "metrics": metrics}))
-    time.sleep(2)  # agents tell every second what they have asked of the storage
     base = spark.sparkContext.uiWebUrl or ""
-    with urllib.request.urlopen(base + "/metrics/prometheus", timeout=30) as answer:
-        for line in answer.read().decode().splitlines():
-            if "checkpoints" in line:
-                say("METRIC " + line.split("_driver_", 1)[1])
+    deadline = time.monotonic() + PATIENCE_S
+    while not settled(base) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    for line in gauges(base):
+        say("METRIC " + line)
     say(f"UI {base} {spark.sparkContext.applicationId}")
     while gate and not Path(gate[0]).exists():
         time.sleep(0.1)

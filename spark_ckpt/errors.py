@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spark_ckpt.model import CheckpointId
 
 
 def without_way_out(message: str) -> str:
@@ -29,6 +33,10 @@ class CheckpointError(Exception):
     """Base of all errors of this package; `kind` decides whether a retry can help."""
 
     kind = ErrorKind.INTERNAL
+    object: str | None = None
+    """The object that is damaged or missing, its key relative to the stream, where known."""
+    checkpoint: CheckpointId | None = None
+    """The completed checkpoint that was being read."""
 
 
 class ConfigError(CheckpointError):

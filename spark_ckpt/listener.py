@@ -65,6 +65,7 @@ class CheckpointCompleted(CheckpointEvent):
     lag_epochs: int
     """Finished epochs that are newer than the newest completed checkpoint."""
     lag_ms: int
+    """Since that one was triggered; 0 if it holds all of them."""
     lag_bytes: int
     late: bool
     """Its epoch had ended before it became a checkpoint."""
@@ -133,7 +134,7 @@ class CheckpointListener:
         context: Any = getattr(spark, "_sc", None)
         if context is None:
             raise ConfigError("a CheckpointListener needs the driver's own session, not Spark Connect; attach it in the driver's program")
-        if self._bridge is not None:
+        if self._listens():
             raise ConfigError("this CheckpointListener is attached already; detach it first")
         from pyspark.java_gateway import ensure_callback_server_started
 
@@ -149,6 +150,14 @@ class CheckpointListener:
         bridge, self._bridge = self._bridge, None
         if bridge is not None:
             bridge.stop()
+
+
+    def _listens(self) -> bool:
+        """Not any more once the session it was attached to has stopped, or its JVM has died (py4j has no common class for that)."""
+        try:
+            return self._bridge is not None and bool(self._bridge.isOpen())
+        except Exception:
+            return False
 
 
 class _Consumer:

@@ -96,10 +96,13 @@ class Pipe:
         self.send({"type": "log", "level": level, "message": message})
 
 
-def describe(error: BaseException) -> dict[str, str]:
-    """`kind` and `message` of an error, as the pipe carries them."""
+def describe(error: BaseException) -> dict[str, Any]:
+    """An error as the pipe carries it: `kind`, `message` and, where known, the `object` and `checkpoint` that could not be read."""
     if isinstance(error, CheckpointError):
-        return {"kind": error.kind.value, "message": str(error)}
+        about: dict[str, Any] = {"object": error.object} if error.object is not None else {}
+        if error.checkpoint is not None:
+            about["checkpoint"] = error.checkpoint.to_json()
+        return {"kind": error.kind.value, "message": str(error), **about}
     traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
     return {"kind": ErrorKind.INTERNAL.value, "message": f"internal error, please report it: {type(error).__name__}: {error}"}
 

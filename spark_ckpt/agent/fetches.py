@@ -168,19 +168,24 @@ class Fetcher:
 
 @contextmanager
 def _told(storage: Storage, handle: Handle, checkpoint: str) -> Iterator[None]:
-    """Errors say which checkpoint is concerned, and the way out."""
+    """Errors say which object and checkpoint are concerned, and the way out."""
+    told: DamagedError | ObjectMissingError
     try:
         yield
     except DamagedError as error:
-        raise DamagedError(
+        told = DamagedError(
             f"{storage.url}/{handle.object} of {checkpoint} is damaged: {error}; restart the query, "
             "it goes back to the newest intact checkpoint, and `spark-ckpt verify` lists all that is damaged"
-        ) from error
+        )
+        told.object = handle.object
+        raise told from error
     except ObjectMissingError as error:
-        raise ObjectMissingError(
+        told = ObjectMissingError(
             f"{storage.url}/{handle.object}, which {checkpoint} needs, does not exist; something else deleted it: restart the query, "
             "it goes back to the newest intact checkpoint, and `spark-ckpt verify` lists all that is missing"
-        ) from error
+        )
+        told.object = handle.object
+        raise told from error
 
 
 def _pieces(group: Sequence[Handle]) -> list[tuple[int, int]]:

@@ -153,17 +153,28 @@ class Stream:
         self._inbox.put(_Mark.FLUSH)
 
     def fetch(self, fetcher: Fetcher, wanted: Wanted) -> Fetched:
-        """Put the files of a version into its folder, and remember how it loads: the next commit is based on it."""
+        """Put the files of a version into its folder, and remember how it loads: the next commit is based on it.
+
+        Errors name the checkpoint only where it is `base` that does not give what it should.
+        """
         store, version, uid, base = wanted.store, wanted.version, wanted.uid, wanted.base
         if wanted.handles is not None:
             handed = Snapshot(store, version, uid, wanted.handles)
             return self._fetch(fetcher, handed, wanted.folder, "another executor's last snapshot", borrowed=True)
-        snapshot = self._bases.find(base, store) if base is not None else None
-        if base is not None and snapshot is not None and (snapshot.version, snapshot.uid) == (version, uid):
-            return self._fetch(fetcher, snapshot, wanted.folder, f"checkpoint {base.run}/{base.epoch}")
+        snapshot = None
+        if base is not None:
+            try:
+                snapshot = self._bases.find(base, store)
+                if snapshot is not None and (snapshot.version, snapshot.uid) == (version, uid):
+                    return self._fetch(fetcher, snapshot, wanted.folder, f"checkpoint {base.run}/{base.epoch}")
+            except (ObjectMissingError, DamagedError) as fault:
+                fault.checkpoint = base
+                raise
         known = self._history.find(store, uid)
         if known is None or not known.durable or known.version != version:
-            raise missing_snapshot(store, version, uid, base)
+            error = missing_snapshot(store, version, uid, base)
+            error.checkpoint = base if snapshot is None else None
+            raise error
         try:
             return fetcher.fetch(self.storage, known.handles, wanted.folder, "the running query's last checkpoints")
         except (ObjectMissingError, DamagedError):

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from spark_ckpt import __version__
-from spark_ckpt.conf import AT_LEAST_ONCE, CLAIM, DELETE, DISCARD, Options, parse_options, shown_options, spark_settings
+from spark_ckpt.conf import AT_LEAST_ONCE, CLAIM, DELETE, DISCARD, FAIL, Options, parse_options, shown_options, spark_settings
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.pool import Pool
 from spark_ckpt.coordinator.worker import Fields, StreamWorker
 from spark_ckpt.errors import CheckpointError, ConflictError
-from spark_ckpt.model import Ack, Decline, Job
+from spark_ckpt.model import Ack, CheckpointId, Decline, Job
 from spark_ckpt.packages import packages_for, require
 from spark_ckpt.paths import parse_checkpoint_url, stream_url
 from spark_ckpt.pipe import Handler, Message, Pipe, Reply
@@ -98,7 +98,7 @@ class Coordinator:
         self._host = str(message.get("host", ""))
         self._spark_version = str(message.get("spark_version", ""))
         threading.Thread(target=_prepare, name="prepare", daemon=True).start()
-        return {"set": settings, "options": shown_options(conf)}
+        return {"set": settings, "options": shown_options(conf), "limits": _limits(options)}
 
     def _worker(self, root: str) -> StreamWorker:
         worker = self._workers.get(root)
@@ -226,10 +226,24 @@ class Coordinator:
         return None
 
     def _damaged(self, message: Message) -> Reply:
-        worker, name = self._workers.get(str(message["root"])), message.get("object")
+        worker, name, checkpoint = self._workers.get(str(message["root"])), message.get("object"), message.get("checkpoint")
         if worker is not None:
-            worker.tell(ev.DamageReported(None if name is None else str(name), str(message.get("message", ""))))
+            event = ev.DamageReported(
+                None if name is None else str(name),
+                None if checkpoint is None else CheckpointId.from_json(checkpoint),
+                str(message.get("message", "")),
+            )
+            worker.tell(event)
         return None
+
+
+def _limits(options: Options) -> Fields:
+    """What the executors' JVMs are to keep to."""
+    return {
+        "timeout_ms": options.timeout_ms,
+        "spool_max_bytes": options.spool_max_bytes,
+        "full_spool_fails": options.spool_when_full == FAIL,
+    }
 
 
 def _settings(options: Options) -> Settings:

@@ -140,9 +140,10 @@ class ExecutorLost:
 
 @dataclass(frozen=True)
 class DamageReported:
-    """An executor could not load its state. `object`: the one that is missing or damaged, where known."""
+    """An executor could not load its state: `object` is missing or damaged, `checkpoint` the completed one it was read for, where known."""
 
     object: str | None
+    checkpoint: CheckpointId | None
     cause: str
 
 

@@ -57,8 +57,8 @@ class RunEnding(RunLog):
 
     def _damage_reported(self, event: ev.DamageReported) -> list[Instruction]:
         """Note it in the log, so that the next claim goes back further. A successor's claim there: fenced, nothing is damaged."""
-        bad = {c for c in self._registry.checkpoints if event.object and event.object in self._registry.objects(c)}
-        bad |= {self.base} if self.base and not bad else set()
+        known = self._registry.checkpoints
+        bad = {c for c in known if c == event.checkpoint or (event.object is not None and event.object in self._registry.objects(c))}
         if not bad:
             return [do.Log(Level.ERROR, f"state could not be loaded: {event.cause}")]
         cause = without_way_out(event.cause)

@@ -186,6 +186,7 @@ def test_a_long_file_that_is_damaged_is_named(world: World, monkeypatch: pytest.
     error = world.fetch(agent)["error"]
     assert error["kind"] == "DAMAGED"
     assert large.object in error["message"]
+    assert (error["object"], error["checkpoint"]) == (large.object, BASE.to_json())
     assert not (world.folder / large.name).exists()
     agent.close()
 
@@ -198,12 +199,25 @@ def test_a_missing_object_is_named(world: World) -> None:
     assert error["kind"] == "MISSING"
     assert handle.object in error["message"]
     assert "restart the query" in error["message"]
+    assert (error["object"], error["checkpoint"]) == (handle.object, BASE.to_json())
+    agent.close()
+
+
+def test_a_handed_over_snapshot_that_is_gone_is_no_checkpoints_damage(world: World) -> None:
+    handle = world.snapshot.handles[-1]
+    world.storage.delete([handle.object])
+    agent = world.agent()
+    handles = [h.to_json() for h in world.snapshot.handles]
+    error = agent.ask({**world.store.fetch_message(world.url, BASE, world.folder), "handles": handles})["error"]
+    assert (error["kind"], error["object"]) == ("MISSING", handle.object)
+    assert "checkpoint" not in error
     agent.close()
 
 
 def test_a_missing_checkpoint_is_named(world: World) -> None:
     agent = world.agent()
     error = world.fetch(agent, CheckpointId(1, 2))["error"]
+    assert error["checkpoint"] == CheckpointId(1, 2).to_json()
     assert error["kind"] == "MISSING"
     assert "run-00000001/chk-2/_metadata" in error["message"]
     agent.close()

@@ -14,6 +14,12 @@ from tests.unit.coordinator_process import FakeJvm, Jvm
 from tests.unit.protocol_driving import offsets
 
 
+def test_the_executors_limits_are_read_by_python_alone(jvm: Jvm) -> None:
+    """A space between number and unit is none of Spark's own notation."""
+    given = jvm(**{"timeout": "2 min", "spool.maxSize": "3 g", "spool.whenFull": "FAIL"}).hello
+    assert given["limits"] == {"timeout_ms": 120_000, "spool_max_bytes": 3 << 30, "full_spool_fails": True}
+
+
 def names(one: FakeJvm, prefix: str) -> list[str]:
     return [stored.key for stored in one.storage.list(prefix)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,3 +117,28 @@ def test_what_is_not_overridden_does_nothing() -> None:
 def test_a_session_of_spark_connect_is_refused() -> None:
     with pytest.raises(ConfigError, match="Spark Connect"):
         CheckpointListener().attach(object())  # type: ignore[arg-type]
+
+
+class Bridge:
+    """Of a session that goes on, has stopped, or whose JVM has died."""
+
+    def __init__(self, answer: bool | None) -> None:
+        self._answer = answer
+
+    def isOpen(self) -> bool:
+        if self._answer is None:
+            raise ConnectionRefusedError
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"), [(True, "attached already"), (False, "no checkpoints to listen to"), (None, "no checkpoints to listen to")]
+)
+def test_a_listener_of_a_session_that_is_over_can_be_attached_again(answer: bool | None, message: str) -> None:
+    """Here to a session without the plugin: what is told of that one counts."""
+    listener = Noting()
+    listener._bridge = Bridge(answer)
+    packages = SimpleNamespace(**{"org.apache.spark.ckpt": SimpleNamespace(ListenerBridge=None)})
+    session: Any = SimpleNamespace(_sc=SimpleNamespace(_jvm=packages))
+    with pytest.raises(ConfigError, match=message):
+        listener.attach(session)

@@ -206,7 +206,7 @@ def test_damage_found_by_executors_is_noted_and_the_next_start_goes_back() -> No
     world = after(2)
     driver = Driver(world)
     driver.start("b")
-    said = driver.push(ev.DamageReported(None, "checksum"))
+    said = driver.push(ev.DamageReported(None, CheckpointId(1, 1), "checksum"))
     assert [type(i) for i in said] == [do.Log]
     assert refusal(driver.trigger(2)).kind is ErrorKind.DAMAGED
     one = started(Driver(world).start("c"))
@@ -220,12 +220,33 @@ def test_the_querys_stop_waits_until_the_damage_is_noted(outcome: Outcome) -> No
     driver = Driver(world)
     driver.start("b")
     driver.hold = lambda i: isinstance(i, do.PutEntry)
-    driver.push(ev.DamageReported(None, "checksum"))
+    driver.push(ev.DamageReported(None, CheckpointId(1, 1), "checksum"))
     put = driver.held.pop()
     assert isinstance(put, do.PutEntry)
     assert driver.push(ev.StopRequested(failed=True)) == []
     driver.hold = lambda _: False
     assert [type(i) for i in driver.push(ev.EntryPut(put.ticket, put.number, outcome, "no answer"))] == [do.Stopped]
+    assert started(Driver(world).start("c")).origin == CheckpointId(1, 0)
+
+
+def test_damage_of_what_no_checkpoint_names_leaves_them_as_they_are() -> None:
+    """Another executor's snapshot was handed over, and its object is gone."""
+    world = after(2)
+    driver = Driver(world)
+    driver.start("b")
+    said = driver.push(ev.DamageReported("run-00000002/seg/of-nobody", None, "gone"))
+    assert [i.level for i in said if isinstance(i, do.Log)] == [do.Level.ERROR]
+    assert not any(isinstance(i, do.Refused) for i in driver.trigger(2))
+    assert started(Driver(world).start("c")).origin == CheckpointId(1, 1)
+
+
+def test_an_object_that_is_gone_condemns_the_checkpoints_that_name_it() -> None:
+    world = after(2)
+    driver = Driver(world)
+    driver.start("b")
+    own = world.checkpoints[CheckpointId(1, 1)].objects - world.checkpoints[CheckpointId(1, 0)].objects
+    driver.push(ev.DamageReported(min(own), None, "gone"))
+    assert refusal(driver.trigger(2)).kind is ErrorKind.DAMAGED
     assert started(Driver(world).start("c")).origin == CheckpointId(1, 0)
 
 
@@ -235,7 +256,7 @@ def test_damage_reported_by_a_zombie_is_fencing() -> None:
     zombie.start("b")
     Driver(world).start("c")
     before = len(world.log)
-    zombie.push(ev.DamageReported(None, "gone"))
+    zombie.push(ev.DamageReported(None, CheckpointId(1, 1), "gone"))
     assert refusal(zombie.trigger(2)).kind is ErrorKind.FENCED
     assert len(world.log) == before
 

@@ -345,7 +345,7 @@ class Driver(DriverProcess, Query):
                 Rule.ORIGIN_LOADS, f"{self.name}, which is not fenced, cannot load {attempt.base}: {missing or 'no _metadata'}"
             )
         self._a.happened[Happened.LOAD_FENCED] += 1
-        self.give(ev.DamageReported(missing, "missing"), self._coordinator)
+        self.give(ev.DamageReported(missing, attempt.base, "missing"), self._coordinator)
         self._soon(lambda: self.die("its state is gone"), 200)
 
     def state_lost(self, attempt: Attempt, partition: int) -> None:

@@ -1,6 +1,6 @@
 package org.apache.spark.ckpt
 
-import java.util.{Collections, Map => JMap}
+import java.util.{Map => JMap}
 
 import scala.jdk.CollectionConverters._
 
@@ -20,12 +20,13 @@ class CheckpointDriverPlugin extends DriverPlugin with Contained {
   /** Runs before any session exists: what it sets on the context's configuration is what every session sees. */
   override def init(sc: SparkContext, context: PluginContext): JMap[String, String] = {
     DriverSide.start(sc)
-    sc.addSparkListener(new SparkListener {
+    // A queue of its own: Spark drops events of a queue whose listeners are slow.
+    sc.listenerBus.addToQueue(new SparkListener {
       override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = DriverSide.executorLost(removed.executorId)
-    })
+    }, "checkpoint-executors")
     contained("the Checkpoints tab")(CheckpointsTab.attach(sc))
     // The driver knows which Python the workers run (PYSPARK_PYTHON of its environment, too); an executor may not.
-    Collections.singletonMap(CheckpointPlugin.Python, CheckpointPlugin.python(sc.conf))
+    JMap.of(CheckpointPlugin.Python, CheckpointPlugin.python(sc.conf), CheckpointPlugin.Limits, Json.line(DriverSide.limits))
   }
 
   override def receive(message: Any): AnyRef = message match {
@@ -37,7 +38,8 @@ class CheckpointDriverPlugin extends DriverPlugin with Contained {
 }
 
 class CheckpointExecutorPlugin extends ExecutorPlugin {
-  override def init(context: PluginContext, extra: JMap[String, String]): Unit = ExecutorSide.start(context, extra.get(CheckpointPlugin.Python))
+  override def init(context: PluginContext, extra: JMap[String, String]): Unit =
+    ExecutorSide.start(context, extra.get(CheckpointPlugin.Python), ExecutorLimits(Json.parse(extra.get(CheckpointPlugin.Limits))))
   override def onTaskStart(): Unit = ExecutorSide.taskStarted()
   override def onTaskSucceeded(): Unit = ExecutorSide.taskEnded()
   override def onTaskFailed(reason: TaskFailedReason): Unit = ExecutorSide.taskEnded()
@@ -47,6 +49,7 @@ class CheckpointExecutorPlugin extends ExecutorPlugin {
 object CheckpointPlugin {
   val Prefix = "spark.ckpt."
   val Python = "python"
+  val Limits = "limits"
 
   def options(conf: SparkConf): Map[String, String] = conf.getAll.filter(_._1.startsWith(Prefix)).toMap
 

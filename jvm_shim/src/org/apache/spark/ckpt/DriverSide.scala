@@ -20,9 +20,11 @@ object DriverSide extends Logging {
   private val streams = new ConcurrentHashMap[String, DriverStream]()
   private val holdings = new Holdings
   @volatile private var made = Map.empty[String, String]
+  @volatile private var executors: JsonNode = _
 
   /** Start the coordinator; it checks the configuration and says which of Spark's settings to make. A refusal ends the application's start. */
   def start(context: SparkContext): Unit = synchronized {
+    stop() // another plugin's init may have failed after this one's, and nobody has shut it down
     val conf = context.conf
     sc = context
     streams.clear()
@@ -34,19 +36,25 @@ object DriverSide extends Logging {
       tell => {
         CheckpointFeed.coordinatorReplaced(context)
         streams.values().asScala.foreach(_.retell(tell))
+        // Else it would wait for the snapshots of executors that were lost before its time.
+        holdings.lostOnes.foreach(executor => tell(executorLostLine(executor)))
       })
-    val answer =
-      try child.start()
-      catch {
-        case e: CheckpointFailure =>
-          child.close(0L)
-          throw e
-      }
+    try {
+      val answer = child.start()
+      CheckpointFeed.begin(answer)
+      executors = answer.get("limits")
+      made = answer.get("set").properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap
+      made.foreach { case (name, value) => conf.set(name, value) }
+    } catch {
+      case e: Throwable =>
+        child.close(0L)
+        throw e
+    }
     coordinator = child
-    CheckpointFeed.begin(answer)
-    made = answer.get("set").properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap
-    made.foreach { case (name, value) => conf.set(name, value) }
   }
+
+  /** What the executors are to keep to, as Python has read it from the options: an ExecutorLimits as JSON. */
+  def limits: JsonNode = executors
 
   /** The Spark settings that the plugin has made. */
   def settings: Map[String, String] = made
@@ -100,8 +108,10 @@ object DriverSide extends Logging {
   def executorLost(executor: String): Unit = {
     holdings.lost(executor)
     StorageCounters.executorLost(executor)
-    if (coordinator != null) coordinator.tell(Json.obj("type" -> "executor_lost", "executor" -> executor))
+    tell(executorLostLine(executor))
   }
+
+  private def executorLostLine(executor: String): ObjectNode = Json.obj("type" -> "executor_lost", "executor" -> executor)
 
   /** A message of an executor's agent; the answer goes back to it. */
   def receive(line: String): AnyRef = {
@@ -116,14 +126,15 @@ object DriverSide extends Logging {
         StorageCounters.take(message.str("root"), message)
         null
       case "holding" =>
-        holdings.report(message.str("executor"), message.get("held").elements().asScala.map(_.asText()).toSet)
+        val held = message.get("held").elements().asScala.map(_.asText()).toSet
+        val alive = holdings.report(message.str("executor"), held, System.nanoTime())
         CheckpointFeed.committed(message.get("latencies"))
         val runs = message.get("runs").elements().asScala.toSeq
-        tell(message.deepCopy[ObjectNode]().without[ObjectNode](java.util.Arrays.asList("runs", "latencies")))
+        if (alive) tell(message.deepCopy[ObjectNode]().without[ObjectNode](java.util.Arrays.asList("runs", "latencies")))
         val all = streams.values().asScala.toSeq
         Json.line(Json.obj("late" -> all.flatMap(_.lateWish), "wants" -> all.flatMap(_.wants.open), "covered" -> runs.flatMap(covered)))
       case "want" =>
-        Json.line(Option(streams.get(message.str("root"))).map(_.wants.ask(message)).getOrElse(
+        Json.line(Option(streams.get(message.str("root"))).map(_.wants.ask(message, System.nanoTime())).getOrElse(
           throw new IllegalStateException(s"the stream of ${message.str("root")} is not known to this application")))
       case "damaged" =>
         tell(message.asInstanceOf[ObjectNode])

@@ -8,6 +8,7 @@ import java.util.concurrent.{ConcurrentHashMap, ScheduledExecutorService, Schedu
 import java.util.concurrent.atomic.AtomicInteger
 
 import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
@@ -21,7 +22,8 @@ import org.apache.spark.util.Utils
 
 /** This executor's spool and its agent. */
 object ExecutorSide extends Logging {
-  private val PollMs = 500L
+  /** How often an executor tells the driver what it holds. */
+  val ReportMs = 500L
   private val IdlePolls = 10
   private val WantMs = 100L
   private val QuietMs = 10L
@@ -35,6 +37,7 @@ object ExecutorSide extends Logging {
   @volatile private var spool: File = _
   private var clock: ScheduledExecutorService = _
   @volatile private var limit: SpoolLimit = _
+  @volatile private var handoverMs = 0L
   // Tasks by the stream they belong to, and those of nobody.
   private val running = new ConcurrentHashMap[String, AtomicInteger]()
   private val ofTask = new ThreadLocal[String]
@@ -50,11 +53,13 @@ object ExecutorSide extends Logging {
   // With the start of a query (Spark's run id) that opened them.
   private val open = new ConcurrentHashMap[File, String]()
 
-  def start(plugin: PluginContext, python: String): Unit = synchronized {
+  def start(plugin: PluginContext, python: String, limits: ExecutorLimits): Unit = synchronized {
+    stop() // another plugin's init may have failed after this one's, and nobody has shut it down
     context = plugin
+    handoverMs = limits.timeoutMs
     val conf = plugin.conf()
     spool = makeSpool(conf)
-    limit = new SpoolLimit(conf)
+    limit = new SpoolLimit(limits)
     held = new HeldCommits
     // Two threads: a flush must not wait for the driver's answer to a report.
     val numbers = new AtomicInteger()
@@ -85,9 +90,12 @@ object ExecutorSide extends Logging {
         case e: CheckpointFailure =>
           logError(s"the checkpoint agent of executor ${plugin.executorID()} does not serve: ${e.getMessage}")
           refused = Some(e)
+        case NonFatal(e) =>
+          logError(s"the checkpoint agent of executor ${plugin.executorID()} does not serve", e)
+          refused = Some(new CheckpointFailure(CheckpointFailure.Internal, s"the checkpoint agent could not be started: $e", e))
       }
     }
-    clock.scheduleWithFixedDelay(() => report(), PollMs, PollMs, TimeUnit.MILLISECONDS)
+    clock.scheduleWithFixedDelay(() => report(), ReportMs, ReportMs, TimeUnit.MILLISECONDS)
   }
 
   def stop(): Unit = synchronized {
@@ -178,20 +186,35 @@ object ExecutorSide extends Logging {
     val version = request.long("version")
     request.put("run", barrier.run)
     try {
-      if (Option(barrier.base).filterNot(_.isNull).exists(_.long("epoch") + 1 == version)) fetchStored(request)
-      else fetchStored(request.set[ObjectNode]("handles", handedOver(request)))
+      if (Option(barrier.base).filterNot(_.isNull).exists(_.long("epoch") + 1 == version)) fetchStored(request) else fetchHandedOver(request)
     } finally runs.add((request.str("root"), barrier.run))
   }
+
+  // Whatever was handed over: no checkpoint holds the version, the query goes back to one that is.
+  private def fetchHandedOver(request: ObjectNode): JsonNode = {
+    val handles = handedOver(request)
+    try fetchStored(request.set[ObjectNode]("handles", handles))
+    catch {
+      case e: CheckpointFailure if Damage(e.kind) =>
+        throw new CheckpointFailure(CheckpointFailure.Lost, s"${named(request)} was handed over, but cannot be read: ${e.getMessage}", e)
+    }
+  }
+
+  private def named(request: JsonNode): String =
+    s"state store ${request.str("op")}/${request.str("part")}/${request.str("store")}, version ${request.str("version")}"
 
   private def handedOver(request: ObjectNode): JsonNode = {
     val want = request.deepCopy().put("type", "want")
     want.remove(java.util.Arrays.asList("stream", "run", "base", "dir"))
+    val deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(handoverMs)
     var answer = askDriver(want)
     while (answer.get("handles").isNull) {
-      val what = s"state store ${request.str("op")}/${request.str("part")}/${request.str("store")}, version ${request.str("version")}"
-      answer.optStr("declined").foreach(why => throw new CheckpointFailure(CheckpointFailure.Storage, s"$what could not be handed over: $why"))
+      answer.optStr("declined").foreach(why => throw new CheckpointFailure(CheckpointFailure.Storage, s"${named(request)} could not be handed over: $why"))
       if (answer.get("lost").asBoolean()) {
-        throw new CheckpointFailure(CheckpointFailure.Lost, s"$what was lost with its executor before it was durable")
+        throw new CheckpointFailure(CheckpointFailure.Lost, s"${named(request)} was lost with its executor before it was durable")
+      }
+      if (System.nanoTime() > deadline) {
+        throw new CheckpointFailure(CheckpointFailure.Lost, s"${named(request)} was not handed over within $handoverMs ms (spark.ckpt.timeout)")
       }
       Option(TaskContext.get()).foreach(_.killTaskIfInterrupted())
       Thread.sleep(WantMs)
@@ -211,7 +234,9 @@ object ExecutorSide extends Logging {
     catch {
       // The driver has to know before the task's failure reaches it: the run must not be restarted from the same checkpoint.
       case e: CheckpointFailure if Damage(e.kind) =>
-        context.ask(Json.line(Json.obj("type" -> "damaged", "root" -> request.str("root"), "object" -> None, "message" -> e.getMessage)))
+        val checkpoint = e.unread.checkpoint.map { case (run, epoch) => Json.obj("run" -> run, "epoch" -> epoch) }
+        context.ask(Json.line(Json.obj(
+          "type" -> "damaged", "root" -> request.str("root"), "object" -> e.unread.obj, "checkpoint" -> checkpoint, "message" -> e.getMessage)))
         throw e
     }
   }

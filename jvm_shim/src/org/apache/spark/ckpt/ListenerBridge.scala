@@ -6,7 +6,7 @@ import java.util.function.Consumer
 
 import org.apache.spark.SparkContext
 import org.apache.spark.internal.Logging
-import org.apache.spark.scheduler.{SparkListener, SparkListenerEvent}
+import org.apache.spark.scheduler.{SparkListener, SparkListenerApplicationEnd, SparkListenerEvent}
 import org.apache.spark.util.JsonProtocol
 
 /**
@@ -33,6 +33,11 @@ class ListenerBridge(sc: SparkContext, python: Consumer[String]) extends SparkLi
     sc.listenerBus.removeListener(this)
     open = false
   }
+
+  def isOpen: Boolean = open
+
+  /** Nothing follows: the thread must not keep the context alive for as long as the JVM lives. */
+  override def onApplicationEnd(end: SparkListenerApplicationEnd): Unit = open = false
 
   override def onOtherEvent(event: SparkListenerEvent): Unit = event match {
     case e: CheckpointEvent if !waiting.offer(e) =>

@@ -5,6 +5,7 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.{CompletableFuture, ConcurrentLinkedQueue, ConcurrentSkipListMap, ExecutionException, Semaphore, TimeoutException, TimeUnit}
 import java.util.concurrent.atomic.AtomicLong
 
+import scala.annotation.tailrec
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
@@ -45,7 +46,7 @@ final class PythonChild(
   private val told = new Semaphore(0)
   private var process: Process = _
   private var writer: BufferedWriter = _
-  private val starts = mutable.Queue.empty[Long]
+  private val deaths = mutable.Queue.empty[Long]
   @volatile private var closing = false
   @volatile private var broken: Option[CheckpointFailure] = None
   @volatile private var lastTrace = ""
@@ -138,26 +139,31 @@ final class PythonChild(
           throw new CheckpointFailure(CheckpointFailure.Config,
             s"the Python interpreter '$python' cannot be started (${e.getMessage}); set spark.ckpt.python to one that has the package spark-ckpt", e)
       }
+    lastTrace = ""
     process = child
     writer = new BufferedWriter(new OutputStreamWriter(child.getOutputStream, UTF_8))
     val errors = thread(s"$module-stderr")(readErrors(child))
-    thread(s"$module-stdout")(read(child, errors))
     val hello = new Waiting(greeting.deepCopy().put("id", 0L))
+    thread(s"$module-stdout")(read(child, errors, hello))
     waiting.put(0L, hello)
     try {
       hello.sentTo = child
       write(hello.request)
-      hello.answer.get(GreetingMs, TimeUnit.MILLISECONDS)
+      hello.answer.orTimeout(GreetingMs, TimeUnit.MILLISECONDS).get()
     } catch {
-      case e: ExecutionException => throw e.getCause
-      case _: TimeoutException =>
-        throw new CheckpointFailure(CheckpointFailure.Internal, s"$python -m $module did not answer within ${GreetingMs / 1000} s of its start")
+      case e: ExecutionException =>
+        child.destroyForcibly()
+        throw (e.getCause match {
+          case _: TimeoutException =>
+            new CheckpointFailure(CheckpointFailure.Internal, s"$python -m $module did not answer within ${GreetingMs / 1000} s of its start")
+          case other => other
+        })
     } finally {
       waiting.remove(0L)
     }
   }
 
-  private def read(child: Process, errors: Thread): Unit = {
+  private def read(child: Process, errors: Thread, hello: Waiting): Unit = {
     val reader = new BufferedReader(new InputStreamReader(child.getInputStream, UTF_8))
     try {
       var line = reader.readLine()
@@ -170,7 +176,7 @@ final class PythonChild(
     }
     val status = child.waitFor()
     errors.join(1000)
-    if (!closing) ended(status)
+    if (!closing) ended(status, hello)
   }
 
   private def handle(line: String): Unit = {
@@ -183,7 +189,8 @@ final class PythonChild(
           if (node.get("ok").asBoolean()) entry.answer.complete(node)
           else {
             val error = node.get("error")
-            entry.answer.completeExceptionally(new CheckpointFailure(error.str("kind"), error.str("message")))
+            val unread = Unread(error.optStr("object"), Option(error.get("checkpoint")).map(c => (c.long("run"), c.long("epoch"))))
+            entry.answer.completeExceptionally(new CheckpointFailure(error.str("kind"), error.str("message"), unread = unread))
           }
         }
       case None if node.optStr("type").contains("log") => relay(node)
@@ -211,36 +218,47 @@ final class PythonChild(
     } catch { case _: IOException => }
   }
 
-  // Runs on the dead child's reading thread. While it holds the pipe nothing is said to the new child but what is said here.
-  private def ended(status: Int): Unit = {
-    val greeted = !waiting.containsKey(0L)
+  // Runs on the dead child's reading thread. One that has not served is the affair of the thread that has started it.
+  private def ended(status: Int, hello: Waiting): Unit = {
     val why = if (lastTrace.isEmpty) "" else s": $lastTrace"
-    if (!greeted) {
+    if (!hello.answer.isDone) {
       val message =
         if (lastTrace.contains("No module named")) {
           s"the Python $python lacks spark-ckpt or what it needs (${missing(lastTrace)}); install spark-ckpt with its dependencies for it, " +
             "or set spark.ckpt.python to an interpreter that has them"
         } else s"$python -m $module ended with status $status before it could serve$why; check spark.ckpt.python"
-      waiting.get(0L).answer.completeExceptionally(new CheckpointFailure(CheckpointFailure.Config, message))
-      return
-    }
-    logWarning(s"$module ended with status $status$why; starting another")
+      hello.answer.completeExceptionally(new CheckpointFailure(CheckpointFailure.Config, message))
+    } else if (!hello.answer.isCompletedExceptionally) replace(s"$module ended with status $status$why")
+  }
+
+  /**
+   * Another child takes over. One that dies before it serves counts like any other death: what this Python could do once, it cannot do for
+   * want of memory, say, and not because of its configuration.
+   */
+  @tailrec private def replace(death: String): Unit = {
+    logWarning(s"$death; starting another")
     val now = System.nanoTime()
-    starts.enqueue(now)
-    while (starts.head < now - TimeUnit.MINUTES.toNanos(1)) starts.dequeue()
-    if (starts.size > MaxRestartsPerMinute) {
-      fail(new CheckpointFailure(CheckpointFailure.Internal, s"$python -m $module died ${starts.size} times within a minute, the last time with status $status$why"))
+    deaths.enqueue(now)
+    while (deaths.head < now - TimeUnit.MINUTES.toNanos(1)) deaths.dequeue()
+    if (deaths.size > MaxDeathsPerMinute) {
+      fail(new CheckpointFailure(CheckpointFailure.Internal, s"$python -m $module died ${deaths.size} times within a minute; the last time: $death"))
     } else {
-      try pipe.synchronized {
-        if (!closing) {
-          toTell.clear()
-          launch()
-          onReplaced(write)
-          waiting.values().asScala.foreach(put)
-        }
-      } catch {
-        case e: CheckpointFailure => fail(e)
-      }
+      val again =
+        try {
+          takeOver()
+          None
+        } catch { case e: CheckpointFailure => Some(e.getMessage) }
+      if (again.nonEmpty && !closing) replace(again.get)
+    }
+  }
+
+  // While it holds the pipe nothing is said to the new child but what is said here.
+  private def takeOver(): Unit = pipe.synchronized {
+    if (!closing) {
+      toTell.clear()
+      launch()
+      onReplaced(write)
+      waiting.values().asScala.foreach(put)
     }
   }
 
@@ -263,5 +281,5 @@ object PythonChild {
   private def missing(trace: String): String = trace.substring(trace.indexOf("No module named")).stripSuffix(")")
 
   private val GreetingMs = 60000L
-  private val MaxRestartsPerMinute = 5
+  private val MaxDeathsPerMinute = 5
 }

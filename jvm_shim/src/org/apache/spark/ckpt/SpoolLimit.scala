@@ -2,14 +2,25 @@ package org.apache.spark.ckpt
 
 import java.util.concurrent.TimeUnit
 
-import org.apache.spark.{SparkConf, TaskContext}
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.TaskContext
+import org.apache.spark.ckpt.Json.Fields
 import org.apache.spark.internal.Logging
 
+/** What an executor keeps to (the coordinator's answer to `hello`). */
+final case class ExecutorLimits(timeoutMs: Long, spoolMaxBytes: Long, fullSpoolFails: Boolean)
+
+object ExecutorLimits {
+  def apply(node: JsonNode): ExecutorLimits =
+    ExecutorLimits(node.long("timeout_ms"), node.long("spool_max_bytes"), node.get("full_spool_fails").asBoolean())
+}
+
 /** How much may lie in the spool that the storage does not have yet: beyond it a commit waits or fails, as configured. */
-final class SpoolLimit(conf: SparkConf) extends Logging {
-  private val maxBytes = conf.getSizeAsBytes("spark.ckpt.spool.maxSize", "10g")
-  private val fails = conf.get("spark.ckpt.spool.whenFull", "WAIT").equalsIgnoreCase("FAIL")
-  private val timeoutMs = conf.getTimeAsMs("spark.ckpt.timeout", "10min")
+final class SpoolLimit(limits: ExecutorLimits) extends Logging {
+  import limits.timeoutMs
+
+  private val maxBytes = limits.spoolMaxBytes
 
   private var bytes = 0L
   private var waiting = 0
@@ -25,7 +36,7 @@ final class SpoolLimit(conf: SparkConf) extends Logging {
   /** Called in the task's thread after a commit, which the agent may upload meanwhile. */
   def admit(): Unit = synchronized {
     if (bytes >= maxBytes) {
-      if (fails) throw full(s"spark.ckpt.spool.whenFull=FAIL ends the query here")
+      if (limits.fullSpoolFails) throw full(s"spark.ckpt.spool.whenFull=FAIL ends the query here")
       if (waiting == 0) logWarning(s"$bytes bytes of state wait for their upload, the spool may hold $maxBytes: tasks wait until the storage has taken some")
       waiting += 1
       try waitForRoom() finally waiting -= 1

@@ -1,5 +1,7 @@
 package org.apache.spark.ckpt
 
+import java.util.concurrent.TimeUnit
+
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
@@ -9,24 +11,48 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.ckpt.Json.Fields
 import org.apache.spark.internal.Logging
 
-/** What each live executor last said it holds. Times are System.nanoTime. */
+/** What each live executor last said it holds, and which ones the application has lost. Times are System.nanoTime. */
 final class Holdings {
+  import Holdings._
+
   private val reports = mutable.Map.empty[String, (Long, Set[String])]
+  private val gone = mutable.LinkedHashSet.empty[String]
 
-  def report(executor: String, uids: Set[String]): Unit = synchronized { reports(executor) = (System.nanoTime(), uids) }
-
-  def lost(executor: String): Unit = synchronized { reports.remove(executor) }
-
-  /** No executor that lives has it: each has reported since then without it, or has been silent for so long that it holds nothing. */
-  def nobodyHolds(uid: String, since: Long): Boolean = synchronized {
-    reports.values.forall { case (at, uids) => !uids(uid) && (at > since || System.nanoTime() - since > Holdings.SilentNs) }
+  /** A lost executor may still say something on its way out: Spark gives nobody else its id, so that counts for nothing: false. */
+  def report(executor: String, uids: Set[String], now: Long): Boolean = synchronized {
+    val alive = !gone(executor)
+    if (alive) reports(executor) = (now, uids)
+    alive
   }
 
-  def clear(): Unit = synchronized(reports.clear())
+  def lost(executor: String): Unit = synchronized {
+    reports.remove(executor)
+    gone += executor
+  }
+
+  def lostOnes: Seq[String] = synchronized(gone.toSeq)
+
+  /**
+   * No executor that lives has it: each has reported since then without it, or has been silent for so long that it holds nothing. One that
+   * held something and says nothing at all any more is dead, whether Spark has told so or not. Who has just made its first commit has two
+   * chances to report it.
+   */
+  def nobodyHolds(uid: String, since: Long, now: Long): Boolean = synchronized {
+    now - since >= 2 * ReportNs && reports.values.filter { case (at, _) => now - at < DeadNs }.forall { case (at, uids) =>
+      !uids(uid) && (at > since || now - since > SilentNs)
+    }
+  }
+
+  def clear(): Unit = synchronized {
+    reports.clear()
+    gone.clear()
+  }
 }
 
 object Holdings {
-  private val SilentNs = 3000000000L
+  private val ReportNs = TimeUnit.MILLISECONDS.toNanos(ExecutorSide.ReportMs)
+  private val SilentNs = TimeUnit.SECONDS.toNanos(3)
+  private val DeadNs = TimeUnit.SECONDS.toNanos(10)
 }
 
 /**
@@ -44,21 +70,20 @@ final class Wants(holdings: Holdings) extends Logging {
   private val stored = mutable.LinkedHashMap.empty[String, (Long, JsonNode)]
 
   /** Answer of one poll: `handles` once they are known; `lost` when nobody can ever give them; `declined` with the cause. */
-  def ask(message: JsonNode): ObjectNode = synchronized {
+  def ask(message: JsonNode, now: Long): ObjectNode = synchronized {
     val uid = message.str("uid")
     stored.get(uid) match {
       case Some((_, handles)) =>
         wants.remove(uid)
         Json.obj("handles" -> handles, "lost" -> false, "declined" -> None)
       case None =>
-        val now = System.nanoTime()
         val want = wants.getOrElseUpdate(uid, {
           logInfo(s"a task needs state store ${message.str("op")}/${message.str("part")}/${message.str("store")}, version ${message.str("version")}, " +
             "which another executor has and no checkpoint yet")
           new Want(message.asInstanceOf[ObjectNode], now)
         })
         want.asked = now
-        val lost = want.declined.isEmpty && holdings.nobodyHolds(uid, want.since)
+        val lost = want.declined.isEmpty && holdings.nobodyHolds(uid, want.since, now)
         if (lost || want.declined.nonEmpty) wants.remove(uid)
         Json.obj("handles" -> None, "lost" -> lost, "declined" -> want.declined)
     }

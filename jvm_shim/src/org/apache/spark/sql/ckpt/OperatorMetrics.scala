@@ -20,7 +20,7 @@ object OperatorMetrics extends Contained {
   private val Async = StateStoreCustomTimingMetric("checkpointAsyncMsMax", "checkpoint: longest asynchronous part")
 
   val LagEpochs = StateStoreCustomSumMetric("checkpointLagEpochs", "checkpoint: epochs that are not durable yet")
-  val LagMs = StateStoreCustomTimingMetric("checkpointLagMs", "checkpoint: age of the oldest epoch that is not durable yet")
+  val LagMs = StateStoreCustomTimingMetric("checkpointLagMs", "checkpoint: time since the newest completed one was triggered, if newer epochs are not durable yet")
   val LagBytes = StateStoreCustomSizeMetric("checkpointLagBytes", "checkpoint: bytes that are not stored yet")
 
   val All: Seq[StateStoreCustomMetric] = Seq(Id, Snapshots, NewBytes, FullBytes, Sync, Async, LagEpochs, LagMs, LagBytes)

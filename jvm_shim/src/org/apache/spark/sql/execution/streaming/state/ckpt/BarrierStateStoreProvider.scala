@@ -79,7 +79,6 @@ class BarrierRocksDB(
   private var loadedAtMs = 0L
 
   override def load(version: Long, uid: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
-    loadedAtMs = System.currentTimeMillis()
     uid.filterNot(isLoaded(version, _)).foreach { id =>
       val at = barrier()
       at.version.filter(_ => version == at.epoch) match {
@@ -87,7 +86,9 @@ class BarrierRocksDB(
         case None => bring(at, version, id)
       }
     }
-    super.load(version, uid, readOnly, loadEmpty)
+    val loaded = super.load(version, uid, readOnly, loadEmpty)
+    loadedAtMs = System.currentTimeMillis()
+    loaded
   }
 
   /**

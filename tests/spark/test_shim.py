@@ -1,0 +1,145 @@
+"""Parts of the JAR that need no application."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jvm import jvm
+from py4j.protocol import Py4JJavaError
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
+
+SECOND = 10**9
+CHILD = """#!{python}
+import json, pathlib, sys
+starts = pathlib.Path({starts!r})
+number = len(starts.read_text()) if starts.exists() else 0
+starts.write_text("." * (number + 1))
+if number in {dies}:
+    sys.exit("no memory")
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["type"] == "die" and number == 0:
+        sys.exit(3)
+    print(json.dumps({{"re": message["id"], "ok": True, "number": number}}), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[Any]:
+    with jvm() as started:
+        yield started
+
+
+def line(java: Any, **fields: Any) -> Any:
+    return java.org.apache.spark.ckpt.Json.parse(json.dumps(fields))
+
+
+def child(java: Any, tmp_path: Path, dies: range) -> Any:
+    """Of a Python whose starts with these numbers die before they serve."""
+    program = tmp_path / "python"
+    program.write_text(CHILD.format(python=sys.executable, starts=str(tmp_path / "starts"), dies=list(dies)))
+    program.chmod(0o755)
+    nothing = getattr(java.scala.Predef, "$conforms")()
+    return java.org.apache.spark.ckpt.PythonChild("fake.agent", str(program), line(java, type="hello"), nothing, nothing)
+
+
+def test_a_replacement_that_dies_before_it_serves_is_replaced(java: Any, tmp_path: Path) -> None:
+    one = child(java, tmp_path, range(1, 3))
+    try:
+        assert one.start().get("number").asInt() == 0
+        assert one.request(line(java, type="die")).get("number").asInt() == 3
+        assert one.failure().isEmpty()
+    finally:
+        one.close(0)
+
+
+def test_replacements_that_all_die_are_no_fault_of_the_configuration(java: Any, tmp_path: Path) -> None:
+    one = child(java, tmp_path, range(1, 100))
+    try:
+        one.start()
+        with pytest.raises(Py4JJavaError) as caught:
+            one.request(line(java, type="die"))
+        failure = caught.value.java_exception
+        assert failure.kind() == "INTERNAL"
+        assert "died 6 times within a minute" in failure.getMessage()
+        assert "no memory" in failure.getMessage()
+        assert len((tmp_path / "starts").read_text()) == 6
+    finally:
+        one.close(0)
+
+
+def test_the_very_first_child_that_does_not_serve_is_a_matter_of_configuration(java: Any, tmp_path: Path) -> None:
+    one = child(java, tmp_path, range(1))
+    with pytest.raises(Py4JJavaError) as caught:
+        one.start()
+    assert caught.value.java_exception.kind() == "CONFIG"
+    one.close(0)
+
+
+class Wanting:
+    """A task that asks for one state store, at times of its own."""
+
+    def __init__(self, java: Any) -> None:
+        self._java = java
+        self.holdings = java.org.apache.spark.ckpt.Holdings()
+        self._wants = java.org.apache.spark.ckpt.Wants(self.holdings)
+
+    def report(self, executor: str, second: float, *uids: str) -> None:
+        held = self._java.scala.jdk.javaapi.CollectionConverters.asScala(self._java.java.util.ArrayList(list(uids))).toSet()
+        self.holdings.report(executor, held, int(second * SECOND))
+
+    def lost(self, second: float) -> bool:
+        want = line(self._java, type="want", op=0, part=1, store="default", version=4, uid="u")
+        answer = self._wants.ask(want, int(second * SECOND))
+        assert answer.get("handles").isNull()
+        return bool(answer.get("lost").asBoolean())
+
+
+@pytest.fixture
+def task(java: Any) -> Wanting:
+    return Wanting(java)
+
+
+def test_who_has_just_committed_has_time_to_report_it(task: Wanting) -> None:
+    assert not task.lost(100)
+    assert not task.lost(100.9)
+    task.report("1", 100.95, "u")
+    assert not task.lost(101.1)
+    assert not task.lost(109)
+
+
+def test_state_that_nobody_reports_is_lost(task: Wanting) -> None:
+    task.report("1", 99.9, "other")
+    assert not task.lost(100)
+    assert not task.lost(101.5), "it may have committed since it reported"
+    task.report("1", 101.6, "other")
+    assert task.lost(101.7)
+
+
+def test_an_executor_that_falls_silent_holds_nothing_for_ever(task: Wanting) -> None:
+    task.report("1", 99.9, "u")
+    assert not task.lost(100)
+    assert not task.lost(109)
+    assert task.lost(110)
+
+
+def test_a_last_word_of_a_lost_executor_counts_for_nothing(task: Wanting) -> None:
+    task.report("1", 99, "u")
+    assert not task.lost(100)
+    task.holdings.lost("1")
+    task.report("1", 100.5, "u")
+    assert task.lost(101)
+    assert list(task.holdings.lostOnes().mkString(" ").split()) == ["1"]
+
+
+def test_a_listener_ends_with_its_application(java: Any) -> None:
+    bridge = java.org.apache.spark.ckpt.ListenerBridge(None, None)
+    assert bridge.isOpen()
+    bridge.onApplicationEnd(None)
+    assert not bridge.isOpen()

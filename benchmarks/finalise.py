@@ -43,10 +43,10 @@ def run(partitions: Sequence[int], figures: Figures) -> None:
 
 def _run(coordinator: _Coordinator, partitions: int, handles: int, figures: Figures) -> None:
     case = Case(EXPERIMENT, "coordinator", partitions, handles)
-    coordinator.ask("hello", conf={"spark.ckpt.storage": FLOOR_URL}, spark={}, spark_version="4.3.0", app="app", host="host")
+    coordinator.ask("hello", conf={"spark.ckpt.storage": FLOOR_URL}, spark={}, spark_version="4.3.0", host="host")
     coordinator.ask("open", root=_ROOT, query_id=None)
     job = {"operators": ["stateStoreSave"], "sources": ["rate"], "sink": "noop"}
-    started = coordinator.ask("start", root=_ROOT, query_id="q", run_id="r", name="", job=job, files=[])
+    started = coordinator.ask("start", root=_ROOT, query_id="q", run_id="r", job=job, files=[])
     run_number, first = int(started["run"]), int(started["epoch"])
     time.sleep(2)  # the coordinator loads what it will need
     base = coordinator.memory()
@@ -158,7 +158,7 @@ def _longer(snapshot: Snapshot, run_number: int, epoch: int) -> Snapshot:
 
 
 def _ack(chain: _Chain, run_number: int, epoch: int) -> dict[str, Any]:
-    return Ack(run_number, epoch, chain[-1], chain[0].uid, "1", 12_000, 1.0, 20.0, 5.0).to_json()
+    return Ack(run_number, epoch, chain[-1], "1", 12_000, 1.0, 20.0, 5.0).to_json()
 
 
 def _text(content: str) -> str:

@@ -95,7 +95,6 @@ class Ack:
     run: int
     epoch: int
     snapshot: Snapshot
-    base_uid: str | None
     executor: str
     new_bytes: int
     sync_ms: float
@@ -114,7 +113,6 @@ class Ack:
             "store": s.store.store,
             "version": s.version,
             "uid": s.uid,
-            "base_uid": self.base_uid,
             "num_keys": s.num_keys,
             "handles": [h.to_json() for h in s.handles],
             "executor": self.executor,
@@ -139,7 +137,6 @@ class Ack:
             int(doc["run"]),
             int(doc["epoch"]),
             snapshot,
-            doc.get("base_uid"),
             str(doc["executor"]),
             int(doc["new_bytes"]),
             float(doc["sync_ms"]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,16 +27,14 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Fetched:
-    """What had to be read: `files` and `bytes` leave out what was there (`reused`) or elsewhere on this machine (`linked` files)."""
+    """What had to be read: `files` and `bytes` leave out what was there, or elsewhere on this machine (`linked` files)."""
 
     files: int
     bytes: int
-    reused: int
     linked: int
-    millis: float
 
-    def to_json(self) -> dict[str, float]:
-        return {"files": self.files, "bytes": self.bytes, "reused": self.reused, "linked": self.linked, "millis": self.millis}
+    def to_json(self) -> dict[str, int]:
+        return {"files": self.files, "bytes": self.bytes, "linked": self.linked}
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,6 @@ class Fetcher:
 
         `checkpoint` says in messages whose files they are. Raises `DamagedError`, `ObjectMissingError`, `StorageError`.
         """
-        begun = time.monotonic()
         for handle in handles:
             check_object(handle.object)
             check_file(handle.name)
@@ -107,9 +103,7 @@ class Fetcher:
                     path.unlink(missing_ok=True)
         except OSError as error:
             raise local_error(error, folder) from error
-        millis = (time.monotonic() - begun) * 1000
-        reused, linked = len(handles) - len(missing), len(missing) - len(absent)
-        return Fetched(len(absent), sum(h.length for h in absent), reused, linked, millis)
+        return Fetched(len(absent), sum(h.length for h in absent), len(missing) - len(absent))
 
     def _begin(self, storage: Storage, group: list[Handle], targets: list[Path], checkpoint: str) -> list[Future[int]]:
         if _pieces(group) == [(0, 0)]:

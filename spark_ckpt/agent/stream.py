@@ -418,7 +418,6 @@ class Stream:
             commit.run,
             commit.epoch,
             snapshot,
-            commit.base_uid,
             self._executor,
             version.new_bytes,
             commit.sync_ms,

@@ -215,7 +215,7 @@ class StreamWorker:
         elif isinstance(i, do.Sealed):
             self._settle(RequestName.SEAL.value, {"checkpoint": self._maybe_summary(i.summary), "lag": i.lag.to_json()})
         elif isinstance(i, do.Finished):
-            self._settle(RequestName.FINISH.value, {"checkpoint": self._maybe_summary(i.summary), "savepoint": i.savepoint})
+            self._settle(RequestName.FINISH.value, {"savepoint": i.savepoint})
         elif isinstance(i, do.Late):
             self._say({"type": "late", "root": self.root, "run": i.run, "epoch": i.epoch})
         elif isinstance(i, do.Stopping):
@@ -282,10 +282,8 @@ class StreamWorker:
             "origin": i.origin.to_json() if i.origin else None,
             "files": {path: encode_content(content) for path, content in i.files.items()},
             "epoch": i.epoch,
-            "rerun": i.rerun,
             "barrier": self._barrier(i, i.origin, i.gate is Gate.EPOCH),
             "gate": i.gate.value,
-            "stream": self.actions.url,
             "planned": [
                 {"epoch": p.epoch, "offsets": encode_content(p.offsets), "files": {f: c and encode_content(c) for f, c in p.files.items()}}
                 for p in i.planned

@@ -261,9 +261,8 @@ class Sealed:
 
 @dataclass(frozen=True)
 class Finished:
-    """Answer of `finish`: the newest epoch is in a completed checkpoint (None: none ever ran). `savepoint`: its URL, if one was made."""
+    """Answer of `finish`: the newest epoch, if any ever ran, is in a completed checkpoint. `savepoint`: its URL, if one was made."""
 
-    summary: Mapping[str, Any] | None
     savepoint: str | None = None
 
 

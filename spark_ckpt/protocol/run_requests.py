@@ -15,7 +15,6 @@ from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.run_ending import RunEnding
 from spark_ckpt.protocol.run_state import RunPhase, Settings
 from spark_ckpt.protocol.start import Beginning
-from spark_ckpt.protocol.stats import Summary
 
 
 class RunRequests(RunEnding):
@@ -74,9 +73,7 @@ class RunRequests(RunEnding):
             failure = self._desk.stop_failure or "the request was lost with the coordinator that took it up; ask again"
             message = f"the query goes on, it could not be stopped with a savepoint: {failure}"
             return [do.Refused(RequestName.FINISH, ErrorKind.STORAGE, message)]
-        newest = self._store.newest
-        told = Summary(newest.id.run, newest.id.epoch, newest.time_ms, full_bytes=newest.size) if newest else None
-        return [do.Finished(told.to_json() if told else None, url)]
+        return [do.Finished(url)]
 
     def _nothing_to_save(self) -> list[Instruction]:
         """Nothing will ever be, if the query ends now; else the first epoch is waited for."""

@@ -167,7 +167,6 @@ def _acks(partitions: int, rng: random.Random) -> Iterator[Ack]:
                 3,
                 0,
                 snapshot,
-                None,
                 str(part % 16),
                 new,
                 sync_ms=rng.uniform(0.6, 4),

@@ -133,8 +133,10 @@ def test_partitions_of_old_checkpoints_go_first_when_there_are_very_many(java: A
         told = {**common, "lag": NO_LAG, "counts": COUNTS, "executors": ["1"], "operators": [operator]}
         kept.add(event(java, json.dumps(told, separators=(",", ":"))))
         added += 1
-        bytes_of_one = bytes_of_one or kept.partitionBytes()
-    assert 60 * 2**20 < kept.partitionBytes() <= 64 * 2**20
+        bytes_of_one = bytes_of_one or kept.view("file:/0").get().find("0").get().byteCount()
+    records = [kept.view(f"file:/{place}").get().records() for place in range(4)]
+    left = sum(some.apply(n).byteCount() for some in records for n in range(some.size()))
+    assert 60 * 2**20 < left <= 64 * 2**20
     newest, oldest = (kept.view(f"file:/{n % 4}").get().find(str(n)).get() for n in (added - 1, 0))
     assert newest.operators().head().subtasks().size() == 1000
     assert oldest.operators().head().subtasks().size() == 0

@@ -43,7 +43,7 @@ class FakeJvm:
         )
         threading.Thread(target=self._read, daemon=True).start()
         options = {"spark.ckpt.storage": f"file://{folder}", **{f"spark.ckpt.{k}": v for k, v in conf.items()}}
-        self.hello = self.ask("hello", conf=options, spark={}, spark_version="4.3.0", app="a", host="h")
+        self.hello = self.ask("hello", conf=options, spark={}, spark_version="4.3.0", host="h")
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -94,7 +94,6 @@ class FakeJvm:
             "root": self.root,
             "query_id": self.query,
             "run_id": "r",
-            "name": "n",
             "job": JOB.to_json(),
             "files": list(local),
         }

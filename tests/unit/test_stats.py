@@ -20,7 +20,7 @@ def ack(
 ) -> Ack:
     handle = Handle(HandleKind.CHANGELOG, "7_a.changelog", "run-00000001/seg/7-x", 0, 3 * new, 0)
     snapshot = Snapshot(StoreId(op, part, store), 7, f"{op}-{part}-{store}", (handle,))
-    return Ack(1, 7, snapshot, None, executor, new, sync_ms=1.25, async_ms=40, start_delay_ms=start, commit_delay_ms=commit)
+    return Ack(1, 7, snapshot, executor, new, sync_ms=1.25, async_ms=40, start_delay_ms=start, commit_delay_ms=commit)
 
 
 def test_an_ack_survives_the_pipe() -> None:

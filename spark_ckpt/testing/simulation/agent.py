@@ -169,7 +169,7 @@ class Executor:
             if not commit.wanted or commit.told or commit.unstored:
                 continue
             commit.told = True
-            ack = Ack(commit.run, commit.epoch, commit.snapshot, commit.base_uid, self.name, 10, 1.0, 1.0, 1.0)
+            ack = Ack(commit.run, commit.epoch, commit.snapshot, self.name, 10, 1.0, 1.0, 1.0)
             if self.alive:
                 self._deliver(commit, ack)
             else:

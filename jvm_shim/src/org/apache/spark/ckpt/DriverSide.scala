@@ -31,7 +31,7 @@ object DriverSide extends Logging {
     holdings.clear()
     val greeting = Json.obj(
       "type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "spark" -> streaming(conf),
-      "spark_version" -> context.version, "app" -> context.applicationId, "host" -> java.net.InetAddress.getLocalHost.getHostName)
+      "spark_version" -> context.version, "host" -> java.net.InetAddress.getLocalHost.getHostName)
     val child = new PythonChild("spark_ckpt.coordinator", CheckpointPlugin.python(conf), greeting, heard,
       tell => {
         CheckpointFeed.coordinatorReplaced(context)

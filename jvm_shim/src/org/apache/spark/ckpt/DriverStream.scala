@@ -76,9 +76,9 @@ final class DriverStream(val root: String, holdings: Holdings, ask: ObjectNode =
 
   /** A run begins: claim the stream, learn what it goes on from. `compare` throws if a person's choice does not fit; nothing is changed then. */
   def start(
-      queryId: String, runId: String, name: String, job: JobShape, needs: JobNeeds, present: Seq[String], compare: Comparison => Unit): Materialised = {
+      queryId: String, runId: String, job: JobShape, needs: JobNeeds, present: Seq[String], compare: Comparison => Unit): Materialised = {
     val message = Json.obj(
-      "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "name" -> name, "job" -> job.json,
+      "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "job" -> job.json,
       "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "files" -> present,
       "again" -> this.runId.contains(runId), "compared" -> false)
     val first = ask(message)
@@ -152,8 +152,7 @@ final class DriverStream(val root: String, holdings: Holdings, ask: ObjectNode =
    * was asked for; its URL.
    */
   def finish(stopping: Boolean): Option[String] = {
-    val answer = ask(Json.obj("type" -> "finish", "root" -> root, "stopping" -> stopping))
-    answer.optStr("savepoint")
+    ask(Json.obj("type" -> "finish", "root" -> root, "stopping" -> stopping)).optStr("savepoint")
   }
 
   /** What a person asked for and has not been met or refused yet. */

@@ -85,9 +85,6 @@ class CheckpointModel(live: Option[CheckpointModel.Live] = None) {
 
   def view(root: String): Option[StreamView] = synchronized(streams.get(root).map(_.view))
 
-  /** Bytes that the partitions of all checkpoints take. */
-  def partitionBytes: Long = synchronized(detailedBytes)
-
   def add(event: CheckpointEvent): Unit = synchronized {
     val stream = streamOf(event.root)
     event match {

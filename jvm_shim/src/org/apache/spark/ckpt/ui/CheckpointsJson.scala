@@ -133,7 +133,7 @@ object CheckpointsJson {
 
   private def config(s: StreamView): JObject = {
     val options = s.options
-    def millis(name: String): JValue = options.get(name).flatMap(t => Try(JavaUtils.timeStringAsMs(t)).toOption).map(JInt(_)).getOrElse(JNull)
+    def millis(name: String): JValue = options.get(name).flatMap(t => Try(JavaUtils.timeStringAsMs(t.filterNot(_.isWhitespace))).toOption).map(JInt(_)).getOrElse(JNull)
     def number(name: String): JValue = options.get(name).flatMap(_.toLongOption).map(JInt(_)).getOrElse(JNull)
     JObject(
       "mode" -> JString(options.getOrElse("mode", "EXACTLY_ONCE").toLowerCase(java.util.Locale.ROOT)),

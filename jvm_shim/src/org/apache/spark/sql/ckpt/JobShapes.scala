@@ -3,7 +3,6 @@ package org.apache.spark.sql.ckpt
 import org.apache.spark.ckpt.JobShape
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
-import org.apache.spark.sql.execution.streaming.Sink
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamingRelation}
 
 /** Tells one job from another by what its state depends on: stateful operators with their keys, and the kinds of its sources. */
@@ -32,8 +31,5 @@ object JobShapes {
   private def names(keys: Seq[org.apache.spark.sql.catalyst.expressions.Expression]): String =
     keys.flatMap(_.references.map(_.name)).distinct.mkString(", ")
 
-  private def sinkName(query: MicroBatchExecution): String = query.sink match {
-    case s: Sink => s.getClass.getSimpleName.stripSuffix("$")
-    case t => t.getClass.getSimpleName.stripSuffix("$")
-  }
+  private def sinkName(query: MicroBatchExecution): String = query.sink.getClass.getSimpleName.stripSuffix("$")
 }

@@ -140,7 +140,8 @@ class BarrierRocksDB(
 
   private def fetch(at: Barrier, version: Long, uid: String): Unit = {
     val answer = ExecutorSide.fetch(at, about("fetch", at, version, uid))
-    logInfo(s"fetched version $version of $loggingId from ${at.stream}: ${answer.get("files").asLong()} files, ${answer.get("bytes").asLong()} bytes")
+    logInfo(s"fetched version $version of $loggingId from ${at.stream}: ${answer.get("files").asLong()} files, ${answer.get("bytes").asLong()} bytes; " +
+      s"${answer.get("linked").asLong()} files were on this machine")
   }
 
   private def barrier(): Barrier =

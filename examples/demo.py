@@ -148,6 +148,8 @@ def settings(machine: Machine) -> list[str]:
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.session.timeZone": "UTC",
         "spark.local.dir": str(machine.local_dir),
+        # What a JVM that is killed has unpacked there goes with the machine.
+        "spark.driver.extraJavaOptions": f'-Djava.io.tmpdir="{machine.local_dir}"',
     }
     return ["--master", "local[2]", "--driver-memory", "1g", *(a for k, v in conf.items() for a in ("--conf", f"{k}={v}"))]
 

@@ -67,7 +67,6 @@ class Options:
     restore_plans: str = RERUN
     savepoint_dir: str | None = None
     local_recovery: bool = True
-    python: str | None = None
     spool_dir: str | None = None
     spool_max_bytes: int = 10 << 30
     spool_when_full: str = WAIT
@@ -321,6 +320,7 @@ def parse_options(conf: Mapping[str, str]) -> Options:
     )
 
 
+# What is not here (python) is read by the JVM alone.
 _FIELDS: Mapping[str, str] = {
     "storage": "storage",
     "mode": "mode",
@@ -336,7 +336,6 @@ _FIELDS: Mapping[str, str] = {
     "restore.plans": "restore_plans",
     "savepointDir": "savepoint_dir",
     "localRecovery": "local_recovery",
-    "python": "python",
     "spool.dir": "spool_dir",
     "spool.maxSize": "spool_max_bytes",
     "spool.whenFull": "spool_when_full",

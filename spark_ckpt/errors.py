@@ -45,12 +45,6 @@ class ConfigError(CheckpointError):
     kind = ErrorKind.CONFIG
 
 
-class FencedError(CheckpointError):
-    """Another run has claimed the stream; this one must stop and touch nothing."""
-
-    kind = ErrorKind.FENCED
-
-
 class ConflictError(CheckpointError):
     """The stream belongs to another query, or the location holds a stock checkpoint."""
 
@@ -97,9 +91,3 @@ class DeclinedError(CheckpointError):
     """An executor could not store its snapshot."""
 
     kind = ErrorKind.DECLINED
-
-
-class LostSnapshotsError(CheckpointError):
-    """Snapshots of the epoch died with their executor; the epoch has to run again."""
-
-    kind = ErrorKind.LOST

@@ -105,11 +105,6 @@ def parse_pack_key(key: str) -> int | None:
     return int(m.group(1)) if m else None
 
 
-def driver_file_key(run: int, unique: str) -> str:
-    """A driver file above 64 KiB is an object of its own."""
-    return f"{run_prefix(run)}drv/{unique}"
-
-
 def left_acks_prefix(run: int, epoch: int) -> str:
     """What agents that outlive their executor leave there starts with this: JSON documents `{"acks": [...]}`, as on the pipe."""
     return f"{run_prefix(run)}ack/{epoch}-"

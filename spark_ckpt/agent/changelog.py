@@ -12,9 +12,6 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-Item = tuple[int, str]
-"""(version, unique id)."""
-
 _NAME = re.compile(r"^(\d+)_([A-Za-z0-9-]+)\.(changelog|zip)$")
 _LZ4_MAGIC = b"LZ4Block"
 _LZ4_RAW, _LZ4_PACKED = 0x10, 0x20

@@ -104,7 +104,6 @@ class IntervalCheckpoints(RunRequests):
     def _make(self, p: BackgroundCheckpoint) -> list[Instruction]:
         self._pendings.append(p)
         self._pendings.sort(key=lambda one: one.epoch)
-        self.statistics.triggered += 1
         p.expiry = self.ticket()
         told = replace(Summary(p.id.run, p.epoch, p.triggered_ms), plan_ms=p.plan_ms)
         return [
@@ -122,7 +121,6 @@ class IntervalCheckpoints(RunRequests):
             cause = f"it names {gone}, which was released"
             return self._decline(ev.DeclineReceived(Decline(ack.run, ack.epoch, ack.snapshot.store, ack.snapshot.uid, ack.executor, cause)))
         result = p.acknowledge(ack) if p else AckResult.DISCARDED
-        self.statistics.acks[result] += 1
         if result is AckResult.DUPLICATE:
             return []
         used = [q for q in self._pendings if q is not p and q.carry(ack.snapshot)]
@@ -178,7 +176,7 @@ class IntervalCheckpoints(RunRequests):
         assert sealed.required is not None
         p.files = files
         previous = {s.uid: s for s in self._known_snapshots() if s.uid in sealed.required}
-        self._release(p.seal(sealed.required, {}, self.now_ms))
+        self._release(p.seal(sealed.required, {}))
         for snapshot in previous.values():
             if p.carry(snapshot):
                 self._keep(h.object for h in snapshot.handles)
@@ -314,7 +312,6 @@ class IntervalCheckpoints(RunRequests):
         self._registry.register(p.checkpoint)
         dropped = self._store.add(p.checkpoint)
         self._failures = 0
-        self.statistics.completed += 1
         told = self._summary(p, full_bytes=p.checkpoint.size, metadata_bytes=metadata_bytes, finalise_ms=self.now_ms - p.finalise_from)
         instructions: list[Instruction] = [*self._end(p), do.Announce(Announcement.COMPLETED, told)]
         for older in [q for q in self._pendings if q.epoch < p.epoch and not q.savepoint and q.final is Final.NOT_YET]:
@@ -405,7 +402,6 @@ class IntervalCheckpoints(RunRequests):
         return f"{self._failures} checkpoints in a row failed, spark.ckpt.tolerableFailures is {allowed}: {message}"
 
     def _tell_aborted(self, p: BackgroundCheckpoint, reason: AbortReason, message: str) -> Instruction:
-        self.statistics.aborted[reason] += 1
         return do.Announce(Announcement.ABORTED, replace(self._summary(p), reason=reason.value, message=message))
 
     def _stopped_in_hand(self, message: str) -> list[Instruction]:

@@ -136,7 +136,6 @@ class IntervalRun(IntervalCheckpoints):
         return super()._append_plan(plan)
 
     def _plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
-        self.statistics.aborted[AbortReason.PLAN_FAILURE] += 1
         return self._fail(kind, message)
 
     def _plan_stored(self, number: int) -> list[Instruction]:

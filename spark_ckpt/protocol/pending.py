@@ -25,7 +25,6 @@ class PendingCheckpoint:
         self.id = checkpoint
         self.log = log
         self.triggered_ms = triggered_ms
-        self.sealed_ms = triggered_ms
         self.state = PendingState.GATHERING
         self.acks: dict[str, Ack] = {}
         self.declines: dict[str, Decline] = {}
@@ -55,13 +54,12 @@ class PendingCheckpoint:
         self.declines[decline.uid] = decline
         return AckResult.SUCCESS
 
-    def seal(self, required: Mapping[str, Slot], previous: Mapping[str, Snapshot], now_ms: int) -> list[Ack]:
+    def seal(self, required: Mapping[str, Slot], previous: Mapping[str, Snapshot]) -> list[Ack]:
         """Learn which ids are needed; returns the acks of losing attempts, which count no more.
 
         An id that the previous checkpoint already holds is satisfied by its snapshot: that store took no part in the epoch.
         """
         self.state = PendingState.SEALED
-        self.sealed_ms = now_ms
         self.required = dict(required)
         losers = [ack for uid, ack in self.acks.items() if not self._needs(uid, ack)]
         for ack in losers:

@@ -26,8 +26,6 @@ from spark_ckpt.protocol.stats import Summary, summary
 __all__ = ["Run", "RunPhase", "Settings"]
 
 
-
-
 _LIVE = (RunPhase.IDLE, RunPhase.PLANNING, RunPhase.RUNNING, RunPhase.SEALED, RunPhase.STORING, RunPhase.READING_BACK)
 _OPEN_REQUEST = {
     RunPhase.PLANNING: RequestName.TRIGGER,
@@ -61,7 +59,6 @@ class Run(RunRequests):
         if self._pending:
             self._pending.triggered_ms = now_ms
         self._asked_ms = now_ms
-        self.statistics.triggered += 1
         return [*self._turn_away_lost(), do.Announce(Announcement.TRIGGERED, Summary(self.claim.run, self._epoch, now_ms).to_json())]
 
     # --- the checkpoint in hand
@@ -101,7 +98,6 @@ class Run(RunRequests):
         )
 
     def _aborted(self, reason: AbortReason, message: str) -> Instruction:
-        self.statistics.aborted[reason] += 1
         told = self._summary() if self._pending is not None else Summary(self.claim.run, self._epoch, self._asked_ms)
         return do.Announce(Announcement.ABORTED, replace(told, reason=reason.value, message=message))
 
@@ -176,7 +172,6 @@ class Run(RunRequests):
         self._plan_ms = self.now_ms - self._asked_ms
         self._pending = self._new_pending(self._numbers.pop(self._epoch, number), self._asked_ms)
         self.phase = RunPhase.RUNNING
-        self.statistics.triggered += 1
         return [
             *self._cancel(ev.Timer.PLAN),
             self._barrier(),
@@ -199,7 +194,6 @@ class Run(RunRequests):
             self._early.append(ack)
             return []
         result = self._pending.acknowledge(ack) if self._pending else AckResult.DISCARDED
-        self.statistics.acks[result] += 1
         if result is AckResult.SUCCESS:
             self._keep(h.object for h in ack.snapshot.handles)
             return self._maybe_finalise()
@@ -285,7 +279,7 @@ class Run(RunRequests):
             return self._abort(AbortReason.BAD_COMMIT, error.kind, str(error))
         self._files.apply({**event.files, commits_file(event.epoch): event.commit})
         previous = {s.uid: s for s in self._store.newest.snapshots} if self._store.newest else {}
-        self._release(self._pending.seal(required, previous, self.now_ms))
+        self._release(self._pending.seal(required, previous))
         self.phase = RunPhase.SEALED
         timer = self._set(ev.Timer.SEAL, self._settings.timeout_ms)
         refused = self._maybe_refuse()
@@ -381,7 +375,6 @@ class Run(RunRequests):
             del self._strays[name]
         self._deletions.drop(self._free(dropped), [name for name in ready if name not in named])
         self._files.forget_before(self._epoch - 1)
-        self.statistics.completed += 1
         self._last_summary = told
         self._pending = self._checkpoint = self._plan = self._told = None
         self._epoch += 1

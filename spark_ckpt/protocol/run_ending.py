@@ -11,7 +11,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.deletion import Batch
 from spark_ckpt.protocol.entries import Damage, End, Plan, Request, encode
 from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
-from spark_ckpt.protocol.reasons import AckResult, Outcome
+from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.run_log import RunLog
 from spark_ckpt.protocol.run_state import OVER, RunPhase
 
@@ -30,7 +30,7 @@ _WHEN_OVER: Mapping[type, str] = {
     ev.TriggerRequested: "_refuse_trigger",
     ev.SealRequested: "_refuse_seal",
     ev.FinishRequested: "_refuse_finish",
-    ev.AckReceived: "_late_ack",
+    ev.AckReceived: "nothing",
     ev.DeclineReceived: "nothing",
     ev.HoldingReceived: "nothing",
     ev.ExecutorLost: "nothing",
@@ -50,10 +50,6 @@ class RunEnding(RunLog):
 
     def _refuse_seal(self, _event: ev.SealRequested) -> list[Instruction]:
         return [do.Refused(RequestName.SEAL, *self._failure)]
-
-    def _late_ack(self, _event: ev.AckReceived) -> list[Instruction]:
-        self.statistics.acks[AckResult.DISCARDED] += 1
-        return []
 
     def _damage_reported(self, event: ev.DamageReported) -> list[Instruction]:
         """Note it in the log, so that the next claim goes back further. A successor's claim there: fenced, nothing is damaged."""

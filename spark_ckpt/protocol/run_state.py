@@ -19,10 +19,8 @@ from spark_ckpt.protocol.executors import Executors
 from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
 from spark_ckpt.protocol.machine import Machine, Story, Tickets
 from spark_ckpt.protocol.packs import sparse_packs
-from spark_ckpt.protocol.reasons import AbortReason
 from spark_ckpt.protocol.shared import SharedStateRegistry
 from spark_ckpt.protocol.start import Beginning, fenced_message
-from spark_ckpt.protocol.stats import Statistics
 
 FORGET_RELEASED = 10_000
 """How many released objects are remembered, to refuse acks that name one; those whose deletion is still to come are in any case."""
@@ -81,7 +79,6 @@ class RunState(Machine):
     def __init__(self, beginning: Beginning, settings: Settings, tickets: Tickets, story: Story) -> None:
         super().__init__(RunPhase.RUNNING if beginning.plan else RunPhase.IDLE, tickets, story)
         self.claim: Claim = beginning.claim
-        self.statistics = Statistics()
         self._settings = settings
         self._next_number = beginning.next_number
         self._epoch = beginning.epoch
@@ -134,10 +131,6 @@ class RunState(Machine):
     @property
     def completed(self) -> tuple[CheckpointId, ...]:
         return self._store.ids
-
-    @property
-    def registry(self) -> SharedStateRegistry:
-        return self._registry
 
     # --- timers
 
@@ -262,6 +255,5 @@ class RunState(Machine):
         else:
             message = fenced_message(self.claim, number, entry)
         self._deletions.append_failed(number)
-        self.statistics.aborted[AbortReason.FENCED] += 1
         refused = self._refuse_open(ErrorKind.FENCED, message)
         return [*self._over(RunPhase.FENCED, ErrorKind.FENCED, message), *(refused or [do.Log(Level.ERROR, message)])]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from spark_ckpt.model import Ack, CheckpointId
-from spark_ckpt.protocol.reasons import AbortReason, AckResult
 
 PARTITIONS_LISTED = 1_000
 """A checkpoint of more partitions is told as distributions and its slowest partitions: the event log must not grow with the state."""
@@ -69,16 +67,6 @@ class Summary:
     def announcement(self) -> dict[str, Any]:
         """With the partitions, for listeners."""
         return {**self.to_json(), **by_partition(self.subtasks)} if self.subtasks else self.to_json()
-
-
-class Statistics:
-    """Counts of one run."""
-
-    def __init__(self) -> None:
-        self.triggered = 0
-        self.completed = 0
-        self.acks: Counter[AckResult] = Counter()
-        self.aborted: Counter[AbortReason] = Counter()
 
 
 @dataclass(slots=True)

@@ -41,11 +41,6 @@ class Stream:
         self.stage: Start | Resume | Run | IntervalRun | None = None
 
     @property
-    def story(self) -> list[str]:
-        """The last events and what followed from them."""
-        return self._story.lines
-
-    @property
     def run(self) -> Run | IntervalRun | None:
         return self.stage if isinstance(self.stage, (Run, IntervalRun)) else None
 

@@ -10,7 +10,6 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,6 @@ class FullSnapshot:
     ssts: tuple[SstFile, ...]
     num_keys: int | None
     num_internal_keys: int | None
-    column_families: Mapping[str, int]
 
     @property
     def num_entries(self) -> int | None:
@@ -93,9 +91,7 @@ def _checked(archive: zipfile.ZipFile, name: str) -> list[zipfile.ZipInfo]:
     seen: set[str] = set()
     for member in members:
         if not _PLAIN_NAME.fullmatch(member.filename) or member.filename in seen:
-            raise FormatError(
-                f"{name} holds the member {member.filename!r}, which leaves its folder or hides another one; it is forged"
-            )
+            raise FormatError(f"{name} holds the member {member.filename!r}, which leaves its folder or hides another one; it is forged")
         seen.add(member.filename)
     if METADATA_MEMBER not in seen:
         raise FormatError(f"{name} holds no member {METADATA_MEMBER!r}; it is not a snapshot of Spark's state store")
@@ -123,13 +119,12 @@ def parse_metadata(text: bytes, name: str) -> FullSnapshot:
             raise FormatError(f"{name} names write-ahead log files, which Spark's state store does not write; it is damaged or forged")
         files = document.get("sstFiles") or ()
         ssts = tuple(SstFile(_sst(f["dfsSstFileName"], name), _sst(f["localFileName"], name), int(f["sizeBytes"])) for f in files)
-        families = {str(family): int(number) for family, number in (document.get("columnFamilyMapping") or {}).items()}
         counts = _count(document.get("numKeys")), _count(document.get("numInternalKeys", 0))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
         raise FormatError(f"the metadata in {name} cannot be read ({type(e).__name__}: {e}); it is damaged") from e
     if len({sst.local_name for sst in ssts}) != len(ssts):
         raise FormatError(f"{name} names an SST twice; it is damaged or forged")
-    return FullSnapshot(ssts, *counts, families)
+    return FullSnapshot(ssts, *counts)
 
 
 def _sst(value: Any, name: str) -> str:

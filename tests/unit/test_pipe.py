@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from spark_ckpt.errors import FencedError
+from spark_ckpt.errors import ConflictError
 from spark_ckpt.pipe import Message, Pipe, Reply, serve
 
 
@@ -24,7 +24,7 @@ def talk(handlers: Mapping[str, Any], *lines: object) -> list[dict[str, Any]]:
 
 
 def fenced(message: Message) -> Reply:
-    raise FencedError("run 2 has claimed the stream")
+    raise ConflictError("run 2 has claimed the stream")
 
 
 def broken(message: Message) -> Reply:
@@ -45,7 +45,7 @@ def test_a_one_way_message_gets_no_answer() -> None:
 
 def test_errors_carry_their_kind() -> None:
     assert talk({"x": fenced}, {"id": 1, "type": "x"}) == [
-        {"re": 1, "ok": False, "error": {"kind": "FENCED", "message": "run 2 has claimed the stream"}}
+        {"re": 1, "ok": False, "error": {"kind": "CONFLICT", "message": "run 2 has claimed the stream"}}
     ]
 
 
@@ -91,7 +91,7 @@ def test_an_answer_that_json_cannot_hold_is_an_error() -> None:
 def test_futures_are_answered_in_any_order() -> None:
     slow: Future[Mapping[str, Any]] = Future()
     failed: Future[Mapping[str, Any]] = Future()
-    failed.set_exception(FencedError("gone"))
+    failed.set_exception(ConflictError("gone"))
 
     def quick(message: Message) -> Reply:
         slow.set_result({"v": 1})

@@ -85,7 +85,7 @@ def test_pending_counts_each_id_once_and_drops_losers_at_the_seal() -> None:
     assert pending.acknowledge(ack(1, 3, 0, "old")) is AckResult.DISCARDED
     assert pending.acknowledge(ack(2, 4, 0, "zombie")) is AckResult.DISCARDED
     previous = {"same": ack(1, 3, 2, "same").snapshot}
-    losers = pending.seal({"a": Slot(0, 0, 0), "b": Slot(0, 1, 0), "same": Slot(0, 2, 0)}, previous, 5)
+    losers = pending.seal({"a": Slot(0, 0, 0), "b": Slot(0, 1, 0), "same": Slot(0, 2, 0)}, previous)
     assert [one.snapshot.uid for one in losers] == ["loser"]
     assert pending.missing == {"b"}
     assert pending.acknowledge(ack(1, 4, 0, "late loser")) is AckResult.UNKNOWN

@@ -14,7 +14,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, Claim, End, Plan, decode, encode
 from spark_ckpt.protocol.instructions import Announcement, Instruction, RequestName
-from spark_ckpt.protocol.reasons import AbortReason, AckResult, Outcome
+from spark_ckpt.protocol.reasons import AbortReason, Outcome
 from spark_ckpt.protocol.run import Run, Settings
 from tests.unit.protocol_driving import JOB, Driver, World, ack, commit, offsets, uid_of
 
@@ -393,20 +393,6 @@ def test_an_answer_about_left_acks_that_comes_too_late_is_ignored() -> None:
     driver, left = looking_for_a_lost_executors_ack()
     assert kinds(driver.ack(1, 0, 1)) == ["Sealed", "COMPLETED"]
     assert driver.push(ev.ReadFailed(left.ticket, "late")) == []
-
-
-def test_results_of_acks_are_counted() -> None:
-    driver = running()
-    driver.trigger(0)
-    driver.ack(1, 0, 0)
-    driver.ack(1, 0, 0)
-    driver.ack(9, 0, 0, "zombie")
-    driver.ack(1, 0, 1)
-    driver.hold = lambda i: isinstance(i, do.StoreMetadata)
-    driver.seal(1, 0)
-    driver.ack(1, 0, 0, "loser")
-    counts = run_of(driver).statistics.acks
-    assert [counts[r] for r in (AckResult.SUCCESS, AckResult.DUPLICATE, AckResult.UNKNOWN, AckResult.DISCARDED)] == [2, 1, 1, 1]
 
 
 def test_an_unreadable_commit_fails_the_query() -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import spark_ckpt
 from spark_ckpt.causes import Cause
-from spark_ckpt.errors import ConfigError, ErrorKind, FencedError, StorageError
+from spark_ckpt.coordinator.worker import RefusedError
+from spark_ckpt.errors import ConfigError, ErrorKind, StorageError
 from spark_ckpt.restart import (
     Decision,
     ExponentialDelay,
@@ -227,7 +228,7 @@ def test_a_strategy_that_gives_up_raises_from_the_last_failure() -> None:
 @pytest.mark.parametrize(
     ("life", "cause"),
     [
-        ((1, FencedError("run 4 has claimed the stream")), Cause.FENCED),
+        ((1, RefusedError(ErrorKind.FENCED, "run 4 has claimed the stream")), Cause.FENCED),
         (ConfigError("unknown option"), Cause.CONFIG),
         (NameError("name 'spork' is not defined"), Cause.DEFINITION),
     ],

@@ -197,7 +197,6 @@ def test_a_damaged_member_is_found(tmp_path: Path) -> None:
         {"sstFiles": [{"localFileName": "x.sst", "dfsSstFileName": n, "sizeBytes": 1} for n in ("a.sst", "b.sst")]},
         {"sstFiles": 5},
         {"numKeys": "many"},
-        {"columnFamilyMapping": [1]},
         {"logFiles": ["000001.log"]},
     ],
 )
@@ -222,4 +221,3 @@ def test_the_form_that_spark_writes() -> None:
     full = parse_metadata(text, "7_u.zip")
     assert full.num_entries == 140
     assert full.ssts[0].local_name == "000015.sst"
-    assert full.column_families["$procTimers_timestampToKey"] == 8

@@ -53,15 +53,18 @@ class Leftovers:
     metadata: tuple[str, ...]
     objects: tuple[str, ...]
     runs: tuple[RunLeftovers, ...]
+    probes: RunLeftovers
+    """What tests of the storage have left; `run` is 0."""
 
     def total(self) -> RunLeftovers:
-        """Over all superseded runs; `run` is 0."""
+        """Over all superseded runs, and probes; `run` is 0."""
 
         def add(amounts: Iterable[Amount]) -> Amount:
             known = list(amounts)
             return Amount(sum(a.objects for a in known), sum(a.bytes for a in known))
 
-        return RunLeftovers(0, add(r.garbage for r in self.runs), add(r.young for r in self.runs), add(r.referenced for r in self.runs))
+        parts = (*self.runs, self.probes)
+        return RunLeftovers(0, add(r.garbage for r in parts), add(r.young for r in parts), add(r.referenced for r in parts))
 
 
 class Collector:
@@ -166,7 +169,10 @@ class Collector:
             )
             for run, found in sorted(runs.items())
         ]
-        return Leftovers(claim, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares))
+        probes = list(self._storage.list(paths.PROBE_PREFIX))
+        left = RunLeftovers(0, Amount.of(s for s in probes if self._old(s)), Amount.of(s for s in probes if not self._old(s)), Amount())
+        objects += [s.key for s in probes if self._old(s)]
+        return Leftovers(claim, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares), left)
 
     def _old(self, stored: Stored) -> bool:
         return stored.modified_ms <= self._newest_ms

@@ -12,6 +12,7 @@ LOG_PREFIX = "log/"
 METADATA_NAME = "_metadata"
 RUN_PREFIX = "run-"
 
+PROBE_PREFIX = "probe/"
 SAVEPOINTS_FOLDER = "savepoints"
 
 _RUN = re.compile(r"^run-(\d{8,})/?$")
@@ -117,6 +118,11 @@ def left_acks_key(run: int, epoch: int, unique: str) -> str:
 def answer_key(run: int, number: int) -> str:
     """Where run `run` answers the request in log entry `number`: JSON, `{"path": …}` or `{"error": …}`."""
     return f"{run_prefix(run)}answer/{number}"
+
+
+def probe_key(unique: str) -> str:
+    """A small object that a test of the storage puts and deletes."""
+    return f"{PROBE_PREFIX}{unique}"
 
 
 def savepoint_url(stream: str, target: str, name: str) -> str:

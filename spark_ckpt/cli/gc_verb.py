@@ -22,7 +22,8 @@ from spark_ckpt.units import parse_duration
 @s3_options
 @json_option
 def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Output) -> None:
-    """Find what superseded runs of STREAM left behind and nothing refers to: uploads of crashed runs, checkpoints nobody inherited.
+    """Find what superseded runs of STREAM left behind and nothing refers to: uploads of crashed runs, checkpoints nobody inherited; and
+    what tests of the storage left.
 
     Safe beside a running query. What the newest run stored, what a restart could use, and savepoints are never touched. Exit status 1 if
     it cannot be known what is referred to; then nothing is deleted.
@@ -46,6 +47,7 @@ def _report(url: str, found: Leftovers, deleted: bool, min_age_ms: int) -> Repor
         "garbage": _amount(total.garbage),
         "young": _amount(total.young),
         "referenced": _amount(total.referenced),
+        "probes": {"garbage": _amount(found.probes.garbage), "young": _amount(found.probes.young)},
         "checkpoints": [name_of(c) for c in found.checkpoints],
         "runs": [
             {"run": r.run, "garbage": _amount(r.garbage), "young": _amount(r.young), "referenced": _amount(r.referenced)}
@@ -61,19 +63,20 @@ def _amount(amount: Amount) -> dict[str, int]:
 
 
 def _sections(found: Leftovers, total: RunLeftovers, deleted: bool) -> list[Section]:
-    if not found.runs:
+    probes = [found.probes] if found.probes.garbage.objects + found.probes.young.objects else []
+    if not found.runs and not probes:
         return [Line(f"nothing is left of runs before the newest, run-{found.claim.run}")]
     columns = ("RUN", "GARBAGE", "SIZE", "TOO YOUNG", "REFERENCED", "SIZE OF THOSE")
     rows = [
         (
-            f"run-{r.run}",
+            f"run-{r.run}" if r.run else "probes",
             str(r.garbage.objects),
             size_text(r.garbage.bytes),
             str(r.young.objects),
             str(r.referenced.objects),
             size_text(r.referenced.bytes),
         )
-        for r in found.runs
+        for r in (*found.runs, *probes)
     ]
     what = f"{total.garbage.objects} objects ({size_text(total.garbage.bytes)}), among them {len(found.checkpoints)} superseded checkpoints"
     verdict = f"deleted {what}" if deleted else f"nothing refers to {what}; --delete deletes them"

@@ -19,6 +19,7 @@ from pathlib import Path
 from spark_ckpt import __version__
 from spark_ckpt.errors import CheckpointError, StorageError
 from spark_ckpt.jar import jar_path, spark_version
+from spark_ckpt.paths import probe_key
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.storage.probe import check_put_if_absent
 
@@ -120,7 +121,7 @@ def check_storage(storage: Storage) -> Finding:
 
 def check_clock(storage: Storage, clock: Callable[[], float] = time.time) -> Finding:
     """This machine's clock (seconds) against the storage's, by the time the storage gives to an object that was just put."""
-    key = f"probe/{uuid.uuid4().hex}"
+    key = probe_key(uuid.uuid4().hex)
     try:
         begin = clock()
         storage.put(key, b"clock")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 from spark_ckpt.errors import StorageError, StorageSetupError
+from spark_ckpt.paths import probe_key
 from spark_ckpt.storage.base import PutResult, Storage
 
 
@@ -14,7 +15,7 @@ def check_put_if_absent(storage: Storage) -> None:
     Raises `StorageSetupError` if the second put was accepted or changed the object, or if it cannot be deleted (old checkpoints could not
     be either, and the storage would grow for ever), and what the storage raises if it cannot be reached.
     """
-    key = f"probe/{uuid.uuid4().hex}"
+    key = probe_key(uuid.uuid4().hex)
     first, second = b"first", b"second"
     refused: StorageError | None = None
     try:

@@ -72,6 +72,21 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(
     assert "--delete deletes them" in capsys.readouterr().out
 
 
+def test_probes_that_a_crash_left_go_when_they_are_old(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = paths.probe_key("left")
+    storage.put(key, b"first")
+    assert run(["gc", url]) == 0
+    assert "probes" in capsys.readouterr().out
+    assert gc(capsys, url, "--delete")[1]["probes"] == {"garbage": {"objects": 0, "bytes": 0}, "young": {"objects": 1, "bytes": 5}}
+    garbage = expected_garbage(writer)
+    status, doc = gc(capsys, url, "--min-age", "0", "--delete")
+    assert (status, set(doc["keys"])) == (0, {*garbage, key})
+    assert doc["garbage"]["objects"] == len(garbage) + 1
+    assert storage.size(key) is None
+
+
 def test_delete(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     before, garbage = keys(storage), expected_garbage(writer)
     status, doc = gc(capsys, url, "--min-age", "0", "--delete")

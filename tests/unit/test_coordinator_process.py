@@ -106,6 +106,21 @@ def test_a_killed_coordinator_is_replaced(jvm: Jvm, moment: str) -> None:
     assert len(names(two, "log/")) == 4
 
 
+def test_a_replaced_coordinator_hears_of_executors_that_were_lost_before_its_time(jvm: Jvm) -> None:
+    """Else it waits for their snapshots until the timeout, of ten minutes here."""
+    one = jvm()
+    started = one.start()
+    one.epoch(1, 0)
+    one.trigger(1)
+    one.acks(1, 1, [0])
+    one.kill()
+    two = jvm()
+    two.say("resume", **two.start_fields(), run=started["run"], claim=started["claim"], epoch=1)
+    two.acks(1, 1, [0])
+    two.say("executor_lost", executor="2")
+    assert two.seal(1, 1)["error"]["kind"] == "LOST"
+
+
 def test_a_replaced_coordinator_of_a_fenced_run_says_so(jvm: Jvm) -> None:
     one = jvm()
     started = one.start()

@@ -18,7 +18,7 @@ from spark_ckpt.jar import jar_path
 
 
 @contextmanager
-def jvm(*, memory: str = "256m") -> Iterator[Any]:
+def jvm(*, memory: str = "512m") -> Iterator[Any]:
     """py4j's view of its packages."""
     java = os.environ["JAVA_HOME"] + "/bin/java" if "JAVA_HOME" in os.environ else "java"
     classes = f"{pyspark_home() / 'jars'}/*:{jar_path()}"

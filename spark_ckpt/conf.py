@@ -297,7 +297,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("s3.sse", None, _one_of("AES256", "aws:kms"), None, "Server-side encryption: AES256 or aws:kms. Default: the bucket's own."),
     Option("s3.kmsKeyId", None, _words, None, "Key for s3.sse=aws:kms. Default: the account's key for S3."),
-    Option("s3.maxConnections", "32", _whole(1), None, "Connections that each process keeps to the server."),
+    Option("s3.maxConnections", "32", _whole(1), None, "Connections to the server that each process keeps for each stream."),
 )
 
 

@@ -20,8 +20,8 @@ from spark_ckpt.paths import METADATA_NAME, copied_key, metadata_key, parse_chec
 from spark_ckpt.scratch import ScratchFolder
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 
-SCRATCH = "spark-ckpt-copy-"
-"""Folders in the temporary folder, for large objects on their way."""
+SCRATCH = ".spark-ckpt-copy-"
+"""Folders in the temporary folder, for large objects on their way. Not named like a spool: agents remove old ones of those."""
 _THREADS = 4
 _IN_MEMORY = 4 << 20
 """Bytes of an object that are copied through memory; more go through a file."""

@@ -79,7 +79,7 @@ class Verifier:
 
     def open_stores(self, found: Verified) -> None:
         """Open the newest full snapshot of every store and count its keys against the number recorded with it (deep)."""
-        with tempfile.TemporaryDirectory(prefix="spark-ckpt-verify-") as folder, ThreadPoolExecutor(min(2, self._threads)) as pool:
+        with tempfile.TemporaryDirectory(prefix=".spark-ckpt-verify-") as folder, ThreadPoolExecutor(min(2, self._threads)) as pool:
 
             def one(item: tuple[int, Snapshot]) -> tuple[Snapshot, int, str | None]:
                 return (item[1], *self._open(found.checkpoint, item[1], Path(folder) / str(item[0])))
@@ -122,7 +122,7 @@ class Verifier:
         return results
 
     def _through_file(self, handle: Handle) -> str | None:
-        with tempfile.TemporaryDirectory(prefix="spark-ckpt-verify-") as folder:
+        with tempfile.TemporaryDirectory(prefix=".spark-ckpt-verify-") as folder:
             try:
                 fetch(self._storage, handle, Path(folder) / "range")
             except (DamagedError, ObjectMissingError) as e:

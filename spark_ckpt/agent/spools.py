@@ -81,6 +81,36 @@ class Spools:
             os.utime(self._spool / _LOCK)
 
 
+def left_spools(folder: Path) -> list[tuple[Path, int]]:
+    """Spools in `folder` that no living agent holds, with their sizes in bytes; those of other users are passed over."""
+    return [(spool, _size(spool)) for spool in sorted(folder.glob(f"{_PREFIX}*")) if _is_left(spool)]
+
+
+def _is_left(spool: Path) -> bool:
+    try:
+        lock = os.open(spool / _LOCK, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(lock)
+    return True
+
+
+def _size(spool: Path) -> int:
+    """A file with several links counts once."""
+    found: dict[int, int] = {}
+    for folder, _, names in os.walk(spool):
+        for name in names:
+            with contextlib.suppress(OSError):
+                status = os.lstat(os.path.join(folder, name))
+                found[status.st_ino] = status.st_size
+    return sum(found.values())
+
+
 def _remove_abandoned(spool: Path) -> None:
     if time.time() - _last_alive(spool) < _KEPT_S:
         return

@@ -24,11 +24,13 @@ from spark_ckpt.units import parse_size
 @s3_options
 @json_option
 def command(storage: str | None, python: str, spool_dir: str | None, min_free: int, s3: S3Options, output: Output) -> int:
-    """Look at what a job will need: Java, Spark and JAR, the workers' Python, the storage, clock, disk.
+    """Look at what a job will need: Java, Spark and JAR, the workers' Python, the storage, clock, disk, and what
+    dead executors have left on it.
 
     Puts three small objects below probe/ in the storage and deletes them. Exit status 1 if something would keep a job from running.
     """
     url = storage_url(storage) if storage else None
+    spool = surroundings.spool_folder(spool_dir, os.environ)
     findings = [
         surroundings.check_java(os.environ),
         surroundings.check_spark(),
@@ -36,7 +38,8 @@ def command(storage: str | None, python: str, spool_dir: str | None, min_free: i
             os.path.abspath(found) if (found := shutil.which(python)) else python, needs_boto3=url is not None and url.startswith("s3:")
         ),
         *_storage_findings(url, s3),
-        surroundings.check_disk(surroundings.spool_folder(spool_dir, os.environ), min_free),
+        surroundings.check_disk(spool, min_free),
+        *surroundings.check_left_spools(spool),
     ]
     healthy = all(f.status is not Status.FAIL for f in findings)
     rows = [(f.status.value, f.check, f.message) for f in findings]

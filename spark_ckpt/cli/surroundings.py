@@ -17,6 +17,8 @@ from enum import Enum
 from pathlib import Path
 
 from spark_ckpt import __version__
+from spark_ckpt.agent.spools import left_spools
+from spark_ckpt.cli.output import size_text
 from spark_ckpt.errors import CheckpointError, StorageError
 from spark_ckpt.jar import jar_path, spark_version
 from spark_ckpt.paths import probe_key
@@ -146,6 +148,16 @@ def check_clock(storage: Storage, clock: Callable[[], float] = time.time) -> Fin
 def spool_folder(given: str | None, environment: Mapping[str, str]) -> str:
     """Where the spool will lie: the option, else Spark's local dir (Spark: `Utils.getConfiguredLocalDirs`)."""
     return given or environment.get("SPARK_LOCAL_DIRS", "").split(",")[0].strip() or tempfile.gettempdir()
+
+
+def check_left_spools(folder: str) -> list[Finding]:
+    """Spools that dead executors have left there; none is no finding."""
+    left = left_spools(Path(folder))
+    if not left:
+        return []
+    named = ", ".join(f"{spool} ({size_text(size)})" for spool, size in left)
+    advice = "executors with this spool.dir remove them when they are an hour old; if none will run here, remove them"
+    return [Finding("spools", Status.WARN, f"dead executors have left {named}; {advice}")]
 
 
 def check_disk(folder: str, min_free: int) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_ckpt
+from spark_ckpt.agent.spools import Spools
 from spark_ckpt.cli import surroundings
 from spark_ckpt.cli.main import VERBS, run
 from spark_ckpt.cli.submission import parse, parse_properties, submit_arguments
@@ -265,6 +267,23 @@ def test_doctor_on_the_disk(tmp_path: Path) -> None:
     assert "less than" in surroundings.check_disk(str(tmp_path), 1 << 60).message
     assert surroundings.spool_folder(None, {"SPARK_LOCAL_DIRS": "/a,/b"}) == "/a"
     assert surroundings.spool_folder("/c", {"SPARK_LOCAL_DIRS": "/a"}) == "/c"
+
+
+def test_doctor_names_the_spools_of_dead_executors_with_their_size(tmp_path: Path) -> None:
+    dead, living, other = (tmp_path / name for name in ("spark-ckpt-dead", "spark-ckpt-living", "other"))
+    for spool in (dead, living, other):
+        (spool / "stream").mkdir(parents=True)
+        (spool / "stream" / "state").write_bytes(b"x" * 2048)
+    agent = Spools(living, shared=False)
+    for spool in (dead, other):
+        (spool / ".lock").touch()
+    os.link(dead / "stream" / "state", dead / "stream" / "again")
+    (finding,) = surroundings.check_left_spools(str(tmp_path))
+    assert finding.status is Status.WARN
+    assert f"{dead} (2.0 KiB);" in finding.message
+    agent.end()
+    shutil.rmtree(dead)
+    assert surroundings.check_left_spools(str(tmp_path)) == []
 
 
 def test_doctor_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

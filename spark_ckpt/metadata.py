@@ -187,7 +187,7 @@ def _array(kind: Any, values: Sequence[Any], block: bytes | array[int]) -> Any:
 
     if isinstance(block, bytes):
         data, lengths = block.replace(b"\n", b""), list(map(len, values))
-        if len(data) != sum(lengths):  # not ASCII alone, or newlines of its own
+        if not block.isascii() or len(data) != sum(lengths):  # newlines of its own; one and a letter of two bytes add up to nothing
             texts = [text.encode() for text in values]
             data, lengths = b"".join(texts), list(map(len, texts))
         offsets = array("i", [0, *accumulate(lengths)])

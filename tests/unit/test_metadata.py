@@ -7,6 +7,7 @@ import json
 import random
 import uuid
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -108,6 +109,13 @@ def repacked(data: bytes, document: Any = None, **columns: Any) -> bytes:
 @given(checkpoints())
 def test_decode_of_encode_is_the_same(checkpoint: Checkpoint) -> None:
     assert decode(encode(checkpoint)) == checkpoint
+
+
+def test_a_newline_beside_a_letter_of_two_bytes() -> None:
+    checkpoint = sample(stores=1)
+    (snapshot,) = checkpoint.snapshots
+    changed = replace(checkpoint, snapshots=(replace(snapshot, uid="\n\u00fc", handles=snapshot.handles[:1]),))
+    assert decode(encode(changed)) == changed
 
 
 def test_a_stateless_query_has_no_rows() -> None:

@@ -20,7 +20,7 @@ from spark_ckpt.protocol.run_requests import RunRequests
 from spark_ckpt.protocol.run_state import RunPhase, Settings
 from spark_ckpt.protocol.schedule import Schedule
 from spark_ckpt.protocol.start import Beginning
-from spark_ckpt.protocol.stats import Lag, Summary, summary
+from spark_ckpt.protocol.stats import Lag, Summary, summary_of
 
 
 class IntervalCheckpoints(RunRequests):
@@ -82,19 +82,7 @@ class IntervalCheckpoints(RunRequests):
 
     def _summary(self, p: BackgroundCheckpoint, **numbers: Any) -> Summary:
         lag = self._lag
-        return summary(
-            p.id,
-            p.triggered_ms,
-            p.acks.values(),
-            len(p.required),
-            carried=len(p.carried),
-            duration_ms=self.now_ms - p.triggered_ms,
-            plan_ms=p.plan_ms,
-            lag_epochs=lag.epochs,
-            lag_ms=lag.ms,
-            lag_bytes=lag.bytes,
-            **numbers,
-        )
+        return summary_of(p, self.now_ms, p.plan_ms, lag_epochs=lag.epochs, lag_ms=lag.ms, lag_bytes=lag.bytes, **numbers)
 
     def _new_background(self, epoch: int, log: int, triggered_ms: int) -> list[Instruction]:
         p = BackgroundCheckpoint(CheckpointId(self.claim.run, epoch), log, triggered_ms, self.base, self._executors.losses)

@@ -98,14 +98,7 @@ class IntervalRun(IntervalCheckpoints):
 
     # --- trigger
 
-    def _trigger(self, event: ev.TriggerRequested) -> list[Instruction]:
-        if event.epoch != self._epoch:
-            return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
-        self.phase = RunPhase.PLANNING
-        self._asked_ms = self.now_ms
-        plan = self._new_plan(event)
-        if plan is None:
-            return self._conflicting_plan(event.epoch)
+    def _planned(self, plan: Plan) -> list[Instruction]:
         self._in_hand = plan
         instructions = self._stop_looking()
         self._line.append(plan)

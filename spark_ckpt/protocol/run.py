@@ -21,7 +21,7 @@ from spark_ckpt.protocol.run_ending import of_either_mode
 from spark_ckpt.protocol.run_requests import RunRequests
 from spark_ckpt.protocol.run_state import RunPhase, Settings
 from spark_ckpt.protocol.start import Beginning
-from spark_ckpt.protocol.stats import Summary, summary
+from spark_ckpt.protocol.stats import Summary, summary_of
 
 __all__ = ["Run", "RunPhase", "Settings"]
 
@@ -84,18 +84,8 @@ class Run(RunRequests):
         return [*([request] if request else []), *super()._open_requests()]
 
     def _summary(self, **numbers: Any) -> Summary:
-        pending = self._pending
-        assert pending is not None
-        return summary(
-            pending.id,
-            pending.triggered_ms,
-            pending.acks.values(),
-            len(pending.required),
-            carried=len(pending.carried),
-            duration_ms=self.now_ms - pending.triggered_ms,
-            plan_ms=self._plan_ms,
-            **numbers,
-        )
+        assert self._pending is not None
+        return summary_of(self._pending, self.now_ms, self._plan_ms, **numbers)
 
     def _aborted(self, reason: AbortReason, message: str) -> Instruction:
         told = self._summary() if self._pending is not None else Summary(self.claim.run, self._epoch, self._asked_ms)
@@ -138,14 +128,7 @@ class Run(RunRequests):
 
     # --- trigger
 
-    def _trigger(self, event: ev.TriggerRequested) -> list[Instruction]:
-        if event.epoch != self._epoch:
-            return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
-        self.phase = RunPhase.PLANNING
-        self._asked_ms = self.now_ms
-        plan = self._new_plan(event)
-        if plan is None:
-            return self._conflicting_plan(event.epoch)
+    def _planned(self, plan: Plan) -> list[Instruction]:
         return [*self._stop_looking(), *self._set(ev.Timer.PLAN, self._settings.timeout_ms), *self._append_plan(plan)]
 
     def _trigger_again(self, event: ev.TriggerRequested) -> list[Instruction]:

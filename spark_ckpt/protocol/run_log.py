@@ -9,13 +9,17 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import offsets_file, sources_of
 from spark_ckpt.protocol.entries import Entry, Plan, Request, encode
-from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.instructions import Instruction, RequestName
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.run_state import RunState
+from spark_ckpt.protocol.run_state import RunPhase, RunState
 
 
 class RunLog(RunState):
     """`_plan` is the one that is being appended, `_attempt` and `_cause` belong to it."""
+
+    @abstractmethod
+    def _planned(self, plan: Plan) -> list[Instruction]:
+        """The epoch's plan is made, and to be stored."""
 
     @abstractmethod
     def _plan_stored(self, number: int) -> list[Instruction]:
@@ -60,6 +64,14 @@ class RunLog(RunState):
         return self._cancel(ev.Timer.IDLE)
 
     # --- plans
+
+    def _trigger(self, event: ev.TriggerRequested) -> list[Instruction]:
+        if event.epoch != self._epoch:
+            return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
+        self.phase = RunPhase.PLANNING
+        self._asked_ms = self.now_ms
+        plan = self._new_plan(event)
+        return self._planned(plan) if plan is not None else self._conflicting_plan(event.epoch)
 
     def _new_plan(self, event: ev.TriggerRequested) -> Plan | None:
         """None: the epoch was planned before with other data. What its sources had listed for it lies there since the start: nobody

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from spark_ckpt.model import Ack, CheckpointId
+from spark_ckpt.protocol.pending import PendingCheckpoint
 
 PARTITIONS_LISTED = 1_000
 """A checkpoint of more partitions is told as distributions and its slowest partitions: the event log must not grow with the state."""
@@ -157,6 +158,20 @@ def _numbers(row: Subtask, last_commit_ms: float) -> Sequence[int]:
     alignment = last_commit_ms - row.commit_ms
     times = (round(row.start_delay_ms), round(alignment), round(row.sync_ms * 1000), round(row.async_ms))
     return (*times, row.new_bytes, row.full_bytes)
+
+
+def summary_of(pending: PendingCheckpoint, now_ms: int, plan_ms: int, **numbers: Any) -> Summary:
+    """Numbers of a checkpoint in the making, or just completed or aborted."""
+    return summary(
+        pending.id,
+        pending.triggered_ms,
+        pending.acks.values(),
+        len(pending.required),
+        carried=len(pending.carried),
+        duration_ms=now_ms - pending.triggered_ms,
+        plan_ms=plan_ms,
+        **numbers,
+    )
 
 
 def summary(checkpoint: CheckpointId, time_ms: int, acks: Iterable[Ack], required: int, **numbers: Any) -> Summary:

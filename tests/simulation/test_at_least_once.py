@@ -5,21 +5,11 @@ from __future__ import annotations
 import pytest
 
 from spark_ckpt.testing.simulation import IN_AT_LEAST_ONCE, Happened, LeftOut, Mode, Rule
-from tests.simulation.schedules import check_all_rules, check_missed, check_missed_by_many, check_replay
+from tests.simulation.schedules import RARE_IN_BOTH_GATES, check_all_rules, check_missed, check_missed_by_many, check_replay
 
 SEEDS = 150
 MOST = 600
-RARE = {
-    Happened.GHOST,
-    Happened.SHARED,
-    Happened.LOAD_FENCED,
-    Happened.RERUN_IN_PLACE,
-    Happened.NOT_FINISHED,
-    Happened.SPOOL_FULL,
-    Happened.IMPORTED,
-    Happened.SOURCE_GONE,
-    Happened.CHOICE_REFUSED,
-}
+RARE = RARE_IN_BOTH_GATES | {Happened.RERUN_IN_PLACE, Happened.SPOOL_FULL, Happened.CHOICE_REFUSED}
 
 MISSED = {
     LeftOut.AHEAD_COUNTED: {Rule.SAME_DATA},

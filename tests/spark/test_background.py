@@ -137,6 +137,7 @@ def credentials(s3: Server) -> Iterator[None]:
         yield
 
 
+@pytest.mark.campaign
 def test_checkpoints_begin_when_they_are_due_and_failures_in_a_row_are_counted(start: Start, s3: Server, tmp_path: Path) -> None:
     steady = Steady(start, s3, tmp_path, ("left", "right"), rows=20, size=128)
     steady.start(interval="3s", minPause="2s", timeout="15s", tolerableFailures="1")
@@ -232,7 +233,7 @@ def test_a_storage_that_is_away_slows_the_query_and_costs_neither_disk_nor_rows(
         print(f"spool: at most {watch.most} bytes at epoch {before}")
         lag = steady.lag()
         print(f"lag: {lag}")
-        assert lag["epochs"] >= 2
+        assert lag["epochs"] >= 1
         assert lag["bytes"] >= lag["epochs"] * MIB // 2
         assert lag["ms"] > 0
         s3.proxy.heal()

@@ -62,6 +62,7 @@ def test_a_query_that_starts_again_on_its_machine_downloads_what_is_damaged_ther
     assert steady.numbers("fat")
 
 
+@pytest.mark.campaign
 def test_an_executor_that_takes_the_place_of_a_dead_one_uses_its_spool(start: Start, s3: Server, tmp_path: Path) -> None:
     steady = Steady(start, s3, tmp_path, ("fat",), rows=200, size=1024)
     app = steady.start(master="local-cluster[1,2,1024]", spool_dir=str(tmp_path / "spool"))

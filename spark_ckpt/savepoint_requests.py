@@ -199,7 +199,10 @@ def _options() -> Options:
 
 def _url_of(query: StreamingQuery | str, options: Options) -> str:
     if isinstance(query, str):
-        return parse_stream(query)
+        try:
+            return parse_stream(query)
+        except ValueError as e:
+            raise ConfigError(f"the stream's URL cannot be used; write {e}") from None
     wrapped: Any = getattr(query, "_jsq", None)
     if wrapped is None:
         raise ConfigError("the checkpointLocation of this query is not known here (Spark Connect); give the URL of its stream instead")

@@ -49,6 +49,22 @@ def child(java: Any, tmp_path: Path, dies: range) -> Any:
     return java.org.apache.spark.ckpt.PythonChild("fake.agent", str(program), line(java, type="hello"), nothing, nothing)
 
 
+def test_a_replaced_agents_queue_is_empty_and_that_of_the_ones_other_streams_is_not(java: Any) -> None:
+    counters = java.org.apache.spark.ckpt.StorageCounters
+
+    def told(root: str, process: str, queued: int) -> None:
+        counters.take(root, line(java, storage={"process": process, "requests": 1, "queued_snapshots": queued}))
+
+    counters.clear()
+    told("a", "agent 1 100", 3)
+    told("b", "agent 1 100", 4)
+    assert (counters.of("a").queuedSnapshots(), counters.of("b").queuedSnapshots()) == (3, 4)
+    told("a", "agent 1 200", 5)
+    assert (counters.of("a").queuedSnapshots(), counters.of("b").queuedSnapshots()) == (5, 0)
+    assert counters.of("a").requests() == 2, "what the dead one has asked for still counts"
+    counters.clear()
+
+
 def test_a_replacement_that_dies_before_it_serves_is_replaced(java: Any, tmp_path: Path) -> None:
     one = child(java, tmp_path, range(1, 3))
     try:

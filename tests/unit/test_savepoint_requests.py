@@ -194,6 +194,8 @@ def test_what_cannot_be_asked_for() -> None:
         spark_ckpt.savepoint("/stream", timeout="soon")
     with pytest.raises(ConfigError, match="nothing would be stored"):
         spark_ckpt.savepoint("/stream", target="memory://x")
+    with pytest.raises(ConfigError, match="the stream's URL cannot be used; write"):
+        spark_ckpt.savepoint("relative")
 
 
 def test_a_stream_is_asked_by_its_url(tmp_path: Path) -> None:

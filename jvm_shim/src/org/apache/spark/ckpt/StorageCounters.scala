@@ -27,13 +27,16 @@ object StorageCounters {
     def number(name: String): Long = s.optLong(name).getOrElse(0L)
     val process = s.str("process")
     // One that has replaced another of the same executor: what that one had in its queue is in this one's, or gone.
-    if (process.startsWith("agent ") && !reports.containsKey((root, process))) executorLost(process.split(' ')(1))
+    if (process.startsWith("agent ") && !reports.containsKey((root, process))) emptyQueues(process.split(' ')(1), besides = process)
     reports.put((root, process), StorageCounters(
       number("requests"), number("retries"), number("bytes_in"), number("bytes_out"), number("queued_snapshots"), number("queued_bytes")))
   }
 
-  def executorLost(executor: String): Unit =
-    reports.replaceAll((key, last) => if (key._2.startsWith(s"agent $executor ")) last.copy(queuedSnapshots = 0, queuedBytes = 0) else last)
+  def executorLost(executor: String): Unit = emptyQueues(executor, besides = "")
+
+  private def emptyQueues(executor: String, besides: String): Unit = reports.replaceAll { (key, last) =>
+    if (key._2.startsWith(s"agent $executor ") && key._2 != besides) last.copy(queuedSnapshots = 0, queuedBytes = 0) else last
+  }
 
   def of(root: String): StorageCounters =
     reports.asScala.iterator.filter(_._1._1 == root).map(_._2).foldLeft(StorageCounters())(_ + _)

@@ -13,7 +13,7 @@ import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain, pairwise, repeat
-from typing import Any, TypeVar
+from typing import Any
 
 from spark_ckpt import paths
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
@@ -32,6 +32,7 @@ MAX_ROWS = 5_000_000
 
 COLUMNS = ("operator", "partition", "store", "version", "uid", "kind", "name", "object", "offset", "length", "checksum", "num_keys")
 _STRINGS = ("store", "uid", "kind", "name", "object")
+_OF_SNAPSHOTS = ("operator", "partition", "store", "version", "uid", "num_keys")
 _NAME = COLUMNS.index("name")
 _MAX_FIELD = {"operator": 2**31, "partition": 2**31, "checksum": 2**32}
 
@@ -46,7 +47,6 @@ _ENCODINGS = {
 """Parquet's encodings: dictionaries where values repeat, differences where neighbours are near, and names and checksums as they are."""
 
 _Columns = Sequence[Sequence[Any]]
-T = TypeVar("T")
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
@@ -59,8 +59,9 @@ def encode(checkpoint: Checkpoint) -> bytes:
             raise FormatError(f"the snapshot of {snapshot.store} has no handles and cannot be stored")
     if len({s.store for s in checkpoint.snapshots}) != len(checkpoint.snapshots):
         raise FormatError("two snapshots of one store cannot be in one checkpoint")
-    columns = _columns(checkpoint.snapshots)
-    _check_columns(columns)
+    narrow = _columns(checkpoint.snapshots)
+    _check_columns(narrow)
+    columns = _widened(narrow, [len(s.handles) for s in checkpoint.snapshots])
     for path in checkpoint.files:
         paths.check_file(path)
     names = {row: columns[_NAME][row] for row in _last_rows(checkpoint.snapshots)}
@@ -209,26 +210,32 @@ def _last_rows(snapshots: Sequence[Snapshot]) -> Iterable[int]:
 
 
 def _columns(snapshots: Sequence[Snapshot]) -> _Columns:
-    """Rows of one snapshot are adjacent and in the order in which its files are put in place."""
+    """What belongs to a snapshot has a value for each (`_OF_SNAPSHOTS`), all else for each handle.
+
+    Rows of one snapshot are adjacent and in the order in which its files are put in place.
+    """
     handles = [h for s in snapshots for h in s.handles]
-    lengths = [len(s.handles) for s in snapshots]
-
-    def repeated(values: Iterable[T]) -> list[T]:
-        return list(chain.from_iterable(map(repeat, values, lengths)))
-
     return (
-        repeated([s.store.operator for s in snapshots]),
-        repeated([s.store.partition for s in snapshots]),
-        repeated([s.store.store for s in snapshots]),
-        repeated([s.version for s in snapshots]),
-        repeated([s.uid for s in snapshots]),
+        [s.store.operator for s in snapshots],
+        [s.store.partition for s in snapshots],
+        [s.store.store for s in snapshots],
+        [s.version for s in snapshots],
+        [s.uid for s in snapshots],
         [h.kind._value_ for h in handles],
         [h.name for h in handles],
         [h.object for h in handles],
         [h.offset for h in handles],
         [h.length for h in handles],
         [h.checksum for h in handles],
-        repeated([s.num_keys for s in snapshots]),
+        [s.num_keys for s in snapshots],
+    )
+
+
+def _widened(columns: _Columns, lengths: Sequence[int]) -> _Columns:
+    """A value for each handle everywhere; `lengths`: how many each snapshot has."""
+    return tuple(
+        list(chain.from_iterable(map(repeat, values, lengths))) if column in _OF_SNAPSHOTS else values
+        for column, values in zip(COLUMNS, columns, strict=True)
     )
 
 

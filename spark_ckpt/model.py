@@ -6,7 +6,7 @@ Nothing here does I/O. Times are milliseconds since the epoch (UTC), durations m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from sys import intern
 from typing import Any
@@ -81,11 +81,11 @@ class Snapshot:
     uid: str
     handles: tuple[Handle, ...]
     num_keys: int | None = None
+    size: int = field(init=False, compare=False, repr=False)
+    """Bytes it takes to load this snapshot: added up when its ack comes in, not when all are there and a query waits."""
 
-    @property
-    def size(self) -> int:
-        """Bytes it takes to load this snapshot."""
-        return sum(h.length for h in self.handles)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", sum([h.length for h in self.handles]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ browser: venv
 
 .PHONY: test
 test: check jar browser ## check, then all tests that need nothing but pip and Java
-	@$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
 
 .PHONY: test-fast
 test-fast: jar ## Only the tests that start no Spark

@@ -38,9 +38,11 @@ Opener = Callable[[str, S3Options], Storage]
 class Agent:
     """`handlers` for `pipe.serve`, then `close`."""
 
-    def __init__(self, pipe: Pipe, opener: Opener = open_storage) -> None:
+    def __init__(self, pipe: Pipe, opener: Opener = open_storage, die: Callable[[int], object] = os._exit) -> None:
+        """`die` ends the process at once."""
         self._pipe = pipe
         self._opener = opener
+        self._die = die
         self._lock = threading.Lock()
         self._options = Options()
         self._executor = ""
@@ -210,7 +212,7 @@ class Agent:
         self._pipe.log("ERROR", f"the agent of executor {self._executor} cannot go on: {describe(error)['message']}")
         if not self._ending.is_set():
             sys.stderr.flush()
-            os._exit(1)
+            self._die(1)
 
     def _warn(self, text: str) -> None:
         self._pipe.log("WARN", text)

@@ -95,8 +95,9 @@ def test_what_a_checkpoint_waits_for_what_failed_and_how_far_it_is_behind(
     )
     window.open(f"{watched.base}/checkpoints/")
     assert "every 3s, in the background, EXACTLY_ONCE" in " ".join(window.texts("div"))
+    # Agents tell every second what waits to be uploaded.
+    watched.until(lambda _: prometheus(watched.base)["uploadQueueSnapshots"] >= 6, "the queue to be told")
     metrics = prometheus(watched.base)
-    assert metrics["uploadQueueSnapshots"] >= 6
     assert metrics["uploadQueueBytes"] > 0
     assert metrics["storageRetries"] > 0
     assert metrics["durabilityLagEpochs"] >= 5

@@ -272,7 +272,8 @@ class LocalAgent(Client):
         down, up = os.pipe(), os.pipe()
         reader, writer = os.fdopen(down[0], "rb"), _Writer(up[1], "wb")
         pipe = Pipe(reader, cast(BinaryIO, writer))
-        self.agent = Agent(pipe, opener)
+        self.died: list[int] = []
+        self.agent = Agent(pipe, opener, self.died.append)
         self._abandoned = False
 
         def run() -> None:
@@ -290,9 +291,10 @@ class LocalAgent(Client):
     def close(self) -> None:
         super().close()
         self._runner.join(WAIT_S)
+        assert self._abandoned or not self.died, "the agent could not go on, see its log lines"
 
     def kill(self) -> None:
-        """As far as a thread can be killed."""
+        """As far as a thread can be killed: it may still try to say something, to nobody."""
         self._abandoned = True
         self.close()
 

@@ -20,7 +20,7 @@ from test_tab import checked, picture
 
 from spark_ckpt.testing.lossy_proxy import Wire, WireFault
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(400)]
 
 AWAY = WireFault(Wire.STATUS, r"^PUT \S*/(seg|sst)/", times=None, status=503)
 INTERVAL = {"spark.ckpt.interval": "3s", "spark.ckpt.timeout": "20s", "spark.ckpt.tolerableFailures": "20", "spark.ckpt.retained": "50"}

@@ -11,6 +11,7 @@ import sys
 import threading
 import uuid
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -174,7 +175,7 @@ def complete(storage: Storage, checkpoint: CheckpointId, snapshots: list[Snapsho
     return checkpoint
 
 
-class Client:
+class Client(ABC):
     """The executor's end of the pipes."""
 
     living: ClassVar[set[Client]] = set()
@@ -251,9 +252,9 @@ class Client:
         self._writer.close()
         self._thread.join(WAIT_S)
 
+    @abstractmethod
     def kill(self) -> None:
         """Nothing is finished, nothing is cleaned up."""
-        raise NotImplementedError
 
 
 class _Writer(io.FileIO):

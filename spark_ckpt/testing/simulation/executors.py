@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import partial
 
 from spark_ckpt.model import Ack, Decline
@@ -17,31 +18,31 @@ POLL = 25
 """Milliseconds between two questions of an executor to its driver."""
 
 
-class Query:
+class Query(ABC):
     """What executors tell the driver's JVM."""
 
-    def acknowledge(self, ack: Ack | Decline) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def acknowledge(self, ack: Ack | Decline) -> None: ...
 
+    @abstractmethod
     def holding(self, executor: Executor) -> None:
         """It says what it holds, and hears which late checkpoint is wanted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tasks_done(self, attempt: Attempt) -> None:
         """Every partition of the attempt has a winner."""
-        raise NotImplementedError
 
+    @abstractmethod
     def state_gone(self, attempt: Attempt, missing: str | None) -> None:
         """A checkpoint, or an object that it names, is not there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def state_lost(self, attempt: Attempt, partition: int) -> None:
         """No checkpoint and no live executor holds what a task needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def current(self, attempt: Attempt) -> bool:
         """Whether its tasks still run."""
-        raise NotImplementedError
 
 
 class Executors:

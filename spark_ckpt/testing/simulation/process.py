@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from spark_ckpt.model import Ack, CheckpointId, Decline
@@ -44,7 +45,7 @@ class _Coordinator:
         self._driver.give(event, self)
 
 
-class DriverProcess:
+class DriverProcess(ABC):
     """Any step may be its last, or be followed by a long sleep. Subclasses say what a query does with the protocol's answers."""
 
     def __init__(self, name: str, around: Surroundings, rules: Rules, settings: Settings) -> None:
@@ -64,20 +65,20 @@ class DriverProcess:
         self._heard_at = 0
         self._new_coordinator()
 
+    @abstractmethod
     def start(self) -> None:
         """Ask for a new run."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _told(self, i: Instruction) -> None:
         """What the protocol says to the query."""
-        raise NotImplementedError
 
-    def _resume_request(self, started: do.Started) -> ev.ResumeRequested:
-        raise NotImplementedError
+    @abstractmethod
+    def _resume_request(self, started: do.Started) -> ev.ResumeRequested: ...
 
+    @abstractmethod
     def _acks_in_hand(self) -> list[Ack | Decline]:
         """Those of the epoch in hand, which a new coordinator must hear again."""
-        raise NotImplementedError
 
     # --- life and death
 

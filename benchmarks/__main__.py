@@ -87,15 +87,25 @@ def show_file(file: Path) -> None:
 @_rows
 @_rounds
 @click.option("--warm", type=click.IntRange(1), default=3, show_default=True, help="Epochs that do not count, in each turn.")
+@click.option("--warm-seconds", type=click.IntRange(0), default=0, show_default=True, help="For at least so long, in the first round.")
 @click.option("--epochs", "count", type=click.IntRange(1), default=6, show_default=True, help="Epochs that do, in each turn.")
-@click.option("--seconds", type=click.IntRange(0), default=0, show_default=True, help="Go on for at least so long; as many epochs of each.")
+@click.option("--seconds", type=click.IntRange(0), default=0, show_default=True, help="For at least so long.")
 @_json
 def one_workload(
-    chosen: Sequence[str], query: str, partitions: int, rows: int, rounds: int, warm: int, count: int, seconds: int, out: Path | None
+    chosen: Sequence[str],
+    query: str,
+    partitions: int,
+    rows: int,
+    rounds: int,
+    warm: int,
+    warm_seconds: int,
+    count: int,
+    seconds: int,
+    out: Path | None,
 ) -> None:
     """Epochs of one workload, the systems in turn: times, S3 requests by kind, bytes."""
     experiment = JOIN if query == "join" else AGGREGATION
-    turns = epochs.Turns(experiment, Workload(query, partitions, rows), _chosen(chosen), rounds, warm, count, seconds)
+    turns = epochs.Turns(experiment, Workload(query, partitions, rows), _chosen(chosen), rounds, warm, count, seconds, warm_seconds)
     _measure(out, lambda s3, folder, figures: epochs.run([turns], s3, folder, figures, _tell))
 
 
@@ -106,7 +116,7 @@ def one_workload(
 @_json
 def one_interval(partitions: int, rounds: int, seconds: int, out: Path | None) -> None:
     """A checkpoint every 10 s on s3:// against the floor: medians and means of as many epochs of each."""
-    turns = epochs.Turns(INTERVAL, Workload("aggregation", partitions), plans.INTERVAL_SYSTEMS, rounds, 3, 1, seconds)
+    turns = epochs.Turns(INTERVAL, Workload("aggregation", partitions), plans.INTERVAL_SYSTEMS, rounds, 3, 1, seconds, alike=True)
     _measure(out, lambda s3, folder, figures: epochs.run([turns], s3, folder, figures, _tell))
 
 

@@ -28,8 +28,9 @@ _numbers = itertools.count(1)
 class Turns:
     """One workload, run by each system `rounds` times in turn: `warm` epochs that do not count, then `epochs` that do.
 
-    With `seconds` the latter go on for at least so long, and of all systems as many count as the slowest has run. `once` names systems
-    that get one turn however many rounds there are: those that take minutes for it and that no target is about.
+    Both are at least so many, and go on for `seconds`, in the first round for `warm_s`: the faster a system, the more epochs it runs, and
+    its JVM is compared when it has compiled what it will. `alike`: of all systems only as many count as the slowest has run. `once` names
+    systems that get one turn however many rounds there are: those that take minutes for it and that no target is about.
     """
 
     experiment: str
@@ -39,6 +40,8 @@ class Turns:
     warm: int
     epochs: int
     seconds: float = 0
+    warm_s: float = 0
+    alike: bool = False
     once: Sequence[System] = ()
 
     def __str__(self) -> str:
@@ -85,7 +88,7 @@ def take_turns(
             done: list[tuple[Setup, dict[str, Any]]] = []
             for session in chosen[:: -1 if number % 2 else 1] if complete else ():
                 tell(f"{_step(plan, session)}, round {number + 1}")
-                answer = _turn(plan, session, s3, budget)
+                answer = _turn(plan, 0 if number else plan.warm_s, session, s3, budget)
                 if answer is None:
                     complete = False
                     break
@@ -100,31 +103,41 @@ def _step(plan: Turns, session: Session) -> str:
     return f"{plan}: {session.setup.system.value}"
 
 
-def _turn(plan: Turns, session: Session, s3: FarS3, budget: Budget) -> dict[str, Any] | None:
+def _turn(plan: Turns, warm_s: float, session: Session, s3: FarS3, budget: Budget) -> dict[str, Any] | None:
     """None where the time ran out. Raises BenchmarkError."""
     location = f"{session.setup.locations}/{plan.experiment}-{next(_numbers)}"
-    within = min(_TURN_S, budget.left() - plan.seconds)
+    by_time = warm_s + plan.seconds
+    within = min(_TURN_S, budget.left() - by_time)
     if within <= 0:
         return None
     try:
         with budget.spending(_step(plan, session)):
             answer = session.turn(
-                plan.work, location, warm=plan.warm, epochs=plan.epochs, seconds=plan.seconds, timeout_s=within, log=s3.log
+                plan.work,
+                location,
+                warm=plan.warm,
+                warm_s=warm_s,
+                epochs=plan.epochs,
+                seconds=plan.seconds,
+                timeout_s=within,
+                log=s3.log,
             )
             return {**answer, "name": location.rsplit("/", 1)[1]}
     except BenchmarkError:
-        if within < _TURN_S and budget.left() <= plan.seconds:
+        if within < _TURN_S and budget.left() <= by_time:
             return None
         raise
 
 
 def gather_round(plan: Turns, done: Sequence[tuple[Setup, dict[str, Any]]], s3: FarS3, figures: Figures) -> None:
-    """The same number of epochs of each system: those at the beginning, which have the same state before them."""
-    count = min((len(answer["marks"]) - plan.warm for _, answer in done), default=0) if plan.seconds else plan.epochs
-    for setup, answer in done:
-        case = plan.case(setup.system)
-        progress = answer["progress"][plan.warm : plan.warm + count]
-        began, ended = (answer["marks"][n] for n in (plan.warm - 1, plan.warm + count - 1))
+    """Of systems that are to be `alike` the same number of epochs: those at the beginning, which have the same state before them."""
+    counts = [len(answer["marks"]) - answer["warm"] for _, answer in done]
+    if plan.alike and counts:
+        counts = [min(counts)] * len(counts)
+    for (setup, answer), count in zip(done, counts, strict=True):
+        case, warm = plan.case(setup.system), answer["warm"]
+        progress = answer["progress"][warm : warm + count]
+        began, ended = (answer["marks"][n] for n in (warm - 1, warm + count - 1))
         for name in began["cpu_ms"]:
             figures.add(case, f"{name}_cpu_ms", [(ended["cpu_ms"][name] - began["cpu_ms"][name]) / count])
         gather_epochs(figures, case, progress)

@@ -1,11 +1,11 @@
 """`python -m benchmarks.job`: one Spark application that runs queries as it is told, JSON lines over stdin and stdout (as docs/pipes.md).
 
     hello  conf                                                   -> session_ms
-    turn   workload, checkpoint, warm, epochs, seconds, timeout_s, log -> start_ms, progress, marks, checkpoints
+    turn   workload, checkpoint, warm, warm_s, epochs, seconds, timeout_s, log -> start_ms, warm, progress, marks, checkpoints
     keep   workload, checkpoint, timeout_s                      -> start_ms; the query goes on until the application ends
 
-`start_ms` is from the query's start to the end of its first epoch. With `seconds` the query goes on for at least so long after its last
-warm epoch. End of stdin ends the application.
+`start_ms` is from the query's start to the end of its first epoch. The query warms up for at least `warm` epochs and `warm_s` seconds,
+`warm` of the answer tells how many epochs that were, and goes on for at least `epochs` and `seconds`. End of stdin ends the application.
 """
 
 from __future__ import annotations
@@ -100,25 +100,35 @@ class Application:
         return {"session_ms": session_ms}
 
     def turn(self, message: Message) -> Mapping[str, Any]:
-        query, epochs, start_ms = self._start(message, int(message["warm"]) + int(message["epochs"]))
-        if message["seconds"]:
-            until = epochs.marks[int(message["warm"]) - 1]["at_ms"] / 1000 + float(message["seconds"])
-            epochs.wait(sys.maxsize, max(0.0, until - time.time()))
-            if epochs.ended:
-                raise BenchmarkError(f"the query ended within {message['seconds']} s: {str(query.exception())[:2000]}")
+        query, epochs, began = self._start(message)
+        warm = int(message["warm"])
+        if message["workload"]["once"]:
+            if not query.awaitTermination(int(message["timeout_s"])):
+                raise BenchmarkError(f"the query did not end by itself within {message['timeout_s']} s")
+            start_ms = time.time() * 1000 - began
+        else:
+            warm_s = float(message["warm_s"])
+            deadline = began / 1000 + warm_s + float(message["timeout_s"])
+            warm = self._run(query, epochs, warm, began / 1000 + warm_s, deadline)
+            since = epochs.marks[warm - 1]["at_ms"] if warm else began
+            self._run(query, epochs, warm + int(message["epochs"]), since / 1000 + float(message["seconds"]), deadline)
+            start_ms = epochs.marks[0]["at_ms"] - began
         self._past.add(str(query.runId))
         query.stop()
-        root = str(message["checkpoint"])
-        return {"start_ms": start_ms, "progress": epochs.progress, "marks": epochs.marks, "checkpoints": self._checkpoints(root)}
+        seen = self._checkpoints(str(message["checkpoint"]))
+        return {"start_ms": start_ms, "warm": warm, "progress": epochs.progress, "marks": epochs.marks, "checkpoints": seen}
 
     def keep(self, message: Message) -> Mapping[str, Any]:
-        return {"start_ms": self._start(message, 1)[2]}
+        query, epochs, began = self._start(message)
+        self._run(query, epochs, 1, began / 1000, began / 1000 + float(message["timeout_s"]))
+        return {"start_ms": epochs.marks[0]["at_ms"] - began}
 
     def stop(self) -> None:
         if self._spark is not None:
             self._spark.stop()
 
-    def _start(self, message: Message, count: int) -> tuple[StreamingQuery, Epochs, float]:
+    def _start(self, message: Message) -> tuple[StreamingQuery, Epochs, float]:
+        """The query, what is seen of it, and when it was started."""
         if self._spark is None:
             raise BenchmarkError("the application was not greeted")
         work = message["workload"]
@@ -132,19 +142,20 @@ class Application:
         elif work["trigger_s"]:
             writer = writer.trigger(processingTime=f"{work['trigger_s']} seconds")
         began = time.time() * 1000
-        query = writer.start()
-        if work["once"]:
-            if not query.awaitTermination(int(message["timeout_s"])):
-                raise BenchmarkError(f"the query did not end by itself within {message['timeout_s']} s")
-            return query, epochs, time.time() * 1000 - began
-        in_time = epochs.wait(count, float(message["timeout_s"]))
+        return writer.start(), epochs, began
+
+    def _run(self, query: StreamingQuery, epochs: Epochs, count: int, until: float, deadline: float) -> int:
+        """Until the query has run so many epochs, before `deadline`, and until that time; how many they are then."""
+        in_time = epochs.wait(count, max(0.0, deadline - time.time()))
+        if in_time and not epochs.ended:
+            epochs.wait(sys.maxsize, max(0.0, until - time.time()))
         if epochs.ended or query.exception() is not None:
-            raise BenchmarkError(f"the query ended before it had run {count} epochs: {str(query.exception())[:2000]}")
+            raise BenchmarkError(f"the query ended by itself after {len(epochs.progress)} epochs: {str(query.exception())[:2000]}")
         if not in_time:
             self._past.add(str(query.runId))
             query.stop()
-            raise BenchmarkError(f"the query ran {len(epochs.progress)} of {count} epochs within {message['timeout_s']} s")
-        return query, epochs, epochs.marks[0]["at_ms"] - began
+            raise BenchmarkError(f"the query has run {len(epochs.progress)} of {count} epochs, and no time is left")
+        return len(epochs.progress)
 
     def _checkpoints(self, root: str) -> list[dict[str, Any]]:
         """What the Checkpoints tab knows of a stream; nothing where there is no such tab."""

@@ -27,7 +27,8 @@ strace for `forks`.
 - **S3** is [versitygw](https://github.com/versity/versitygw) with an access log, behind [toxiproxy](https://github.com/Shopify/toxiproxy)
   with 20 ms added to each round trip, 10 ms each way. Connections are kept. Requests and bytes are counted in the server's log.
 - **Systems** take turns within one run: each is a Spark application of its own (`local[2]`, a heap of 2 GB) that stays from turn to turn,
-  so all are equally warm and a noisy moment hits all of them. A turn is a new query on an empty storage; its first epochs do not count.
+  so a noisy moment hits all of them. A turn is a new query on an empty storage; its first epochs do not count. All warm up for the same
+  time, and then run for at least the same time: what a fast system spends on compiling its code is as long past as a slow one's.
   With a limit on its time, a round that would not fit is left out for all systems of its workload, and noted.
 - **Ratios** count, not milliseconds: they are of medians within one run. A ratio of times is **too noisy** for a yes or a no where the load
   before the run was above 0.5 a processor, or where the limit lies within what the ratio would come out as again (the notches of box

@@ -46,10 +46,10 @@ class Plan:
 SHORT = Plan(
     "short",
     (
-        Turns(AGGREGATION, Workload("aggregation", 200), _FAST, rounds=2, warm=1, epochs=3),
-        Turns(AGGREGATION, Workload("aggregation", 20), _FAST, rounds=2, warm=2, epochs=5),
+        Turns(AGGREGATION, Workload("aggregation", 20), _FAST, rounds=2, warm=3, epochs=5, warm_s=10, seconds=6),
+        Turns(AGGREGATION, Workload("aggregation", 200), _FAST, rounds=1, warm=1, epochs=2, seconds=10),
         Turns(ROWS, Workload("aggregation", 20, 1), (System.FLOOR, System.S3), rounds=2, warm=3, epochs=10),
-        Turns(INTERVAL, Workload("aggregation", 200), INTERVAL_SYSTEMS, rounds=2, warm=2, epochs=1, seconds=INTERVAL_S),
+        Turns(INTERVAL, Workload("aggregation", 200), INTERVAL_SYSTEMS, rounds=1, warm=2, epochs=1, seconds=INTERVAL_S, alike=True),
     ),
     minutes=8.5,
     finalise=(10_000,),
@@ -63,9 +63,9 @@ SHORT = Plan(
 FULL = Plan(
     "full",
     (
-        Turns(AGGREGATION, Workload("aggregation", 20), _ALL, rounds=3, warm=5, epochs=10),
-        Turns(AGGREGATION, Workload("aggregation", 200), _ALL, rounds=3, warm=2, epochs=5, once=(System.STOCK_S3A,)),
-        Turns(INTERVAL, Workload("aggregation", 200), INTERVAL_SYSTEMS, rounds=3, warm=3, epochs=1, seconds=2 * INTERVAL_S),
+        Turns(AGGREGATION, Workload("aggregation", 20), _ALL, rounds=3, warm=5, epochs=10, warm_s=20, seconds=10),
+        Turns(AGGREGATION, Workload("aggregation", 200), _ALL, rounds=3, warm=2, epochs=4, warm_s=20, seconds=20, once=(System.STOCK_S3A,)),
+        Turns(INTERVAL, Workload("aggregation", 200), INTERVAL_SYSTEMS, rounds=3, warm=3, epochs=1, seconds=2 * INTERVAL_S, alike=True),
         *(Turns(ROWS, Workload("aggregation", 20, rows), _FAST, rounds=2, warm=3, epochs=8) for rows in (1, 1_000, 100_000, 1_000_000)),
         Turns(JOIN, Workload("join", 20), _FAST, rounds=2, warm=3, epochs=6),
         *(

@@ -58,15 +58,26 @@ class Session:
         return float(self._ask(START_S, "hello", conf=dict(self.setup.conf))["session_ms"])
 
     def turn(
-        self, work: Workload, checkpoint: str, *, warm: int, epochs: int, timeout_s: float, seconds: float = 0, log: Path | None = None
+        self,
+        work: Workload,
+        checkpoint: str,
+        *,
+        warm: int,
+        epochs: int,
+        timeout_s: float,
+        warm_s: float = 0,
+        seconds: float = 0,
+        log: Path | None = None,
     ) -> dict[str, Any]:
-        """Run a query for `warm` and then `epochs` epochs, and these for at least `seconds`. Raises BenchmarkError."""
+        """Run a query for at least `warm` epochs and `warm_s` seconds, then for at least `epochs` and `seconds`; the answer's `warm` tells
+        where the latter begin. `timeout_s` is for the epochs alone. Raises BenchmarkError."""
         return self._ask(
-            timeout_s + seconds + END_S,
+            timeout_s + warm_s + seconds + END_S,
             "turn",
             workload=work.to_json(),
             checkpoint=checkpoint,
             warm=warm,
+            warm_s=warm_s,
             epochs=epochs,
             seconds=seconds,
             timeout_s=timeout_s,

@@ -130,19 +130,21 @@ def epoch(number: int, at_ms: int) -> tuple[dict[str, Any], dict[str, Any]]:
     return progress, {"epoch": number, "at_ms": at_ms, "cpu_ms": {"all": 10 * number}, "log_bytes": 0}
 
 
-def test_of_turns_by_time_as_many_epochs_of_each_system_count(tmp_path: Path) -> None:
-    plan = Turns("interval", Workload("aggregation", 2, 10), (System.FLOOR, System.FILE), rounds=1, warm=2, epochs=1, seconds=30)
+@pytest.mark.parametrize(("alike", "counts"), [(True, (4, 4)), (False, (6, 4))])
+def test_all_epochs_after_the_warm_ones_count_or_as_many_of_each_system(alike: bool, counts: tuple[int, int], tmp_path: Path) -> None:
+    systems = (System.FLOOR, System.FILE)
+    plan = Turns("interval", Workload("aggregation", 2, 10), systems, rounds=1, warm=2, epochs=1, seconds=30, alike=alike)
     done = []
-    for system, count in ((System.FLOOR, 9), (System.FILE, 6)):
+    for system, count, warm in ((System.FLOOR, 9, 3), (System.FILE, 6, 2)):
         progress, marks = zip(*(epoch(n, n) for n in range(count)), strict=True)
         records = [{"id": n, "status": "COMPLETED", "end_to_end_duration": n, "checkpointed_size": 1} for n in range(count)]
-        answer = {"progress": list(progress), "marks": list(marks), "checkpoints": records, "start_ms": 1}
+        answer = {"progress": list(progress), "marks": list(marks), "checkpoints": records, "start_ms": 1, "warm": warm}
         done.append((Setup(system, {}, ""), answer))
     figures = Figures()
     gather_round(plan, done, FarS3("", "", tmp_path / "log"), figures)
-    for system in plan.systems:
-        assert figures.values(plan.case(system), "epoch_ms") == [102, 103, 104, 105]
-        assert figures.values(plan.case(system), "end_to_end_ms") == [2, 3, 4, 5]
+    for system, first, count in zip(plan.systems, (3, 2), counts, strict=True):
+        assert figures.values(plan.case(system), "epoch_ms") == [100 + n for n in range(first, first + count)]
+        assert figures.values(plan.case(system), "end_to_end_ms") == list(range(first, first + count))
         assert figures.values(plan.case(system), "all_cpu_ms") == [10]
 
 
@@ -169,14 +171,23 @@ class Played(Session):
         self._seconds = iter(seconds)
 
     def turn(
-        self, work: Workload, checkpoint: str, *, warm: int, epochs: int, timeout_s: float, seconds: float = 0, log: Path | None = None
+        self,
+        work: Workload,
+        checkpoint: str,
+        *,
+        warm: int,
+        epochs: int,
+        timeout_s: float,
+        warm_s: float = 0,
+        seconds: float = 0,
+        log: Path | None = None,
     ) -> dict[str, Any]:
         took = next(self._seconds)
         self._clock[0] += min(took, timeout_s)
         if took > timeout_s:
             raise BenchmarkError("the query ran 1 of 2 epochs")
         progress, marks = zip(*(epoch(n, n) for n in range(warm + epochs)), strict=True)
-        return {"progress": list(progress), "marks": list(marks), "checkpoints": [], "start_ms": 1}
+        return {"progress": list(progress), "marks": list(marks), "checkpoints": [], "start_ms": 1, "warm": warm}
 
 
 @pytest.mark.parametrize(

@@ -402,6 +402,8 @@ _CHANGELOG_KEY = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.
 _FILE_CHECKSUM_KEY = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 _LISTENERS_KEY = "spark.sql.streaming.streamingQueryListeners"
 _EXTENSIONS_KEY = "spark.sql.extensions"
+_VALIDATION_KEY = "spark.sql.streaming.stateStore.commitValidation.enabled"
+_BYPASS_KEY = "spark.shuffle.sort.bypassMergeThreshold"
 
 _SET: Mapping[str, tuple[str, str]] = {
     _PROVIDER_KEY: (PROVIDER_CLASS, "the plugin brings a provider of its own, on Spark's own RocksDB engine"),
@@ -412,7 +414,10 @@ _SET: Mapping[str, tuple[str, str]] = {
 }
 _UNLESS_GIVEN: Mapping[str, str] = {
     # After each commit of a store its task would ask the driver twice; with format 2 the driver counts the unique ids anyway.
-    "spark.sql.streaming.stateStore.commitValidation.enabled": "false",
+    _VALIDATION_KEY: "false",
+    # With up to 200 partitions each task before a shuffle would write a file for every one of them (BypassMergeSortShuffleWriter): an
+    # epoch has few rows for each, and files are what it costs. 1 leaves that to shuffles into one partition.
+    _BYPASS_KEY: "1",
 }
 _APPENDED: Mapping[str, str] = {_LISTENERS_KEY: LISTENER_CLASS, _EXTENSIONS_KEY: EXTENSIONS_CLASS}
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -42,14 +44,22 @@ def remove_dead(parent: Path, prefix: str) -> None:
 
 
 def _remove_if_dead(folder: Path) -> None:
+    # One without a lock is just being made, just being removed, or somebody else's.
+    with contextlib.suppress(OSError), if_free(folder / _LOCK, os.O_RDWR) as free:
+        if free:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def if_free(lock: Path, flags: int) -> Iterator[bool]:
+    """Whether nobody holds this lock; then it is held until the block ends. `flags` open the file. Raises OSError if they cannot."""
+    file = os.open(lock, flags, 0o600)
     try:
-        lock = os.open(folder / _LOCK, os.O_RDWR)
-    except OSError:
-        return  # just being made, just being removed, or somebody else's
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
-    except BlockingIOError:
-        return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except BlockingIOError:
+            free = False
+        yield free
     finally:
-        os.close(lock)
+        os.close(file)

@@ -15,6 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from spark_ckpt.scratch import if_free
+
 _PREFIX = "spark-ckpt-"
 _LOCK = ".lock"
 _LOOK_S = 300.0
@@ -88,16 +90,10 @@ def left_spools(folder: Path) -> list[tuple[Path, int]]:
 
 def _is_left(spool: Path) -> bool:
     try:
-        lock = os.open(spool / _LOCK, os.O_RDWR)
+        with if_free(spool / _LOCK, os.O_RDWR) as free:
+            return free
     except OSError:
         return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(lock)
-    return True
 
 
 def _size(spool: Path) -> int:
@@ -114,14 +110,9 @@ def _size(spool: Path) -> int:
 def _remove_abandoned(spool: Path) -> None:
     if time.time() - _last_alive(spool) < _KEPT_S:
         return
-    lock = os.open(spool / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(spool, ignore_errors=True)
-    except BlockingIOError:
-        return
-    finally:
-        os.close(lock)
+    with if_free(spool / _LOCK, os.O_CREAT | os.O_RDWR) as free:
+        if free:
+            shutil.rmtree(spool, ignore_errors=True)
 
 
 def _last_alive(spool: Path) -> float:

@@ -19,6 +19,11 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+@pytest.fixture
 def storage(url: str) -> Storage:
     return open_storage(url)
 

@@ -29,11 +29,6 @@ def storage(url: str) -> FaultyStorage:
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
-
-
-@pytest.fixture
 def agent(spool: Path, storage: FaultyStorage) -> LocalAgent:
     return LocalAgent(spool, lambda *_: storage, {"spark.ckpt.timeout": "300ms"})
 

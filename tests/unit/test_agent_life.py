@@ -22,11 +22,6 @@ def url() -> str:
     return f"memory://{uuid.uuid4()}/orders"
 
 
-@pytest.fixture
-def spool(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
-
-
 class ClosableStorage(FaultyStorage):
     closed = False
 

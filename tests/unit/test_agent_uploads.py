@@ -30,11 +30,6 @@ def url() -> str:
     return f"memory://{uuid.uuid4()}/orders"
 
 
-@pytest.fixture
-def spool(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
-
-
 def commit(agent: LocalAgent | AgentProcess, url: str, store: FakeStore, epoch: int, base: CheckpointId | None) -> Ack:
     store.commit()
     agent.send(store.message(url, epoch, base))

@@ -286,9 +286,12 @@ def test_settings_append_to_lists() -> None:
     assert spark_settings({}, made) == made
 
 
-def test_what_the_user_says_about_the_validation_of_commits_stays() -> None:
-    key = "spark.sql.streaming.stateStore.commitValidation.enabled"
-    assert spark_settings({}, {key: "true"})[key] == "true"
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("spark.sql.streaming.stateStore.commitValidation.enabled", "true"), ("spark.shuffle.sort.bypassMergeThreshold", "200")],
+)
+def test_what_the_user_says_about_what_only_costs_time_stays(key: str, value: str) -> None:
+    assert spark_settings({}, {key: value})[key] == value
 
 
 def test_settings_made_without_any_of_the_users_own() -> None:
@@ -299,6 +302,7 @@ def test_settings_made_without_any_of_the_users_own() -> None:
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         "spark.sql.streaming.stateStore.commitValidation.enabled": "false",
+        "spark.shuffle.sort.bypassMergeThreshold": "1",
         "spark.sql.streaming.streamingQueryListeners": "org.apache.spark.sql.ckpt.CheckpointListener",
         "spark.sql.extensions": "org.apache.spark.sql.ckpt.CheckpointExtensions",
     }

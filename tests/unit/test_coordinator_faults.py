@@ -116,48 +116,48 @@ def test_a_final_put_that_never_succeeds_fails_the_query_within_the_timeout(begi
     assert application.keys("run-00000001/chk-") == []
 
 
+class HeldDeletion:
+    """The storage's next deletion, which does not go on before it is told to."""
+
+    def __init__(self, storage: FaultyStorage) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        storage.inject(Fault(Moment.DELAY, "*", frozenset({"delete"}), pause=self._pause))
+
+    def _pause(self) -> None:
+        self.begun.set()
+        assert self.go_on.wait(WAIT_S)
+
+
 def test_no_epoch_waits_behind_a_deletion(begin: Begin) -> None:
     application = begin(retained="1")
-    reached, go_on = threading.Event(), threading.Event()
-
-    def pause() -> None:
-        reached.set()
-        assert go_on.wait(WAIT_S)
-
     application.start()
     for epoch in range(2):
         application.epoch(1, epoch)
-    application.storage.inject(Fault(Moment.DELAY, "*", frozenset({"delete"}), pause=pause))
+    deletion = HeldDeletion(application.storage)
     application.epoch(1, 2)
-    assert reached.wait(WAIT_S)
+    assert deletion.begun.wait(WAIT_S)
     application.epoch(1, 3)
     application.epoch(1, 4)
-    go_on.set()
+    deletion.go_on.set()
     application.coordinator.close(WAIT_S)
     assert application.keys("run-00000001/chk-") == [f"run-00000001/chk-{epoch}/_metadata" for epoch in (3, 4)]
 
 
 def test_a_stopped_stream_ends_with_its_last_deletion(begin: Begin) -> None:
     application = begin(retained="1")
-    reached, go_on = threading.Event(), threading.Event()
-
-    def pause() -> None:
-        reached.set()
-        assert go_on.wait(WAIT_S)
-
     others = set(threading.enumerate())
 
     def threads() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == f"stream {ROOT}" and thread not in others]
 
     application.start()
-    application.storage.inject(Fault(Moment.DELAY, "*", frozenset({"delete"}), pause=pause))
+    deletion = HeldDeletion(application.storage)
     for epoch in range(4):
         application.epoch(1, epoch)
-    assert reached.wait(WAIT_S)
+    assert deletion.begun.wait(WAIT_S)
     application.ask("stop", failed=False)
     (thread,) = threads()
-    go_on.set()
+    deletion.go_on.set()
     thread.join(WAIT_S)
     assert application.keys("run-00000001/chk-") == [f"run-00000001/chk-{epoch}/_metadata" for epoch in (2, 3)]
     application.send("acks", acks=[ack(1, 3, 0).to_json()])

@@ -60,10 +60,10 @@ class Pipe:
         while line := self._reader.readline():
             if not line.endswith(b"\n"):
                 return
-            if not line.strip():
+            if line.isspace():
                 continue
             try:
-                message = json.loads(line)
+                message = json.loads(str(line, "utf-8"))
             except ValueError:
                 message = None
             if isinstance(message, dict):

@@ -47,7 +47,10 @@ class Chain:
     @property
     def broken(self) -> str:
         """Why it cannot become durable any more; empty if it can."""
-        return next((p.cause for p in reversed(self.parts) if p.state is PartState.GONE), "")
+        for part in reversed(self.parts):
+            if part.state is PartState.GONE:
+                return part.cause
+        return ""
 
     @property
     def durable(self) -> bool:

@@ -35,7 +35,7 @@ def zip_name(version: int, uid: str) -> str:
     return f"{version}_{uid}.zip"
 
 
-def read_lineage(path: Path) -> Mapping[int, str] | None:
+def read_lineage(path: Path | str) -> Mapping[int, str] | None:
     """version -> unique id of the ancestors that a changelog names, or None where it cannot be told.
 
     Only Spark's default codec (lz4) is read: with another one the chain comes from the base checkpoint, which is the usual case anyway.
@@ -44,26 +44,26 @@ def read_lineage(path: Path) -> Mapping[int, str] | None:
     return None if text is None else _parse_head(text)
 
 
-def read_oldest(path: Path) -> int | None:
+def read_oldest(path: Path | str) -> int | None:
     """The first version of the lineage, without reading more of the file than it takes; None where it cannot be told."""
     text = _read_head(path, _FIRST_PACKED, _FIRST_BYTES)
     m = None if text is None else _FIRST.match(text)
     return None if m is None else int(m.group(1))
 
 
-def _read_head(path: Path, of_block: int, limit: int) -> bytes | None:
+def _read_head(path: Path | str, of_block: int, limit: int) -> bytes | None:
     """What the first `of_block` bytes of the first block hold, up to about `limit` bytes."""
     try:
-        with path.open("rb") as file:
-            head = file.read(21)
-            if len(head) < 21 or head[:8] != _LZ4_MAGIC:
-                return None
-            packed, size, _ = struct.unpack("<iii", head[9:21])
-            if not (0 <= packed <= _MAX_BLOCK and 0 <= size <= _MAX_BLOCK):
-                return None
-            block = file.read(min(packed, of_block))
+        with open(path, "rb", buffering=0) as file:
+            head = file.read(21 + of_block)
     except OSError:
         return None
+    if len(head) < 21 or head[:8] != _LZ4_MAGIC:
+        return None
+    packed, size, _ = struct.unpack("<iii", head[9:21])
+    if not (0 <= packed <= _MAX_BLOCK and 0 <= size <= _MAX_BLOCK):
+        return None
+    block = head[21 : 21 + packed]
     method = head[8] & 0xF0
     if method == _LZ4_RAW:
         return block

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from spark_ckpt.model import CheckpointId, StoreId
@@ -25,7 +24,7 @@ class Commit:
     version: int
     uid: str
     base_uid: str | None
-    folder: Path
+    folder: str
     sync_ms: float
     start_delay_ms: float
     num_keys: int | None
@@ -45,7 +44,7 @@ class Commit:
             int(doc["version"]),
             str(doc["uid"]),
             doc.get("base_uid"),
-            Path(doc["dir"]),
+            str(doc["dir"]),
             float(doc.get("sync_ms") or 0),
             float(doc.get("start_delay_ms") or 0),
             None if keys is None else int(keys),

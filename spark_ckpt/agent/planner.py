@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from spark_ckpt.agent.chains import Chain, loads
 from spark_ckpt.agent.changelog import changelog_name, read_lineage, read_oldest, zip_name
@@ -46,12 +47,16 @@ class Planner:
             raise
 
     def _grown(self, commit: Commit, changelog: Part | None) -> Chain | None:
-        """Between two checkpoints: the chain it is based on and one changelog more, unless the engine says that it has made a full
-        snapshot since. There may be hundreds of epochs and a thousand stores: nothing here takes a step per part."""
-        if commit.checkpoint or changelog is None or changelog.path is None:
+        """The usual case, of nearly every commit: the chain it is based on and one changelog more. Not if the engine says that it has made
+        a full snapshot since, or makes one with this very version (`RocksDB.commit(forceSnapshot)`), or a pack is to be given up.
+
+        There may be hundreds of epochs and a thousand stores: nothing here takes a step per part."""
+        if changelog is None or changelog.path is None or (commit.checkpoint and commit.sparse):
             return None
         base = self._history.find(commit.store, commit.base_uid)
         if base is None or base.version != commit.version - 1:
+            return None
+        if os.path.exists(f"{commit.folder}/{zip_name(commit.version, commit.uid)}"):
             return None
         oldest = read_oldest(changelog.path)
         if oldest is None or not loads(base.start, oldest):
@@ -144,7 +149,7 @@ class _Work:
                 archive = self._stage(HandleKind.SNAPSHOT, name)
                 if archive is None or archive.path is None:
                     continue
-                full = read_full_snapshot(archive.path)
+                full = read_full_snapshot(Path(archive.path))
                 ssts = [self._sst(sst, size) for sst, size in ((s.stored_name, s.size) for s in full.ssts)]
             except (FormatError, DamagedError, FileNotFoundError) as error:
                 self._trouble = self._trouble or str(error)

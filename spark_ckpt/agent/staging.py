@@ -41,7 +41,8 @@ class Part:
     name: str
     length: int
     staging: Staging | None = None
-    number: int = 0
+    path: str | None = None
+    """The staged file; None: it was never staged here."""
     changed_ns: int = 0
     handle: Handle | None = None
     cause: str = ""
@@ -50,11 +51,6 @@ class Part:
     @staticmethod
     def stored(handle: Handle) -> Part:
         return Part(handle.kind, handle.name, handle.length, handle=handle, state=PartState.STORED)
-
-    @property
-    def path(self) -> Path | None:
-        """The staged file; None: it was never staged here."""
-        return None if self.staging is None else self.staging.folder / str(self.number)
 
     def store(self, handle: Handle) -> None:
         self.handle = handle
@@ -67,14 +63,13 @@ class Part:
         self._unlink()
 
     def _unlink(self) -> None:
-        if self.staging is not None:
-            self.staging.remove(self.number, self.length)
+        if self.staging is not None and self.path is not None:
+            self.staging.remove(self.path, self.length)
 
     def trouble(self) -> str:
         """Why the staged file is not what was staged any more; empty if it is."""
-        path = self.path
         try:
-            now = path.stat() if path is not None else None
+            now = os.stat(self.path) if self.path is not None else None
         except FileNotFoundError:
             now = None
         if now is None:
@@ -83,20 +78,18 @@ class Part:
             return f"{self.name} was changed in the spool after it was committed ({self.length} bytes then, {now.st_size} now)"
         return ""
 
-    def check(self) -> Path:
+    def check(self) -> str:
         """The staged file, if it is still what was staged. Raises `DamagedError`."""
-        path = self.path
-        if (trouble := self.trouble()) or path is None:
+        if (trouble := self.trouble()) or self.path is None:
             raise DamagedError(trouble)
-        return path
+        return self.path
 
     def checksum(self) -> int:
-        """CRC-32 of the file, read in blocks. Raises `DamagedError` if it is not as staged."""
+        """CRC-32 of the file, read in blocks. Raises `DamagedError` if it is not as staged; whether it stays so is for a later `check`."""
         crc = 0
-        with self.check().open("rb") as file:
+        with open(self.check(), "rb", buffering=0) as file:
             while block := file.read(_BLOCK):
                 crc = zlib.crc32(block, crc)
-        self.check()
         return crc
 
 
@@ -116,16 +109,18 @@ class Staging:
             self._scratch = ScratchFolder(spool, _PREFIX)
         except OSError as error:
             raise local_error(error, spool) from error
-        self.folder = self._scratch.path
+        self._folder = str(self._scratch.path)
 
     def path(self) -> Path:
         """A new name in the folder."""
-        return self.folder / str(next(self._numbers))
+        return Path(self._new_name())
 
-    def stage(self, kind: HandleKind, folder: Path, name: str) -> Part:
+    def _new_name(self) -> str:
+        return f"{self._folder}/{next(self._numbers)}"  # a Path takes longer to make than the link
+
+    def stage(self, kind: HandleKind, folder: str, name: str) -> Part:
         """Link a committed file. Raises FileNotFoundError if it is not there, `StorageError` if the disk does not take it."""
-        number = next(self._numbers)
-        source, target = f"{folder}/{name}", f"{self.folder}/{number}"  # a Path takes longer to make than the link
+        source, target = f"{folder}/{name}", self._new_name()
         try:
             os.link(source, target)
         except FileNotFoundError:
@@ -140,12 +135,12 @@ class Staging:
                 raise local_error(error, self.spool) from error
         now = os.stat(target)
         self._count(now.st_size)
-        return Part(kind, name, now.st_size, self, number, now.st_mtime_ns)
+        return Part(kind, name, now.st_size, self, target, now.st_mtime_ns)
 
-    def remove(self, number: int, length: int) -> None:
+    def remove(self, path: str, length: int) -> None:
         """A staged file is not needed any more."""
         with contextlib.suppress(OSError):  # what cannot be unlinked goes with the folder
-            os.unlink(f"{self.folder}/{number}")
+            os.unlink(path)
         self._count(-length)
 
     def _count(self, more: int) -> None:

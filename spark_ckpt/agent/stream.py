@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import queue
 import threading
 import time
 import uuid
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -21,6 +20,7 @@ from spark_ckpt.agent.changelog import changelog_name
 from spark_ckpt.agent.commits import Commit
 from spark_ckpt.agent.fetches import Fetched, Fetcher, Wanted, missing_snapshot
 from spark_ckpt.agent.history import History, Version, Why
+from spark_ckpt.agent.inbox import Inbox
 from spark_ckpt.agent.planner import Planner
 from spark_ckpt.agent.staging import Part, PartState, Staging
 from spark_ckpt.agent.uploads import Uploader
@@ -108,7 +108,8 @@ class Stream:
         self._history = History()
         self._planner = Planner(self._history, staging, self._bases.find)
         self._uploader = Uploader(storage, retry_s, warn)
-        self._inbox: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._inbox: Inbox[_Item] = Inbox()
+        self._taken: deque[_Item] = deque()
         self._queued: list[Version] = []
         self._size = 0
         self._waiting: dict[Version, int] = {}
@@ -130,11 +131,12 @@ class Stream:
         at = time.monotonic()
         try:
             part = self._staging.stage(HandleKind.CHANGELOG, commit.folder, changelog_name(commit.version, commit.uid))
-            self._inbox.put(_Arrived(commit, part, at))
+            arrived = _Arrived(commit, part, at)
         except FileNotFoundError:  # fine if there is a full snapshot of this version
-            self._inbox.put(_Arrived(commit, None, at))
+            arrived = _Arrived(commit, None, at)
         except (CheckpointError, OSError) as error:
-            self._inbox.put(_Arrived(commit, None, at, str(error)))
+            arrived = _Arrived(commit, None, at, str(error))
+        self._inbox.put(arrived, urgent=False)
 
     def late(self, run: int, epoch: int) -> None:
         """Make the commits of an epoch durable that was not a checkpoint when it ran."""
@@ -245,14 +247,17 @@ class Stream:
         self._history.clear()
 
     def _next(self) -> _Item:
+        if not self._taken:
+            self._taken.extend(self._inbox.take(self._patience()) or [_Mark.FLUSH])
+        return self._taken.popleft()
+
+    def _patience(self) -> float | None:
+        """Seconds after which something is to be done though nobody says so."""
         now = time.monotonic()
         waits = [max(0.0, min(v.at for v in self._queued) + QUEUED_S - now)] if self._queued else []
         if self._staging.bytes > self._relief_bytes:
             waits.append(RELIEF_S)
-        try:
-            return self._inbox.get(timeout=min(waits, default=None))
-        except queue.Empty:
-            return _Mark.FLUSH
+        return min(waits, default=None)
 
     def _take(self, item: _Arrived) -> None:
         commit = item.commit

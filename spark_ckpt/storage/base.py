@@ -109,7 +109,7 @@ class PutResult(Enum):
 class Slice:
     """A range of a local file."""
 
-    path: Path
+    path: Path | str
     offset: int
     length: int
 

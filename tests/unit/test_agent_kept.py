@@ -100,6 +100,22 @@ def test_a_full_snapshot_frees_what_it_replaces(agent: LocalAgent, spool: Path, 
     agent.close()
 
 
+def test_a_full_snapshot_of_a_kept_version_itself_is_what_loads_it(
+    agent: LocalAgent, spool: Path, storage: Storage, tmp_path: Path
+) -> None:
+    """Spark makes one with the commit where a changelog does not say all of it (new column families)."""
+    store = FakeStore(spool / "0-0")
+    keep(agent, store, 0)
+    store.commit()
+    store.snapshot(store.version)
+    agent.send(store.message("memory://x", 1, None, checkpoint=False))
+    agent.send({"type": "late", "root": ROOT, "run": 1, "epoch": 1})
+    ack = agent.ack(store.uid)
+    assert [h.kind.value for h in ack.snapshot.handles] == ["SST", "SNAPSHOT"]
+    read_back(storage, store, ack.snapshot, tmp_path)
+    agent.close()
+
+
 def test_a_late_epoch_is_made_durable_by_name_and_by_the_next_commit(agent: LocalAgent, spool: Path, storage: FaultyStorage) -> None:
     stores = [FakeStore(spool / f"0-{p}", partition=p) for p in range(3)]
     for epoch in range(3):

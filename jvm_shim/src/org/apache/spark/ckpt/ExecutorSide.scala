@@ -171,7 +171,7 @@ object ExecutorSide extends Logging {
     held.add(uid, commit)
     counted.compute(commit.str("root"), (_, before) => EpochCommits.after(before, commit.long("epoch")))
     CommitLatencies.note(commit)
-    agent.tell(commit)
+    agent.tell(commit, urgent = false) // the flush after the last task is
     // Noted last: where the run is over meanwhile, it is said once more, after this commit.
     runs.add((commit.str("root"), commit.long("run")))
     limit.admit()

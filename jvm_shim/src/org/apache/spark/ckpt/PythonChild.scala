@@ -44,6 +44,7 @@ final class PythonChild(
   // What is told, in order: a task does not wait until the child has read it. A question is asked after all that was told before it.
   private val toTell = new ConcurrentLinkedQueue[ObjectNode]()
   private val told = new Semaphore(0)
+  private val hurry = new Semaphore(0)
   private var process: Process = _
   private var writer: BufferedWriter = _
   private val deaths = mutable.Queue.empty[Long]
@@ -56,7 +57,9 @@ final class PythonChild(
     val answer = pipe.synchronized(launch())
     thread(s"$module-stdin")(while (!closing) {
       told.acquire()
+      hurry.tryAcquire(LingerMs, TimeUnit.MILLISECONDS)
       told.drainPermits()
+      hurry.drainPermits()
       sayAll()
     })
     answer
@@ -81,9 +84,13 @@ final class PythonChild(
   /** Why the child does not serve any more, nor will any replacement. */
   def failure: Option[CheckpointFailure] = broken
 
-  /** Say something one-way. Lost if the child dies: `onReplaced` says again what matters. */
-  def tell(message: ObjectNode): Unit = if (broken.isEmpty) {
+  /**
+   * Say something one-way. Lost if the child dies: `onReplaced` says again what matters. What is not `urgent` may wait for company, which
+   * costs both processes fewer awakenings; whatever is urgent, or asked, takes it along.
+   */
+  def tell(message: ObjectNode, urgent: Boolean = true): Unit = if (broken.isEmpty) {
     toTell.add(message)
+    if (urgent) hurry.release()
     told.release()
   }
 
@@ -281,5 +288,6 @@ object PythonChild {
   private def missing(trace: String): String = trace.substring(trace.indexOf("No module named")).stripSuffix(")")
 
   private val GreetingMs = 60000L
+  private val LingerMs = 50L
   private val MaxDeathsPerMinute = 5
 }

@@ -9,33 +9,30 @@ import base64
 import binascii
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spark_ckpt.errors import DamagedError
 
 LONG = 1024
 """Bytes above which a file is compressed; base64 alone keeps the small ones readable."""
-_UID = re.compile(rb"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
 _REFERENCE = re.compile(rb"\0(\d+)\0")
 
 
-def pack_files(files: Mapping[str, bytes], names: Mapping[int, str]) -> dict[str, Any]:
-    """Path -> base64, or of long files `{"zlib": base64}`: a unique id that a row's name holds is that row's number there, between NULs.
+def pack_files(files: Mapping[str, bytes], names: Sequence[str], rows: Iterable[int]) -> dict[str, Any]:
+    """Path -> base64, or of long files `{"zlib": base64}`: a unique id in quotes is there the number of the row whose name holds it,
+    between NULs.
 
-    `names`: of the rows that may be referred to.
+    `names`: of all rows; `rows`: those that may be referred to.
     """
-    rows = {_id(name): row for row, name in names.items()}
+    references = {_id(names[row]).encode(): b"\0%d\0" % row for row in rows}
     packed: dict[str, Any] = {}
     for path, content in sorted(files.items()):
         if len(content) <= LONG:
             packed[path] = base64.b64encode(content).decode()
-            continue
-        if b"\0" not in content:
-            pieces = _UID.split(content)
-            found = [(uid, rows.get(uid.decode())) for uid in pieces[1::2]]
-            pieces[1::2] = [uid if row is None else b"\0%d\0" % row for uid, row in found]
-            packed[path] = {"zlib": _compressed(b"".join(pieces)), "rows": True}
+        elif b"\0" not in content:
+            pieces = content.split(b'"')
+            packed[path] = {"zlib": _compressed(b'"'.join(map(references.get, pieces, pieces))), "rows": True}
         else:
             packed[path] = {"zlib": _compressed(content)}
     return packed

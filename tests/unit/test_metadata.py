@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from spark_ckpt import metadata
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
-from spark_ckpt.metadata import COLUMNS, CRC_KEY, DOCUMENT_KEY, decode, encode
+from spark_ckpt.metadata import CRC_KEY, DOCUMENT_KEY, decode, encode
+from spark_ckpt.metadata_columns import COLUMNS
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
 
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=12).filter(lambda n: n not in (".", ".."))

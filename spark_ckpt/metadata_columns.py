@@ -1,0 +1,164 @@
+"""The rows of `_metadata` as columns: a row is a handle, and what belongs to a snapshot is the same in all rows of its handles.
+
+There may be a million rows, so nothing here takes a step of Python per value where a step per column does, and what belongs to a snapshot
+is looked at once per snapshot and then repeated as bytes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+from operator import mul
+from typing import Any
+
+from spark_ckpt import paths
+from spark_ckpt.errors import DamagedError
+from spark_ckpt.model import Handle, HandleKind, Snapshot, StoreId
+
+COLUMNS = ("operator", "partition", "store", "version", "uid", "kind", "name", "object", "offset", "length", "checksum", "num_keys")
+STRINGS = ("store", "uid", "kind", "name", "object")
+_OF_SNAPSHOTS = ("operator", "partition", "store", "version", "uid", "num_keys")
+_MAX_FIELD = {"operator": 2**31, "partition": 2**31, "checksum": 2**32}
+
+DICTIONARY = ("operator", "store", "version", "uid", "kind", "object", "num_keys")
+"""Columns whose values repeat: written as Parquet's dictionaries."""
+
+Columns = Sequence[Sequence[Any]]
+"""In the order of `COLUMNS`."""
+
+
+def columns_of(snapshots: Sequence[Snapshot]) -> Columns:
+    """What belongs to a snapshot has a value for each (`_OF_SNAPSHOTS`), all else for each handle.
+
+    Rows of one snapshot are adjacent and in the order in which its files are put in place.
+    """
+    handles = [h for s in snapshots for h in s.handles]
+    return (
+        [s.store.operator for s in snapshots],
+        [s.store.partition for s in snapshots],
+        [s.store.store for s in snapshots],
+        [s.version for s in snapshots],
+        [s.uid for s in snapshots],
+        [h.kind._value_ for h in handles],
+        [h.name for h in handles],
+        [h.object for h in handles],
+        [h.offset for h in handles],
+        [h.length for h in handles],
+        [h.checksum for h in handles],
+        [s.num_keys for s in snapshots],
+    )
+
+
+def snapshots_of(columns: Columns) -> tuple[Snapshot, ...]:
+    """From a value for each handle everywhere. Raises DamagedError for a store that appears twice."""
+    operators, partitions, stores, versions, uids, kinds, names, objects, offsets, lengths, checksums, num_keys = columns
+    rows = list(zip(operators, partitions, stores, versions, uids, num_keys, strict=True))
+    handles = list(map(Handle, map(_kind, kinds), names, objects, offsets, lengths, checksums))
+    starts = [at for at, (row, before) in enumerate(zip(rows, [None, *rows], strict=False)) if row != before]
+    found: list[Snapshot] = []
+    for start, end in pairwise([*starts, len(rows)]):
+        operator, partition, store, version, uid, keys = rows[start]
+        found.append(Snapshot(StoreId(operator, partition, store), version, uid, tuple(handles[start:end]), keys))
+    if len({s.store for s in found}) != len(found):
+        raise DamagedError("a store appears twice in a checkpoint's metadata; the metadata is damaged")
+    return tuple(found)
+
+
+_kind = {kind.value: kind for kind in HandleKind}.__getitem__
+
+
+def check_columns(columns: Columns) -> None:
+    """Raises FormatError for a name or object that points elsewhere, DamagedError for a number out of range."""
+    for column, values in zip(COLUMNS, columns, strict=True):
+        if column == "name":
+            paths.check_files(values)
+        elif column == "object":
+            for text in set(values):
+                paths.check_object(text)
+        elif column not in STRINGS:
+            numbers = [v for v in values if v is not None] if column == "num_keys" else values
+            low, high = min(numbers, default=0), max(numbers, default=0)
+            if low < 0 or high >= _MAX_FIELD.get(column, 2**63):
+                wrong = low if low < 0 else high
+                raise DamagedError(f"{column}={wrong!r} in a checkpoint's metadata is out of range; the metadata is damaged")
+
+
+def crc_of(columns: Columns) -> int:
+    """The checksum of the rows (docs/format.md), from a value for each handle everywhere."""
+    crc = 0
+    for column, values in zip(COLUMNS, columns, strict=True):
+        crc = zlib.crc32(_block(column, values), crc)
+    return crc
+
+
+def to_arrow(columns: Columns, lengths: Sequence[int]) -> tuple[Any, int]:
+    """From `columns_of`: a table with a value for each handle everywhere, and its checksum. `lengths`: of each snapshot, in handles."""
+    import pyarrow as pa
+
+    arrays: list[Any] = []
+    crc = 0
+    for column, values in zip(COLUMNS, columns, strict=True):
+        times = lengths if column in _OF_SNAPSHOTS else None
+        block = _block(column, values, times)
+        crc = zlib.crc32(block, crc)
+        if column not in STRINGS:
+            arrays.append(_array(pa.int64(), block, _known(values, lengths) if column == "num_keys" and None in values else None))
+        elif column in DICTIONARY:
+            arrays.append(_dictionary(values, times))
+        else:
+            arrays.append(_strings(values))
+    fields = [pa.field(name, a.type, nullable=name == "num_keys") for name, a in zip(COLUMNS, arrays, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields)), crc
+
+
+def _block(column: str, values: Sequence[Any], times: Sequence[int] | None = None) -> bytes:
+    """A column as the bytes its checksum is of (docs/format.md), each value as often as `times` says.
+
+    Strings have a newline between, numbers 64 bits, little-endian as every machine that Spark and pyarrow run on; no number is -1.
+    """
+    if column not in STRINGS:
+        return _repeated(array("q", [-1 if v is None else v for v in values] if column == "num_keys" else values), times)
+    if times is None:
+        return "\n".join(values).encode()
+    return "".join(map(mul, [f"{text}\n" for text in values], times))[:-1].encode()
+
+
+def _repeated(numbers: array[int], times: Sequence[int] | None) -> bytes:
+    data, size = numbers.tobytes(), numbers.itemsize
+    return data if times is None else b"".join(map(mul, [data[at : at + size] for at in range(0, len(data), size)], times))
+
+
+# --- Arrow's arrays, from buffers: `pyarrow.array` would load pandas, where it is installed, to ask if a list is one of its own (50 MB)
+
+
+def _array(kind: Any, data: bytes, valid: bytes | None = None) -> Any:
+    """Of numbers."""
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind, len(data) * 8 // kind.bit_width, [valid and pa.py_buffer(valid), pa.py_buffer(data)])
+
+
+def _strings(values: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    data = "".join(values).encode()
+    lengths = map(len, values) if data.isascii() else (len(text.encode()) for text in values)
+    ends = array("i", [0, *accumulate(lengths)])
+    return pa.Array.from_buffers(pa.string(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def _dictionary(values: Sequence[str], times: Sequence[int] | None) -> Any:
+    """Parquet's writer would find out by itself which values are the same, at the price of hashing one for each row."""
+    import pyarrow as pa
+
+    codes = {text: code for code, text in enumerate(dict.fromkeys(values))}
+    indices = array("i", list(map(codes.__getitem__, values)))
+    return pa.DictionaryArray.from_arrays(_array(pa.int32(), _repeated(indices, times)), _strings(list(codes)))
+
+
+def _known(values: Iterable[int | None], times: Sequence[int]) -> bytes:
+    """Arrow's validity: a bit for each row, the first one lowest."""
+    bits = "".join(map(mul, ["0" if v is None else "1" for v in values], times))
+    return int(bits[::-1], 2).to_bytes(-(-len(bits) // 8), "little")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, pairwise, repeat
 from operator import mul
 from typing import Any
 
@@ -24,6 +24,9 @@ _MAX_FIELD = {"operator": 2**31, "partition": 2**31, "checksum": 2**32}
 
 DICTIONARY = ("operator", "store", "version", "uid", "kind", "object", "num_keys")
 """Columns whose values repeat: written as Parquet's dictionaries."""
+
+_AT_ONCE = 1024
+"""Strings that are put together at once. What is much larger is new memory each time, which the system has to clear before it is used."""
 
 Columns = Sequence[Sequence[Any]]
 """In the order of `COLUMNS`."""
@@ -73,7 +76,8 @@ def check_columns(columns: Columns) -> None:
     """Raises FormatError for a name or object that points elsewhere, DamagedError for a number out of range."""
     for column, values in zip(COLUMNS, columns, strict=True):
         if column == "name":
-            paths.check_files(values)
+            for names in _parts(values):
+                paths.check_files(names)
         elif column == "object":
             for text in set(values):
                 paths.check_object(text)
@@ -89,7 +93,7 @@ def crc_of(columns: Columns) -> int:
     """The checksum of the rows (docs/format.md), from a value for each handle everywhere."""
     crc = 0
     for column, values in zip(COLUMNS, columns, strict=True):
-        crc = zlib.crc32(_block(column, values), crc)
+        crc = _crc_of_strings(values, None, crc) if column in STRINGS else zlib.crc32(_numbers(column, values), crc)
     return crc
 
 
@@ -97,32 +101,45 @@ def to_arrow(columns: Columns, lengths: Sequence[int]) -> tuple[Any, int]:
     """From `columns_of`: a table with a value for each handle everywhere, and its checksum. `lengths`: of each snapshot, in handles."""
     import pyarrow as pa
 
-    arrays: list[Any] = []
+    found: list[Any] = []
     crc = 0
     for column, values in zip(COLUMNS, columns, strict=True):
         times = lengths if column in _OF_SNAPSHOTS else None
-        block = _block(column, values, times)
-        crc = zlib.crc32(block, crc)
         if column not in STRINGS:
-            arrays.append(_array(pa.int64(), block, _known(values, lengths) if column == "num_keys" and None in values else None))
-        elif column in DICTIONARY:
-            arrays.append(_dictionary(values, times))
+            numbers = _numbers(column, values, times)
+            crc = zlib.crc32(numbers, crc)
+            found.append(_array(pa.int64(), numbers, _known(values, lengths) if column == "num_keys" and None in values else None))
+            continue
+        crc = _crc_of_strings(values, times, crc)
+        if column in DICTIONARY:
+            found.append(_dictionary(values, times))
         else:
-            arrays.append(_strings(values))
-    fields = [pa.field(name, a.type, nullable=name == "num_keys") for name, a in zip(COLUMNS, arrays, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields)), crc
+            found.append(pa.chunked_array([_strings(part) for part in _parts(values)], pa.string()))
+    fields = [pa.field(name, values.type, nullable=name == "num_keys") for name, values in zip(COLUMNS, found, strict=True)]
+    return pa.Table.from_arrays(found, schema=pa.schema(fields)), crc
 
 
-def _block(column: str, values: Sequence[Any], times: Sequence[int] | None = None) -> bytes:
-    """A column as the bytes its checksum is of (docs/format.md), each value as often as `times` says.
+def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    return (values[at : at + _AT_ONCE] for at in range(0, len(values), _AT_ONCE))
 
-    Strings have a newline between, numbers 64 bits, little-endian as every machine that Spark and pyarrow run on; no number is -1.
-    """
-    if column not in STRINGS:
-        return _repeated(array("q", [-1 if v is None else v for v in values] if column == "num_keys" else values), times)
-    if times is None:
-        return "\n".join(values).encode()
-    return "".join(map(mul, [f"{text}\n" for text in values], times))[:-1].encode()
+
+# --- bytes, of which the checksum is; `times`: how often each value is there
+
+
+def _crc_of_strings(values: Sequence[str], times: Sequence[int] | None, crc: int) -> int:
+    """UTF-8 with a newline between."""
+    between = ""
+    for at in range(0, len(values), _AT_ONCE):
+        part = values[at : at + _AT_ONCE]
+        lines = part if times is None else chain.from_iterable(map(repeat, part, times[at : at + _AT_ONCE]))
+        crc = zlib.crc32((between + "\n".join(lines)).encode(), crc)
+        between = "\n"
+    return crc
+
+
+def _numbers(column: str, values: Sequence[Any], times: Sequence[int] | None = None) -> bytes:
+    """64 bits each, little-endian, as every machine that Spark and pyarrow run on; no number is -1."""
+    return _repeated(array("q", [-1 if v is None else v for v in values] if column == "num_keys" else values), times)
 
 
 def _repeated(numbers: array[int], times: Sequence[int] | None) -> bytes:

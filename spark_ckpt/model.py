@@ -63,7 +63,10 @@ class Handle:
         return [self.kind._value_, self.name, self.object, self.offset, self.length, self.checksum]
 
     @staticmethod
-    def from_json(row: list[Any]) -> Handle:
+    def from_json(row: list[Any], known: Handle | None = None) -> Handle:
+        """`known`: what it may be; if so, it is not made anew."""
+        if known is not None and known.to_json() == row:
+            return known
         kind, name, obj, offset, length, checksum = row
         return Handle(HandleKind(kind), str(name), intern(obj), int(offset), int(length), int(checksum))
 
@@ -124,13 +127,15 @@ class Ack:
         }
 
     @staticmethod
-    def from_json(doc: Mapping[str, Any]) -> Ack:
+    def from_json(doc: Mapping[str, Any], before: Snapshot | None = None) -> Ack:
+        """`before`: an older snapshot of this store, with which this one may share files."""
         keys = doc.get("num_keys")
+        known = {h.name: h for h in before.handles} if before else {}
         snapshot = Snapshot(
-            StoreId(int(doc["op"]), int(doc["part"]), str(doc["store"])),
+            before.store if before else StoreId(int(doc["op"]), int(doc["part"]), str(doc["store"])),
             int(doc["version"]),
             str(doc["uid"]),
-            tuple(Handle.from_json(row) for row in doc["handles"]),
+            tuple([Handle.from_json(row, known.get(row[1])) for row in doc["handles"]]),
             None if keys is None else int(keys),
         )
         return Ack(

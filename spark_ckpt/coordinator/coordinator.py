@@ -20,7 +20,7 @@ from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.pool import Pool
 from spark_ckpt.coordinator.worker import Fields, StreamWorker
 from spark_ckpt.errors import CheckpointError, ConflictError
-from spark_ckpt.model import Ack, CheckpointId, Decline, Job
+from spark_ckpt.model import CheckpointId, Decline, Job
 from spark_ckpt.packages import packages_for, require
 from spark_ckpt.paths import parse_checkpoint_url, stream_url
 from spark_ckpt.pipe import Handler, Message, Pipe, Reply
@@ -210,7 +210,7 @@ class Coordinator:
             if "decline" in row:
                 worker.tell(ev.DeclineReceived(Decline.from_json(row)))
             else:
-                worker.tell(ev.AckReceived(Ack.from_json(row)))
+                worker.tell(ev.AckReceived(worker.intake.take(row)))
         return None
 
     def _holding(self, message: Message) -> Reply:

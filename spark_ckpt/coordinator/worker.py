@@ -18,6 +18,7 @@ from typing import Any
 
 from spark_ckpt import paths
 from spark_ckpt.coordinator.actions import StorageActions
+from spark_ckpt.coordinator.intake import Intake
 from spark_ckpt.coordinator.pool import Pool
 from spark_ckpt.errors import CheckpointError, ErrorKind
 from spark_ckpt.model import CheckpointId
@@ -63,6 +64,8 @@ class StreamWorker:
     ) -> None:
         self.root = root
         self.actions = actions
+        self.intake = Intake()
+        """Of the pipe's thread."""
         self._restored = restored
         self._ended = ended
         self._foreground = foreground

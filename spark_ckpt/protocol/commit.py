@@ -32,10 +32,11 @@ def required_ids(epoch: int, commit: bytes) -> dict[str, Slot]:
 
 def _slots(ids: Mapping[str, list[list[str]]]) -> dict[str, Slot]:
     slots: dict[str, Slot] = {}
-    for operator, partitions in ids.items():
+    for key, partitions in ids.items():
+        operator = int(key)
         for partition, stores in enumerate(partitions):
             for place, uid in enumerate(stores):
                 if not isinstance(uid, str) or not uid:
                     raise ValueError(f"operator {operator}, partition {partition} has the id {uid!r}")
-                slots[uid] = Slot(int(operator), partition, place)
+                slots[uid] = Slot(operator, partition, place)
     return slots

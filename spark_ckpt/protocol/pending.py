@@ -90,5 +90,5 @@ class PendingCheckpoint:
         return tuple(sorted(found, key=lambda s: (s.store.operator, s.store.partition, s.store.store, s.uid)))
 
     def _needs(self, uid: str, ack: Ack) -> bool:
-        slot = self.required.get(uid)
-        return slot is not None and (slot.operator, slot.partition) == (ack.snapshot.store.operator, ack.snapshot.store.partition)
+        slot, store = self.required.get(uid), ack.snapshot.store
+        return slot is not None and slot.operator == store.operator and slot.partition == store.partition

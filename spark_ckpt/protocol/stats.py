@@ -76,13 +76,28 @@ class Subtask:
 
     partition: int
     executor: str
-    start_delay_ms: float = 0.0
-    commit_ms: float = 0.0
-    sync_ms: float = 0.0
-    async_ms: float = 0.0
-    new_bytes: int = 0
-    full_bytes: int = 0
-    snapshots: int = 0
+    start_delay_ms: float
+    commit_ms: float
+    sync_ms: float
+    async_ms: float
+    new_bytes: int
+    full_bytes: int
+    snapshots: int
+
+    @staticmethod
+    def of(ack: Ack) -> Subtask:
+        """Of its first store, which is mostly its only one."""
+        return Subtask(
+            ack.snapshot.store.partition,
+            ack.executor,
+            max(0.0, ack.start_delay_ms),
+            max(0.0, ack.commit_delay_ms),
+            ack.sync_ms,
+            max(0.0, ack.async_ms),
+            ack.new_bytes,
+            ack.snapshot.size,
+            1,
+        )
 
     def add(self, ack: Ack) -> None:
         self.snapshots += 1
@@ -104,13 +119,17 @@ def subtasks(acks: Iterable[Ack]) -> dict[int, list[Subtask]]:
     found: dict[int, dict[int, Subtask]] = {}
     for ack in acks:
         store = ack.snapshot.store
-        operator = found.setdefault(store.operator, {})
-        operator.setdefault(store.partition, Subtask(store.partition, ack.executor)).add(ack)
+        rows = found.setdefault(store.operator, {})
+        row = rows.get(store.partition)
+        if row is None:
+            rows[store.partition] = Subtask.of(ack)
+        else:
+            row.add(ack)
     return {operator: sorted(rows.values(), key=lambda s: (-s.acked_ms, s.partition)) for operator, rows in sorted(found.items())}
 
 
 def by_operator(operators: Mapping[int, Sequence[Subtask]]) -> dict[str, dict[str, float]]:
-    """The partitions of each operator added up, for its own metrics in the query's progress. `…_max` belongs to the slowest one."""
+    """The partitions of each operator (`subtasks`) added up, for its own metrics in the query's progress. `…_max`: of the slowest one."""
     return {
         str(operator): {
             "snapshots": sum(r.snapshots for r in rows),
@@ -121,7 +140,7 @@ def by_operator(operators: Mapping[int, Sequence[Subtask]]) -> dict[str, dict[st
             "async_ms_max": max(r.async_ms for r in rows),
             "start_delay_ms_max": max(r.start_delay_ms for r in rows),
             "commit_ms_max": max(r.commit_ms for r in rows),
-            "acked_ms_max": max(r.acked_ms for r in rows),
+            "acked_ms_max": rows[0].acked_ms,
         }
         for operator, rows in operators.items()
     }
@@ -139,10 +158,10 @@ def by_partition(operators: Mapping[int, Sequence[Subtask]]) -> dict[str, Any]:
     told: dict[str, Any] = {"executors": executors, "subtasks": {}}
     for operator, rows in operators.items():
         last = max(row.commit_ms for row in rows)
-        told["subtasks"][str(operator)] = [[r.partition, index[r.executor], *_numbers(r, last)] for r in listed[operator]]
+        numbers = zip(*_columns(listed[operator], last), strict=True)
+        told["subtasks"][str(operator)] = [[r.partition, index[r.executor], *n] for r, n in zip(listed[operator], numbers, strict=True)]
         if summarised:
-            columns = zip(*(_numbers(row, last) for row in rows), strict=True)
-            told.setdefault("distributions", {})[str(operator)] = [distribution(column) for column in columns]
+            told.setdefault("distributions", {})[str(operator)] = [distribution(column) for column in _columns(rows, last)]
     return told
 
 
@@ -153,11 +172,16 @@ def distribution(values: Iterable[float]) -> list[int]:
     return [round(v) for v in (ordered[0], sum(ordered) / len(ordered), ordered[-1], *ranks)]
 
 
-def _numbers(row: Subtask, last_commit_ms: float) -> Sequence[int]:
-    """start delay, alignment, sync (µs), async, new bytes, full bytes. Alignment: how long this snapshot waited for its operator's last."""
-    alignment = last_commit_ms - row.commit_ms
-    times = (round(row.start_delay_ms), round(alignment), round(row.sync_ms * 1000), round(row.async_ms))
-    return (*times, row.new_bytes, row.full_bytes)
+def _columns(rows: Sequence[Subtask], last_commit_ms: float) -> tuple[list[int], ...]:
+    """start delay, alignment, sync (µs), async, new bytes, full bytes. Alignment: how long a snapshot waited for its operator's last."""
+    return (
+        [round(r.start_delay_ms) for r in rows],
+        [round(last_commit_ms - r.commit_ms) for r in rows],
+        [round(r.sync_ms * 1000) for r in rows],
+        [round(r.async_ms) for r in rows],
+        [r.new_bytes for r in rows],
+        [r.full_bytes for r in rows],
+    )
 
 
 def summary_of(pending: PendingCheckpoint, now_ms: int, plan_ms: int, **numbers: Any) -> Summary:

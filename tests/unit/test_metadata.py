@@ -124,6 +124,24 @@ def test_a_stateless_query_has_no_rows() -> None:
     assert decode(encode(checkpoint)) == checkpoint
 
 
+@pytest.mark.parametrize("stores", [1023, 1024, 1025, 2500])
+def test_the_checksum_of_many_rows(stores: int) -> None:
+    checkpoint = sample(stores)
+    data = encode(checkpoint)
+    assert decode(data) == checkpoint
+    written, expected = (pq.read_metadata(pa.BufferReader(file)).metadata[CRC_KEY] for file in (data, repacked(data)))
+    assert written == expected
+
+
+def test_the_number_of_keys_is_unknown_everywhere_or_in_places() -> None:
+    checkpoint = sample(stores=9)
+    nowhere = replace(checkpoint, snapshots=tuple(replace(s, num_keys=None) for s in checkpoint.snapshots))
+    assert decode(encode(nowhere)) == nowhere
+    table = pq.read_table(pa.BufferReader(encode(checkpoint)))
+    assert table.column("num_keys").to_pylist() == [s.num_keys for s in checkpoint.snapshots for _ in s.handles]
+    assert table.column("num_keys").null_count == 15
+
+
 def test_equal_checkpoints_have_equal_bytes() -> None:
     assert encode(sample()) == encode(sample())
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import zlib
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, pairwise, repeat
+from itertools import accumulate, chain, count, pairwise, repeat
 from operator import mul
 from typing import Any
 
@@ -170,7 +171,7 @@ def _dictionary(values: Sequence[str], times: Sequence[int] | None) -> Any:
     """Parquet's writer would find out by itself which values are the same, at the price of hashing one for each row."""
     import pyarrow as pa
 
-    codes = {text: code for code, text in enumerate(dict.fromkeys(values))}
+    codes = defaultdict[str, int](count().__next__)  # a new value gets the next code
     indices = array("i", list(map(codes.__getitem__, values)))
     return pa.DictionaryArray.from_arrays(_array(pa.int32(), _repeated(indices, times)), _strings(list(codes)))
 

@@ -7,6 +7,7 @@ SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.spark-ckpt-stamp
+CLASSES := $(VENV)/spark-classes.jsa
 # The Python that makes the virtual environment; without one given, the first on the PATH that is new enough.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -61,8 +62,13 @@ check: venv ## ruff and strict mypy: seconds, before a commit
 browser: venv
 	@$(PY) tests/spark/chromium.py || test -z "$${CI:-}"
 
+# Spark's tests start hundreds of JVMs; without it they only take longer.
+$(CLASSES): $(STAMP) | jar
+	@echo "making an archive of Spark's classes, once"
+	@$(PY) tests/spark/class_archive.py || true
+
 .PHONY: test
-test: check jar browser ## check, then all tests that need nothing but pip and Java
+test: check jar browser $(CLASSES) ## check, then all tests that need nothing but pip and Java
 	@$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
 
 .PHONY: test-fast
@@ -74,7 +80,7 @@ screenshots: jar browser ## The Checkpoints tab in a headless Chromium; renews d
 	@SPARK_CKPT_PICTURES=docs/images $(PY) -m pytest -m spark tests/spark/test_tab.py tests/spark/test_tab_interval.py $(ARGS)
 
 .PHONY: campaign
-campaign: jar ## The long tests, hours: 30,000 simulated schedules, real S3 servers, everything crossed, random kills (SEED=n repeats them, KILLS=n)
+campaign: jar $(CLASSES) ## The long tests, hours: 30,000 simulated schedules, real S3 servers, everything crossed, random kills (SEED=n repeats them, KILLS=n)
 	@SEED='$(SEED)' KILLS='$(KILLS)' $(PY) -m pytest -m campaign -v -s $(ARGS)
 
 .PHONY: demo

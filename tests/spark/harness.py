@@ -18,13 +18,20 @@ from spark_ckpt.jar import jar_path
 
 JOBS = Path(__file__).parent / "jobs"
 PLUGIN = "org.apache.spark.ckpt.CheckpointPlugin"
+CLASS_ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
+"""What `class_archive.py` has made, if it has."""
 
 
 def pyspark_home() -> Path:
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
-    return Path(spec.origin).parent
+    return Path(spec.origin).resolve().parent  # as spark-submit finds it
+
+
+def class_path(*more: Path) -> str:
+    """As spark-submit would have it: JVMs can share the archive's classes only with the class path that it was made with, and `more`."""
+    return ":".join([f"{pyspark_home()}/conf", f"{pyspark_home()}/jars/*", *map(str, more)])
 
 
 class Scratch:
@@ -39,13 +46,13 @@ class Scratch:
         return {
             "spark.local.dir": str(self._folder / "local"),
             "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
-            "spark.executor.extraJavaOptions": self.java,
+            "spark.executor.extraJavaOptions": " ".join(self.java),
         }
 
     @property
     def env(self) -> dict[str, str]:
         """For the driver, whatever starts it."""
-        return {"TMPDIR": str(self._temp), "SPARK_SUBMIT_OPTS": self.java}
+        return {"TMPDIR": str(self._temp), "SPARK_SUBMIT_OPTS": " ".join(self.java)}
 
     def home(self) -> Path:
         """PySpark's folder in links: local-cluster's workers make theirs in SPARK_HOME/work (Worker.createWorkDir), named by the second."""
@@ -57,8 +64,9 @@ class Scratch:
         return home
 
     @property
-    def java(self) -> str:
-        return f"-Djava.io.tmpdir={self._temp}"
+    def java(self) -> list[str]:
+        shared = [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}", "-Xlog:cds*=off"] if CLASS_ARCHIVE.exists() else []
+        return [f"-Djava.io.tmpdir={self._temp}", *shared]
 
 
 class Application:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness import Scratch, pyspark_home
+from harness import Scratch, class_path
 
 from spark_ckpt.jar import jar_path
 
@@ -30,10 +30,9 @@ def history_server(
     }
     java = shutil.which("java") if "JAVA_HOME" not in os.environ else os.environ["JAVA_HOME"] + "/bin/java"
     command = [str(java), f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
-    command.append(Scratch(out.with_suffix(".scratch")).java)
+    command += Scratch(out.with_suffix(".scratch")).java
     command += [f"-D{name}={value}" for name, value in settings.items()]
-    classes = [f"{pyspark_home() / 'jars'}/*", *([str(jar_path())] if jar else [])]
-    command += ["-cp", ":".join(classes), "org.apache.spark.deploy.history.HistoryServer"]
+    command += ["-cp", class_path(*([jar_path()] if jar else [])), "org.apache.spark.deploy.history.HistoryServer"]
     with out.open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"})
     try:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness import Scratch, pyspark_home
+from harness import Scratch, class_path
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from spark_ckpt.jar import jar_path
@@ -21,11 +21,10 @@ from spark_ckpt.jar import jar_path
 def jvm(*, memory: str = "512m") -> Iterator[Any]:
     """py4j's view of its packages."""
     java = os.environ["JAVA_HOME"] + "/bin/java" if "JAVA_HOME" in os.environ else "java"
-    classes = f"{pyspark_home() / 'jars'}/*:{jar_path()}"
     # With --die-on-broken-pipe it ends with the pipe to its stdin, whatever becomes of this process.
     with tempfile.TemporaryDirectory() as folder:
-        command = [java, Scratch(Path(folder)).java, f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classes]
-        command += ["py4j.GatewayServer", "--die-on-broken-pipe", "0"]
+        command = [java, *Scratch(Path(folder)).java, f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += ["-cp", class_path(jar_path()), "py4j.GatewayServer", "--die-on-broken-pipe", "0"]
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             assert server.stdout is not None

@@ -30,7 +30,7 @@ object DriverSide extends Logging {
     streams.clear()
     holdings.clear()
     val greeting = Json.obj(
-      "type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "spark" -> given(conf),
+      "type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "spark" -> usersOwn(conf),
       "spark_version" -> context.version, "host" -> java.net.InetAddress.getLocalHost.getHostName)
     val child = new PythonChild("spark_ckpt.coordinator", CheckpointPlugin.python(conf), greeting, heard,
       tell => {
@@ -164,7 +164,7 @@ object DriverSide extends Logging {
   }
 
   // What the plugin may set or contradict.
-  private def given(conf: SparkConf): Map[String, String] = conf.getAll.filter { case (name, _) =>
+  private def usersOwn(conf: SparkConf): Map[String, String] = conf.getAll.filter { case (name, _) =>
     name == "spark.sql.extensions" || name.startsWith("spark.sql.streaming.") || name.startsWith("spark.shuffle.sort.")
   }.toMap
 }

@@ -41,6 +41,8 @@ _EPOCH_COLUMNS = (
     _Column("driver logs ms", "logs_ms"),
     _Column("commit ms a store", "commit_per_store_ms", digits=1),
     _Column("processor ms", "all_cpu_ms"),
+    _Column("agent's", "agent_cpu_ms"),
+    _Column("coordinator's", "coordinator_cpu_ms"),
     _Column("end to end ms", "end_to_end_ms", wide=True),
     _Column("requests", "requests", digits=1),
     _Column("LIST", "list_requests", digits=1),
@@ -58,7 +60,8 @@ _EXPLAINED = (
     "Medians, in brackets the quartiles. Driver logs: `walCommit` and `commitOffsets`; "
     "with spark-ckpt the latter holds the wait for the checkpoint. "
     "End to end: from the barrier to `_metadata` stored, the epoch's tasks included. "
-    "Processor: all processes of the application, for each epoch. Requests and megabytes are for each epoch, from the server's log."
+    "Processor: all processes of the application, for each epoch, and what agent and coordinator have of it. "
+    "Requests and megabytes are for each epoch, from the server's log."
 )
 
 

@@ -9,7 +9,7 @@ from enum import Enum
 from benchmarks.far_s3 import LATENCY_MS
 from benchmarks.figures import Case, Estimate, Figures
 from benchmarks.finalise import EXPERIMENT as FINALISE
-from benchmarks.finalise import GROWN
+from benchmarks.finalise import GROWN, YOUNG
 from benchmarks.restore import EXPERIMENT as RESTORE
 from benchmarks.restore import FILLED, PLAIN
 from benchmarks.standing import IDLE, START_UP
@@ -192,9 +192,21 @@ def _agent_at_most(figures: Figures) -> Estimate | str:
     return ""
 
 
-def _finalise(metric: str, partitions: int) -> Measure:
-    case = Case(FINALISE, "coordinator", partitions, GROWN)
+def _finalise(metric: str, partitions: int, handles: int = GROWN) -> Measure:
+    case = Case(FINALISE, "coordinator", partitions, handles)
     return _median(metric, case) if metric.endswith("_ms") else _exact(metric, case)
+
+
+def _of_finalise(handles: int) -> Sequence[Target]:
+    """Of a store's first epochs, and of one that has run for long."""
+    each = f"10,000 partitions, {handles} handle{'s' if handles > 1 else ''} each"
+    size, memory = (_finalise(metric, 10_000, handles) for metric in ("metadata_bytes", "memory_bytes"))
+    return (
+        Target(f"taking in the acknowledgements, {each}", None, _finalise("acks_ms", 10_000, handles), millis),
+        Target(f"finalise, {each}", 250, _finalise("finalise_ms", 10_000, handles), millis),
+        Target(f"_metadata, {each}", _MB, size, megabytes, counted=True),
+        Target(f"memory of the coordinator, {each}", 300 * _MB, memory, megabytes, counted=True),
+    )
 
 
 LONG_ROWS = 1_000
@@ -248,16 +260,7 @@ TARGETS: Sequence[Target] = (
         times,
         at_least=True,
     ),
-    Target(f"taking in the acknowledgements, 10,000 partitions, {GROWN} handles each", None, _finalise("acks_ms", 10_000), millis),
-    Target(f"finalise, 10,000 partitions, {GROWN} handles each", 250, _finalise("finalise_ms", 10_000), millis),
-    Target(f"_metadata, 10,000 partitions, {GROWN} handles each", _MB, _finalise("metadata_bytes", 10_000), megabytes, counted=True),
-    Target(
-        f"memory of the coordinator, 10,000 partitions, {GROWN} handles each",
-        300 * _MB,
-        _finalise("memory_bytes", 10_000),
-        megabytes,
-        counted=True,
-    ),
+    *(target for handles in (YOUNG, GROWN) for target in _of_finalise(handles)),
     Target(
         "finalise, 100,000 partitions over 10,000: linear",
         11,

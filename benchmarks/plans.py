@@ -46,8 +46,8 @@ class Plan:
 SHORT = Plan(
     "short",
     (
-        Turns(AGGREGATION, Workload("aggregation", 20), _FAST, rounds=2, warm=3, epochs=5, warm_s=10, seconds=6),
-        Turns(AGGREGATION, Workload("aggregation", 200), _FAST, rounds=1, warm=1, epochs=2, seconds=10),
+        Turns(AGGREGATION, Workload("aggregation", 200), _FAST, rounds=1, warm=1, epochs=2, warm_s=15, seconds=10),
+        Turns(AGGREGATION, Workload("aggregation", 20), _FAST, rounds=2, warm=2, epochs=5, seconds=4),
         Turns(ROWS, Workload("aggregation", 20, 1), (System.FLOOR, System.S3), rounds=2, warm=3, epochs=10),
         Turns(INTERVAL, Workload("aggregation", 200), INTERVAL_SYSTEMS, rounds=1, warm=2, epochs=1, seconds=INTERVAL_S, alike=True),
     ),

@@ -215,7 +215,8 @@ class FileStorage(Storage):
     def _try_name(self, temp: Path, target: Path, replace: bool) -> PutResult | None:
         """None: the folder vanished."""
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            if not self._has_folder(target.parent):
+                return None
             if replace:
                 os.replace(temp, target)
             else:
@@ -225,9 +226,7 @@ class FileStorage(Storage):
                 return None
             raise StorageError(f"the temporary file {temp} was removed while it was in use; leave that folder alone") from None
         except FileExistsError:
-            if target.parent.is_dir():
-                return PutResult.EXISTS
-            raise StorageError(f"{target.parent} is a file where a folder is needed; remove it or choose another storage") from None
+            return PutResult.EXISTS
         except OSError as error:
             if not replace and error.errno in _NO_LINKS and os.access(target.parent, os.W_OK):
                 raise StorageSetupError(
@@ -236,6 +235,16 @@ class FileStorage(Storage):
                 ) from error
             raise self._explain(error, target, "write") from error
         return PutResult.STORED
+
+    def _has_folder(self, folder: Path) -> bool:
+        """Make it if it is not there; False: it was, and has vanished since. Raises StorageError, OSError."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:  # mkdir found something, and no folder when it looked a second time
+            if S_ISDIR(folder.stat().st_mode):
+                return False
+            raise StorageError(f"{folder} is a file where a folder is needed; remove it or choose another storage") from None
+        return True
 
     def _sync_folders(self, target: Path) -> None:
         """Sync every folder from the file's up to the root: another process may have made one and not synced it yet."""

@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -221,3 +222,32 @@ def test_the_probe_works_there(storage: FileStorage, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"x")
     storage.put_slices("probe-not", [Slice(tmp_path / "f", 0, 1)])
     assert [stored.key for stored in storage.list("probe")] == ["probe-not"]
+
+
+def test_a_folder_that_comes_and_goes_hides_no_put(storage: FileStorage) -> None:
+    """Each emptying of the folder removes it, in the midst of what the others do."""
+    failed: list[BaseException] = []
+
+    def work(own: str) -> None:
+        try:
+            for _ in range(300):
+                storage.put(own, b"v")
+                assert storage.get(own) == b"v"
+                storage.delete([own])
+                assert storage.put_if_absent(own, b"w") is PutResult.STORED
+                storage.delete([own])
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(f"shared/deep/{number}",)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_a_file_where_a_folder_is_needed_is_named(storage: FileStorage) -> None:
+    storage.put("taken", b"v")
+    with pytest.raises(StorageError, match=r"/taken is a file where a folder is needed; remove it"):
+        storage.put("taken/below", b"v")

@@ -19,15 +19,15 @@ FETCH_S = 1200
 _PROVIDED = ("io.netty", "org.slf4j", "commons-codec", "commons-logging", "org.apache.httpcomponents")
 
 
-def s3a_jars() -> Path:
-    """A folder of jars for the class path. Raises BenchmarkError."""
-    if FOLDER.is_dir():
-        return FOLDER
+def s3a_jars(kept: Path = FOLDER) -> Path:
+    """A folder of jars for the class path, fetched into `kept` once. Raises BenchmarkError."""
+    if kept.is_dir():
+        return kept
     maven = shutil.which("mvn")
     if maven is None:
         raise BenchmarkError("stock Spark on S3A needs hadoop-aws from Maven Central, and there is no Maven (mvn) on the PATH: install it")
-    FOLDER.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=FOLDER.parent) as work:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as work:
         folder = Path(work)
         (folder / "pom.xml").write_text(pom())
         goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -38,8 +38,8 @@ def s3a_jars() -> Path:
             raise BenchmarkError(f"Maven did not fetch the jars for S3A within {FETCH_S} s; is Maven Central within reach?") from e
         if done.returncode != 0:
             raise BenchmarkError(f"Maven could not fetch the jars for S3A: {(done.stdout + done.stderr).strip()[-500:]}")
-        (folder / "jars").rename(FOLDER)
-    return FOLDER
+        (folder / "jars").rename(kept)
+    return kept
 
 
 def pom() -> str:

@@ -15,7 +15,8 @@ Item = TypeVar("Item")
 class Inbox(Generic[Item]):
     """`put` is for any thread, `take` for one."""
 
-    def __init__(self) -> None:
+    def __init__(self, linger_s: float = LINGER_S) -> None:
+        self._linger_s = linger_s
         self._changed = threading.Condition(threading.Lock())
         self._items: list[Item] = []
         self._urgent = False
@@ -28,9 +29,9 @@ class Inbox(Generic[Item]):
                 self._changed.notify()
 
     def take(self, timeout: float | None) -> list[Item]:
-        """All that has come: at once if some of it is urgent, else `LINGER_S` after the first of it; nothing after `timeout` seconds."""
+        """All that has come: at once if some of it is urgent, else `linger_s` after the first of it; nothing after `timeout` seconds."""
         with self._changed:
             if self._changed.wait_for(lambda: self._items, timeout):
-                self._changed.wait_for(lambda: self._urgent, LINGER_S)
+                self._changed.wait_for(lambda: self._urgent, self._linger_s)
             taken, self._items, self._urgent = self._items, [], False
             return taken

@@ -52,6 +52,10 @@ class FullSnapshot:
         return self.num_keys + self.num_internal_keys
 
 
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError)
+"""What zipfile raises for a damaged or forged archive; RuntimeError: for an encrypted one and a compression that it does not know."""
+
+
 def unpack(path: Path, folder: Path) -> FullSnapshot:
     """Unpack the zip's members into `folder`, which exists, and return what its `metadata` says.
 
@@ -65,7 +69,7 @@ def unpack(path: Path, folder: Path) -> FullSnapshot:
                     _extract(archive, member, folder / member.filename)
             with archive.open(METADATA_MEMBER) as source:
                 text = source.read(MAX_METADATA + 1)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError) as e:
+    except _UNREADABLE as e:
         raise FormatError(f"{path.name} is not a snapshot of Spark's state store ({type(e).__name__}: {e}); it is damaged") from e
     return parse_metadata(text, path.name)
 
@@ -79,7 +83,7 @@ def read_full_snapshot(path: Path) -> FullSnapshot:
                 raise FormatError(f"{path.name} has {info.file_size} bytes of file names, more than any store can have; it is damaged")
             with archive.open(info) as member:
                 text = member.read(MAX_METADATA + 1)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError) as e:
+    except _UNREADABLE as e:
         raise FormatError(f"{path.name} is not a complete snapshot of Spark's state store ({type(e).__name__}: {e})") from e
     return parse_metadata(text, path.name)
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
-from spark_ckpt.agent import inbox
 from spark_ckpt.agent.inbox import Inbox
 
 FOREVER_S = 60.0
 
 
-def test_what_can_wait_comes_with_what_is_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "LINGER_S", FOREVER_S)
-    box: Inbox[int] = Inbox()
+def test_what_can_wait_comes_with_what_is_urgent() -> None:
+    box: Inbox[int] = Inbox(FOREVER_S)
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(box.take, None)
         for item in range(5):
@@ -26,9 +22,8 @@ def test_what_can_wait_comes_with_what_is_urgent(monkeypatch: pytest.MonkeyPatch
         assert box.take(None) == [6, 7]
 
 
-def test_what_can_wait_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "LINGER_S", 0.01)
-    box: Inbox[int] = Inbox()
+def test_what_can_wait_does_not_wait_for_ever() -> None:
+    box: Inbox[int] = Inbox(0.01)
     box.put(1, urgent=False)
     assert box.take(None) == [1]
     box.put(2)
@@ -36,9 +31,8 @@ def test_what_can_wait_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -
     assert box.take(0.0) == []
 
 
-def test_an_urgent_item_is_not_urgent_for_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "LINGER_S", FOREVER_S)
-    box: Inbox[int] = Inbox()
+def test_an_urgent_item_is_not_urgent_for_those_after_it() -> None:
+    box: Inbox[int] = Inbox(FOREVER_S)
     box.put(1)
     assert box.take(None) == [1]
     with ThreadPoolExecutor(1) as pool:

@@ -80,10 +80,9 @@ def test_the_pom_asks_for_the_modules_and_not_for_the_bundle() -> None:
 
 
 def test_without_maven_there_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jars, "FOLDER", tmp_path / "jars")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BenchmarkError, match=r"no Maven \(mvn\) on the PATH: install it$"):
-        jars.s3a_jars()
+        jars.s3a_jars(tmp_path / "jars")
 
 
 def test_an_epoch_is_taken_from_the_querys_progress() -> None:
@@ -178,9 +177,7 @@ class Played(Session):
         warm: int,
         epochs: int,
         timeout_s: float,
-        warm_s: float = 0,
-        seconds: float = 0,
-        log: Path | None = None,
+        **_: Any,
     ) -> dict[str, Any]:
         took = next(self._seconds)
         self._clock[0] += min(took, timeout_s)

@@ -7,7 +7,6 @@ import json
 import os
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from spark_ckpt.agent.changelog import parse_name, read_lineage, unpack_lz4
 from spark_ckpt.errors import FormatError
-from spark_ckpt.state.archive import read_full_snapshot
+from spark_ckpt.state.archive import MAX_METADATA, read_full_snapshot
 from tests.unit.agent_stores import FakeStore
 
 FROM_SPARK = base64.b64decode(
@@ -111,10 +110,9 @@ def test_an_archive_without_metadata_is_refused(tmp_path: Path) -> None:
         read_full_snapshot(tmp_path / "1_a.zip")
 
 
-def test_an_oversized_document_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("spark_ckpt.state.archive.MAX_METADATA", 1000)
+def test_an_oversized_document_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "1_a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("metadata", b"v1\n" + b" " * 2000)
+        archive.writestr("metadata", b"v1\n" + b" " * MAX_METADATA)
     with pytest.raises(FormatError, match="more than any store can have"):
         read_full_snapshot(tmp_path / "1_a.zip")
 

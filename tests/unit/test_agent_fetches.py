@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ckpt.agent import fetches
-from spark_ckpt.agent.fetches import Fetcher, near
+from spark_ckpt.agent.fetches import PIECE_BYTES, Fetcher, near
 from spark_ckpt.agent.staging import Staging
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import CheckpointId, Handle, HandleKind
@@ -23,6 +22,9 @@ from spark_ckpt.testing.faulty import Fault, FaultyStorage, Moment
 from tests.unit.agent_stores import FakeStore, LocalAgent, check_loads, complete
 
 BASE = CheckpointId(1, 3)
+PIECES = 3
+LARGE = (PIECES - 1) * PIECE_BYTES + 1
+"""Bytes of an SST that takes so many reads."""
 
 
 class World:
@@ -41,7 +43,7 @@ class World:
             agent.send({"type": "flush"})
             ack = agent.ack(self.store.uid)
             if epoch == 1:
-                self.store.snapshot(2, (30, 1 << 20))
+                self.store.snapshot(2, (30, LARGE))
         agent.close()
         self.snapshot = ack.snapshot
         complete(self.storage, BASE, [ack.snapshot])
@@ -149,21 +151,18 @@ def test_bytes_damaged_on_their_way_are_read_again(world: World) -> None:
     agent.close()
 
 
-@pytest.mark.parametrize("piece", [100_000, (1 << 20) - 1])
-def test_a_long_file_is_read_in_pieces(world: World, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
-    monkeypatch.setattr(fetches, "PIECE_BYTES", piece)
+def test_a_long_file_is_read_in_pieces(world: World) -> None:
     agent = world.agent()
     before = world.storage.requests["get"]
     assert world.fetch(agent)["ok"] is True
-    assert world.storage.requests["get"] - before > -(-(1 << 20) // piece)
+    assert world.storage.requests["get"] - before > PIECES
     check_loads(world.folder, world.store, world.snapshot)
     agent.close()
 
 
 @pytest.mark.parametrize("moment", [Moment.TRUNCATE, Moment.FAIL_BEFORE])
-def test_a_piece_that_does_not_come(world: World, monkeypatch: pytest.MonkeyPatch, moment: Moment) -> None:
-    monkeypatch.setattr(fetches, "PIECE_BYTES", 300_000)
-    large = next(h.object for h in world.snapshot.handles if h.length == 1 << 20)
+def test_a_piece_that_does_not_come(world: World, moment: Moment) -> None:
+    large = next(h.object for h in world.snapshot.handles if h.length == LARGE)
     once = FaultyStorage(world.storage, [Fault(moment, large, frozenset({"get"}), times=1)])
     agent = world.agent(once)
     answer = world.fetch(agent)
@@ -178,9 +177,8 @@ def test_a_piece_that_does_not_come(world: World, monkeypatch: pytest.MonkeyPatc
     agent.close()
 
 
-def test_a_long_file_that_is_damaged_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetches, "PIECE_BYTES", 300_000)
-    large = next(h for h in world.snapshot.handles if h.length == 1 << 20)
+def test_a_long_file_that_is_damaged_is_named(world: World) -> None:
+    large = next(h for h in world.snapshot.handles if h.length == LARGE)
     world.replace(large, b"\xde\xad\xbe\xef")
     agent = world.agent()
     error = world.fetch(agent)["error"]

@@ -13,8 +13,8 @@ import pytest
 
 from spark_ckpt.errors import DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, HandleKind
-from spark_ckpt.state import CountResult, KeyCount, archive, assemble, count_keys
-from spark_ckpt.state.archive import parse_metadata, unpack
+from spark_ckpt.state import CountResult, KeyCount, assemble, count_keys
+from spark_ckpt.state.archive import MAX_MEMBERS, MAX_UNPACKED, parse_metadata, unpack
 from spark_ckpt.storage import Storage, open_storage
 from tests.unit.stored_stream import SmallStore, StreamWriter, make_store
 
@@ -133,30 +133,43 @@ def test_a_member_twice_is_refused(tmp_path: Path) -> None:
         unpack(zipped(tmp_path / "z.zip", [GOOD, ("CURRENT", b"a"), ("CURRENT", b"b")]), tmp_path)
 
 
-def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MAX_UNPACKED", 1 << 20)
+def claiming(path: Path, size: int, claimed: int) -> Path:
+    """A zip with a member of `size` bytes that says it has other ones."""
+    data = bytearray(zipped(path, [GOOD, ("CURRENT", b"\0" * size)]).read_bytes())
+    real = size.to_bytes(4, "little")
+    while (at := data.find(real)) >= 0:
+        data[at : at + 4] = claimed.to_bytes(4, "little")
+    path.write_bytes(data)
+    return path
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(FormatError, match="more than any snapshot"):
-        unpack(zipped(tmp_path / "z.zip", [GOOD, ("CURRENT", b"\0" * (2 << 20))]), tmp_path / "out")
+        unpack(claiming(tmp_path / "z.zip", 2 << 20, MAX_UNPACKED), tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_a_bomb_that_lies_about_its_size_is_cut_off(tmp_path: Path) -> None:
-    data = bytearray(zipped(tmp_path / "z.zip", [GOOD, ("CURRENT", b"\0" * (8 << 20))]).read_bytes())
-    real = (8 << 20).to_bytes(4, "little")
-    while (at := data.find(real)) >= 0:
-        data[at : at + 4] = (16).to_bytes(4, "little")
-    (tmp_path / "z.zip").write_bytes(data)
     (tmp_path / "out").mkdir()
     with pytest.raises(FormatError):
-        unpack(tmp_path / "z.zip", tmp_path / "out")
+        unpack(claiming(tmp_path / "z.zip", 8 << 20, 16), tmp_path / "out")
     assert sum(p.stat().st_size for p in (tmp_path / "out").iterdir()) <= 16
 
 
-def test_too_many_members_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MAX_MEMBERS", 3)
-    with pytest.raises(FormatError, match="4 members"):
-        unpack(zipped(tmp_path / "z.zip", [GOOD, ("a", b""), ("b", b""), ("c", b"")]), tmp_path)
+def test_too_many_members_are_refused(tmp_path: Path) -> None:
+    members = [GOOD, *((f"m{number}", b"") for number in range(MAX_MEMBERS))]
+    with pytest.raises(FormatError, match=f"{MAX_MEMBERS + 1} members"):
+        unpack(zipped(tmp_path / "z.zip", members), tmp_path)
+
+
+def test_a_compression_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    data = bytearray(zipped(tmp_path / "z.zip", [GOOD]).read_bytes())
+    for header, at in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
+        data[data.index(header) + at] = 99
+    (tmp_path / "z.zip").write_bytes(data)
+    with pytest.raises(FormatError, match="That compression method is not supported"):
+        unpack(tmp_path / "z.zip", tmp_path)
 
 
 @pytest.mark.parametrize("data", [b"", b"PK", b"no zip at all", b"PK\x05\x06" + b"\0" * 18])

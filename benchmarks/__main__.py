@@ -51,12 +51,16 @@ def cli() -> None:
 
 @cli.command("run")
 @click.option("--full", is_flag=True, help="Everything, two hours or so; without it the short form, under 10 minutes.")
+@click.option("--rounds", type=click.IntRange(1), help="Of each workload, at most: fewer take less time, and leave more to chance.")
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, help="Folder for JSON and plots.")
 @click.option("--page", "page_path", type=click.Path(path_type=Path, dir_okay=False), default=PAGE, help="The Markdown page.")
-def run_all(full: bool, results: Path, page_path: Path) -> None:
+def run_all(full: bool, rounds: int | None, results: Path, page_path: Path) -> None:
     """Run the benchmark, print its tables, write JSON, plots and the page."""
     plan = plans.FULL if full else plans.SHORT
     figures = Figures(machine.describe())
+    if rounds is not None:
+        plan = plan.limited(rounds)
+        figures.notes.append(f"at most {rounds} round{'s' if rounds > 1 else ''} of each workload")
     try:
         plans.run(plan, figures, _tell)
     finally:  # hours of figures must not go with the last one

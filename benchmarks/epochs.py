@@ -74,9 +74,7 @@ def run(plans: Sequence[Turns], s3: FarS3, folder: Path, figures: Figures, tell:
         take_turns(plans, found, s3, figures, tell, budget or Budget())
 
 
-def take_turns(
-    plans: Sequence[Turns], found: Mapping[System, Session], s3: FarS3, figures: Figures, tell: Tell, budget: Budget
-) -> None:
+def take_turns(plans: Sequence[Turns], found: Mapping[System, Session], s3: FarS3, figures: Figures, tell: Tell, budget: Budget) -> None:
     """First rounds of all workloads come before second ones; every other round goes the other way about.
 
     A round counts for all systems or, but for the first one, for none. Raises BenchmarkError.

@@ -6,7 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import epochs, finalise, restore, standing
@@ -41,6 +41,11 @@ class Plan:
     restore_mb: int
     restore_rounds: int
     fork_epochs: int
+
+    def limited(self, rounds: int) -> Plan:
+        """The same with at most so many rounds of each workload."""
+        turns = [replace(turns, rounds=min(turns.rounds, rounds)) for turns in self.turns]
+        return replace(self, turns=turns, restore_rounds=min(self.restore_rounds, rounds))
 
 
 SHORT = Plan(

@@ -95,9 +95,7 @@ def _restore(setup: Setup, megabytes: int, number: int, folder: Path, figures: F
 _Range = tuple[str, int, int]
 
 
-def _plain(
-    setup: Setup, ranges: list[_Range], megabytes: int, number: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell
-) -> None:
+def _plain(setup: Setup, ranges: list[_Range], megabytes: int, number: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
     """The same bytes into files, by ranged reads in parallel and nothing else."""
     tell(f"restore: {PLAIN}, round {number + 1}")
     folder.mkdir(parents=True)

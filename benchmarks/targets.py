@@ -272,9 +272,7 @@ TARGETS: Sequence[Target] = (
     Target("idle agent, processor", 0.5, _exact("cpu_percent", Case(IDLE, "agent")), percent, counted=True),
     Target("idle coordinator, processor", 0.5, _exact("cpu_percent", Case(IDLE, "coordinator")), percent, counted=True),
     Target("memory of an agent at most, large state", None, _agent_at_most, megabytes, counted=True),
-    Target(
-        "start-up added to a query on an empty storage", 1000, _more(*(_median("start_up_ms", case) for case in _START)), millis
-    ),
+    Target("start-up added to a query on an empty storage", 1000, _more(*(_median("start_up_ms", case) for case in _START)), millis),
 )
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -207,6 +208,13 @@ def test_a_round_counts_for_all_systems_or_for_none(
     assert tuple(len(figures.values(plan.case(system), "epoch_ms")) // 2 for system in plan.systems) == rounds
     assert bool(figures.notes) == (rounds != (3, 3))
     assert clock[0] <= 99
+
+
+def test_a_plan_with_fewer_rounds_is_otherwise_the_same() -> None:
+    limited = FULL.limited(2)
+    assert {turns.rounds for turns in limited.turns} == {1, 2}
+    assert limited.restore_rounds == 2
+    assert FULL.limited(100) == replace(FULL, turns=list(FULL.turns))
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)

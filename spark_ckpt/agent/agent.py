@@ -18,7 +18,7 @@ from spark_ckpt.agent.fetches import Fetcher, Wanted
 from spark_ckpt.agent.gauge import Gauge
 from spark_ckpt.agent.spools import Spools
 from spark_ckpt.agent.staging import Staging
-from spark_ckpt.agent.stream import Stream
+from spark_ckpt.agent.stream import PAUSES, Pauses, Stream
 from spark_ckpt.conf import Options, parse_options
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import StoreId
@@ -38,11 +38,12 @@ Opener = Callable[[str, S3Options], Storage]
 class Agent:
     """`handlers` for `pipe.serve`, then `close`."""
 
-    def __init__(self, pipe: Pipe, opener: Opener = open_storage, die: Callable[[int], object] = os._exit) -> None:
+    def __init__(self, pipe: Pipe, opener: Opener = open_storage, die: Callable[[int], object] = os._exit, pauses: Pauses = PAUSES) -> None:
         """`die` ends the process at once."""
         self._pipe = pipe
         self._opener = opener
         self._die = die
+        self._pauses = pauses
         self._lock = threading.Lock()
         self._options = Options()
         self._executor = ""
@@ -197,7 +198,8 @@ class Agent:
                 storage.traffic.tell = self._warn
                 retry_s = self._options.timeout_ms / 1000
                 relief_bytes = self._options.spool_max_bytes // 2
-                stream = Stream(root, storage, self._staging, self._executor, retry_s, relief_bytes, self._send, self._warn, self._broken)
+                tell = (self._send, self._warn, self._broken)
+                stream = Stream(root, storage, self._staging, self._executor, retry_s, relief_bytes, *tell, self._pauses)
                 self._streams[(root, url)] = stream
             stream.run = max(stream.run, int(message["run"]))
             return stream

@@ -30,12 +30,22 @@ from spark_ckpt.pipe import describe
 from spark_ckpt.storage.base import Storage
 
 QUEUED_BYTES = 8 << 20
-QUEUED_S = 10.0
-"""What has to be durable is uploaded when so many bytes of it have come, or after so many seconds, if no flush comes before."""
-RELIEF_S = 1.0
-"""How often a full spool is looked at, in seconds."""
-RELIEF_FAILED_S = 10.0
-"""How long after an upload that was to make room failed the next one is tried, in seconds."""
+"""What has to be durable is uploaded when so many bytes of it have come, if no flush comes before."""
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """Seconds."""
+
+    queued: float = 10.0
+    """After which what has to be durable is uploaded, if no flush comes before."""
+    relief: float = 1.0
+    """Between two looks at a full spool."""
+    relief_failed: float = 10.0
+    """After an upload that was to make room and failed, before the next one."""
+
+
+PAUSES = Pauses()
 
 
 class _Mark(Enum):
@@ -93,6 +103,7 @@ class Stream:
         send: Callable[[dict[str, Any]], None],
         warn: Callable[[str], None],
         broken: Callable[[Exception], None],
+        pauses: Pauses,
     ) -> None:
         self.root = root
         self.storage = storage
@@ -104,6 +115,7 @@ class Stream:
         self._send = send
         self._warn = warn
         self._broken = broken
+        self._pauses = pauses
         self._bases = Bases(storage)
         self._history = History()
         self._planner = Planner(self._history, staging, self._bases.find)
@@ -254,9 +266,9 @@ class Stream:
     def _patience(self) -> float | None:
         """Seconds after which something is to be done though nobody says so."""
         now = time.monotonic()
-        waits = [max(0.0, min(v.at for v in self._queued) + QUEUED_S - now)] if self._queued else []
+        waits = [max(0.0, min(v.at for v in self._queued) + self._pauses.queued - now)] if self._queued else []
         if self._staging.bytes > self._relief_bytes:
-            waits.append(RELIEF_S)
+            waits.append(self._pauses.relief)
         return min(waits, default=None)
 
     def _take(self, item: _Arrived) -> None:
@@ -314,7 +326,7 @@ class Stream:
         now = time.monotonic()
         if self._staging.bytes <= self._relief_bytes or now < self._relief_at:
             return
-        self._relief_at = now + RELIEF_S
+        self._relief_at = now + self._pauses.relief
         for version in self._history.newest():
             if version.why is None and not version.chain.broken:
                 if version.chain.durable:
@@ -409,7 +421,7 @@ class Stream:
             elif why is not Why.PRESSURE:
                 declines.append(self._decline(commit, cause))
             else:
-                self._relief_at = time.monotonic() + RELIEF_FAILED_S
+                self._relief_at = time.monotonic() + self._pauses.relief_failed
                 self._warn(f"room in the spool {self._staging.spool} could not be made: {cause}")
             if version.chain.broken:
                 self._history.remove(version)

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, ClassVar, cast
 from spark_ckpt import metadata
 from spark_ckpt.agent.agent import Agent, Opener
 from spark_ckpt.agent.changelog import parse_name, read_lineage
+from spark_ckpt.agent.stream import PAUSES, Pauses
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Job, Snapshot
 from spark_ckpt.paths import metadata_key
 from spark_ckpt.pipe import Pipe, serve
@@ -269,12 +270,12 @@ class _Writer(io.FileIO):
 class LocalAgent(Client):
     """An agent in a thread of this process, with any storage."""
 
-    def __init__(self, spool: Path, opener: Opener = open_storage, conf: Mapping[str, str] | None = None) -> None:
+    def __init__(self, spool: Path, opener: Opener = open_storage, conf: Mapping[str, str] | None = None, pauses: Pauses = PAUSES) -> None:
         down, up = os.pipe(), os.pipe()
         reader, writer = os.fdopen(down[0], "rb"), _Writer(up[1], "wb")
         pipe = Pipe(reader, cast(BinaryIO, writer))
         self.died: list[int] = []
-        self.agent = Agent(pipe, opener, self.died.append)
+        self.agent = Agent(pipe, opener, self.died.append, pauses)
         self._abandoned = False
 
         def run() -> None:

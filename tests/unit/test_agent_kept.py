@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_ckpt.agent.stream import Pauses
 from spark_ckpt.model import CheckpointId, Snapshot
 from spark_ckpt.paths import left_acks_prefix
 from spark_ckpt.storage import open_storage
@@ -216,12 +217,9 @@ def test_a_full_spool_is_relieved_and_told(spool: Path, storage: FaultyStorage, 
     agent.close()
 
 
-def test_room_that_cannot_be_made_is_tried_again_and_declines_nothing(
-    spool: Path, storage: FaultyStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("spark_ckpt.agent.stream.RELIEF_FAILED_S", 0.2)
+def test_room_that_cannot_be_made_is_tried_again_and_declines_nothing(spool: Path, storage: FaultyStorage) -> None:
     storage.inject(Fault(Moment.FAIL_BEFORE, operations=frozenset({"put"}), times=4))
-    agent = LocalAgent(spool, lambda *_: storage, {**SMALL_SPOOL, "spark.ckpt.timeout": "300ms"})
+    agent = LocalAgent(spool, lambda *_: storage, {**SMALL_SPOOL, "spark.ckpt.timeout": "300ms"}, Pauses(relief_failed=0.2))
     store = FakeStore(spool / "0-0")
     store.commit(payload=20_000)
     agent.send(store.message("memory://x", 0, None, checkpoint=False))

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from spark_ckpt import paths
-from spark_ckpt.agent import stream
 from spark_ckpt.agent.staging import Staging, local_error
+from spark_ckpt.agent.stream import Pauses
 from spark_ckpt.errors import StorageError
 from spark_ckpt.model import Ack, CheckpointId, HandleKind
 from spark_ckpt.storage import open_storage
@@ -101,9 +101,8 @@ def test_a_flush_of_another_stream_is_nobodys_business(url: str, spool: Path) ->
     agent.close()
 
 
-def test_without_a_flush_the_upload_comes_by_itself(url: str, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "QUEUED_S", 0.2)
-    agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
+def test_without_a_flush_the_upload_comes_by_itself(url: str, spool: Path) -> None:
+    agent, store = LocalAgent(spool, pauses=Pauses(queued=0.2)), FakeStore(spool / "0-0")
     store.commit()
     agent.send(store.message(url, 0, None))
     assert agent.ack(store.uid).snapshot.version == 1

@@ -7,6 +7,7 @@ import json
 import random
 import uuid
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spark_ckpt import metadata
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
-from spark_ckpt.metadata import CRC_KEY, DOCUMENT_KEY, decode, encode
+from spark_ckpt.metadata import CRC_KEY, DOCUMENT_KEY, MAX_DOCUMENT, MAX_FILE, MAX_ROWS, decode, encode
 from spark_ckpt.metadata_columns import COLUMNS
+from spark_ckpt.metadata_files import LONG
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
 
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=12).filter(lambda n: n not in (".", ".."))
@@ -242,12 +243,11 @@ def test_forged_files_are_refused(files: Any) -> None:
         decode(repacked(encode(sample()), {"files": files}), where="here")
 
 
-def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "MAX_DOCUMENT", 20_000)
-    for size, count in ((10_000_000, 1), (15_000, 2)):
-        bomb = {"zlib": base64.b64encode(zlib.compress(bytes(size))).decode()}
-        with pytest.raises(DamagedError, match="longer than any"):
-            decode(repacked(encode(sample()), {"files": {f"sources/0/{n}": bomb for n in range(count)}}))
+@pytest.mark.parametrize(("size", "count"), [(MAX_DOCUMENT + 1, 1), (MAX_DOCUMENT * 3 // 4, 2)])
+def test_a_bomb_is_not_unpacked(size: int, count: int) -> None:
+    bomb = {"zlib": base64.b64encode(zlib.compress(bytes(size))).decode()}
+    with pytest.raises(DamagedError, match="longer than any"):
+        decode(repacked(encode(sample()), {"files": {f"sources/0/{n}": bomb for n in range(count)}}))
 
 
 @pytest.mark.parametrize("handles", [1, 4])
@@ -281,20 +281,36 @@ def test_missing_snapshots_are_noticed() -> None:
         decode(repacked(encode(sample()), {"num_snapshots": 4}))
 
 
-def test_oversized_documents_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = encode(sample())
-    monkeypatch.setattr(metadata, "MAX_DOCUMENT", 100)
+def test_an_oversized_document_is_not_written() -> None:
+    small = {f"sources/0/{n}": bytes(LONG) for n in range(MAX_DOCUMENT // LONG)}  # longer than that as base64
     with pytest.raises(FormatError, match="compact"):
-        encode(sample())
-    with pytest.raises(DamagedError, match="here"):
-        decode(data, where="here")
-    monkeypatch.undo()
-    monkeypatch.setattr(metadata, "MAX_ROWS", 8)
-    with pytest.raises(FormatError, match="larger than any"):
-        decode(data)
-    monkeypatch.setattr(metadata, "MAX_FILE", len(data) - 1)
-    with pytest.raises(FormatError, match="more than the"):
-        decode(data)
+        encode(sample(files=small))
+
+
+def alone(document: bytes, rows: int = 1) -> bytes:
+    """A Parquet file with this document, and of any rows."""
+    table = pa.table({"anything": pa.nulls(rows, pa.bool_())})
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({DOCUMENT_KEY: document})
+    out: bytes = sink.getvalue().to_pybytes()
+    return out
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (lambda: alone(bytes(MAX_DOCUMENT + 1)), FormatError, "larger than any"),
+        (lambda: alone(bytes(2 * MAX_DOCUMENT + 1)), DamagedError, "damaged"),
+        (lambda: alone(b"{}", MAX_ROWS + 1), FormatError, "larger than any"),
+        (lambda: bytes(MAX_FILE + 1), FormatError, "more than the"),
+    ],
+    ids=["document", "very long document", "rows", "file"],
+)
+def test_what_is_oversized_is_refused(data: Callable[[], bytes], error: type[CheckpointError], message: str) -> None:
+    with pytest.raises(error, match=rf"here .*{message}"):
+        decode(data(), where="here")
 
 
 def test_what_decode_would_refuse_is_not_written() -> None:

@@ -13,6 +13,8 @@ from spark_ckpt.session import appended
 _FLAGS = frozenset({"--verbose", "-v", "--help", "-h", "--version", "--usage-error", "--supervise"})
 """Options of spark-submit that take no value (Spark: `SparkSubmitOptionParser.switches`)."""
 _STORAGE = "--storage"
+_NO_MORE = "--"
+"""Sets this program's own options apart from spark-submit's, where somebody is used to that; spark-submit does not know it."""
 
 
 @dataclass
@@ -37,6 +39,8 @@ def parse(arguments: Sequence[str]) -> Given:
         if not word.startswith("-"):
             given.job = [word, *rest]
             return given
+        if word == _NO_MORE:
+            continue
         if word in _FLAGS:
             given.passed.append(word)
             continue

@@ -100,6 +100,12 @@ def test_submit_passes_on_what_is_sparks_and_the_jobs() -> None:
     assert settings(got[:-5]) == {"spark.ckpt.storage": "s3://b/c", "spark.plugins": PLUGIN_CLASS}
 
 
+def test_submit_knows_two_hyphens_before_sparks_options() -> None:
+    plain = submitted("--storage", "/ck", "--master", "local[2]", "job.py", "--", "1")
+    assert submitted("--storage", "/ck", "--", "--master", "local[2]", "job.py", "--", "1") == plain
+    assert plain[-3:] == ["job.py", "--", "1"]
+
+
 def test_submit_adds_to_lists_wherever_they_come_from() -> None:
     got = submitted(
         "--jars", "/a.jar,/b.jar", "--conf", "spark.plugins=x.Y", "job.py", defaults={"spark.plugins": "no.No", "spark.jars": "/n.jar"}

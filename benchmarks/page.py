@@ -38,7 +38,7 @@ strace for `forks`.
 - **Restore** is told twice: the first epoch of a fresh machine, JVM started, less the same on an empty state; and as it is.
 
 ## Not covered
-- **Several executors**: `local[2]` is one. The targets for requests say 4 + 1.
+- **Several executors**: `local[2]` is one. With two, in processes of their own, only requests are counted, in the full form.
 - **Bounds on an agent's memory under load**: what it took is told, there is no limit in bytes to hold it against.
 
 ## Targets at the limit
@@ -56,6 +56,7 @@ _SYSTEMS = {
     System.FILE: "This project, every epoch a checkpoint, on the local disk, synced to it.",
     System.S3: "This project, every epoch a checkpoint, on S3.",
     System.S3_INTERVAL: "This project on S3 with `spark.ckpt.interval=10s`.",
+    System.S3_CLUSTER: "This project on S3 with two executors of one core (`local-cluster`); in the full form only.",
 }
 
 

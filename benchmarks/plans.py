@@ -41,6 +41,8 @@ class Plan:
     restore_mb: int
     restore_rounds: int
     fork_epochs: int
+    apart: Sequence[Turns] = ()
+    """Whose systems do not fit beside the others: they come when those have ended."""
 
     def limited(self, rounds: int) -> Plan:
         """The same with at most so many rounds of each workload."""
@@ -85,6 +87,7 @@ FULL = Plan(
     restore_mb=1_000,
     restore_rounds=3,
     fork_epochs=5,
+    apart=(Turns(REQUESTS, Workload("aggregation", 20, LONG_ROWS), (System.S3_CLUSTER,), rounds=1, warm=2, epochs=LONG),),
 )
 
 
@@ -105,6 +108,8 @@ def run(plan: Plan, figures: Figures, tell: Tell) -> None:
             standing.start_up((System.STOCK_LOCAL, System.S3), plan.start_ups, s3, folder / "start-up", figures, tell, a_fifth)
             standing.idle(plan.idle_s, s3, folder / "idle", figures, tell)
             epochs.run(plan.turns, s3, folder / "epochs", figures, tell, budget)
+            if plan.apart:
+                epochs.run(plan.apart, s3, folder / "apart", figures, tell)
             if plan.restore_mb:
                 systems = (System.S3, System.STOCK_TUNED)
                 restore.run(plan.restore_mb, systems, plan.restore_rounds, s3, folder / "restore", figures, tell)

@@ -32,7 +32,8 @@ class Session:
     def __init__(self, setup: Setup, folder: Path, around: Sequence[str] = ()) -> None:
         self.setup = setup
         self._log = folder / "application.log"
-        environment = {**os.environ, **ENV, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+        here = {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+        environment = {**os.environ, **ENV, **here, **setup.environment}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*around, sys.executable, "-m", "benchmarks.job"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -14,9 +14,14 @@ from benchmarks.jars import s3a_jars
 from spark_ckpt.conf import PLUGIN_CLASS, parse_options
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.jar import jar_path
+from spark_ckpt.testing.spark_home import linked_home
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+
+
+EXECUTORS = 2
+"""Of a system that has several."""
 
 
 class System(Enum):
@@ -29,6 +34,7 @@ class System(Enum):
     FILE = "spark-ckpt, file://"
     S3 = "spark-ckpt, s3://"
     S3_INTERVAL = "spark-ckpt, s3://, every 10 s"
+    S3_CLUSTER = "spark-ckpt, s3://, two executors"
 
     @property
     def stock(self) -> bool:
@@ -36,20 +42,21 @@ class System(Enum):
 
     @property
     def on_s3(self) -> bool:
-        return self in (System.STOCK_S3A, System.STOCK_TUNED, System.S3, System.S3_INTERVAL)
+        return self in (System.STOCK_S3A, System.STOCK_TUNED, System.S3, System.S3_INTERVAL, System.S3_CLUSTER)
 
 
 @dataclass(frozen=True)
 class Setup:
     """A system made ready: configuration for a session, and the URL below which its queries have their checkpointLocation.
 
-    `kept` is where its state ends up: a bucket's name, or nothing.
+    `bucket` is where its state ends up; empty: not in S3.
     """
 
     system: System
     conf: Mapping[str, str]
     locations: str
     bucket: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def common(folder: Path) -> dict[str, str]:
@@ -73,7 +80,8 @@ def set_up(system: System, s3: FarS3, folder: Path, more: Mapping[str, str] | No
     folder.mkdir(parents=True, exist_ok=True)
     bucket = s3.bucket() if system.on_s3 else ""
     conf, locations = _stock(system, s3, folder, bucket) if system.stock else _ours(system, s3, folder, bucket)
-    return Setup(system, {**common(folder), **conf, **(more or {})}, locations, bucket)
+    environment = {"SPARK_HOME": str(linked_home(folder / "home"))} if system is System.S3_CLUSTER else {}
+    return Setup(system, {**common(folder), **conf, **(more or {})}, locations, bucket, environment)
 
 
 def _stock(system: System, s3: FarS3, folder: Path, bucket: str) -> tuple[dict[str, str], str]:
@@ -110,6 +118,8 @@ def _ours(system: System, s3: FarS3, folder: Path, bucket: str) -> tuple[dict[st
         }
         if system is System.S3_INTERVAL:
             conf["spark.ckpt.interval"] = "10s"
+        elif system is System.S3_CLUSTER:
+            conf["spark.master"] = f"local-cluster[{EXECUTORS},1,1024]"
     parse_options(conf)
     return conf, (folder / "ckpt").as_uri()
 

@@ -13,11 +13,10 @@ from benchmarks.finalise import GROWN, YOUNG
 from benchmarks.restore import EXPERIMENT as RESTORE
 from benchmarks.restore import FILLED, PLAIN
 from benchmarks.standing import IDLE, START_UP
-from benchmarks.systems import System
+from benchmarks.systems import EXECUTORS, System
 from benchmarks.workloads import Workload
 
 AGGREGATION, INTERVAL, ROWS, JOIN, REQUESTS = "aggregation", "interval", "rows", "join", "requests"
-EXECUTORS = 1
 LONG = 100
 """Epochs over which requests must be amortised."""
 CHECKPOINTS = 3
@@ -143,11 +142,11 @@ def _interval(estimate: Callable[[Sequence[float]], Estimate], partitions: int) 
     return measure
 
 
-def _requests(metric: str, partitions: int) -> Measure:
+def _requests(metric: str, partitions: int, system: System = System.S3) -> Measure:
     """Of the long run: few epochs hold no snapshot and no deletion, so what they need is told and no more."""
 
     def measure(figures: Figures) -> Estimate | str:
-        for case in (Case(REQUESTS, System.S3.value, partitions, LONG_ROWS), _aggregation(System.S3, partitions)):
+        for case in (Case(REQUESTS, system.value, partitions, LONG_ROWS), _aggregation(system, partitions)):
             value, epochs = figures.median(case, metric), len(figures.values(case, "epoch_ms"))
             if value is not None and epochs >= LONG:
                 return replace(Estimate.exact(value), note=f"over {epochs} epochs")
@@ -237,8 +236,9 @@ TARGETS: Sequence[Target] = (
     Target("the floor over stock on local disk, 20 partitions", 0.4, _ratio(_epoch(_FLOOR_20), _epoch(_LOCAL_20)), times),
     Target("snapshot in the task thread beyond the engine's work, 200 partitions", 1, _median("commit_beyond_engine_ms", _S3_200), millis),
     Target("snapshot in the task thread beyond the engine's work, 20 partitions", 1, _median("commit_beyond_engine_ms", _S3_20), millis),
-    Target("S3 requests an epoch, 200 partitions: 4 + executors", 4 + EXECUTORS, _requests("requests", 200), count, counted=True),
-    Target("S3 requests an epoch, 20 partitions: 4 + executors", 4 + EXECUTORS, _requests("requests", 20), count, counted=True),
+    Target("S3 requests an epoch, 200 partitions: 4 + executors", 4 + 1, _requests("requests", 200), count, counted=True),
+    Target("S3 requests an epoch, 20 partitions: 4 + executors", 4 + 1, _requests("requests", 20), count, counted=True),
+    Target("the same with two executors", 4 + EXECUTORS, _requests("requests", 20, System.S3_CLUSTER), count, counted=True),
     Target("LIST requests an epoch, 200 partitions", 0, _requests("list_requests", 200), count, counted=True),
     Target("LIST requests an epoch, 20 partitions", 0, _requests("list_requests", 20), count, counted=True),
     Target("part of all packs that is dead, 200 partitions", 0.5, _requests("dead_share", 200), count, counted=True),

@@ -10,23 +10,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
 from spark_ckpt.jar import jar_path
+from spark_ckpt.testing.spark_home import linked_home, pyspark_home
 
 JOBS = Path(__file__).parent / "jobs"
 PLUGIN = "org.apache.spark.ckpt.CheckpointPlugin"
 CLASS_ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 """What `class_archive.py` has made, if it has."""
-
-
-def pyspark_home() -> Path:
-    spec = find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).resolve().parent  # as spark-submit finds it
 
 
 def class_path(*more: Path) -> str:
@@ -55,13 +48,7 @@ class Scratch:
         return {"TMPDIR": str(self._temp), "SPARK_SUBMIT_OPTS": " ".join(self.java)}
 
     def home(self) -> Path:
-        """PySpark's folder in links: local-cluster's workers make theirs in SPARK_HOME/work (Worker.createWorkDir), named by the second."""
-        home = self._folder / "home"
-        home.mkdir(exist_ok=True)
-        for entry in pyspark_home().iterdir():
-            if entry.name != "work" and not (home / entry.name).is_symlink():
-                (home / entry.name).symlink_to(entry)
-        return home
+        return linked_home(self._folder / "home")
 
     @property
     def java(self) -> list[str]:

@@ -105,6 +105,10 @@ def test_requests_of_few_epochs_are_told_and_not_judged(figures: Figures) -> Non
     figures.add(long, "epoch_ms", [1] * LONG)
     assert verdict(figures, what) == ("4.20 (over 100 epochs)", Met.YES)
     assert verdict(figures, "LIST requests an epoch, 200 partitions") == ("0.00 (over 100 epochs)", Met.YES)
+    two = case(System.S3_CLUSTER, 20, 1000, "requests")
+    figures.add(two, "requests", [5.5])
+    figures.add(two, "epoch_ms", [1] * LONG)
+    assert verdict(figures, "the same with two executors") == ("5.50 (over 100 epochs)", Met.YES)
 
 
 def test_a_ratio_near_its_limit_needs_little_spread() -> None:
@@ -163,7 +167,9 @@ def test_tables_have_ratios_against_the_floor_and_the_local_disk(figures: Figure
     found = {table.title: table for table in tables(figures)}
     assert set(found) == {"Targets", "Aggregation", "Finalise in the coordinator", "Restore on a fresh machine"}
     rows = [dict(zip(found["Aggregation"].columns, row, strict=True)) for row in found["Aggregation"].rows]
-    assert [row["system"] for row in rows] == [s.value for s in System if s not in (System.STOCK_S3A, System.S3_INTERVAL)]
+    assert [row["system"] for row in rows] == [
+        s.value for s in System if s not in (System.STOCK_S3A, System.S3_INTERVAL, System.S3_CLUSTER)
+    ]
     ours = rows[-1]
     assert (ours["epoch ms"], ours["x floor"], ours["x local"], ours["epochs"]) == ("2,800 (2,780 - 2,810)", "1.12", "0.17", "3")
     restored = [dict(zip(found["Restore on a fresh machine"].columns, r, strict=True)) for r in found["Restore on a fresh machine"].rows]

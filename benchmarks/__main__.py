@@ -52,19 +52,23 @@ def cli() -> None:
 @cli.command("run")
 @click.option("--full", is_flag=True, help="Everything, two hours or so; without it the short form, under 10 minutes.")
 @click.option("--rounds", type=click.IntRange(1), help="Of each workload, at most: fewer take less time, and leave more to chance.")
+@click.option("--resume", is_flag=True, help="Measure only what the JSON of the last run, which ended early, has no figure of.")
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, help="Folder for JSON and plots.")
 @click.option("--page", "page_path", type=click.Path(path_type=Path, dir_okay=False), default=PAGE, help="The Markdown page.")
-def run_all(full: bool, rounds: int | None, results: Path, page_path: Path) -> None:
+def run_all(full: bool, rounds: int | None, resume: bool, results: Path, page_path: Path) -> None:
     """Run the benchmark, print its tables, write JSON, plots and the page."""
     plan = plans.FULL if full else plans.SHORT
-    figures = Figures(machine.describe())
+    figures, here = Figures(machine.describe()), results / f"{plan.name}.json"
+    if resume and here.exists():
+        now, figures = figures.about["time"], Figures.read(here)
+        figures.note(f"went on at {now} with what was missing")
     if rounds is not None:
         plan = plan.limited(rounds)
-        figures.notes.append(f"at most {rounds} round{'s' if rounds > 1 else ''} of each workload")
+        figures.note(f"at most {rounds} round{'s' if rounds > 1 else ''} of each workload")
     try:
         plans.run(plan, figures, _tell)
     finally:  # hours of figures must not go with the last one
-        figures.write(results / f"{plan.name}.json")
+        figures.write(here)
         _print(figures)
         _write_page(results, page_path)
 

@@ -50,6 +50,10 @@ class Turns:
     def case(self, system: System) -> Case:
         return Case(self.experiment, system.value, self.work.partitions, self.work.rows)
 
+    def measured(self, figures: Figures) -> bool:
+        """Of every system at least once."""
+        return all(figures.values(self.case(system), "epoch_ms") for system in self.systems)
+
 
 @contextmanager
 def sessions(systems: Sequence[System], s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> Iterator[Mapping[System, Session]]:
@@ -58,7 +62,7 @@ def sessions(systems: Sequence[System], s3: FarS3, folder: Path, figures: Figure
         found: dict[System, Session] = {}
         for system in systems:
             if why := lacks(system):
-                figures.notes.append(f"{system.value} was left out: {why}")
+                figures.note(f"{system.value} was left out: {why}")
                 continue
             tell(f"starting {system.value}")
             own = folder / system.name.lower()
@@ -68,10 +72,15 @@ def sessions(systems: Sequence[System], s3: FarS3, folder: Path, figures: Figure
 
 
 def run(plans: Sequence[Turns], s3: FarS3, folder: Path, figures: Figures, tell: Tell, budget: Budget | None = None) -> None:
-    """Start an application for each system and let them take their turns. Raises BenchmarkError."""
+    """Start an application for each system and let them take their turns, if there is time for any. Raises BenchmarkError."""
+    budget = budget or Budget()
+    if budget.left() <= 0:
+        for plan in plans:
+            figures.note(f"no time was left for {plan}")
+        return
     systems = list(dict.fromkeys(system for plan in plans for system in plan.systems))
     with sessions(systems, s3, folder, figures, tell) as found:
-        take_turns(plans, found, s3, figures, tell, budget or Budget())
+        take_turns(plans, found, s3, figures, tell, budget)
 
 
 def take_turns(plans: Sequence[Turns], found: Mapping[System, Session], s3: FarS3, figures: Figures, tell: Tell, budget: Budget) -> None:
@@ -92,7 +101,7 @@ def take_turns(plans: Sequence[Turns], found: Mapping[System, Session], s3: FarS
                     break
                 done.append((session.setup, answer))
             if not complete:
-                figures.notes.append(f"no time was left for round {number + 1} of {plan}")
+                figures.note(f"no time was left for round {number + 1} of {plan}")
             if complete or not number:
                 gather_round(plan, done, s3, figures)
 

@@ -100,6 +100,11 @@ class Figures:
         if found:
             self._values.setdefault((case, metric), []).extend(found)
 
+    def note(self, text: str) -> None:
+        """Something to be said of the run; once is enough."""
+        if text not in self.notes:
+            self.notes.append(text)
+
     def values(self, case: Case, metric: str) -> Sequence[float]:
         return self._values.get((case, metric), ())
 

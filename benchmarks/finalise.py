@@ -41,6 +41,10 @@ def run(partitions: Sequence[int], figures: Figures) -> None:
                 _run(coordinator, count, handles, figures)
 
 
+def measured(partitions: int, figures: Figures) -> bool:
+    return all(figures.values(Case(EXPERIMENT, "coordinator", partitions, handles), "finalise_ms") for handles in (YOUNG, GROWN))
+
+
 def _run(coordinator: _Coordinator, partitions: int, handles: int, figures: Figures) -> None:
     case = Case(EXPERIMENT, "coordinator", partitions, handles)
     coordinator.ask("hello", conf={"spark.ckpt.storage": FLOOR_URL}, spark={}, spark_version="4.3.0", host="host")

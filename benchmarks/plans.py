@@ -29,11 +29,12 @@ INTERVAL_S = 40
 class Plan:
     """After `minutes` everything ends: what does not fit is left out and noted. infinity: no limit.
 
-    `restore_mb` and `fork_epochs` of 0: left out.
+    Each of `groups` has applications of its own, which end before the next one's start: all at once would need more memory than there is,
+    and those that have run longer are warmer. `restore_mb` and `fork_epochs` of 0: left out.
     """
 
     name: str
-    turns: Sequence[Turns]
+    groups: Sequence[Sequence[Turns]]
     minutes: float
     finalise: Sequence[int]
     idle_s: int
@@ -41,22 +42,22 @@ class Plan:
     restore_mb: int
     restore_rounds: int
     fork_epochs: int
-    apart: Sequence[Turns] = ()
-    """Whose systems do not fit beside the others: they come when those have ended."""
 
     def limited(self, rounds: int) -> Plan:
         """The same with at most so many rounds of each workload."""
-        turns = [replace(turns, rounds=min(turns.rounds, rounds)) for turns in self.turns]
-        return replace(self, turns=turns, restore_rounds=min(self.restore_rounds, rounds))
+        groups = [[replace(turns, rounds=min(turns.rounds, rounds)) for turns in group] for group in self.groups]
+        return replace(self, groups=groups, restore_rounds=min(self.restore_rounds, rounds))
 
 
 SHORT = Plan(
     "short",
     (
-        Turns(AGGREGATION, Workload("aggregation", 200), _FAST, rounds=1, warm=1, epochs=2, warm_s=15, seconds=10),
-        Turns(AGGREGATION, Workload("aggregation", 20), _FAST, rounds=2, warm=2, epochs=5, seconds=4),
-        Turns(ROWS, Workload("aggregation", 20, 1), (System.FLOOR, System.S3), rounds=2, warm=3, epochs=10),
-        Turns(INTERVAL, Workload("aggregation", 200), INTERVAL_SYSTEMS, rounds=1, warm=2, epochs=1, seconds=INTERVAL_S, alike=True),
+        (
+            Turns(AGGREGATION, Workload("aggregation", 200), _FAST, rounds=1, warm=1, epochs=2, warm_s=15, seconds=10),
+            Turns(AGGREGATION, Workload("aggregation", 20), _FAST, rounds=2, warm=2, epochs=5, seconds=4),
+            Turns(ROWS, Workload("aggregation", 20, 1), (System.FLOOR, System.S3), rounds=2, warm=3, epochs=10),
+        ),
+        (Turns(INTERVAL, Workload("aggregation", 200), INTERVAL_SYSTEMS, rounds=1, warm=2, epochs=1, seconds=INTERVAL_S, alike=True),),
     ),
     minutes=8.5,
     finalise=(10_000,),
@@ -70,15 +71,34 @@ SHORT = Plan(
 FULL = Plan(
     "full",
     (
-        Turns(AGGREGATION, Workload("aggregation", 20), _ALL, rounds=3, warm=5, epochs=10, warm_s=20, seconds=10),
-        Turns(AGGREGATION, Workload("aggregation", 200), _ALL, rounds=3, warm=2, epochs=4, warm_s=20, seconds=20, once=(System.STOCK_S3A,)),
-        Turns(INTERVAL, Workload("aggregation", 200), INTERVAL_SYSTEMS, rounds=3, warm=3, epochs=1, seconds=2 * INTERVAL_S, alike=True),
-        *(Turns(ROWS, Workload("aggregation", 20, rows), _FAST, rounds=2, warm=3, epochs=8) for rows in (1, 1_000, 100_000, 1_000_000)),
-        Turns(JOIN, Workload("join", 20), _FAST, rounds=2, warm=3, epochs=6),
-        *(
+        (
+            Turns(AGGREGATION, Workload("aggregation", 20), _ALL, rounds=3, warm=5, epochs=10, warm_s=20, seconds=10),
+            Turns(
+                AGGREGATION, Workload("aggregation", 200), _ALL, rounds=3, warm=2, epochs=4, warm_s=20, seconds=20, once=(System.STOCK_S3A,)
+            ),
+        ),
+        (
+            Turns(
+                INTERVAL,
+                Workload("aggregation", 200),
+                INTERVAL_SYSTEMS,
+                rounds=3,
+                warm=3,
+                epochs=1,
+                warm_s=INTERVAL_S,
+                seconds=2 * INTERVAL_S,
+                alike=True,
+            ),
+        ),
+        (
+            *(Turns(ROWS, Workload("aggregation", 20, rows), _FAST, rounds=2, warm=3, epochs=8) for rows in (1, 1_000, 100_000, 1_000_000)),
+            Turns(JOIN, Workload("join", 20), _FAST, rounds=2, warm=3, epochs=6),
+        ),
+        tuple(
             Turns(REQUESTS, Workload("aggregation", partitions, LONG_ROWS), (System.S3, System.S3_INTERVAL), rounds=1, warm=2, epochs=LONG)
             for partitions in (20, 200)
         ),
+        (Turns(REQUESTS, Workload("aggregation", 20, LONG_ROWS), (System.S3_CLUSTER,), rounds=1, warm=2, epochs=LONG),),
     ),
     minutes=math.inf,
     finalise=(1_000, 10_000, 100_000),
@@ -87,33 +107,41 @@ FULL = Plan(
     restore_mb=1_000,
     restore_rounds=3,
     fork_epochs=5,
-    apart=(Turns(REQUESTS, Workload("aggregation", 20, LONG_ROWS), (System.S3_CLUSTER,), rounds=1, warm=2, epochs=LONG),),
 )
 
 
 def run(plan: Plan, figures: Figures, tell: Tell) -> None:
-    """Raises BenchmarkError."""
+    """Of what `figures` hold already nothing is measured again. Raises BenchmarkError."""
     began = time.monotonic()
+    try:
+        _run(plan, figures, tell)
+    finally:
+        figures.about["took_s"] = figures.about.get("took_s", 0) + round(time.monotonic() - began)
+
+
+def _run(plan: Plan, figures: Figures, tell: Tell) -> None:
     budget = Budget(plan.minutes * 60)
     missing = standing.strace_missing() if plan.fork_epochs else ""
     if missing:
         tell(missing)
-        figures.notes.append(missing)
+        figures.note(missing)
     with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
         folder = Path(work)
-        tell("finalise in the coordinator")
-        finalise.run(plan.finalise, figures)
+        if counts := [count for count in plan.finalise if not finalise.measured(count, figures)]:
+            tell("finalise in the coordinator")
+            finalise.run(counts, figures)
         with far_s3(folder / "far") as s3:
-            a_fifth = Budget(plan.minutes * 60 / 5)
-            standing.start_up((System.STOCK_LOCAL, System.S3), plan.start_ups, s3, folder / "start-up", figures, tell, a_fifth)
-            standing.idle(plan.idle_s, s3, folder / "idle", figures, tell)
-            epochs.run(plan.turns, s3, folder / "epochs", figures, tell, budget)
-            if plan.apart:
-                epochs.run(plan.apart, s3, folder / "apart", figures, tell)
-            if plan.restore_mb:
+            if not figures.cases(standing.START_UP):
+                a_fifth = Budget(plan.minutes * 60 / 5)
+                standing.start_up((System.STOCK_LOCAL, System.S3), plan.start_ups, s3, folder / "start-up", figures, tell, a_fifth)
+            if not figures.cases(standing.IDLE):
+                standing.idle(plan.idle_s, s3, folder / "idle", figures, tell)
+            for number, group in enumerate(plan.groups):
+                if turns := [turns for turns in group if not turns.measured(figures)]:
+                    epochs.run(turns, s3, folder / f"epochs-{number}", figures, tell, budget)
+            if plan.restore_mb and not figures.cases(restore.EXPERIMENT):
                 systems = (System.S3, System.STOCK_TUNED)
                 restore.run(plan.restore_mb, systems, plan.restore_rounds, s3, folder / "restore", figures, tell)
-            if plan.fork_epochs and not missing:
+            if plan.fork_epochs and not missing and not figures.cases(standing.FORKS):
                 work_200 = Workload("aggregation", 200)
                 standing.forks((System.STOCK_LOCAL, System.S3), work_200, plan.fork_epochs, s3, folder, figures, tell)
-    figures.about["took_s"] = round(time.monotonic() - began)

@@ -37,7 +37,7 @@ def start_up(
     for number in range(rounds + 1):
         chosen = systems if number else systems[-1:]
         if not budget.allows(*(f"start-up {system.value}" for system in chosen)):
-            figures.notes.append(f"no time was left for round {number} of start-up")
+            figures.note(f"no time was left for round {number} of start-up")
             return
         for system in chosen:
             tell(f"start-up: {system.value}, {f'round {number}' if number else 'once without counting'}")

@@ -18,6 +18,7 @@ from benchmarks import jars, processes
 from benchmarks.access_log import Request
 from benchmarks.budget import Budget
 from benchmarks.epochs import Turns, gather_checkpoints, gather_epochs, gather_requests, gather_round, take_turns
+from benchmarks.epochs import run as run_epochs
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
@@ -212,16 +213,32 @@ def test_a_round_counts_for_all_systems_or_for_none(
 
 def test_a_plan_with_fewer_rounds_is_otherwise_the_same() -> None:
     limited = FULL.limited(2)
-    assert {turns.rounds for turns in limited.turns} == {1, 2}
+    assert {turns.rounds for group in limited.groups for turns in group} == {1, 2}
     assert limited.restore_rounds == 2
-    assert FULL.limited(100) == replace(FULL, turns=list(FULL.turns))
+    assert FULL.limited(100) == replace(FULL, groups=[list(group) for group in FULL.groups])
+
+
+def test_a_run_that_goes_on_leaves_out_what_was_measured_of_all_systems() -> None:
+    figures, turns = Figures(), FULL.groups[0][0]
+    for system in turns.systems:
+        assert not turns.measured(figures)
+        figures.add(turns.case(system), "epoch_ms", [1])
+    assert turns.measured(figures)
+    assert not FULL.groups[0][1].measured(figures)
+
+
+def test_without_time_no_application_is_started(tmp_path: Path) -> None:
+    figures, group = Figures(), SHORT.groups[1]
+    run_epochs(group, FarS3("", "", tmp_path / "log"), tmp_path, figures, print, Budget(0))
+    assert figures.notes == [f"no time was left for {group[0]}"]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
 def test_systems_that_are_compared_have_as_many_turns(plan: Plan) -> None:
-    cases = [turns.case(system) for turns in plan.turns for system in turns.systems]
+    all_turns = [turns for group in plan.groups for turns in group]
+    cases = [turns.case(system) for turns in all_turns for system in turns.systems]
     assert len(set(cases)) == len(cases), "no workload stands in two lists"
-    assert {system for turns in plan.turns for system in turns.once} <= {System.STOCK_S3A}, "no target is about it"
+    assert {system for turns in all_turns for system in turns.once} <= {System.STOCK_S3A}, "no target is about it"
 
 
 def test_what_no_snapshot_needs_of_the_packs_is_dead() -> None:

@@ -77,8 +77,11 @@ def test_the_one_before_is_restored_and_planned_epochs_run_again(
     missing.unlink()
     flipped, at = stored["outer"].own_object()
     rewrite(flipped, flip)
-    rewrite(stored["sessions"].newest, lambda content: content.__delitem__(slice(200, None)))
-    planned = [n for n, entry in stored["sessions"].log().items() if isinstance(entry, Plan) and n > stored["sessions"].before.log]
+    # Of the two newest, so that the entry that goes missing is never the last one.
+    for path, _ in stored["sessions"].checkpoints[-2:]:
+        rewrite(path, lambda content: content.__delitem__(slice(200, None)))
+    intact = stored["sessions"].checkpoints[-3][1]
+    planned = [n for n, entry in stored["sessions"].log().items() if isinstance(entry, Plan) and n > intact.log]
     (stored["sessions"].folder / "log" / f"{min(planned):020d}").unlink()
 
     # Bytes that are wrong are noticed when they are loaded: that start ends with the damage named, and the next one goes back.
@@ -89,8 +92,7 @@ def test_the_one_before_is_restored_and_planned_epochs_run_again(
     assert "restart the query, it goes back to the newest intact checkpoint" in said
     assert f"log entry {min(planned)} is missing, so it is not known which epochs were planned past checkpoint run 1 epoch" in said
 
-    before = stored["sessions"].before.id
-    chosen = f"file://{stored['sessions'].folder}/run-{before.run:08d}/chk-{before.epoch}"
+    chosen = f"file://{stored['sessions'].folder}/run-{intact.id.run:08d}/chk-{intact.id.epoch}"
     # The query that the choice is for starts first.
     trial = Trial(start, events, tmp_path, tuple(reversed(NAMES)))
     trial.start(**OFTEN, **{"spark.ckpt.restore.path": chosen, "spark.ckpt.restore.plans": "DISCARD"}).expect_success()

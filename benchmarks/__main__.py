@@ -50,7 +50,7 @@ def cli() -> None:
 
 
 @cli.command("run")
-@click.option("--full", is_flag=True, help="Everything, two hours or so; without it the short form, under 10 minutes.")
+@click.option("--full", is_flag=True, help="Everything, for hours; without it the short form, under 10 minutes.")
 @click.option("--rounds", type=click.IntRange(1), help="Of each workload, at most: fewer take less time, and leave more to chance.")
 @click.option("--resume", is_flag=True, help="Measure only what the JSON of the last run, which ended early, has no figure of.")
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, help="Folder for JSON and plots.")

@@ -125,6 +125,10 @@ class Figures:
         """In the order in which they were first measured."""
         return list(dict.fromkeys(case for case, _ in self._values if case.experiment == experiment))
 
+    def measured(self, experiment: str, metric: str, systems: Iterable[str]) -> bool:
+        """Of all these systems at least once, at any setting."""
+        return set(systems) <= {case.system for case in self.cases(experiment) if self.values(case, metric)}
+
     def __iter__(self) -> Iterator[tuple[Case, str, Sequence[float]]]:
         for (case, metric), values in self._values.items():
             yield case, metric, values

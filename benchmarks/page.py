@@ -17,7 +17,7 @@ _HEAD = """# Benchmarks
 Written by `python -m benchmarks page`; do not edit. Every single value is in [benchmarks/results](../benchmarks/results).
 
     make bench         # the short form, under 10 minutes
-    make bench-full    # everything, two hours or so
+    make bench-full    # everything, for hours (`python -m benchmarks run --full --rounds 1` takes less)
     .venv/bin/python -m benchmarks --help    # each figure by itself
 
 Needed beside Java: Go, or versitygw and toxiproxy-server on the PATH; Maven, for stock Spark's S3A (fetched once, into `.venv`);

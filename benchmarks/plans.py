@@ -14,12 +14,16 @@ from benchmarks.budget import Budget
 from benchmarks.epochs import Tell, Turns
 from benchmarks.far_s3 import far_s3
 from benchmarks.figures import Figures
+from benchmarks.processes import OWN
 from benchmarks.systems import System
 from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, LONG, LONG_ROWS, REQUESTS, ROWS
 from benchmarks.workloads import Workload
 
 _FAST = (System.STOCK_LOCAL, System.STOCK_TUNED, System.FLOOR, System.FILE, System.S3)
 _ALL = (System.STOCK_S3A, *_FAST)
+STANDING = (System.STOCK_LOCAL, System.S3)
+"""For what is not about epochs: start-up, forks."""
+RESTORED = (System.S3, System.STOCK_TUNED)
 INTERVAL_SYSTEMS = (System.FLOOR, System.S3_INTERVAL)
 INTERVAL_S = 40
 """Three intervals of 10 s, and one of which a part is not compared."""
@@ -110,6 +114,10 @@ FULL = Plan(
 )
 
 
+def _values(systems: Sequence[System]) -> list[str]:
+    return [system.value for system in systems]
+
+
 def run(plan: Plan, figures: Figures, tell: Tell) -> None:
     """Of what `figures` hold already nothing is measured again. Raises BenchmarkError."""
     began = time.monotonic()
@@ -131,17 +139,16 @@ def _run(plan: Plan, figures: Figures, tell: Tell) -> None:
             tell("finalise in the coordinator")
             finalise.run(counts, figures)
         with far_s3(folder / "far") as s3:
-            if not figures.cases(standing.START_UP):
+            if not figures.measured(standing.START_UP, "start_up_ms", _values(STANDING)):
                 a_fifth = Budget(plan.minutes * 60 / 5)
-                standing.start_up((System.STOCK_LOCAL, System.S3), plan.start_ups, s3, folder / "start-up", figures, tell, a_fifth)
-            if not figures.cases(standing.IDLE):
+                standing.start_up(STANDING, plan.start_ups, s3, folder / "start-up", figures, tell, a_fifth)
+            if not figures.measured(standing.IDLE, "memory_bytes", OWN):
                 standing.idle(plan.idle_s, s3, folder / "idle", figures, tell)
             for number, group in enumerate(plan.groups):
                 if turns := [turns for turns in group if not turns.measured(figures)]:
                     epochs.run(turns, s3, folder / f"epochs-{number}", figures, tell, budget)
-            if plan.restore_mb and not figures.cases(restore.EXPERIMENT):
-                systems = (System.S3, System.STOCK_TUNED)
-                restore.run(plan.restore_mb, systems, plan.restore_rounds, s3, folder / "restore", figures, tell)
-            if plan.fork_epochs and not missing and not figures.cases(standing.FORKS):
+            if plan.restore_mb and not figures.measured(restore.EXPERIMENT, "restore_ms", _values(RESTORED)):
+                restore.run(plan.restore_mb, RESTORED, plan.restore_rounds, s3, folder / "restore", figures, tell)
+            if plan.fork_epochs and not missing and not figures.measured(standing.FORKS, "forks", _values(STANDING)):
                 work_200 = Workload("aggregation", 200)
-                standing.forks((System.STOCK_LOCAL, System.S3), work_200, plan.fork_epochs, s3, folder, figures, tell)
+                standing.forks(STANDING, work_200, plan.fork_epochs, s3, folder, figures, tell)

@@ -1,4 +1,4 @@
-"""Which JAR belongs to the installed Spark."""
+"""The installed Spark, and which JAR belongs to it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from spark_ckpt.errors import ConfigError
 
 _JARS = Path(__file__).resolve().parent / "jars"
+_NO_PYSPARK = "PySpark is not installed for this Python; install it: pip install pyspark"
 
 
 def spark_version() -> str:
@@ -16,7 +17,17 @@ def spark_version() -> str:
     try:
         return metadata.version("pyspark")
     except metadata.PackageNotFoundError:
-        raise ConfigError("PySpark is not installed for this Python; install it: pip install pyspark") from None
+        raise ConfigError(_NO_PYSPARK) from None
+
+
+def pyspark_home() -> Path:
+    """The installed PySpark's folder, which is a SPARK_HOME. Raises ConfigError where there is none."""
+    from importlib.util import find_spec
+
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError(_NO_PYSPARK)
+    return Path(spec.origin).resolve().parent  # as spark-submit finds it
 
 
 def jar_path(version: str | None = None, folder: Path = _JARS) -> Path:

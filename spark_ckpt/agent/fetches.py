@@ -19,7 +19,7 @@ from spark_ckpt.paths import check_file, check_object
 from spark_ckpt.storage.base import Storage
 
 PIECE_BYTES = 8 << 20
-"""A file longer than this is read in pieces, several at once. Each is a request, and requests are what a restore takes of the processor."""
+"""A file longer than this is read in pieces, several at once. Smaller ones are more requests, which cost processor time."""
 _NEAR_BYTES = 64 << 10
 _RANGE_BYTES = 4 << 20
 _BLOCK = 1 << 20

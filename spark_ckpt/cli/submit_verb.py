@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ import click
 
 from spark_ckpt.cli.submission import Given, parse, parse_properties, submit_arguments
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.jar import jar_path
+from spark_ckpt.jar import jar_path, pyspark_home
 
 
 @click.command("submit", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -23,7 +22,7 @@ def command(arguments: tuple[str, ...]) -> None:
     All of spark-submit's options are passed on; --jars, spark.jars and spark.plugins, also those in spark-defaults.conf, are added to.
     """
     given = parse(arguments)
-    home = _spark_home()
+    home = pyspark_home()
     environment = dict(os.environ)
     final = submit_arguments(given, str(jar_path()), _defaults(given, _conf_folder(environment, home)))
     # Another Spark's bin/ and jars/ would not fit this JAR; its conf/ is still the user's.
@@ -36,13 +35,6 @@ def command(arguments: tuple[str, ...]) -> None:
         raise ConfigError(f"PySpark's own spark-submit is missing at {program}; reinstall pyspark")
     sys.stdout.flush()
     os.execve(str(program), [str(program), *final], environment)  # noqa: S606 - spark-submit takes this process' place, with its signals
-
-
-def _spark_home() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise ConfigError("PySpark is not installed for this Python; install it: pip install pyspark")
-    return Path(spec.origin).parent
 
 
 def _conf_folder(environment: Mapping[str, str], home: Path) -> Path:

@@ -1,17 +1,10 @@
-"""PySpark's own folder, and one that stands in for it."""
+"""A folder that stands in for PySpark's own."""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
-
-def pyspark_home() -> Path:
-    """As spark-submit finds it. Raises ModuleNotFoundError."""
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("PySpark is not installed for this Python", name="pyspark")
-    return Path(spec.origin).resolve().parent
+from spark_ckpt.jar import pyspark_home
 
 
 def linked_home(home: Path) -> Path:

@@ -19,10 +19,10 @@ import pytest
 from conftest import Server
 from harness import JOBS, Application, Scratch
 
+from spark_ckpt.jar import pyspark_home
 from spark_ckpt.reader import StreamReader
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.testing.lossy_proxy import Wire, WireFault
-from spark_ckpt.testing.spark_home import pyspark_home
 from spark_ckpt.verification import Verifier
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]

@@ -225,6 +225,11 @@ def test_a_run_that_goes_on_leaves_out_what_was_measured_of_all_systems() -> Non
         figures.add(turns.case(system), "epoch_ms", [1])
     assert turns.measured(figures)
     assert not FULL.groups[0][1].measured(figures)
+    figures.add(Case("restore", "a", 20, 10), "state_bytes", [1])
+    figures.add(Case("restore", "b", 20, 10), "restore_ms", [1])
+    assert not figures.measured("restore", "restore_ms", ["a", "b"]), "it ended before the first of them had restored anything"
+    figures.add(Case("restore", "a", 20, 10), "restore_ms", [1])
+    assert figures.measured("restore", "restore_ms", ["a", "b"])
 
 
 def test_without_time_no_application_is_started(tmp_path: Path) -> None:

@@ -65,6 +65,43 @@ def test_a_replaced_agents_queue_is_empty_and_that_of_the_ones_other_streams_is_
     counters.clear()
 
 
+def run_task(tasks: Any, root: str, epoch: int) -> Any:
+    """One that commits a store; the moment of quiet after it."""
+    tasks.started(root)
+    tasks.committed(root, epoch)
+    return tasks.ended(root)
+
+
+def test_an_executor_with_one_slot_is_not_done_between_two_of_its_tasks(java: Any) -> None:
+    tasks = java.org.apache.spark.ckpt.StreamTasks()
+    quiet = [run_task(tasks, "a", 0).get() for _ in range(3)]
+    assert all(q.forMs() > 0 for q in quiet), "how many there are to be is not known in the first epoch"
+    assert [tasks.lasts("a", q) for q in quiet] == [False, False, True], "a quiet that another task has ended does not count, however quiet it is now"
+
+    between, again, last = (run_task(tasks, "a", 1).get().forMs() for _ in range(3))
+    assert between == again > quiet[0].forMs(), "as many as last time are waited for longer"
+    assert last == 0, "and not at all when they have come"
+
+    moved = [run_task(tasks, "a", epoch).get().forMs() for epoch in (2, 3, 3)]
+    assert moved == [between, 0, 0], "one went to another executor, and came back: what came last counts"
+
+
+def test_tasks_of_nobody_wait_for_all_others(java: Any) -> None:
+    tasks, nobody = java.org.apache.spark.ckpt.StreamTasks(), java.org.apache.spark.ckpt.StreamTasks.Nobody()
+    tasks.started("a")
+    tasks.started(nobody)
+    assert tasks.ended(nobody).isEmpty(), "of a stream one is running"
+    quiet = tasks.ended("a").get()
+    assert tasks.lasts("a", quiet)
+    tasks.started(nobody)
+    assert tasks.lasts("a", quiet), "nobody's task is none of the stream's"
+    quiet = tasks.ended(nobody).get()
+    assert tasks.lasts(nobody, quiet)
+    tasks.started("b")
+    assert tasks.ended("b").isDefined()
+    assert not tasks.lasts(nobody, quiet)
+
+
 def test_a_replacement_that_dies_before_it_serves_is_replaced(java: Any, tmp_path: Path) -> None:
     one = child(java, tmp_path, range(1, 3))
     try:

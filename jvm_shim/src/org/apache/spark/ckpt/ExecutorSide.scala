@@ -26,8 +26,6 @@ object ExecutorSide extends Logging {
   val ReportMs = 500L
   private val IdlePolls = 10
   private val WantMs = 100L
-  private val QuietMs = 10L
-  private val Nobody = ""
   private val FarewellMs = 30000L
   private val Damage = Set("MISSING", "DAMAGED")
 
@@ -38,10 +36,8 @@ object ExecutorSide extends Logging {
   private var clock: ScheduledExecutorService = _
   @volatile private var limit: SpoolLimit = _
   @volatile private var handoverMs = 0L
-  // Tasks by the stream they belong to, and those of nobody.
-  private val running = new ConcurrentHashMap[String, AtomicInteger]()
   private val ofTask = new ThreadLocal[String]
-  private val counted = new ConcurrentHashMap[String, EpochCommits]()
+  @volatile private var tasks = new StreamTasks
   @volatile private var held = new HeldCommits
   // What the agent has been told once, of what the driver says again and again: unique ids to hand over, late checkpoints.
   private val told = ConcurrentHashMap.newKeySet[String]()
@@ -71,8 +67,7 @@ object ExecutorSide extends Logging {
     threads.setExecuteExistingDelayedTasksAfterShutdownPolicy(false)
     clock = threads
     refused = None
-    running.clear()
-    counted.clear()
+    tasks = new StreamTasks
     runs.clear()
     val child = new PythonChild(
       "spark_ckpt.agent", python,
@@ -169,7 +164,7 @@ object ExecutorSide extends Logging {
   def committed(uid: String, commit: ObjectNode): Unit = {
     serving()
     held.add(uid, commit)
-    counted.compute(commit.str("root"), (_, before) => EpochCommits.after(before, commit.long("epoch")))
+    tasks.committed(commit.str("root"), commit.long("epoch"))
     CommitLatencies.note(commit)
     agent.tell(commit, urgent = false) // the flush after the last task is
     // Noted last: where the run is over meanwhile, it is said once more, after this commit.
@@ -242,21 +237,20 @@ object ExecutorSide extends Logging {
   }
 
   def taskStarted(): Unit = {
-    val root = Barrier.rootOfTask.getOrElse(Nobody)
+    val root = Barrier.rootOfTask.getOrElse(StreamTasks.Nobody)
     ofTask.set(root)
-    running.computeIfAbsent(root, _ => new AtomicInteger()).incrementAndGet()
+    tasks.started(root)
   }
 
-  // No task of the stream runs here for a moment: no more snapshots are to be expected before those that wait are wanted. A task of
-  // nobody may have been started inside foreachBatch: what it has committed waits until nothing runs at all.
+  /** Where no more snapshots are to be expected before those that wait are wanted, the agent is told to upload them. */
   def taskEnded(): Unit = Option(ofTask.get()).foreach { root =>
     ofTask.remove()
-    Option(running.get(root)).foreach(_.decrementAndGet())
-    if (isQuiet(root) && held.isUploading) {
-      val flush = Json.obj("type" -> "flush", "root" -> Some(root).filter(_ != Nobody))
-      if (Option(counted.get(root)).exists(_.isAll)) tellAgent(flush)
+    val now = tasks
+    now.ended(root).filter(_ => held.isUploading).foreach { quiet =>
+      val flush = Json.obj("type" -> "flush", "root" -> Some(root).filter(_ != StreamTasks.Nobody))
+      if (quiet.forMs == 0) tellAgent(flush)
       else {
-        try clock.schedule((() => if (isQuiet(root)) tellAgent(flush)): Runnable, QuietMs, TimeUnit.MILLISECONDS)
+        try clock.schedule((() => if (now.lasts(root, quiet)) tellAgent(flush)): Runnable, quiet.forMs, TimeUnit.MILLISECONDS)
         catch { case _: java.util.concurrent.RejectedExecutionException => } // shutting down
       }
     }
@@ -266,9 +260,6 @@ object ExecutorSide extends Logging {
     val child = agent
     if (child != null) child.tell(message)
   }
-
-  private def isQuiet(root: String): Boolean =
-    if (root == Nobody) running.values().asScala.forall(_.get() <= 0) else Option(running.get(root)).forall(_.get() <= 0)
 
   private def serving(): Unit = {
     if (agent == null) throw new CheckpointFailure(CheckpointFailure.Internal, "this executor is shutting down")
@@ -349,17 +340,4 @@ object ExecutorSide extends Logging {
       held.covered(root, run, epoch)
     }
   }
-}
-
-/** How many stores this executor has committed in a stream's newest epoch, and in the one before. */
-private final case class EpochCommits(epoch: Long, count: Int, before: Int) {
-  /** As many as last time: no more are to be expected. Wrong now and then, which costs a second upload. */
-  def isAll: Boolean = before > 0 && count >= before
-}
-
-private object EpochCommits {
-  def after(known: EpochCommits, epoch: Long): EpochCommits =
-    if (known == null) EpochCommits(epoch, 1, 0)
-    else if (known.epoch == epoch) known.copy(count = known.count + 1)
-    else EpochCommits(epoch, 1, known.count)
 }

@@ -217,7 +217,7 @@ class Checkpoint:
     @property
     def objects(self) -> frozenset[str]:
         """Every object the checkpoint names, relative to the stream's root."""
-        return frozenset(h.object for s in self.snapshots for h in s.handles)
+        return frozenset({h.object for s in self.snapshots for h in s.handles})
 
     @property
     def size(self) -> int:

@@ -163,9 +163,9 @@ class IntervalCheckpoints(RunRequests):
         """The acks that are needed are known, and may be there."""
         assert sealed.required is not None
         p.files = files
-        previous = {s.uid: s for s in self._known_snapshots() if s.uid in sealed.required}
-        self._release(p.seal(sealed.required, {}))
-        for snapshot in previous.values():
+        self._release(p.seal(sealed.required, ()))
+        known = {s.uid: s for s in self._known_snapshots() if s.uid in p.missing}
+        for snapshot in known.values():
             if p.carry(snapshot):
                 self._keep(h.object for h in snapshot.handles)
         return self._maybe_refuse(p) or self._maybe_finalise(p) or self._maybe_grace()

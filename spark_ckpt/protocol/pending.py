@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from enum import Enum
 
 from spark_ckpt.model import Ack, CheckpointId, Decline, Snapshot
 from spark_ckpt.protocol.commit import Slot
 from spark_ckpt.protocol.reasons import AckResult
+from spark_ckpt.protocol.subtasks import Subtasks
 
 
 class PendingState(Enum):
@@ -27,6 +28,7 @@ class PendingCheckpoint:
         self.triggered_ms = triggered_ms
         self.state = PendingState.GATHERING
         self.acks: dict[str, Ack] = {}
+        self.subtasks = Subtasks()
         self.declines: dict[str, Decline] = {}
         self.required: dict[str, Slot] = {}
         self.carried: dict[str, Snapshot] = {}
@@ -41,6 +43,7 @@ class PendingCheckpoint:
         if self.state is PendingState.SEALED and not self._needs(uid, ack):
             return AckResult.UNKNOWN
         self.acks[uid] = ack
+        self.subtasks.add(ack)
         self._missing.discard(uid)
         return AckResult.SUCCESS
 
@@ -54,18 +57,21 @@ class PendingCheckpoint:
         self.declines[decline.uid] = decline
         return AckResult.SUCCESS
 
-    def seal(self, required: Mapping[str, Slot], previous: Mapping[str, Snapshot]) -> list[Ack]:
+    def seal(self, required: Mapping[str, Slot], known: Iterable[Snapshot]) -> list[Ack]:
         """Learn which ids are needed; returns the acks of losing attempts, which count no more.
 
-        An id that the previous checkpoint already holds is satisfied by its snapshot: that store took no part in the epoch.
+        An id that the previous checkpoint already holds (`known`) is satisfied by its snapshot: that store took no part in the epoch.
         """
         self.state = PendingState.SEALED
         self.required = dict(required)
         losers = [ack for uid, ack in self.acks.items() if not self._needs(uid, ack)]
         for ack in losers:
             del self.acks[ack.snapshot.uid]
-        self.carried = {uid: previous[uid] for uid in required if uid in previous and uid not in self.acks}
-        self._missing = {uid for uid in required if uid not in self.acks and uid not in self.carried}
+        if losers:
+            self.subtasks = Subtasks(self.acks.values())
+        lacking = self.required.keys() - self.acks.keys()
+        self.carried = {s.uid: s for s in known if s.uid in lacking} if lacking else {}
+        self._missing = lacking - self.carried.keys()
         return losers
 
     def discard(self) -> list[Ack]:

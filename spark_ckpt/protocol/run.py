@@ -261,8 +261,7 @@ class Run(RunRequests):
             self.phase = RunPhase.SEALED
             return self._abort(AbortReason.BAD_COMMIT, error.kind, str(error))
         self._files.apply({**event.files, commits_file(event.epoch): event.commit})
-        previous = {s.uid: s for s in self._store.newest.snapshots} if self._store.newest else {}
-        self._release(self._pending.seal(required, previous))
+        self._release(self._pending.seal(required, self._store.newest.snapshots if self._store.newest else ()))
         self.phase = RunPhase.SEALED
         timer = self._set(ev.Timer.SEAL, self._settings.timeout_ms)
         refused = self._maybe_refuse()

@@ -185,11 +185,10 @@ class RunState(Machine):
 
     def _release(self, acks: Iterable[Ack]) -> None:
         """What losing and aborted attempts uploaded may go once a later checkpoint completes, less all that anything names."""
-        own, spared = run_prefix(self.claim.run), self._named_by_pending()
-        for ack in acks:
-            for handle in ack.snapshot.handles:
-                if handle.object.startswith(own) and handle.object not in spared:
-                    self._strays[handle.object] = self._last_triggered()
+        own = run_prefix(self.claim.run)
+        theirs = {h.object for ack in acks for h in ack.snapshot.handles if h.object.startswith(own)}
+        if theirs:
+            self._strays.update(dict.fromkeys(sorted(theirs - self._named_by_pending()), self._last_triggered()))
 
     def _keep(self, names: Iterable[str]) -> None:
         """An ack that counts names these."""

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from spark_ckpt.model import Ack, CheckpointId, Handle, HandleKind, Snapshot, StoreId
-from spark_ckpt.protocol.stats import summary
+from spark_ckpt.protocol.commit import Slot
+from spark_ckpt.protocol.pending import PendingCheckpoint
+from spark_ckpt.protocol.stats import summary_of
 
 BEGIN_MS = 1_767_225_600_000
 PACKAGE = "org.apache.spark.ckpt."
@@ -129,7 +131,13 @@ def _events(app: str, checkpoints: int, partitions: int, rng: random.Random) -> 
 
 
 def _announcement(acks: list[Ack]) -> dict[str, Any]:
-    return summary(CheckpointId(3, 0), BEGIN_MS, acks, len(acks), full_bytes=sum(a.snapshot.size for a in acks)).announcement()
+    pending = PendingCheckpoint(CheckpointId(3, 0), 1, BEGIN_MS)
+    for ack in acks:
+        pending.acknowledge(ack)
+    pending.seal({a.snapshot.uid: Slot(a.snapshot.store.operator, a.snapshot.store.partition, 0) for a in acks}, ())
+    told: dict[str, Any] = summary_of(pending, BEGIN_MS, 0, full_bytes=sum(a.snapshot.size for a in acks)).announcement()
+    assert told["acked"] == told["required"] == len(acks)
+    return told
 
 
 def _slowest(told: dict[str, Any], name: str) -> int:

@@ -161,7 +161,7 @@ def test_submit_becomes_pysparks_own_spark_submit(tmp_path: Path) -> None:
     assert given[-2:] == ["job.py", "1"]
     assert given[given.index("--jars") + 1] == str(jar_path())
     assert settings(given) == {"spark.ckpt.storage": "/ck", "spark.plugins": f"x.Y,{PLUGIN_CLASS}"}
-    home = Path(pyspark.__file__).parent
+    home = Path(pyspark.__file__).resolve().parent
     assert said.with_suffix(".env").read_text().split() == [str(home), str(tmp_path / "conf"), sys.executable]
 
 

@@ -84,9 +84,12 @@ def test_pending_counts_each_id_once_and_drops_losers_at_the_seal() -> None:
     assert pending.acknowledge(ack(1, 4, 0, "loser")) is AckResult.SUCCESS
     assert pending.acknowledge(ack(1, 3, 0, "old")) is AckResult.DISCARDED
     assert pending.acknowledge(ack(2, 4, 0, "zombie")) is AckResult.DISCARDED
-    previous = {"same": ack(1, 3, 2, "same").snapshot}
-    losers = pending.seal({"a": Slot(0, 0, 0), "b": Slot(0, 1, 0), "same": Slot(0, 2, 0)}, previous)
+    assert pending.subtasks.new_bytes == 2 * ack(1, 4, 0, "a").new_bytes
+    known = [ack(1, 3, 2, "same").snapshot, ack(1, 3, 1, "replaced").snapshot]
+    losers = pending.seal({"a": Slot(0, 0, 0), "b": Slot(0, 1, 0), "same": Slot(0, 2, 0)}, known)
     assert [one.snapshot.uid for one in losers] == ["loser"]
+    assert pending.subtasks.new_bytes == ack(1, 4, 0, "a").new_bytes > 0, "what losers have stored is none of the checkpoint's"
+    assert list(pending.carried) == ["same"]
     assert pending.missing == {"b"}
     assert pending.acknowledge(ack(1, 4, 0, "late loser")) is AckResult.UNKNOWN
     assert pending.acknowledge(ack(1, 4, 7, "b")) is AckResult.UNKNOWN

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_ckpt.model import Ack, CheckpointId, Handle, HandleKind, Snapshot, StoreId
-from spark_ckpt.protocol.stats import PARTITIONS_LISTED, SLOWEST_LISTED, by_operator, by_partition, distribution, subtasks, summary
+from spark_ckpt.protocol.pending import PendingCheckpoint
+from spark_ckpt.protocol.stats import Summary, summary_of
+from spark_ckpt.protocol.subtasks import PARTITIONS_LISTED, SLOWEST_LISTED, Subtasks, distribution
 
 TEN_MINUTES = 600_000
 ROW = 64
@@ -29,7 +31,7 @@ def test_an_ack_survives_the_pipe() -> None:
 
 def test_partitions_are_told_slowest_first_with_their_wait_for_the_last_one() -> None:
     acks = [ack(part=0, executor="2"), ack(part=1, executor="1", start=7, commit=50), ack(op=1, part=0, executor="1")]
-    told = by_partition(subtasks(acks))
+    told = Subtasks(acks).by_partition()
     assert told["executors"] == ["1", "2"]
     assert told["subtasks"] == {
         "0": [[1, 0, 7, 0, 1250, 40, 10, 30], [0, 1, 5, 30, 1250, 40, 10, 30]],
@@ -40,20 +42,20 @@ def test_partitions_are_told_slowest_first_with_their_wait_for_the_last_one() ->
 
 def test_the_stores_of_a_join_are_one_partition() -> None:
     acks = [ack(store=name) for name in ("left-keyToNumValues", "left-keyWithIndexToValue")]
-    assert by_partition(subtasks(acks))["subtasks"] == {"0": [[0, 0, 5, 0, 2500, 40, 20, 60]]}
-    assert by_operator(subtasks(acks))["0"]["snapshots"] == 2
-    assert by_operator(subtasks(acks))["0"]["partitions"] == 1
+    assert Subtasks(acks).by_partition()["subtasks"] == {"0": [[0, 0, 5, 0, 2500, 40, 20, 60]]}
+    assert Subtasks(acks).by_operator()["0"]["snapshots"] == 2
+    assert Subtasks(acks).by_operator()["0"]["partitions"] == 1
 
 
 def test_operators_have_the_latency_of_their_slowest_partition() -> None:
-    told = by_operator(subtasks([ack(part=0, commit=20), ack(part=1, commit=50)]))["0"]
+    told = Subtasks([ack(part=0, commit=20), ack(part=1, commit=50)]).by_operator()["0"]
     assert told["commit_ms_max"] == 50
     assert told["acked_ms_max"] == 90
 
 
 def test_many_partitions_are_told_as_distributions_and_the_slowest() -> None:
     count = 2 * PARTITIONS_LISTED
-    told = by_partition(subtasks(ack(part=part, executor=str(part % 40), commit=part) for part in range(count)))
+    told = Subtasks(ack(part=part, executor=str(part % 40), commit=part) for part in range(count)).by_partition()
     assert [row[0] for row in told["subtasks"]["0"]] == list(range(count - 1, count - 1 - SLOWEST_LISTED, -1))
     start, alignment, *_ = told["distributions"]["0"]
     assert start == [5] * 8
@@ -73,7 +75,7 @@ def test_a_partition_takes_at_most_64_bytes(part: int, executors: int, start: fl
     others = [ack(part=10_000 + i, executor=f"{i:03d}", commit=TEN_MINUTES) for i in range(executors)]
     mine = ack(part=part, executor="999", start=start, commit=commit, new=new)
     mine = Ack.from_json({**mine.to_json(), "sync_ms": sync, "async_ms": start})
-    rows = by_partition(subtasks([*others, mine]))["subtasks"]["0"]
+    rows = Subtasks([*others, mine]).by_partition()["subtasks"]["0"]
     row = next(r for r in rows if r[0] == part)
     assert len(json.dumps(row, separators=(",", ":")) + ",") <= ROW
 
@@ -88,8 +90,15 @@ def test_a_distribution_is_ordered(values: list[int]) -> None:
     assert set(ranks) <= set(values)
 
 
+def told_of(acks: list[Ack]) -> Summary:
+    pending = PendingCheckpoint(CheckpointId(1, 7), 3, 1000)
+    for one in acks:
+        pending.acknowledge(one)
+    return summary_of(pending, 1090, 5)
+
+
 def test_only_listeners_are_told_the_partitions() -> None:
-    told = summary(CheckpointId(1, 7), 1000, [ack()], 1, duration_ms=90)
+    told = told_of([ack()])
     assert "subtasks" not in told.to_json()
     assert "acks" not in told.announcement()
     assert told.announcement()["subtasks"] == {"0": [[0, 0, 5, 0, 1250, 40, 10, 30]]}
@@ -97,4 +106,4 @@ def test_only_listeners_are_told_the_partitions() -> None:
 
 @pytest.mark.parametrize("acks", [[], [ack()]])
 def test_a_summary_is_json(acks: list[Ack]) -> None:
-    json.dumps(summary(CheckpointId(1, 7), 1000, acks, 1).announcement(), allow_nan=False)
+    json.dumps(told_of(acks).announcement(), allow_nan=False)

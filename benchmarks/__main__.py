@@ -19,7 +19,7 @@ from benchmarks.page import render
 from benchmarks.plots import draw
 from benchmarks.systems import System
 from benchmarks.tables import show, tables
-from benchmarks.targets import AGGREGATION, INTERVAL, JOIN
+from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, REQUESTS, ROWS
 from benchmarks.workloads import QUERIES, Workload
 from spark_ckpt.errors import CheckpointError
 
@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PLANS = {plan.name: plan for plan in (plans.SHORT, plans.FULL)}
+EXPERIMENTS = (AGGREGATION, INTERVAL, ROWS, JOIN, REQUESTS, finalise.EXPERIMENT, restore.EXPERIMENT, *standing.EXPERIMENTS)
 _NAMES = {system.name.lower().replace("_", "-"): system for system in System}
 
 _systems = click.option(
@@ -53,18 +54,25 @@ def cli() -> None:
 @click.option("--full", is_flag=True, help="Everything, for hours; without it the short form, under 10 minutes.")
 @click.option("--rounds", type=click.IntRange(1), help="Of each workload, at most: fewer take less time, and leave more to chance.")
 @click.option("--resume", is_flag=True, help="Measure only what the JSON of the last run, which ended early, has no figure of.")
+@click.option("--again", multiple=True, type=click.Choice(EXPERIMENTS), help="Of the last run, measure this anew and keep all else.")
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, help="Folder for JSON and plots.")
 @click.option("--page", "page_path", type=click.Path(path_type=Path, dir_okay=False), default=PAGE, help="The Markdown page.")
-def run_all(full: bool, rounds: int | None, resume: bool, results: Path, page_path: Path) -> None:
+def run_all(full: bool, rounds: int | None, resume: bool, again: Sequence[str], results: Path, page_path: Path) -> None:
     """Run the benchmark, print its tables, write JSON, plots and the page."""
     plan = plans.FULL if full else plans.SHORT
     figures, here = Figures(machine.describe()), results / f"{plan.name}.json"
-    if resume and here.exists():
-        now, figures = figures.about["time"], Figures.read(here)
-        figures.note(f"went on at {now} with what was missing")
+    limit = ""
     if rounds is not None:
         plan = plan.limited(rounds)
-        figures.note(f"at most {rounds} round{'s' if rounds > 1 else ''} of each workload")
+        limit = f"at most {rounds} round{'s' if rounds > 1 else ''} of each workload"
+    if (resume or again) and here.exists():
+        now, figures = figures.about["time"], Figures.read(here)
+        for experiment in again:
+            figures.forget(experiment)
+        what = f"measured again: {', '.join(again)}" if again else "went on with what was missing"
+        figures.note(f"{now}: {what}{limit and ', '}{limit}")
+    elif limit:
+        figures.note(limit)
     try:
         plans.run(plan, figures, _tell)
     finally:  # hours of figures must not go with the last one

@@ -100,6 +100,10 @@ class Figures:
         if found:
             self._values.setdefault((case, metric), []).extend(found)
 
+    def forget(self, experiment: str) -> None:
+        """All that was measured in it."""
+        self._values = {key: values for key, values in self._values.items() if key[0].experiment != experiment}
+
     def note(self, text: str) -> None:
         """Something to be said of the run; once is enough."""
         if text not in self.notes:

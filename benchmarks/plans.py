@@ -76,9 +76,17 @@ FULL = Plan(
     "full",
     (
         (
-            Turns(AGGREGATION, Workload("aggregation", 20), _ALL, rounds=3, warm=5, epochs=10, warm_s=20, seconds=10),
+            Turns(AGGREGATION, Workload("aggregation", 20), _ALL, rounds=3, warm=5, epochs=10, warm_s=60, seconds=10),
             Turns(
-                AGGREGATION, Workload("aggregation", 200), _ALL, rounds=3, warm=2, epochs=4, warm_s=20, seconds=20, once=(System.STOCK_S3A,)
+                AGGREGATION,
+                Workload("aggregation", 200),
+                _ALL,
+                rounds=3,
+                warm=2,
+                epochs=4,
+                warm_s=120,
+                seconds=20,
+                once=(System.STOCK_S3A,),
             ),
         ),
         (

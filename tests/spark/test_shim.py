@@ -76,7 +76,7 @@ def test_an_executor_with_one_slot_is_not_done_between_two_of_its_tasks(java: An
     tasks = java.org.apache.spark.ckpt.StreamTasks()
     quiet = [run_task(tasks, "a", 0).get() for _ in range(3)]
     assert all(q.forMs() > 0 for q in quiet), "how many there are to be is not known in the first epoch"
-    assert [tasks.lasts("a", q) for q in quiet] == [False, False, True], "a quiet that another task has ended does not count, however quiet it is now"
+    assert [tasks.lasts("a", q) for q in quiet] == [False, False, True], "a quiet that another task has ended is over"
 
     between, again, last = (run_task(tasks, "a", 1).get().forMs() for _ in range(3))
     assert between == again > quiet[0].forMs(), "as many as last time are waited for longer"

@@ -232,6 +232,16 @@ def test_a_run_that_goes_on_leaves_out_what_was_measured_of_all_systems() -> Non
     assert figures.measured("restore", "restore_ms", ["a", "b"])
 
 
+def test_what_is_measured_again_is_forgotten_and_all_else_is_kept() -> None:
+    figures, turns = Figures(), FULL.groups[0][0]
+    for system in turns.systems:
+        figures.add(turns.case(system), "epoch_ms", [1])
+    figures.add(Case("restore", "a", 20, 10), "restore_ms", [1])
+    figures.forget(turns.experiment)
+    assert not turns.measured(figures)
+    assert list(figures) == [(Case("restore", "a", 20, 10), "restore_ms", [1])]
+
+
 def test_without_time_no_application_is_started(tmp_path: Path) -> None:
     figures, group = Figures(), SHORT.groups[1]
     run_epochs(group, FarS3("", "", tmp_path / "log"), tmp_path, figures, print, Budget(0))

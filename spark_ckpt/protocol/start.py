@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from spark_ckpt.errors import ErrorKind, without_way_out
+from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError
@@ -225,6 +226,41 @@ class Start(Restoring):
     def _plans_known(self) -> list[Instruction]:
         if self._gaps and not self._numbers_known():
             raise self._log_too_short()
+        if self._unplanned is not None:
+            self.phase = StartPhase.CONFIRMING_END
+            return [self._ask(do.ReadEntry(self.ticket(), self._tail + 1))]
+        return self._log_known()
+
+    @property
+    def _unplanned(self) -> CheckpointId | None:
+        """A bad checkpoint of the last run, past the origin and past all plans in the log: there is none without a plan.
+
+        Not the copy of a savepoint: the plan of that is where it was made.
+        """
+        origin, last = self._origin, self._living
+        if origin is None or last is None:
+            return None
+        imported = last.restored.imported if last.restored else None
+        plans = [entry.epoch for entry in self._entries.values() if isinstance(entry, Plan) and entry.run == last.run]
+        planned = max([origin.id.epoch, *plans])
+        return max((c for c in self._bad if c in self._listed and c.epoch > planned and c != imported), default=None)
+
+    def _end_confirmed(self, event: ev.EntryRead) -> list[Instruction]:
+        """The log ends too early: true only if nobody has appended since, who could have planned that epoch."""
+        self._answered(event.ticket)
+        if event.data is not None:
+            return self.begin(self.now_ms)
+        bad, origin = self._unplanned, self._origin
+        assert bad is not None
+        assert origin is not None
+        raise GivenUpError(
+            ErrorKind.DAMAGED,
+            f"checkpoint run {bad.run} epoch {bad.epoch} is damaged ({self._bad[bad]}), and the log ends with entry {self._tail}, before "
+            f"the plan of that epoch: later entries are missing, so it is not known what ran past checkpoint run {origin.id.run} epoch "
+            f"{origin.id.epoch}; put them back, or start with a new checkpointLocation",
+        )
+
+    def _log_known(self) -> list[Instruction]:
         if self._end is None or self._same_stream:
             self._plans_found(recorded(self._past_the_end(), self._origin, self._tail, self._last, complete=not self._gaps))
         return self._next_step()
@@ -439,6 +475,7 @@ class Start(Restoring):
         (StartPhase.VERIFYING, ev.ObjectsVerified): "_verified",
         (StartPhase.CONFIRMING, ev.EntryRead): "_confirmed",
         (StartPhase.READING_PLANS, ev.EntryRead): "_plan_read",
+        (StartPhase.CONFIRMING_END, ev.EntryRead): "_end_confirmed",
         (StartPhase.COPYING, ev.SourceCopied): "_source_copied",
         (StartPhase.IMPORTING, ev.MetadataPut): "_import_put",
         (StartPhase.READING_BACK_IMPORT, ev.MetadataRead): "_import_read_back",

@@ -181,6 +181,44 @@ def test_a_damaged_origin_is_left_out_and_the_plans_past_the_one_before_run_agai
     assert claim.bad == (CheckpointId(1, 1), CheckpointId(1, 2))
 
 
+def test_a_damaged_checkpoint_without_a_plan_tells_that_the_logs_end_is_missing() -> None:
+    world = after(3)
+    world.damaged[CheckpointId(1, 2)] = "broken"
+    last = world.log.pop(max(world.log))
+    refused = refusal(Driver(world).start("b"))
+    assert refused.kind is ErrorKind.DAMAGED
+    assert f"run 1 epoch 2 is damaged (broken), and the log ends with entry {max(world.log)}" in refused.message
+    assert max(world.log) == 3, "nothing is claimed"
+    world.log[4] = last
+    one = started(Driver(world).start("c"))
+    assert (one.origin, one.epoch, one.rerun) == (CheckpointId(1, 1), 2, True)
+
+
+def test_a_log_that_ends_at_an_intact_checkpoints_plan_is_gone_on_from() -> None:
+    world = after(3)
+    world.damaged[CheckpointId(1, 1)] = "broken"
+    world.log.pop(max(world.log))
+    assert started(Driver(world).start("b")).epoch == 3
+
+
+def test_a_plan_that_was_appended_meanwhile_is_no_missing_end() -> None:
+    world = after(3)
+    world.damaged[CheckpointId(1, 2)] = "broken"
+    stream, said, tails = Stream(), list[Instruction](), 0
+    pending = stream.handle(ev.StartRequested("q", JOB, (), "z", "h"), 1)
+    while pending:
+        i = pending.pop(0)
+        said.append(i)
+        reply = answer(world, i)
+        if isinstance(i, do.LocateTail):
+            tails += 1
+            reply = ev.TailLocated(i.ticket, 3 if tails == 1 else max(world.log))
+        if reply is not None:
+            pending += stream.handle(reply, 1)
+    assert tails == 2
+    assert (started(said).origin, started(said).epoch) == (CheckpointId(1, 1), 2)
+
+
 def test_epochs_recorded_past_the_first_must_run_as_planned() -> None:
     world = after(3)
     world.damaged = {CheckpointId(1, 2): "x", CheckpointId(1, 1): "x"}

@@ -46,6 +46,8 @@ strace for `forks`.
   Spark puts into each name + 32 bits of CRC) is more than that already, and no codec makes it smaller.
 - **An epoch of one row within 3 round trips of the floor**: it is three puts, one after the other (plan, segment, `_metadata`), and each
   takes a few milliseconds in client, proxy and server beside the 20 on its way.
+- **A restore 3 x as fast as stock's** cannot be where plain parallel reads of the same bytes are not ("stock's time over plain boto3's"):
+  server, proxy and reader share the machine's processors, and no processor is idle while any of the three systems reads.
 """
 
 _SYSTEMS = {

@@ -86,6 +86,14 @@ def test_an_executor_with_one_slot_is_not_done_between_two_of_its_tasks(java: An
     assert moved == [between, 0, 0], "one went to another executor, and came back: what came last counts"
 
 
+def test_the_end_of_a_task_that_is_not_known_counts_for_nothing(java: Any) -> None:
+    tasks = java.org.apache.spark.ckpt.StreamTasks()
+    tasks.ended("a")
+    tasks.started("a")
+    tasks.started("a")
+    assert tasks.ended("a").isEmpty(), "one is running"
+
+
 def test_tasks_of_nobody_wait_for_all_others(java: Any) -> None:
     tasks, nobody = java.org.apache.spark.ckpt.StreamTasks(), java.org.apache.spark.ckpt.StreamTasks.Nobody()
     tasks.started("a")

@@ -24,14 +24,14 @@ final class StreamTasks {
   /** The moment after a task's end in which none of the stream runs; None where one does. */
   def ended(root: String): Option[Quiet] = synchronized {
     val of = tasks(root)
-    of.running -= 1
+    of.running = math.max(0, of.running - 1) // one that began before this executor's plugin was started anew is not known
     if (isQuiet(root)) Some(Quiet(of.lullMs, begun(root))) else None
   }
 
   /** Has no task come since? */
   def lasts(root: String, quiet: Quiet): Boolean = synchronized(begun(root) == quiet.begun && isQuiet(root))
 
-  private def isQuiet(root: String): Boolean = if (root == Nobody) streams.valuesIterator.forall(_.running <= 0) else tasks(root).running <= 0
+  private def isQuiet(root: String): Boolean = if (root == Nobody) streams.valuesIterator.forall(_.running == 0) else tasks(root).running == 0
 
   private def begun(root: String): Long = if (root == Nobody) streams.valuesIterator.map(_.begun).sum else tasks(root).begun
 

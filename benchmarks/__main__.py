@@ -19,7 +19,7 @@ from benchmarks.page import render
 from benchmarks.plots import draw
 from benchmarks.systems import System
 from benchmarks.tables import show, tables
-from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, REQUESTS, ROWS
+from benchmarks.targets import AGGREGATION, INTERVAL, JOIN
 from benchmarks.workloads import QUERIES, Workload
 from spark_ckpt.errors import CheckpointError
 
@@ -27,7 +27,6 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PLANS = {plan.name: plan for plan in (plans.SHORT, plans.FULL)}
-EXPERIMENTS = (AGGREGATION, INTERVAL, ROWS, JOIN, REQUESTS, finalise.EXPERIMENT, restore.EXPERIMENT, *standing.EXPERIMENTS)
 _NAMES = {system.name.lower().replace("_", "-"): system for system in System}
 
 _systems = click.option(
@@ -54,7 +53,12 @@ def cli() -> None:
 @click.option("--full", is_flag=True, help="Everything, for hours; without it the short form, under 10 minutes.")
 @click.option("--rounds", type=click.IntRange(1), help="Of each workload, at most: fewer take less time, and leave more to chance.")
 @click.option("--resume", is_flag=True, help="Measure only what the JSON of the last run, which ended early, has no figure of.")
-@click.option("--again", multiple=True, type=click.Choice(EXPERIMENTS), help="Of the last run, measure this anew and keep all else.")
+@click.option(
+    "--again",
+    multiple=True,
+    type=click.Choice(sorted(plans.FULL.experiments - {restore.FILLED})),
+    help="Of the last run, measure this anew and keep all else.",
+)
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, help="Folder for JSON and plots.")
 @click.option("--page", "page_path", type=click.Path(path_type=Path, dir_okay=False), default=PAGE, help="The Markdown page.")
 def run_all(full: bool, rounds: int | None, resume: bool, again: Sequence[str], results: Path, page_path: Path) -> None:
@@ -65,10 +69,16 @@ def run_all(full: bool, rounds: int | None, resume: bool, again: Sequence[str], 
     if rounds is not None:
         plan = plan.limited(rounds)
         limit = f"at most {rounds} round{'s' if rounds > 1 else ''} of each workload"
+    if again and not here.exists():
+        raise click.UsageError(f"there is no {here}, so nothing can be measured again; leave out --again")
+    if again:
+        plan = plan.only(again)
+        if missing := sorted(set(again) - plan.experiments):
+            raise click.UsageError(f"{', '.join(missing)} is not in the {plan.name} form; run `python -m benchmarks run --help`")
     if (resume or again) and here.exists():
         now, figures = figures.about["time"], Figures.read(here)
-        for experiment in again:
-            figures.forget(experiment)
+        if again:
+            figures.forget(lambda case: case.experiment in plan.experiments)
         what = f"measured again: {', '.join(again)}" if again else "went on with what was missing"
         figures.note(f"{now}: {what}{limit and ', '}{limit}")
     elif limit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -100,9 +100,9 @@ class Figures:
         if found:
             self._values.setdefault((case, metric), []).extend(found)
 
-    def forget(self, experiment: str) -> None:
-        """All that was measured in it."""
-        self._values = {key: values for key, values in self._values.items() if key[0].experiment != experiment}
+    def forget(self, gone: Callable[[Case], bool]) -> None:
+        """All that was measured of these."""
+        self._values = {(case, metric): values for (case, metric), values in self._values.items() if not gone(case)}
 
     def note(self, text: str) -> None:
         """Something to be said of the run; once is enough."""

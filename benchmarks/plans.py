@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,7 +34,7 @@ class Plan:
     """After `minutes` everything ends: what does not fit is left out and noted. infinity: no limit.
 
     Each of `groups` has applications of its own, which end before the next one's start: all at once would need more memory than there is,
-    and those that have run longer are warmer. `restore_mb` and `fork_epochs` of 0: left out.
+    and those that have run longer are warmer. Numbers of 0: left out.
     """
 
     name: str
@@ -46,6 +46,32 @@ class Plan:
     restore_mb: int
     restore_rounds: int
     fork_epochs: int
+
+    @property
+    def experiments(self) -> frozenset[str]:
+        """What it measures; with a restore comes what it takes to fill the state."""
+        found = {turns.experiment for group in self.groups for turns in group}
+        others: dict[str, object] = {
+            finalise.EXPERIMENT: self.finalise,
+            standing.IDLE: self.idle_s,
+            standing.START_UP: self.start_ups,
+            restore.EXPERIMENT: self.restore_mb,
+            restore.FILLED: self.restore_mb,
+            standing.FORKS: self.fork_epochs,
+        }
+        return frozenset(found | {name for name, wanted in others.items() if wanted})
+
+    def only(self, experiments: Collection[str]) -> Plan:
+        groups = [[turns for turns in group if turns.experiment in experiments] for group in self.groups]
+        return replace(
+            self,
+            groups=[group for group in groups if group],
+            finalise=self.finalise if finalise.EXPERIMENT in experiments else (),
+            idle_s=self.idle_s if standing.IDLE in experiments else 0,
+            start_ups=self.start_ups if standing.START_UP in experiments else 0,
+            restore_mb=self.restore_mb if restore.EXPERIMENT in experiments else 0,
+            fork_epochs=self.fork_epochs if standing.FORKS in experiments else 0,
+        )
 
     def limited(self, rounds: int) -> Plan:
         """The same with at most so many rounds of each workload."""
@@ -145,17 +171,21 @@ def _run(plan: Plan, figures: Figures, tell: Tell) -> None:
         folder = Path(work)
         if counts := [count for count in plan.finalise if not finalise.measured(count, figures)]:
             tell("finalise in the coordinator")
+            figures.forget(lambda case: case.experiment == finalise.EXPERIMENT and case.partitions in counts)
             finalise.run(counts, figures)
         with far_s3(folder / "far") as s3:
-            if not figures.measured(standing.START_UP, "start_up_ms", _values(STANDING)):
+            if plan.start_ups and not figures.measured(standing.START_UP, "start_up_ms", _values(STANDING)):
                 a_fifth = Budget(plan.minutes * 60 / 5)
                 standing.start_up(STANDING, plan.start_ups, s3, folder / "start-up", figures, tell, a_fifth)
-            if not figures.measured(standing.IDLE, "memory_bytes", OWN):
+            if plan.idle_s and not figures.measured(standing.IDLE, "memory_bytes", OWN):
                 standing.idle(plan.idle_s, s3, folder / "idle", figures, tell)
             for number, group in enumerate(plan.groups):
                 if turns := [turns for turns in group if not turns.measured(figures)]:
+                    begun = {one.case(system) for one in turns for system in one.systems}
+                    figures.forget(begun.__contains__)
                     epochs.run(turns, s3, folder / f"epochs-{number}", figures, tell, budget)
             if plan.restore_mb and not figures.measured(restore.EXPERIMENT, "restore_ms", _values(RESTORED)):
+                figures.forget(lambda case: case.experiment in (restore.EXPERIMENT, restore.FILLED))
                 restore.run(plan.restore_mb, RESTORED, plan.restore_rounds, s3, folder / "restore", figures, tell)
             if plan.fork_epochs and not missing and not figures.measured(standing.FORKS, "forks", _values(STANDING)):
                 work_200 = Workload("aggregation", 200)

@@ -19,7 +19,7 @@ from benchmarks.session import Session
 from benchmarks.systems import System, set_up
 from benchmarks.workloads import Workload
 
-EXPERIMENTS = START_UP, IDLE, FORKS = "start-up", "idle", "forks"
+START_UP, IDLE, FORKS = "start-up", "idle", "forks"
 _SETTLE_S = 10
 _QUERY_S = 300.0
 _EXECVE = re.compile(r'execve\("([^"]+)"(?!.* = -1 )')

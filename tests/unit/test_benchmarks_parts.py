@@ -13,8 +13,10 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from click.testing import CliRunner
 
 from benchmarks import jars, processes
+from benchmarks.__main__ import cli
 from benchmarks.access_log import Request
 from benchmarks.budget import Budget
 from benchmarks.epochs import Turns, gather_checkpoints, gather_epochs, gather_requests, gather_round, take_turns
@@ -26,6 +28,7 @@ from benchmarks.finalise import run as finalise
 from benchmarks.floor import URL, ThrowAwayStorage, throw_away, write_interpreter
 from benchmarks.machine import kernel
 from benchmarks.plans import FULL, SHORT, Plan
+from benchmarks.restore import FILLED
 from benchmarks.session import Session
 from benchmarks.stored import dead_share
 from benchmarks.systems import Setup, System
@@ -232,14 +235,30 @@ def test_a_run_that_goes_on_leaves_out_what_was_measured_of_all_systems() -> Non
     assert figures.measured("restore", "restore_ms", ["a", "b"])
 
 
+def test_a_part_of_a_plan_measures_that_and_nothing_else() -> None:
+    assert FULL.only(FULL.experiments) == replace(FULL, groups=[list(group) for group in FULL.groups])
+    for experiment in FULL.experiments - {FILLED}:
+        assert FULL.only([experiment]).experiments == {experiment} | ({FILLED} if experiment == "restore" else set())
+
+
+@pytest.mark.parametrize(
+    ("again", "told"),
+    [(["--again", "join"], "join is not in the short form"), (["--full", "--again", "join"], "nothing can be measured again")],
+)
+def test_what_cannot_be_measured_again_is_said_at_once(again: list[str], told: str, tmp_path: Path) -> None:
+    Figures().write(tmp_path / "short.json")
+    ran = CliRunner().invoke(cli, ["run", *again, "--results", str(tmp_path)])
+    assert ran.exit_code == 2
+    assert told in " ".join(ran.output.split())
+
+
 def test_what_is_measured_again_is_forgotten_and_all_else_is_kept() -> None:
-    figures, turns = Figures(), FULL.groups[0][0]
-    for system in turns.systems:
-        figures.add(turns.case(system), "epoch_ms", [1])
-    figures.add(Case("restore", "a", 20, 10), "restore_ms", [1])
-    figures.forget(turns.experiment)
-    assert not turns.measured(figures)
-    assert list(figures) == [(Case("restore", "a", 20, 10), "restore_ms", [1])]
+    figures = Figures()
+    for experiment in ("restore", "large", "rows"):
+        figures.add(Case(experiment, "a", 20, 10), "restore_ms", [1])
+    again = FULL.only(["restore"]).experiments
+    figures.forget(lambda case: case.experiment in again)
+    assert list(figures) == [(Case("rows", "a", 20, 10), "restore_ms", [1])]
 
 
 def test_without_time_no_application_is_started(tmp_path: Path) -> None:

@@ -73,6 +73,9 @@ class IntervalCheckpoints(RunRequests):
     def _named_by_pending(self) -> frozenset[str]:
         return frozenset[str]().union(*(p.named for p in self._pendings))
 
+    def _finalising(self) -> frozenset[CheckpointId]:
+        return frozenset(p.id for p in [*self._pendings, *self._ghosts] if p.final is not Final.NOT_YET)
+
     def _discard_pending(self) -> None:
         for p in self._pendings:
             p.discard()
@@ -228,7 +231,7 @@ class IntervalCheckpoints(RunRequests):
             p.snapshots,
             {k: v for k, v in told.to_json().items() if k not in left_out},
         )
-        return [do.StoreMetadata(self._question(p), p.checkpoint)]
+        return [self._put_metadata(p.checkpoint, self._question(p))]
 
     def _question(self, p: BackgroundCheckpoint) -> int:
         ticket = self.ticket()
@@ -236,6 +239,7 @@ class IntervalCheckpoints(RunRequests):
         return ticket
 
     def _metadata_put(self, event: ev.MetadataPut) -> list[Instruction]:
+        del self._puts[event.ticket]
         p = self._asked.pop(event.ticket)
         if p not in self._pendings and p not in self._ghosts:
             # A newer one completed, and this one was dropped with what it named: if it landed after that, it goes again.
@@ -261,7 +265,7 @@ class IntervalCheckpoints(RunRequests):
         assert p.checkpoint is not None
         p.final = Final.STORING
         p.attempt += 1
-        return [do.StoreMetadata(self._question(p), p.checkpoint, p.attempt)]
+        return [self._put_metadata(p.checkpoint, self._question(p), p.attempt)]
 
     def _metadata_read_back(self, event: ev.MetadataRead) -> list[Instruction]:
         p, theirs = self._asked.pop(event.ticket), event.checkpoint

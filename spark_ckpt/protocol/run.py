@@ -75,6 +75,9 @@ class Run(RunRequests):
         acks = self._pending.acks.values() if self._pending else ()
         return frozenset(h.object for a in [*acks, *self._early] for h in a.snapshot.handles)
 
+    def _finalising(self) -> frozenset[CheckpointId]:
+        return frozenset([self._checkpoint.id] if self._checkpoint else [])
+
     def _discard_pending(self) -> None:
         if self._pending:
             self._pending.discard()
@@ -299,11 +302,12 @@ class Run(RunRequests):
             snapshots,
             {k: v for k, v in told.to_json().items() if k not in ("run", "epoch", "time_ms", "metadata_bytes", "finalise_ms")},
         )
-        return [*self._cancel(ev.Timer.GRACE), do.StoreMetadata(self.ticket(), self._checkpoint)]
+        return [*self._cancel(ev.Timer.GRACE), self._put_metadata(self._checkpoint, self.ticket())]
 
     # --- finalise
 
     def _metadata_put(self, event: ev.MetadataPut) -> list[Instruction]:
+        del self._puts[event.ticket]
         if event.outcome is Outcome.STORED:
             return self._completed(event.size)
         if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
@@ -322,7 +326,7 @@ class Run(RunRequests):
         assert self._checkpoint is not None
         self.phase = RunPhase.STORING
         self._attempt += 1
-        return [do.StoreMetadata(self.ticket(), self._checkpoint, self._attempt)]
+        return [self._put_metadata(self._checkpoint, self.ticket(), self._attempt)]
 
     def _metadata_read_back(self, event: ev.MetadataRead) -> list[Instruction]:
         mine, theirs = self._checkpoint, event.checkpoint

@@ -108,15 +108,22 @@ class RunEnding(RunLog):
         refused = self._refuse_open(ErrorKind.INTERNAL, message)
         instructions = [*refused, *self._stopped_in_hand(message)]
         ending = event.delete and not event.failed and self.phase not in OVER
-        self._going = self._named_by_pending() | frozenset(self._strays) | self._deletions.queued if ending else frozenset()
+        self._going = self._everything() if ending else Batch((), ())
         cancelled = self._over(RunPhase.ENDING if ending else RunPhase.STOPPED, ErrorKind.CONFLICT, "the query was stopped; start it again")
         if ending:
+            self._awaited.update(self._puts)
             self._attempt = 0
             return [*cancelled, *instructions, do.PutEntry(self.ticket(), self._next_number, encode(End(self.claim.claim, self.claim.run)))]
         return [*cancelled, *instructions, do.Stopped()]
 
+    def _everything(self) -> Batch:
+        """That the stream has in the storage, as far as this run remembers."""
+        checkpoints = self._registry.checkpoints | self._finalising() | frozenset(self._puts.values())
+        objects = self._registry.named() | self._named_by_pending() | frozenset(self._strays) | self._deletions.queued
+        return Batch(tuple(sorted(checkpoints)), tuple(sorted(objects)))
+
     def _end_put(self, event: ev.EntryPut) -> list[Instruction]:
-        """Once the end is in the log, nobody will ask for these checkpoints: all go, and only what this run remembers."""
+        """Once the end is in the log, nobody will ask for these checkpoints: all go."""
         if event.outcome in (Outcome.UNKNOWN, Outcome.FAILED) and self._attempt < REPORT_ATTEMPTS:
             self._attempt += 1
             return [do.PutEntry(self.ticket(), event.number, encode(End(self.claim.claim, self.claim.run)), self._attempt)]
@@ -134,11 +141,22 @@ class RunEnding(RunLog):
         return self._ended(False)
 
     def _ended(self, noted: bool) -> list[Instruction]:
-        self.phase = RunPhase.STOPPED
         if not noted:
+            self.phase = RunPhase.STOPPED
             return [do.Log(Level.WARN, "the stream's end could not be noted in its log; its checkpoints stay"), do.Stopped()]
-        ids = tuple(sorted(self._registry.checkpoints))
-        return [*self._delete(Batch(ids, tuple(sorted(self._registry.named() | self._going))), at_last=True), do.Stopped()]
+        self._end_noted = True
+        return self._gone()
+
+    def _last_put(self, event: ev.MetadataPut) -> list[Instruction]:
+        del self._puts[event.ticket]
+        return self._gone() if self._end_noted else []
+
+    def _gone(self) -> list[Instruction]:
+        """`_metadata` that is on its way would land after its deletion: that waits until every put is answered."""
+        if self._puts:
+            return []
+        self.phase = RunPhase.STOPPED
+        return [*self._delete(self._going, at_last=True), do.Stopped()]
 
 
 def of_either_mode(live: Iterable[RunPhase]) -> dict[tuple[RunPhase, type], str]:
@@ -151,6 +169,7 @@ def of_either_mode(live: Iterable[RunPhase]) -> dict[tuple[RunPhase, type], str]
         (RunPhase.ENDING, ev.EntryPut): "_end_put",
         (RunPhase.ENDING, ev.EntryRead): "_end_read_back",
         (RunPhase.ENDING, ev.ReadFailed): "_end_failed",
+        (RunPhase.ENDING, ev.MetadataPut): "_last_put",
         **{(phase, event): name for phase in OVER for event, name in _WHEN_OVER.items()},
         **{(phase, ev.Deleted): "_deleted" for phase in RunPhase},
         **{(phase, ev.StopRequested): "_stop" for phase in RunPhase},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_ckpt.errors import ErrorKind, FormatError
-from spark_ckpt.model import Ack, CheckpointId
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId
 from spark_ckpt.paths import run_prefix
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -107,7 +107,9 @@ class RunState(Machine):
         self._failure = (ErrorKind.INTERNAL, "")
         self._damage: Damage | None = None
         self._stop_waits = False
-        self._going: frozenset[str] = frozenset()
+        self._puts: dict[int, CheckpointId] = {}
+        self._going = Batch((), ())
+        self._end_noted = False
 
     # --- what others may look at
 
@@ -159,6 +161,10 @@ class RunState(Machine):
         """Objects that checkpoints in the making need."""
 
     @abstractmethod
+    def _finalising(self) -> frozenset[CheckpointId]:
+        """Checkpoints in the making whose `_metadata` may be there."""
+
+    @abstractmethod
     def _discard_pending(self) -> None:
         """The run is over: what is in the making is given up, and nothing of it is deleted."""
 
@@ -180,6 +186,10 @@ class RunState(Machine):
             return decode(event.number, event.data)
         except FormatError:
             return None
+
+    def _put_metadata(self, checkpoint: Checkpoint, ticket: int, attempt: int = 0) -> Instruction:
+        self._puts[ticket] = checkpoint.id
+        return do.StoreMetadata(ticket, checkpoint, attempt)
 
     # --- deletion
 

@@ -233,31 +233,33 @@ class Start(Restoring):
 
     @property
     def _unplanned(self) -> CheckpointId | None:
-        """A bad checkpoint of the last run, past the origin and past all plans in the log: there is none without a plan.
+        """A checkpoint of the last run past all plans in the log: there is none without a plan.
 
         Not the copy of a savepoint: the plan of that is where it was made.
         """
         origin, last = self._origin, self._living
         if origin is None or last is None:
             return None
+        if origin.id in self._listed and origin.log > self._tail:
+            return origin.id
         imported = last.restored.imported if last.restored else None
         plans = [entry.epoch for entry in self._entries.values() if isinstance(entry, Plan) and entry.run == last.run]
         planned = max([origin.id.epoch, *plans])
-        return max((c for c in self._bad if c in self._listed and c.epoch > planned and c != imported), default=None)
+        return max((c for c in self._listed if c.epoch > planned and c != imported), default=None)
 
     def _end_confirmed(self, event: ev.EntryRead) -> list[Instruction]:
         """The log ends too early: true only if nobody has appended since, who could have planned that epoch."""
         self._answered(event.ticket)
         if event.data is not None:
             return self.begin(self.now_ms)
-        bad, origin = self._unplanned, self._origin
-        assert bad is not None
+        found, origin = self._unplanned, self._origin
+        assert found is not None
         assert origin is not None
         raise GivenUpError(
             ErrorKind.DAMAGED,
-            f"checkpoint run {bad.run} epoch {bad.epoch} is damaged ({self._bad[bad]}), and the log ends with entry {self._tail}, before "
-            f"the plan of that epoch: later entries are missing, so it is not known what ran past checkpoint run {origin.id.run} epoch "
-            f"{origin.id.epoch}; put them back, or start with a new checkpointLocation",
+            f"the log ends with entry {self._tail}, before the plan of checkpoint run {found.run} epoch {found.epoch}: later entries are "
+            f"missing, so it is not known what ran past checkpoint run {origin.id.run} epoch {origin.id.epoch}; put them back, or go on "
+            "from one of the stream's checkpoints with spark.ckpt.restore.path, a new checkpointLocation and a new output path",
         )
 
     def _log_known(self) -> list[Instruction]:

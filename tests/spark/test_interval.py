@@ -68,8 +68,9 @@ def test_a_killed_driver_costs_the_epochs_past_the_last_checkpoint_and_no_row(
     start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path
 ) -> None:
     trial = Trial(start, events, tmp_path)
-    app = trial.start()
-    app.until(trial.behind, "epochs beyond a checkpoint of every query", 200)
+    # Five queries share the processors: with an interval as long as their epochs take, every epoch would be a checkpoint.
+    app = trial.start(**{"spark.ckpt.interval": "5s"})
+    app.until(trial.behind, "epochs beyond a checkpoint of most queries", 200)
     app.kill()
     replayed = {name: trial.committed(name) - trial.durable(name) for name in NAMES}
     assert any(replayed.values()), "nothing has to be run again: the test has lost its point"
@@ -126,7 +127,7 @@ def test_executors_are_killed_and_the_query_goes_back_in_place(
 ) -> None:
     trial = Trial(start, events, tmp_path, ("windows", "sliding"), master=CLUSTER)
     app = trial.start()
-    app.until(trial.behind, "epochs beyond a checkpoint of every query", 200)
+    app.until(trial.behind, "epochs beyond a checkpoint of most queries", 200)
     if victims == "one executor":
         app.kill_one("CoarseGrainedExecutorBackend")
     else:

@@ -69,20 +69,20 @@ def run_task(tasks: Any, root: str, epoch: int) -> Any:
     """One that commits a store; the moment of quiet after it."""
     tasks.started(root)
     tasks.committed(root, epoch)
-    return tasks.ended(root)
+    return tasks.ended(root).head()
 
 
 def test_an_executor_with_one_slot_is_not_done_between_two_of_its_tasks(java: Any) -> None:
     tasks = java.org.apache.spark.ckpt.StreamTasks()
-    quiet = [run_task(tasks, "a", 0).get() for _ in range(3)]
+    quiet = [run_task(tasks, "a", 0) for _ in range(3)]
     assert all(q.forMs() > 0 for q in quiet), "how many there are to be is not known in the first epoch"
-    assert [tasks.lasts("a", q) for q in quiet] == [False, False, True], "a quiet that another task has ended is over"
+    assert [tasks.lasts(q) for q in quiet] == [False, False, True], "a quiet that another task has ended is over"
 
-    between, again, last = (run_task(tasks, "a", 1).get().forMs() for _ in range(3))
+    between, again, last = (run_task(tasks, "a", 1).forMs() for _ in range(3))
     assert between == again > quiet[0].forMs(), "as many as last time are waited for longer"
     assert last == 0, "and not at all when they have come"
 
-    moved = [run_task(tasks, "a", epoch).get().forMs() for epoch in (2, 3, 3)]
+    moved = [run_task(tasks, "a", epoch).forMs() for epoch in (2, 3, 3)]
     assert moved == [between, 0, 0], "one went to another executor, and came back: what came last counts"
 
 
@@ -91,15 +91,18 @@ def test_tasks_of_nobody_wait_for_all_others(java: Any) -> None:
     tasks.started("a")
     tasks.started(nobody)
     assert tasks.ended(nobody).isEmpty(), "of a stream one is running"
-    quiet = tasks.ended("a").get()
-    assert tasks.lasts("a", quiet)
+    ended = tasks.ended("a")
+    assert [ended.apply(n).root() for n in range(ended.size())] == ["a", nobody], "the last one to end speaks for both"
     tasks.started(nobody)
-    assert tasks.lasts("a", quiet), "nobody's task is none of the stream's"
-    quiet = tasks.ended(nobody).get()
-    assert tasks.lasts(nobody, quiet)
+    assert tasks.lasts(ended.head()), "nobody's task is none of the stream's"
+    assert not tasks.lasts(ended.last())
+    quiet = tasks.ended(nobody).head()
     tasks.started("b")
-    assert tasks.ended("b").isDefined()
-    assert not tasks.lasts(nobody, quiet)
+    assert not tasks.lasts(quiet)
+    tasks.ended("b")
+    assert tasks.lasts(quiet), "another stream's task came and went: nothing runs now"
+    tasks.started("a")
+    assert tasks.ended("a").size() == 1, "nobody waits any more"
 
 
 def test_a_replacement_that_dies_before_it_serves_is_replaced(java: Any, tmp_path: Path) -> None:

@@ -389,6 +389,32 @@ def test_a_stop_aborts_what_is_pending_and_deletes_nothing() -> None:
     assert driver.world.objects == objects
 
 
+@pytest.mark.parametrize("end_first", [True, False])
+@pytest.mark.parametrize("outcome", [Outcome.STORED, Outcome.UNKNOWN])
+def test_a_stream_is_deleted_once_every_put_is_answered(end_first: bool, outcome: Outcome) -> None:
+    """Found on a slow machine: `_metadata` landed after its deletion."""
+    world = World()
+    driver = running(world, max_concurrent=2)
+    pending_two(driver)
+    driver.hold = lambda i: isinstance(i, (do.StoreMetadata, do.PutEntry))
+    for p in range(2):
+        driver.ack(1, 0, p)
+    put = held(driver, do.StoreMetadata)
+    assert "Stopped" not in kinds(driver.push(ev.StopRequested(failed=False, delete=True)))
+    end = held(driver, do.PutEntry)
+    world.store(put.checkpoint)
+    answers: list[ev.Event] = [
+        ev.EntryPut(end.ticket, end.number, world.put(end.number, end.data)),
+        ev.MetadataPut(put.ticket, put.checkpoint.id, outcome),
+    ]
+    first, second = answers if end_first else reversed(answers)
+    assert driver.push(first) == []
+    assert put.checkpoint.id in world.checkpoints, "nothing goes before it is known that nothing more comes"
+    assert kinds(driver.push(second)) == ["Stopped"]
+    assert dict(world.checkpoints) == {}
+    assert world.objects == set()
+
+
 def test_finish_waits_for_a_checkpoint_of_the_newest_epoch() -> None:
     driver = running()
     epoch(driver, 0)

@@ -373,6 +373,18 @@ def test_discarded_plans_free_no_number() -> None:
     assert (nothing_past_it.epoch, nothing_past_it.version) == (4, None)
 
 
+@pytest.mark.parametrize("discard", [False, True])
+def test_going_back_past_a_checkpoint_whose_plan_is_missing_is_refused(discard: bool) -> None:
+    """Its number was used; whether later ones were, nobody knows."""
+    world = after(6)
+    del world.log[6], world.log[7]
+    before = dict(world.log)
+    refused = refusal(Driver(world).start("b", restore=replace(own(1, 3), discard=discard)))
+    assert refused.kind is ErrorKind.DAMAGED
+    assert "before the plan of checkpoint run 1 epoch 5" in refused.message
+    assert world.log == before
+
+
 def test_where_plans_are_missing_a_person_has_to_say_what_to_lose() -> None:
     world = after(6)
     world.damaged = {CheckpointId(1, epoch): "broken" for epoch in (3, 4, 5)}

@@ -181,24 +181,17 @@ def test_a_damaged_origin_is_left_out_and_the_plans_past_the_one_before_run_agai
     assert claim.bad == (CheckpointId(1, 1), CheckpointId(1, 2))
 
 
-def test_a_damaged_checkpoint_without_a_plan_tells_that_the_logs_end_is_missing() -> None:
+@pytest.mark.parametrize("damaged", [(), (2,), (1, 2)])
+def test_a_checkpoint_without_a_plan_tells_that_the_logs_end_is_missing(damaged: tuple[int, ...]) -> None:
     world = after(3)
-    world.damaged[CheckpointId(1, 2)] = "broken"
+    world.damaged = {CheckpointId(1, epoch): "broken" for epoch in damaged}
     last = world.log.pop(max(world.log))
     refused = refusal(Driver(world).start("b"))
     assert refused.kind is ErrorKind.DAMAGED
-    assert f"run 1 epoch 2 is damaged (broken), and the log ends with entry {max(world.log)}" in refused.message
+    assert f"the log ends with entry {max(world.log)}, before the plan of checkpoint run 1 epoch 2" in refused.message
     assert max(world.log) == 3, "nothing is claimed"
     world.log[4] = last
-    one = started(Driver(world).start("c"))
-    assert (one.origin, one.epoch, one.rerun) == (CheckpointId(1, 1), 2, True)
-
-
-def test_a_log_that_ends_at_an_intact_checkpoints_plan_is_gone_on_from() -> None:
-    world = after(3)
-    world.damaged[CheckpointId(1, 1)] = "broken"
-    world.log.pop(max(world.log))
-    assert started(Driver(world).start("b")).epoch == 3
+    assert started(Driver(world).start("c")).epoch == min([3, *damaged])
 
 
 def test_a_plan_that_was_appended_meanwhile_is_no_missing_end() -> None:

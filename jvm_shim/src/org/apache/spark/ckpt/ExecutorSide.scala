@@ -36,8 +36,9 @@ object ExecutorSide extends Logging {
   private var clock: ScheduledExecutorService = _
   @volatile private var limit: SpoolLimit = _
   @volatile private var handoverMs = 0L
-  private val ofTask = new ThreadLocal[String]
   @volatile private var tasks = new StreamTasks
+  // Of the task of this thread: who counted its beginning, and its stream. The plugin may be started anew while it runs.
+  private val ofTask = new ThreadLocal[(StreamTasks, String)]
   @volatile private var held = new HeldCommits
   // What the agent has been told once, of what the driver says again and again: unique ids to hand over, late checkpoints.
   private val told = ConcurrentHashMap.newKeySet[String]()
@@ -238,19 +239,19 @@ object ExecutorSide extends Logging {
 
   def taskStarted(): Unit = {
     val root = Barrier.rootOfTask.getOrElse(StreamTasks.Nobody)
-    ofTask.set(root)
-    tasks.started(root)
+    val now = tasks
+    ofTask.set((now, root))
+    now.started(root)
   }
 
   /** Where no more snapshots are to be expected before those that wait are wanted, the agent is told to upload them. */
-  def taskEnded(): Unit = Option(ofTask.get()).foreach { root =>
+  def taskEnded(): Unit = Option(ofTask.get()).foreach { case (counted, root) =>
     ofTask.remove()
-    val now = tasks
-    now.ended(root).filter(_ => held.isUploading).foreach { quiet =>
-      val flush = Json.obj("type" -> "flush", "root" -> Some(root).filter(_ != StreamTasks.Nobody))
+    counted.ended(root).filter(_ => held.isUploading).foreach { quiet =>
+      val flush = Json.obj("type" -> "flush", "root" -> Some(quiet.root).filter(_ != StreamTasks.Nobody))
       if (quiet.forMs == 0) tellAgent(flush)
       else {
-        try clock.schedule((() => if (now.lasts(root, quiet)) tellAgent(flush)): Runnable, quiet.forMs, TimeUnit.MILLISECONDS)
+        try clock.schedule((() => if (counted.lasts(quiet)) tellAgent(flush)): Runnable, quiet.forMs, TimeUnit.MILLISECONDS)
         catch { case _: java.util.concurrent.RejectedExecutionException => } // shutting down
       }
     }

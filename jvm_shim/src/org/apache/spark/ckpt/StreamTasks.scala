@@ -5,12 +5,14 @@ import scala.collection.mutable
 /**
  * The tasks of this executor by the stream they belong to, and what they have committed: they tell when snapshots that wait are complete.
  *
- * A task of nobody may have been started inside foreachBatch: what it has committed waits until nothing runs at all.
+ * A task of nobody may have been started inside foreachBatch: what it has committed waits until nothing runs at all, whoever's task is
+ * the last one.
  */
 final class StreamTasks {
   import StreamTasks._
 
   private val streams = mutable.HashMap.empty[String, Tasks]
+  private var nobodyWaits = false
 
   def started(root: String): Unit = synchronized {
     val of = tasks(root)
@@ -21,19 +23,22 @@ final class StreamTasks {
   /** A store has been committed by a task of the stream. */
   def committed(root: String, epoch: Long): Unit = synchronized(tasks(root).count(epoch))
 
-  /** The moment after a task's end in which none of the stream runs; None where one does. */
-  def ended(root: String): Option[Quiet] = synchronized {
-    val of = tasks(root)
-    of.running -= 1
-    if (isQuiet(root)) Some(Quiet(of.lullMs, begun(root))) else None
+  /** The moment after a task's end in which none of its stream runs, if none does, and that of nobody's tasks, if they wait for it. */
+  def ended(root: String): Seq[Quiet] = synchronized {
+    tasks(root).running -= 1
+    nobodyWaits ||= root == Nobody
+    val concerned = if (nobodyWaits) Seq(root, Nobody).distinct else Seq(root)
+    concerned.filter(isQuiet).map(r => Quiet(r, tasks(r).lullMs, tasks(r).begun))
   }
 
-  /** Has no task come since? */
-  def lasts(root: String, quiet: Quiet): Boolean = synchronized(begun(root) == quiet.begun && isQuiet(root))
+  /** Is it quiet, and has no other task come and gone since? */
+  def lasts(quiet: Quiet): Boolean = synchronized {
+    val is = tasks(quiet.root).begun == quiet.begun && isQuiet(quiet.root)
+    if (is && quiet.root == Nobody) nobodyWaits = false
+    is
+  }
 
-  private def isQuiet(root: String): Boolean = if (root == Nobody) streams.valuesIterator.forall(_.running <= 0) else tasks(root).running <= 0
-
-  private def begun(root: String): Long = if (root == Nobody) streams.valuesIterator.map(_.begun).sum else tasks(root).begun
+  private def isQuiet(root: String): Boolean = if (root == Nobody) streams.valuesIterator.forall(_.running == 0) else tasks(root).running == 0
 
   private def tasks(root: String): Tasks = streams.getOrElseUpdate(root, new Tasks)
 }
@@ -48,8 +53,8 @@ object StreamTasks {
   /** Between two tasks of an executor with a single slot lies a round trip to the driver, which on a busy machine takes tens of ms. */
   private val LongLullMs = 100L
 
-  /** None of a stream's tasks runs here. It has to last `forMs` before snapshots are taken for complete; `begun`: tasks until now. */
-  final case class Quiet(forMs: Long, begun: Long)
+  /** None of a stream's tasks runs here. It has to last `forMs` before snapshots are taken for complete; `begun`: its tasks until now. */
+  final case class Quiet(root: String, forMs: Long, begun: Long)
 
   private final class Tasks {
     var running = 0

@@ -75,6 +75,10 @@ class StorageActions:
         except CheckpointError as error:
             return self._failed(asked, Outcome.FAILED, error)
 
+    def given_up(self, asked: do.Question) -> ev.Event:
+        """The event that answers a question that will not be asked (again)."""
+        return self._failed(asked, Outcome.FAILED, CheckpointError("the coordinator ends"))
+
     def _failed(self, asked: do.Question | do.Delete, outcome: Outcome, error: CheckpointError) -> ev.Event:
         message = str(error)
         if isinstance(asked, do.PutEntry):

@@ -77,6 +77,7 @@ class StreamWorker:
         self._due: list[tuple[float, int, int | None, Callable[[], None]]] = []
         self._order = itertools.count()
         self._cancelled: set[int] = set()
+        self._unasked: dict[int, do.Question] = {}
         self._ending = False
         self._in_hand = 0
         self._stopped = False
@@ -154,6 +155,9 @@ class StreamWorker:
     def _end(self) -> None:
         self._ending = True
         self._due.clear()
+        unasked, self._unasked = self._unasked, {}
+        for question in unasked.values():
+            self._handle(self.actions.given_up(question))
 
     def _take(self, name: str, event: ev.Event, future: Future[Fields]) -> None:
         old = self._requests.get(name)
@@ -231,9 +235,11 @@ class StreamWorker:
         elif i.attempt == 0:
             self._ask(i)
         else:
+            self._unasked[i.ticket] = i
             self._later(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (i.attempt - 1)), lambda: self._ask(i))
 
     def _ask(self, question: do.Question) -> None:
+        self._unasked.pop(question.ticket, None)
         self._in_hand += 1
         self._foreground.submit(lambda: self._perform(question))
 

@@ -52,9 +52,11 @@ class Deletions:
         self._issued: dict[int, tuple[list[CheckpointId], list[str]]] = {}
 
     @property
-    def queued(self) -> frozenset[str]:
-        """Objects no checkpoint claims and that wait for deletion; an ack that names one takes it off again (`keep`)."""
-        return frozenset(self._strays).union(*(strays for _, strays in self._issued.values()))
+    def queued(self) -> Batch:
+        """Checkpoints that wait for deletion, and objects that do and that no checkpoint claims; `keep` takes those off again."""
+        issued = self._issued.values()
+        strays = frozenset(self._strays).union(*(objects for _, objects in issued))
+        return Batch((*self._waiting, *(c for checkpoints, _ in issued for c in checkpoints)), tuple(sorted(strays)))
 
     def drop(self, checkpoints: Iterable[CheckpointId], strays: Iterable[str] = ()) -> None:
         """A completion made these superfluous; called when that completion is known."""

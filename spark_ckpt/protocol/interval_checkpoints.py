@@ -120,7 +120,7 @@ class IntervalCheckpoints(RunRequests):
         if ack.run == self.claim.run and (self._sealed is None or self._wanted_later(ack)):
             self._unasked[ack.snapshot.uid] = ack
         if not used:
-            self._release([ack])
+            self._release([ack.snapshot])
             return []
         self._keep(h.object for h in ack.snapshot.handles)
         return [i for q in used for i in self._maybe_finalise(q)]

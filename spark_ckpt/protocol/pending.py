@@ -57,8 +57,8 @@ class PendingCheckpoint:
         self.declines[decline.uid] = decline
         return AckResult.SUCCESS
 
-    def seal(self, required: Mapping[str, Slot], known: Iterable[Snapshot]) -> list[Ack]:
-        """Learn which ids are needed; returns the acks of losing attempts, which count no more.
+    def seal(self, required: Mapping[str, Slot], known: Iterable[Snapshot]) -> list[Snapshot]:
+        """Learn which ids are needed; returns the snapshots of losing attempts, which count no more.
 
         An id that the previous checkpoint already holds (`known`) is satisfied by its snapshot: that store took no part in the epoch.
         """
@@ -72,12 +72,12 @@ class PendingCheckpoint:
         lacking = self.required.keys() - self.acks.keys()
         self.carried = {s.uid: s for s in known if s.uid in lacking} if lacking else {}
         self._missing = lacking - self.carried.keys()
-        return losers
+        return [ack.snapshot for ack in losers]
 
-    def discard(self) -> list[Ack]:
-        """Aborted; returns the acks whose uploads are to be released."""
+    def discard(self) -> list[Snapshot]:
+        """Aborted; returns the snapshots whose uploads are to be released. Those carried may be in no checkpoint yet either."""
         self.state = PendingState.DISCARDED
-        return list(self.acks.values())
+        return [*(ack.snapshot for ack in self.acks.values()), *self.carried.values()]
 
     @property
     def missing(self) -> Set[str]:

@@ -184,7 +184,7 @@ class Run(RunRequests):
             self._keep(h.object for h in ack.snapshot.handles)
             return self._maybe_finalise()
         if result is not AckResult.DUPLICATE:
-            self._release([ack])
+            self._release([ack.snapshot])
         return []
 
     def _decline(self, event: ev.DeclineReceived) -> list[Instruction]:

@@ -118,8 +118,9 @@ class RunEnding(RunLog):
 
     def _everything(self) -> Batch:
         """That the stream has in the storage, as far as this run remembers."""
-        checkpoints = self._registry.checkpoints | self._finalising() | frozenset(self._puts.values())
-        objects = self._registry.named() | self._named_by_pending() | frozenset(self._strays) | self._deletions.queued
+        queued = self._deletions.queued
+        checkpoints = self._registry.checkpoints.union(self._finalising(), self._puts.values(), queued.checkpoints)
+        objects = self._registry.named().union(self._named_by_pending(), self._strays, queued.objects)
         return Batch(tuple(sorted(checkpoints)), tuple(sorted(objects)))
 
     def _end_put(self, event: ev.EntryPut) -> list[Instruction]:

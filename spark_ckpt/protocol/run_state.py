@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_ckpt.errors import ErrorKind, FormatError
-from spark_ckpt.model import Ack, Checkpoint, CheckpointId
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Snapshot
 from spark_ckpt.paths import run_prefix
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -193,10 +193,10 @@ class RunState(Machine):
 
     # --- deletion
 
-    def _release(self, acks: Iterable[Ack]) -> None:
+    def _release(self, snapshots: Iterable[Snapshot]) -> None:
         """What losing and aborted attempts uploaded may go once a later checkpoint completes, less all that anything names."""
         own = run_prefix(self.claim.run)
-        theirs = {h.object for ack in acks for h in ack.snapshot.handles if h.object.startswith(own)}
+        theirs = {h.object for snapshot in snapshots for h in snapshot.handles if h.object.startswith(own)}
         if theirs:
             self._strays.update(dict.fromkeys(sorted(theirs - self._named_by_pending()), self._last_triggered()))
 

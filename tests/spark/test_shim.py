@@ -99,10 +99,25 @@ def test_tasks_of_nobody_wait_for_all_others(java: Any) -> None:
     quiet = tasks.ended(nobody).head()
     tasks.started("b")
     assert not tasks.lasts(quiet)
-    tasks.ended("b")
-    assert tasks.lasts(quiet), "another stream's task came and went: nothing runs now"
+    again = tasks.ended("b").last()
+    assert again.root() == nobody
+    assert not tasks.lasts(quiet), "another stream's task came and went: its end tells anew"
+    assert tasks.lasts(again)
     tasks.started("a")
     assert tasks.ended("a").size() == 1, "nobody waits any more"
+
+
+def test_nobodys_quiet_is_no_shorter_than_that_of_a_stream_whose_tasks_are_to_come(java: Any) -> None:
+    """A flush for nobody uploads what all streams have."""
+    tasks, nobody = java.org.apache.spark.ckpt.StreamTasks(), java.org.apache.spark.ckpt.StreamTasks.Nobody()
+    for _ in range(2):
+        run_task(tasks, "a", 0)
+    between = run_task(tasks, "a", 1)
+    tasks.started(nobody)
+    assert tasks.ended(nobody).head().forMs() == between.forMs()
+    run_task(tasks, "a", 1)
+    tasks.started(nobody)
+    assert 0 < tasks.ended(nobody).head().forMs() < between.forMs()
 
 
 def test_a_replacement_that_dies_before_it_serves_is_replaced(java: Any, tmp_path: Path) -> None:

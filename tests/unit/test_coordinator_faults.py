@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 from uuid import uuid4
@@ -65,6 +66,12 @@ class Application:
 
     def told(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.written.getvalue().splitlines()]
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not condition():
+            assert time.monotonic() < deadline, self.told()
+            time.sleep(0.01)
 
 
 Begin = Callable[..., Application]
@@ -165,6 +172,23 @@ def test_a_stopped_stream_ends_with_its_last_deletion(begin: Begin) -> None:
     assert threads() == []
     with pytest.raises(StorageError, match="was closed"):
         application.storage.get("log/x")
+
+
+def test_a_stream_is_deleted_though_the_coordinator_ends_before_it_tries_a_put_again(begin: Begin) -> None:
+    application = begin(onStop="DELETE")
+    application.start()
+    application.epoch(1, 0)
+    application.storage.inject(Fault(Moment.FAIL_BEFORE, "*/_metadata", PUT, times=None))
+    with ThreadPoolExecutor(1) as pool:
+        sealed = pool.submit(application.epoch, 1, 1)
+        application.until(lambda: len(application.storage.hits) >= 4)
+        stopped = application.send("stop", failed=False, by_person=True)
+        with pytest.raises(CheckpointError, match="stopped while epoch 1 was in hand"):
+            sealed.result(WAIT_S)
+    application.until(lambda: len(application.keys("log/")) == 4)
+    application.coordinator.close(WAIT_S)
+    assert stopped.result(WAIT_S) == {}
+    assert application.keys("run-") == []
 
 
 def test_a_damaged_metadata_is_left_out(application: Application) -> None:

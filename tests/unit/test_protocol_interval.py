@@ -415,6 +415,46 @@ def test_a_stream_is_deleted_once_every_put_is_answered(end_first: bool, outcome
     assert world.objects == set()
 
 
+def test_a_checkpoint_that_landed_after_it_had_been_dropped_goes_with_its_stream() -> None:
+    world = World()
+    driver = running(world, tolerable_failures=5)
+    due(driver)
+    driver.trigger(0)
+    driver.hold = lambda i: isinstance(i, do.StoreMetadata)
+    driver.seal(1, 0)
+    for p in range(2):
+        driver.ack(1, 0, p)
+    put = held(driver, do.StoreMetadata)
+    driver.hold = lambda _: False
+    assert kinds(driver.fire(ev.Timer.EXPIRY)) == ["ABORTED"]
+    plain(driver, 1)
+    epoch(driver, 2)
+    epoch(driver, 3)
+    world.store(put.checkpoint)
+    driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.STORED))
+    assert set(world.checkpoints) == {CheckpointId(1, 0), CheckpointId(1, 2)}
+    assert kinds(driver.push(ev.StopRequested(failed=False, delete=True))) == ["Stopped"]
+    assert dict(world.checkpoints) == {}
+    assert world.objects == set()
+
+
+def test_what_an_aborted_checkpoint_had_carried_goes() -> None:
+    """Nobody had asked for it, so no ack of the checkpoint's names it."""
+    driver = running(tolerable_failures=5, retained=1)
+    driver.trigger(0)
+    driver.ack(1, 0, 0)
+    driver.seal(1, 0)
+    assert kinds(due(driver)) == ["TRIGGERED", "Late"]
+    assert kinds(driver.fire(ev.Timer.EXPIRY)) == ["Late", "ABORTED"]
+    carried = set(driver.world.objects)
+    assert carried
+    for number in (1, 3):
+        plain(driver, number)
+        epoch(driver, number + 1)
+    driver.trigger(5)
+    assert driver.world.objects.isdisjoint(carried)
+
+
 def test_finish_waits_for_a_checkpoint_of_the_newest_epoch() -> None:
     driver = running()
     epoch(driver, 0)

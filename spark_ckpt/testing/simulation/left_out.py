@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import Ack, CheckpointId
+from spark_ckpt.model import CheckpointId, Snapshot
 from spark_ckpt.paths import run_prefix
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.background import BackgroundCheckpoint, Final
@@ -165,9 +165,9 @@ class _GivenUpAtOnce(IntervalRun):
 class _ReleasingAtOnce(IntervalRun):
     """What an aborted or losing attempt uploaded goes with the next append."""
 
-    def _release(self, acks: Iterable[Ack]) -> None:
+    def _release(self, snapshots: Iterable[Snapshot]) -> None:
         own = run_prefix(self.claim.run)
-        objects = {h.object for ack in acks for h in ack.snapshot.handles if h.object.startswith(own)}
+        objects = {h.object for snapshot in snapshots for h in snapshot.handles if h.object.startswith(own)}
         self._deletions.drop([], sorted(objects - self._registry.named()))
 
     def _named_by_pending(self) -> frozenset[str]:

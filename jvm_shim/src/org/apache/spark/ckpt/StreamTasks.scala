@@ -28,17 +28,19 @@ final class StreamTasks {
     tasks(root).running -= 1
     nobodyWaits ||= root == Nobody
     val concerned = if (nobodyWaits) Seq(root, Nobody).distinct else Seq(root)
-    concerned.filter(isQuiet).map(r => Quiet(r, tasks(r).lullMs, tasks(r).begun))
+    concerned.filter(isQuiet).map(r => Quiet(r, concerning(r).map(_.lullMs).max, concerning(r).map(_.begun).sum))
   }
 
   /** Is it quiet, and has no other task come and gone since? */
   def lasts(quiet: Quiet): Boolean = synchronized {
-    val is = tasks(quiet.root).begun == quiet.begun && isQuiet(quiet.root)
+    val is = concerning(quiet.root).map(_.begun).sum == quiet.begun && isQuiet(quiet.root)
     if (is && quiet.root == Nobody) nobodyWaits = false
     is
   }
 
-  private def isQuiet(root: String): Boolean = if (root == Nobody) streams.valuesIterator.forall(_.running == 0) else tasks(root).running == 0
+  private def isQuiet(root: String): Boolean = concerning(root).forall(_.running == 0)
+
+  private def concerning(root: String): Seq[Tasks] = if (root == Nobody) streams.values.toSeq else Seq(tasks(root))
 
   private def tasks(root: String): Tasks = streams.getOrElseUpdate(root, new Tasks)
 }
@@ -53,7 +55,7 @@ object StreamTasks {
   /** Between two tasks of an executor with a single slot lies a round trip to the driver, which on a busy machine takes tens of ms. */
   private val LongLullMs = 100L
 
-  /** None of a stream's tasks runs here. It has to last `forMs` before snapshots are taken for complete; `begun`: its tasks until now. */
+  /** Nothing runs here that concerns `root`. That has to last `forMs` before snapshots are taken for complete; `begun`: tasks until now. */
   final case class Quiet(root: String, forMs: Long, begun: Long)
 
   private final class Tasks {

@@ -109,6 +109,7 @@ class IntervalCheckpoints(RunRequests):
         p = self._pending_of(ack.epoch) if ack.run == self.claim.run else None
         gone = self._released_object(ack)
         if gone is not None:
+            self._release([ack.snapshot])
             cause = f"it names {gone}, which was released"
             return self._decline(ev.DeclineReceived(Decline(ack.run, ack.epoch, ack.snapshot.store, ack.snapshot.uid, ack.executor, cause)))
         result = p.acknowledge(ack) if p else AckResult.DISCARDED

@@ -174,6 +174,7 @@ class Run(RunRequests):
         mine = (ack.run, ack.epoch) == (self.claim.run, self._epoch)
         gone = self._released_object(ack)
         if gone is not None and self._pending is not None:
+            self._release([ack.snapshot])
             cause = f"it names {gone}, which was released"
             return self._decline(ev.DeclineReceived(Decline(ack.run, ack.epoch, ack.snapshot.store, ack.snapshot.uid, ack.executor, cause)))
         if self._pending is None and self.phase in (RunPhase.IDLE, RunPhase.PLANNING) and mine:

@@ -198,7 +198,8 @@ class RunState(Machine):
         own = run_prefix(self.claim.run)
         theirs = {h.object for snapshot in snapshots for h in snapshot.handles if h.object.startswith(own)}
         if theirs:
-            self._strays.update(dict.fromkeys(sorted(theirs - self._named_by_pending()), self._last_triggered()))
+            free = theirs - self._released.keys() - self._named_by_pending()
+            self._strays.update(dict.fromkeys(sorted(free), self._last_triggered()))
 
     def _keep(self, names: Iterable[str]) -> None:
         """An ack that counts names these."""

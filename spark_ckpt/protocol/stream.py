@@ -76,7 +76,9 @@ class Stream:
             starting = isinstance(self.stage, Start) and self.stage.phase is not StartPhase.REFUSED
             self.stage = None
             message = "the query was stopped while it started"
-            return [*([do.Refused(RequestName.START, ErrorKind.INTERNAL, message)] if starting else []), do.Stopped()]
+            refused = [do.Refused(RequestName.START, ErrorKind.INTERNAL, message)] if starting else []
+            kept = [do.Log(Level.WARN, f"{message}, so its checkpoints stay (spark.ckpt.onStop=DELETE)")] if event.delete else []
+            return [*refused, *kept, do.Stopped()]
         if isinstance(self.stage, Resume) and not isinstance(event, ev.Answer):
             return self._after_resume(self.stage, event)
         if isinstance(event, ev.TriggerRequested):

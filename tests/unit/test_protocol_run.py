@@ -197,6 +197,24 @@ def test_what_losing_attempts_uploaded_goes_after_a_later_checkpoint() -> None:
     assert kinds(driver.seal(1, 2)) == ["seal DECLINED", "ABORTED"]
 
 
+def test_what_a_losing_attempt_uploaded_beside_a_released_object_goes_too() -> None:
+    driver = running()
+    driver.trigger(0)
+    driver.push(ev.AckReceived(ack(1, 0, 0, "loser", obj="run-00000001/seg/0-loser")))
+    driver.rest(1, 0)
+    driver.epoch(1, 1)
+    driver.hold = lambda i: isinstance(i, do.Delete)
+    driver.trigger(2)
+    assert held(driver, do.Delete).objects == ("run-00000001/seg/0-loser",)
+    first, second = (ack(1, 2, 0, "again", obj=f"run-00000001/seg/{name}") for name in ("0-loser", "2-again"))
+    handles = (*first.snapshot.handles, *second.snapshot.handles)
+    driver.push(ev.AckReceived(replace(first, snapshot=replace(first.snapshot, handles=handles))))
+    driver.rest(1, 2)
+    driver.epoch(1, 3)
+    driver.trigger(4)
+    assert "run-00000001/seg/2-again" in held(driver, do.Delete).objects
+
+
 def test_an_unknown_outcome_of_the_plan_is_read_back() -> None:
     world = World()
     driver = running(world)

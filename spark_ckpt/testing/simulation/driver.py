@@ -262,6 +262,11 @@ class Driver(DriverProcess, Query):
         """There will be no more input."""
         self._finishing = True
 
+    def demolish(self) -> None:
+        """A person stops the query, whatever it is doing, and wants its checkpoints deleted."""
+        self._attempt = None
+        self._ask(ev.StopRequested(failed=False, delete=True))
+
     @property
     def end(self) -> int:
         """How far the query has run its input."""

@@ -43,6 +43,8 @@ class Faults:
 QUIET = Faults()
 EVERYDAY = Faults(losing=0.2, moved=0.1, ack_doubled=0.1, restore=0.3)
 """Losing attempts, tasks that move and doubled acks are Spark's everyday life, not faults; going back is a person's right."""
+DEMOLITION = Faults(losing=0.2, moved=0.1, ack_doubled=0.1, decline=0.01, put_failed=0.05, slow=0.3, executor_loss=0.05)
+"""Around the deletion of a stream: no put that lands after it was given up, for of that nobody could know."""
 
 _WORST = Faults(
     crash=0.01,

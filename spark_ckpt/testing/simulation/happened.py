@@ -71,6 +71,7 @@ class Happened(Enum):
     SKIPPED = "batches that the sink had seen"
     LOADED = "states loaded from a checkpoint"
     LOAD_FENCED = "loads that found nothing because the run was fenced"
+    DEMOLISHED = "streams deleted"
     GC = "collections of garbage"
     COLLECTED = "objects collected"
 

@@ -280,6 +280,24 @@ class _WithoutAcks(Run):
         return super()._maybe_finalise()
 
 
+class _GoneAtOnce(Run):
+    """Deletes all there is at the end, whatever `_metadata` is still on its way."""
+
+    def _gone(self) -> list[Instruction]:
+        self.forget(*self._puts)
+        self._puts.clear()
+        return super()._gone()
+
+
+class _GoneAtOnceInBackground(IntervalRun):
+    """The same in the interval mode."""
+
+    def _gone(self) -> list[Instruction]:
+        self.forget(*self._puts)
+        self._puts.clear()
+        return super()._gone()
+
+
 class _AtCompletionStream(Stream):
     RUN = _AtCompletion
     INTERVAL_RUN = _AtCompletionInBackground
@@ -346,6 +364,11 @@ class _TakingItBackStream(Stream):
     START = _TakingItBack
 
 
+class _GoneAtOnceStream(Stream):
+    RUN = _GoneAtOnce
+    INTERVAL_RUN = _GoneAtOnceInBackground
+
+
 class _WithoutAcksStream(Stream):
     RUN = _WithoutAcks
     INTERVAL_RUN = _WithoutAcksInBackground
@@ -381,6 +404,7 @@ class LeftOut(Enum):
     OLD_VERSION = "state that goes on under a new number is loaded under its old one"
     GO_BACK_OWN = "a query goes back in place only while the stream is its own"
     CHOOSE_RETAINED = "a person can choose only what the last run retains"
+    GONE_AT_LAST = "what a deleted stream leaves goes when every put of _metadata is answered"
     COLLECT_KEPT_FIRST = "a collector of garbage reads the kept checkpoints before it lists the run's own"
     COLLECT_CLAIM_AGAIN = "a collector of garbage looks whether the claim is still the last when it has read the checkpoints"
 
@@ -446,6 +470,7 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.OLD_VERSION: Rules(stream=_UnderItsNumberStream),
         LeftOut.GO_BACK_OWN: Rules(stream=_TakingItBackStream, faults={**_STEADY, "sleep": 0.005, "rival": 1, "executor_loss": 0.15}),
         LeftOut.CHOOSE_RETAINED: Rules(stream=_ChoosingAnyStream, faults=_CHOICES, settings={"retained": 1}),
+        LeftOut.GONE_AT_LAST: Rules(stream=_GoneAtOnceStream),
         LeftOut.COLLECT_CLAIM_AGAIN: Rules(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
         LeftOut.COLLECT_KEPT_FIRST: Rules(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),
     }[rule]

@@ -13,6 +13,7 @@ from spark_ckpt.protocol.instructions import Announcement, Instruction
 from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.reasons import TOLERATED, AbortReason
 from spark_ckpt.protocol.run import Run, RunPhase, Settings
+from spark_ckpt.protocol.run_state import OVER
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.left_out import Rules
 from spark_ckpt.testing.simulation.port import Port, Surroundings
@@ -63,6 +64,10 @@ class DriverProcess(ABC):
         self._completed_epoch = -1
         self._resuming = False
         self._heard_at = 0
+        self.objects: set[str] = set()
+        """That acks named which came while a run could hear them."""
+        self.demolished = False
+        """Whether a run was told to delete its stream."""
         self._new_coordinator()
 
     @abstractmethod
@@ -136,6 +141,12 @@ class DriverProcess(ABC):
             self._coordinator_crashed()
             return
         before = self._stream.run
+        live = before is not None and before.phase not in OVER
+        if isinstance(event, ev.StopRequested) and event.delete and live:
+            self.demolished = True
+            self._a.happened[Happened.DEMOLISHED] += 1
+        if isinstance(event, ev.AckReceived) and live:
+            self.objects.update(handle.object for handle in event.ack.snapshot.handles)
         try:
             instructions = self._stream.handle(event, self._a.clock.now)
         except Exception as error:

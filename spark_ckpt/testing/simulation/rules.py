@@ -29,6 +29,7 @@ class Rule(Enum):
     COVERED = "a query that ends is in a completed checkpoint to its last epoch"
     SAVEPOINT = "a savepoint holds all of its checkpoint, whatever is deleted, and every request is answered"
     BOUNDED = "a spool never grows without bound"
+    DELETED = "of a stream that is deleted nothing stays that its run had heard of"
     GARBAGE_GONE = "with quiet, all garbage is gone"
     PROGRESS = "with quiet, the stream makes progress"
     MACHINE = "the machine knows every event that can happen"

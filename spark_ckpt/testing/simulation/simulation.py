@@ -14,7 +14,7 @@ from spark_ckpt.testing.simulation.agent import SPOOL_MAX
 from spark_ckpt.testing.simulation.clock import Clock
 from spark_ckpt.testing.simulation.collector import Collector
 from spark_ckpt.testing.simulation.driver import LARGEST_EPOCH, Driver
-from spark_ckpt.testing.simulation.faults import EVERYDAY, QUIET, draw
+from spark_ckpt.testing.simulation.faults import DEMOLITION, EVERYDAY, QUIET, draw
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.left_out import Rules
 from spark_ckpt.testing.simulation.person import Person
@@ -41,6 +41,8 @@ AHEAD = (1, 2, 5)
 TIMEOUTS = (150, 600, 600)
 MOST_DRIVERS = 4
 LONGEST_OUTAGE = 500
+LONGEST_LIFE = 600
+"""Of a stream that is deleted, after its last start."""
 FORGETFUL = 0.1
 """How often the source may not give the same data twice."""
 
@@ -120,6 +122,7 @@ class Simulation:
         self._quiet()
         self._go_on()
         self._clean()
+        self._demolish()
 
     # --- trouble
 
@@ -257,6 +260,22 @@ class Simulation:
         claim = self._world.last_claim
         assert claim is not None
         self._world.check_clean(claim, WAITING if self._settings.interval_ms else 1)
+
+    def _demolish(self) -> None:
+        """The stream goes on once more, and is deleted at any moment of that."""
+        self._choice = None
+        driver = self._start()
+        self._let_pass(SETTLING // 10)
+        self._a.faults = DEMOLITION
+        self._source.available = self._sink.end + max(INPUT)
+        self._let_pass(self._a.rng.randrange(LONGEST_LIFE))
+        if driver.alive:  # else a snapshot was declined, or too many checkpoints expired
+            driver.demolish()
+        self._let_pass(SETTLING)
+        if driver.alive:
+            raise ViolationError(Rule.PROGRESS, f"{driver.name} does not stop")
+        if driver.demolished:
+            self._world.check_deleted(driver.objects)
 
 
 def simulate(seed: int, mode: Mode = Mode.BOTH, rules: Rules | None = None, tell: Callable[[str], None] | None = None) -> Result:

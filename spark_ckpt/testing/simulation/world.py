@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from spark_ckpt import paths
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId
-from spark_ckpt.protocol.entries import Claim, Damage, Plan, decode
+from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
@@ -44,6 +44,8 @@ class World:
         """What a run has announced as aborted; its `_metadata` may land all the same."""
         self._ghosts: set[CheckpointId] = set()
         self._orphans: set[CheckpointId] = set()
+        self.ended = False
+        """Whether the stream was deleted on purpose."""
         self._claims: list[Claim] = []
         self._plans: dict[tuple[int, int], int] = {}
         self._highest: dict[int, int] = {}
@@ -118,6 +120,8 @@ class World:
         name what its successor deleted, and it is garbage itself.
         """
         claim = self.last_claim
+        if self.ended:
+            return False
         if checkpoint in self._ghosts or (checkpoint in self._orphans and self._newer_than(checkpoint)):
             return False
         return claim is None or checkpoint.run == claim.run or checkpoint == claim.origin or checkpoint in claim.inherits
@@ -140,6 +144,7 @@ class World:
         entry = decode(number, data)
         if isinstance(entry, Damage):
             raise ViolationError(Rule.LOG_WHOLE, f"entry {number} notes damage of {entry.bad}: {entry.cause}")
+        self.ended = isinstance(entry, End)
         if isinstance(entry, Plan):
             self._plans[(entry.claim, entry.epoch)] = number
             self._highest[entry.claim] = max(entry.epoch, self._highest.get(entry.claim, -1))
@@ -202,7 +207,7 @@ class World:
             self._happened[Happened.GHOST] += 1
             self._ghosts.add(checkpoint.id)
             self.aborted.add(checkpoint.id)
-        elif missing and not self.over(checkpoint.id.run):
+        elif missing and not self.over(checkpoint.id.run) and not self.ended:
             raise ViolationError(Rule.OBJECTS_EXIST, f"{checkpoint.id} was completed without {missing}")
         self.checkpoints[checkpoint.id] = checkpoint
         self._completed.setdefault(checkpoint.id.run, {})[checkpoint.id.epoch] = now
@@ -287,7 +292,7 @@ class World:
 
     def _check_retained(self, when: str) -> None:
         claim = self.last_claim
-        if claim is None:
+        if claim is None or self.ended:
             return
         completed = self._completed.get(claim.run, {})
         kept = [epoch for epoch in completed if epoch == max(completed) or CheckpointId(claim.run, epoch) not in self.aborted]
@@ -309,6 +314,12 @@ class World:
         rest = sorted({*self.objects, *self.left_acks} - named - others)
         if rest:
             raise ViolationError(Rule.GARBAGE_GONE, f"{len(rest)} objects are left that nothing names: {rest[:5]}")
+
+    def check_deleted(self, heard: Iterable[str]) -> None:
+        """`heard`: objects that the acks named which reached the run in time. What was on its way to the storage then may stay."""
+        left = [*map(paths.metadata_key, sorted(self.checkpoints)), *sorted(self.objects.keys() & set(heard))]
+        if not self.ended or left:
+            raise ViolationError(Rule.DELETED, f"the end is {'noted' if self.ended else 'missing'}, {len(left)} are left: {left[:5]}")
 
 
 def own_path(checkpoint: CheckpointId) -> str:

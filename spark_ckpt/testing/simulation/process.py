@@ -214,13 +214,18 @@ class DriverProcess(ABC):
         self._soon(resend)
 
     def _ask(self, request: ev.Request) -> None:
-        """Nothing follows a stop."""
+        """Nothing follows a stop: a query's thread has ended by then."""
         if isinstance(self._open, ev.StopRequested):
             return
         self._open = request
         coordinator = self._coordinator
+
+        def send() -> None:
+            if request is self._open or not isinstance(self._open, ev.StopRequested):
+                self.give(request, coordinator)
+
         if not self._resuming:
-            self._soon(lambda: self.give(request, coordinator))
+            self._soon(send)
 
     def _signal(self, ack: Ack | Decline, coordinator: _Coordinator) -> None:
         self.give(ev.AckReceived(ack) if isinstance(ack, Ack) else ev.DeclineReceived(ack), coordinator)

@@ -1,7 +1,7 @@
 """Leftovers of superseded runs: finding them in a storage, and deleting them, while runs go on (rules: protocol/garbage.py).
 
-Safe beside a running stream, because nothing below the newest run's prefix is looked at for deletion, and because of the order of the
-reads, which `garbage` explains.
+Safe beside a running stream, because nothing below the newest run's prefix is looked at for deletion while the stream lives, and because
+of the order of the reads, which `garbage` explains.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Collector:
             again = self._standing(standing.tail)
             if again.claim == standing.claim:
                 self._check(again, restorable)
-                return self._leftovers(again.claim, restorable)
+                return self._leftovers(standing, restorable)
             # A successor may have deleted both what was read and what was looked for in vain.
             standing = again
         raise self._moving()
@@ -111,6 +111,8 @@ class Collector:
         gone; (4) nothing names what the two still share with it.
         """
         claim = standing.claim
+        if standing.ended:
+            return []
         kept = sorted(kept_checkpoints(claim))
         read = {c: content for c in kept if (content := self._read(c)) is not None}
         for _ in range(ROUNDS):
@@ -146,12 +148,13 @@ class Collector:
                 "to the checkpoint before it, and try again"
             ) from e
 
-    def _leftovers(self, claim: Claim, restorable: list[Checkpoint]) -> Leftovers:
+    def _leftovers(self, standing: Standing, restorable: list[Checkpoint]) -> Leftovers:
+        claim, ended = standing.claim, standing.ended
         stored: dict[str, Stored] = {}
         for run in self._reader.runs():
-            if run < claim.run:
+            if run < claim.run + ended:
                 stored.update((s.key, s) for s in self._storage.list(paths.run_prefix(run)))
-        batch = garbage(claim, restorable, stored)
+        batch = garbage(claim, restorable, stored, ended)
         checkpoints = {paths.metadata_key(c): c for c in batch.checkpoints}
         metadata = [key for key in checkpoints if self._old(stored[key])]
         spared = self._named_by([checkpoints[key] for key in checkpoints if not self._old(stored[key])])

@@ -22,11 +22,11 @@ from spark_ckpt.units import parse_duration
 @s3_options
 @json_option
 def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Output) -> None:
-    """Find what superseded runs of STREAM left behind and nothing refers to: uploads of crashed runs, checkpoints nobody inherited; and
-    what tests of the storage left.
+    """Find what superseded runs of STREAM left behind and nothing refers to: uploads of crashed runs, checkpoints nobody inherited; what
+    is left of a stream that was deleted (onStop=DELETE); and what tests of the storage left.
 
-    Safe beside a running query. What the newest run stored, what a restart could use, and savepoints are never touched. Exit status 1 if
-    it cannot be known what is referred to; then nothing is deleted.
+    Safe beside a running query. What the newest run of a stream that lives stored, what a restart could use, and savepoints are never
+    touched. Exit status 1 if it cannot be known what is referred to; then nothing is deleted.
     """
     with opened_stream(stream, s3) as (storage, reader):
         collector = Collector(storage, min_age, int(time.time() * 1000))

@@ -15,22 +15,23 @@ def kept_checkpoints(claim: Claim) -> frozenset[CheckpointId]:
     return frozenset([*claim.inherits, *([claim.origin] if claim.origin else [])])
 
 
-def garbage(claim: Claim, checkpoints: Iterable[Checkpoint], keys: Iterable[str]) -> Batch:
+def garbage(claim: Claim, checkpoints: Iterable[Checkpoint], keys: Iterable[str], ended: bool = False) -> Batch:
     """Everything under runs older than the last claim's that no checkpoint names, and the checkpoints nobody inherits.
 
     The order of reading matters, because runs go on meanwhile: (1) the last claim; (2) `_metadata` of its `kept_checkpoints`; (3) those
     of its own run, listed and read, again if one of the listed is gone when it is read; (4) whether the claim is still the last, else
     begin again; (5) the keys. What (2) and (3) found are `checkpoints`: a later claim inherits from these and no others. With (3) before
     (2), or without (4), what is kept may be superseded and deleted between two reads, and what its successors still share with it would
-    be named by nothing. Objects under the claim's own run are never garbage here: its run deletes its own.
+    be named by nothing. Objects under the claim's own run are never garbage here: its run deletes its own. But of a stream that was
+    deleted (`ended`) everything is, and `checkpoints` are none: what its last run had not heard of, or had no time to delete.
     """
     named = frozenset().union(*(c.objects for c in checkpoints))
-    kept = kept_checkpoints(claim)
+    kept = frozenset() if ended else kept_checkpoints(claim)
     superfluous: list[CheckpointId] = []
     objects: list[str] = []
     for key in keys:
         run = parse_run_prefix(key.split("/", 1)[0])
-        if run is None or run >= claim.run:
+        if run is None or run >= claim.run + ended:
             continue
         folder, _, name = key.rpartition("/")
         found = parse_checkpoint_prefix(folder) if name == METADATA_NAME else None

@@ -160,6 +160,17 @@ def test_a_stream_that_cannot_go_on_is_left_alone(
     assert keys(storage) == before
 
 
+def test_of_a_deleted_stream_everything_goes(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its last run had not heard of everything, or ended before all was deleted."""
+    writer.append(entries.End(writer.claim, 2))
+    status, doc = gc(capsys, url, "--delete", "--min-age", "0s")
+    assert (status, doc["checkpoints"]) == (0, ["run-1/chk-0", "run-1/chk-1", "run-2/chk-2"])
+    assert {key.split("/")[0] for key in keys(storage)} == {"log", "savepoints"}
+    writer.begin(3)
+    storage.put(paths.segment_key(3, 0, "running"), b"y")
+    assert gc(capsys, url, "--min-age", "0s")[1]["garbage"]["objects"] == 0
+
+
 def test_without_a_log_nothing_is_known(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     storage.delete([stored.key for stored in storage.list(paths.LOG_PREFIX)])
     status, doc = gc(capsys, url, "--delete")
@@ -318,7 +329,7 @@ class ClaimOnce(Collector):
 
     def look(self) -> Any:
         standing = self._standing(0)
-        return self._leftovers(standing.claim, self._restorable(standing))
+        return self._leftovers(standing, self._restorable(standing))
 
 
 @pytest.mark.parametrize("wrong", [OwnFirst, ClaimOnce])

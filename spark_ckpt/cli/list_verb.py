@@ -38,17 +38,20 @@ def command(stream: str, s3: S3Options, output: Output) -> int:
         rows = [_row(item, _told(_status(item, standing), item.id == latest, item.id in retained)) for item in found]
         notes = [Line(str(item.error)) for item in damaged] + ([Line(problem)] if problem else [])
         table = Table(columns, rows, right=("EPOCH", "STORES", "SIZE", "NEW", "DURATION"))
-        empty = [] if found else [Line(f"the stream at {reader.url} has no completed checkpoint yet")]
+        ended = standing is not None and standing.ended
+        what = "was deleted (onStop=DELETE); `spark-ckpt gc --delete` deletes what is left" if ended else "has no completed checkpoint yet"
+        told = [Line(f"the stream at {reader.url} {what}")] if ended or not found else []
         output.show(
             Report(
                 {
                     "stream": reader.url,
                     "runs": list(reader.runs()),
                     "latest": name_of(latest) if latest else None,
+                    "ended": ended,
                     "checkpoints": documents,
                     "problem": problem,
                 },
-                [*([table] if found else empty), *notes],
+                [*([table] if found else []), *told, *notes],
             )
         )
     return 1 if damaged or problem else 0

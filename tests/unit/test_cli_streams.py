@@ -138,7 +138,9 @@ def test_a_checkpoint_that_was_named_bad_is_not_the_latest(writer: StreamWriter,
 def test_a_stream_that_was_deleted_on_purpose_has_no_latest(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     writer.append(End(writer.claim, 1))
     status, doc = call(capsys, "list", url)
-    assert (status, doc["latest"], len(doc["checkpoints"])) == (0, None, 2)
+    assert (status, doc["latest"], doc["ended"], len(doc["checkpoints"])) == (0, None, True, 2)
+    assert run(["list", url]) == 0
+    assert "was deleted (onStop=DELETE)" in capsys.readouterr().out
 
 
 def test_a_stream_without_checkpoints(storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,7 @@ class Amount:
 
 @dataclass(frozen=True)
 class RunLeftovers:
-    """One superseded run: what may go, what is too young to, and what newer checkpoints refer to."""
+    """One run that is superseded, or whose stream was deleted: what may go, what is too young to, and what newer checkpoints refer to."""
 
     run: int
     garbage: Amount
@@ -46,9 +46,13 @@ class RunLeftovers:
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What was found under `claim`. `metadata` and `objects` are the keys that may be deleted, in this order."""
+    """What was found under `claim`; `ended`: of a stream that was deleted.
+
+    `metadata` and `objects` are the keys that may be deleted, in this order.
+    """
 
     claim: Claim
+    ended: bool
     checkpoints: tuple[CheckpointId, ...]
     metadata: tuple[str, ...]
     objects: tuple[str, ...]
@@ -57,7 +61,7 @@ class Leftovers:
     """What tests of the storage have left; `run` is 0."""
 
     def total(self) -> RunLeftovers:
-        """Over all superseded runs, and probes; `run` is 0."""
+        """Over all these runs, and probes; `run` is 0."""
 
         def add(amounts: Iterable[Amount]) -> Amount:
             known = list(amounts)
@@ -175,7 +179,7 @@ class Collector:
         probes = list(self._storage.list(paths.PROBE_PREFIX))
         left = RunLeftovers(0, Amount.of(s for s in probes if self._old(s)), Amount.of(s for s in probes if not self._old(s)), Amount())
         objects += [s.key for s in probes if self._old(s)]
-        return Leftovers(claim, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares), left)
+        return Leftovers(claim, ended, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares), left)
 
     def _old(self, stored: Stored) -> bool:
         return stored.modified_ms <= self._newest_ms

@@ -65,7 +65,8 @@ def _amount(amount: Amount) -> dict[str, int]:
 def _sections(found: Leftovers, total: RunLeftovers, deleted: bool) -> list[Section]:
     probes = [found.probes] if found.probes.garbage.objects + found.probes.young.objects else []
     if not found.runs and not probes:
-        return [Line(f"nothing is left of runs before the newest, run-{found.claim.run}")]
+        what = "the deleted stream" if found.ended else f"runs before the newest, run-{found.claim.run}"
+        return [Line(f"nothing is left of {what}")]
     columns = ("RUN", "GARBAGE", "SIZE", "TOO YOUNG", "REFERENCED", "SIZE OF THOSE")
     rows = [
         (
@@ -78,6 +79,6 @@ def _sections(found: Leftovers, total: RunLeftovers, deleted: bool) -> list[Sect
         )
         for r in (*found.runs, *probes)
     ]
-    what = f"{total.garbage.objects} objects ({size_text(total.garbage.bytes)}), among them {len(found.checkpoints)} superseded checkpoints"
+    what = f"{total.garbage.objects} objects ({size_text(total.garbage.bytes)}), among them {len(found.checkpoints)} checkpoints"
     verdict = f"deleted {what}" if deleted else f"nothing refers to {what}; --delete deletes them"
     return [Table(columns, rows, right=columns[1:]), Line(verdict if total.garbage.objects else "there is nothing to delete")]

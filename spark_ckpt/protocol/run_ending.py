@@ -16,6 +16,10 @@ from spark_ckpt.protocol.run_log import RunLog
 from spark_ckpt.protocol.run_state import OVER, RunPhase
 
 REPORT_ATTEMPTS = 3
+_END_UNKNOWN = (
+    "nothing was deleted (spark.ckpt.onStop=DELETE): the stream's end could not be noted in its log, or it is not known whether it is "
+    "there; see `spark-ckpt list`"
+)
 _WHILE_LIVE: Mapping[type, str] = {
     ev.TimerFired: "_timer_fired",
     ev.AckReceived: "_ack",
@@ -129,6 +133,7 @@ class RunEnding(RunLog):
             self._attempt += 1
             return [do.PutEntry(self.ticket(), event.number, encode(End(self.claim.claim, self.claim.run)), self._attempt)]
         if event.outcome is Outcome.EXISTS:
+            self._end_number = event.number
             return [do.ReadEntry(self.ticket(), event.number)]
         return self._ended(event.outcome is Outcome.STORED)
 
@@ -139,12 +144,15 @@ class RunEnding(RunLog):
         return self._ended(isinstance(entry, End) and entry.claim == self.claim.claim)
 
     def _end_failed(self, _event: ev.ReadFailed) -> list[Instruction]:
+        if self._attempt < REPORT_ATTEMPTS:
+            self._attempt += 1
+            return [do.ReadEntry(self.ticket(), self._end_number, self._attempt)]
         return self._ended(False)
 
     def _ended(self, noted: bool) -> list[Instruction]:
         if not noted:
             self.phase = RunPhase.STOPPED
-            return [do.Log(Level.WARN, "the stream's end could not be noted in its log; its checkpoints stay"), do.Stopped()]
+            return [do.Log(Level.WARN, _END_UNKNOWN), do.Stopped()]
         self._end_noted = True
         return self._gone()
 

@@ -110,6 +110,7 @@ class RunState(Machine):
         self._puts: dict[int, CheckpointId] = {}
         self._going = Batch((), ())
         self._end_noted = False
+        self._end_number = 0
 
     # --- what others may look at
 

@@ -77,7 +77,8 @@ class Stream:
             self.stage = None
             message = "the query was stopped while it started"
             refused = [do.Refused(RequestName.START, ErrorKind.INTERNAL, message)] if starting else []
-            kept = [do.Log(Level.WARN, f"{message}, so its checkpoints stay (spark.ckpt.onStop=DELETE)")] if event.delete else []
+            no_run = "nothing was deleted (spark.ckpt.onStop=DELETE): no run had begun, or its coordinator died; see `spark-ckpt list`"
+            kept = [do.Log(Level.WARN, no_run)] if event.delete else []
             return [*refused, *kept, do.Stopped()]
         if isinstance(self.stage, Resume) and not isinstance(event, ev.Answer):
             return self._after_resume(self.stage, event)

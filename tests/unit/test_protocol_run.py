@@ -474,6 +474,26 @@ def test_a_deleted_stream_is_ended_in_the_log_before_anything_goes() -> None:
     assert set(failed.world.checkpoints) == {CheckpointId(1, 0)}
 
 
+@pytest.mark.parametrize("failures", [1, 9])
+def test_an_end_whose_answer_was_lost_is_looked_for(failures: int) -> None:
+    world = World()
+    driver = running(world)
+    driver.epoch(1, 0)
+    driver.hold = lambda i: isinstance(i, (do.PutEntry, do.ReadEntry))
+    driver.push(ev.StopRequested(failed=False, delete=True))
+    end = held(driver, do.PutEntry)
+    world.put(end.number, end.data)
+    driver.push(ev.EntryPut(end.ticket, end.number, Outcome.UNKNOWN))
+    again = held(driver, do.PutEntry)
+    said = driver.push(ev.EntryPut(again.ticket, again.number, Outcome.EXISTS))
+    for _ in range(failures):
+        if not said:
+            said = driver.push(ev.ReadFailed(held(driver, do.ReadEntry).ticket, "no answer"))
+    driver.hold = lambda _: False
+    assert kinds([*said, *driver.release()]) == (["Stopped"] if failures == 1 else ["Log", "Stopped"])
+    assert set(world.checkpoints) == (set() if failures == 1 else {CheckpointId(1, 0)})
+
+
 def test_a_wrong_epoch_is_refused_by_name() -> None:
     driver = running()
     said = driver.trigger(3)

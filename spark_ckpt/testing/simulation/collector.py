@@ -31,7 +31,9 @@ class Collector:
         claim = self._last_claim()
         self._a.happened[Happened.GC] += 1
         self._read = {}
-        if self._order is CollectOrder.OWN_FIRST:
+        if self._a.world.ended:
+            self._later(lambda: self._keys(claim, ended=True))
+        elif self._order is CollectOrder.OWN_FIRST:
             self._later(lambda: self._list(claim, lambda: self._kept(claim, lambda: self._confirm(claim))))
         else:
             self._later(lambda: self._kept(claim, lambda: self._own(claim)))
@@ -87,8 +89,8 @@ class Collector:
 
         self._look(list(listed), again)
 
-    def _keys(self, claim: Claim) -> None:
-        batch = garbage(claim, self._read.values(), self._a.world.keys())
+    def _keys(self, claim: Claim, ended: bool = False) -> None:
+        batch = garbage(claim, self._read.values(), self._a.world.keys(), ended)
         self._a.tell(f"gc under claim {claim.claim}: {len(batch.checkpoints)} checkpoints, {len(batch.objects)} objects")
 
         def objects() -> None:

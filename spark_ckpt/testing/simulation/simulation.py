@@ -252,18 +252,20 @@ class Simulation:
         if lag > 2 * self._settings.interval_ms + self._settings.min_pause_ms + LONGEST_LAG:
             raise ViolationError(Rule.LAG, f"what {driver.name} sealed {lag} ms ago is not durable")
 
-    def _clean(self) -> None:
+    def _collect(self) -> None:
         finished: list[bool] = []
         Collector(self._a, self._rules.collect, lambda: finished.append(True)).start()
         while not finished and self._clock.step(self._clock.now + SETTLING):
             pass
+
+    def _clean(self) -> None:
+        self._collect()
         claim = self._world.last_claim
         assert claim is not None
         self._world.check_clean(claim, WAITING if self._settings.interval_ms else 1)
 
     def _demolish(self) -> None:
-        """The stream goes on once more, and is deleted at any moment of that."""
-        self._choice = None
+        """The stream goes on once more, and is deleted while it runs."""
         driver = self._start()
         self._let_pass(SETTLING // 10)
         self._a.faults = DEMOLITION
@@ -276,6 +278,8 @@ class Simulation:
             raise ViolationError(Rule.PROGRESS, f"{driver.name} does not stop")
         if driver.demolished:
             self._world.check_deleted(driver.objects)
+            self._collect()
+            self._world.check_empty()
 
 
 def simulate(seed: int, mode: Mode = Mode.BOTH, rules: Rules | None = None, tell: Callable[[str], None] | None = None) -> Result:

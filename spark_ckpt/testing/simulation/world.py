@@ -321,6 +321,11 @@ class World:
         if not self.ended or left:
             raise ViolationError(Rule.DELETED, f"the end is {'noted' if self.ended else 'missing'}, {len(left)} are left: {left[:5]}")
 
+    def check_empty(self) -> None:
+        """After garbage of a deleted stream was collected."""
+        if self.keys():
+            raise ViolationError(Rule.GARBAGE_GONE, f"{len(self.keys())} keys of the deleted stream are left: {self.keys()[:5]}")
+
 
 def own_path(checkpoint: CheckpointId) -> str:
     """What a person types to choose it."""

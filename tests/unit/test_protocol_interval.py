@@ -144,6 +144,19 @@ def test_pause_and_concurrency_hold_back_a_checkpoint_that_is_due() -> None:
     assert told(driver.trigger(4), do.Triggered).checkpoint
 
 
+def storing(driver: Driver) -> do.StoreMetadata:
+    """Epoch 0 is a checkpoint, and its `_metadata` is on its way."""
+    due(driver)
+    driver.trigger(0)
+    driver.hold = lambda i: isinstance(i, (do.StoreMetadata, do.ReadMetadata))
+    driver.seal(1, 0)
+    for p in range(2):
+        driver.ack(1, 0, p)
+    put = held(driver, do.StoreMetadata)
+    assert isinstance(put, do.StoreMetadata)
+    return put
+
+
 def pending_two(driver: Driver) -> None:
     """Checkpoints 0 and 1 are sealed, and nothing is stored."""
     due(driver)
@@ -291,13 +304,7 @@ def test_an_unreadable_commit_aborts_its_checkpoint_and_does_not_stop_others() -
 def test_a_time_out_while_the_outcome_of_the_final_put_is_unknown_releases_nothing(lands: bool) -> None:
     world = World()
     driver = running(world, tolerable_failures=5, retained=1)
-    due(driver)
-    driver.trigger(0)
-    driver.hold = lambda i: isinstance(i, (do.StoreMetadata, do.ReadMetadata))
-    driver.seal(1, 0)
-    for p in range(2):
-        driver.ack(1, 0, p)
-    put = held(driver, do.StoreMetadata)
+    put = storing(driver)
     driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.UNKNOWN, 0, "lost"))
     assert kinds(driver.fire(ev.Timer.EXPIRY)) == ["ABORTED"]
     read = held(driver, do.ReadMetadata)
@@ -377,65 +384,6 @@ def test_fenced_with_checkpoints_under_way_it_tells_nobody_and_deletes_nothing()
     assert driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.STORED)) == []
     assert driver.ack(1, 1, 0) == []
     assert kinds(driver.push(ev.FinishRequested())) == ["finish FENCED"]
-
-
-def test_a_stop_aborts_what_is_pending_and_deletes_nothing() -> None:
-    driver = running(max_concurrent=2)
-    pending_two(driver)
-    driver.ack(1, 0, 0)
-    objects = set(driver.world.objects)
-    assert kinds(driver.push(ev.StopRequested(False))) == ["ABORTED", "ABORTED", "Stopped"]
-    assert reasons(driver) == ["STOPPED", "STOPPED"]
-    assert driver.world.objects == objects
-
-
-@pytest.mark.parametrize("end_first", [True, False])
-@pytest.mark.parametrize("outcome", [Outcome.STORED, Outcome.UNKNOWN])
-def test_a_stream_is_deleted_once_every_put_is_answered(end_first: bool, outcome: Outcome) -> None:
-    """Found on a slow machine: `_metadata` landed after its deletion."""
-    world = World()
-    driver = running(world, max_concurrent=2)
-    pending_two(driver)
-    driver.hold = lambda i: isinstance(i, (do.StoreMetadata, do.PutEntry))
-    for p in range(2):
-        driver.ack(1, 0, p)
-    put = held(driver, do.StoreMetadata)
-    assert "Stopped" not in kinds(driver.push(ev.StopRequested(failed=False, delete=True)))
-    end = held(driver, do.PutEntry)
-    world.store(put.checkpoint)
-    answers: list[ev.Event] = [
-        ev.EntryPut(end.ticket, end.number, world.put(end.number, end.data)),
-        ev.MetadataPut(put.ticket, put.checkpoint.id, outcome),
-    ]
-    first, second = answers if end_first else reversed(answers)
-    assert driver.push(first) == []
-    assert put.checkpoint.id in world.checkpoints, "nothing goes before it is known that nothing more comes"
-    assert kinds(driver.push(second)) == ["Stopped"]
-    assert dict(world.checkpoints) == {}
-    assert world.objects == set()
-
-
-def test_a_checkpoint_that_landed_after_it_had_been_dropped_goes_with_its_stream() -> None:
-    world = World()
-    driver = running(world, tolerable_failures=5)
-    due(driver)
-    driver.trigger(0)
-    driver.hold = lambda i: isinstance(i, do.StoreMetadata)
-    driver.seal(1, 0)
-    for p in range(2):
-        driver.ack(1, 0, p)
-    put = held(driver, do.StoreMetadata)
-    driver.hold = lambda _: False
-    assert kinds(driver.fire(ev.Timer.EXPIRY)) == ["ABORTED"]
-    plain(driver, 1)
-    epoch(driver, 2)
-    epoch(driver, 3)
-    world.store(put.checkpoint)
-    driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.STORED))
-    assert set(world.checkpoints) == {CheckpointId(1, 0), CheckpointId(1, 2)}
-    assert kinds(driver.push(ev.StopRequested(failed=False, delete=True))) == ["Stopped"]
-    assert dict(world.checkpoints) == {}
-    assert world.objects == set()
 
 
 def test_what_an_aborted_checkpoint_had_carried_goes() -> None:
@@ -581,13 +529,7 @@ def test_an_epoch_whose_checkpoint_expired_half_stored_becomes_that_very_checkpo
     """While idle the newest epoch is due again: there is one `_metadata` of its name, so it is put again as it was."""
     world = World()
     driver = running(world, tolerable_failures=5, retained=1)
-    due(driver)
-    driver.trigger(0)
-    driver.hold = lambda i: isinstance(i, do.StoreMetadata)
-    driver.seal(1, 0)
-    for p in range(2):
-        driver.ack(1, 0, p)
-    put = held(driver, do.StoreMetadata)
+    put = storing(driver)
     assert kinds(driver.fire(ev.Timer.EXPIRY)) == ["ABORTED"]
     assert kinds(due(driver)) == ["TRIGGERED"]
     world.store(put.checkpoint)

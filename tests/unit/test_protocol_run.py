@@ -12,7 +12,7 @@ from spark_ckpt.model import CheckpointId, Decline, Handle, HandleKind, StoreId
 from spark_ckpt.paths import pack_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import SAVEPOINT, Claim, End, Plan, decode, encode
+from spark_ckpt.protocol.entries import SAVEPOINT, Claim, Plan, decode, encode
 from spark_ckpt.protocol.instructions import Announcement, Instruction, RequestName
 from spark_ckpt.protocol.reasons import AbortReason, Outcome
 from spark_ckpt.protocol.run import Run, Settings
@@ -425,73 +425,6 @@ def test_a_storage_that_refuses_for_good_is_not_asked_again() -> None:
     driver.trigger(0)
     put = held(driver, do.PutEntry)
     assert kinds(driver.push(ev.EntryPut(put.ticket, put.number, Outcome.REFUSED, "no such bucket"))) == ["trigger STORAGE", "ABORTED"]
-
-
-def test_a_stop_in_the_middle_answers_everybody() -> None:
-    driver = running()
-    driver.trigger(0)
-    driver.seal(1, 0)
-    assert kinds(driver.push(ev.StopRequested(False))) == ["seal INTERNAL", "ABORTED", "Stopped"]
-    assert kinds(driver.push(ev.StopRequested(False))) == ["Stopped"]
-    assert reasons(driver) == ["STOPPED"]
-
-
-@pytest.mark.parametrize("step", range(5))
-def test_a_stream_is_deleted_in_the_middle_of_an_epoch_too(step: int) -> None:
-    world = World()
-    driver = Driver(world)
-    driver.start("a")
-    driver.epoch(1, 0)
-    driver.hold = lambda i: isinstance(i, do.PutEntry) and step == 0
-    driver.trigger(1)
-    if step >= 2:
-        driver.ack(1, 1, 0)
-    if step >= 3:
-        driver.hold = lambda i: isinstance(i, do.StoreMetadata)
-        driver.seal(1, 1)
-    if step == 4:
-        driver.ack(1, 1, 1)
-    driver.hold = lambda _: False
-    driver.push(ev.StopRequested(failed=False, delete=True))
-    driver.release()
-    assert isinstance(decode(max(world.log), world.log[max(world.log)]), End)
-    assert dict(world.checkpoints) == {}
-    assert world.objects == set()
-
-
-def test_a_deleted_stream_is_ended_in_the_log_before_anything_goes() -> None:
-    world = World()
-    driver = running(world)
-    driver.epoch(1, 0)
-    driver.epoch(1, 1)
-    driver.hold = lambda i: isinstance(i, do.Delete)
-    assert kinds(driver.push(ev.StopRequested(failed=False, delete=True))) == ["Stopped"]
-    assert decode(4, world.log[4]) == End(1, 1)
-    assert held(driver, do.Delete).checkpoints == (CheckpointId(1, 0), CheckpointId(1, 1))
-    failed = running()
-    failed.epoch(1, 0)
-    failed.push(ev.StopRequested(failed=True, delete=True))
-    assert set(failed.world.checkpoints) == {CheckpointId(1, 0)}
-
-
-@pytest.mark.parametrize("failures", [1, 9])
-def test_an_end_whose_answer_was_lost_is_looked_for(failures: int) -> None:
-    world = World()
-    driver = running(world)
-    driver.epoch(1, 0)
-    driver.hold = lambda i: isinstance(i, (do.PutEntry, do.ReadEntry))
-    driver.push(ev.StopRequested(failed=False, delete=True))
-    end = held(driver, do.PutEntry)
-    world.put(end.number, end.data)
-    driver.push(ev.EntryPut(end.ticket, end.number, Outcome.UNKNOWN))
-    again = held(driver, do.PutEntry)
-    said = driver.push(ev.EntryPut(again.ticket, again.number, Outcome.EXISTS))
-    for _ in range(failures):
-        if not said:
-            said = driver.push(ev.ReadFailed(held(driver, do.ReadEntry).ticket, "no answer"))
-    driver.hold = lambda _: False
-    assert kinds([*said, *driver.release()]) == (["Stopped"] if failures == 1 else ["Log", "Stopped"])
-    assert set(world.checkpoints) == (set() if failures == 1 else {CheckpointId(1, 0)})
 
 
 def test_a_wrong_epoch_is_refused_by_name() -> None:

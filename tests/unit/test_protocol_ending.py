@@ -1,0 +1,135 @@
+"""The stop of a run, and the end of a deleted stream, in both modes."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import End, decode
+from spark_ckpt.protocol.reasons import Outcome
+from tests.unit.protocol_driving import Driver, World
+from tests.unit.test_protocol_interval import epoch, pending_two, plain, storing
+from tests.unit.test_protocol_interval import running as in_background
+from tests.unit.test_protocol_run import held, kinds, reasons, running
+
+
+def test_a_stop_in_the_middle_answers_everybody() -> None:
+    driver = running()
+    driver.trigger(0)
+    driver.seal(1, 0)
+    assert kinds(driver.push(ev.StopRequested(False))) == ["seal INTERNAL", "ABORTED", "Stopped"]
+    assert kinds(driver.push(ev.StopRequested(False))) == ["Stopped"]
+    assert reasons(driver) == ["STOPPED"]
+
+
+@pytest.mark.parametrize("step", range(5))
+def test_a_stream_is_deleted_in_the_middle_of_an_epoch_too(step: int) -> None:
+    world = World()
+    driver = Driver(world)
+    driver.start("a")
+    driver.epoch(1, 0)
+    driver.hold = lambda i: isinstance(i, do.PutEntry) and step == 0
+    driver.trigger(1)
+    if step >= 2:
+        driver.ack(1, 1, 0)
+    if step >= 3:
+        driver.hold = lambda i: isinstance(i, do.StoreMetadata)
+        driver.seal(1, 1)
+    if step == 4:
+        driver.ack(1, 1, 1)
+    driver.hold = lambda _: False
+    driver.push(ev.StopRequested(failed=False, delete=True))
+    driver.release()
+    assert isinstance(decode(max(world.log), world.log[max(world.log)]), End)
+    assert dict(world.checkpoints) == {}
+    assert world.objects == set()
+
+
+def test_a_deleted_stream_is_ended_in_the_log_before_anything_goes() -> None:
+    world = World()
+    driver = running(world)
+    driver.epoch(1, 0)
+    driver.epoch(1, 1)
+    driver.hold = lambda i: isinstance(i, do.Delete)
+    assert kinds(driver.push(ev.StopRequested(failed=False, delete=True))) == ["Stopped"]
+    assert decode(4, world.log[4]) == End(1, 1)
+    assert held(driver, do.Delete).checkpoints == (CheckpointId(1, 0), CheckpointId(1, 1))
+    failed = running()
+    failed.epoch(1, 0)
+    failed.push(ev.StopRequested(failed=True, delete=True))
+    assert set(failed.world.checkpoints) == {CheckpointId(1, 0)}
+
+
+@pytest.mark.parametrize("failures", [1, 9])
+def test_an_end_whose_answer_was_lost_is_looked_for(failures: int) -> None:
+    world = World()
+    driver = running(world)
+    driver.epoch(1, 0)
+    driver.hold = lambda i: isinstance(i, (do.PutEntry, do.ReadEntry))
+    driver.push(ev.StopRequested(failed=False, delete=True))
+    end = held(driver, do.PutEntry)
+    world.put(end.number, end.data)
+    driver.push(ev.EntryPut(end.ticket, end.number, Outcome.UNKNOWN))
+    again = held(driver, do.PutEntry)
+    said = driver.push(ev.EntryPut(again.ticket, again.number, Outcome.EXISTS))
+    for _ in range(failures):
+        if not said:
+            said = driver.push(ev.ReadFailed(held(driver, do.ReadEntry).ticket, "no answer"))
+    driver.hold = lambda _: False
+    assert kinds([*said, *driver.release()]) == (["Stopped"] if failures == 1 else ["Log", "Stopped"])
+    assert set(world.checkpoints) == (set() if failures == 1 else {CheckpointId(1, 0)})
+
+
+def test_a_stop_aborts_what_is_pending_and_deletes_nothing() -> None:
+    driver = in_background(max_concurrent=2)
+    pending_two(driver)
+    driver.ack(1, 0, 0)
+    objects = set(driver.world.objects)
+    assert kinds(driver.push(ev.StopRequested(False))) == ["ABORTED", "ABORTED", "Stopped"]
+    assert reasons(driver) == ["STOPPED", "STOPPED"]
+    assert driver.world.objects == objects
+
+
+@pytest.mark.parametrize("end_first", [True, False])
+@pytest.mark.parametrize("outcome", [Outcome.STORED, Outcome.UNKNOWN])
+def test_a_stream_is_deleted_once_every_put_is_answered(end_first: bool, outcome: Outcome) -> None:
+    """Found on a slow machine: `_metadata` landed after its deletion."""
+    world = World()
+    driver = in_background(world, max_concurrent=2)
+    pending_two(driver)
+    driver.hold = lambda i: isinstance(i, (do.StoreMetadata, do.PutEntry))
+    for p in range(2):
+        driver.ack(1, 0, p)
+    put = held(driver, do.StoreMetadata)
+    assert "Stopped" not in kinds(driver.push(ev.StopRequested(failed=False, delete=True)))
+    end = held(driver, do.PutEntry)
+    world.store(put.checkpoint)
+    answers: list[ev.Event] = [
+        ev.EntryPut(end.ticket, end.number, world.put(end.number, end.data)),
+        ev.MetadataPut(put.ticket, put.checkpoint.id, outcome),
+    ]
+    first, second = answers if end_first else reversed(answers)
+    assert driver.push(first) == []
+    assert put.checkpoint.id in world.checkpoints, "nothing goes before it is known that nothing more comes"
+    assert kinds(driver.push(second)) == ["Stopped"]
+    assert dict(world.checkpoints) == {}
+    assert world.objects == set()
+
+
+def test_a_checkpoint_that_landed_after_it_had_been_dropped_goes_with_its_stream() -> None:
+    world = World()
+    driver = in_background(world, tolerable_failures=5)
+    put = storing(driver)
+    driver.hold = lambda _: False
+    assert kinds(driver.fire(ev.Timer.EXPIRY)) == ["ABORTED"]
+    plain(driver, 1)
+    epoch(driver, 2)
+    epoch(driver, 3)
+    world.store(put.checkpoint)
+    driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.STORED))
+    assert set(world.checkpoints) == {CheckpointId(1, 0), CheckpointId(1, 2)}
+    assert kinds(driver.push(ev.StopRequested(failed=False, delete=True))) == ["Stopped"]
+    assert dict(world.checkpoints) == {}
+    assert world.objects == set()

@@ -13,7 +13,7 @@ from spark_ckpt import paths
 from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim
-from spark_ckpt.protocol.garbage import garbage, kept_checkpoints
+from spark_ckpt.protocol.garbage import garbage, is_over, kept_checkpoints
 from spark_ckpt.reader import Standing, StreamReader, name_of
 from spark_ckpt.storage.base import Storage, Stored
 
@@ -156,7 +156,7 @@ class Collector:
         claim, ended = standing.claim, standing.ended
         stored: dict[str, Stored] = {}
         for run in self._reader.runs():
-            if run < claim.run + ended:
+            if is_over(run, claim, ended):
                 stored.update((s.key, s) for s in self._storage.list(paths.run_prefix(run)))
         batch = garbage(claim, restorable, stored, ended)
         checkpoints = {paths.metadata_key(c): c for c in batch.checkpoints}

@@ -15,6 +15,11 @@ def kept_checkpoints(claim: Claim) -> frozenset[CheckpointId]:
     return frozenset([*claim.inherits, *([claim.origin] if claim.origin else [])])
 
 
+def is_over(run: int, claim: Claim, ended: bool) -> bool:
+    """Whether nothing below this run's prefix is deleted by itself any more: it was superseded, or its stream was deleted."""
+    return run < claim.run or (ended and run == claim.run)
+
+
 def garbage(claim: Claim, checkpoints: Iterable[Checkpoint], keys: Iterable[str], ended: bool = False) -> Batch:
     """Everything under runs older than the last claim's that no checkpoint names, and the checkpoints nobody inherits.
 
@@ -31,7 +36,7 @@ def garbage(claim: Claim, checkpoints: Iterable[Checkpoint], keys: Iterable[str]
     objects: list[str] = []
     for key in keys:
         run = parse_run_prefix(key.split("/", 1)[0])
-        if run is None or run >= claim.run + ended:
+        if run is None or not is_over(run, claim, ended):
             continue
         folder, _, name = key.rpartition("/")
         found = parse_checkpoint_prefix(folder) if name == METADATA_NAME else None

@@ -117,7 +117,7 @@ class RunEnding(RunLog):
         if ending:
             self._awaited.update(self._puts)
             self._attempt = 0
-            return [*cancelled, *instructions, do.PutEntry(self.ticket(), self._next_number, encode(End(self.claim.claim, self.claim.run)))]
+            return [*cancelled, *instructions, self._put_end()]
         return [*cancelled, *instructions, do.Stopped()]
 
     def _everything(self) -> Batch:
@@ -127,38 +127,41 @@ class RunEnding(RunLog):
         objects = self._registry.named().union(self._named_by_pending(), self._strays, queued.objects)
         return Batch(tuple(sorted(checkpoints)), tuple(sorted(objects)))
 
+    def _put_end(self) -> Instruction:
+        return do.PutEntry(self.ticket(), self._next_number, encode(End(self.claim.claim, self.claim.run)), self._attempt)
+
     def _end_put(self, event: ev.EntryPut) -> list[Instruction]:
         """Once the end is in the log, nobody will ask for these checkpoints: all go."""
         if event.outcome in (Outcome.UNKNOWN, Outcome.FAILED) and self._attempt < REPORT_ATTEMPTS:
             self._attempt += 1
-            return [do.PutEntry(self.ticket(), event.number, encode(End(self.claim.claim, self.claim.run)), self._attempt)]
+            return [self._put_end()]
         if event.outcome is Outcome.EXISTS:
-            self._end_number = event.number
             return [do.ReadEntry(self.ticket(), event.number)]
         return self._ended(event.outcome is Outcome.STORED)
 
     def _end_read_back(self, event: ev.EntryRead) -> list[Instruction]:
         entry = self._decode(event) if event.data is not None else None
         if isinstance(entry, (Plan, Request)) and entry.claim == self.claim.claim:
-            return [do.PutEntry(self.ticket(), event.number + 1, encode(End(self.claim.claim, self.claim.run)))]
+            self._next_number = event.number + 1
+            return [self._put_end()]
         return self._ended(isinstance(entry, End) and entry.claim == self.claim.claim)
 
     def _end_failed(self, _event: ev.ReadFailed) -> list[Instruction]:
         if self._attempt < REPORT_ATTEMPTS:
             self._attempt += 1
-            return [do.ReadEntry(self.ticket(), self._end_number, self._attempt)]
+            return [do.ReadEntry(self.ticket(), self._next_number, self._attempt)]
         return self._ended(False)
 
     def _ended(self, noted: bool) -> list[Instruction]:
         if not noted:
             self.phase = RunPhase.STOPPED
             return [do.Log(Level.WARN, _END_UNKNOWN), do.Stopped()]
-        self._end_noted = True
+        self.phase = RunPhase.ENDED
         return self._gone()
 
-    def _last_put(self, event: ev.MetadataPut) -> list[Instruction]:
+    def _late_put(self, event: ev.MetadataPut) -> list[Instruction]:
         del self._puts[event.ticket]
-        return self._gone() if self._end_noted else []
+        return self._gone() if self.phase is RunPhase.ENDED else []
 
     def _gone(self) -> list[Instruction]:
         """`_metadata` that is on its way would land after its deletion: that waits until every put is answered."""
@@ -178,7 +181,8 @@ def of_either_mode(live: Iterable[RunPhase]) -> dict[tuple[RunPhase, type], str]
         (RunPhase.ENDING, ev.EntryPut): "_end_put",
         (RunPhase.ENDING, ev.EntryRead): "_end_read_back",
         (RunPhase.ENDING, ev.ReadFailed): "_end_failed",
-        (RunPhase.ENDING, ev.MetadataPut): "_last_put",
+        (RunPhase.ENDING, ev.MetadataPut): "_late_put",
+        (RunPhase.ENDED, ev.MetadataPut): "_late_put",
         **{(phase, event): name for phase in OVER for event, name in _WHEN_OVER.items()},
         **{(phase, ev.Deleted): "_deleted" for phase in RunPhase},
         **{(phase, ev.StopRequested): "_stop" for phase in RunPhase},

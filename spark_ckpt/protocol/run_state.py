@@ -65,12 +65,14 @@ class RunPhase(Enum):
     """Damage is being noted in the log."""
     ENDING = "ENDING"
     """The stream's end is being noted in the log."""
+    ENDED = "ENDED"
+    """It is noted; puts of `_metadata` that are on their way are waited for, then all goes."""
     FAILED = "FAILED"
     FENCED = "FENCED"
     STOPPED = "STOPPED"
 
 
-OVER = (RunPhase.REPORTING, RunPhase.ENDING, RunPhase.FAILED, RunPhase.FENCED, RunPhase.STOPPED)
+OVER = (RunPhase.REPORTING, RunPhase.ENDING, RunPhase.ENDED, RunPhase.FAILED, RunPhase.FENCED, RunPhase.STOPPED)
 
 
 class RunState(Machine):
@@ -109,8 +111,6 @@ class RunState(Machine):
         self._stop_waits = False
         self._puts: dict[int, CheckpointId] = {}
         self._going = Batch((), ())
-        self._end_noted = False
-        self._end_number = 0
 
     # --- what others may look at
 
@@ -197,10 +197,10 @@ class RunState(Machine):
     def _release(self, snapshots: Iterable[Snapshot]) -> None:
         """What losing and aborted attempts uploaded may go once a later checkpoint completes, less all that anything names."""
         own = run_prefix(self.claim.run)
-        theirs = {h.object for snapshot in snapshots for h in snapshot.handles if h.object.startswith(own)}
+        objects = {h.object for snapshot in snapshots for h in snapshot.handles}
+        theirs = {o for o in objects if o.startswith(own) and o not in self._released}
         if theirs:
-            free = theirs - self._released.keys() - self._named_by_pending()
-            self._strays.update(dict.fromkeys(sorted(free), self._last_triggered()))
+            self._strays.update(dict.fromkeys(sorted(theirs - self._named_by_pending()), self._last_triggered()))
 
     def _keep(self, names: Iterable[str]) -> None:
         """An ack that counts names these."""

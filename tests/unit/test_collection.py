@@ -166,6 +166,8 @@ def test_of_a_deleted_stream_everything_goes(writer: StreamWriter, storage: Stor
     status, doc = gc(capsys, url, "--delete", "--min-age", "0s")
     assert (status, doc["checkpoints"]) == (0, ["run-1/chk-0", "run-1/chk-1", "run-2/chk-2"])
     assert {key.split("/")[0] for key in keys(storage)} == {"log", "savepoints"}
+    assert run(["gc", url]) == 0
+    assert "nothing is left of the deleted stream" in capsys.readouterr().out
     writer.begin(3)
     storage.put(paths.segment_key(3, 0, "running"), b"y")
     assert gc(capsys, url, "--min-age", "0s")[1]["garbage"]["objects"] == 0

@@ -212,7 +212,7 @@ def test_what_a_losing_attempt_uploaded_beside_a_released_object_goes_too() -> N
     driver.rest(1, 2)
     driver.epoch(1, 3)
     driver.trigger(4)
-    assert "run-00000001/seg/2-again" in held(driver, do.Delete).objects
+    assert held(driver, do.Delete).objects == ("run-00000001/seg/0-p0", "run-00000001/seg/0-p1", "run-00000001/seg/2-again")
 
 
 def test_an_unknown_outcome_of_the_plan_is_read_back() -> None:

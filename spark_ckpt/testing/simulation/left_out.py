@@ -20,6 +20,7 @@ from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.reasons import AbortReason, Outcome
 from spark_ckpt.protocol.recorded import Recorded
 from spark_ckpt.protocol.run import Run, RunPhase, Settings
+from spark_ckpt.protocol.run_ending import RunEnding
 from spark_ckpt.protocol.shared import SharedStateRegistry
 from spark_ckpt.protocol.start import Beginning, Start, StartOrder, Step
 from spark_ckpt.protocol.stream import Stream
@@ -280,7 +281,7 @@ class _WithoutAcks(Run):
         return super()._maybe_finalise()
 
 
-class _GoneAtOnce(Run):
+class _GoingAtOnce(RunEnding):
     """Deletes all there is at the end, whatever `_metadata` is still on its way."""
 
     def _gone(self) -> list[Instruction]:
@@ -289,13 +290,12 @@ class _GoneAtOnce(Run):
         return super()._gone()
 
 
-class _GoneAtOnceInBackground(IntervalRun):
-    """The same in the interval mode."""
+class _GoneAtOnce(_GoingAtOnce, Run):
+    """In the every-epoch mode."""
 
-    def _gone(self) -> list[Instruction]:
-        self.forget(*self._puts)
-        self._puts.clear()
-        return super()._gone()
+
+class _GoneAtOnceInBackground(_GoingAtOnce, IntervalRun):
+    """In the interval mode."""
 
 
 class _AtCompletionStream(Stream):

@@ -133,3 +133,21 @@ def test_a_checkpoint_that_landed_after_it_had_been_dropped_goes_with_its_stream
     assert kinds(driver.push(ev.StopRequested(failed=False, delete=True))) == ["Stopped"]
     assert dict(world.checkpoints) == {}
     assert world.objects == set()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_checkpoint_of_which_nobody_knows_whether_it_was_stored_goes_with_its_stream(background: bool) -> None:
+    world = World()
+    driver = in_background(world) if background else running(world)
+    if background:
+        put = storing(driver)
+    else:
+        driver.hold = lambda i: isinstance(i, (do.StoreMetadata, do.ReadMetadata))
+        driver.epoch(1, 0)
+        put = held(driver, do.StoreMetadata)
+    world.store(put.checkpoint)
+    driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.UNKNOWN))
+    assert held(driver, do.ReadMetadata).id == put.checkpoint.id
+    assert kinds(driver.push(ev.StopRequested(failed=False, delete=True)))[-1] == "Stopped"
+    assert dict(world.checkpoints) == {}
+    assert world.objects == set()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from spark_ckpt import paths
 from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import Checkpoint
-from spark_ckpt.protocol.entries import Entry, decode
+from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, Entry, decode
 from spark_ckpt.protocol.recorded import recorded
 from spark_ckpt.protocol.restoring import incomplete, is_of_this_stream, misfits
 from spark_ckpt.reader import Standing, StreamReader, Use
@@ -70,7 +70,7 @@ def _read(storage: Storage, numbers: range | set[int], tail: int) -> dict[int, E
     for number in numbers:
         if number <= tail:
             try:
-                found[number] = decode(number, storage.get(paths.log_key(number)))
+                found[number] = decode(number, storage.get(paths.log_key(number), limit=MAX_ENTRY_BYTES))
             except ObjectMissingError:
                 continue
     return found

@@ -9,7 +9,7 @@ from enum import Enum
 from spark_ckpt import metadata, paths
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
-from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, decode
+from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, Claim, Damage, End, Entry, decode
 from spark_ckpt.protocol.garbage import kept_checkpoints
 from spark_ckpt.protocol.retention import is_retained, newest_first
 from spark_ckpt.protocol.tail import Gallop
@@ -116,7 +116,7 @@ class StreamReader:
         """Raises `ObjectMissingError`, `DamagedError`, `StorageError`."""
         key = paths.metadata_key(checkpoint)
         try:
-            data = self._storage.get(key)
+            data = self._storage.get(key, limit=metadata.MAX_FILE)
         except ObjectMissingError as e:
             raise ObjectMissingError(f"there is no checkpoint {name_of(checkpoint)} at {self.url}; `spark-ckpt list` shows what is") from e
         content = metadata.decode(data, where=f"{self.url}/{key}")
@@ -183,7 +183,7 @@ class StreamReader:
 
     def _entry(self, number: int) -> Entry:
         try:
-            return decode(number, self._storage.get(paths.log_key(number)))
+            return decode(number, self._storage.get(paths.log_key(number), limit=MAX_ENTRY_BYTES))
         except ObjectMissingError as e:
             raise DamagedError(f"log entry {number} of {self.url} is missing, although there are later ones; put it back") from e
 

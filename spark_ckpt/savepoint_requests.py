@@ -26,7 +26,7 @@ from spark_ckpt.errors import (
     OutcomeUnknownError,
     TimeoutExpiredError,
 )
-from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Claim, Request, encode
+from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, SAVEPOINT, STOP, Claim, Request, encode
 from spark_ckpt.reader import Standing, StreamReader
 from spark_ckpt.storage import PutResult, Storage, open_storage
 from spark_ckpt.units import parse_duration
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 APPENDS = 1000
 """How often the stream may be faster with its next entry, before that is given up."""
 POLL_S = 0.25
+ANSWER_BYTES = 1 << 20
 LOOKS = 8
 """Polls for the answer to one look at the log, where a newer claim says that nobody will answer."""
 
@@ -133,7 +134,7 @@ def _append(storage: Storage, reader: StreamReader, wanted: Wanted) -> tuple[Cla
         except OutcomeUnknownError:
             pass  # whose it is, is read
         try:
-            if storage.get(paths.log_key(number)) == request:
+            if storage.get(paths.log_key(number), limit=MAX_ENTRY_BYTES) == request:
                 return standing.claim, number
             known = number
         except ObjectMissingError:
@@ -155,7 +156,7 @@ def _answer(storage: Storage, claim: Claim, number: int) -> str | None:
     """The savepoint's URL, None while there is no answer. Raises `CheckpointError` for an answer that says why there will be none."""
     key = paths.answer_key(claim.run, number)
     try:
-        doc = json.loads(storage.get(key))
+        doc = json.loads(storage.get(key, limit=ANSWER_BYTES))
         if "error" in doc:
             raise CheckpointError(f"the run could not make the savepoint: {doc['error']}")
         return str(doc["path"])

@@ -55,7 +55,7 @@ class Source:
     def read(self, storage: Storage) -> Checkpoint:
         """`storage` is rooted at `root`. Raises `ObjectMissingError`, `DamagedError`, `StorageError`."""
         try:
-            data = storage.get(self.key)
+            data = storage.get(self.key, limit=metadata.MAX_FILE)
         except ObjectMissingError as e:
             raise ObjectMissingError(
                 f"there is no checkpoint or savepoint at {self.url}; give the URL of the folder that holds its {METADATA_NAME}, as "

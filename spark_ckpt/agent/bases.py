@@ -49,7 +49,7 @@ class Bases:
 
         key = metadata_key(base)
         try:
-            checkpoint = metadata.decode(self._storage.get(key), where=f"{self._storage.url}/{key}")
+            checkpoint = metadata.decode(self._storage.get(key, limit=metadata.MAX_FILE), where=f"{self._storage.url}/{key}")
         except ObjectMissingError as error:
             raise ObjectMissingError(
                 f"{key} is missing in {self._storage.url}: the checkpoint that the query runs from was deleted; "

@@ -20,7 +20,7 @@ from spark_ckpt.errors import (
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim, End, Entry, decode
+from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, Claim, End, Entry, decode
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.tail import Gallop
 from spark_ckpt.storage.base import PutResult, Storage, Traffic
@@ -208,7 +208,7 @@ class StorageActions:
 
     def read_entry(self, number: int) -> bytes | None:
         try:
-            return self.storage.get(paths.log_key(number))
+            return self.storage.get(paths.log_key(number), limit=MAX_ENTRY_BYTES)
         except ObjectMissingError:
             return None
 
@@ -265,7 +265,7 @@ class StorageActions:
         if known is not None:
             return known
         key = paths.metadata_key(checkpoint)
-        data = self.storage.get(key)
+        data = self.storage.get(key, limit=metadata.MAX_FILE)
         decoded = metadata.decode(data, where=f"{self.url}/{key}")
         if decoded.id != checkpoint:
             raise DamagedError(f"{self.url}/{key} says it is run {decoded.id.run} epoch {decoded.id.epoch}")
@@ -313,10 +313,9 @@ class StorageActions:
     def _left_acks(self, run: int, epoch: int) -> tuple[Ack, ...]:
         acks: list[Ack] = []
         for stored in self.storage.list(paths.left_acks_prefix(run, epoch)):
-            if stored.size > LEFT_ACKS_BYTES:
-                raise FormatError(f"{self.url}/{stored.key} has {stored.size} bytes and cannot be a list of acknowledgements")
+            data = self.storage.get(stored.key, limit=LEFT_ACKS_BYTES)
             try:
-                acks += [Ack.from_json(row) for row in json.loads(self.storage.get(stored.key))["acks"] if "decline" not in row]
+                acks += [Ack.from_json(row) for row in json.loads(data)["acks"] if "decline" not in row]
             except (ValueError, KeyError, TypeError) as error:
                 raise DamagedError(f"{self.url}/{stored.key} is not a list of acknowledgements") from error
         return tuple(acks)

@@ -37,9 +37,17 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
+def check_size(name: str, size: int, limit: int) -> None:
+    """Raises `FormatError` where a read of `size` bytes of the object `name`, a URL, is not to be begun."""
+    if size > limit:
+        raise FormatError(f"{name} has {size} bytes to read, more than the {limit} that such an object can have; it is damaged or forged")
+
+
 TOLD_EVERY_S = 10.0
 PAGE = 1000
 """Keys in one answer to a LIST, and in one DELETE."""
+LARGEST_READ = 512 << 20
+"""Bytes that `get` brings into memory where its caller names no limit of its own."""
 
 
 class Traffic:
@@ -172,8 +180,9 @@ class Storage(ABC):
         """Store atomically unless the key exists. Of any number of concurrent calls exactly one is STORED."""
 
     @abstractmethod
-    def get(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Read all or a range. Raises `ObjectMissingError`, and `DamagedError` if fewer bytes arrive than asked for."""
+    def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
+        """Read all or a range. Raises `ObjectMissingError`, `DamagedError` if fewer bytes arrive than asked for, and `FormatError`, before
+        any of them is read, where it would be more than `limit` bytes: what lies in a storage may be forged."""
 
     @abstractmethod
     def get_to_file(self, key: str, offset: int, length: int, path: Path, at: int | None = None) -> int:

@@ -14,10 +14,10 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from stat import S_ISDIR
+from stat import S_ISDIR, S_ISREG
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
-from spark_ckpt.storage.base import PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix
+from spark_ckpt.storage.base import LARGEST_READ, PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size
 from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, download, local_write_error
 
 _TEMP = ".tmp"
@@ -66,9 +66,9 @@ class FileStorage(Storage):
         self._begin(key, "put_if_absent")
         return self._publish(key, lambda fd: _write_all(fd, data), replace=False)
 
-    def get(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
+    def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
         found = bytearray()
-        self._read(key, offset, length, found.extend)
+        self._read(key, offset, length, limit, found.extend)
         return bytes(found)
 
     def get_to_file(self, key: str, offset: int, length: int, path: Path, at: int | None = None) -> int:
@@ -84,7 +84,7 @@ class FileStorage(Storage):
                     except OSError as error:
                         raise local_write_error(path, error) from error
 
-                self._read(key, offset, length, take)
+                self._read(key, offset, length, length, take)
         except OSError as error:
             raise local_write_error(path, error) from error
         return crc
@@ -271,23 +271,24 @@ class FileStorage(Storage):
 
     # ---- reading
 
-    def _read(self, key: str, offset: int, length: int | None, take: Callable[[bytes], object]) -> None:
+    def _read(self, key: str, offset: int, length: int | None, limit: int, take: Callable[[bytes], object]) -> None:
         self._begin(key, "get")
         path = self._path(key)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe that somebody has put there would be waited for
         except (FileNotFoundError, NotADirectoryError):
             raise ObjectMissingError(f"{self.url}/{key} does not exist") from None
         except OSError as error:
             raise self._explain(error, path, "read") from error
         try:
             status = os.fstat(fd)
-            if S_ISDIR(status.st_mode):
+            if not S_ISREG(status.st_mode):
                 raise ObjectMissingError(f"{self.url}/{key} does not exist")
             size = status.st_size
             end = size if length is None else offset + length
             if offset > size or end > size:
                 raise DamagedError(f"{self.url}/{key} has {size} bytes, too few for the range from {offset} to {end}")
+            check_size(f"{self.url}/{key}", end - offset, limit)
             position = offset
             while position < end:
                 try:

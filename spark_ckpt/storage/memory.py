@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
-from spark_ckpt.storage.base import PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix
+from spark_ckpt.storage.base import LARGEST_READ, PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size
 from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
 
 
@@ -56,7 +56,7 @@ class MemoryStorage(Storage):
             self._bucket.objects[self._prefix + key] = (bytes(data), _now_ms())
             return PutResult.STORED
 
-    def get(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
+    def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
         self._begin(key, "get")
         with self._bucket.lock:
             found = self._bucket.objects.get(self._prefix + key)
@@ -66,12 +66,13 @@ class MemoryStorage(Storage):
         end = len(whole) if length is None else offset + length
         if offset > len(whole) or end > len(whole):
             raise DamagedError(f"{self.url}/{key} has {len(whole)} bytes, too few for the range from {offset} to {end}")
+        check_size(f"{self.url}/{key}", end - offset, limit)
         data = whole[offset:end]
         self.traffic.received(len(data))
         return data
 
     def get_to_file(self, key: str, offset: int, length: int, path: Path, at: int | None = None) -> int:
-        data = self.get(key, offset, length)
+        data = self.get(key, offset, length, limit=length)
         try:
             with download(path, at) as take:
                 take(data)

@@ -35,7 +35,7 @@ from spark_ckpt.errors import (
     StorageError,
     StorageSetupError,
 )
-from spark_ckpt.storage.base import PutResult, Slice, Storage, Stored, check_key, check_prefix
+from spark_ckpt.storage.base import LARGEST_READ, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.storage.s3_faults import Place, ShortAnswerError, Verdict, code_of, final_error, judge, setup_error, unreachable_error
 from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, download, local_write_error
@@ -162,13 +162,13 @@ class S3Storage(Storage):
         with SliceReader(slices) as reader:
             self._put(key, reader, reader.crc32())
 
-    def get(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
+    def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
         self._begin(key)
         found = bytearray()
 
         def send() -> None:
             found.clear()
-            self._receive(key, offset, length, found.extend)
+            self._receive(key, offset, length, limit, found.extend)
 
         self._read(key, offset, length, send)
         return bytes(found)
@@ -187,7 +187,7 @@ class S3Storage(Storage):
                     crc = zlib.crc32(chunk, crc)
                     write(chunk)
 
-                self._receive(key, offset, length, take)
+                self._receive(key, offset, length, length, take)
 
         try:
             self._read(key, offset, length, send)
@@ -413,7 +413,7 @@ class S3Storage(Storage):
             if offset + (length or 0) > size:
                 raise DamagedError(f"{name} has {size} bytes, too few for the range from {offset} to {offset + (length or 0)}")
 
-    def _receive(self, key: str, offset: int, length: int | None, take: Callable[[bytes], object]) -> None:
+    def _receive(self, key: str, offset: int, length: int | None, limit: int, take: Callable[[bytes], object]) -> None:
         """One attempt. A 200 or 206 with too few bytes, even with none and no headers, is a `ShortAnswerError`, never a short value."""
         ranged = offset > 0 or length is not None
         asked = {"Range": f"bytes={offset}-{'' if length is None else offset + length - 1}"} if ranged else {"ChecksumMode": "ENABLED"}
@@ -422,6 +422,7 @@ class S3Storage(Storage):
             expected = self._expected(key, answer, offset, length) if ranged else answer.get("ContentLength")
             if expected is None:
                 raise ShortAnswerError
+            check_size(f"{self.url}/{key}", expected, limit)
             count = 0
             while chunk := body.read(CHUNK):
                 count += len(chunk)

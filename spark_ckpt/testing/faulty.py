@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from spark_ckpt.errors import DamagedError, OutcomeUnknownError, StorageError
-from spark_ckpt.storage.base import PutResult, Slice, Storage, Stored
+from spark_ckpt.storage.base import LARGEST_READ, PutResult, Slice, Storage, Stored
 from spark_ckpt.storage.slices import SliceReader, check_slices
 
 
@@ -107,9 +107,9 @@ class FaultyStorage(Storage):
         self._lose(moments, "put_if_absent", key)
         return result
 
-    def get(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
+    def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
         moments = self._strike("get", key)
-        data = self.inner.get(key, offset, length)
+        data = self.inner.get(key, offset, length, limit)
         self._lose(moments, "get", key)
         if Moment.TRUNCATE not in moments:
             return data

@@ -88,6 +88,18 @@ def test_what_is_not_there_is_missing(storage: Storage, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_nothing_is_read_of_what_is_larger_than_its_limit(storage: Storage) -> None:
+    storage.put("k", b"0123456789")
+    before = storage.bytes_in
+    for offset, length, limit in ((0, None, 9), (0, 10, 9), (3, None, 6), (3, 5, 4)):
+        with pytest.raises(FormatError, match=f"/k has .* bytes to read, more than the {limit}"):
+            storage.get("k", offset, length, limit)
+    assert storage.bytes_in == before
+    assert storage.get("k", limit=10) == b"0123456789"
+    assert storage.get("k", 3, limit=7) == b"3456789"
+    assert storage.get("k", 3, 5, limit=5) == b"34567"
+
+
 def test_put_if_absent_keeps_the_first(storage: Storage) -> None:
     assert storage.put_if_absent("log/1", b"first") is PutResult.STORED
     assert storage.put_if_absent("log/1", b"second") is PutResult.EXISTS

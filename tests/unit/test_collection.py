@@ -21,7 +21,7 @@ from spark_ckpt.protocol.entries import Claim, Plan
 from spark_ckpt.protocol.garbage import kept_checkpoints
 from spark_ckpt.reader import Standing, StreamReader
 from spark_ckpt.storage import Storage
-from spark_ckpt.storage.base import Stored
+from spark_ckpt.storage.base import LARGEST_READ, Stored
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from tests.unit.stored_stream import JOB, StreamWriter, make_store
 
@@ -125,8 +125,8 @@ def test_a_checkpoint_that_stays_for_its_age_keeps_its_older_objects(writer: Str
         def list_folders(self, prefix: str) -> Iterator[str]:
             return storage.list_folders(prefix)
 
-        def get(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
-            return storage.get(key, offset, length)
+        def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
+            return storage.get(key, offset, length, limit)
 
         def size(self, key: str) -> int | None:
             return storage.size(key)
@@ -273,9 +273,9 @@ class Moving(MemoryStorage):
         while self._world.rng.random() < self._pace:
             self._world.step()
 
-    def get(self, key: str, offset: int = 0, length: int | None = None) -> bytes:
+    def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
         self._move()
-        return super().get(key, offset, length)
+        return super().get(key, offset, length, limit)
 
     def size(self, key: str) -> int | None:
         self._move()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_ckpt.errors import ConfigError, StorageError, StorageSetupError
+from spark_ckpt.errors import ConfigError, ObjectMissingError, StorageError, StorageSetupError
 from spark_ckpt.storage import PutResult, Slice, open_storage
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.probe import check_put_if_absent
@@ -251,3 +251,10 @@ def test_a_file_where_a_folder_is_needed_is_named(storage: FileStorage) -> None:
     storage.put("taken", b"v")
     with pytest.raises(StorageError, match=r"/taken is a file where a folder is needed; remove it"):
         storage.put("taken/below", b"v")
+
+
+def test_a_pipe_in_its_folder_is_no_object(storage: FileStorage, root: Path) -> None:
+    storage.put("a", b"x")
+    os.mkfifo(root / "waits")
+    with pytest.raises(ObjectMissingError):
+        storage.get("waits")

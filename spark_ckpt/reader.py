@@ -9,12 +9,12 @@ from enum import Enum
 from spark_ckpt import metadata, paths
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
-from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, Claim, Damage, End, Entry, decode
+from spark_ckpt.protocol.entries import Claim, Damage, End
 from spark_ckpt.protocol.garbage import kept_checkpoints
 from spark_ckpt.protocol.retention import is_retained, newest_first
-from spark_ckpt.protocol.tail import Gallop
 from spark_ckpt.savepoints import Source
 from spark_ckpt.storage.base import Storage
+from spark_ckpt.stream_log import StreamLog
 
 _SHOWN = 5
 
@@ -159,17 +159,16 @@ class StreamReader:
 
         Raises `DamagedError` for a log that contradicts itself, `StorageError`.
         """
-        gallop = Gallop(known if known and self._logged(known) else 0)
-        while (number := gallop.probe) is not None:
-            gallop.tell(number, self._logged(number))
-        if gallop.found == 0:
+        log = StreamLog(self._storage)
+        tail = log.tail(known)
+        if tail == 0:
             return None
-        last = self._entry(gallop.found)
-        claim = last if isinstance(last, Claim) else self._entry(last.claim)
+        last = log.entry(tail)
+        claim = last if isinstance(last, Claim) else log.entry(last.claim)
         if not isinstance(claim, Claim):
-            raise DamagedError(f"log entry {gallop.found} of {self.url} names {last.claim} as its claim, which is none; the log is damaged")
+            raise DamagedError(f"log entry {tail} of {self.url} names {last.claim} as its claim, which is none; the log is damaged")
         bad = frozenset([*claim.bad, *(last.bad if isinstance(last, Damage) else ())])
-        return Standing(gallop.found, claim, bad, isinstance(last, End))
+        return Standing(tail, claim, bad, isinstance(last, End))
 
     def standing_or_problem(self, found: list[Found]) -> tuple[Standing | None, str | None]:
         """A damaged log says nothing about the checkpoints: they are looked at all the same, and the damage is told."""
@@ -177,15 +176,6 @@ class StreamReader:
             return self.standing(max((item.checkpoint.log for item in found if item.checkpoint is not None), default=0)), None
         except DamagedError as e:
             return None, str(e)
-
-    def _logged(self, number: int) -> bool:
-        return self._storage.size(paths.log_key(number)) is not None
-
-    def _entry(self, number: int) -> Entry:
-        try:
-            return decode(number, self._storage.get(paths.log_key(number), limit=MAX_ENTRY_BYTES))
-        except ObjectMissingError as e:
-            raise DamagedError(f"log entry {number} of {self.url} is missing, although there are later ones; put it back") from e
 
 
 class SourceReader(StreamReader):

@@ -20,10 +20,10 @@ from spark_ckpt.errors import (
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, Claim, End, Entry, decode
+from spark_ckpt.protocol.entries import Claim, End
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.tail import Gallop
 from spark_ckpt.storage.base import PutResult, Storage, Traffic
+from spark_ckpt.stream_log import StreamLog
 
 HINT_RUNS = 3
 """How many of the newest runs are searched for a checkpoint to start the gallop from."""
@@ -176,20 +176,16 @@ class StorageActions:
 
     # --- the log
 
+    @property
+    def _log(self) -> StreamLog:
+        return StreamLog(self.storage)
+
     def locate_tail(self) -> int:
         """The log's highest number, by galloping upwards from the highest that is known to exist.
 
         Raises `DamagedError` where there are checkpoints without a log: a query must not begin from nothing then.
         """
-        start: int | None = self._known or self._hint()
-        found = 0
-        while start is not None:
-            gallop = Gallop(start)
-            while (number := gallop.probe) is not None:
-                gallop.tell(number, self.storage.size(paths.log_key(number)) is not None)
-            found = gallop.found
-            # What somebody else has deleted is no tail: the next claim would go into the gap.
-            start = self._first_after(found)
+        found = self._log.tail(self._known or self._hint())
         if found == 0 and self._has_checkpoints():
             raise DamagedError(
                 f"{self.url} has checkpoints, but its log is gone; put {paths.LOG_PREFIX} back, or go on from one of them "
@@ -198,41 +194,25 @@ class StorageActions:
         self._known = max(self._known, found)
         return found
 
-    def _first_after(self, number: int) -> int | None:
-        keys = (stored.key for stored in self.storage.list(paths.LOG_PREFIX, paths.log_key(number)))
-        return next((n for n in map(paths.parse_log_key, keys) if n is not None), None)
-
     def _has_checkpoints(self) -> bool:
         runs = (paths.parse_run_prefix(folder) for folder in self.storage.list_folders(paths.RUN_PREFIX))
         return any(self.list_checkpoints(run) for run in runs if run is not None)
 
     def read_entry(self, number: int) -> bytes | None:
-        try:
-            return self.storage.get(paths.log_key(number), limit=MAX_ENTRY_BYTES)
-        except ObjectMissingError:
-            return None
+        return self._log.read(number)
 
     def last_claim(self) -> Claim | None:
         """The claim of the newest run; None where the stream does not exist, or was ended on purpose."""
         tail = self.locate_tail()
         if tail == 0:
             return None
-        entry = self._must_read(tail)
+        entry = self._log.entry(tail)
         if isinstance(entry, End):
             return None
-        claim = entry if isinstance(entry, Claim) else self._must_read(entry.claim)
+        claim = entry if isinstance(entry, Claim) else self._log.entry(entry.claim)
         if not isinstance(claim, Claim):
             raise FormatError(f"log entry {entry.claim} of {self.url} should be a claim; the log is damaged")
         return claim
-
-    def _must_read(self, number: int) -> Entry:
-        data = self.read_entry(number)
-        if data is None:
-            raise DamagedError(f"log entry {number} of {self.url} is missing, although there are later ones; put it back")
-        try:
-            return decode(number, data)
-        except FormatError as error:
-            raise FormatError(f"{self.url}: {error}") from error
 
     def _hint(self) -> int:
         """The entry that planned the newest checkpoint, 0 where none is found: only where to begin to look, nothing rests on it."""
@@ -241,10 +221,9 @@ class StorageActions:
             found = self.list_checkpoints(run)
             if found:
                 try:
-                    number = self._checkpoint(max(found)).log
+                    return self._checkpoint(max(found)).log
                 except (DamagedError, ObjectMissingError):
                     return 0
-                return number if self.storage.size(paths.log_key(number)) is not None else 0
         return 0
 
     # --- checkpoints

@@ -120,6 +120,15 @@ def test_a_new_run_that_claims_first_is_the_one_that_is_asked(stream: Storage) -
     assert request_in(stream, 3).claim == 2
 
 
+def test_no_request_lands_where_an_entry_is_missing(stream: Storage) -> None:
+    for number in (2, 3, 4):
+        stream.put(paths.log_key(number), encode(Plan(1, 1, number - 2, b"v1")))
+    stream.delete([paths.log_key(3)])
+    assert ask(stream, {1: answered(5)}) == "s3://b/x"
+    assert stream.size(paths.log_key(3)) is None
+    assert request_in(stream, 5).claim == 1
+
+
 @pytest.mark.parametrize("arrives", [True, False])
 def test_a_put_with_a_lost_answer_is_looked_at(stream: Storage, arrives: bool) -> None:
     class Unsure(MemoryStorage):

@@ -55,7 +55,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
         raise FormatError("two snapshots of one store cannot be in one checkpoint")
     check_columns(columns)
     for path in checkpoint.files:
-        paths.check_file(path)
+        paths.check_driver_file(path)
     lengths = [len(s.handles) for s in checkpoint.snapshots]
     document = json.dumps(_document(checkpoint, columns[_NAME], _last_rows(lengths)), separators=(",", ":"), sort_keys=True).encode()
     if len(document) > MAX_DOCUMENT:
@@ -142,7 +142,7 @@ def _decode(data: bytes, name: str) -> Checkpoint:
         query_id=str(doc["query_id"]),
         time_ms=int(doc["time_ms"]),
         job=Job.from_json(doc["job"]),
-        files={paths.check_file(path): content for path, content in unpack_files(doc["files"], columns[_NAME], MAX_DOCUMENT).items()},
+        files={paths.check_driver_file(path): data for path, data in unpack_files(doc["files"], columns[_NAME], MAX_DOCUMENT).items()},
         snapshots=snapshots,
         counters=dict(doc["counters"]),
     )

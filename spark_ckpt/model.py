@@ -193,7 +193,13 @@ class Job:
 
     @staticmethod
     def from_json(doc: Mapping[str, Any]) -> Job:
-        return Job(tuple(doc["operators"]), tuple(doc["sources"]), str(doc["sink"]))
+        """Raises ValueError, TypeError or KeyError for what is none."""
+        operators, sources, sink = doc["operators"], doc["sources"], doc["sink"]
+        if not isinstance(operators, list) or not isinstance(sources, list):
+            raise ValueError("the operators and sources of a job are lists")
+        if not all(isinstance(text, str) for text in (*operators, *sources, sink)):
+            raise ValueError("operators, sources and sink of a job are text")
+        return Job(tuple(operators), tuple(sources), sink)
 
 
 @dataclass(frozen=True)

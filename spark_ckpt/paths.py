@@ -15,12 +15,15 @@ RUN_PREFIX = "run-"
 PROBE_PREFIX = "probe/"
 SAVEPOINTS_FOLDER = "savepoints"
 
-_RUN = re.compile(r"^run-(\d{8,})/?$")
-_CHECKPOINT = re.compile(r"^run-(\d{8,})/chk-(\d+)/?$")
-_OBJECT = re.compile(r"^run-\d{8,}/(seg|sst|drv)/[A-Za-z0-9._-]+$")
-_PACK = re.compile(r"^run-\d{8,}/sst/[0-9a-f]+-(\d+)\.pack$")
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")
-_LOG = re.compile(r"^log/(\d{20})$")
+DRIVER_FOLDERS = ("offsets", "commits", "sources", "state")
+"""What makes up a stream below its `checkpointLocation`, less the query's id."""
+
+_RUN = re.compile(r"run-(\d{8,})/?", re.ASCII)
+_CHECKPOINT = re.compile(r"run-(\d{8,})/chk-(\d+)/?", re.ASCII)
+_OBJECT = re.compile(r"run-\d{8,}/(seg|sst|drv)/[A-Za-z0-9._-]+", re.ASCII)
+_PACK = re.compile(r"run-\d{8,}/sst/[0-9a-f]+-(\d+)\.pack", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_LOG = re.compile(r"log/(\d{20})", re.ASCII)
 
 
 def stream_url(storage: str | None, checkpoint_location: str) -> str:
@@ -54,7 +57,7 @@ def log_key(number: int) -> str:
 
 
 def parse_log_key(key: str) -> int | None:
-    m = _LOG.match(key)
+    m = _LOG.fullmatch(key)
     return int(m.group(1)) if m else None
 
 
@@ -63,7 +66,7 @@ def run_prefix(run: int) -> str:
 
 
 def parse_run_prefix(key: str) -> int | None:
-    m = _RUN.match(key)
+    m = _RUN.fullmatch(key)
     return int(m.group(1)) if m else None
 
 
@@ -77,7 +80,7 @@ def checkpoints_prefix(run: int) -> str:
 
 
 def parse_checkpoint_prefix(key: str) -> CheckpointId | None:
-    m = _CHECKPOINT.match(key)
+    m = _CHECKPOINT.fullmatch(key)
     return CheckpointId(int(m.group(1)), int(m.group(2))) if m else None
 
 
@@ -100,7 +103,7 @@ def pack_key(run: int, unique: str, size: int) -> str:
 
 def parse_pack_key(key: str) -> int | None:
     """The size in bytes of the pack that this is the key of; None for anything else, copies of packs among them."""
-    m = _PACK.match(key)
+    m = _PACK.fullmatch(key)
     return int(m.group(1)) if m else None
 
 
@@ -125,7 +128,7 @@ def probe_key(unique: str) -> str:
 
 def savepoint_url(stream: str, target: str, name: str) -> str:
     """A savepoint's folder: below `target`, a URL, or if that is empty below the stream's own folder. Raises ConfigError for a bad name."""
-    if not _NAME.match(name):
+    if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} cannot be the name of a savepoint; use letters, digits, '.', '_' and '-', and begin with no sign")
     return f"{target.rstrip('/') or f'{stream}/{SAVEPOINTS_FOLDER}'}/{name}"
 
@@ -145,7 +148,7 @@ def copied_key(key: str, ranges: int, run: int | None = None) -> str:
 
 def check_object(key: str) -> str:
     """Refuse a handle that points anywhere but at a run's own objects below the stream's root."""
-    if not _OBJECT.match(key):
+    if not _OBJECT.fullmatch(key):
         raise FormatError(
             f"the object name {key!r} in a checkpoint's metadata does not belong to a stream; the metadata is damaged or forged"
         )
@@ -164,4 +167,11 @@ def check_file(name: str) -> str:
     """Refuse a file name that would leave the folder it is unpacked into."""
     if not name or name.startswith("/") or "\\" in name or "\0" in name or any(p in ("", ".", "..") for p in name.split("/")):
         raise FormatError(f"the file name {name!r} in a checkpoint would leave its folder; the checkpoint is damaged or forged")
+    return name
+
+
+def check_driver_file(name: str) -> str:
+    """Refuse what is no file of the folders that make up a stream; Hadoop takes `file:/etc/x` below a folder for another place."""
+    if check_file(name).partition("/")[0] not in DRIVER_FOLDERS or "/" not in name:
+        raise FormatError(f"the driver file {name!r} is not below {', '.join(DRIVER_FOLDERS)}; it is damaged or forged")
     return name

@@ -14,7 +14,7 @@ from typing import Any
 
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import CheckpointId, Job
-from spark_ckpt.paths import check_file
+from spark_ckpt.paths import check_driver_file
 
 _WAY_OUT = "the log is damaged: put the entry back as it was, or start with a new checkpointLocation"
 VERSION = 1
@@ -203,7 +203,7 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
             _number(doc["run"]),
             _text(doc["query_id"]),
             Job.from_json(doc["job"]),
-            CheckpointId.from_json(origin) if origin is not None else None,
+            _checkpoints([origin])[0] if origin is not None else None,
             _checkpoints(doc["inherits"]),
             _checkpoints(doc["bad"]),
             _text(doc["host"]),
@@ -219,7 +219,7 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
     if kind == "plan":
         files = doc["files"]
         _bounded(files)
-        changes = {check_file(path): None if content is None else _bytes(content) for path, content in files.items()}
+        changes = {check_driver_file(path): None if content is None else _bytes(content) for path, content in files.items()}
         return Plan(claim, _number(doc["run"]), _number(doc["epoch"]), _bytes(doc["offsets"]), changes, doc["rerun"] is True)
     if kind == "request":
         return Request(

@@ -229,13 +229,15 @@ def test_forged_rows_are_refused(forged: dict[str, list[Any]]) -> None:
     "files",
     [
         {"../x": ""},
+        {"file:/etc/cron.d/x": ""},
+        {"metadata": ""},
         {"/x": ""},
-        {"a": "no base64!"},
-        {"a": 1},
+        {"offsets/1": "no base64!"},
+        {"offsets/1": 1},
         [],
-        {"a": {"zlib": "bm8gemxpYg=="}},
-        {"a": {"zlib": base64.b64encode(zlib.compress(b"cut short" * 50)[:-8]).decode()}},
-        {"a": {"zlib": base64.b64encode(zlib.compress(b"\x009\x00")).decode(), "rows": True}},
+        {"offsets/1": {"zlib": "bm8gemxpYg=="}},
+        {"offsets/1": {"zlib": base64.b64encode(zlib.compress(b"cut short" * 50)[:-8]).decode()}},
+        {"offsets/1": {"zlib": base64.b64encode(zlib.compress(b"\x009\x00")).decode(), "rows": True}},
     ],
 )
 def test_forged_files_are_refused(files: Any) -> None:

@@ -14,7 +14,7 @@ from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, Request
 from tests.unit.protocol_driving import JOB
 
 ids = st.builds(CheckpointId, st.integers(1, 99), st.integers(0, 10**6))
-names = st.from_regex(r"[a-z]{1,8}/[0-9]{1,4}", fullmatch=True)
+names = st.from_regex(r"(offsets|commits|sources/0|state/0)/[a-z0-9]{1,4}", fullmatch=True)
 entries = st.one_of(
     st.builds(
         Claim,
@@ -72,7 +72,10 @@ PLAN = json.loads(encode(Plan(1, 1, 0, b"v1\n{}")))
         ({"claim": 9}, "cannot be before it"),
         ({"claim": 0}, "cannot be before it"),
         ({"files": {"../../etc/passwd": "x"}}, "leave its folder"),
-        ({"files": {"a": {"base64": "§"}}}, "malformed"),
+        ({"files": {"file:/etc/cron.d/x": "x"}}, "is not below offsets"),
+        ({"files": {"metadata": "x"}}, "is not below offsets"),
+        ({"files": {"sources": "x"}}, "is not below offsets"),
+        ({"files": {"sources/0/1": {"base64": "§"}}}, "malformed"),
         ({"files": 7}, "malformed"),
         ({"offsets": None}, "malformed"),
     ],
@@ -80,6 +83,29 @@ PLAN = json.loads(encode(Plan(1, 1, 0, b"v1\n{}")))
 def test_a_forged_or_newer_entry_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(FormatError, match=message):
         decode(5, json.dumps({**PLAN, **change}).encode())
+
+
+CLAIM = json.loads(encode(Claim(5, 2, "q", JOB, CheckpointId(1, 3), (), (), "h", {}, 7, "n")))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"origin": {"run": -1, "epoch": 3}},
+        {"origin": {"run": 1, "epoch": "3"}},
+        {"inherits": [{"run": 1.5, "epoch": 3}]},
+        {"job": {"operators": [7], "sources": [], "sink": "s"}},
+        {"job": {"operators": "stateStoreSave", "sources": [], "sink": "s"}},
+        {"job": {"operators": [], "sources": [], "sink": None}},
+        {"restored": {"path": 7, "imported": None, "owned": True}},
+        {"restored": {"path": "s3://b/x", "imported": {"run": 1, "epoch": 10**30}, "owned": True}},
+        {"versions": ["1"]},
+        {"run": 10**30},
+    ],
+)
+def test_a_forged_claim_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(FormatError, match="malformed"):
+        decode(5, json.dumps({**CLAIM, **change}).encode())
 
 
 def test_plans_are_the_same_if_they_describe_the_same_data() -> None:

@@ -18,6 +18,7 @@ object CheckpointFailure {
   val Internal = "INTERNAL"
   val Config = "CONFIG"
   val Conflict = "CONFLICT"
+  val Damaged = "DAMAGED"
   val Storage = "STORAGE"
 
   /** The message, if this, or what it was caused by, is a failure of that kind. One that happened on an executor is text in a trace. */

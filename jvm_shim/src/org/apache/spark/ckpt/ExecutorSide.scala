@@ -182,7 +182,7 @@ object ExecutorSide extends Logging {
     val version = request.long("version")
     request.put("run", barrier.run)
     try {
-      if (Option(barrier.base).filterNot(_.isNull).exists(_.long("epoch") + 1 == version)) fetchStored(request) else fetchHandedOver(request)
+      if (completedBefore(barrier, version).nonEmpty) fetchStored(request) else fetchHandedOver(request)
     } finally runs.add((request.str("root"), barrier.run))
   }
 
@@ -231,11 +231,21 @@ object ExecutorSide extends Logging {
       // The driver has to know before the task's failure reaches it: the run must not be restarted from the same checkpoint.
       case e: CheckpointFailure if Damage(e.kind) =>
         val checkpoint = e.unread.checkpoint.map { case (run, epoch) => Json.obj("run" -> run, "epoch" -> epoch) }
-        context.ask(Json.line(Json.obj(
-          "type" -> "damaged", "root" -> request.str("root"), "object" -> e.unread.obj, "checkpoint" -> checkpoint, "message" -> e.getMessage)))
+        damaged(request.str("root"), e.unread.obj, checkpoint, e.getMessage)
         throw e
     }
   }
+
+  /** A version that was fetched is not what a state store can have written. */
+  def refused(barrier: Barrier, version: Long, why: String): Unit =
+    damaged(barrier.root, None, completedBefore(barrier, version), why)
+
+  private def damaged(root: String, obj: Option[String], checkpoint: Option[JsonNode], why: String): Unit =
+    context.ask(Json.line(Json.obj("type" -> "damaged", "root" -> root, "object" -> obj, "checkpoint" -> checkpoint, "message" -> why)))
+
+  /** The completed checkpoint that the barrier names, if the version is what it holds. */
+  private def completedBefore(barrier: Barrier, version: Long): Option[JsonNode] =
+    Option(barrier.base).filterNot(_.isNull).filter(_.long("epoch") + 1 == version)
 
   def taskStarted(): Unit = {
     val root = Barrier.rootOfTask.getOrElse(StreamTasks.Nobody)

@@ -5,6 +5,7 @@ import java.io.FileNotFoundException
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
+import org.apache.spark.ckpt.CheckpointFailure
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 
 /** The four folders of a checkpointLocation, made to hold exactly what the storage says. */
@@ -17,6 +18,7 @@ class CheckpointFolder(root: String, hadoopConf: Configuration) {
   def present(): Seq[String] = BarrierFileManager.Folders.flatMap(f => below(new Path(rootPath, f)))
 
   def replace(wanted: Map[String, Array[Byte]]): Unit = {
+    wanted.keys.foreach(check)
     present().filterNot(wanted.contains).foreach(name => files.delete(new Path(rootPath, name)))
     wanted.foreach { case (name, content) =>
       val target = new Path(rootPath, name)
@@ -24,6 +26,12 @@ class CheckpointFolder(root: String, hadoopConf: Configuration) {
       SmallFile.write(files, target, content, overwrite = true)
     }
   }
+
+  // A name comes out of the storage, and a Path of root and name is the name alone where that has a scheme of its own.
+  private def check(name: String): Unit =
+    if (!BarrierFileManager.Folders.exists(folder => name.startsWith(folder + "/")) || name.split("/", -1).exists(Set("", ".", "..")(_))) {
+      throw new CheckpointFailure(CheckpointFailure.Damaged, s"the storage names '$name' as a file of $root, which it is not; log or checkpoint is damaged or forged")
+    }
 
   private def below(dir: Path): Seq[String] = {
     val children = try files.list(dir, _ => true).toSeq catch { case _: FileNotFoundException => Nil }

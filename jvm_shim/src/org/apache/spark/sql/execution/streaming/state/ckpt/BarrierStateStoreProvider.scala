@@ -5,7 +5,7 @@ import java.io.File
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.ckpt.{Barrier, ExecutorSide, Json}
+import org.apache.spark.ckpt.{Barrier, CheckpointFailure, ExecutorSide, Json}
 import org.apache.spark.sql.ckpt.OperatorMetrics
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
@@ -86,7 +86,13 @@ class BarrierRocksDB(
         case None => bring(at, version, id)
       }
     }
-    val loaded = super.load(version, uid, readOnly, loadEmpty)
+    val loaded =
+      try super.load(version, uid, readOnly, loadEmpty)
+      catch {
+        case e: Exception =>
+          CheckpointFailure.ofKind(CheckpointFailure.Damaged, e).foreach(ExecutorSide.refused(barrier(), version, _))
+          throw e
+      }
     loadedAtMs = System.currentTimeMillis()
     loaded
   }

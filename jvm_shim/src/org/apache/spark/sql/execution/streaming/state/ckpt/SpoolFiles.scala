@@ -24,6 +24,7 @@ class SpoolFiles(
   override def loadCheckpointFromDfs(
       version: Long, localDir: File, mapping: RocksDBFileMapping, uniqueId: Option[String]): RocksDBCheckpointMetadata = {
     if (version == 0) NioFileManager.deleteTree(localDir) // Spark would start the program rm for it, in the task's thread
+    else SnapshotZip.check(new File(new Path(dfsRootDir).toUri.getPath, uniqueId.fold(s"$version.zip")(id => s"${version}_$id.zip")))
     super.loadCheckpointFromDfs(version, localDir, mapping, uniqueId)
   }
 }

@@ -1,0 +1,141 @@
+"""What lies in a storage may have been written by somebody else: nothing of it leaves the folders that it is for."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jvm import jvm
+from py4j.protocol import Py4JJavaError
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
+
+SST = {"localFileName": "000009.sst", "dfsSstFileName": "000009-u.sst", "sizeBytes": 5}
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[Any]:
+    with jvm() as started:
+        yield started
+
+
+class Store:
+    """A state store's folder in the spool, with one full snapshot, as fetched; Spark's file manager over it."""
+
+    def __init__(self, java: Any, folder: Path) -> None:
+        self._java = java
+        self.spool, self.local = folder / "spool" / "store", folder / "local" / "checkpoint"
+        (self.spool / "SSTs").mkdir(parents=True)
+        self.local.mkdir(parents=True)
+        (self.spool / "SSTs" / "000009-u.sst").write_bytes(b"12345")
+
+    def put(self, metadata: str, members: Mapping[str, bytes] | None = None, times: int = 1) -> None:
+        with zipfile.ZipFile(self.spool / "7_u.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for _ in range(times):
+                archive.writestr("metadata", metadata)
+            for name, content in (members or {"CURRENT": b"MANIFEST-000005\n"}).items():
+                archive.writestr(name, content)
+
+    def load(self) -> None:
+        java = self._java
+        state = java.org.apache.spark.sql.execution.streaming.state
+        conf = java.org.apache.hadoop.conf.Configuration()
+        temp = java.java.io.File(str(self.local.parent / "temp"))
+        of = state.StateStoreConf()
+        files = state.ckpt.SpoolFiles(self.spool.as_uri(), temp, conf, "zstd", "here", of)
+        try:
+            local = java.java.io.File(str(self.local))
+            files.loadCheckpointFromDfs(7, local, state.RocksDBFileMapping(), java.scala.Some("u"))
+        finally:
+            files.close()
+
+    def refused(self) -> str:
+        with pytest.raises(Py4JJavaError) as raised:
+            self.load()
+        text = str(raised.value.java_exception.toString())
+        assert "CheckpointFailure[DAMAGED]" in text
+        assert list(self.local.iterdir()) == []
+        return text
+
+
+@pytest.fixture
+def store(java: Any, tmp_path: Path) -> Store:
+    return Store(java, tmp_path)
+
+
+def metadata(**changes: Any) -> str:
+    return "v1\n" + json.dumps({"sstFiles": [SST], "numKeys": 1, **changes})
+
+
+def test_a_snapshot_is_unpacked(store: Store) -> None:
+    store.put(metadata())
+    store.load()
+    assert sorted(p.name for p in store.local.iterdir()) == ["000009.sst", "CURRENT"]
+
+
+@pytest.mark.parametrize(
+    "sst",
+    [
+        {"localFileName": "../../outside"},
+        {"localFileName": "a/b.sst"},
+        {"localFileName": ".."},
+        {"dfsSstFileName": "../../../other.sst"},
+        {"dfsSstFileName": "file:/etc/passwd"},
+    ],
+)
+def test_a_snapshot_names_no_file_elsewhere(store: Store, tmp_path: Path, sst: Mapping[str, str]) -> None:
+    (tmp_path / "other.sst").write_bytes(b"12345")
+    store.put(metadata(sstFiles=[{**SST, **sst}]))
+    assert "7_u.zip" in store.refused()
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_snapshot_names_no_log_elsewhere(store: Store) -> None:
+    store.put(metadata(logFiles=[{"localFileName": "../../x.log", "dfsLogFileName": "x.log", "sizeBytes": 1}]))
+    store.refused()
+
+
+def test_a_name_that_is_there_twice_is_not_read_in_two_ways(store: Store) -> None:
+    store.put('v1\n{"sstFiles":[{"localFileName":"../../x","localFileName":"000009.sst","dfsSstFileName":"000009-u.sst","sizeBytes":5}],"numKeys":1}')
+    store.refused()
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_member_hides_no_other_one(store: Store) -> None:
+    store.put(metadata(), times=2)
+    store.refused()
+
+
+@pytest.mark.parametrize("name", ["../CURRENT", "/tmp/CURRENT", "a/b", "..", "a/", ".hidden"])
+def test_a_members_name_is_plain(store: Store, name: str) -> None:
+    store.put(metadata(), {name: b"MANIFEST-000005\n"})
+    store.refused()
+
+
+def test_a_bomb_is_not_unpacked(store: Store) -> None:
+    store.put(metadata(), {"MANIFEST-000005": bytes((1 << 30) + 1)})
+    assert "more than" in store.refused()
+
+
+def test_a_snapshot_cut_short_is_refused(store: Store) -> None:
+    store.put(metadata())
+    whole = (store.spool / "7_u.zip").read_bytes()
+    (store.spool / "7_u.zip").write_bytes(whole[:60])
+    store.refused()
+
+
+@pytest.mark.parametrize("name", ["file:{0}/cron", "../../cron", "sources", "elsewhere/0", "offsets/../../../cron"])
+def test_a_driver_file_is_of_its_stream(java: Any, tmp_path: Path, name: str) -> None:
+    root, name = tmp_path / "a" / "ckpt", name.format(tmp_path)
+    conf = java.org.apache.hadoop.conf.Configuration()
+    folder = java.org.apache.spark.sql.ckpt.CheckpointFolder(root.as_uri(), conf)
+    nothing = getattr(java.scala.Predef, "$conforms")()
+    wanted = java.scala.jdk.javaapi.CollectionConverters.asScala({"offsets/0": b"v1", name: b"* * * * * root true"}).toMap(nothing)
+    with pytest.raises(Py4JJavaError) as raised:
+        folder.replace(wanted)
+    assert "CheckpointFailure[DAMAGED]" in str(raised.value.java_exception.toString())
+    assert not (tmp_path / "cron").exists()

@@ -16,8 +16,12 @@ ARGS ?=
 # Tests that run beside each other in `make test`; 0 for one after the other, which shows what they print.
 JOBS ?= 2
 SEED ?=
-# SIGKILLs of each random test in `make campaign`; if none are asked for, 12 over S3 and 50 over the flights.
+# Of `make campaign`, together 300 kills if nothing is asked for: kills of the whole plan; cases and long tests of this run at most; after so
+# many minutes none is begun; PART=kills or PART=tests.
 KILLS ?=
+CASES ?=
+MINUTES ?=
+PART ?=
 
 .PHONY: help
 help: ## List the targets
@@ -80,8 +84,9 @@ screenshots: jar browser ## The Checkpoints tab in a headless Chromium; renews d
 	@SPARK_CKPT_PICTURES=docs/images $(PY) -m pytest -m spark tests/spark/test_tab.py tests/spark/test_tab_interval.py $(ARGS)
 
 .PHONY: campaign
-campaign: jar $(CLASSES) ## The long tests, hours: 30,000 simulated schedules, real S3 servers, everything crossed, random kills (SEED=n repeats them, KILLS=n)
-	@SEED='$(SEED)' KILLS='$(KILLS)' $(PY) -m pytest -m campaign -v -s $(ARGS)
+campaign: jar $(CLASSES) ## 300 kills and the long tests, hours: goes on where it was (CASES=n, MINUTES=n: a part of it; docs/reliability.md)
+	@$(PY) -m campaign run $(if $(SEED),--seed $(SEED)) $(if $(KILLS),--kills $(KILLS)) $(if $(CASES),--cases $(CASES)) \
+		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(PART),--part $(PART))
 
 .PHONY: demo
 demo: jar ## A year of flights through a query that is killed, loses its disk and goes on (SEED=n repeats a run)
@@ -103,5 +108,5 @@ wheel: jar ## Build dist/spark_ckpt-*.whl with the JAR inside
 
 .PHONY: clean
 clean: ## Remove what was built; .venv stays
-	@rm -rf build dist .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log spark_ckpt/jars *.egg-info
+	@rm -rf build dist .demo .campaign .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log spark_ckpt/jars *.egg-info
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +12,10 @@ from typing import Any
 from benchmarks.errors import BenchmarkError
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.testing.servers import ACCESS, SECRET, TOXIPROXY, VERSITYGW, UnavailableError, free_port, running
+from spark_ckpt.testing.toxiproxy import Toxiproxy
 
 REGION = "us-east-1"
+PROXY = "s3"
 LATENCY_MS = 20
 """Added to each round trip, half of it each way. Connections are kept (`--keep-alive`), as with S3 itself."""
 ENV = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true"}
@@ -25,11 +25,12 @@ _buckets = itertools.count(1)
 
 @dataclass(frozen=True)
 class FarS3:
-    """`endpoint` is what clients get, `near` the server itself, `log` its access log."""
+    """`endpoint` is what clients get, `near` the server itself, `log` its access log; `wire` has the proxy PROXY between them."""
 
     endpoint: str
     near: str
     log: Path
+    wire: Toxiproxy | None = None
 
     @property
     def options(self) -> S3Options:
@@ -69,16 +70,11 @@ def far_s3(folder: Path) -> Iterator[FarS3]:
             running(VERSITYGW, folder / "s3", "--keep-alive", "--access-log", str(log)) as near,
             running(TOXIPROXY, folder / "proxy") as api,
         ):
-            port = free_port()
-            _ask(api, "/proxies", {"name": "s3", "listen": f"127.0.0.1:{port}", "upstream": near.removeprefix("http://"), "enabled": True})
+            port, wire = free_port(), Toxiproxy(api)
+            wire.make(PROXY, port, near)
             for stream in ("upstream", "downstream"):
-                toxic = {"name": stream, "type": "latency", "stream": stream, "attributes": {"latency": LATENCY_MS // 2, "jitter": 0}}
-                _ask(api, "/proxies/s3/toxics", toxic)
-            yield FarS3(f"http://127.0.0.1:{port}", near, log)
+                wire.add(PROXY, stream, "latency", stream, {"latency": LATENCY_MS // 2, "jitter": 0})
+            yield FarS3(f"http://127.0.0.1:{port}", near, log, wire)
     except UnavailableError as e:
         raise BenchmarkError(str(e)) from e
 
-
-def _ask(api: str, path: str, document: Any) -> None:
-    request = urllib.request.Request(api + path, json.dumps(document).encode(), {"Content-Type": "application/json"})
-    urllib.request.urlopen(request, timeout=10).close()

@@ -59,10 +59,12 @@ class Scratch:
 class Application:
     """One spark-submit and everything it started, in a process group of its own, which ends with the `with` block."""
 
-    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path | None = None) -> None:
         self.log = log
         with log.open("ab") as out:
-            self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=dict(env), start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdout=out, stderr=subprocess.STDOUT, env=dict(env), cwd=cwd, start_new_session=True
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -72,6 +74,10 @@ class Application:
 
     def wait(self, timeout: float = 240) -> int:
         return self._process.wait(timeout)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def running(self) -> bool:
@@ -151,8 +157,9 @@ def submit(
     env: Mapping[str, str] | None = None,
     plugin: bool = True,
     jar: Path | None = None,
+    cwd: Path | None = None,
 ) -> Application:
-    """spark-submit of an unmodified job; with the plugin by configuration alone. `jar`: another than the installed one."""
+    """spark-submit of an unmodified job in the folder `cwd`; with the plugin by configuration alone. `jar`: not the installed one."""
     scratch = Scratch(log.with_suffix(".scratch"))
     settings = {
         **scratch.conf,
@@ -176,7 +183,7 @@ def submit(
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     home = {"SPARK_HOME": str(scratch.home())} if master.startswith("local-cluster") else {}
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **python, **scratch.env, **home, **(env or {})}
-    return Application(command, log, environment)
+    return Application(command, log, environment, cwd)
 
 
 def rows(path: Path) -> list[dict[str, object]]:

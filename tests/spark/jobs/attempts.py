@@ -16,14 +16,16 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from collected import collected
 from operators import QUERIES, SCHEMA
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 
 def writer(out: Path) -> Callable[[DataFrame, int], None]:
     def each(df: DataFrame, batch: int) -> None:
         attempt = uuid.uuid4()
-        rows = "".join(sorted(f"{row}\n" for row in df.toJSON().collect()))
+        rows = "".join(sorted(f"{row}\n" for (row,) in collected(df.select(F.to_json(F.struct("*"))))))
         place(out / "tried" / f"{batch:06d}-{attempt}.json", rows)
         place(out / "plain" / f"part-{attempt}.json", rows)
         once = out / "skips" / f"part-{batch:06d}.json"

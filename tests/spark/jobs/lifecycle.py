@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from collected import collected
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -43,7 +44,7 @@ def write(path: str, rows: list[Any]) -> None:
 
 
 def writing(out: str) -> Callable[[DataFrame, int], None]:
-    return lambda df, batch: write(f"{out}/batch={batch}.json", df.collect())
+    return lambda df, batch: write(f"{out}/batch={batch}.json", collected(df))
 
 
 def unique(spark: SparkSession, folder: str, per_trigger: int = 1) -> DataFrame:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pandas as pd
+from collected import collected
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
@@ -201,7 +202,7 @@ def writer(name: str, query: Query, out: str) -> Callable[[DataFrame, int], None
         if os.path.exists(path):
             with open(path) as f:
                 held = json.load(f)
-        for row in df.collect():
+        for row in collected(df):
             held[row["key"]] = row.asDict()
         os.makedirs(folder, exist_ok=True)
         with open(path + ".tmp", "w") as f:

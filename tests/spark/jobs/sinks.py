@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from collected import collected
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -70,7 +71,7 @@ class Sinks:
         def each(df: DataFrame, batch: int) -> None:
             os.makedirs(f"{self.out}/appends", exist_ok=True)
             with open(f"{self.out}/appends/all.json", "a") as f:
-                f.writelines(json.dumps({**row.asDict(), "epoch": batch}) + "\n" for row in df.collect())
+                f.writelines(json.dumps({**row.asDict(), "epoch": batch}) + "\n" for row in collected(df))
 
         return self.unique().writeStream.foreachBatch(each)
 
@@ -115,7 +116,7 @@ class Sinks:
         return lambda df, batch: self._write(name, df, batch)
 
     def _write(self, name: str, df: DataFrame, batch: int) -> None:
-        rows = [row.asDict() for row in df.collect()]
+        rows = [row.asDict() for row in collected(df)]
         os.makedirs(f"{self.out}/{name}", exist_ok=True)
         path = f"{self.out}/{name}/batch={batch}.json"
         with open(path + ".tmp", "w") as f:

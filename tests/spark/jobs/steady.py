@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from collected import collected
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -42,7 +43,7 @@ def tell(kind: str, event: object) -> None:
 
 def written(out: str) -> Callable[[DataFrame, int], None]:
     def each(df: DataFrame, batch: int) -> None:
-        numbers = sorted(row["value"] for row in df.select("value").collect())
+        numbers = sorted(row["value"] for row in collected(df.select("value")))
         os.makedirs(out, exist_ok=True)
         with open(f"{out}/.{batch}", "w") as f:
             json.dump(numbers, f)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
+from collected import collected
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -58,7 +59,7 @@ def main() -> None:
     spark.sparkContext.setLogLevel("WARN")
 
     def each(df: DataFrame, batch: int) -> None:
-        rows = [row.asDict() for row in df.collect()]
+        rows = [row.asDict() for row in collected(df)]
         if rows:
             os.makedirs(out, exist_ok=True)
             with open(f"{out}/.{batch}", "w") as f:

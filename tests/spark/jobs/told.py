@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from collected import collected
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +58,7 @@ def run_query(
     spark = SparkSession.builder.getOrCreate()
 
     def write(df: DataFrame, batch: int) -> None:
-        rows = sorted((row.asDict() for row in df.collect()), key=str)
+        rows = sorted((row.asDict() for row in collected(df)), key=str)
         os.makedirs(out, exist_ok=True)
         with open(f"{out}/{batch}.tmp", "w") as f:
             json.dump(rows, f)

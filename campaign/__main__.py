@@ -1,0 +1,195 @@
+"""`python -m campaign`: kills and long tests in parts, and the page that tells of them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.far_s3 import FarS3, far_s3
+from campaign import long_tests, record
+from campaign.comparison import Oracle
+from campaign.dimensions import Case, Place
+from campaign.page import render
+from campaign.plan import Plan
+from campaign.queries import QUERIES
+from campaign.trial import Outcome, Result, Trial
+
+PAGE = record.ROOT / "docs" / "reliability.md"
+WORK = record.ROOT / ".campaign"
+SEED, KILLS, KILLS_A_CASE = 1, 300, 6
+
+_seed = click.option("--seed", type=int, default=SEED, show_default=True)
+_kills_a_case = click.option("--kills-a-case", type=click.IntRange(1), default=KILLS_A_CASE, show_default=True)
+_kills = click.option("--kills", type=click.IntRange(1), default=KILLS, show_default=True, help="Of the whole plan.")
+_work = click.option("--work", type=click.Path(path_type=Path, file_okay=False), default=WORK, help="Folder for what cases leave behind.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+def cli() -> None:
+    """Real kills of real Spark applications, and the long tests: what they showed is docs/reliability.md."""
+
+
+@cli.command("run")
+@_seed
+@_kills
+@_kills_a_case
+@click.option("--cases", type=click.IntRange(1), help="At most so many cases and long tests; without it all that are left.")
+@click.option("--minutes", type=click.IntRange(1), help="None is begun after so long.")
+@click.option("--part", type=click.Choice(["all", "kills", "tests"]), default="all", show_default=True)
+@_work
+def run(seed: int, kills: int, kills_a_case: int, cases: int | None, minutes: int | None, part: str, work: Path) -> None:
+    """Go on with what has no result for this code yet. Exit status 1: something begun now was not equal, or failed."""
+    over = time.monotonic() + 60 * minutes if minutes else None
+    begun, bad = 0, 0
+
+    def more() -> bool:
+        return (cases is None or begun < cases) and (over is None or time.monotonic() < over)
+
+    with ExitStack() as around:
+        run_case = _runner(around, work)
+        for case in left(seed, kills, kills_a_case) if part != "tests" else ():
+            if not more():
+                break
+            begun += 1
+            result = run_case(case)
+            bad += result.outcome is not Outcome.EQUAL
+            record.append(record.KILLS, record.case_line(result))
+    for name in left_tests() if part != "kills" else ():
+        if not more():
+            break
+        begun += 1
+        work.mkdir(parents=True, exist_ok=True)
+        line = long_tests.run(name, work / "test.log")
+        if line["outcome"] != "passed":
+            bad += 1
+            shutil.copy(work / "test.log", work / f"failed-{int(time.time())}.log")
+        record.append(record.TESTS, line)
+        _tell(f"{name}: {line['outcome']}, {line['seconds']} s")
+    _write_page()
+    _status(seed, kills, kills_a_case)
+    sys.exit(1 if bad else 0)
+
+
+@cli.command("replay")
+@click.argument("number", type=click.IntRange(1))
+@_seed
+@_kills_a_case
+@_work
+def replay(number: int, seed: int, kills_a_case: int, work: Path) -> None:
+    """Run one case of a plan again; its logs stay, nothing is recorded."""
+    case = next(islice(plan(seed, kills_a_case).cases(), number - 1, None))
+    with ExitStack() as around:
+        result = _runner(around, work, keep=True)(case)
+    sys.exit(0 if result.outcome is Outcome.EQUAL else 1)
+
+
+@cli.command("status")
+@_seed
+@_kills
+@_kills_a_case
+def status(seed: int, kills: int, kills_a_case: int) -> None:
+    """What is done for this code, and what is next."""
+    _status(seed, kills, kills_a_case)
+
+
+@cli.command("page")
+def page() -> None:
+    """Write docs/reliability.md anew."""
+    _write_page()
+
+
+@cli.command("forget")
+def forget() -> None:
+    """Drop the results of other code."""
+    of = record.code()
+    for path in (record.KILLS, record.TESTS):
+        click.echo(f"{path.name}: {record.keep(path, of)} lines dropped")
+    _write_page()
+
+
+def plan(seed: int, kills_a_case: int) -> Plan:
+    return Plan(seed, kills_a_case, [(name, query.mode == "append") for name, query in QUERIES.items()])
+
+
+def left(seed: int, kills: int, kills_a_case: int) -> list[Case]:
+    """Cases of the plan without a result for this code."""
+    of = record.code()
+    done = {record.identity(line) for line in record.read(record.KILLS) if line["code"] == of}
+    return [case for case in islice(plan(seed, kills_a_case).cases(), -(-kills // kills_a_case)) if record.drawn(case) not in done]
+
+
+def left_tests() -> list[str]:
+    """The same of the long tests."""
+    of = record.code()
+    done = {line["test"] for line in record.read(record.TESTS) if line["code"] == of}
+    return [name for name in long_tests.names() if name not in done]
+
+
+def _runner(around: ExitStack, work: Path, keep: bool = False) -> Callable[[Case], Result]:
+    """Runs cases one after the other; the servers and the oracle begin with the first that needs them, and end with `around`."""
+    work.mkdir(parents=True, exist_ok=True)
+    servers: list[FarS3] = []
+    oracle = around.enter_context(Oracle(work))
+
+    def run_case(case: Case) -> Result:
+        if case.place is Place.S3 and not servers:
+            folder = work / "far"
+            shutil.rmtree(folder, ignore_errors=True)
+            servers.append(around.enter_context(far_s3(folder)))
+        folder = work / f"case-{case.seed}-{len(case.kills)}-{case.number}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        _tell(describe(case))
+        result = Trial(case, folder, servers[0] if servers else None, oracle, _tell).run()
+        rows = sum(compared.expected for compared in result.comparisons)
+        _tell(f"  {result.outcome.value}: {rows} rows, {result.seconds:.0f} s, {result.seconds / max(1, len(case.kills)):.0f} s a kill")
+        if keep or result.outcome is not Outcome.EQUAL:
+            again = f"python -m campaign replay {case.number} --seed {case.seed} --kills-a-case {len(case.kills)}"
+            _tell(f"  {result.text}\n  its logs: {folder}; again: {again}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+        return result
+
+    return run_case
+
+
+def describe(case: Case) -> str:
+    settings = ", ".join(f"{kind} {value.value}" for kind, value in case.settings().items())
+    return f"case {case.number} of seed {case.seed}: {settings}; " + ", ".join(f"{s.operator} → {s.sink.value}" for s in case.streams)
+
+
+def _status(seed: int, kills: int, kills_a_case: int) -> None:
+    cases, tests = left(seed, kills, kills_a_case), left_tests()
+    all_cases = -(-kills // kills_a_case)
+    click.echo(f"kills: {all_cases - len(cases)} of {all_cases} cases of seed {seed} are done for this code")
+    click.echo(f"long tests: {len(tests)} are left")
+    for following in [describe(case) for case in cases[:1]] + tests[:1]:
+        click.echo(f"next: {following}")
+
+
+def _write_page() -> None:
+    PAGE.write_text(render(record.read(record.KILLS), record.read(record.TESTS)))
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def main() -> None:
+    try:
+        cli()
+    except (BenchmarkError, long_tests.CollectionError) as error:
+        click.echo(f"campaign: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

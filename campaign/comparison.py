@@ -1,0 +1,123 @@
+"""What a stream's sink holds against what a batch query over the same input gives."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from campaign.dimensions import Mode, Sink, Stream
+from campaign.queries import QUERIES, SCHEMA
+
+Rows = Counter[str]
+EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows of one stream. `twice`: right ones that came more than once; `excess`: those that no batch query gives, and where the mode
+    forbids it those that came twice."""
+
+    expected: int
+    missing: int
+    excess: int
+    twice: int
+    examples: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        return not self.missing and not self.excess
+
+
+def compare(expected: Rows, found: Rows, mode: Mode) -> Comparison:
+    missing, more = expected - found, found - expected
+    twice = {row: n for row, n in more.items() if row in expected}
+    wrong = more if mode is not Mode.AT_LEAST_ONCE else Counter({row: n for row, n in more.items() if row not in expected})
+    examples = [f"missing {n} x {row}" for row, n in sorted(missing.items())]
+    examples += [f"in excess {n} x {row}" for row, n in sorted(wrong.items())]
+    return Comparison(expected.total(), missing.total(), wrong.total(), sum(twice.values()), tuple(examples[:EXAMPLES]))
+
+
+def counted(rows: Iterable[dict[str, Any]]) -> Rows:
+    """Without what comes of the events that close the windows."""
+    return Counter(json.dumps(row, sort_keys=True) for row in rows if not _closing(row))
+
+
+def _closing(row: dict[str, Any]) -> bool:
+    return "far" in (row.get("key"), row.get("lkey"), row.get("rkey")) or str(row.get("start", "")) >= "2030"
+
+
+def folded(batches: Sequence[Sequence[dict[str, Any]]], output_mode: str) -> list[dict[str, Any]]:
+    """What a table holds that has taken these batches, in the order of their ids."""
+    if output_mode == "complete":
+        return list(batches[-1]) if batches else []
+    if output_mode == "append":
+        return [row for rows in batches for row in rows]
+    newest = {row["key"]: row for rows in batches for row in rows}
+    return list(newest.values())
+
+
+def rows_of(df: DataFrame) -> Iterator[dict[str, Any]]:
+    """As the streams' own sink writes them."""
+    return (json.loads(row[0]) for row in df.select(F.to_json(F.struct("*"))).collect())
+
+
+class SinkError(Exception):
+    """Spark cannot read what the stream has written."""
+
+
+class Oracle:
+    """One plain Spark session for all comparisons, started with the first. Use as a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._session: SparkSession | None = None
+
+    def __enter__(self) -> Oracle:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._session is not None:
+            self._session.stop()
+
+    def compare(self, stream: Stream, source: Path, out: Path, mode: Mode) -> Comparison:
+        """Raises SinkError."""
+        query = QUERIES[stream.operator]
+        spark = self._spark()
+        batch = query.batch(spark.read.schema(SCHEMA).json(str(source)))
+        expected = counted(rows_of(batch))
+        assert expected, f"the oracle of {stream.operator} is empty: the comparison would show nothing"
+        if stream.sink is Sink.FILE:
+            try:
+                found = counted(rows_of(spark.read.schema(batch.schema).json(str(out))))
+            except PySparkException as e:
+                raise SinkError(f"Spark cannot read what {stream.operator} has written: {str(e).splitlines()[0]}") from e
+        else:
+            parts = [[json.loads(line) for line in part.read_text().splitlines()] for part in sorted(out.glob("part-*.json"))]
+            found = counted(folded(parts, query.mode))
+        return compare(expected, found, mode)
+
+    def _spark(self) -> SparkSession:
+        if self._session is None:
+            builder = SparkSession.builder.appName("oracle").master("local[1]")
+            conf = {
+                "spark.ui.enabled": "false",
+                "spark.sql.shuffle.partitions": "1",
+                "spark.sql.session.timeZone": "UTC",
+                "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1",
+                "spark.local.dir": str(self._folder / "oracle"),
+                "spark.sql.warehouse.dir": str(self._folder / "oracle" / "warehouse"),
+            }
+            for name, value in conf.items():
+                builder = builder.config(name, value)
+            self._session = builder.getOrCreate()
+            self._session.sparkContext.setLogLevel("ERROR")
+        return self._session

@@ -1,0 +1,129 @@
+"""Results: a line of JSON for each case and each long test, and the code that they are of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from datetime import datetime, timezone
+from enum import Enum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from campaign.dimensions import Case
+from campaign.trial import Result
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "campaign" / "results"
+KILLS, TESTS = RESULTS / "kills.jsonl", RESULTS / "tests.jsonl"
+SCHEMA = ROOT / "campaign" / "results.schema.json"
+FORMAT = 1
+CODE = ("spark_ckpt", "jvm_shim")
+"""What is under test; `spark_ckpt/testing` is not."""
+
+Line = Mapping[str, Any]
+
+
+def code() -> str:
+    """What the files under test hold, as twelve digits: any change of theirs makes earlier results those of another code."""
+    names = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *CODE).split("\0")
+    digest = hashlib.sha256()
+    for name in sorted(name for name in names if name and not name.startswith("spark_ckpt/testing/")):
+        if (ROOT / name).is_file():
+            digest.update(f"{name}\0".encode() + hashlib.sha256((ROOT / name).read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
+def about() -> dict[str, Any]:
+    """The head of a line. Names no host and no path."""
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    changed = bool(_git("status", "--porcelain", "--", *CODE))
+    found = re.search(r'"([^"]+)"', java)
+    versions = {name: version(name) for name in ("spark-ckpt", "pyspark")}
+    versions |= {"python": platform.python_version(), "java": found[1] if found else ""}
+    return {
+        "format": FORMAT,
+        "code": code(),
+        "commit": _git("rev-parse", "--short=12", "HEAD").strip() + ("+" if changed else ""),
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "versions": versions,
+        "cores": os.cpu_count() or 1,
+    }
+
+
+def case_line(result: Result) -> dict[str, Any]:
+    """Of a case that came to no comparison the streams have no rows."""
+    case = result.case
+    compared: list[dict[str, Any]] = [{k: v for k, v in asdict(c).items() if k != "examples"} for c in result.comparisons]
+    compared += [{}] * (len(case.streams) - len(compared))
+    streams = [{"operator": s.operator, "sink": s.sink.value, **rows} for s, rows in zip(case.streams, compared, strict=True)]
+    return {
+        **about(),
+        "seed": case.seed,
+        "kills_planned": len(case.kills),
+        "case": case.number,
+        **{kind: value.value for kind, value in case.settings().items()},
+        "conf": dict(case.conf),
+        "streams": streams,
+        "kills": [{"killed": h.what, "at_s": h.at_s, "epochs": h.epochs} for h in result.kills],
+        "ends": [{"why": h.what, "at_s": h.at_s, "epochs": h.epochs} for h in result.ends],
+        "spells": result.spells,
+        "files": result.files,
+        "outcome": result.outcome.value,
+        "seconds": result.seconds,
+        "text": result.text,
+    }
+
+
+def drawn(case: Case) -> tuple[int, int, int]:
+    return case.seed, len(case.kills), case.number
+
+
+def identity(line: Line) -> tuple[int, int, int]:
+    """The same for the case that the line is of."""
+    return line["seed"], line["kills_planned"], line["case"]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Raises ValueError for a line of another format."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    for line in lines:
+        if line["format"] != FORMAT:
+            raise ValueError(f"{path.name} has a line of format {line['format']}; this version reads {FORMAT}")
+    return lines
+
+
+def append(path: Path, line: Line) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as f:
+        f.write(json.dumps(line, ensure_ascii=False, default=_plain) + "\n")
+
+
+def keep(path: Path, of: str) -> int:
+    """Drop the lines of every other code; how many."""
+    lines = read(path)
+    kept = [line for line in lines if line["code"] == of]
+    if len(kept) < len(lines):
+        path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
+    return len(lines) - len(kept)
+
+
+def newest(lines: Iterable[Line]) -> list[Line]:
+    """Those of the code that the last line is of."""
+    every = list(lines)
+    return [line for line in every if line["code"] == every[-1]["code"]]
+
+
+def _plain(value: object) -> object:
+    assert isinstance(value, Enum)
+    return value.value
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout

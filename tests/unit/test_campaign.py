@@ -1,0 +1,170 @@
+"""The campaign's own parts: what is drawn, what counts as equal, what is kept of it and told."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from campaign import __main__ as command
+from campaign import page, record
+from campaign.comparison import Comparison, compare, counted, folded
+from campaign.dimensions import Case, Fault, Mode, Place, Sink, Victim
+from campaign.plan import Pair, met
+from campaign.trial import Happened, Outcome, Result, cause
+
+CASES = command.KILLS // command.KILLS_A_CASE
+SCHEMA = jsonschema.Draft202012Validator(json.loads(record.SCHEMA.read_text()))
+
+
+def drawn(seed: int, cases: int = CASES) -> list[Case]:
+    return list(islice(command.plan(seed, command.KILLS_A_CASE).cases(), cases))
+
+
+def met_in(cases: Sequence[Case]) -> Counter[Pair]:
+    return Counter(pair for case in cases for pair in met(case))
+
+
+def test_a_plan_is_the_same_every_time_and_another_for_another_seed() -> None:
+    assert drawn(1, 5) == drawn(1, 5) != drawn(2, 5)
+
+
+@pytest.mark.parametrize("seed", [command.SEED, 20])
+def test_within_the_plan_everything_meets_everything(seed: int) -> None:
+    cases = drawn(seed)
+    assert sum(len(case.kills) for case in cases) == command.KILLS
+    often, possible = met_in(cases), command.plan(seed, command.KILLS_A_CASE).sample()
+    assert len(possible) > 500
+    assert [pair for pair in possible if not often[pair]] == []
+    each = Counter(kill.victim for case in cases for kill in case.kills)
+    assert min(each[victim] for victim in Victim) >= 0.7 * command.KILLS / len(Victim)
+
+
+def test_what_cannot_be_is_not_drawn() -> None:
+    for case in drawn(3):
+        assert case.place is Place.S3 or case.fault is Fault.NONE
+        assert len({stream.operator for stream in case.streams}) == len(case.streams)
+        for stream in case.streams:
+            assert stream.sink is Sink.SKIPS or stream.operator not in ("complete", "update", "pandas", "transform")
+
+
+ROWS: list[dict[str, Any]] = [{"key": "a", "n": 1}, {"key": "a", "n": 1}, {"key": "b", "n": 2}]
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_rows_that_are_missing_or_wrong_are_found(mode: Mode) -> None:
+    found = compare(counted(ROWS), counted([*ROWS[1:], {"key": "b", "n": 3}]), mode)
+    assert (found.expected, found.missing, found.excess, found.twice, found.equal) == (3, 1, 1, 0, False)
+    assert found.examples == ('missing 1 x {"key": "a", "n": 1}', 'in excess 1 x {"key": "b", "n": 3}')
+    assert compare(counted(ROWS), counted(ROWS), mode).equal
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_right_rows_may_come_again_in_at_least_once_only(mode: Mode) -> None:
+    found = compare(counted(ROWS), counted([*ROWS, ROWS[0]]), mode)
+    assert found.twice == 1
+    assert found.equal == (mode is Mode.AT_LEAST_ONCE)
+    assert found.excess == (0 if found.equal else 1)
+
+
+def test_what_closes_the_windows_is_on_neither_side() -> None:
+    closing: list[dict[str, Any]] = [{"key": "far"}, {"lkey": "k1", "rkey": "far"}, {"start": "2030-01-01T00:00:00.000Z", "n": 1}]
+    assert counted([*ROWS, *closing]) == counted(ROWS)
+
+
+def test_batches_make_the_table_that_their_output_mode_means() -> None:
+    batches: list[list[dict[str, Any]]] = [[{"key": "a", "n": 1}], [], [{"key": "b", "n": 1}, {"key": "a", "n": 2}]]
+    assert folded(batches, "append") == [*batches[0], *batches[2]]
+    assert folded(batches, "complete") == batches[2]
+    assert folded(batches, "update") == [{"key": "a", "n": 2}, {"key": "b", "n": 1}]
+    assert folded([], "complete") == []
+
+
+def test_the_cause_of_an_end_is_found_in_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("INFO all is well\nCaused by: java.io.IOException: it broke\nINFO the rest\n")
+    assert cause(log) == "Caused by: java.io.IOException: it broke"
+    log.write_text(
+        "26/11/22 17:12:37 ERROR MicroBatchExecution: Query x terminated with error\nan.AnError: first\n\tat a.b\n"
+        "Caused by: java.lang.AnError: last\n26/11/22 17:12:38 WARN x: y\nCaused by: py4j.Py4JException: Received empty command\n"
+    )
+    assert cause(log) == "an.AnError: first … Caused by: java.lang.AnError: last"
+    log.write_text("killed")
+    assert cause(log) == "killed"
+    log.write_text("")
+    assert cause(log) == "it said nothing"
+
+
+@pytest.fixture
+def result() -> Result:
+    case = drawn(1, 1)[0]
+    kills = [Happened(10.0 + n, 5 * n, kill.victim.value) for n, kill in enumerate(case.kills)]
+    return Result(case, Outcome.EQUAL, [Comparison(10, 0, 0, 0)] * len(case.streams), kills, files=12, seconds=90.0)
+
+
+def test_a_line_is_as_its_schema_says_and_holds_the_case(result: Result, tmp_path: Path) -> None:
+    path = tmp_path / "kills.jsonl"
+    record.append(path, record.case_line(result))
+    (line,) = record.read(path)
+    SCHEMA.validate(line)
+    assert record.identity(line) == record.drawn(result.case)
+    assert line["code"] == record.code()
+    assert [kill["killed"] for kill in line["kills"]] == [kill.victim.value for kill in result.case.kills]
+    hung = record.case_line(replace(result, outcome=Outcome.HUNG, comparisons=[], text="no epoch for 240 s"))
+    SCHEMA.validate(hung)
+
+
+def test_the_schema_refuses_an_equal_case_with_a_difference(result: Result) -> None:
+    wrong = record.case_line(replace(result, comparisons=[Comparison(10, 1, 0, 0)] * len(result.case.streams)))
+    assert not SCHEMA.is_valid(wrong)
+    ended = record.case_line(replace(result, ends=[Happened(1.0, 2, "it ended")]))
+    assert not SCHEMA.is_valid(ended)
+    assert not SCHEMA.is_valid({**record.case_line(result), "more": 1})
+
+
+def test_what_is_done_for_this_code_is_not_done_again(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "KILLS", tmp_path / "kills.jsonl")
+    kills = 3 * command.KILLS_A_CASE
+    assert [case.number for case in command.left(1, kills, command.KILLS_A_CASE)] == [1, 2, 3]
+    record.append(record.KILLS, record.case_line(result))
+    record.append(record.KILLS, {**record.case_line(result), "case": 2, "code": "0" * 12})
+    assert [case.number for case in command.left(1, kills, command.KILLS_A_CASE)] == [2, 3]
+    assert record.keep(record.KILLS, record.code()) == 1
+    assert [line["case"] for line in record.read(record.KILLS)] == [1]
+
+
+def test_a_line_of_another_format_is_refused(result: Result, tmp_path: Path) -> None:
+    record.append(tmp_path / "lines", {**record.case_line(result), "format": 99})
+    with pytest.raises(ValueError, match="format 99"):
+        record.read(tmp_path / "lines")
+
+
+def test_the_page_tells_of_the_newest_code_and_of_what_was_not_equal(result: Result) -> None:
+    line: dict[str, Any] = record.case_line(result)
+    ended = {**line, "case": 2, "outcome": "ended", "ends": [{"why": "the executor\nwas lost", "at_s": 3.0, "epochs": 1}]}
+    test = {**{name: line[name] for name in ("format", "code", "commit", "date", "versions", "cores")}}
+    test |= {"test": "tests/a.py::b", "outcome": "passed", "seconds": 3.2}
+    text = page.render([{**line, "code": "0" * 12}, line, ended], [test])
+    assert f"**{2 * command.KILLS_A_CASE} kills in 2 cases: {2 * 10 * len(result.case.streams)} rows expected, 0 missing" in text
+    assert "1 equal, 1 ended" in text
+    assert "1 more cases are of other code" in text
+    assert "- case 2 of seed 1, ended: At 3 s: the executor was lost." in text
+    assert "| `tests/a.py::b` | passed | 3 |" in text
+
+
+def test_the_page_in_the_repository_is_that_of_the_results() -> None:
+    text = page.render(record.read(record.KILLS), record.read(record.TESTS))
+    assert command.PAGE.read_text() == text, "docs/reliability.md is stale: run `python -m campaign page`"
+
+
+@pytest.mark.parametrize("path", [record.KILLS, record.TESTS], ids=lambda path: path.name)
+def test_every_recorded_line_is_as_the_schema_says(path: Path) -> None:
+    for line in record.read(path):
+        SCHEMA.validate(line)

@@ -27,7 +27,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from campaign import queries
 
 POLL_S, TRIGGER = 0.1, "200 milliseconds"
-FILES_A_BATCH = 2
 
 
 def skips(out: Path) -> Callable[[DataFrame, int], None]:
@@ -46,7 +45,7 @@ def skips(out: Path) -> Callable[[DataFrame, int], None]:
 
 def start(spark: SparkSession, spec: dict[str, Any], stream: dict[str, str], last: bool) -> StreamingQuery:
     query = queries.QUERIES[stream["operator"]]
-    df = spark.readStream.schema(operators.SCHEMA).option("maxFilesPerTrigger", FILES_A_BATCH).json(spec["source"])
+    df = spark.readStream.schema(operators.SCHEMA).option("maxFilesPerTrigger", 1).json(spec["source"])
     to = query.stream(df).writeStream.outputMode(query.mode).queryName(stream["name"])
     to = to.option("checkpointLocation", f"{spec['locations']}/{stream['name']}")
     to = to.trigger(availableNow=True) if last else to.trigger(processingTime=TRIGGER)

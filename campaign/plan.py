@@ -19,7 +19,7 @@ FREELY, NEVER = 20, 1.0
 SAMPLE = 3_000
 """So many offers tell how often each pair is to be expected."""
 STARVED, ON_S3, ALONE, COLLECTED = 0.1, 0.7, 0.5, 0.2
-LONGEST_S, SOON_S, MOST_EPOCHS = 2.0, 5.0, 4
+LONGEST_S, SOON_S, MOST_EPOCHS = 2.0, 5.0, 8
 SETTINGS = {
     "spark.sql.streaming.stateStore.maintenanceInterval": ("1s", "60s"),
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": ("2", "10"),

@@ -26,7 +26,6 @@ from inputs import write_events
 from benchmarks.far_s3 import ENV, FarS3
 from campaign.comparison import Comparison, Oracle, SinkError
 from campaign.dimensions import Case, Kill, Load, Mode, Place, Spool, Victim, When
-from campaign.job import FILES_A_BATCH
 from campaign.weather import Weather
 from spark_ckpt.paths import stream_url
 
@@ -38,9 +37,10 @@ COMMANDS = {
     Victim.AGENT: "spark_ckpt.agent",
     Victim.COORDINATOR: "spark_ckpt.coordinator",
 }
-AHEAD = 2 * FILES_A_BATCH
-"""Files of input that wait."""
-ROWS = 30
+AHEAD = 3
+"""Files of input that wait; each is an epoch."""
+ROWS, MINUTES = 40, 10
+"""Of a file: how many, and the event time that they are spread over."""
 POLL_S = 0.05
 STUCK_S: Mapping[Load, float] = {Load.FREE: 240.0, Load.STARVED: 600.0}
 """Without any epoch, while there is input."""
@@ -116,6 +116,7 @@ class Trial:
         self._told: dict[str, Any] = {}
         self._moved = self._began
         self._applications = ExitStack()
+        self._earlier: list[Application] = []
 
     def run(self) -> Result:
         with ExitStack() as around:
@@ -152,7 +153,7 @@ class Trial:
             self._tell(f"{self._now():6.1f} s, epoch {self._epochs:3}: kill {number} of {len(self._case.kills)}, {kill.victim.value}")
         self._until(self._epochs_more(2))
         self._feeding = False
-        write_events(self._source, self._files, 1, per_file=ROWS, closing=True)
+        write_events(self._source, self._files, 1, per_file=ROWS, minutes=MINUTES, closing=True)
         self._files += 3
         self._end.touch()
         while self._app.running or self._look():
@@ -188,13 +189,14 @@ class Trial:
             str(JOB), [str(self._folder / "spec.json")], log=log, storage=self._storage, master=MASTER, conf=conf, env=env
         )
         self._moved = time.monotonic()
+        self._earlier.append(app)
         return self._applications.enter_context(app)
 
     def _now(self) -> float:
         return round(time.monotonic() - self._began, 1)
 
     def _feed(self, files: int) -> None:
-        write_events(self._source, self._files, files, per_file=ROWS)
+        write_events(self._source, self._files, files, per_file=ROWS, minutes=MINUTES)
         self._files += files
 
     def _taken(self) -> int:
@@ -265,6 +267,8 @@ class Trial:
         else:
             self._app.kill()
         if kill.victim is Victim.MACHINE:
+            for app in self._earlier:  # what a driver has left behind that died alone
+                app.kill()
             for folder in (self._locations, self._local, self._spool, self._app.log.with_suffix(".scratch")):
                 shutil.rmtree(folder, ignore_errors=True)
         self._app = self._start()

@@ -24,7 +24,7 @@ KEPT_BYTES = 26
 
 
 class Weather:
-    """Use as a context manager; `spells` counts how often it struck."""
+    """Use as a context manager; `spells` counts how often it struck. Raises at its end what the proxy refused meanwhile (OSError)."""
 
     def __init__(self, s3: FarS3, fault: Fault, seed: str) -> None:
         assert s3.wire is not None
@@ -32,6 +32,7 @@ class Weather:
         self._wire, self._fault = s3.wire, fault
         self._rng = random.Random(seed)
         self._over = threading.Event()
+        self._error: OSError | None = None
         self._thread = threading.Thread(target=self._go, name="weather", daemon=True)
 
     def __enter__(self) -> Weather:
@@ -43,14 +44,19 @@ class Weather:
         self._over.set()
         if self._fault is not Fault.NONE:
             self._thread.join()
+        if self._error is not None:
+            raise self._error
 
     def _go(self) -> None:
         begin, end = spell(self._wire, self._fault)
-        while not self._over.wait(self._rng.uniform(*PAUSE_S)):
-            begin()
-            self.spells += 1
-            self._over.wait(self._rng.uniform(*LASTS_S[self._fault]))
-            end()
+        try:
+            while not self._over.wait(self._rng.uniform(*PAUSE_S)):
+                begin()
+                self.spells += 1
+                self._over.wait(self._rng.uniform(*LASTS_S[self._fault]))
+                end()
+        except OSError as e:
+            self._error = e
 
 
 def spell(wire: Toxiproxy, fault: Fault) -> tuple[Callable[[], None], Callable[[], None]]:

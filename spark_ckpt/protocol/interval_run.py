@@ -11,7 +11,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.background import Final, SealedEpoch
 from spark_ckpt.protocol.commit import required_ids
 from spark_ckpt.protocol.driver_files import commits_file, needed, offsets_file
-from spark_ckpt.protocol.entries import Entry, Plan
+from spark_ckpt.protocol.entries import Plan
 from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
 from spark_ckpt.protocol.interval_checkpoints import IntervalCheckpoints
 from spark_ckpt.protocol.machine import Story, Tickets
@@ -86,10 +86,6 @@ class IntervalRun(IntervalCheckpoints):
 
     def _entry_read(self, event: ev.EntryRead) -> list[Instruction]:
         return self._looked(event) if event.ticket == self._look else self._plan_read_back(event)
-
-    def _fenced(self, number: int, entry: Entry | None) -> list[Instruction]:
-        """The query ends although it asks for nothing."""
-        return [*super()._fenced(number, entry), do.Failed(*self._failure)]
 
     def _read_failed(self, event: ev.ReadFailed) -> list[Instruction]:
         if event.ticket in self._asked:

@@ -260,11 +260,11 @@ class RunState(Machine):
         return cancelled
 
     def _fenced(self, number: int, entry: Entry | None) -> list[Instruction]:
-        """Listeners are told nothing: the stream is somebody else's."""
+        """Listeners are told nothing: the stream is somebody else's. The query ends, also if it asks for nothing."""
         if entry is None:
             message = f"log entry {number} was written by a release this one cannot read; run {self.claim.run} stops"
         else:
             message = fenced_message(self.claim, number, entry)
         self._deletions.append_failed(number)
         refused = self._refuse_open(ErrorKind.FENCED, message)
-        return [*self._over(RunPhase.FENCED, ErrorKind.FENCED, message), *(refused or [do.Log(Level.ERROR, message)])]
+        return [*self._over(RunPhase.FENCED, ErrorKind.FENCED, message), *refused, do.Failed(ErrorKind.FENCED, message)]

@@ -12,17 +12,20 @@ START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 FAR = datetime(2030, 1, 1, tzinfo=timezone.utc)
 
 
-def write_events(folder: Path, first: int, files: int, *, per_file: int = 60, seed: int = 7, closing: bool = False) -> None:
+def write_events(
+    folder: Path, first: int, files: int, *, per_file: int = 60, minutes: int = 5, seed: int = 7, closing: bool = False
+) -> None:
     """Files `first` … `first + files - 1`, each written aside and moved into place: the source never sees half of one.
 
-    With `closing`, two more files carry an event far in the future, so that a watermark passes every window.
+    A file's events are of so many `minutes`, behind those of the file before. With `closing`, two more files carry an event far in the
+    future, so that a watermark passes every window.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(first, first + files):
         rng = random.Random(f"{seed}-{number}")
         lines = []
         for i in range(per_file):
-            ts = START + timedelta(minutes=5 * number, seconds=rng.randrange(300))
+            ts = START + timedelta(minutes=minutes * number, seconds=rng.randrange(60 * minutes))
             event = {"id": number * per_file + i, "key": f"k{rng.randrange(5)}", "ts": ts.isoformat(), "value": rng.randrange(1000)}
             lines.append(event)
             if rng.random() < 0.1:

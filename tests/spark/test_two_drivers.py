@@ -46,12 +46,18 @@ class Pair:
         told = json.loads(progress.read_text()) if progress.exists() else {}
         return all(told.get(stream, {}).get("files", 0) >= files for stream in STREAMS)
 
-    def claims(self, stream: str) -> set[str]:
+    def runs(self, stream: str) -> set[str]:
         return {path.parts[-3] for path in completed(self.storage, Path(self.location) / stream)}
 
 
 @pytest.mark.parametrize(
-    ("machines", "interval"), [("one machine", "0"), ("two machines", "0"), ("one machine", "1s"), ("two machines", "1s")]
+    ("machines", "interval"),
+    [
+        ("two machines", "0"),
+        ("one machine", "1s"),
+        pytest.param("one machine", "0", marks=pytest.mark.campaign),
+        pytest.param("two machines", "1s", marks=pytest.mark.campaign),
+    ],
 )
 def test_the_older_of_two_drivers_is_fenced(
     machines: str, interval: str, start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path
@@ -64,7 +70,7 @@ def test_the_older_of_two_drivers_is_fenced(
     for file in files[:FIRST_FILES]:
         shutil.copy2(file, pair.source / file.name)
     older = pair.start("older")
-    older.until(lambda: pair.reached("older", FIRST_FILES // 2), "half of what there is")
+    older.until(lambda: pair.reached("older", FIRST_FILES), "all of what there is")
     newer = pair.start("newer")
     newer.until(lambda: not older.running, "the older driver's end")
     assert older.wait() != 0
@@ -77,4 +83,4 @@ def test_the_older_of_two_drivers_is_fenced(
     for stream in STREAMS:
         assert read(oracle[stream]), f"the oracle of {stream} is empty: the comparison would show nothing"
         assert differences(pair.out / stream, oracle[stream]) == [], stream
-        assert "run-00000002" in pair.claims(stream), f"{stream} was to go on in a second run"
+        assert max(pair.runs(stream)) > "run-00000001", f"{stream} was to go on in a second run"

@@ -250,7 +250,7 @@ def test_a_successors_claim_fences_and_tells_no_listener() -> None:
     driver.epoch(1, 0)
     world.log[3] = encode(Claim(3, 2, "q", JOB, None, (), (), "other", {}, 0, "n"))
     said = driver.trigger(1)
-    assert kinds(said) == ["trigger FENCED"]
+    assert kinds(said) == ["trigger FENCED", "Failed"]
     assert isinstance(said[0], do.Refused)
     assert "run 2 on host other" in said[0].message
     assert kinds(driver.trigger(1)) == ["trigger FENCED"]
@@ -264,7 +264,7 @@ def test_a_fenced_run_may_complete_what_it_had_planned_and_deletes_nothing() -> 
     driver.trigger(1)
     world.log[4] = encode(Claim(4, 2, "q", JOB, None, (), (), "other", {}, 0, "n"))
     assert kinds(driver.rest(1, 1)) == ["Sealed", "COMPLETED"]
-    assert kinds(driver.trigger(2)) == ["trigger FENCED"]
+    assert kinds(driver.trigger(2)) == ["trigger FENCED", "Failed"]
     assert set(world.checkpoints) == {CheckpointId(1, 0), CheckpointId(1, 1)}
 
 
@@ -273,7 +273,10 @@ def test_an_idle_run_notices_its_successor() -> None:
     driver = running(world)
     assert driver.fire(ev.Timer.IDLE) == []
     world.log[2] = encode(Claim(2, 2, "q", JOB, None, (), (), "other", {}, 0, "n"))
-    assert kinds(driver.fire(ev.Timer.IDLE)) == ["Log"]
+    said = driver.fire(ev.Timer.IDLE)
+    assert kinds(said) == ["Failed"], "a query that has nothing to do would stay for ever"
+    assert isinstance(said[0], do.Failed)
+    assert (said[0].kind, "run 2 on host other" in said[0].message) == (ErrorKind.FENCED, True)
     assert kinds(driver.trigger(0)) == ["trigger FENCED"]
 
 

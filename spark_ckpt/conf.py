@@ -183,15 +183,16 @@ OPTIONS: tuple[Option, ...] = (
         "checkpoint interval",
         "0: every epoch is a checkpoint, and an epoch is committed only when its checkpoint is complete. A duration such as 10s: "
         "checkpoints complete in the background and the query does not wait for them; after a crash the epochs since the last one run "
-        "again. Sources that cannot replay keep 0.",
+        "again. While an epoch runs longer than that, the one before it becomes the checkpoint. Sources that cannot replay keep 0.",
     ),
     Option(
         "timeout",
         "10min",
         _positive_duration,
         "checkpoint timeout",
-        "How long uploads and the final put of one checkpoint may take, retries included. Past it the query fails; with an interval, the "
-        "checkpoint does. A plain number is milliseconds.",
+        "How long uploads and the final put of one checkpoint may take, retries included, counted from the end of its epoch: however long "
+        "an epoch runs, that fails no checkpoint. Past it the query fails; with an interval, the checkpoint does. A plain number is "
+        "milliseconds.",
     ),
     Option(
         "minPause",
@@ -205,7 +206,8 @@ OPTIONS: tuple[Option, ...] = (
         "1",
         _whole(1),
         "max concurrent checkpoints",
-        "How many checkpoints may be under way at a time. More than 1 needs an interval.",
+        "How many checkpoints may be under way at a time. More than 1 needs an interval. The checkpoint that covers for an epoch which "
+        "runs longer than the interval is one more.",
     ),
     Option(
         "tolerableFailures",

@@ -22,11 +22,15 @@ class Final(Enum):
 
 @dataclass(frozen=True)
 class SealedEpoch:
-    """What a checkpoint of a finished epoch needs. `required` is None where `commits/N` cannot be read, for the reason in `problem`."""
+    """What a checkpoint of a finished epoch needs. `required` is None where `commits/N` cannot be read, for the reason in `problem`.
+
+    `files`: all driver files as they were when it ended.
+    """
 
     epoch: int
     required: Mapping[str, Slot] | None
     time_ms: int
+    files: Mapping[str, bytes]
     problem: str = ""
 
 
@@ -40,6 +44,9 @@ class BackgroundCheckpoint(PendingCheckpoint):
         self.savepoint = False
         self.late = False
         """Executors are told to upload what they have of its epoch: its barrier did not say so."""
+        self.bridges = False
+        """It was begun because a later epoch runs for long, and only until that one ends. It is more than was asked for: it counts neither
+        against `maxConcurrent` nor when it fails."""
         self.plan_ms = 0
         self.files: Mapping[str, bytes] = {}
         self.final = Final.NOT_YET

@@ -25,10 +25,12 @@ class Timer(Enum):
     """Look at the log's next number."""
     INTERVAL = "INTERVAL"
     """The next checkpoint is due."""
+    LONG = "LONG"
+    """The epoch in hand has run for a whole interval."""
     PAUSE = "PAUSE"
     """`minPause` after the end of a checkpoint is over."""
     EXPIRY = "EXPIRY"
-    """A checkpoint in the background is to be complete by then; each has one of its own."""
+    """A checkpoint in the background is to be complete by then; each has one of its own, from the end of its epoch on."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Snapshot
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.background import BackgroundCheckpoint, Final, SealedEpoch
+from spark_ckpt.protocol.driver_files import needed
 from spark_ckpt.protocol.instructions import Announcement, Instruction, Level
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.pending import PendingState
@@ -50,7 +51,12 @@ class IntervalCheckpoints(RunRequests):
     @property
     def making(self) -> tuple[int, ...]:
         """Epochs whose checkpoints are in the making and count against `maxConcurrent`: savepoints do not."""
-        return tuple(p.epoch for p in self._pendings if not p.savepoint)
+        return tuple(p.epoch for p in self._pendings if not p.savepoint and not p.bridges)
+
+    @property
+    def _uploading(self) -> int:
+        """How many of these are of epochs that have ended."""
+        return sum(p.state is PendingState.SEALED for p in self._pendings if p.epoch in self.making)
 
     @property
     def _completed_epoch(self) -> int:
@@ -95,12 +101,12 @@ class IntervalCheckpoints(RunRequests):
     def _make(self, p: BackgroundCheckpoint) -> list[Instruction]:
         self._pendings.append(p)
         self._pendings.sort(key=lambda one: one.epoch)
+        return [do.Announce(Announcement.TRIGGERED, replace(Summary(p.id.run, p.epoch, p.triggered_ms), plan_ms=p.plan_ms).to_json())]
+
+    def _count_time(self, p: BackgroundCheckpoint) -> list[Instruction]:
+        """From now on `timeout` passes: its epoch has ended, what is left to do is to store it."""
         p.expiry = self.ticket()
-        told = replace(Summary(p.id.run, p.epoch, p.triggered_ms), plan_ms=p.plan_ms)
-        return [
-            do.SetTimer(p.expiry, ev.Timer.EXPIRY, self._settings.timeout_ms),
-            do.Announce(Announcement.TRIGGERED, told.to_json()),
-        ]
+        return [do.SetTimer(p.expiry, ev.Timer.EXPIRY, self._settings.timeout_ms)]
 
     # --- acks
 
@@ -163,16 +169,17 @@ class IntervalCheckpoints(RunRequests):
             if self._released_object(ack) is None:
                 yield ack.snapshot
 
-    def _seal_background(self, p: BackgroundCheckpoint, sealed: SealedEpoch, files: dict[str, bytes]) -> list[Instruction]:
+    def _seal_background(self, p: BackgroundCheckpoint, sealed: SealedEpoch) -> list[Instruction]:
         """The acks that are needed are known, and may be there."""
         assert sealed.required is not None
-        p.files = files
+        p.files = needed(sealed.files, sealed.epoch)
+        counting = self._count_time(p)
         self._release(p.seal(sealed.required, ()))
         known = {s.uid: s for s in self._known_snapshots() if s.uid in p.missing}
         for snapshot in known.values():
             if p.carry(snapshot):
                 self._keep(h.object for h in snapshot.handles)
-        return self._maybe_refuse(p) or self._maybe_finalise(p) or self._maybe_grace()
+        return [*counting, *(self._maybe_refuse(p) or self._maybe_finalise(p) or self._maybe_grace())]
 
     # --- executors
 
@@ -306,7 +313,7 @@ class IntervalCheckpoints(RunRequests):
         dropped = self._store.add(p.checkpoint)
         self._failures = 0
         told = self._summary(p, full_bytes=p.checkpoint.size, metadata_bytes=metadata_bytes, finalise_ms=self.now_ms - p.finalise_from)
-        instructions: list[Instruction] = [*self._end(p), do.Announce(Announcement.COMPLETED, told)]
+        instructions: list[Instruction] = [*self._end(p), *self._pause(p), do.Announce(Announcement.COMPLETED, told)]
         for older in [q for q in self._pendings if q.epoch < p.epoch and not q.savepoint and q.final is Final.NOT_YET]:
             instructions += self._abort(older, AbortReason.SUBSUMED, ErrorKind.CONFLICT, f"checkpoint {p.epoch} completed first")
         for ghost in [g for g in self._ghosts if g.epoch < p.epoch]:
@@ -346,10 +353,13 @@ class IntervalCheckpoints(RunRequests):
         if p.late:
             p.late = False
             instructions.append(do.Late(self.claim.run, None))
-        if self._schedule.min_pause_ms and not p.savepoint:
-            self._schedule.pausing = True
-            instructions += self._set(ev.Timer.PAUSE, self._schedule.min_pause_ms)
         return instructions
+
+    def _pause(self, p: BackgroundCheckpoint) -> list[Instruction]:
+        if not self._schedule.min_pause_ms or p.savepoint:
+            return []
+        self._schedule.pausing = True
+        return self._set(ev.Timer.PAUSE, self._schedule.min_pause_ms)
 
     # --- abort
 
@@ -358,8 +368,6 @@ class IntervalCheckpoints(RunRequests):
         waited = f"within {self._settings.timeout_ms} ms (spark.ckpt.timeout)"
         if p.final is not Final.NOT_YET:
             message = f"_metadata of checkpoint {p.epoch} could not be stored {waited}: {p.cause or 'no answer'}"
-        elif p.state is PendingState.GATHERING:
-            message = f"checkpoint {p.epoch} did not complete {waited}: its epoch still runs"
         elif p.missing:
             message = (
                 f"checkpoint {p.epoch} did not complete {waited}: {len(p.missing)} of {len(p.required)} snapshots are not stored yet; "
@@ -372,7 +380,8 @@ class IntervalCheckpoints(RunRequests):
     def _abort(self, p: BackgroundCheckpoint, reason: AbortReason, kind: ErrorKind, message: str) -> list[Instruction]:
         """Nothing is deleted at once; of one whose `_metadata` may be there, or may still land, nothing is released either."""
         self._pendings.remove(p)
-        instructions = [*self._end(p), self._tell_aborted(p, reason, message)]
+        pause = [] if p.bridges else self._pause(p)
+        instructions = [*self._end(p), *pause, self._tell_aborted(p, reason, message)]
         if p.final is not Final.NOT_YET:
             assert p.checkpoint is not None
             self._ghosts.append(p)
@@ -382,7 +391,7 @@ class IntervalCheckpoints(RunRequests):
         else:
             self._release(p.discard())
         instructions += [*self._desk.aborted(p.epoch, message), *self._not_finished(p.epoch, kind, message)]
-        if reason in TOLERATED and not p.savepoint:
+        if reason in TOLERATED and not p.savepoint and not p.bridges:
             self._failures += 1
             if self._failures > self._settings.tolerable_failures:
                 return [*instructions, *self._fail(kind, self._too_many(message))]
@@ -417,7 +426,7 @@ class IntervalCheckpoints(RunRequests):
     def _revive(self, p: BackgroundCheckpoint) -> list[Instruction]:
         """Its epoch is to be a checkpoint again: there can be one of a name only, so its `_metadata` is put again as it is."""
         self._ghosts.remove(p)
-        instructions = self._make(p)
+        instructions = [*self._make(p), *self._count_time(p)]
         return instructions if p in self._asked.values() else [*instructions, *self._store_again(p)]
 
     def _read_ghost(self, p: BackgroundCheckpoint) -> list[Instruction]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import ClassVar
 
 from spark_ckpt.errors import ErrorKind, FormatError
@@ -10,7 +11,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.background import Final, SealedEpoch
 from spark_ckpt.protocol.commit import required_ids
-from spark_ckpt.protocol.driver_files import commits_file, needed, offsets_file
+from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.entries import Plan
 from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
 from spark_ckpt.protocol.interval_checkpoints import IntervalCheckpoints
@@ -36,6 +37,8 @@ class IntervalRun(IntervalCheckpoints):
         self._line: deque[Plan] = deque()
         self._known = beginning.claim.origin is not None
         self._appended_with_base = False
+        self._long = False
+        """The epoch in hand has run for a whole interval: until it ends, what is done while idle is done all the same."""
 
     def begin(self, now_ms: int) -> list[Instruction]:
         """What a new run does first."""
@@ -45,12 +48,14 @@ class IntervalRun(IntervalCheckpoints):
             self._loads_from_base()
         idle = self._set(ev.Timer.IDLE, self._settings.idle_ms) if self.phase is RunPhase.IDLE else []
         if self._replaced is None:
-            return [*self._set(ev.Timer.INTERVAL, self._schedule.first_delay_ms(self.claim.nonce)), *idle]
+            long = self._watch() if self.phase is RunPhase.RUNNING else []
+            return [*self._set(ev.Timer.INTERVAL, self._schedule.first_delay_ms(self.claim.nonce)), *long, *idle]
         # What was in the making is forgotten, hence the next one is due.
         self._schedule.due = True
         if self._replaced.sealed > self._completed_epoch:
             commit = self._files.get(commits_file(self._replaced.sealed)) or b""
-            self._sealed = _sealed(self._replaced.sealed, commit, now_ms)
+            self._sealed = _sealed(self._replaced.sealed, commit, now_ms, self._files.as_mapping())
+        # Nothing is bridged while the epoch in hand runs: which of the driver's files are only its own is not known.
         return [*self._turn_away_lost(), *idle, *self._proceed()]
 
     def _loads_from_base(self) -> None:
@@ -72,8 +77,11 @@ class IntervalRun(IntervalCheckpoints):
             return self._grace_over()
         if event.timer is ev.Timer.PLAN:
             return self._plan_timed_out()
+        if event.timer is ev.Timer.LONG:
+            self._long = True
+            return [*self._proceed(), *([] if self._line else self._look_at_log())]
         if event.timer is ev.Timer.IDLE:
-            if self.phase is not RunPhase.IDLE or self._line:
+            if self._line or not self._quiet:
                 return []
             return [*self._proceed(pressure=True), *self._look_at_log()]
         if event.timer is ev.Timer.INTERVAL:
@@ -81,6 +89,21 @@ class IntervalRun(IntervalCheckpoints):
         else:
             self._schedule.pausing = False
         return self._proceed()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the epoch in hand has run for a whole interval."""
+        return self._long
+
+    @property
+    def _quiet(self) -> bool:
+        """No barrier is to be expected soon: no epoch runs, or a long one does."""
+        return self.phase is RunPhase.IDLE or self._long
+
+    def _watch(self) -> list[Instruction]:
+        """An epoch begins to run."""
+        self._long = False
+        return self._set(ev.Timer.LONG, self._schedule.interval_ms)
 
     # --- the log
 
@@ -136,7 +159,7 @@ class IntervalRun(IntervalCheckpoints):
             instructions += self._go()
         if self._line:
             instructions += self._append_plan(self._line[0])
-        elif self.phase is RunPhase.IDLE:
+        elif self._quiet:
             instructions += self._set(ev.Timer.IDLE, self._settings.idle_ms)
         p = self._pending_of(plan.epoch)
         if p is not None and not p.log:
@@ -150,7 +173,7 @@ class IntervalRun(IntervalCheckpoints):
         self._plan_ms = self.now_ms - self._asked_ms
         self._loads_from_base()
         begun = self._begin_checkpoint(self._epoch, self._asked_ms, pressure=True)
-        return [*self._cancel(ev.Timer.PLAN), self._barrier(), *begun]
+        return [*self._cancel(ev.Timer.PLAN), *self._watch(), self._barrier(), *begun]
 
     def _barrier(self) -> Instruction:
         late = next((p.epoch for p in self._pendings if p.late), None)
@@ -169,7 +192,7 @@ class IntervalRun(IntervalCheckpoints):
         """If one is due or asked for. One that is asked for is a savepoint, and counts neither as pending nor when it fails."""
         ending = self._finishing is not None
         asked = self._desk.wants(ending)
-        due = self._schedule.wants(len(self.making), pressure and self._pressure)
+        due = self._schedule.wants(self._uploading, pressure and self._pressure)
         if not (asked or due or ending):
             return []
         ghost = next((g for g in self._ghosts if g.epoch == epoch), None)
@@ -184,13 +207,18 @@ class IntervalRun(IntervalCheckpoints):
     def _for_savepoint(self, epoch: int) -> None:
         p = self._pending_of(epoch)
         assert p is not None
-        p.savepoint = True
+        p.savepoint, p.bridges = True, False
         self._desk.give(epoch, self._finishing is not None)
 
     def _proceed(self, pressure: bool = False) -> list[Instruction]:
-        """While no epoch runs there is no barrier: the newest finished epoch becomes the checkpoint, one at a time."""
+        """While no epoch runs there is no barrier: the newest finished epoch becomes the checkpoint, one at a time.
+
+        While a long one runs that is true as well, and its predecessor's state lies in the spools alone. Whether they still have all of it
+        nobody knows: a spool that fills up gives up what its newest epoch has replaced. So that checkpoint is given up when the long epoch
+        ends, unless a savepoint needs it, and another one is due at once.
+        """
         sealed, newest = self._sealed, self._store.newest
-        if self.phase is not RunPhase.IDLE:
+        if not self._quiet:
             return []
         if sealed is None or self._completed_epoch >= sealed.epoch:
             copies = self._desk.copy(newest, self._finishing is not None) if newest else self._nothing_to_save()
@@ -201,13 +229,15 @@ class IntervalRun(IntervalCheckpoints):
             return []
         if sealed.required is None or any(p.late for p in self._pendings):
             return []
-        begun = self._begin_checkpoint(sealed.epoch, sealed.time_ms, pressure)
+        begun = self._begin_checkpoint(sealed.epoch, sealed.time_ms, pressure and not self._long)
         p = self._pending_of(sealed.epoch)
-        if p is None or p.final is not Final.NOT_YET:
+        if p is None:
+            return begun
+        p.bridges = self._long and not p.savepoint
+        if p.final is not Final.NOT_YET:
             return begun
         p.late = True
-        late = do.Late(self.claim.run, sealed.epoch)
-        return [*begun, late, *self._seal_background(p, sealed, needed(self._files.as_mapping(), sealed.epoch))]
+        return [*begun, do.Late(self.claim.run, sealed.epoch), *self._seal_background(p, sealed)]
 
     # --- seal
 
@@ -218,25 +248,35 @@ class IntervalRun(IntervalCheckpoints):
         self._files.forget_before(event.epoch - 1)
         self._numbers = {epoch: number for epoch, number in self._numbers.items() if epoch >= event.epoch}
         before, p = self._sealed, self._pending_of(event.epoch)
-        self._sealed = _sealed(event.epoch, event.commit, self._asked_ms)
+        self._sealed = _sealed(event.epoch, event.commit, self._asked_ms, self._files.as_mapping())
         self._epoch += 1
         self._in_hand = None
+        self._long = False
         self.phase = RunPhase.IDLE
         required = self._sealed.required or {}
         self._unasked = {uid: ack for uid, ack in self._unasked.items() if uid in required}
-        instructions = [do.Sealed(None, self._lag), *(self._set(ev.Timer.IDLE, self._settings.idle_ms) if not self._line else [])]
+        quiet = [*self._cancel(ev.Timer.LONG), *self._stop_looking()]
+        idle = self._set(ev.Timer.IDLE, self._settings.idle_ms) if not self._line else []
+        instructions = [do.Sealed(None, self._lag), *quiet, *idle, *self._end_bridges()]
         if self._sealed.required is None and p:
             return [*instructions, *self._abort(p, AbortReason.BAD_COMMIT, ErrorKind.DAMAGED, self._sealed.problem)]
         if self._sealed.required is None:
             return [*instructions, do.Log(Level.WARN, f"epoch {event.epoch} cannot become a checkpoint: {self._sealed.problem}")]
         if p:
             unchanged = before is not None and before.required is not None and not required.keys().isdisjoint(before.required)
-            instructions += self._seal_background(p, self._sealed, needed(self._files.as_mapping(), event.epoch))
+            instructions += self._seal_background(p, self._sealed)
             if unchanged and p in self._pendings and p.missing and not any(q.late for q in self._pendings):
                 # A store that took no part in the epoch commits nothing at its barrier, and may not be stored yet.
                 p.late = True
                 instructions.append(do.Late(self.claim.run, p.epoch))
         return instructions
+
+    def _end_bridges(self) -> list[Instruction]:
+        """The long epoch has ended, so a newer one than its predecessor can be a checkpoint."""
+        bridges = [p for p in self._pendings if p.bridges and p.final is Final.NOT_YET]
+        self._schedule.due = self._schedule.due or bool(bridges)
+        message = f"epoch {self._epoch - 1} has ended first"
+        return [i for p in bridges for i in self._abort(p, AbortReason.SUBSUMED, ErrorKind.CONFLICT, message)]
 
     def _seal_again(self, event: ev.SealRequested) -> list[Instruction]:
         """Sent again because the coordinator that answered it died; or that one let the epoch run before its plan was stored."""
@@ -276,8 +316,8 @@ class IntervalRun(IntervalCheckpoints):
     }
 
 
-def _sealed(epoch: int, commit: bytes, time_ms: int) -> SealedEpoch:
+def _sealed(epoch: int, commit: bytes, time_ms: int, files: Mapping[str, bytes]) -> SealedEpoch:
     try:
-        return SealedEpoch(epoch, required_ids(epoch, commit), time_ms)
+        return SealedEpoch(epoch, required_ids(epoch, commit), time_ms, files)
     except FormatError as error:
-        return SealedEpoch(epoch, None, time_ms, str(error))
+        return SealedEpoch(epoch, None, time_ms, files, str(error))

@@ -18,6 +18,7 @@ MISSED = {
     LeftOut.AHEAD_WHEN_KNOWN: {Rule.SAME_DATA},
     LeftOut.PLAN_BEFORE_METADATA: {Rule.PLAN_FIRST},
     LeftOut.OLD_VERSION: {Rule.STATE_RIGHT},
+    LeftOut.FILES_OF_ITS_END: {Rule.FILES_RIGHT},
 }
 """What is broken, each in some seed, when a rule is left out."""
 HARD = {LeftOut.CARRIED_VOIDS_NOT}

@@ -35,6 +35,8 @@ MISSED = MISSED_IN_BOTH_GATES | {
     LeftOut.NEWEST_BY_EPOCH: {Rule.LAG},
     LeftOut.FIRST_PLAN_COUNTS: {Rule.SAME_DATA},
     LeftOut.GO_BACK_OWN: {Rule.FENCED_STOPS},
+    LeftOut.TIMED_FROM_SEAL: {Rule.PROGRESS},
+    LeftOut.LONG_BRIDGED: {Rule.LAG},
 }
 
 

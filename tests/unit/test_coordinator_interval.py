@@ -71,7 +71,8 @@ def test_checkpoints_complete_in_the_background_and_old_ones_go(jvm: Jvm) -> Non
         number += 1
         while not one.events.empty():
             told = one.events.get()
-            assert told["event"] in ("TRIGGERED", "COMPLETED"), told
+            # On a busy machine an epoch may be longer than the interval: then the one before it was begun as well, and is given up.
+            assert told["event"] in ("TRIGGERED", "COMPLETED") or told.get("reason") == "SUBSUMED", told
             if told["event"] == "COMPLETED":
                 assert told["lag_epochs"] >= 0
                 completed.append(told["epoch"])

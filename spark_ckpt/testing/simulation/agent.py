@@ -80,7 +80,7 @@ class Executor:
             self._store(commits)
         if self.bytes > SPOOL_MAX // 2:
             self._a.happened[Happened.PRESSED] += 1
-            self._store(list(self._newest().values()))
+            self._relieve()
         if self.bytes > 2 * SPOOL_MAX:
             raise ViolationError(Rule.BOUNDED, f"the spool of {self.name} holds {self.bytes} unstored parts of {SPOOL_MAX}")
 
@@ -96,6 +96,14 @@ class Executor:
     @property
     def full(self) -> bool:
         return self.bytes >= SPOOL_MAX
+
+    def _relieve(self) -> None:
+        """What is newest is stored like a checkpoint's; what it replaces and nobody has asked for has no right to the room."""
+        newest = self._newest()
+        self._store(list(newest.values()))
+        for uid, commit in list(self.kept.items()):
+            if commit.unstored and not commit.wanted and commit.epoch < newest[commit.partition].epoch:
+                del self.kept[uid]
 
     def _newest(self) -> dict[int, Commit]:
         return {commit.partition: commit for commit in self.kept.values()}

@@ -74,6 +74,8 @@ class Attempt:
     barrier: Barrier
     version: int
     """Of the state that it goes on from: the epoch's number, unless that is a new one."""
+    pace: int = 0
+    """Its tasks, and its sink, take up to so long."""
     winners: dict[int, Commit] = field(default_factory=dict)
     written: bool = False
     """The sink has it: no task runs again."""

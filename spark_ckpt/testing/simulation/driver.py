@@ -25,6 +25,8 @@ from spark_ckpt.testing.simulation.stage import PARTITIONS, Sink, Source, Span
 JOB = Job(("stateStoreSave key",), ("simulated",), "simulated")
 SCHEMA = "state/0/_metadata/metadata"
 LARGEST_EPOCH = 3
+LONGEST_EPOCH = 900
+"""Milliseconds that its tasks may take, and its sink again."""
 
 
 class Driver(DriverProcess, Query):
@@ -236,7 +238,8 @@ class Driver(DriverProcess, Query):
         span = Span.decode(self._files[offsets_file(self._epoch)])
         self._acks = []
         goes_on_from = self._epoch if version is None else version
-        attempt = Attempt(self.started.run, self._epoch, span, base, dict(self._uids), barrier, goes_on_from)
+        pace = self._a.rng.randrange(1, LONGEST_EPOCH) if self._a.chance(self._a.faults.long, Happened.LONG) else 0
+        attempt = Attempt(self.started.run, self._epoch, span, base, dict(self._uids), barrier, goes_on_from, pace)
         self._attempt = attempt
         self._executors.run_tasks(attempt, list(range(PARTITIONS)))
         if self._a.chance(self._a.faults.task_failure, Happened.TASK_FAILED):
@@ -339,7 +342,7 @@ class Driver(DriverProcess, Query):
             self._a.happened[Happened.LATE] += i.epoch is not None
 
     def tasks_done(self, attempt: Attempt) -> None:
-        self._soon(lambda: self._write_batch(attempt))
+        self._soon(lambda: self._write_batch(attempt), self._a.rng.randrange(attempt.pace) if attempt.pace else None)
 
     def current(self, attempt: Attempt) -> bool:
         return attempt is self._attempt and not attempt.written

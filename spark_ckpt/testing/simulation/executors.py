@@ -84,7 +84,10 @@ class Executors:
             n = self._a.rng.randrange(EXECUTORS) if self._a.chance(self._a.faults.moved, Happened.MOVED) else p % EXECUTORS
             placed.setdefault(n, []).append(p)
         for n, mine in placed.items():
-            self._load(attempt, n, mine, {})
+            if attempt.pace:
+                self._a.clock.after(self._a.rng.randrange(attempt.pace), partial(self._load, attempt, n, mine, {}))
+            else:
+                self._load(attempt, n, mine, {})
 
     def _load(self, attempt: Attempt, n: int, partitions: list[int], loaded: dict[int, Commit]) -> None:
         """One partition's state after the other, then all tasks of this executor."""

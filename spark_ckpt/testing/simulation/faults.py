@@ -28,6 +28,8 @@ class Faults:
     moved: float = 0.0
     stop: float = 0.0
     task_failure: float = 0.0
+    long: float = 0.0
+    """That an epoch lasts longer than the interval, perhaps longer than the time-out."""
     rival: float = 0.0
     """That a driver is started although another lives, each time the supervisor looks."""
     outage: float = 0.0
@@ -41,8 +43,8 @@ class Faults:
 
 
 QUIET = Faults()
-EVERYDAY = Faults(losing=0.2, moved=0.1, ack_doubled=0.1, restore=0.3)
-"""Losing attempts, tasks that move and doubled acks are Spark's everyday life, not faults; going back is a person's right."""
+EVERYDAY = Faults(losing=0.2, moved=0.1, ack_doubled=0.1, restore=0.3, long=0.1)
+"""Losing attempts, tasks that move, doubled acks and long epochs are Spark's everyday life, not faults; going back is a person's right."""
 DEMOLITION = Faults(losing=0.2, moved=0.1, ack_doubled=0.1, decline=0.01, put_failed=0.05, slow=0.3, executor_loss=0.05)
 """Around the deletion of a stream: no put that lands after it was given up, for of that nobody could know."""
 
@@ -65,6 +67,7 @@ _WORST = Faults(
     moved=0.1,
     stop=0.03,
     task_failure=0.03,
+    long=0.1,
     rival=0.5,
     outage=0.1,
     ask=0.2,

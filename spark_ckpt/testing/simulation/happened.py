@@ -30,6 +30,7 @@ class Happened(Enum):
     PRESSED = "uploads because a spool filled"
     SPOOL_FULL = "commits that waited for a full spool"
     SLOW = "slow operations"
+    LONG = "epochs that ran for long"
     STARTED = "runs started"
     OVERLAPPED = "runs started while another lived"
     RESTORED = "restores from a checkpoint"
@@ -37,6 +38,7 @@ class Happened(Enum):
     RERUN_IN_PLACE = "epochs run again in place"
     WENT_BACK = "queries that went back to the last checkpoint in place"
     LATE = "checkpoints of finished epochs"
+    BRIDGED = "checkpoints of finished epochs that completed while a long one ran"
     ABORTED = "checkpoints aborted"
     SUBSUMED = "checkpoints subsumed"
     TOLERATED = "failed checkpoints that were tolerated"
@@ -83,6 +85,7 @@ BACKGROUND = frozenset(
         Happened.SPOOL_FULL,
         Happened.WENT_BACK,
         Happened.LATE,
+        Happened.BRIDGED,
         Happened.SUBSUMED,
         Happened.TOLERATED,
         Happened.NOT_TOLERATED,

@@ -10,7 +10,7 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId, Snapshot
 from spark_ckpt.paths import run_prefix
 from spark_ckpt.protocol import events as ev
-from spark_ckpt.protocol.background import BackgroundCheckpoint, Final
+from spark_ckpt.protocol.background import BackgroundCheckpoint, Final, SealedEpoch
 from spark_ckpt.protocol.completed import CompletedCheckpointStore
 from spark_ckpt.protocol.deletion import Batch, Deletions
 from spark_ckpt.protocol.entries import Claim, Entry, Plan
@@ -270,6 +270,31 @@ class _TakingItBack(Start):
         return super()._claim_known(claim)
 
 
+class _TimedFromItsTrigger(IntervalRun):
+    """Counts the time that tasks need as a checkpoint's."""
+
+    def _make(self, p: BackgroundCheckpoint) -> list[Instruction]:
+        return [*super()._make(p), *super()._count_time(p)]
+
+    def _count_time(self, p: BackgroundCheckpoint) -> list[Instruction]:  # noqa: ARG002
+        return []
+
+
+class _WaitingForItsEnd(IntervalRun):
+    """While an epoch runs none that has ended becomes a checkpoint, however long that takes."""
+
+    @property
+    def _quiet(self) -> bool:
+        return self.phase is RunPhase.IDLE
+
+
+class _WithFilesOfNow(IntervalRun):
+    """A checkpoint of a finished epoch holds the driver's files as they are when it begins."""
+
+    def _seal_background(self, p: BackgroundCheckpoint, sealed: SealedEpoch) -> list[Instruction]:
+        return super()._seal_background(p, replace(sealed, files=self._files.as_mapping()))
+
+
 class _WithoutAcks(Run):
     """Completes a checkpoint with the snapshots that happen to be there."""
 
@@ -369,6 +394,18 @@ class _GoneAtOnceStream(Stream):
     INTERVAL_RUN = _GoneAtOnceInBackground
 
 
+class _TimedFromItsTriggerStream(Stream):
+    INTERVAL_RUN = _TimedFromItsTrigger
+
+
+class _WaitingForItsEndStream(Stream):
+    INTERVAL_RUN = _WaitingForItsEnd
+
+
+class _WithFilesOfNowStream(Stream):
+    INTERVAL_RUN = _WithFilesOfNow
+
+
 class _WithoutAcksStream(Stream):
     RUN = _WithoutAcks
     INTERVAL_RUN = _WithoutAcksInBackground
@@ -404,6 +441,9 @@ class LeftOut(Enum):
     OLD_VERSION = "state that goes on under a new number is loaded under its old one"
     GO_BACK_OWN = "a query goes back in place only while the stream is its own"
     CHOOSE_RETAINED = "a person can choose only what the last run retains"
+    TIMED_FROM_SEAL = "the time-out of a checkpoint is counted from the end of its epoch"
+    LONG_BRIDGED = "while an epoch runs for long, the newest finished one becomes a checkpoint"
+    FILES_OF_ITS_END = "a checkpoint of a finished epoch holds the driver's files as they were at its end"
     GONE_AT_LAST = "what a deleted stream leaves goes when every put of _metadata is answered"
     COLLECT_KEPT_FIRST = "a collector of garbage reads the kept checkpoints before it lists the run's own"
     COLLECT_CLAIM_AGAIN = "a collector of garbage looks whether the claim is still the last when it has read the checkpoints"
@@ -417,6 +457,8 @@ IN_BACKGROUND = frozenset(
         LeftOut.NEWEST_BY_EPOCH,
         LeftOut.FIRST_PLAN_COUNTS,
         LeftOut.GO_BACK_OWN,
+        LeftOut.TIMED_FROM_SEAL,
+        LeftOut.LONG_BRIDGED,
     }
 )
 """What only the interval mode can show: in the other one an epoch's append is issued when the checkpoint of the one before is complete."""
@@ -429,6 +471,7 @@ IN_AT_LEAST_ONCE = frozenset(
         LeftOut.AHEAD_WHEN_KNOWN,
         LeftOut.PLAN_BEFORE_METADATA,
         LeftOut.OLD_VERSION,
+        LeftOut.FILES_OF_ITS_END,
     }
 )
 """What only at-least-once can show: where a plan is stored while its epoch's tasks run, and input runs again under new numbers."""
@@ -470,6 +513,9 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.OLD_VERSION: Rules(stream=_UnderItsNumberStream),
         LeftOut.GO_BACK_OWN: Rules(stream=_TakingItBackStream, faults={**_STEADY, "sleep": 0.005, "rival": 1, "executor_loss": 0.15}),
         LeftOut.CHOOSE_RETAINED: Rules(stream=_ChoosingAnyStream, faults=_CHOICES, settings={"retained": 1}),
+        LeftOut.TIMED_FROM_SEAL: Rules(stream=_TimedFromItsTriggerStream),
+        LeftOut.LONG_BRIDGED: Rules(stream=_WaitingForItsEndStream),
+        LeftOut.FILES_OF_ITS_END: Rules(stream=_WithFilesOfNowStream),
         LeftOut.GONE_AT_LAST: Rules(stream=_GoneAtOnceStream),
         LeftOut.COLLECT_CLAIM_AGAIN: Rules(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
         LeftOut.COLLECT_KEPT_FIRST: Rules(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),

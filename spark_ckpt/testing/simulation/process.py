@@ -292,6 +292,8 @@ class DriverProcess(ABC):
             self._a.world.aborted.add(named)
         if i.event is Announcement.COMPLETED:
             self._a.happened[Happened.COMPLETED] += 1
+            run = self._stream.run
+            self._a.happened[Happened.BRIDGED] += isinstance(run, IntervalRun) and run.phase is RunPhase.RUNNING and run.is_long
             self._completed_epoch = max(self._completed_epoch, named.epoch)
             if not self._a.world.was_completed(named):
                 raise ViolationError(Rule.COMPLETED_STORED, f"{self.name} announces {named}, whose _metadata was never stored")

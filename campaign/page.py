@@ -70,12 +70,14 @@ def _kills(every: Sequence[Line]) -> list[str]:
     others = len(every) - len(lines)
     return [
         "## Kills\n",
-        f"**{len(done)} kills in {len(lines)} cases: {total['expected']:,} rows expected, {total['missing']:,} missing,",
-        f"{total['excess']:,} in excess** ({total['twice']:,} twice, where at-least-once permits it).",
+        f"**{len(done)} kills, {total['expected']:,} rows expected, {total['missing']:,} missing, {total['excess']:,} in excess**",
+        f"({total['twice']:,} twice, where at-least-once permits it).",
+        "",
         "Cases: " + ", ".join(f"{outcomes[o.value]} {o.value}" for o in Outcome if outcomes[o.value]) + ".",
         "",
         f"{_about(lines)} {minutes:.0f} minutes, {each:.0f} s a kill (median). Seed{_plural({line['seed'] for line in lines})}.",
-        f"Code {head['code']}, the last case at commit {head['commit']}." + (f" {others} more cases are of other code." if others else ""),
+        f"Code {head['code']}, the last case at commit {head['commit']}."
+        + (f" The file has {others} of other code too." if others else ""),
         "",
         _table(("killed", "kills"), [(name, count) for name, count in sorted(Counter(done).items())]),
         _table(CASE_COLUMNS, [_case(line) for line in sorted(lines, key=lambda one: (one["seed"], one["kills_planned"], one["case"]))]),

@@ -30,7 +30,8 @@ from campaign.weather import Weather
 from spark_ckpt.paths import stream_url
 
 ROOT = Path(__file__).resolve().parents[1]
-MASTER = "local-cluster[2,1,1024]"
+EXECUTORS = 2
+MASTER = f"local-cluster[{EXECUTORS},1,1024]"
 JOB = ROOT / "campaign" / "job.py"
 COMMANDS = {
     Victim.EXECUTOR: "CoarseGrainedExecutorBackend",
@@ -169,7 +170,7 @@ class Trial:
         return {"streams": streams, **{name: str(path) for name, path in paths.items()}}
 
     def _start(self) -> Application:
-        conf = {**dict(self._case.conf), "spark.local.dir": str(self._local)}
+        conf = {**dict(self._case.conf), "spark.local.dir": str(self._local), "spark.sql.shuffle.partitions": str(EXECUTORS)}
         if self._case.mode is Mode.AT_LEAST_ONCE:
             conf["spark.ckpt.mode"] = "AT_LEAST_ONCE"
         if self._case.spool is Spool.KEPT:

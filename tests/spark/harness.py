@@ -27,6 +27,10 @@ def class_path(*more: Path) -> str:
     return ":".join([f"{pyspark_home()}/conf", f"{pyspark_home()}/jars/*", *map(str, more)])
 
 
+SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""For a JVM that lives for seconds."""
+
+
 class Scratch:
     """A folder for all that a killed JVM leaves behind: native libraries, blocks, artifacts, executors' folders, a warehouse."""
 
@@ -39,7 +43,7 @@ class Scratch:
         return {
             "spark.local.dir": str(self._folder / "local"),
             "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
-            "spark.executor.extraJavaOptions": " ".join(self.java),
+            "spark.executor.extraJavaOptions": " ".join([*self.java, *SMALL]),
         }
 
     @property
@@ -166,7 +170,7 @@ def submit(
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "3",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": " ".join(["-Duser.timezone=UTC", *SMALL]),
     }
     if plugin:
         settings["spark.plugins"] = PLUGIN

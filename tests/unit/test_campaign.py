@@ -152,9 +152,9 @@ def test_the_page_tells_of_the_newest_code_and_of_what_was_not_equal(result: Res
     test = {**{name: line[name] for name in ("format", "code", "commit", "date", "versions", "cores")}}
     test |= {"test": "tests/a.py::b", "outcome": "passed", "seconds": 3.2}
     text = page.render([{**line, "code": "0" * 12}, line, ended], [test])
-    assert f"**{2 * command.KILLS_A_CASE} kills in 2 cases: {2 * 10 * len(result.case.streams)} rows expected, 0 missing" in text
+    assert f"**{2 * command.KILLS_A_CASE} kills, {2 * 10 * len(result.case.streams)} rows expected, 0 missing" in text
     assert "1 equal, 1 ended" in text
-    assert "1 more cases are of other code" in text
+    assert "The file has 1 of other code too." in text
     assert "- case 2 of seed 1, ended: At 3 s: the executor was lost." in text
     assert "| `tests/a.py::b` | passed | 3 |" in text
 

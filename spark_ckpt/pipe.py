@@ -43,9 +43,11 @@ class Pipe:
     def standard() -> Pipe:
         """This process's stdin and stdout, taken for itself: what anything else prints goes to stderr, what anything else reads is empty.
 
-        Ctrl-C reaches the whole terminal group, this process too; its end is the end of stdin alone, so SIGINT is ignored.
+        Ctrl-C, YARN, systemd and Kubernetes signal the whole group, this process too; its end is the end of stdin alone, and bounded from
+        there. What ends the JVM closes that pipe.
         """
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
         reader = os.fdopen(os.dup(0), "rb", buffering=1 << 16)
         writer = os.fdopen(os.dup(1), "wb", buffering=0)
         null = os.open(os.devnull, os.O_RDONLY)

@@ -9,8 +9,10 @@ import tempfile
 import threading
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ FOREGROUND_THREADS = 32
 """A stream has one put in flight; streams beyond this many would wait for a server that is slow to answer the others."""
 AHEAD = 64
 """In at-least-once: epochs that may run while their plans are not stored yet."""
+LOOKED = 8
 END_S = 10.0
 """How long puts and deletions in hand may take after the end of stdin, in seconds."""
 
@@ -52,6 +55,9 @@ class Coordinator:
         self._workers: dict[str, StreamWorker] = {}
         self._leaving: set[StreamWorker] = set()
         """Stopped, with deletions still in hand."""
+        self._looked: OrderedDict[str, StorageActions] = OrderedDict()
+        self._looked_lock = threading.Lock()
+        """Of queries that are being analysed, and of the last few that got no further."""
         self._urls: dict[str, str] = {}
         self._restored: dict[str, str | None] = {}
         """By root, of streams that were stopped too: where each lies, and what its last start was restored from."""
@@ -61,6 +67,7 @@ class Coordinator:
     def handlers(self) -> Mapping[str, Handler]:
         return {
             "hello": self._hello,
+            "ping": self._ping,
             "open": self._open,
             "start": self._start,
             "resume": self._resume,
@@ -100,14 +107,16 @@ class Coordinator:
         threading.Thread(target=_prepare, name="prepare", daemon=True).start()
         return {"set": settings, "options": shown_options(conf), "limits": _limits(options)}
 
+    def _greeted(self) -> Options:
+        if self._options is None:
+            raise CheckpointError("the coordinator was asked for a stream before it was greeted; JAR and Python package differ")
+        return self._options
+
     def _worker(self, root: str) -> StreamWorker:
         worker = self._workers.get(root)
         if worker is None:
-            options = self._options
-            if options is None:
-                raise CheckpointError("the coordinator was asked for a stream before it was greeted; JAR and Python package differ")
-            url = stream_url(options.storage, root)
-            actions = StorageActions(url, lambda place: self._storage(root, place, options), options.savepoint_dir)
+            options = self._greeted()
+            actions = self._take_actions(root, options)
             worker = self._workers[root] = StreamWorker(
                 root,
                 actions,
@@ -118,32 +127,73 @@ class Coordinator:
                 restored=lambda path: self._restored.update({root: path}),
                 ended=self._leaving.discard,
             )
-            self._urls[root] = url
+            self._urls[root] = actions.url
         return worker
+
+    def _take_actions(self, root: str, options: Options) -> StorageActions:
+        """Those that a query which is about to start has looked with, else new ones."""
+        with self._looked_lock:
+            found = self._looked.pop(root, None)
+        return found or StorageActions(
+            stream_url(options.storage, root), lambda place: self._storage(root, place, options), options.savepoint_dir
+        )
+
+    def _leave_actions(self, root: str, actions: StorageActions) -> None:
+        with self._looked_lock:
+            given_up = [self._looked[root]] if root in self._looked else []
+            self._looked[root] = actions
+            self._looked.move_to_end(root)
+            while len(self._looked) > LOOKED:
+                given_up.append(self._looked.popitem(last=False)[1])
+        for one in given_up:
+            one.close()
 
     def _storage(self, root: str, url: str, options: Options) -> Storage:
         storage = self._opener(url, options.s3)
         storage.traffic.tell = lambda why: self._pipe.log("WARN", f"{root}: {why}")
         return storage
 
+    def _ping(self, _: Message) -> Reply:
+        """Answered once every stream's thread has shown that it goes on."""
+        answer: Future[Fields] = Future()
+        turns = [worker.turn() for worker in self._workers.values()]
+        left = iter(range(len(turns), -1, -1))  # which several threads may count down
+
+        def one_more(_: object = None) -> None:
+            if next(left) == 0:
+                answer.set_result({})
+
+        one_more()
+        for turn in turns:
+            turn.add_done_callback(one_more)
+        return answer
+
     # --- requests
 
     def _open(self, message: Message) -> Reply:
         root, local = str(message["root"]), message.get("query_id")
-        actions = self._worker(root).actions
+        worker = self._workers.get(root)
+        actions = worker.actions if worker else self._take_actions(root, self._greeted())
         future: Future[Fields] = Future()
 
         def look() -> None:
+            """Spark may still refuse the query: no stream begins here."""
             try:
-                future.set_result(_opened(actions.url, actions.last_claim(), local))
+                found = _opened(actions.url, actions.last_claim(), local)
             except Exception as error:
-                future.set_exception(error)
+                answer = partial(future.set_exception, error)
+            else:
+                answer = partial(future.set_result, found)
+            if worker is None:
+                self._leave_actions(root, actions)
+            answer()
 
         self._foreground.submit(look)
         return future
 
     def _start(self, message: Message) -> Reply:
         worker = self._worker(str(message["root"]))
+        worker.life = str(message.get("run_id", ""))
         event = ev.StartRequested(
             str(message["query_id"]),
             Job.from_json(message["job"]),
@@ -154,7 +204,7 @@ class Coordinator:
             _names(message),
             None if message.get("sink_seen") is None else int(message["sink_seen"]),
             self._restore(worker),
-            str(message.get("run_id", "")),
+            worker.life,
             message.get("again") is True,
             message.get("compared") is not False,
         )
@@ -179,7 +229,9 @@ class Coordinator:
         files = {path: content for path, content in sent.items() if content is not None}
         sealed = int(message.get("sealed", -1))
         event = ev.ResumeRequested(int(message["run"]), int(message["claim"]), int(message["epoch"]), _names(message), sealed, files)
-        return self._worker(str(message["root"])).request("resume", event)
+        worker = self._worker(str(message["root"]))
+        worker.life = str(message.get("run_id", ""))
+        return worker.request("resume", event)
 
     def _trigger(self, message: Message) -> Reply:
         event = ev.TriggerRequested(int(message["epoch"]), _content(message["offsets"]), _files(message))
@@ -194,8 +246,10 @@ class Coordinator:
 
     def _stop(self, message: Message) -> Reply:
         delete = self._options is not None and self._options.on_stop == DELETE and bool(message.get("by_person"))
-        root = str(message["root"])
+        root, life = str(message["root"]), message.get("run_id")
         worker = self._worker(root)
+        if life is not None and worker.life not in ("", life):
+            return {}  # another start of the query has the stream by now
         del self._workers[root]
         self._leaving.add(worker)
         return worker.request("stop", ev.StopRequested(bool(message.get("failed")), delete))

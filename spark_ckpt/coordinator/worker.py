@@ -64,6 +64,8 @@ class StreamWorker:
     ) -> None:
         self.root = root
         self.actions = actions
+        self.life = ""
+        """Spark's run id of the start of a query that the stream belongs to; of the pipe's thread."""
         self.intake = Intake()
         """Of the pipe's thread."""
         self._restored = restored
@@ -73,6 +75,7 @@ class StreamWorker:
         self._say = say
         self._stream = Stream(settings)
         self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._turns: SimpleQueue[Future[None]] = SimpleQueue()
         self._requests: dict[str, Future[Fields]] = {}
         self._due: list[tuple[float, int, int | None, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -97,6 +100,13 @@ class StreamWorker:
     def tell(self, event: ev.Event) -> None:
         self._queue.put(lambda: self._handle(event))
 
+    def turn(self) -> Future[None]:
+        """Done when the stream's thread has finished what it does now, however much waits behind that."""
+        turn: Future[None] = Future()
+        self._turns.put(turn)
+        self._queue.put(lambda: None)
+        return turn
+
     def end(self) -> None:
         """Nothing more will be asked: timers and new attempts stop."""
         self._queue.put(self._end)
@@ -118,6 +128,7 @@ class StreamWorker:
         with suppress(Empty):  # who has not seen that this thread is gone is not to wait for it
             while True:
                 self._queue.get_nowait()()
+        self._turned()
 
     def _serve(self) -> None:
         while not self._is_over():
@@ -131,6 +142,12 @@ class StreamWorker:
                 self._run_due()
             except Exception as error:
                 self._broken(error)
+            self._turned()
+
+    def _turned(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._turns.get_nowait().set_result(None)
 
     def _is_over(self) -> bool:
         """Stopped, and no deletion, put or timer is left that would have something done."""

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from jvm import jvm
-from py4j.protocol import Py4JJavaError
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
 
 SECOND = 10**9
-CHILD = """#!{python}
-import json, pathlib, sys
-starts = pathlib.Path({starts!r})
-number = len(starts.read_text()) if starts.exists() else 0
-starts.write_text("." * (number + 1))
-if number in {dies}:
-    sys.exit("no memory")
-for line in sys.stdin:
-    message = json.loads(line)
-    if message["type"] == "die" and number == 0:
-        sys.exit(3)
-    print(json.dumps({{"re": message["id"], "ok": True, "number": number}}), flush=True)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +22,6 @@ def java() -> Iterator[Any]:
 
 def line(java: Any, **fields: Any) -> Any:
     return java.org.apache.spark.ckpt.Json.parse(json.dumps(fields))
-
-
-def child(java: Any, tmp_path: Path, dies: range) -> Any:
-    """Of a Python whose starts with these numbers die before they serve."""
-    program = tmp_path / "python"
-    program.write_text(CHILD.format(python=sys.executable, starts=str(tmp_path / "starts"), dies=list(dies)))
-    program.chmod(0o755)
-    nothing = getattr(java.scala.Predef, "$conforms")()
-    return java.org.apache.spark.ckpt.PythonChild("fake.agent", str(program), line(java, type="hello"), nothing, nothing)
 
 
 def test_a_replaced_agents_queue_is_empty_and_that_of_the_ones_other_streams_is_not(java: Any) -> None:
@@ -118,39 +93,6 @@ def test_nobodys_quiet_is_no_shorter_than_that_of_a_stream_whose_tasks_are_to_co
     run_task(tasks, "a", 1)
     tasks.started(nobody)
     assert 0 < tasks.ended(nobody).head().forMs() < between.forMs()
-
-
-def test_a_replacement_that_dies_before_it_serves_is_replaced(java: Any, tmp_path: Path) -> None:
-    one = child(java, tmp_path, range(1, 3))
-    try:
-        assert one.start().get("number").asInt() == 0
-        assert one.request(line(java, type="die")).get("number").asInt() == 3
-        assert one.failure().isEmpty()
-    finally:
-        one.close(0)
-
-
-def test_replacements_that_all_die_are_no_fault_of_the_configuration(java: Any, tmp_path: Path) -> None:
-    one = child(java, tmp_path, range(1, 100))
-    try:
-        one.start()
-        with pytest.raises(Py4JJavaError) as caught:
-            one.request(line(java, type="die"))
-        failure = caught.value.java_exception
-        assert failure.kind() == "INTERNAL"
-        assert "died 6 times within a minute" in failure.getMessage()
-        assert "no memory" in failure.getMessage()
-        assert len((tmp_path / "starts").read_text()) == 6
-    finally:
-        one.close(0)
-
-
-def test_the_very_first_child_that_does_not_serve_is_a_matter_of_configuration(java: Any, tmp_path: Path) -> None:
-    one = child(java, tmp_path, range(1))
-    with pytest.raises(Py4JJavaError) as caught:
-        one.start()
-    assert caught.value.java_exception.kind() == "CONFIG"
-    one.close(0)
 
 
 class Wanting:

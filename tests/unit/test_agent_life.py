@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import threading
 import time
 import uuid
@@ -144,3 +146,17 @@ def test_a_run_that_is_over_before_anything_came_of_it_is_nothing(spool: Path) -
     assert agent.ask({"type": "hello", "conf": {}, "executor": "1", "spool": str(spool)})["ok"] is True
     assert [line for line in agent.lines if line.get("type") == "log"] == []
     agent.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_the_whole_group_does_not_end_an_agent_before_its_farewell(tmp_path: Path, number: signal.Signals) -> None:
+    """YARN, systemd and Kubernetes signal the JVM and all that it has started; the JVM takes a while to end."""
+    agent, store = AgentProcess(tmp_path / "spool"), FakeStore(tmp_path / "spool" / "0-0")
+    store.commit()
+    agent.send(store.message(f"file://{tmp_path}/storage/orders", 0, None))
+    agent.process.send_signal(number)
+    assert agent.ask({"type": "ping"})["ok"] is True
+    assert agent.end() == 0
+    left = list((tmp_path / "storage/orders").glob("run-00000001/ack/0-*"))
+    assert [row["uid"] for path in left for row in json.loads(path.read_text())["acks"]] == [store.uid]
+    assert list((tmp_path / "storage/orders").glob("run-00000001/seg/0-*"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 
 import pytest
 
@@ -203,3 +204,23 @@ def test_two_streams_at_once_and_bad_messages(jvm: Jvm) -> None:
     assert one.epoch(1, 0)["ok"]
     assert one.ask("trigger", root="file:/data/ckpt/other", epoch=5, offsets="", files={})["error"]["kind"] == "INTERNAL"
     assert one.epoch(1, 1)["ok"]
+
+
+def test_a_signal_to_the_whole_group_does_not_end_a_coordinator_before_its_jvm(jvm: Jvm) -> None:
+    one = jvm()
+    one.start()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        one.process.send_signal(number)
+    assert one.epoch(1, 0)["ok"]
+    assert one.close() == 0
+
+
+def test_a_ping_is_answered_when_every_stream_goes_on(jvm: Jvm) -> None:
+    one = jvm()
+    assert one.ask("ping")["ok"]
+    one.start()
+    one.root = "file:/data/ckpt/other"
+    one.start()
+    assert one.ask("ping")["ok"]
+    assert one.ask("stop", root=one.root, failed=False)["ok"]
+    assert one.ask("ping")["ok"]

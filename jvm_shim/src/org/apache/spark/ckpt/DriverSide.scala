@@ -17,7 +17,10 @@ object DriverSide extends Logging {
 
   @volatile private var sc: SparkContext = _
   @volatile private var coordinator: PythonChild = _
+  // Locations that queries have been analysed with; by location, the start of a query that Spark has accepted last; and all by Spark's run id.
+  private val looked = ConcurrentHashMap.newKeySet[String]()
   private val streams = new ConcurrentHashMap[String, DriverStream]()
+  private val running = new ConcurrentHashMap[String, DriverStream]()
   private val holdings = new Holdings
   @volatile private var made = Map.empty[String, String]
   @volatile private var executors: JsonNode = _
@@ -27,14 +30,14 @@ object DriverSide extends Logging {
     stop() // another plugin's init may have failed after this one's, and nobody has shut it down
     val conf = context.conf
     sc = context
-    streams.clear()
+    forgetStreams()
     holdings.clear()
     val greeting = Json.obj(
       "type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "spark" -> usersOwn(conf),
       "spark_version" -> context.version, "host" -> java.net.InetAddress.getLocalHost.getHostName)
     val child = new PythonChild("spark_ckpt.coordinator", CheckpointPlugin.python(conf), greeting, heard,
       tell => {
-        CheckpointFeed.coordinatorReplaced(context)
+        if (coordinator != null) CheckpointFeed.coordinatorReplaced(context)
         streams.values().asScala.foreach(_.retell(tell))
         // Else it would wait for the snapshots of executors that were lost before its time.
         holdings.lostOnes.foreach(executor => tell(executorLostLine(executor)))
@@ -63,30 +66,53 @@ object DriverSide extends Logging {
     if (coordinator != null) {
       coordinator.close(FarewellMs)
       coordinator = null
-      streams.clear()
+      forgetStreams()
       sc = null
     }
   }
 
-  /** A query's checkpointLocation is created or opened: the stream behind it, with the query id that the storage knows, if any. */
-  def open(root: String, localQueryId: Option[String]): DriverStream = {
-    val stream = new DriverStream(root, holdings, ask, tell)
-    stream.open(localQueryId)
+  private def forgetStreams(): Unit = {
+    looked.clear()
+    streams.clear()
+    running.clear()
+  }
+
+  /**
+   * A query's checkpointLocation is created or opened, while the query is analysed: the query id that the storage knows, if any. Spark may
+   * still refuse the start, because another query has the same name or location: whatever runs there is not touched.
+   */
+  def look(root: String, localQueryId: Option[String]): Option[String] = {
+    val known = ask(Json.obj("type" -> "open", "root" -> root, "query_id" -> localQueryId)).optStr("query_id")
+    looked.add(root)
+    known
+  }
+
+  /** Spark has accepted this start of a query, and stopped any other at its location: the stream is its own from now on. */
+  def accepted(root: String, runId: String): Option[DriverStream] = Option.when(looked.contains(root)) {
+    val stream = new DriverStream(root, runId, holdings, ask, tell)
+    running.put(runId, stream)
     streams.put(root, stream)
     stream
   }
 
-  /** The stream whose checkpointLocation holds this path; of locations within each other, the innermost. */
-  def streamOf(path: String): Option[DriverStream] =
-    streams.values().asScala.filter(s => path == s.root || path.startsWith(s.root + "/")).maxByOption(_.root.length)
+  /** Is this path in a checkpointLocation that a query has been analysed with? */
+  def isLocated(path: String): Boolean = looked.asScala.exists(holds(_, path))
 
-  /** A run has ended. The stream itself stays known until its next start: late writers below its folder are still recognised. */
+  /** The stream whose checkpointLocation holds this path; of locations within each other, the innermost. */
+  def streamOf(path: String): Option[DriverStream] = streams.values().asScala.filter(s => holds(s.root, path)).maxByOption(_.root.length)
+
+  private def holds(root: String, path: String): Boolean = path == root || path.startsWith(root + "/")
+
+  /**
+   * A start of a query has ended, however far it had come. The stream itself stays known until its next start: late writers below its
+   * folder are still recognised.
+   */
   def runEnded(runId: String, failed: Boolean): Unit = {
     val context = sc
     val alive = context != null && !context.isStopped
-    streams.values().asScala.filter(_.runId.contains(runId)).foreach { s =>
-      s.stop(failed, byPerson = alive && !failed && !s.ended)
-      CheckpointFeed.ended(s.root)
+    Option(running.remove(runId)).foreach { s =>
+      try s.stop(failed, byPerson = alive && !failed && !s.ended)
+      finally if (streams.get(s.root) eq s) CheckpointFeed.ended(s.root)
     }
   }
 

@@ -34,13 +34,13 @@ final case class SealedEpoch(checkpoint: Option[JsonNode], lag: Option[JsonNode]
 final case class StopRequest(drain: Boolean)
 
 /**
- * One stream's side of the conversation with the coordinator. It remembers what a coordinator that replaces a dead one must be told:
- * how the run began, the epoch in hand and its acknowledgements, the newest commits.
+ * One start of a query, which Spark knows by `runId`: its side of the conversation with the coordinator about its stream. It remembers what
+ * a coordinator that replaces a dead one must be told: how the run began, the epoch in hand and its acknowledgements, the newest commits.
  */
-final class DriverStream(val root: String, holdings: Holdings, ask: ObjectNode => JsonNode, tell: ObjectNode => Unit) {
+final class DriverStream(
+    val root: String, val runId: String, holdings: Holdings, ask: ObjectNode => JsonNode, tell: ObjectNode => Unit) {
   import DriverStream._
 
-  private var known: Option[String] = None
   @volatile private var current: Option[String] = None
   private var begun: Option[ObjectNode] = None
   private var epoch = -1L
@@ -61,26 +61,19 @@ final class DriverStream(val root: String, holdings: Holdings, ask: ObjectNode =
   @volatile var ended = false
   val wants = new Wants(holdings)
 
-  def queryId: Option[String] = known
-
-  def runId: Option[String] = synchronized(begun.map(_.str("run_id")))
-
   /** What this run began from: the checkpoint's epoch, or -1. */
   def origin: Long = synchronized(begunFrom)
 
   /** The barrier of the epoch in hand. */
   def barrier: Option[String] = current
 
-  def open(localQueryId: Option[String]): Unit =
-    known = ask(Json.obj("type" -> "open", "root" -> root, "query_id" -> localQueryId)).optStr("query_id")
-
   /** A run begins: claim the stream, learn what it goes on from. `compare` throws if a person's choice does not fit; nothing is changed then. */
   def start(
-      queryId: String, runId: String, job: JobShape, needs: JobNeeds, present: Seq[String], compare: Comparison => Unit): Materialised = {
+      queryId: String, job: JobShape, needs: JobNeeds, present: Seq[String], compare: Comparison => Unit): Materialised = {
     val message = Json.obj(
       "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "job" -> job.json,
       "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "files" -> present,
-      "again" -> this.runId.contains(runId), "compared" -> false)
+      "again" -> synchronized(begun.nonEmpty), "compared" -> false)
     val first = ask(message)
     val answer = Option(first.get("compare")).map { c =>
       compare(Comparison(c.str("path"), c.long("epoch"), filesIn(c.get("files"))))
@@ -167,7 +160,7 @@ final class DriverStream(val root: String, holdings: Holdings, ask: ObjectNode =
     }
     current = None
     wants.clear()
-    ask(Json.obj("type" -> "stop", "root" -> root, "failed" -> failed, "by_person" -> byPerson))
+    ask(Json.obj("type" -> "stop", "root" -> root, "run_id" -> runId, "failed" -> failed, "by_person" -> byPerson))
   }
 
   /** A one-way message of the coordinator. */

@@ -8,7 +8,6 @@ import java.util.concurrent.{ConcurrentHashMap, ScheduledExecutorService, Schedu
 import java.util.concurrent.atomic.AtomicInteger
 
 import scala.jdk.CollectionConverters._
-import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
@@ -31,7 +30,6 @@ object ExecutorSide extends Logging {
 
   @volatile private var context: PluginContext = _
   @volatile private var agent: PythonChild = _
-  @volatile private var refused: Option[CheckpointFailure] = None
   @volatile private var spool: File = _
   private var clock: ScheduledExecutorService = _
   @volatile private var limit: SpoolLimit = _
@@ -67,7 +65,6 @@ object ExecutorSide extends Logging {
     })
     threads.setExecuteExistingDelayedTasksAfterShutdownPolicy(false)
     clock = threads
-    refused = None
     tasks = new StreamTasks
     runs.clear()
     val child = new PythonChild(
@@ -75,22 +72,15 @@ object ExecutorSide extends Logging {
       Json.obj("type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "executor" -> plugin.executorID(), "spool" -> spool.getPath),
       heard, { tell =>
         limit.set(0L)
-        held.lines.foreach { case (_, commit) => tell(commit) }
+        held.lines.foreach { case (_, commit) =>
+          tell(commit)
+          runs.add((commit.str("root"), commit.long("run"))) // that one is over may have been said to the dead one only
+        }
         told.clear()
         toldLate = Set.empty
       })
     agent = child
-    clock.execute { () =>
-      try child.start()
-      catch {
-        case e: CheckpointFailure =>
-          logError(s"the checkpoint agent of executor ${plugin.executorID()} does not serve: ${e.getMessage}")
-          refused = Some(e)
-        case NonFatal(e) =>
-          logError(s"the checkpoint agent of executor ${plugin.executorID()} does not serve", e)
-          refused = Some(new CheckpointFailure(CheckpointFailure.Internal, s"the checkpoint agent could not be started: $e", e))
-      }
-    }
+    child.begin()
     clock.scheduleWithFixedDelay(() => report(), ReportMs, ReportMs, TimeUnit.MILLISECONDS)
   }
 
@@ -274,7 +264,7 @@ object ExecutorSide extends Logging {
 
   private def serving(): Unit = {
     if (agent == null) throw new CheckpointFailure(CheckpointFailure.Internal, "this executor is shutting down")
-    refused.orElse(agent.failure).foreach(throw _)
+    agent.failure.foreach(throw _)
   }
 
   private def streamFolder(stream: String, run: Long): File =

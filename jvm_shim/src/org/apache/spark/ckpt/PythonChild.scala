@@ -1,13 +1,11 @@
 package org.apache.spark.ckpt
 
-import java.io.{BufferedReader, BufferedWriter, InputStreamReader, IOException, OutputStreamWriter}
-import java.nio.charset.StandardCharsets.UTF_8
-import java.util.concurrent.{CompletableFuture, ConcurrentLinkedQueue, ConcurrentSkipListMap, ExecutionException, Semaphore, TimeoutException, TimeUnit}
+import java.util.concurrent.{CompletableFuture, ConcurrentSkipListMap, ExecutionException, TimeoutException, TimeUnit}
 import java.util.concurrent.atomic.AtomicLong
 
-import scala.annotation.tailrec
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
@@ -16,190 +14,253 @@ import org.apache.spark.ckpt.Json.Fields
 import org.apache.spark.internal.Logging
 
 /**
- * A Python process that serves this JVM over its stdin and stdout, started anew when it dies.
+ * How long a Python process may take, in milliseconds: for its first answer; to answer a ping, `pings` of which are sent `pingMs` apart
+ * before it counts as hung. Between two replacements lie pauses that double from `pauseMs` to `longestPauseMs`. Where none has served for
+ * `giveUpMs`, questions are answered with an error, until one does; one that has lived for `provenMs` counts as sound again.
+ */
+final case class ChildPatience(
+    greetingMs: Long, pingMs: Long, pings: Int, pauseMs: Long, longestPauseMs: Long, giveUpMs: Long, provenMs: Long)
+
+/**
+ * A Python process that serves this JVM over its stdin and stdout, started anew when it dies or hangs.
  *
  * @param module the Python module that is run
- * @param greeting the first request, sent to every new process
+ * @param greeting the first request, sent to every new process; with `replaces` to all but the first that serves
  * @param onMessage one-way lines of the child; runs on the reading thread and must not block
- * @param onReplaced what a replacement has to be told before anything unanswered is sent to it again
+ * @param onServing what a process that begins to serve has to be told before anything unanswered is sent to it
  */
 final class PythonChild(
     module: String,
     python: String,
     greeting: ObjectNode,
     onMessage: JsonNode => Unit,
-    onReplaced: PythonChild.Teller => Unit) extends Logging {
+    onServing: PythonChild.Teller => Unit,
+    patience: ChildPatience = PythonChild.Patience) extends Logging {
 
   import PythonChild._
 
-  /** `sentTo` is guarded by the pipe: no child hears a question twice. */
-  private class Waiting(val request: ObjectNode) {
+  private class Waiting(val line: String) {
     val answer = new CompletableFuture[JsonNode]()
-    var sentTo: Process = _
+    var asked = 0
   }
 
-  private val ids = new AtomicLong()
+  /** A process that has not served yet. */
+  private class Greeted(val process: PythonProcess) {
+    val hello = new CompletableFuture[JsonNode]()
+  }
+
+  private val ids = new AtomicLong(Ping)
   private val waiting = new ConcurrentSkipListMap[Long, Waiting]()
-  private val pipe = new Object // guards process and writer: who holds it decides what the child hears next
-  // What is told, in order: a task does not wait until the child has read it. A question is asked after all that was told before it.
-  private val toTell = new ConcurrentLinkedQueue[ObjectNode]()
-  private val told = new Semaphore(0)
-  private val hurry = new Semaphore(0)
-  private var process: Process = _
-  private var writer: BufferedWriter = _
-  private val deaths = mutable.Queue.empty[Long]
-  @volatile private var closing = false
-  @volatile private var broken: Option[CheckpointFailure] = None
-  @volatile private var lastTrace = ""
+  private val pipe = new Object // guards what follows: who holds it decides what the child hears next. Nothing is waited for under it.
+  private var greeted: Option[Greeted] = None
+  private var serving: Option[PythonProcess] = None
+  private var closing = false
+  @volatile private var down: Option[CheckpointFailure] = None
+  private val first = new CompletableFuture[JsonNode]()
+  private var hasServed = false
+  // Of the supervising thread. Since when no process has proved itself, System.nanoTime, and whether one that served has died after others.
+  private var unprovenSince = Option.empty[Long]
+  private var diedServing = false
+  private var pause = 0L
 
   /** Start the process and greet it; its answer, or the failure that keeps it from serving. */
   def start(): JsonNode = {
-    val answer = pipe.synchronized(launch())
-    thread(s"$module-stdin")(while (!closing) {
-      told.acquire()
-      hurry.tryAcquire(LingerMs, TimeUnit.MILLISECONDS)
-      told.drainPermits()
-      hurry.drainPermits()
-      sayAll()
-    })
-    answer
+    supervise(persistent = false)
+    try first.get()
+    catch { case e: ExecutionException => throw e.getCause }
   }
 
-  /** Ask and wait. An answer survives the child's death: the question is put again to its replacement. */
-  def request(message: ObjectNode): JsonNode = {
-    val id = ids.incrementAndGet()
-    val entry = new Waiting(message.put("id", id))
-    waiting.put(id, entry)
-    try {
-      broken.foreach(throw _)
-      put(entry)
-      entry.answer.get()
-    } catch {
-      case e: ExecutionException => throw e.getCause
-    } finally {
-      waiting.remove(id)
-    }
-  }
-
-  /** Why the child does not serve any more, nor will any replacement. */
-  def failure: Option[CheckpointFailure] = broken
+  /** The same without waiting. Where it cannot serve, `failure` tells, and it is tried again. */
+  def begin(): Unit = supervise(persistent = true)
 
   /**
-   * Say something one-way. Lost if the child dies: `onReplaced` says again what matters. What is not `urgent` may wait for company, which
-   * costs both processes fewer awakenings; whatever is urgent, or asked, takes it along.
+   * Ask and wait: for an answer, for as long as the child lives and answers pings. A question survives the child's death, and is put again
+   * to its replacement; not to the one after a sixth that died over it.
    */
-  def tell(message: ObjectNode, urgent: Boolean = true): Unit = if (broken.isEmpty) {
-    toTell.add(message)
-    if (urgent) hurry.release()
-    told.release()
+  def request(message: ObjectNode): JsonNode = {
+    val id = ids.incrementAndGet()
+    val entry = new Waiting(Json.line(message.put("id", id)))
+    pipe.synchronized {
+      down.foreach(throw _)
+      waiting.put(id, entry)
+      serving.foreach(put(_, entry))
+    }
+    try entry.answer.get()
+    catch { case e: ExecutionException => throw e.getCause }
+    finally waiting.remove(id)
+  }
+
+  /** Why the child does not serve at the moment, nor has for long, nor ever will again once it is closed. */
+  def failure: Option[CheckpointFailure] = down
+
+  /**
+   * Say something one-way. Lost if the child dies: `onServing` says again what matters. What is not `urgent` may wait for company;
+   * whatever is urgent, or asked, takes it along.
+   */
+  def tell(message: ObjectNode, urgent: Boolean = true): Unit = {
+    val line = Json.line(message)
+    pipe.synchronized(serving.foreach(_.say(line, urgent)))
   }
 
   /** End of the conversation: the child finishes what is in hand, then exits; killed when that takes longer than `graceMs`. */
   def close(graceMs: Long): Unit = {
-    closing = true
-    val (p, w) = pipe.synchronized((process, writer))
-    if (p != null) {
-      sayAll()
-      told.release()
-      try w.close() catch { case _: IOException => }
-      if (!p.waitFor(graceMs, TimeUnit.MILLISECONDS)) p.destroyForcibly()
+    val living = pipe.synchronized {
+      closing = true
+      pipe.notifyAll()
+      serving.orElse(greeted.map(_.process))
     }
-    fail(new CheckpointFailure(CheckpointFailure.Internal, s"$module was closed with its application"))
-  }
-
-  // (1) A question is registered; (2) the child dies and its replacement is asked all that is registered, this question too; (3) the
-  // asking thread gets the pipe: it must not ask again.
-  private def put(entry: Waiting): Unit = pipe.synchronized {
-    if (entry.sentTo ne process) {
-      entry.sentTo = process
-      sayAll()
-      write(entry.request)
+    living.foreach { p =>
+      p.finish()
+      if (!p.awaitEnd(graceMs)) p.kill("its application has ended")
     }
+    giveUp(new CheckpointFailure(CheckpointFailure.Internal, s"$module was closed with its application"))
   }
 
-  private def sayAll(): Unit = pipe.synchronized {
-    if (!toTell.isEmpty) write(Iterator.continually(toTell.poll()).takeWhile(_ != null))
+  // --- one process after the other
+
+  private def supervise(persistent: Boolean): Unit = {
+    val supervisor = new Thread(() => keepServing(persistent), s"$module-watch")
+    supervisor.setDaemon(true)
+    supervisor.start()
   }
 
-  private def write(message: JsonNode): Unit = write(Iterator(message))
-
-  private def write(messages: Iterator[JsonNode]): Unit = pipe.synchronized {
-    try {
-      messages.foreach { message =>
-        writer.write(Json.line(message))
-        writer.write('\n')
-      }
-      writer.flush()
-    } catch {
-      case _: IOException => // the child is dead or dying; its reader notices and starts another, which is told again
-    }
-  }
-
-  private def launch(): JsonNode = {
-    val builder = new ProcessBuilder(python, "-m", module)
-    builder.environment().put("PYTHONSAFEPATH", "1") // no module is taken from the folder that the application happens to run in
-    builder.environment().putIfAbsent("MALLOC_ARENA_MAX", "2") // each of its many threads would keep a heap of its own
-    val child =
-      try builder.start()
+  private def keepServing(persistent: Boolean): Unit =
+    while (!isClosing) {
+      try serve(launch())
       catch {
-        case e: IOException =>
-          throw new CheckpointFailure(CheckpointFailure.Config,
-            s"the Python interpreter '$python' cannot be started (${e.getMessage}); set spark.ckpt.python to one that has the package spark-ckpt", e)
+        case NonFatal(e) if !first.isDone => // who waits for the first is told at once; what comes later is no matter of configuration
+          val failure = e match {
+            case known: CheckpointFailure => known
+            case other => new CheckpointFailure(CheckpointFailure.Internal, s"$python -m $module could not be started: $other", other)
+          }
+          if (persistent) giveUp(failure) else close(0L)
+          first.completeExceptionally(failure)
+          failed(failure.getMessage)
+        case NonFatal(e) => failed(String.valueOf(e.getMessage))
       }
-    lastTrace = ""
-    process = child
-    writer = new BufferedWriter(new OutputStreamWriter(child.getOutputStream, UTF_8))
-    val errors = thread(s"$module-stderr")(readErrors(child))
-    val hello = new Waiting(greeting.deepCopy().put("id", 0L))
-    thread(s"$module-stdout")(read(child, errors, hello))
-    waiting.put(0L, hello)
+      pipe.synchronized(if (!closing && pause > 0) pipe.wait(pause))
+    }
+
+  private def isClosing: Boolean = pipe.synchronized(closing)
+
+  /** A process that has answered its greeting. */
+  private def launch(): PythonProcess = {
+    val process = new PythonProcess(module, python, heard)
+    val candidate = new Greeted(process)
+    val wanted = pipe.synchronized {
+      if (!closing) greeted = Some(candidate)
+      !closing
+    }
+    if (!wanted) process.kill("its application has ended")
+    process.say(Json.line(greeting.deepCopy().put("id", Hello).put("replaces", hasServed)))
     try {
-      hello.sentTo = child
-      write(hello.request)
-      hello.answer.orTimeout(GreetingMs, TimeUnit.MILLISECONDS).get()
+      val answer = await(candidate)
+      pipe.synchronized {
+        val said = mutable.ArrayBuffer.empty[String]
+        onServing(message => said += Json.line(message))
+        process.sayFirst(said)
+        waiting.values().asScala.foreach(put(process, _))
+        serving = Some(process)
+        if (!diedServing && !closing) down = None
+      }
+      hasServed = true
+      first.complete(answer)
+      process
     } catch {
-      case e: ExecutionException =>
-        child.destroyForcibly()
-        throw (e.getCause match {
-          case _: TimeoutException =>
-            new CheckpointFailure(CheckpointFailure.Internal, s"$python -m $module did not answer within ${GreetingMs / 1000} s of its start")
-          case other => other
-        })
-    } finally {
-      waiting.remove(0L)
+      case e: CheckpointFailure =>
+        process.kill(e.getMessage)
+        throw e
+    } finally pipe.synchronized { greeted = None }
+  }
+
+  private def await(candidate: Greeted): JsonNode = {
+    try {
+      CompletableFuture.anyOf(candidate.hello, candidate.process.ended).get(patience.greetingMs, TimeUnit.MILLISECONDS)
+      if (candidate.hello.isDone) candidate.hello.get() else throw unfit(candidate.process.end)
+    } catch {
+      case e: ExecutionException => throw e.getCause
+      case _: TimeoutException =>
+        throw new CheckpointFailure(CheckpointFailure.Internal, s"$python -m $module did not answer within ${patience.greetingMs} ms of its start")
     }
   }
 
-  private def read(child: Process, errors: Thread, hello: Waiting): Unit = {
-    val reader = new BufferedReader(new InputStreamReader(child.getInputStream, UTF_8))
-    try {
-      var line = reader.readLine()
-      while (line != null) {
-        handle(line)
-        line = reader.readLine()
-      }
-    } catch {
-      case _: IOException => // the same as end of file
-    }
-    val status = child.waitFor()
-    errors.join(1000)
-    if (!closing) ended(status, hello)
+  private def unfit(end: ProcessEnd): CheckpointFailure = {
+    val at = end.trace.indexOf("No module named")
+    new CheckpointFailure(CheckpointFailure.Config,
+      if (at >= 0) {
+        s"the Python $python lacks spark-ckpt or what it needs (${end.trace.substring(at).stripSuffix(")")}); install spark-ckpt with its dependencies " +
+          "for it, or set spark.ckpt.python to an interpreter that has them"
+      } else s"$python -m $module ${end.how} before it could serve${end.why}; check spark.ckpt.python")
   }
 
-  private def handle(line: String): Unit = {
+  /** Returns when the process has ended, by itself or because it hangs. */
+  private def serve(process: PythonProcess): Unit = {
+    val since = System.nanoTime()
+    var unanswered = 0
+    while (unanswered < patience.pings && !process.awaitEnd(patience.pingMs)) {
+      // Turns of this loop are counted, not the clock: a machine that was suspended has not been silent.
+      if (process.responded) {
+        unanswered = 0
+        process.responded = false
+        process.say(PingLine)
+      } else unanswered += 1
+      if (unprovenSince.nonEmpty && elapsedMs(since) >= patience.provenMs) proven()
+    }
+    if (unanswered >= patience.pings) process.kill(s"it had not answered a ping for ${unanswered * patience.pingMs} ms")
+    pipe.synchronized { serving = None }
+    if (!isClosing) {
+      diedServing ||= unprovenSince.nonEmpty
+      failed(s"$module ${process.end.how}${process.end.why}")
+    }
+  }
+
+  private def proven(): Unit = {
+    unprovenSince = None
+    diedServing = false
+    pause = 0L
+    pipe.synchronized(if (!closing) down = None)
+  }
+
+  // One that dies before it serves counts like any other death: what this Python could do once, it cannot do for want of memory, say.
+  private def failed(death: String): Unit = {
+    val since = unprovenSince.getOrElse(System.nanoTime())
+    pause = if (unprovenSince.isEmpty) 0L else math.min(math.max(patience.pauseMs, 2 * pause), patience.longestPauseMs)
+    unprovenSince = Some(since)
+    if (!isClosing) logWarning(s"$death; starting another${if (pause > 0) s" in $pause ms" else ""}")
+    val over = waiting.values().asScala.filter(_.asked >= MaxAsked)
+    if (over.nonEmpty) {
+      val failure = new CheckpointFailure(CheckpointFailure.Internal, s"$MaxAsked processes of $python -m $module have died over one question; the last time: $death")
+      over.foreach(_.answer.completeExceptionally(failure))
+    }
+    if (!isClosing && elapsedMs(since) >= patience.giveUpMs) {
+      giveUp(new CheckpointFailure(CheckpointFailure.Internal,
+        s"$python -m $module has not served for ${elapsedMs(since) / 1000} s, and is tried again every ${patience.longestPauseMs} ms; the last time: $death"))
+    }
+  }
+
+  private def giveUp(failure: CheckpointFailure): Unit = {
+    pipe.synchronized { down = Some(failure) }
+    waiting.values().asScala.foreach(_.answer.completeExceptionally(failure))
+  }
+
+  // --- what it says
+
+  // Under the pipe: (1) a question is registered; (2) a process begins to serve and is asked all that is registered; it is asked once.
+  private def put(process: PythonProcess, entry: Waiting): Unit = {
+    entry.asked += 1
+    process.say(entry.line)
+  }
+
+  private def heard(process: PythonProcess, line: String): Unit = {
     val node =
       try Json.parse(line)
-      catch { case _: Exception => logWarning(s"$module said something that is not JSON: ${line.take(200)}"); return }
+      catch {
+        case e: Exception =>
+          unreadable(process, line, e)
+          return
+      }
     Option(node.get("re")) match {
-      case Some(id) =>
-        Option(waiting.get(id.asLong())).foreach { entry =>
-          if (node.get("ok").asBoolean()) entry.answer.complete(node)
-          else {
-            val error = node.get("error")
-            val unread = Unread(error.optStr("object"), Option(error.get("checkpoint")).map(c => (c.long("run"), c.long("epoch"))))
-            entry.answer.completeExceptionally(new CheckpointFailure(error.str("kind"), error.str("message"), unread = unread))
-          }
-        }
+      case Some(id) => answered(process, id.asLong(), node)
       case None if node.optStr("type").contains("log") => relay(node)
       case None =>
         try onMessage(node)
@@ -207,87 +268,46 @@ final class PythonChild(
     }
   }
 
+  private def answered(process: PythonProcess, id: Long, node: JsonNode): Unit =
+    if (id == Ping) process.responded = true
+    else answerTo(process, id).foreach { answer =>
+      if (node.get("ok").asBoolean()) answer.complete(node)
+      else {
+        val error = node.get("error")
+        val unread = Unread(error.optStr("object"), Option(error.get("checkpoint")).map(c => (c.long("run"), c.long("epoch"))))
+        answer.completeExceptionally(new CheckpointFailure(error.str("kind"), error.str("message"), unread = unread))
+      }
+    }
+
+  private def answerTo(process: PythonProcess, id: Long): Option[CompletableFuture[JsonNode]] =
+    if (id == Hello) pipe.synchronized(greeted).filter(_.process eq process).map(_.hello) else Option(waiting.get(id)).map(_.answer)
+
+  // Whoever waits for it would wait for ever.
+  private def unreadable(process: PythonProcess, line: String, error: Exception): Unit = {
+    logWarning(s"$module said something that cannot be read: ${line.take(200)}")
+    Re.findFirstMatchIn(line.take(100)).flatMap(m => answerTo(process, m.group(1).toLong)).foreach(_.completeExceptionally(
+      new CheckpointFailure(CheckpointFailure.Internal, s"an answer of $module of ${line.length} characters cannot be read: ${error.getMessage}", error)))
+  }
+
   private def relay(node: JsonNode): Unit = node.str("level") match {
     case "ERROR" => logError(node.str("message"))
     case "WARN" => logWarning(node.str("message"))
     case _ => logInfo(node.str("message"))
-  }
-
-  private def readErrors(child: Process): Unit = {
-    val reader = new BufferedReader(new InputStreamReader(child.getErrorStream, UTF_8))
-    try {
-      var line = reader.readLine()
-      while (line != null) {
-        logWarning(s"$module: $line")
-        if (line.trim.nonEmpty) lastTrace = line.trim
-        line = reader.readLine()
-      }
-    } catch { case _: IOException => }
-  }
-
-  // Runs on the dead child's reading thread. One that has not served is the affair of the thread that has started it.
-  private def ended(status: Int, hello: Waiting): Unit = {
-    val why = if (lastTrace.isEmpty) "" else s": $lastTrace"
-    if (!hello.answer.isDone) {
-      val message =
-        if (lastTrace.contains("No module named")) {
-          s"the Python $python lacks spark-ckpt or what it needs (${missing(lastTrace)}); install spark-ckpt with its dependencies for it, " +
-            "or set spark.ckpt.python to an interpreter that has them"
-        } else s"$python -m $module ended with status $status before it could serve$why; check spark.ckpt.python"
-      hello.answer.completeExceptionally(new CheckpointFailure(CheckpointFailure.Config, message))
-    } else if (!hello.answer.isCompletedExceptionally) replace(s"$module ended with status $status$why")
-  }
-
-  /**
-   * Another child takes over. One that dies before it serves counts like any other death: what this Python could do once, it cannot do for
-   * want of memory, say, and not because of its configuration.
-   */
-  @tailrec private def replace(death: String): Unit = {
-    logWarning(s"$death; starting another")
-    val now = System.nanoTime()
-    deaths.enqueue(now)
-    while (deaths.head < now - TimeUnit.MINUTES.toNanos(1)) deaths.dequeue()
-    if (deaths.size > MaxDeathsPerMinute) {
-      fail(new CheckpointFailure(CheckpointFailure.Internal, s"$python -m $module died ${deaths.size} times within a minute; the last time: $death"))
-    } else {
-      val again =
-        try {
-          takeOver()
-          None
-        } catch { case e: CheckpointFailure => Some(e.getMessage) }
-      if (again.nonEmpty && !closing) replace(again.get)
-    }
-  }
-
-  // While it holds the pipe nothing is said to the new child but what is said here.
-  private def takeOver(): Unit = pipe.synchronized {
-    if (!closing) {
-      toTell.clear()
-      launch()
-      onReplaced(write)
-      waiting.values().asScala.foreach(put)
-    }
-  }
-
-  private def fail(failure: CheckpointFailure): Unit = {
-    broken = Some(failure)
-    waiting.values().asScala.foreach(_.answer.completeExceptionally(failure))
-  }
-
-  private def thread(name: String)(body: => Unit): Thread = {
-    val t = new Thread(() => body, name)
-    t.setDaemon(true)
-    t.start()
-    t
   }
 }
 
 object PythonChild {
   type Teller = ObjectNode => Unit
 
-  private def missing(trace: String): String = trace.substring(trace.indexOf("No module named")).stripSuffix(")")
+  val Patience: ChildPatience = ChildPatience(
+    greetingMs = 60000L, pingMs = 10000L, pings = 6, pauseMs = 500L, longestPauseMs = 30000L, giveUpMs = 120000L, provenMs = 30000L)
 
-  private val GreetingMs = 60000L
-  private val LingerMs = 50L
-  private val MaxDeathsPerMinute = 5
+  private val Hello = 0L
+  private val Ping = 1L
+  private val PingLine = Json.line(Json.obj("type" -> "ping", "id" -> Ping))
+  private val Re = "^\\s*\\{\"re\":\\s*(\\d+)".r
+  /** How many processes may die while they owe the same answer. */
+  private val MaxAsked = 6
+
+  private def elapsedMs(since: Long): Long = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - since)
 }

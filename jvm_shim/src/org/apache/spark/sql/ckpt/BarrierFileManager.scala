@@ -63,15 +63,18 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
 
   override def isLocal: Boolean = ExecutorSide.inSpool(path.toUri.getPath) || sparks.isLocal
 
-  /** Runs before the query id is read: on a fresh machine the id is brought back here; all else follows when the query's plan is known. */
+  /**
+   * Runs before the query id is read: on a fresh machine the id is brought back here. All else follows when Spark has accepted the start: it
+   * may yet find that another query has this name or location.
+   */
   override def createCheckpointDirectory(): Path = {
     val root = sparks.createCheckpointDirectory()
     if (!isTemporary(root)) {
       val metadata = new Path(root, "metadata")
       val fm = filesOf(root)
       val localId = if (fm.exists(metadata)) Some(QueryId.read(fm, metadata)) else None
-      val stream = DriverSide.open(root.toString, localId)
-      if (localId.isEmpty) stream.queryId.foreach(QueryId.write(fm, metadata, _))
+      val known = DriverSide.look(root.toString, localId)
+      if (localId.isEmpty) known.foreach(QueryId.write(fm, metadata, _))
     } else {
       logWarning("this query has no checkpointLocation: it runs, but nothing of it is kept; set the option checkpointLocation to make it durable")
     }
@@ -81,7 +84,7 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
   private def filesOf(target: Path): CheckpointFileManager = {
     val scheme = target.toUri.getScheme
     val onDisk = scheme == "file" || scheme == null
-    if (onDisk && (ExecutorSide.inSpool(target.toUri.getPath) || DriverSide.streamOf(target.toString).isDefined)) local else sparks
+    if (onDisk && (ExecutorSide.inSpool(target.toUri.getPath) || DriverSide.isLocated(target.toString))) local else sparks
   }
 }
 

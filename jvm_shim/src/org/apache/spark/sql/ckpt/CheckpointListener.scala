@@ -17,7 +17,7 @@ class CheckpointListener extends StreamingQueryListener with Logging {
   override def onQueryStarted(event: QueryStartedEvent): Unit = {
     val query = QueryHook.ofThread()
     if (!Refusals.unseen(query)) {
-      DriverSide.streamOf(query.resolvedCheckpointRoot).filter(_.root == query.resolvedCheckpointRoot).foreach { stream =>
+      DriverSide.accepted(query.resolvedCheckpointRoot, event.runId.toString).foreach { stream =>
         try begin(query, stream, event)
         catch { case e: Throwable => stream.failure = Some(e) }
       }

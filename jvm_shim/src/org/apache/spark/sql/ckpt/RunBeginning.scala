@@ -13,8 +13,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
   /** Each call begins a run: the first when the query starts, another when it has to go back to a checkpoint. */
   def apply(): RecordedEpochs = {
     val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
-    val begun = stream.start(event.id.toString, event.runId.toString, shape, needs, files.present(),
-      SchemaPreflight(query, _))
+    val begun = stream.start(event.id.toString, shape, needs, files.present(), SchemaPreflight(query, _))
     files.replace(begun.files)
     SinkLogBeginning(sink, begun.files.keys)
     stream.barrier.foreach { barrier =>

@@ -40,7 +40,7 @@ started again with `AvailableNow`, and each sink is compared, row by row, with a
 | storage **file** | `file://` |
 | storage **s3** | versitygw behind toxiproxy, 20 ms away |
 | wire | every few seconds, for a moment: **latency** of 0.4 s more, **reset** of all connections |
-| | **lost answer**: 26 bytes of it come through; **away**: for up to 8 s nobody can connect |
+| | **lost answer**: 26 bytes of it come through; **away**: for up to 5 s nobody can connect |
 | processors **starved** | {BUSY} busy processes for each processor, beside it all |
 | spool **kept** | `spark.ckpt.spool.dir` is set: the next executor finds what the one before left there |
 | sink **file** | Spark's file sink |

@@ -16,7 +16,7 @@ LASTS_S: Mapping[Fault, tuple[float, float]] = {
     Fault.LATENCY: (1.0, 4.0),
     Fault.RESET: (0.05, 0.5),
     Fault.LOST_ANSWER: (0.05, 0.5),
-    Fault.AWAY: (0.5, 8.0),
+    Fault.AWAY: (0.5, 5.0),
 }
 LATENCY_MS, JITTER_MS = 400, 300
 KEPT_BYTES = 26

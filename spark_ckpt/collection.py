@@ -1,19 +1,19 @@
-"""Leftovers of superseded runs: finding them in a storage, and deleting them, while runs go on (rules: protocol/garbage.py).
+"""Leftovers of runs: finding them in a storage, and deleting them, while runs go on (rules: protocol/garbage.py).
 
-Safe beside a running stream, because nothing below the newest run's prefix is looked at for deletion while the stream lives, and because
-of the order of the reads, which `garbage` explains.
+Safe beside a running stream, because of the order of the reads, which `garbage` explains, and because of the run that lives only that is
+taken which a checkpoint of its own has passed over, and which was stored long before that one began (`garbage_of_living`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from spark_ckpt import paths
 from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
-from spark_ckpt.protocol.entries import Claim
-from spark_ckpt.protocol.garbage import garbage, is_over, kept_checkpoints
+from spark_ckpt.protocol.entries import Claim, Entry, decode
+from spark_ckpt.protocol.garbage import Settled, entry_before_barrier, garbage, garbage_of_living, is_over, kept_checkpoints
 from spark_ckpt.reader import Standing, StreamReader, name_of
 from spark_ckpt.storage.base import Storage, Stored
 
@@ -36,7 +36,8 @@ class Amount:
 
 @dataclass(frozen=True)
 class RunLeftovers:
-    """One run that is superseded, or whose stream was deleted: what may go, what is too young to, and what newer checkpoints refer to."""
+    """One run: what may go, what is too young to, and what checkpoints refer to. Of the one that lives nobody knows of what is young
+    whether it will be referred to."""
 
     run: int
     garbage: Amount
@@ -80,6 +81,7 @@ class Collector:
     def __init__(self, storage: Storage, min_age_ms: int, now_ms: int) -> None:
         self._storage = storage
         self._reader = StreamReader(storage)
+        self._min_age_ms = min_age_ms
         self._newest_ms = now_ms - min_age_ms
 
     def look(self) -> Leftovers:
@@ -167,19 +169,39 @@ class Collector:
         runs: dict[int, list[Stored]] = {}
         for key, s in stored.items():
             runs.setdefault(paths.parse_run_prefix(key.split("/", 1)[0]) or 0, []).append(s)
-        shares = [
-            RunLeftovers(
-                run,
-                Amount.of(s for s in found if s.key in going),
-                Amount.of(s for s in found if s.key in superfluous and s.key not in going),
-                Amount.of(s for s in found if s.key not in superfluous),
-            )
-            for run, found in sorted(runs.items())
-        ]
+        shares = [_share(run, found, going, superfluous) for run, found in sorted(runs.items())]
+        living = None if ended else self._of_living(claim, restorable)
+        if living is not None:
+            objects += living[0]
+            shares.append(living[1])
         probes = list(self._storage.list(paths.PROBE_PREFIX))
         left = RunLeftovers(0, Amount.of(s for s in probes if self._old(s)), Amount.of(s for s in probes if not self._old(s)), Amount())
         objects += [s.key for s in probes if self._old(s)]
         return Leftovers(claim, ended, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares), left)
+
+    def _of_living(self, claim: Claim, restorable: list[Checkpoint]) -> tuple[list[str], RunLeftovers] | None:
+        """None if there is nothing to delete."""
+        own = [c for c in restorable if c.id.run == claim.run]
+        if not own:
+            return None
+        newest = max(own, key=lambda c: c.id)
+        number = entry_before_barrier(claim, newest, self._entry)
+        entry = next(iter(self._storage.list(paths.log_key(number))), None)
+        if entry is None:
+            return None
+        stored = {s.key: s for s in self._storage.list(paths.run_prefix(claim.run))}
+        times = {key: s.modified_ms for key, s in stored.items()}
+        found = garbage_of_living(Settled(newest, entry.modified_ms), restorable, times, self._min_age_ms)
+        going = [key for key in found if self._old(stored[key])]
+        named = frozenset[str]().union(*(c.objects for c in restorable))
+        unnamed = {key for key in stored if paths.parse_leavable(key) is not None and key not in named}
+        return (going, _share(claim.run, stored.values(), set(going), unnamed)) if going else None
+
+    def _entry(self, number: int) -> Entry | None:
+        try:
+            return decode(number, self._storage.get(paths.log_key(number)))
+        except (ObjectMissingError, FormatError):
+            return None
 
     def _old(self, stored: Stored) -> bool:
         return stored.modified_ms <= self._newest_ms
@@ -196,3 +218,13 @@ class Collector:
 
     def _moving(self) -> ConflictError:
         return ConflictError(f"the stream at {self._reader.url} changed each of {ROUNDS} times it was read; nothing is deleted, try again")
+
+
+def _share(run: int, stored: Iterable[Stored], going: Collection[str], unreferenced: Collection[str]) -> RunLeftovers:
+    found = list(stored)
+    return RunLeftovers(
+        run,
+        Amount.of(s for s in found if s.key in going),
+        Amount.of(s for s in found if s.key in unreferenced and s.key not in going),
+        Amount.of(s for s in found if s.key not in unreferenced),
+    )

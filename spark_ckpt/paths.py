@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 from spark_ckpt.errors import ConfigError, FormatError
 from spark_ckpt.model import CheckpointId
@@ -24,6 +26,25 @@ _OBJECT = re.compile(r"run-\d{8,}/(seg|sst|drv)/[A-Za-z0-9._-]+", re.ASCII)
 _PACK = re.compile(r"run-\d{8,}/sst/[0-9a-f]+-(\d+)\.pack", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _LOG = re.compile(r"log/(\d{20})", re.ASCII)
+_LEAVABLE = re.compile(r"run-(\d{8,})/(?:(seg|ack)/(\d+)-[^/]+|(sst|answer)/[^/]+)", re.ASCII)
+
+
+class Kind(Enum):
+    """What may come to lie below a run's prefix without that anybody knows of it."""
+
+    SEGMENT = "seg"
+    SHARED = "sst"
+    LEFT_ACKS = "ack"
+    ANSWER = "answer"
+
+
+@dataclass(frozen=True)
+class Leavable:
+    """What the key of such an object tells. `epoch`: of the commits that a segment was stored for, of acknowledgements; else None."""
+
+    run: int
+    kind: Kind
+    epoch: int | None
 
 
 def stream_url(storage: str | None, checkpoint_location: str) -> str:
@@ -119,6 +140,12 @@ def left_acks_key(run: int, epoch: int, unique: str) -> str:
 def answer_key(run: int, number: int) -> str:
     """Where run `run` answers the request in log entry `number`: JSON, `{"path": …}` or `{"error": …}`."""
     return f"{run_prefix(run)}answer/{number}"
+
+
+def parse_leavable(key: str) -> Leavable | None:
+    """None for everything else, driver files and `_metadata` among it: what those are for is known from the log and the checkpoints."""
+    m = _LEAVABLE.fullmatch(key)
+    return Leavable(int(m.group(1)), Kind(m.group(2) or m.group(4)), int(m.group(3)) if m.group(3) else None) if m else None
 
 
 def probe_key(unique: str) -> str:

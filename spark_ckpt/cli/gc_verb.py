@@ -22,11 +22,13 @@ from spark_ckpt.units import parse_duration
 @s3_options
 @json_option
 def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Output) -> None:
-    """Find what superseded runs of STREAM left behind and nothing refers to: uploads of crashed runs, checkpoints nobody inherited; what
-    is left of a stream that was deleted (onStop=DELETE); and what tests of the storage left.
+    """Find what runs of STREAM left behind and nothing refers to: uploads of crashed runs, checkpoints nobody inherited; of the run that
+    lives, uploads of agents that died, old answers to requests, copies of restores that were refused; what is left of a stream that was
+    deleted (onStop=DELETE); and what tests of the storage left.
 
-    Safe beside a running query. What the newest run of a stream that lives stored, what a restart could use, and savepoints are never
-    touched. Exit status 1 if it cannot be known what is referred to; then nothing is deleted.
+    Safe beside a running query, with a --min-age that is longer than its spark.ckpt.timeout. What a restart could use, what the run that
+    lives may still need, and savepoints are never touched. Exit status 1 if it cannot be known what is referred to; then nothing is
+    deleted.
     """
     with opened_stream(stream, s3) as (storage, reader):
         collector = Collector(storage, min_age, int(time.time() * 1000))
@@ -65,8 +67,8 @@ def _amount(amount: Amount) -> dict[str, int]:
 def _sections(found: Leftovers, total: RunLeftovers, deleted: bool) -> list[Section]:
     probes = [found.probes] if found.probes.garbage.objects + found.probes.young.objects else []
     if not found.runs and not probes:
-        what = "the deleted stream" if found.ended else f"runs before the newest, run-{found.claim.run}"
-        return [Line(f"nothing is left of {what}")]
+        what = "of the deleted stream" if found.ended else f"of runs before the newest, run-{found.claim.run}, nor of that one"
+        return [Line(f"nothing is left {what}")]
     columns = ("RUN", "GARBAGE", "SIZE", "TOO YOUNG", "REFERENCED", "SIZE OF THOSE")
     rows = [
         (

@@ -122,7 +122,7 @@ class StorageActions:
         if isinstance(asked, do.VerifyObjects):
             return ev.ObjectsVerified(asked.ticket, asked.checkpoint.id, self._missing(asked.checkpoint))
         if isinstance(asked, do.ReadLeftAcks):
-            return ev.LeftAcksRead(asked.ticket, self._left_acks(asked.run, asked.epoch))
+            return self._left_acks(asked)
         if isinstance(asked, do.ReadSource):
             return self._read_source(asked)
         if isinstance(asked, do.CopySource):
@@ -289,15 +289,17 @@ class StorageActions:
                     return f"{self.url}/{name} has {size} bytes of {length}"
         return None
 
-    def _left_acks(self, run: int, epoch: int) -> tuple[Ack, ...]:
+    def _left_acks(self, asked: do.ReadLeftAcks) -> ev.Event:
         acks: list[Ack] = []
-        for stored in self.storage.list(paths.left_acks_prefix(run, epoch)):
+        keys: list[str] = []
+        for stored in self.storage.list(paths.left_acks_prefix(asked.run, asked.epoch)):
+            keys.append(stored.key)
             data = self.storage.get(stored.key, limit=LEFT_ACKS_BYTES)
             try:
                 acks += [Ack.from_json(row) for row in json.loads(data)["acks"] if "decline" not in row]
             except (ValueError, KeyError, TypeError) as error:
                 raise DamagedError(f"{self.url}/{stored.key} is not a list of acknowledgements") from error
-        return tuple(acks)
+        return ev.LeftAcksRead(asked.ticket, tuple(acks), tuple(keys))
 
 
 def _outcome(result: PutResult) -> Outcome:

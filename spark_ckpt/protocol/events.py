@@ -226,10 +226,11 @@ class MetadataPut:
 
 @dataclass(frozen=True)
 class LeftAcksRead:
-    """What agents that outlived their executor left in the storage."""
+    """What agents that outlived their executor left in the storage; `keys`: of the objects that say so."""
 
     ticket: int
     acks: tuple[Ack, ...]
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
-"""What `gc` may delete: leftovers of superseded runs. Pure: the caller reads the last claim, then lists."""
+"""What `gc` may delete: leftovers of superseded runs, and of the one that lives. Pure: the caller reads the last claim, then lists."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from spark_ckpt.model import Checkpoint, CheckpointId
-from spark_ckpt.paths import METADATA_NAME, parse_checkpoint_prefix, parse_run_prefix
+from spark_ckpt.paths import METADATA_NAME, parse_checkpoint_prefix, parse_leavable, parse_run_prefix
 from spark_ckpt.protocol.deletion import Batch
-from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.entries import Claim, Entry, Plan
 
 
 def kept_checkpoints(claim: Claim) -> frozenset[CheckpointId]:
@@ -27,7 +28,7 @@ def garbage(claim: Claim, checkpoints: Iterable[Checkpoint], keys: Iterable[str]
     of its own run, listed and read, again if one of the listed is gone when it is read; (4) whether the claim is still the last, else
     begin again; (5) the keys. What (2) and (3) found are `checkpoints`: a later claim inherits from these and no others. With (3) before
     (2), or without (4), what is kept may be superseded and deleted between two reads, and what its successors still share with it would
-    be named by nothing. Objects under the claim's own run are never garbage here: its run deletes its own. But of a stream that was
+    be named by nothing. Of the claim's own run `garbage_of_living` tells: it deletes itself what it knows of. But of a stream that was
     deleted (`ended`) everything is, and `checkpoints` are none: what its last run had not heard of, or had no time to delete.
     """
     named = frozenset().union(*(c.objects for c in checkpoints))
@@ -46,3 +47,43 @@ def garbage(claim: Claim, checkpoints: Iterable[Checkpoint], keys: Iterable[str]
         elif key not in named:
             objects.append(key)
     return Batch(tuple(sorted(superfluous)), tuple(sorted(objects)))
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A checkpoint that a live run has completed, and when its epoch was certainly still to come: `before_ms`, by the storage's clock."""
+
+    checkpoint: Checkpoint
+    before_ms: int
+
+
+def entry_before_barrier(claim: Claim, checkpoint: Checkpoint, read: Callable[[int], Entry | None]) -> int:
+    """The number of a log entry that was stored before the epoch of that checkpoint ran: no epoch runs more than `Claim.ahead` past the
+    newest one whose plan is stored. `read` answers None for an entry that is not there."""
+    for number in range(checkpoint.log - claim.ahead, claim.claim, -1):
+        entry = read(number)
+        if isinstance(entry, Plan) and entry.claim == claim.claim and entry.epoch <= checkpoint.id.epoch - claim.ahead:
+            return number
+    return claim.claim
+
+
+def garbage_of_living(settled: Settled, checkpoints: Iterable[Checkpoint], stored: Mapping[str, int], min_age_ms: int) -> tuple[str, ...]:
+    """Of the run that has completed `settled` and goes on: what nobody has heard of, or will ask for.
+
+    That is what agents uploaded whose acknowledgement never arrived, the acknowledgements that they left in the storage, copies that
+    restores made which then lost the claim, and answers to requests. `stored`: key -> when, by the storage's clock; no other clock is
+    asked. An object that no checkpoint names, stored before the epoch of a completed one was triggered, is named by none to come:
+    whatever an executor commits from that epoch on builds on what this checkpoint names, or was stored later. What was still on its way
+    then - an acknowledgement, the snapshots of a savepoint, a person who waits for the answer - has `min_age_ms` to arrive, which has to
+    be longer than `spark.ckpt.timeout`. Driver files, `_metadata` and all that a run deletes by itself are left to it.
+    """
+    named = frozenset().union(*(c.objects for c in checkpoints))
+    newest, before_ms = settled.checkpoint.id, settled.before_ms - min_age_ms
+    found: list[str] = []
+    for key, stored_ms in stored.items():
+        left = parse_leavable(key)
+        if left is None or left.run != newest.run or stored_ms >= before_ms or key in named:
+            continue
+        if left.epoch is None or left.epoch <= newest.epoch:
+            found.append(key)
+    return tuple(sorted(found))

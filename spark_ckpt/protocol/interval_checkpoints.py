@@ -210,6 +210,7 @@ class IntervalCheckpoints(RunRequests):
     def _left_acks(self, event: ev.LeftAcksRead) -> list[Instruction]:
         p = self._asked.pop(event.ticket)
         p.left = None
+        self._heard(event)
         instructions = [i for ack in event.acks for i in self._ack(ev.AckReceived(ack))]
         if p not in self._pendings or not p.waits_for_acks:
             return instructions

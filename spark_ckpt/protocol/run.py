@@ -230,6 +230,7 @@ class Run(RunRequests):
     def _left_acks(self, event: ev.LeftAcksRead) -> list[Instruction]:
         instructions: list[Instruction] = []
         self._left = None
+        self._heard(event)
         for ack in event.acks:
             if self.phase is RunPhase.SEALED:
                 instructions += self._ack(ev.AckReceived(ack))

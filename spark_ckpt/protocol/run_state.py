@@ -202,6 +202,10 @@ class RunState(Machine):
         if theirs:
             self._strays.update(dict.fromkeys(sorted(theirs - self._named_by_pending()), self._last_triggered()))
 
+    def _heard(self, left: ev.LeftAcksRead) -> None:
+        """Nobody reads these acknowledgements again once a later checkpoint completes."""
+        self._strays.update((key, self._last_triggered()) for key in left.keys if key not in self._released)
+
     def _keep(self, names: Iterable[str]) -> None:
         """An ack that counts names these."""
         kept = set(names)

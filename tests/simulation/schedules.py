@@ -21,6 +21,7 @@ MISSED_IN_BOTH_GATES = {
     LeftOut.GONE_AT_LAST: {Rule.DELETED},
     LeftOut.COLLECT_KEPT_FIRST: {Rule.NOTHING_NEEDED_DELETED},
     LeftOut.COLLECT_CLAIM_AGAIN: {Rule.NOTHING_NEEDED_DELETED},
+    LeftOut.COLLECT_SETTLED: {Rule.NOTHING_NEEDED_DELETED},
 }
 """What is broken, each in some seed, when a rule is left out: the same whether checkpoints are waited for or not."""
 RARE_IN_BOTH_GATES = {Happened.LOAD_FENCED, Happened.NOT_FINISHED, Happened.GHOST, Happened.SHARED, Happened.IMPORTED, Happened.SOURCE_GONE}

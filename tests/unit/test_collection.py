@@ -6,6 +6,7 @@ import json
 import random
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from spark_ckpt.errors import ConflictError, DamagedError
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Claim, Plan
-from spark_ckpt.protocol.garbage import kept_checkpoints
+from spark_ckpt.protocol.garbage import entry_before_barrier, kept_checkpoints
 from spark_ckpt.reader import Standing, StreamReader
 from spark_ckpt.storage import Storage
 from spark_ckpt.storage.base import LARGEST_READ, Stored
@@ -344,3 +345,92 @@ def violations_or_none(seed: int, kind: type[Collector]) -> list[str]:
         return violations(seed, kind)
     except DamagedError:
         return []
+
+
+# --- garbage of the run that lives
+
+
+@pytest.fixture
+def living(storage: Storage) -> tuple[StreamWriter, set[str]]:
+    """A run that has completed 0 and 3; stored before 3 was planned: what nobody will ever name. Sorted by what becomes of it."""
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    writer.complete(1, 0, [], changelogs_only=1)
+    left = {
+        paths.segment_key(1, 2, "orphan"),
+        paths.sst_key(1, "orphan"),
+        paths.left_acks_key(1, 2, "orphan"),
+        paths.answer_key(1, 1),
+        paths.copied_key(paths.sst_key(7, "refused"), 3, 1),
+    }
+    kept = {paths.segment_key(1, 4, "savepoint-to-come"), paths.left_acks_key(1, 4, "wanted"), "run-00000001/drv/large"}
+    for key in left | kept:
+        storage.put(key, b"x")
+    return writer, left
+
+
+def dated(storage: Storage, monkeypatch: pytest.MonkeyPatch, ages: dict[str, int]) -> None:
+    """The storage's times as if these objects had been stored so many milliseconds earlier."""
+    real = storage.list
+
+    def listed(prefix: str, *more: str) -> Iterator[Stored]:
+        for s in real(prefix, *more):
+            yield Stored(s.key, s.size, s.modified_ms - ages[s.key] if s.key in ages else s.modified_ms)
+
+    monkeypatch.setattr(storage, "list", listed)
+
+
+HOUR = 3_600_000
+
+
+def test_of_a_living_run_goes_what_a_later_checkpoint_has_passed_over(
+    living: tuple[StreamWriter, set[str]], storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, left = living
+    before = keys(storage)
+    writer.complete(1, 3, [], changelogs_only=1)
+    dated(storage, monkeypatch, dict.fromkeys(before, 2 * HOUR))
+    collector = Collector(storage, HOUR, now(storage))
+    found = collector.look()
+    assert set(found.objects) == left
+    assert found.metadata == ()
+    assert [r.garbage.objects for r in found.runs] == [len(left)]
+    collector.delete(found)
+    assert keys(storage) >= before - left
+    assert not keys(storage) & left
+    assert Collector(storage, HOUR, now(storage)).look().runs == ()
+
+
+def test_of_a_living_run_stays_what_was_stored_shortly_before_its_newest_checkpoint_began(
+    living: tuple[StreamWriter, set[str]], storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However old it is by now: its acknowledgement may have been on its way."""
+    writer, _ = living
+    before = keys(storage)
+    writer.complete(1, 3, [], changelogs_only=1)
+    dated(storage, monkeypatch, dict.fromkeys(before, HOUR // 2))
+    assert Collector(storage, HOUR, now(storage) + 100 * HOUR).look().runs == ()
+
+
+def test_a_living_run_without_a_checkpoint_of_its_own_keeps_all(storage: Storage) -> None:
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    storage.put(paths.segment_key(1, 0, "first"), b"x")
+    assert Collector(storage, 0, now(storage) + HOUR).look().objects == ()
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_the_time_that_counts_is_that_of_a_plan_which_was_stored_before_the_checkpoints_epoch_ran(storage: Storage, ahead: int) -> None:
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    for epoch in range(6):
+        checkpoint = writer.complete(1, epoch, [], changelogs_only=1)
+    claim = replace(StreamReader(storage).standing().claim, ahead=ahead)  # type: ignore[union-attr]
+    entry = {n: entries.decode(n, storage.get(paths.log_key(n))) for n in range(1, 8)}
+    found = entry_before_barrier(claim, checkpoint, entry.get)
+    assert found == checkpoint.log - ahead
+    assert entry_before_barrier(claim, writer.checkpoints[0], entry.get) == (2 if ahead == 0 else 1)
+
+
+def now(storage: Storage) -> int:
+    return max(s.modified_ms for s in storage.list("")) + HOUR

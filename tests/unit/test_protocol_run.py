@@ -9,7 +9,7 @@ import pytest
 
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId, Decline, Handle, HandleKind, StoreId
-from spark_ckpt.paths import pack_key
+from spark_ckpt.paths import left_acks_key, pack_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, Claim, Plan, decode, encode
@@ -408,6 +408,18 @@ def looking_for_a_lost_executors_ack() -> tuple[Driver, do.ReadLeftAcks]:
 def test_acks_left_in_the_storage_by_an_agent_count() -> None:
     driver, left = looking_for_a_lost_executors_ack()
     assert kinds(driver.push(ev.LeftAcksRead(left.ticket, (ack(1, 0, 1),)))) == ["Sealed", "COMPLETED"]
+
+
+def test_acks_that_were_read_in_the_storage_go_when_a_later_checkpoint_is_complete() -> None:
+    driver, left = looking_for_a_lost_executors_ack()
+    key = left_acks_key(1, 0, "orphan")
+    driver.world.objects.add(key)
+    driver.push(ev.LeftAcksRead(left.ticket, (ack(1, 0, 1),), (key,)))
+    driver.hold = lambda _: False
+    driver.epoch(1, 1)
+    assert key in driver.world.objects, "nothing is deleted before the next append"
+    driver.trigger(2)
+    assert key not in driver.world.objects
 
 
 def test_an_answer_about_left_acks_that_comes_too_late_is_ignored() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spark_ckpt.model import Ack, Decline, Handle, HandleKind, StoreId
-from spark_ckpt.paths import run_prefix, segment_key, sst_key
+from spark_ckpt.paths import segment_key, sst_key
 from spark_ckpt.testing.simulation.chains import Commit, Part
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.port import Port, Surroundings
@@ -185,7 +185,7 @@ class Executor:
 
     def _leave(self, ack: Ack) -> None:
         self._a.happened[Happened.ACK_LEFT] += 1
-        self._a.world.left_acks[f"{run_prefix(ack.run)}acks/{ack.snapshot.uid}"] = ack
+        self._a.world.leave_ack(ack)
 
     def _deliver(self, commit: Commit, ack: Ack | Decline) -> None:
         """Once, or twice, or when it is sent again; in any order."""

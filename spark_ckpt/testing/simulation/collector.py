@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim, decode
-from spark_ckpt.protocol.garbage import garbage, kept_checkpoints
+from spark_ckpt.protocol.garbage import Settled, entry_before_barrier, garbage, garbage_of_living, kept_checkpoints
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.left_out import CollectOrder
 from spark_ckpt.testing.simulation.port import Surroundings
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 
 LONGEST_PAUSE = 300
+MIN_AGE = 0
+"""What is safe does not rest on it."""
 
 
 class Collector:
@@ -89,12 +91,26 @@ class Collector:
 
         self._look(list(listed), again)
 
+    def _left_by_the_living(self, claim: Claim) -> tuple[str, ...]:
+        world = self._a.world
+        own = [c for c in self._read if c.run == claim.run]
+        if not own:
+            return ()
+        newest = self._read[max(own)]
+        before = world.logged[entry_before_barrier(claim, newest, lambda n: decode(n, world.log[n]))]
+        if self._order is CollectOrder.UNSETTLED:
+            before = self._a.clock.now
+        return garbage_of_living(Settled(newest, before), self._read.values(), world.stored(), MIN_AGE)
+
     def _keys(self, claim: Claim, ended: bool = False) -> None:
         batch = garbage(claim, self._read.values(), self._a.world.keys(), ended)
-        self._a.tell(f"gc under claim {claim.claim}: {len(batch.checkpoints)} checkpoints, {len(batch.objects)} objects")
+        left = () if ended else self._left_by_the_living(claim)
+        self._a.happened[Happened.COLLECTED_ALIVE] += len(left)
+        found = f"{len(batch.checkpoints)} checkpoints, {len(batch.objects)} objects, {len(left)} of the living run"
+        self._a.tell(f"gc under claim {claim.claim}: {found}")
 
         def objects() -> None:
-            self._a.world.collect((), batch.objects)
+            self._a.world.collect((), [*batch.objects, *left])
             self._done()
 
         def metadata() -> None:

@@ -76,6 +76,7 @@ class Happened(Enum):
     DEMOLISHED = "streams deleted"
     GC = "collections of garbage"
     COLLECTED = "objects collected"
+    COLLECTED_ALIVE = "of them of the run that lives"
 
 
 BACKGROUND = frozenset(

@@ -40,6 +40,8 @@ class CollectOrder(Enum):
     """Wrong: a successor may have deleted both kinds meanwhile, and what it needs of older runs is named by nothing that was read."""
     OWN_FIRST = "OWN_FIRST"
     """Wrong: a kept one may be superseded and deleted after the listing, and its objects are named by nothing that was read."""
+    UNSETTLED = "UNSETTLED"
+    """Wrong: what the living run has stored since its newest checkpoint was triggered is named by one to come."""
 
 
 @dataclass(frozen=True)
@@ -446,6 +448,7 @@ class LeftOut(Enum):
     FILES_OF_ITS_END = "a checkpoint of a finished epoch holds the driver's files as they were at its end"
     GONE_AT_LAST = "what a deleted stream leaves goes when every put of _metadata is answered"
     COLLECT_KEPT_FIRST = "a collector of garbage reads the kept checkpoints before it lists the run's own"
+    COLLECT_SETTLED = "a collector takes for garbage of a living run only what was stored before the epoch of a completed checkpoint ran"
     COLLECT_CLAIM_AGAIN = "a collector of garbage looks whether the claim is still the last when it has read the checkpoints"
 
 
@@ -517,6 +520,7 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.LONG_BRIDGED: Rules(stream=_WaitingForItsEndStream),
         LeftOut.FILES_OF_ITS_END: Rules(stream=_WithFilesOfNowStream),
         LeftOut.GONE_AT_LAST: Rules(stream=_GoneAtOnceStream),
+        LeftOut.COLLECT_SETTLED: Rules(collect=CollectOrder.UNSETTLED, faults={"gc": 1}),
         LeftOut.COLLECT_CLAIM_AGAIN: Rules(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
         LeftOut.COLLECT_KEPT_FIRST: Rules(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),
     }[rule]

@@ -114,11 +114,7 @@ class Port:
             self._store(i.ticket, i.checkpoint, pause)
         elif isinstance(i, do.ReadLeftAcks):
             run, epoch, left = i.run, i.epoch, i.ticket
-            self._read(
-                left,
-                lambda: ev.LeftAcksRead(left, tuple(a for _, a in sorted(world.left_acks.items()) if (a.run, a.epoch) == (run, epoch))),
-                pause,
-            )
+            self._read(left, lambda: self._left_acks(left, run, epoch), pause)
         elif isinstance(i, do.ReadSource):
             path, source = i.path, i.ticket
             self._read(source, lambda: self._source(source, path), pause)
@@ -133,6 +129,10 @@ class Port:
         else:
             return False
         return True
+
+    def _left_acks(self, ticket: int, run: int, epoch: int) -> ev.Event:
+        found = {key: ack for key, ack in sorted(self._a.world.left_acks.items()) if (ack.run, ack.epoch) == (run, epoch)}
+        return ev.LeftAcksRead(ticket, tuple(found.values()), tuple(found))
 
     # --- ways
 
@@ -282,7 +282,7 @@ class Port:
                 self._answer(ev.ReadFailed(i.ticket, "injected", hopeless=saved is None))
                 return
             for key, content in saved.objects.items():
-                self._a.world.copy_object(copied_key(key, 0, i.run), content, self._process.name)
+                self._a.world.copy_object(copied_key(key, 0, i.run), content)
             self._answer(ev.SourceCopied(i.ticket, tuple(copied(s, i.run) for s in i.checkpoint.snapshots)))
 
         self.send(copy, pause)
@@ -292,7 +292,7 @@ class Port:
             if self._a.down or self._a.chance(self._a.faults.put_failed, Happened.PUT_FAILED):
                 self._answer(ev.RequestAnswered(i.ticket, i.number, "injected"))
                 return
-            self._a.world.answers.setdefault(i.number, (i.path, i.error))
+            self._a.world.answer(i.run, i.number, i.path, i.error)
             self._a.happened[Happened.NOT_SAVED] += i.path is None
             self._a.tell(f"    entry {i.number} is answered: {i.path or i.error}")
             self._answer(ev.RequestAnswered(i.ticket, i.number))

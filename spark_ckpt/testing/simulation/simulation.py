@@ -79,7 +79,7 @@ class Simulation:
         self.happened: Counter[Happened] = Counter()
         self._clock = Clock()
         self._retained = self._rules.settings.get("retained", rng.choice((1, 1, 2, 3)))
-        self._world = self._rules.world(self._retained, self.happened)
+        self._world = self._rules.world(self._retained, self.happened, self._clock)
         faults = replace(draw(rng), **self._rules.faults)
         self._a = Surroundings(rng, self._clock, self._world, faults, self.happened, self._telling(tell))
         self._again = mode.of(seed) is Mode.AT_LEAST_ONCE

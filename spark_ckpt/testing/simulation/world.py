@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from spark_ckpt import paths
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode
+from spark_ckpt.protocol.garbage import entry_before_barrier
 from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.testing.simulation.clock import Clock
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 
@@ -28,7 +30,11 @@ class Saved:
 class World:
     """Put-if-absent storage: each call is the moment it takes effect. `retained` is what runs are told to keep."""
 
-    def __init__(self, retained: int, happened: Counter[Happened]) -> None:
+    def __init__(self, retained: int, happened: Counter[Happened], clock: Clock) -> None:
+        self._clock = clock
+        self._stored: dict[str, int] = {}
+        self.logged: dict[int, int] = {}
+        """When each log entry was stored."""
         self.log: dict[int, bytes] = {}
         self.checkpoints: dict[CheckpointId, Checkpoint] = {}
         self.objects: dict[str, Content] = {}
@@ -39,7 +45,8 @@ class World:
         self.taken_over: set[str] = set()
         """Savepoints that the stream was given, and deleted."""
         self.answers: dict[int, tuple[str | None, str | None]] = {}
-        """Log entry of a request -> the savepoint's name, or what went wrong."""
+        """Log entry of a request -> the savepoint's name, or what went wrong; whoever asked has read it by the time that it is deleted."""
+        self.stored_answers: set[str] = set()
         self.aborted: set[CheckpointId] = set()
         """What a run has announced as aborted; its `_metadata` may land all the same."""
         self._ghosts: set[CheckpointId] = set()
@@ -49,7 +56,6 @@ class World:
         self._claims: list[Claim] = []
         self._plans: dict[tuple[int, int], int] = {}
         self._highest: dict[int, int] = {}
-        self._copied: dict[str, set[str]] = {}
         self._completed: dict[int, dict[int, int]] = {}
 
     # --- what happened so far, for the checks
@@ -141,6 +147,7 @@ class World:
         if number != self.tail + 1:
             raise ViolationError(Rule.LOG_WHOLE, f"entry {number} was stored when the tail was {self.tail}")
         self.log[number] = data
+        self.logged[number] = self._clock.now
         entry = decode(number, data)
         if isinstance(entry, Damage):
             raise ViolationError(Rule.LOG_WHOLE, f"entry {number} notes damage of {entry.bad}: {entry.cause}")
@@ -220,13 +227,28 @@ class World:
     def put_object(self, key: str, content: Content) -> None:
         if key in self.objects:
             raise ViolationError(Rule.SAME_DATA, f"object {key} was stored twice")
+        self._stored[key] = self._clock.now
         self.objects[paths.check_object(key)] = content
 
-    def copy_object(self, key: str, content: Content, host: str) -> None:
+    def copy_object(self, key: str, content: Content) -> None:
         """Of a savepoint: the same run may be told twice to begin with the same one, by several drivers."""
-        self._copied.setdefault(key, set()).add(host)
+        self._stored[key] = self._clock.now
         if self.objects.setdefault(paths.check_object(key), content) != content:
             raise ViolationError(Rule.SAME_DATA, f"object {key} was copied twice, from different ones")
+
+    def leave_ack(self, ack: Ack) -> None:
+        """For whoever looks for the snapshots of a lost executor."""
+        key = paths.left_acks_key(ack.run, ack.epoch, ack.snapshot.uid)
+        self._stored[key] = self._clock.now
+        self.left_acks[key] = ack
+
+    def answer(self, run: int, number: int, path: str | None, error: str | None) -> None:
+        """Put if absent."""
+        if number not in self.answers:
+            self.answers[number] = (path, error)
+            key = paths.answer_key(run, number)
+            self._stored[key] = self._clock.now
+            self.stored_answers.add(key)
 
     def take_over(self, name: str) -> None:
         """A savepoint goes with the checkpoint that was copied from it (CLAIM)."""
@@ -241,6 +263,7 @@ class World:
 
     def delete_object(self, key: str) -> None:
         self.left_acks.pop(key, None)
+        self.stored_answers.discard(key)
         if self.objects.pop(key, None) is None:
             return
         self._happened[Happened.DELETED] += 1
@@ -269,7 +292,11 @@ class World:
 
     def keys(self) -> list[str]:
         """Every key but the log's."""
-        return sorted([*self.objects, *self.left_acks, *map(paths.metadata_key, self.checkpoints)])
+        return sorted([*self.objects, *self.left_acks, *self.stored_answers, *map(paths.metadata_key, self.checkpoints)])
+
+    def stored(self) -> dict[str, int]:
+        """When each object was stored; `_metadata` left out."""
+        return {key: self._stored[key] for key in [*self.objects, *self.left_acks, *self.stored_answers]}
 
     def missing(self, checkpoint: Checkpoint) -> str | None:
         return next((o for o in sorted(checkpoint.objects) if o not in self.objects), None)
@@ -309,9 +336,11 @@ class World:
         if strange or len(self.checkpoints) > self._retained + waiting:
             raise ViolationError(Rule.GARBAGE_GONE, f"checkpoints {strange or sorted(self.checkpoints)} are left")
         named = frozenset[str]().union(*(c.objects for c in self.checkpoints.values()))
-        # A driver that would have begun this very run may have copied a savepoint first: known once the run is superseded.
-        others = {key for key, hosts in self._copied.items() if key.startswith(paths.run_prefix(claim.run)) and claim.host not in hosts}
-        rest = sorted({*self.objects, *self.left_acks} - named - others)
+        # What people asked for since the newest checkpoint was triggered is answered for them.
+        newest = self.checkpoints[max(self.checkpoints)]
+        since = self.logged[entry_before_barrier(claim, newest, lambda n: decode(n, self.log[n]))]
+        asked = {key for key in self.stored_answers if self._stored[key] >= since}
+        rest = sorted({*self.objects, *self.left_acks, *self.stored_answers} - named - asked)
         if rest:
             raise ViolationError(Rule.GARBAGE_GONE, f"{len(rest)} objects are left that nothing names: {rest[:5]}")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from campaign.dimensions import Fault, Load, Mode, Place, Sink, Spool, Victim
 from campaign.plan import Pair, Value, pairs
 from campaign.record import Line, newest
-from campaign.trial import BUSY, Outcome
+from campaign.trial import BUSY, SEEN, Outcome
 
 HEAD = f"""# Reliability
 
@@ -64,6 +64,7 @@ def _kills(every: Sequence[Line]) -> list[str]:
     done = [kill["killed"] for line in lines for kill in line["kills"]]
     total = {name: sum(stream.get(name, 0) for line in lines for stream in line["streams"]) for name in COUNTS}
     outcomes = Counter(line["outcome"] for line in lines)
+    seen = {name: sum(line["seen"].get(name, 0) for line in lines) for name in SEEN}
     minutes = sum(line["seconds"] for line in lines) / 60
     each = statistics.median(line["seconds"] / max(1, len(line["kills"])) for line in lines)
     head = lines[-1]
@@ -73,6 +74,7 @@ def _kills(every: Sequence[Line]) -> list[str]:
         f"**{len(done)} kills, {total['expected']:,} rows expected, {total['missing']:,} missing, {total['excess']:,} in excess**",
         f"({total['twice']:,} twice, where at-least-once permits it).",
         "",
+        "Seen in the drivers' logs: " + ", ".join(f"{seen[name]} x {name}" for name in SEEN) + ".",
         "Cases: " + ", ".join(f"{outcomes[o.value]} {o.value}" for o in Outcome if outcomes[o.value]) + ".",
         "",
         f"{_about(lines)} {minutes:.0f} minutes, {each:.0f} s a kill (median). Seed{_plural({line['seed'] for line in lines})}.",

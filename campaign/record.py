@@ -74,6 +74,7 @@ def case_line(result: Result) -> dict[str, Any]:
         "kills": [{"killed": h.what, "at_s": h.at_s, "epochs": h.epochs} for h in result.kills],
         "ends": [{"why": h.what, "at_s": h.at_s, "epochs": h.epochs} for h in result.ends],
         "spells": result.spells,
+        "seen": result.seen,
         "files": result.files,
         "outcome": result.outcome.value,
         "seconds": result.seconds,

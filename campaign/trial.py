@@ -46,6 +46,15 @@ POLL_S = 0.05
 STUCK_S: Mapping[Load, float] = {Load.FREE: 240.0, Load.STARVED: 600.0}
 """Without any epoch, while there is input."""
 LOGGED = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ")
+SEEN = {
+    "restored": " goes on from checkpoint ",
+    "run again as planned": " runs again as it was planned",
+    "run again in place": " is run again: ",
+    "gone back in place": "the query goes back to its last completed checkpoint: ",
+    "state that moved": "which another executor has and no checkpoint yet",
+    "coordinator replaced": r"spark_ckpt\.coordinator [^\n]*; starting another",
+}
+"""What the drivers' logs say of it: without any of it the kills have hit nothing."""
 MOST_ENDS = 4
 BUSY = 5
 """Processes for each processor, of a case whose processors are starved."""
@@ -88,6 +97,8 @@ class Result:
     kills: list[Happened] = field(default_factory=list)
     ends: list[Happened] = field(default_factory=list)
     spells: int = 0
+    seen: dict[str, int] = field(default_factory=dict)
+    """Lines of the drivers' logs, by SEEN."""
     files: int = 0
     seconds: float = 0.0
     text: str = ""
@@ -137,6 +148,8 @@ class Trial:
                 self.result.spells = weather.spells
         if self.result.outcome is Outcome.EQUAL:
             self._judge()
+        logs = [app.log.read_text(errors="replace") for app in self._earlier]
+        self.result.seen = {name: sum(len(re.findall(words, log)) for log in logs) for name, words in SEEN.items()}
         self.result.files = self._files
         self.result.seconds = round(time.monotonic() - self._began, 1)
         return self.result

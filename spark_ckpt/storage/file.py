@@ -7,6 +7,7 @@ put-if-absent, by rename(2) otherwise. The folders are synced before the call re
 from __future__ import annotations
 
 import errno
+import heapq
 import os
 import time
 import uuid
@@ -108,9 +109,8 @@ class FileStorage(Storage):
         self._check_open()
         check_prefix(prefix)
         self.traffic.request("list")
-        for name, entry in self._entries(_folder_of(prefix)):
-            key = _folder_of(prefix) + name
-            if name.endswith("/") and key.startswith(prefix) and entry.is_dir() and any(True for _ in self._walk(key, key, b"")):
+        for key, _ in self._entries(_folder_of(prefix), lambda key: key.endswith("/") and key.startswith(prefix)):
+            if any(True for _ in self._walk(key, key, b"")):
                 yield key
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -304,32 +304,41 @@ class FileStorage(Storage):
             os.close(fd)
 
     def _walk(self, folder: str, prefix: str, start_after: bytes) -> Iterator[Stored]:
-        for name, entry in self._entries(folder):
-            key = folder + name
-            if not (key.startswith(prefix) or prefix.startswith(key)):
-                continue
-            raw = os.fsencode(key)
-            if name.endswith("/"):
-                if raw > start_after or start_after.startswith(raw):
-                    yield from self._walk(key, prefix, start_after)
-            elif raw > start_after and key.startswith(prefix):
-                try:
-                    stat = entry.stat()
-                except FileNotFoundError:
-                    continue
-                yield Stored(key, stat.st_size, stat.st_mtime_ns // 1_000_000)
+        def wanted(key: str) -> bool:
+            if key.endswith("/"):
+                raw = os.fsencode(key)
+                return (key.startswith(prefix) or prefix.startswith(key)) and (raw > start_after or start_after.startswith(raw))
+            return key.startswith(prefix) and os.fsencode(key) > start_after
 
-    def _entries(self, folder: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
-        """A folder's entries, folders with a `/` at the end: sorted like that, a walk yields keys in S3's order (UTF-8 bytes)."""
+        for key, entry in self._entries(folder, wanted):
+            if key.endswith("/"):
+                yield from self._walk(key, prefix, start_after)
+                continue
+            try:
+                stat = entry.stat()
+            except FileNotFoundError:
+                continue
+            yield Stored(key, stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+    def _entries(self, folder: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """The keys of a folder's entries, folders with a `/` at the end: in this order a walk yields keys in S3's (UTF-8 bytes).
+
+        There may be a million, of which somebody wants the last few, or the first: what is not wanted is not kept, and nothing is sorted
+        that is not asked for.
+        """
         path = self._path(folder)
         try:
             with os.scandir(path) as entries:
-                named = [(e.name + "/" if e.is_dir() else e.name, e) for e in entries if e.name != _TEMP]
+                keys = ((folder + (e.name + "/" if e.is_dir() else e.name), e) for e in entries if e.name != _TEMP)
+                found = [(os.fsencode(key), key, e) for key, e in keys if wanted(key)]
         except (FileNotFoundError, NotADirectoryError):
-            return []
+            return
         except OSError as error:
             raise self._explain(error, path, "list") from error
-        return sorted(named, key=lambda pair: os.fsencode(pair[0]))
+        heapq.heapify(found)
+        while found:
+            _, key, entry = heapq.heappop(found)
+            yield key, entry
 
     def _explain(self, error: OSError, path: Path, doing: str) -> StorageError:
         reason = error.strerror or str(error)

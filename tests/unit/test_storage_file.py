@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -258,3 +259,21 @@ def test_a_pipe_in_its_folder_is_no_object(storage: FileStorage, root: Path) -> 
     os.mkfifo(root / "waits")
     with pytest.raises(ObjectMissingError):
         storage.get("waits")
+
+
+def test_of_a_large_folder_only_what_is_asked_for_is_kept(storage: FileStorage, root: Path) -> None:
+    """A log may have a million entries, and a start asks for what lies behind the last one that it knows."""
+    (root / "log").mkdir(parents=True)
+    for number in range(20_000):
+        (root / "log" / f"{number:020d}").touch()
+    last = [f"log/{number:020d}" for number in (19_998, 19_999)]
+    tracemalloc.start()
+    try:
+        assert [s.key for s in storage.list("log/", f"log/{19_997:020d}")] == last
+        assert [s.key for s in storage.list(last[0])] == last[:1]
+        assert list(storage.list("log/", last[1])) == []
+        assert tracemalloc.get_traced_memory()[1] < 200_000, "less than ten bytes a name"
+    finally:
+        tracemalloc.stop()
+    assert next(storage.list("log/")).key == f"log/{0:020d}"
+    assert len(list(storage.list("log/"))) == 20_000

@@ -81,6 +81,10 @@ class StorageSetupError(StorageError):
     """Retrying cannot help: wrong credentials, missing bucket, no put-if-absent, read-only folder."""
 
 
+class OutageError(StorageError):
+    """The storage has not answered for as long as `spark.ckpt.timeout` allows: it need not be asked once more."""
+
+
 class TimeoutExpiredError(CheckpointError):
     """A checkpoint did not complete within `spark.ckpt.timeout`."""
 

@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ class Agent:
             "commit": self._commit,
             "late": self._late,
             "handover": self._handover,
+            "evacuate": self._evacuate,
             "flush": self._flush,
             "fetch": self._fetch,
             "over": self._over,
@@ -127,6 +129,11 @@ class Agent:
     def _handover(self, message: Message) -> Reply:
         for stream in self._streams_of(message["root"]):
             stream.hand_over(StoreId(int(message["op"]), int(message["part"]), str(message["store"])), str(message["uid"]))
+        return None
+
+    def _evacuate(self, _: Message) -> Reply:
+        for stream in self._streams_of():
+            stream.evacuate()
         return None
 
     def _flush(self, message: Message) -> Reply:
@@ -195,9 +202,10 @@ class Agent:
         with self._lock:
             stream = self._streams.get((root, url))
             if stream is None:
-                storage = self._opener(url, self._options.s3)
-                storage.traffic.tell = self._warn
                 retry_s = self._options.timeout_ms / 1000
+                # That the storage can be reached at all is the coordinator's to find out.
+                storage = self._opener(url, replace(self._options.s3, outage_s=retry_s, reached=True))
+                storage.traffic.tell = self._warn
                 relief_bytes = self._options.spool_max_bytes // 2
                 tell = (self._send, self._warn, self._broken)
                 stream = Stream(root, storage, self._staging, self._executor, retry_s, relief_bytes, *tell, self._pauses)

@@ -51,6 +51,7 @@ PAUSES = Pauses()
 class _Mark(Enum):
     FLUSH = "FLUSH"
     PRESSURE = "PRESSURE"
+    EVACUATE = "EVACUATE"
     END = "END"
     OVER = "OVER"
 
@@ -158,6 +159,10 @@ class Stream:
         """Make a commit durable that another executor needs."""
         self._inbox.put(_Handover(store, uid))
 
+    def evacuate(self) -> None:
+        """The executor is about to go: make durable what its stores' states are, for the executors that take over."""
+        self._inbox.put(_Mark.EVACUATE)
+
     def relieve(self) -> None:
         """The spool fills: make durable what lies there."""
         self._inbox.put(_Mark.PRESSURE)
@@ -240,6 +245,8 @@ class Stream:
                     self._settle(item)
                 case _Mark.PRESSURE:
                     continue  # awake now, and looks again before long
+                case _Mark.EVACUATE:
+                    self._evacuate()
                 case _Mark.OVER:
                     self._drop_all()
                     ending = True
@@ -319,6 +326,11 @@ class Stream:
             self._answer([], [Decline(0, 0, item.store, item.uid, self._executor, "this executor does not hold it any more")])
             return
         self._ask(version, Why.HANDOVER, time.monotonic())
+        self._upload()
+
+    def _evacuate(self) -> None:
+        for version in self._history.newest():
+            self._ask(version, Why.HANDOVER, time.monotonic())
         self._upload()
 
     def _relieve(self) -> None:

@@ -14,6 +14,7 @@ from spark_ckpt.errors import (
     ErrorKind,
     FormatError,
     ObjectMissingError,
+    OutageError,
     OutcomeUnknownError,
     StorageSetupError,
 )
@@ -70,7 +71,7 @@ class StorageActions:
             return self._failed(asked, Outcome.REFUSED, error)
         except OutcomeUnknownError as error:
             return self._failed(asked, Outcome.UNKNOWN, error)
-        except FormatError as error:
+        except (FormatError, OutageError) as error:
             return self._failed(asked, Outcome.REFUSED, error)
         except CheckpointError as error:
             return self._failed(asked, Outcome.FAILED, error)

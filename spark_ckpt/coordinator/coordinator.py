@@ -12,6 +12,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ class Coordinator:
         self._pipe = pipe
         self._opener = opener
         self._options: Options | None = None
+        self._reached = False
+        """Has the application been answered by its storage before? Else one that is away is a mistake in its options, and told at once."""
         self._host = ""
         self._spark_version = ""
         self._workers: dict[str, StreamWorker] = {}
@@ -102,6 +105,7 @@ class Coordinator:
         settings = spark_settings(conf, spark)
         require(packages_for(options.storage))
         self._options = options
+        self._reached = message.get("replaces") is True
         self._host = str(message.get("host", ""))
         self._spark_version = str(message.get("spark_version", ""))
         threading.Thread(target=_prepare, name="prepare", daemon=True).start()
@@ -149,7 +153,7 @@ class Coordinator:
             one.close()
 
     def _storage(self, root: str, url: str, options: Options) -> Storage:
-        storage = self._opener(url, options.s3)
+        storage = self._opener(url, replace(options.s3, outage_s=options.timeout_ms / 1000, reached=self._reached))
         storage.traffic.tell = lambda why: self._pipe.log("WARN", f"{root}: {why}")
         return storage
 
@@ -179,7 +183,9 @@ class Coordinator:
         def look() -> None:
             """Spark may still refuse the query: no stream begins here."""
             try:
-                found = _opened(actions.url, actions.last_claim(), local)
+                claim = actions.last_claim()
+                self._reached = True
+                found = _opened(actions.url, claim, local)
             except Exception as error:
                 answer = partial(future.set_exception, error)
             else:

@@ -12,7 +12,11 @@ _ENCRYPTIONS = (None, "AES256", "aws:kms")
 
 @dataclass(frozen=True)
 class S3Options:
-    """None means: what boto3's chain says (environment, `~/.aws/config`, instance metadata)."""
+    """None means: what boto3's chain says (environment, `~/.aws/config`, instance metadata).
+
+    `outage_s`: how long a read waits for a server that does not answer, in seconds; None: as long as any request. `reached`: the
+    application has been answered before, so a server that is away is an outage, and no mistake in these options.
+    """
 
     endpoint: str | None = None
     region: str | None = None
@@ -20,6 +24,8 @@ class S3Options:
     sse: str | None = None
     kms_key_id: str | None = None
     max_connections: int = 32
+    outage_s: float | None = None
+    reached: bool = False
 
     def __post_init__(self) -> None:
         if self.endpoint is not None:

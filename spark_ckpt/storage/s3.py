@@ -37,7 +37,17 @@ from spark_ckpt.errors import (
 )
 from spark_ckpt.storage.base import LARGEST_READ, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size
 from spark_ckpt.storage.options import S3Options
-from spark_ckpt.storage.s3_faults import Place, ShortAnswerError, Verdict, code_of, final_error, judge, setup_error, unreachable_error
+from spark_ckpt.storage.s3_faults import (
+    Place,
+    ShortAnswerError,
+    Verdict,
+    code_of,
+    final_error,
+    judge,
+    outage_error,
+    setup_error,
+    unreachable_error,
+)
 from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, download, local_write_error
 
 T = TypeVar("T")
@@ -60,7 +70,8 @@ _COUNTED_AS = {
 
 @dataclass(frozen=True)
 class S3Limits:
-    """Sizes in bytes, times in seconds. `patience_s` bounds the retries of one request, `first_contact_s` those before any answer."""
+    """Sizes in bytes, times in seconds. `patience_s` bounds the retries of one request, `first_contact_s` those before any answer where
+    none is known to have come (`S3Options.reached`); reads wait for `S3Options.outage_s` if that is longer."""
 
     single_put_max: int = 16 << 20
     part_size: int = 16 << 20
@@ -207,7 +218,7 @@ class S3Storage(Storage):
                 raise ShortAnswerError
             return int(answer["ContentLength"])
 
-        result = self._run(f"look at {self.url}/{key}", send, frozenset((Verdict.MISSING,)))
+        result = self._run(f"look at {self.url}/{key}", send, frozenset((Verdict.MISSING,)), reads=True)
         if not isinstance(result, Verdict):
             return result
         if not self._worked:
@@ -267,7 +278,9 @@ class S3Storage(Storage):
                 operation = "put_if_absent"
         self.traffic.request(operation)
 
-    def _run(self, doing: str, send: Callable[[], T], answers: frozenset[Verdict] = frozenset(), writes: bool = False) -> T | Verdict:
+    def _run(
+        self, doing: str, send: Callable[[], T], answers: frozenset[Verdict] = frozenset(), writes: bool = False, reads: bool = False
+    ) -> T | Verdict:
         """Send until it is answered or patience ends; a verdict among `answers` is returned, any other raises what the contract says."""
         started, attempts, maybe_done = self._clock(), 0, False
         while True:
@@ -285,8 +298,8 @@ class S3Storage(Storage):
             again = verdict in (Verdict.AGAIN, Verdict.LOST, Verdict.UNREACHABLE) or (
                 verdict is Verdict.GARBLED and attempts < _GARBLED_ATTEMPTS
             )
-            patience = self._limits.patience_s if self._answered else self._limits.first_contact_s
-            if again and self._clock() - started < patience:
+            waited = self._clock() - started
+            if again and waited < self._patience(reads):
                 why = f"attempt {attempts} at {self._place.endpoint} to {doing} failed with {code_of(error)}; it is tried again"
                 self.traffic.retried(why)
                 self._back_off(attempts)
@@ -297,9 +310,21 @@ class S3Storage(Storage):
                 ) from error
             if verdict is Verdict.SETUP:
                 raise setup_error(error, doing, self._place) from error
-            if verdict is Verdict.UNREACHABLE and not self._answered:
+            if reads and again and self._options.outage_s is not None and waited >= self._options.outage_s:
+                raise outage_error(error, doing, self._place, waited) from error
+            if verdict is Verdict.UNREACHABLE and not self._has_answered:
                 raise unreachable_error(error, self._place) from error
             raise final_error(verdict, error, doing, self._place, attempts) from error
+
+    @property
+    def _has_answered(self) -> bool:
+        return self._answered or self._options.reached
+
+    def _patience(self, reads: bool) -> float:
+        """Puts have their own deadlines above this; what is read is wanted, however long the server is away."""
+        if not self._has_answered:
+            return self._limits.first_contact_s
+        return max(self._limits.patience_s, (self._options.outage_s or 0.0) if reads else 0.0)
 
     def _attempt(self, send: Callable[[], T]) -> _Done[T] | Exception:
         try:
@@ -403,7 +428,7 @@ class S3Storage(Storage):
         name = f"{self.url}/{key}"
         result: Verdict | None = Verdict.OUT_OF_RANGE
         if length != 0:  # a range of no bytes cannot be asked for
-            result = self._run(f"read {name}", send, frozenset((Verdict.MISSING, Verdict.OUT_OF_RANGE)))
+            result = self._run(f"read {name}", send, frozenset((Verdict.MISSING, Verdict.OUT_OF_RANGE)), reads=True)
         if result is Verdict.MISSING:
             raise ObjectMissingError(f"{name} does not exist")
         if result is Verdict.OUT_OF_RANGE:
@@ -450,7 +475,7 @@ class S3Storage(Storage):
         at = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, "MaxKeys": self._limits.page_size}
         token: dict[str, str] = {}
         while True:
-            page = _certain(self._run(f"list {self.url}/{prefix}", partial(self._page, {**at, **asked, **token})))
+            page = _certain(self._run(f"list {self.url}/{prefix}", partial(self._page, {**at, **asked, **token}), reads=True))
             yield page
             if not page["IsTruncated"]:
                 return

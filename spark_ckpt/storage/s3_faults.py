@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageError, StorageSetupError
+from spark_ckpt.errors import DamagedError, ObjectMissingError, OutageError, StorageError, StorageSetupError
 
 
 class Verdict(Enum):
@@ -168,6 +168,14 @@ def unreachable_error(error: Exception, place: Place) -> StorageSetupError:
     """Nothing ever answered there."""
     return StorageSetupError(
         f"no S3 server can be reached at {place.endpoint} ({code_of(error)}); check spark.ckpt.s3.endpoint, DNS, network and the server"
+    )
+
+
+def outage_error(error: Exception, doing: str, place: Place, waited_s: float) -> OutageError:
+    """Nothing has answered for as long as may be waited."""
+    return OutageError(
+        f"cannot {doing}: {place.endpoint} has not answered for {waited_s:.0f} s (spark.ckpt.timeout), at last with {code_of(error)}; "
+        "start the query again when it does"
     )
 
 

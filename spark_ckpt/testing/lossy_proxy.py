@@ -10,7 +10,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
@@ -81,6 +82,18 @@ class LossyProxy:
     def heal(self) -> None:
         with self._lock:
             self._rules.clear()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Nobody listens: connections are refused, as of a server that is down."""
+        port = self._listener.getsockname()[1]
+        self.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            self._listener = socket.create_server(("127.0.0.1", port))
+            self._thread = threading.Thread(target=self._accept, name="lossy-proxy", daemon=True)
+            self._thread.start()
 
     def _accept(self) -> None:
         while True:

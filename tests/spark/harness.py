@@ -93,6 +93,23 @@ class Application:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(30)
 
+    def signal_group(self, number: signal.Signals) -> None:
+        """To every process of the application, as a cluster's manager does it."""
+        os.killpg(self._process.pid, number)
+
+    def until_gone(self, *parts: str, timeout: float = 60) -> None:
+        """Until no process of the application's group has one of the parts in its command line, whoever its parent is by then."""
+        deadline = time.monotonic() + timeout
+        while found := [command for command in self._group() if any(part in command for part in parts)]:
+            assert time.monotonic() < deadline, f"still there: {found}"
+            time.sleep(0.05)
+
+    def _group(self) -> Iterator[str]:
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                if entry.name.isdigit() and int((entry / "stat").read_text().rsplit(")", 1)[1].split()[2]) == self._process.pid:
+                    yield (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
     def kill_driver(self) -> None:
         """SIGKILL for the JVM alone, which spark-submit has become: what it started has to see to its own end."""
         self._process.kill()

@@ -45,7 +45,7 @@ class Steady:
         self._args = ("steady.py", ",".join(names), str(self.locations), str(self.out), str(self.folder), str(rows), str(size))
 
     def start(self, master: str = "local[2]", maintenance: str = "60s", **conf: str) -> Application:
-        settings = {f"spark.ckpt.{name.replace('_', '.')}": value for name, value in conf.items()}
+        settings = {n if n.startswith("spark.") else f"spark.ckpt.{n.replace('_', '.')}": value for n, value in conf.items()}
         settings |= {**self.s3.conf, "spark.ui.enabled": "true", "spark.ui.port": "0"}
         settings["spark.sql.streaming.stateStore.maintenanceInterval"] = maintenance
         storage = f"s3://{self.s3.bucket}/ckpt"

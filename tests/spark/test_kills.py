@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from spark_ckpt.testing.lossy_proxy import Wire, WireFault
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 NAMES = ("windows", "outer")
+AWAY_S = 15
+"""Longer than a process waits that has never reached the storage, in an application that has not either."""
 Start = Callable[..., Application]
 
 
@@ -91,6 +94,21 @@ def test_agent_and_coordinator_are_killed_and_the_query_goes_on(
         app.until(lambda before=before: len(s3.proxy.struck) > before, f"a put of {part}")  # type: ignore[misc]
         app.kill_one(part)
         s3.proxy.heal()
+    app.expect_success()
+    trial.compare(oracle)
+    assert trial.seen("/run-00000002/") == 0, "the running query was to survive, not to be restarted"
+
+
+def test_agent_and_coordinator_are_replaced_while_the_storage_is_away(
+    start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    trial = Trial(start, s3, events, tmp_path)
+    app = trial.start()
+    app.until(lambda: trial.stored() >= 3, "three checkpoints")
+    with s3.proxy.away():
+        for part in ("spark_ckpt.agent", "spark_ckpt.coordinator"):
+            app.kill_one(part)
+        time.sleep(AWAY_S)
     app.expect_success()
     trial.compare(oracle)
     assert trial.seen("/run-00000002/") == 0, "the running query was to survive, not to be restarted"

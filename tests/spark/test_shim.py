@@ -103,9 +103,9 @@ class Wanting:
         self.holdings = java.org.apache.spark.ckpt.Holdings()
         self._wants = java.org.apache.spark.ckpt.Wants(self.holdings)
 
-    def report(self, executor: str, second: float, *uids: str) -> None:
+    def report(self, executor: str, second: float, *uids: str, leaves: bool = False) -> None:
         held = self._java.scala.jdk.javaapi.CollectionConverters.asScala(self._java.java.util.ArrayList(list(uids))).toSet()
-        self.holdings.report(executor, held, int(second * SECOND))
+        self.holdings.report(executor, held, int(second * SECOND), leaves)
 
     def lost(self, second: float) -> bool:
         want = line(self._java, type="want", op=0, part=1, store="default", version=4, uid="u")
@@ -140,6 +140,14 @@ def test_an_executor_that_falls_silent_holds_nothing_for_ever(task: Wanting) -> 
     assert not task.lost(100)
     assert not task.lost(109)
     assert task.lost(110)
+
+
+def test_what_an_executor_that_goes_hands_over_is_waited_for(task: Wanting) -> None:
+    task.report("1", 99.9, "u", leaves=True)
+    assert not task.lost(100)
+    task.holdings.lost("1")
+    assert not task.lost(110), "its upload may still be under way"
+    assert task.lost(120), "but not for ever"
 
 
 def test_a_last_word_of_a_lost_executor_counts_for_nothing(task: Wanting) -> None:

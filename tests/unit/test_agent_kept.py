@@ -298,3 +298,20 @@ def test_a_replaced_agent_that_is_told_again_uploads_once(spool: Path, storage: 
     assert storage.requests["put"] == 2
     assert sorted(staged(spool)) == sorted(left)
     again.close()
+
+
+def test_an_executor_that_goes_makes_durable_what_its_stores_are_and_nothing_older(
+    agent: LocalAgent, spool: Path, storage: FaultyStorage, tmp_path: Path
+) -> None:
+    stores = [FakeStore(spool / f"0-{n}", partition=n) for n in range(3)]
+    older = [keep(agent, store, 0) for store in stores]
+    newest = [keep(agent, store, 1) for store in stores]
+    agent.send({"type": "evacuate"})
+    acks = [agent.ack(uid) for uid in newest]
+    assert len({handle.object for ack in acks for handle in ack.snapshot.handles}) == 1, "one upload for all of them"
+    assert not any(row["uid"] in older for row in agent.acks)
+    for store, ack in zip(stores, acks, strict=True):
+        read_back(storage, store, ack.snapshot, tmp_path)
+    agent.send({"type": "evacuate"})
+    assert agent.ack(newest[0], 2).snapshot == acks[0].snapshot, "said again, and not stored again"
+    agent.close()

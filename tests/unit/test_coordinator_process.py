@@ -224,3 +224,26 @@ def test_a_ping_is_answered_when_every_stream_goes_on(jvm: Jvm) -> None:
     assert one.ask("ping")["ok"]
     assert one.ask("stop", root=one.root, failed=False)["ok"]
     assert one.ask("ping")["ok"]
+
+
+def test_a_stop_of_another_start_does_not_end_the_run(jvm: Jvm) -> None:
+    """The end of a query that Spark has replaced may be heard of after its successor has begun."""
+    one = jvm()
+    one.start()
+    assert one.ask("stop", root=one.root, run_id="the one before", failed=False)["ok"]
+    assert one.epoch(1, 0)["ok"]
+    assert one.ask("stop", root=one.root, run_id="r", failed=False)["ok"]
+    assert not one.trigger(1)["ok"]
+
+
+def test_queries_that_are_analysed_and_never_start_leave_a_live_run_alone(jvm: Jvm) -> None:
+    one = jvm()
+    assert one.ask("open", root=one.root, query_id=None)["ok"]
+    one.start()
+    one.epoch(1, 0)
+    for _ in range(3):
+        assert one.ask("open", root=one.root, query_id="q-1")["query_id"] == "q-1"
+    for number in range(20):
+        assert one.ask("open", root=f"file:/data/ckpt/other-{number}", query_id=None)["query_id"] is None
+    assert one.epoch(1, 1)["ok"]
+    assert one.close() == 0

@@ -153,12 +153,13 @@ object DriverSide extends Logging {
         null
       case "holding" =>
         val held = message.get("held").elements().asScala.map(_.asText()).toSet
-        val alive = holdings.report(message.str("executor"), held, System.nanoTime())
+        val leaves = goesBeforeItsTime(message)
+        val alive = holdings.report(message.str("executor"), held, System.nanoTime(), leaves)
         CheckpointFeed.committed(message.get("latencies"))
         val runs = message.get("runs").elements().asScala.toSeq
-        if (alive) tell(message.deepCopy[ObjectNode]().without[ObjectNode](java.util.Arrays.asList("runs", "latencies")))
+        if (alive) tell(message.deepCopy[ObjectNode]().without[ObjectNode](java.util.Arrays.asList("runs", "latencies", "leaving")))
         val all = streams.values().asScala.toSeq
-        Json.line(Json.obj("late" -> all.flatMap(_.lateWish), "wants" -> all.flatMap(_.wants.open), "covered" -> runs.flatMap(covered)))
+        Json.line(Json.obj("evacuate" -> leaves, "late" -> all.flatMap(_.lateWish), "wants" -> all.flatMap(_.wants.open), "covered" -> runs.flatMap(covered)))
       case "want" =>
         Json.line(Option(streams.get(message.str("root"))).map(_.wants.ask(message, System.nanoTime())).getOrElse(
           throw new IllegalStateException(s"the stream of ${message.str("root")} is not known to this application")))
@@ -167,6 +168,13 @@ object DriverSide extends Logging {
         null
       case other => throw new IllegalArgumentException(s"not a message of a checkpoint agent: $other")
     }
+  }
+
+  /** An executor that is decommissioned, scaled down or ended, in an application that goes on. */
+  private def goesBeforeItsTime(report: JsonNode): Boolean = {
+    val context = sc
+    context != null && !context.isStopped &&
+    (report.path("leaving").asBoolean() || context.taskScheduler.getExecutorDecommissionState(report.str("executor")).isDefined)
   }
 
   private def covered(run: JsonNode): Option[JsonNode] =

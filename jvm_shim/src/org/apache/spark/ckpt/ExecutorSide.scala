@@ -12,7 +12,7 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 
-import org.apache.spark.{SparkConf, TaskContext}
+import org.apache.spark.{SparkConf, SparkContext, TaskContext}
 import org.apache.spark.api.plugin.PluginContext
 import org.apache.spark.ckpt.Json.Fields
 import org.apache.spark.internal.Logging
@@ -26,6 +26,8 @@ object ExecutorSide extends Logging {
   private val IdlePolls = 10
   private val WantMs = 100L
   private val FarewellMs = 30000L
+  /** How long an executor that goes waits until what it keeps is stored. */
+  val LeaveMs = 20000L
   private val Damage = Set("MISSING", "DAMAGED")
 
   @volatile private var context: PluginContext = _
@@ -76,16 +78,18 @@ object ExecutorSide extends Logging {
           tell(commit)
           runs.add((commit.str("root"), commit.long("run"))) // that one is over may have been said to the dead one only
         }
+        if (held.isUploading) tell(Json.obj("type" -> "flush", "root" -> None)) // the one that was meant for them may be lost
         told.clear()
         toldLate = Set.empty
       })
     agent = child
     child.begin()
-    clock.scheduleWithFixedDelay(() => report(), ReportMs, ReportMs, TimeUnit.MILLISECONDS)
+    clock.scheduleWithFixedDelay(() => report(leaving = false), ReportMs, ReportMs, TimeUnit.MILLISECONDS)
   }
 
   def stop(): Unit = synchronized {
     if (agent != null) {
+      takeLeave()
       clock.shutdownNow()
       agent.close(FarewellMs)
       barriers.clear()
@@ -100,6 +104,20 @@ object ExecutorSide extends Logging {
     }
   }
 
+  /**
+   * The executor goes. Where its queries go on, what it keeps is made durable first, and the driver hears of it: else the executors that take
+   * over would lack the state that its tasks have left here. Spark's RPC still works: plugins are the first to be told of the end.
+   */
+  private def takeLeave(): Unit = if (!held.isEmpty && context.executorID() != SparkContext.DRIVER_IDENTIFIER) {
+    val deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(LeaveMs)
+    try {
+      clock.submit((() => report(leaving = true)): Runnable).get(LeaveMs, TimeUnit.MILLISECONDS)
+      while (held.isUploading && agent.failure.isEmpty && System.nanoTime() < deadline) Thread.sleep(WantMs)
+    } catch {
+      case e: Exception => logWarning(s"what executor ${context.executorID()} keeps could not be handed over before its end", e)
+    }
+  }
+
   /** Is this path in the spool of this executor? */
   def inSpool(path: String): Boolean = {
     val s = spool
@@ -109,7 +127,7 @@ object ExecutorSide extends Logging {
   /**
    * The folder that stands in for a store's folder in the checkpointLocation, named after the run in which the store was opened here.
    * A query that goes back to a checkpoint in place (`query`: its id of this start) keeps its stores: unique ids tell what belongs to which
-   * line of versions. The stores of a query that has ended stay open until Spark's maintenance closes them, and are not used any more.
+   * line of versions, and what its epochs had left that run again goes (AbandonedVersions). The stores of a query that has ended stay open until Spark's maintenance closes them, and are not used any more.
    */
   def folder(barrier: Barrier, query: String, operator: Long, partition: Int, store: String): File = {
     val dir = new File(streamFolder(barrier.stream, barrier.run), s"$operator/$partition/$store")
@@ -305,15 +323,15 @@ object ExecutorSide extends Logging {
   }
 
   // The driver has to know what a live executor still holds, to tell a slow snapshot from a lost one; its answer says what it wants of it.
-  private def report(): Unit =
+  private def report(leaving: Boolean): Unit =
     try {
       val plugin = context
       if (plugin != null) agent.failure.foreach(decline(plugin, _))
       idle = if (held.isEmpty) idle + 1 else 0
-      if (plugin != null && !runs.isEmpty && idle % IdlePolls == 0) {
+      if (plugin != null && !runs.isEmpty && (leaving || idle % IdlePolls == 0)) {
         val known = runs.asScala.toSeq.map { case (root, run) => Json.obj("root" -> root, "run" -> run) }
         wished(askDriver(Json.obj(
-          "type" -> "holding", "executor" -> plugin.executorID(), "held" -> held.uids, "bytes" -> limit.unstored, "runs" -> known,
+          "type" -> "holding", "executor" -> plugin.executorID(), "held" -> held.uids, "bytes" -> limit.unstored, "runs" -> known, "leaving" -> leaving,
           "latencies" -> CommitLatencies.take())))
       }
     } catch {
@@ -321,6 +339,7 @@ object ExecutorSide extends Logging {
     }
 
   private def wished(answer: JsonNode): Unit = {
+    if (answer.get("evacuate").asBoolean() && held.evacuated()) agent.tell(Json.obj("type" -> "evacuate"))
     val late = answer.get("late").elements().asScala.toSet
     late.diff(toldLate).foreach { l =>
       held.wanted(l.str("root"), l.long("run"), l.long("epoch"))

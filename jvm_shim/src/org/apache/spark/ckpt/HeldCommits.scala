@@ -46,6 +46,16 @@ final class HeldCommits {
     held.values.foreach(h => if (h.root == root && h.at == ((run, epoch))) h.uploading = true)
   }
 
+  /** All of it is to be uploaded. Is it more than what is already? */
+  def evacuated(): Boolean = synchronized {
+    val kept = held.valuesIterator.filterNot(_.uploading).filter(_.newly).toSeq
+    kept.foreach { h =>
+      h.uploading = true
+      h.newly = false
+    }
+    kept.nonEmpty
+  }
+
   def handedOver(uid: String): Unit = synchronized { held.get(uid).foreach(_.uploading = true) }
 
   /** A completed checkpoint holds everything up to that epoch; None: the run has ended, and nothing of it is needed. */
@@ -82,6 +92,8 @@ object HeldCommits {
     val epoch: Long = line.long("epoch")
     val at: (Long, Long) = (run, epoch)
     val store: Store = (root, line.long("op"), line.long("part"), line.str("store"))
+    /** Not evacuated yet. */
+    var newly = true
     var uploading: Boolean = line.get("checkpoint").asBoolean()
   }
 }

@@ -167,8 +167,8 @@ final class PythonChild(
       first.complete(answer)
       process
     } catch {
-      case e: CheckpointFailure =>
-        process.kill(e.getMessage)
+      case NonFatal(e) =>
+        process.kill(e.toString)
         throw e
     } finally pipe.synchronized { greeted = None }
   }
@@ -300,7 +300,7 @@ object PythonChild {
   type Teller = ObjectNode => Unit
 
   val Patience: ChildPatience = ChildPatience(
-    greetingMs = 60000L, pingMs = 10000L, pings = 6, pauseMs = 500L, longestPauseMs = 30000L, giveUpMs = 120000L, provenMs = 30000L)
+    greetingMs = 60000L, pingMs = 10000L, pings = 6, pauseMs = 500L, longestPauseMs = 30000L, giveUpMs = 120000L, provenMs = 10000L)
 
   private val Hello = 0L
   private val Ping = 1L

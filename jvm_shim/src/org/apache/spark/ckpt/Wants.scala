@@ -16,12 +16,15 @@ final class Holdings {
   import Holdings._
 
   private val reports = mutable.Map.empty[String, (Long, Set[String])]
+  // Of executors that said in time that they would go: what they were about to hand over, and since when.
+  private val leaving = mutable.Map.empty[String, (Long, Set[String])]
   private val gone = mutable.LinkedHashSet.empty[String]
 
   /** A lost executor may still say something on its way out: Spark gives nobody else its id, so that counts for nothing: false. */
-  def report(executor: String, uids: Set[String], now: Long): Boolean = synchronized {
+  def report(executor: String, uids: Set[String], now: Long, leaves: Boolean = false): Boolean = synchronized {
     val alive = !gone(executor)
     if (alive) reports(executor) = (now, uids)
+    if (leaves) leaving(executor) = (now, uids)
     alive
   }
 
@@ -38,13 +41,14 @@ final class Holdings {
    * chances to report it.
    */
   def nobodyHolds(uid: String, since: Long, now: Long): Boolean = synchronized {
-    now - since >= 2 * ReportNs && reports.values.filter { case (at, _) => now - at < DeadNs }.forall { case (at, uids) =>
+    now - since >= 2 * ReportNs && !leaving.values.exists { case (at, uids) => now - at < LeaveNs && uids(uid) } && reports.values.filter { case (at, _) => now - at < DeadNs }.forall { case (at, uids) =>
       !uids(uid) && (at > since || now - since > SilentNs)
     }
   }
 
   def clear(): Unit = synchronized {
     reports.clear()
+    leaving.clear()
     gone.clear()
   }
 }
@@ -53,6 +57,7 @@ object Holdings {
   private val ReportNs = TimeUnit.MILLISECONDS.toNanos(ExecutorSide.ReportMs)
   private val SilentNs = TimeUnit.SECONDS.toNanos(3)
   private val DeadNs = TimeUnit.SECONDS.toNanos(10)
+  private val LeaveNs = TimeUnit.MILLISECONDS.toNanos(ExecutorSide.LeaveMs)
 }
 
 /**

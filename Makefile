@@ -79,6 +79,12 @@ test: check jar browser $(CLASSES) ## check, then all tests that need nothing bu
 test-fast: jar ## Only the tests that start no Spark
 	@$(PY) -m pytest -m "not spark and not campaign" $(ARGS)
 
+.PHONY: test-lowest
+test-lowest: jar ## The same with the lowest version of every dependency that pyproject.toml allows, in an environment of its own
+	@$(PY) tests/lowest.py $(VENV)/lowest
+	@$(VENV)/lowest/bin/python -m pip list --disable-pip-version-check 2>/dev/null | grep -iE '^(boto3|botocore|click|pyarrow|rich|rocksdict) '
+	@$(VENV)/lowest/bin/python -m pytest -n $(JOBS) -m "not spark and not campaign" $(ARGS)
+
 .PHONY: screenshots
 screenshots: jar browser ## The Checkpoints tab in a headless Chromium; renews docs/images
 	@SPARK_CKPT_PICTURES=docs/images $(PY) -m pytest -m spark tests/spark/test_tab.py tests/spark/test_tab_interval.py $(ARGS)

@@ -14,6 +14,11 @@ def without_way_out(message: str) -> str:
     return message.split("; ", 1)[0]
 
 
+def printable(text: str) -> str:
+    """What was read from a storage must steer no terminal, and begin no line of its own in a log."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
 class ErrorKind(Enum):
     """Tells the JVM what to do with a failed request; sent over the pipe by name."""
 

@@ -26,6 +26,7 @@ from spark_ckpt.errors import (
     OutcomeUnknownError,
     TimeoutExpiredError,
 )
+from spark_ckpt.places import Places
 from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, SAVEPOINT, STOP, Claim, Request, encode
 from spark_ckpt.reader import Standing, StreamReader
 from spark_ckpt.storage import PutResult, Storage, open_storage
@@ -125,6 +126,7 @@ def _append(storage: Storage, reader: StreamReader, wanted: Wanted) -> tuple[Cla
     nonce, by, known = uuid.uuid4().hex, f"{_user()}@{socket.gethostname()}", 0
     for _ in range(APPENDS):
         standing = _standing(reader, known)
+        _places(reader, standing.claim).savepoint(wanted.target, wanted.name or "savepoint")
         number = standing.tail + 1
         action = STOP if wanted.stop else SAVEPOINT
         request = encode(Request(standing.claim.claim, action, wanted.target, by, wanted.name, wanted.drain, nonce))
@@ -140,6 +142,11 @@ def _append(storage: Storage, reader: StreamReader, wanted: Wanted) -> tuple[Cla
         except ObjectMissingError:
             known = standing.tail
     raise ConflictError(f"the log of {reader.url} grew {APPENDS} times while a request was to be appended; ask again")
+
+
+def _places(reader: StreamReader, claim: Claim) -> Places:
+    """The rule that the run keeps to, for what its claim says of its configuration."""
+    return Places(reader.url, claim.savepoint_dir)
 
 
 def _standing(reader: StreamReader, known: int) -> Standing:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from spark_ckpt import metadata
+from spark_ckpt import metadata, owner_only
 from spark_ckpt.agent.fetches import near
 from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, Snapshot
@@ -176,7 +176,8 @@ def _to_file(source: Storage, group: list[Handle], path: Path) -> None:
     """One range above the size of a group goes through `get_to_file`, which streams."""
     handle = group[0]
     if len(group) > 1 or handle.length <= _IN_MEMORY:
-        path.write_bytes(b"".join(_read(source, group)))
+        with open(path, "xb", opener=owner_only.opener) as file:
+            file.writelines(_read(source, group))
     else:
         _compare(source, handle, source.get_to_file(handle.object, handle.offset, handle.length, path))
 

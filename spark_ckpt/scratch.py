@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
+from spark_ckpt import owner_only
+
 _LOCK = "lock"
 
 
@@ -18,7 +20,7 @@ class ScratchFolder:
     """A new folder in `parent`, its name begins with `prefix`; those of dead processes beside it are removed. Raises OSError."""
 
     def __init__(self, parent: Path, prefix: str) -> None:
-        parent.mkdir(parents=True, exist_ok=True)
+        owner_only.make_folder(parent)
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         new = self.path / f"{_LOCK}.new"
         self._lock = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spark_ckpt import owner_only
 from spark_ckpt.agent.staging import Staging, local_error
 from spark_ckpt.checksums import combined
 from spark_ckpt.errors import DamagedError, ObjectMissingError
@@ -80,7 +81,7 @@ class Fetcher:
             check_object(handle.object)
             check_file(handle.name)
         try:
-            (folder / "SSTs").mkdir(parents=True, exist_ok=True)
+            owner_only.make_folder(folder / "SSTs")
             missing = [h for h in handles if not _is_there(folder / h.name, h)]
             fresh = {id(h): self._staging.path() for h in missing}
             try:
@@ -96,7 +97,7 @@ class Fetcher:
                         self._read(storage, group, targets, checkpoint)
                 for handle in missing:  # in their order: the version's own file comes last
                     target = folder / handle.name
-                    target.parent.mkdir(parents=True, exist_ok=True)
+                    owner_only.make_folder(target.parent)
                     os.replace(fresh[id(handle)], target)
             finally:
                 for path in fresh.values():
@@ -108,7 +109,7 @@ class Fetcher:
     def _begin(self, storage: Storage, group: list[Handle], targets: list[Path], checkpoint: str) -> list[Future[int]]:
         if _pieces(group) == [(0, 0)]:
             return [self._pool.submit(self._read, storage, group, targets, checkpoint)]
-        targets[0].touch(exist_ok=False)
+        targets[0].touch(owner_only.FILE, exist_ok=False)
         return [
             self._pool.submit(self._read_piece, storage, group[0], at, length, targets[0], checkpoint) for at, length in _pieces(group)
         ]
@@ -145,7 +146,7 @@ class Fetcher:
         begin, end = group[0].offset, max(h.offset + h.length for h in group)
         if begin == end:
             for handle, target in zip(group, targets, strict=True):
-                target.touch()
+                target.touch(owner_only.FILE)
                 _compare(handle, zlib.crc32(b""))
             return
         if len(group) == 1:
@@ -242,7 +243,7 @@ def _is_there(path: Path, handle: Handle) -> bool:
 
 def _copy(source: Path, offset: int, length: int, target: Path) -> int:
     crc = 0
-    with source.open("rb") as whole, target.open("xb") as file:
+    with source.open("rb") as whole, open(target, "xb", opener=owner_only.opener) as file:
         whole.seek(offset)
         while length > 0 and (block := whole.read(min(length, _BLOCK))):
             file.write(block)

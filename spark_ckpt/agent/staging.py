@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from spark_ckpt import owner_only
 from spark_ckpt.errors import CheckpointError, DamagedError, StorageError
 from spark_ckpt.model import Handle, HandleKind
 from spark_ckpt.scratch import ScratchFolder
@@ -127,7 +128,8 @@ class Staging:
             raise
         except OSError:  # a file system without hard links
             try:
-                shutil.copy2(source, target)
+                with open(source, "rb") as file, open(target, "xb", opener=owner_only.opener) as copy:
+                    shutil.copyfileobj(file, copy)
             except FileNotFoundError:
                 raise
             except OSError as error:

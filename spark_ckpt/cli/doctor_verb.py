@@ -8,19 +8,18 @@ import shutil
 import click
 
 from spark_ckpt.cli import surroundings
-from spark_ckpt.cli.options import json_option, opened, s3_options, storage_url
+from spark_ckpt.cli.options import SIZE, json_option, opened, s3_options, storage_url
 from spark_ckpt.cli.output import Line, Output, Report, Table
 from spark_ckpt.cli.surroundings import Finding, Status
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.storage import S3Options
-from spark_ckpt.units import parse_size
 
 
 @click.command("doctor")
 @click.option("--storage", help="The spark.ckpt.storage to look at. Without it only this machine is looked at.")
 @click.option("--python", envvar="PYSPARK_PYTHON", default="python3", show_default=True, show_envvar=True, help="The workers' Python.")
 @click.option("--spool-dir", help="spark.ckpt.spool.dir. Default: Spark's local dir.")
-@click.option("--min-free", default="1g", show_default=True, type=parse_size, metavar="SIZE", help="Room the spool must have.")
+@click.option("--min-free", default="1g", show_default=True, type=SIZE, metavar="SIZE", help="Room the spool must have.")
 @s3_options
 @json_option
 def command(storage: str | None, python: str, spool_dir: str | None, min_free: int, s3: S3Options, output: Output) -> int:

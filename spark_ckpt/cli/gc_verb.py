@@ -7,18 +7,17 @@ from typing import Any
 
 import click
 
-from spark_ckpt.cli.options import json_option, opened_stream, s3_options
+from spark_ckpt.cli.options import DURATION, json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Section, Table, size_text
 from spark_ckpt.collection import Amount, Collector, Leftovers, RunLeftovers
 from spark_ckpt.reader import name_of
 from spark_ckpt.storage import S3Options
-from spark_ckpt.units import parse_duration
 
 
 @click.command("gc")
 @click.argument("stream")
 @click.option("--delete", is_flag=True, help="Delete what was found. Without it nothing is changed.")
-@click.option("--min-age", default="1h", show_default=True, type=parse_duration, metavar="DURATION", help="Leave younger objects alone.")
+@click.option("--min-age", default="1h", show_default=True, type=DURATION, metavar="DURATION", help="Leave younger objects alone.")
 @s3_options
 @json_option
 def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Output) -> None:

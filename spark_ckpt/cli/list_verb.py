@@ -8,6 +8,7 @@ import click
 
 from spark_ckpt.cli.options import json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Table, size_text, time_text
+from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.reader import Found, Standing, StreamReader, Use, name_of
 from spark_ckpt.storage import S3Options
 
@@ -48,13 +49,26 @@ def command(stream: str, s3: S3Options, output: Output) -> int:
                     "runs": list(reader.runs()),
                     "latest": name_of(latest) if latest else None,
                     "ended": ended,
+                    "owner": _owner(standing.claim) if standing else None,
                     "checkpoints": documents,
                     "problem": problem,
                 },
-                [*([table] if found else []), *told, *notes],
+                [*([table] if found else []), *told, *([Line(_owner_text(standing.claim))] if standing else []), *notes],
             )
         )
     return 1 if damaged or problem else 0
+
+
+def _owner(claim: Claim) -> dict[str, Any]:
+    """Who has begun the newest run."""
+    application = claim.application.to_json() if claim.application else None
+    return {"run": claim.run, "host": claim.host, "application": application, "time_ms": claim.time_ms}
+
+
+def _owner_text(claim: Claim) -> str:
+    app = claim.application
+    whose = f"{app.name} ({app.id}) of {app.user}" if app else "an application"
+    return f"run-{claim.run} was begun by {whose} on host {claim.host} at {time_text(claim.time_ms)}"
 
 
 def _status(item: Found, standing: Standing | None) -> str:

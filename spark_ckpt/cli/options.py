@@ -16,6 +16,7 @@ from spark_ckpt.errors import ConfigError
 from spark_ckpt.reader import SourceReader, StreamReader, parse_name
 from spark_ckpt.savepoints import Source
 from spark_ckpt.storage import S3Options, Storage, open_storage
+from spark_ckpt.units import parse_duration, parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,6 +56,25 @@ def json_option(command: F) -> F:
 
     decorated: F = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(with_output)  # type: ignore[assignment]
     return decorated
+
+
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions of click only
+    """A value that a function parses; its ValueError says what it expects."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as e:
+            self.fail(f"{value!r} is not {e}", param, ctx)
+
+
+DURATION, SIZE = Parsed("duration", parse_duration), Parsed("size", parse_size)
 
 
 def checkpoint_option(default: str) -> Callable[[F], F]:

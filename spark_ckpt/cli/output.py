@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from spark_ckpt.errors import printable
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -81,11 +83,6 @@ class TextOutput(Output):
 
     def fail(self, kind: str, message: str) -> None:  # noqa: ARG002 - a person reads the sentence, a program the kind
         click.echo(f"spark-ckpt: {printable(message)}", err=True)
-
-
-def printable(text: str) -> str:
-    """What was read from storage must not steer a terminal."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 def _plain_table(table: Table) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from spark_ckpt.cli.options import json_option, opened_stream, s3_options, storage_url
+from spark_ckpt.cli.options import DURATION, json_option, opened_stream, s3_options, storage_url
 from spark_ckpt.cli.output import Line, Output, Report
 from spark_ckpt.savepoint_requests import Wanted, request_savepoint
 from spark_ckpt.storage import S3Options
-from spark_ckpt.units import parse_duration
 
 
 @click.command("savepoint")
@@ -19,7 +18,7 @@ from spark_ckpt.units import parse_duration
 @click.option("--name", help="Its name in that folder. Default: a new one.")
 @click.option("--stop", is_flag=True, help="End the query after it.")
 @click.option("--drain", is_flag=True, help="With --stop: the watermark goes to its end before, so that windows and timers fire.")
-@click.option("--timeout", default="10min", show_default=True, type=parse_duration, metavar="DURATION", help="How long to wait for it.")
+@click.option("--timeout", default="10min", show_default=True, type=DURATION, metavar="DURATION", help="How long to wait for it.")
 @s3_options
 @json_option
 def command(

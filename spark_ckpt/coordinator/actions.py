@@ -19,6 +19,7 @@ from spark_ckpt.errors import (
     StorageSetupError,
 )
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId
+from spark_ckpt.places import Places
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, End
@@ -36,12 +37,12 @@ LEFT_ACKS_BYTES = 64 * 1024 * 1024
 class StorageActions:
     """Thread-safe. The storage is opened on first use, in the thread that uses it: loading boto3 takes hundreds of milliseconds.
 
-    `savepoint_dir`: URL of the folder for savepoints when a request names none, else they are made in the stream's own.
+    `places`: where the configuration lets savepoints be made and deleted; None: where it says nothing of that.
     """
 
-    def __init__(self, url: str, opener: Callable[[str], Storage], savepoint_dir: str | None = None) -> None:
+    def __init__(self, url: str, opener: Callable[[str], Storage], places: Places | None = None) -> None:
         self.url = url
-        self._savepoint_dir = savepoint_dir or ""
+        self._places = places or Places(url)
         self._opener = opener
         self._lock = threading.Lock()
         self._opened: Storage | None = None
@@ -159,8 +160,11 @@ class StorageActions:
             return ev.SourceCopied(asked.ticket, import_objects(storage, asked.checkpoint, self.storage, asked.run))
 
     def _delete_source(self, path: str) -> None:
+        """A claim alone does not make a folder the stream's."""
         from spark_ckpt.savepoints import Source, delete_source
 
+        if not self._places.may_delete(path):
+            return
         source = Source.at(path)
         with self._opener(source.root) as storage:
             delete_source(source, storage)
@@ -170,12 +174,22 @@ class StorageActions:
 
         request = asked.request
         name = request.name or f"savepoint-{asked.checkpoint.id.epoch}-{request.nonce[:12]}"
-        url = paths.savepoint_url(self.url, request.target or self._savepoint_dir, name)
+        url = self._places.savepoint(request.target, name)
         with self._opener(url) as target:
             store_savepoint(self.storage, asked.checkpoint, target)
         return ev.SavepointStored(asked.ticket, asked.number, url)
 
     # --- the log
+
+    def pause_before(self, number: int) -> int | None:
+        """Milliseconds between log entry `number` and the one before it, by the storage's own times; None where one of them is gone."""
+        times: dict[str, int] = {}
+        for stored in self.storage.list(paths.LOG_PREFIX, paths.log_key(number - 2)):
+            times[stored.key] = stored.modified_ms
+            if stored.key >= paths.log_key(number):
+                break
+        before, at = (times.get(paths.log_key(n)) for n in (number - 1, number))
+        return None if before is None or at is None else at - before
 
     @property
     def _log(self) -> StreamLog:

@@ -27,8 +27,9 @@ from spark_ckpt.model import CheckpointId, Decline, Job
 from spark_ckpt.packages import packages_for, require
 from spark_ckpt.paths import parse_checkpoint_url, stream_url
 from spark_ckpt.pipe import Handler, Message, Pipe, Reply
+from spark_ckpt.places import Places
 from spark_ckpt.protocol import events as ev
-from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.entries import Application, Claim
 from spark_ckpt.protocol.run import Settings
 from spark_ckpt.scratch import remove_dead
 from spark_ckpt.storage import S3Options, open_storage
@@ -138,9 +139,8 @@ class Coordinator:
         """Those that a query which is about to start has looked with, else new ones."""
         with self._looked_lock:
             found = self._looked.pop(root, None)
-        return found or StorageActions(
-            stream_url(options.storage, root), lambda place: self._storage(root, place, options), options.savepoint_dir
-        )
+        url = stream_url(options.storage, root)
+        return found or StorageActions(url, lambda place: self._storage(root, place, options), _places(url, options))
 
     def _leave_actions(self, root: str, actions: StorageActions) -> None:
         with self._looked_lock:
@@ -212,6 +212,8 @@ class Coordinator:
             self._restore(worker),
             worker.life,
             message.get("again") is True,
+            _application(message),
+            (self._options and self._options.savepoint_dir) or "",
             message.get("compared") is not False,
         )
         return worker.request("start", event)
@@ -297,6 +299,11 @@ class Coordinator:
         return None
 
 
+def _places(url: str, options: Options) -> Places:
+    owned = options.restore_path if options.restore_mode == CLAIM else None
+    return Places(url, options.savepoint_dir or "", owned or "")
+
+
 def _limits(options: Options) -> Fields:
     """What the executors' JVMs are to keep to."""
     return {
@@ -337,6 +344,11 @@ def _content(text: Any) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
         raise CheckpointError("a file's content in a message is not base64; JAR and Python package differ") from error
+
+
+def _application(message: Message) -> Application | None:
+    said = message.get("application")
+    return Application(*(str(said.get(name, "")) for name in ("id", "name", "user"))) if isinstance(said, dict) else None
 
 
 def _names(message: Message) -> tuple[str, ...]:

@@ -20,10 +20,11 @@ from spark_ckpt import paths
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.intake import Intake
 from spark_ckpt.coordinator.pool import Pool
-from spark_ckpt.errors import CheckpointError, ErrorKind
+from spark_ckpt.errors import CheckpointError, ErrorKind, printable
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.run import Settings
 from spark_ckpt.protocol.stream import Stream
@@ -31,6 +32,8 @@ from spark_ckpt.protocol.stream import Stream
 FIRST_DELAY_S = 0.1
 LONGEST_DELAY_S = 5.0
 """Between attempts; each waits twice as long as the one before."""
+RECENT_MS = 5 * 60_000
+"""Who has appended to the log so shortly before a claim may still run."""
 
 Fields = Mapping[str, Any]
 Say = Callable[[Mapping[str, Any]], None]
@@ -229,6 +232,8 @@ class StreamWorker:
         elif isinstance(i, do.Started):
             self._restored(i.restored)
             self._settle(RequestName.START.value, self._started(i))
+            if i.taken_over is not None:
+                self._look_who_was_here(i.taken_over, i.claim)
         elif isinstance(i, do.Compare):
             files = {path: encode_content(content) for path, content in i.files.items()}
             self._settle(RequestName.START.value, {"compare": {"path": i.path, "epoch": i.epoch, "files": files}})
@@ -269,6 +274,22 @@ class StreamWorker:
             self._queue.put(lambda: self._failed(fault))
         else:
             self._queue.put(lambda: self._answered(answer))
+
+    def _look_who_was_here(self, last: Claim, claim: int) -> None:
+        """One stream, two applications: said aloud where the other one was alive a moment ago."""
+
+        def look() -> None:
+            with suppress(CheckpointError):
+                pause = self.actions.pause_before(claim)
+                if pause is not None and pause < RECENT_MS:
+                    self._say({"type": "log", "level": "WARN", "message": f"{self.root}: {taken_over_message(last, pause)}"})
+            self._queue.put(self._looked)
+
+        self._in_hand += 1
+        self._foreground.submit(look)
+
+    def _looked(self) -> None:
+        self._in_hand -= 1
 
     def _cancel(self, ticket: int) -> None:
         if any(entry[2] == ticket for entry in self._due):
@@ -322,6 +343,17 @@ class StreamWorker:
     def _summary(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         checkpoint = CheckpointId(summary["run"], summary["epoch"])
         return {**summary, "path": f"{self.actions.url}/{paths.checkpoint_prefix(checkpoint).rstrip('/')}"}
+
+
+def taken_over_message(last: Claim, pause_ms: int) -> str:
+    app = last.application
+    whose = f"application {app.name} ({app.id}) of {app.user}" if app else "another application"
+    return (
+        f"run {last.run}, of {printable(whose)} on host {printable(last.host)}, appended to the stream's log {pause_ms / 1000:.0f} s "
+        "before this one claimed it. Was that application stopped, or has it died, this is a restart and all is well. If it still runs, "
+        "two applications share this checkpointLocation: it stops at its next epoch, and this one has taken over its state; give one of "
+        "the two a checkpointLocation or a spark.ckpt.storage of its own"
+    )
 
 
 def encode_content(content: bytes) -> str:

@@ -46,6 +46,18 @@ class Restored:
 
 
 @dataclass(frozen=True)
+class Application:
+    """Spark's id and name of the application in which a run lives, and who started it."""
+
+    id: str
+    name: str
+    user: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"id": self.id, "name": self.name, "user": self.user}
+
+
+@dataclass(frozen=True)
 class Claim:
     """A run begins. `claim` is the entry's own number; `origin` the checkpoint it goes on from.
 
@@ -53,6 +65,8 @@ class Claim:
     `nonce` makes two claims of one content differ, so that a driver recognises its own put. `restored` is carried on from claim to claim.
     `life`: that of the query that claims (Spark's run id).
     `ahead`: so many epochs past the newest one planned under this claim may have run without a plan (at-least-once; else 0).
+    `savepoint_dir`: what the run's configuration says (`spark.ckpt.savepointDir`), for who asks it for a savepoint. `application`: whose
+    run it is; None: an older release does not say.
     `retained`: so many of the newest checkpoints no run deletes that came before a later claim; older ones may be gone at any moment.
     `first`: the run's first epoch has this number, and all plans past its origin that came before the first claim with it are void; None:
     the epoch after the origin is the first, and nothing is void.
@@ -74,6 +88,8 @@ class Claim:
     ahead: int = 0
     first: int | None = None
     retained: int = 1
+    savepoint_dir: str = ""
+    application: Application | None = None
 
 
 @dataclass(frozen=True)
@@ -149,6 +165,8 @@ def encode(entry: Entry) -> bytes:
         doc["ahead"] = entry.ahead
         doc["first"] = entry.first
         doc["retained"] = entry.retained
+        doc["savepoint_dir"] = entry.savepoint_dir
+        doc["application"] = entry.application.to_json() if entry.application else None
     elif isinstance(entry, Plan):
         doc["run"] = entry.run
         doc["epoch"] = entry.epoch
@@ -215,6 +233,8 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
             _number(doc.get("ahead", 0)),
             None if doc.get("first") is None else _number(doc["first"]),
             _number(doc.get("retained", 1)),
+            _text(doc.get("savepoint_dir", "")),
+            _application(doc.get("application")),
         )
     if kind == "plan":
         files = doc["files"]
@@ -236,6 +256,10 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
     if kind == "end":
         return End(claim, _number(doc["run"]))
     raise ValueError(f"unknown type {kind!r}")
+
+
+def _application(doc: Mapping[str, Any] | None) -> Application | None:
+    return None if doc is None else Application(_text(doc["id"]), _text(doc["name"]), _text(doc["user"]))
 
 
 def _restored(doc: Mapping[str, Any] | None) -> Restored | None:

@@ -11,6 +11,7 @@ from enum import Enum
 
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Job, Snapshot
+from spark_ckpt.protocol.entries import Application
 from spark_ckpt.protocol.reasons import Outcome
 
 
@@ -68,6 +69,9 @@ class StartRequested:
     """The query's life in its JVM (Spark's run id). `again`: it ran before in this life and goes back to its last checkpoint in place;
     only while the stream is still its own, for else it would take it back from its successor."""
     again: bool = False
+    application: Application | None = None
+    savepoint_dir: str = ""
+    """What the claim to come says of the configuration."""
     compared: bool = True
     """False: before the stream goes on from what a person chose, whoever asks wants to compare its state's schemas with the query's."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Checkpoint, CheckpointId
-from spark_ckpt.protocol.entries import Plan, Request
+from spark_ckpt.protocol.entries import Claim, Plan, Request
 from spark_ckpt.protocol.events import Timer
 from spark_ckpt.protocol.stats import NO_LAG, Lag, Summary
 
@@ -202,6 +202,7 @@ class Started:
     """Answer of `start`. `planned`: further epochs recorded beyond `epoch`, which must run as planned too.
 
     `restored`: the path that a person chose for this stream, now or at an earlier start. `version`: as in `Triggered`.
+    `taken_over`: the claim before this run's, if it was another application's.
     """
 
     run: int
@@ -215,6 +216,7 @@ class Started:
     gate: Gate = Gate.EPOCH
     restored: str | None = None
     version: int | None = None
+    taken_over: Claim | None = None
 
 
 @dataclass(frozen=True)

@@ -198,8 +198,14 @@ class Restoring(StartState):
         before = last.restored if last else None
         if before is None:
             return None
-        named = self._request.restore is not None and self._request.restore.path == before.path
-        return before if named or (before.owned and before.imported in self._read) else None
+        said = self._request.restore if self._request.restore and self._request.restore.path == before.path else None
+        owned = before.owned and said is not None and said.owned
+        if before.owned and not owned and before.imported in self._read:
+            self._notes.append(
+                f"the stream took over {before.path} with {_OPTION} and restore.mode=CLAIM; the configuration does not say so any more, so "
+                "that folder stays: delete it when it is not needed"
+            )
+        return replace(before, owned=owned) if said is not None else None
 
     # --- the copy's `_metadata`, under one's own claim
 

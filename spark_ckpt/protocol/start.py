@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
-from spark_ckpt.errors import ErrorKind, without_way_out
+from spark_ckpt.errors import ErrorKind, printable, without_way_out
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -346,6 +346,8 @@ class Start(Restoring):
             self._ahead,
             self._first,
             self._sure_to_retain,
+            self._request.savepoint_dir,
+            self._request.application,
         )
         self.phase = StartPhase.CLAIMING
         return [self._ask(do.PutEntry(self.ticket(), number, encode(self._claim)))]
@@ -462,8 +464,13 @@ class Start(Restoring):
             recorded,
             restored=self._claim.restored.path if self._claim.restored else None,
             version=origin.id.epoch + 1 if origin and self._first is not None else None,
+            taken_over=self._living if self._living and not self._is_of_this_application(self._living) else None,
         )
         return [*warnings, started]
+
+    def _is_of_this_application(self, claim: Claim) -> bool:
+        theirs, mine = claim.application, self._request.application
+        return claim.host == self._request.host and (theirs is None or mine is None or theirs.id == mine.id)
 
     TABLE: ClassVar = {
         (StartPhase.LOCATING, ev.TailLocated): "_tail_located",
@@ -492,7 +499,7 @@ class Start(Restoring):
 def fenced_message(claim: Claim | None, number: int, entry: Entry) -> str:
     """`claim`: that of the run that is fenced, None where it has none yet."""
     stops = f"run {claim.run}" if claim else "this query"
-    who = f"run {entry.run} on host {entry.host}" if isinstance(entry, Claim) else f"the run of claim {entry.claim}"
+    who = f"run {entry.run} on host {printable(entry.host)}" if isinstance(entry, Claim) else f"the run of claim {entry.claim}"
     return (
         f"{who} took over the stream at log entry {number}; {stops} stops and touches nothing. If both were started "
         "on purpose, stop one of them"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spark_ckpt import owner_only
 from spark_ckpt.errors import FormatError
 
 METADATA_MEMBER = "metadata"
@@ -106,7 +107,7 @@ def _checked(archive: zipfile.ZipFile, name: str) -> list[zipfile.ZipInfo]:
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
     # A member that unpacks to more than the `file_size` that was checked ends there: ZipExtFile reads no further and checks its CRC.
-    with archive.open(member) as source, target.open("xb") as sink:
+    with archive.open(member) as source, open(target, "xb", opener=owner_only.opener) as sink:
         while block := source.read(_BLOCK):
             sink.write(block)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_ckpt import paths
+from spark_ckpt import owner_only, paths
 from spark_ckpt.errors import CheckpointError, DamagedError, StorageError
 from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot
 from spark_ckpt.state.archive import FullSnapshot, unpack
@@ -42,7 +42,7 @@ def assemble(storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folde
 
 
 def _assemble(storage: Storage, snapshot: Snapshot, newest: Handle, folder: Path) -> AssembledStore:
-    folder.mkdir(parents=True, exist_ok=True)
+    owner_only.make_folder(folder)
     if any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty")
     archive = folder / ".snapshot.zip"

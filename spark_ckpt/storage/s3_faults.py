@@ -74,9 +74,9 @@ _NO_CREDENTIALS = (
     boto.ProfileNotFound,
     boto.ConfigParseError,
     boto.SSOError,
-    boto.LoginError,
     boto.UnknownCredentialError,
     boto.MetadataRetrievalError,
+    *([boto.LoginError] if hasattr(boto, "LoginError") else []),  # newer botocores only
 )
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from spark_ckpt import owner_only
 from spark_ckpt.errors import DamagedError, StorageError
 from spark_ckpt.storage.base import Slice
 
@@ -118,7 +119,7 @@ class SliceReader(io.RawIOBase):
 def download(path: Path, at: int | None) -> Iterator[Callable[[bytes], object]]:
     """What takes the bytes that come, for `Storage.get_to_file`. May be opened again for another attempt."""
     try:
-        with open(path, "wb" if at is None else "r+b") as out:
+        with open(path, "wb" if at is None else "r+b", opener=owner_only.opener) as out:
             out.seek(at or 0)
             yield out.write
     except BaseException:

@@ -155,8 +155,9 @@ def test_a_savepoint_in_another_bucket_lives_without_its_stream(start: Start, s3
             told: dict[str, Any] = json.loads(facts.read_text())
             return told
 
-        facts = run("aside", "location", "out", f"s3://{s3.bucket}/aside", storage=f"s3://{s3.bucket}/ckpt", interval="2s")
-        assert facts["aside"] == f"s3://{s3.bucket}/aside/aside"
+        target = f"s3://{s3.bucket}/aside"
+        facts = run("aside", "location", "out", target, storage=f"s3://{s3.bucket}/ckpt", interval="2s", savepointDir=target)
+        assert facts["aside"] == f"{target}/aside"
         at = metadata.decode(client.get_object(Bucket=s3.bucket, Key="aside/aside/_metadata")["Body"].read()).id.epoch
         moved = keys(s3.bucket, "aside/aside/")
         for key in moved:

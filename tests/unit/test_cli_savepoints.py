@@ -195,7 +195,7 @@ def test_what_the_last_run_may_delete_at_any_moment_is_no_choice(
     _, listed = call(capsys, "list", url)
     assert [c["retained"] for c in listed["checkpoints"]] == [False, True, True]
     assert run(["list", url]) == 0
-    assert [line.rpartition("  ")[2].strip() for line in capsys.readouterr().out.splitlines()[1:]] == [
+    assert [line.rpartition("  ")[2].strip() for line in capsys.readouterr().out.splitlines()[1:-1]] == [
         "COMPLETED, not retained",
         "COMPLETED",
         "COMPLETED, latest",

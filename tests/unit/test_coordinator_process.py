@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from spark_ckpt import metadata
+from spark_ckpt.cli.main import run
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import log_key, metadata_key, run_prefix
 from tests.unit.coordinator_process import FakeJvm, Jvm
@@ -70,6 +71,31 @@ def test_restart_from_the_storage_runs_the_planned_epoch_again(jvm: Jvm) -> None
     two.acks(2, 2)
     assert two.seal(2, 2)["checkpoint"]["run"] == 2
     assert two.epoch(2, 3)["ok"]
+
+
+def test_who_takes_a_stream_over_from_another_application_that_was_alive_a_moment_ago_says_so(
+    jvm: Jvm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dev = {"id": "app-1", "name": "orders\n(dev)", "user": "ann"}
+    prod = {"id": "app-2", "name": "orders", "user": "batch"}
+
+    def warned(other: FakeJvm) -> list[str]:
+        assert other.ask("stop", root=other.root, failed=False)["ok"]
+        assert other.close() == 0
+        return [text for text in other.logs if "applications share" in text]
+
+    one = jvm()
+    one.ask("start", **one.start_fields(), application=dev)
+    one.epoch(1, 0)
+    two = jvm()
+    assert two.ask("start", **two.start_fields(), application=prod)["run"] == 2
+    (said,) = warned(two)
+    assert "run 1, of application orders\\x0a(dev) (app-1) of ann on host h, appended to the stream's log" in said
+    again = jvm()
+    again.ask("start", **again.start_fields(), application=prod)
+    assert warned(again) == [], "the same application has begun the query anew"
+    assert run(["list", one.url]) == 0
+    assert "run-3 was begun by orders (app-2) of batch on host h at 20" in capsys.readouterr().out
 
 
 def test_a_zombie_is_fenced_and_its_successor_is_not(jvm: Jvm) -> None:

@@ -12,11 +12,12 @@ import pytest
 from spark_ckpt import metadata, paths
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.places import Places
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, Request
 from spark_ckpt.savepoints import Source
-from spark_ckpt.storage import open_storage
+from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.memory import wipe
 from tests.unit.test_savepoints import written
 
@@ -52,11 +53,29 @@ def test_a_savepoint_is_made_where_the_request_or_the_configuration_says(actions
     assert by_default == ev.SavepointStored(7, 12, f"{STREAM}/savepoints/savepoint-8-0123456789ab")
     again = stored(actions.perform(do.StoreSavepoint(8, checkpoint, asked(), 12, attempt=1)))
     assert again.url == by_default.url
-    named = stored(actions.perform(do.StoreSavepoint(9, checkpoint, asked("memory://actions/t", "x"), 13)))
-    assert named.url == "memory://actions/t/x"
-    configured = StorageActions(STREAM, open_storage, "memory://actions/dir")
+    named = stored(actions.perform(do.StoreSavepoint(9, checkpoint, asked(f"{STREAM}/savepoints/t", "x"), 13)))
+    assert named.url == f"{STREAM}/savepoints/t/x"
+    configured = StorageActions(STREAM, open_storage, Places(STREAM, "memory://actions/dir"))
     assert stored(configured.perform(do.StoreSavepoint(9, checkpoint, asked(name="y"), 14))).url == "memory://actions/dir/y"
+    below = asked("memory://actions/dir/of/mine/", "z")
+    assert stored(configured.perform(do.StoreSavepoint(9, checkpoint, below, 15))).url == "memory://actions/dir/of/mine/z"
     configured.close()
+
+
+def test_a_forged_request_makes_no_savepoint_elsewhere(actions: StorageActions, checkpoint: Checkpoint) -> None:
+    opened: list[str] = []
+
+    def open_it(url: str) -> Storage:
+        opened.append(url)
+        return open_storage(url)
+
+    configured = StorageActions(STREAM, open_it, Places(STREAM, "memory://actions/dir"))
+    within = (f"{STREAM}/{folder}" for folder in ("run-00000001", "log", "savepoints/../log", "savepoints2"))
+    for target in ("file:///tmp/x", "/tmp/x", "memory://actions/dirty", *within):
+        refused = stored(configured.perform(do.StoreSavepoint(1, checkpoint, asked(target, "chk-9"), 12)))
+        assert (refused.url, refused.hopeless) == (None, True), target
+        assert f"{STREAM}/savepoints and memory://actions/dir and what lies below" in refused.failure
+    assert opened == []
 
 
 def test_a_savepoint_that_cannot_be_made_says_whether_it_is_worth_another_attempt(actions: StorageActions, checkpoint: Checkpoint) -> None:
@@ -97,7 +116,14 @@ def test_a_source_is_read_and_copied(actions: StorageActions, checkpoint: Checkp
 
 def test_a_claimed_source_goes_with_its_import(actions: StorageActions, checkpoint: Checkpoint) -> None:
     url = stored(actions.perform(do.StoreSavepoint(1, checkpoint, asked(), 12))).url or ""
+    # What only a claim in the log says: anybody may have written it.
     assert actions.perform(do.Delete(1, (checkpoint.id,), (), source=url)) == ev.Deleted(1)
+    assert StorageActions(STREAM, open_storage, Places(STREAM, owned=f"{url}2")).perform(do.Delete(1, (), (), url)) == ev.Deleted(1)
+    with open_storage(url) as folder:
+        assert folder.size(Source.at(url).key) is not None
+    configured = StorageActions(STREAM, open_storage, Places(STREAM, owned=url))
+    assert configured.perform(do.Delete(1, (checkpoint.id,), (), source=url)) == ev.Deleted(1)
+    configured.close()
     with open_storage(url) as folder:
         assert folder.size(Source.at(url).key) is None
         assert list(folder.list("")) == []

@@ -458,19 +458,20 @@ def test_what_was_set_aside_goes_when_the_run_has_completed_one_of_its_own() -> 
     assert "run-00000001/seg/1-p0" in world.objects
 
 
-@pytest.mark.parametrize("owned", [True, False])
-def test_a_claimed_folder_goes_with_its_copy_and_one_that_is_not_stays(owned: bool) -> None:
+@pytest.mark.parametrize(("owned", "still"), [(True, True), (True, False), (False, True)])
+def test_a_claimed_folder_goes_with_its_copy_as_long_as_the_configuration_says_so(owned: bool, still: bool) -> None:
     world = with_source(World())
     driver = Driver(world, Settings(retained=1))
     driver.start("a", restore=ev.Restore(SAVEPOINT, owned=owned))
     assert SAVEPOINT in world.sources
     again = Driver(world, Settings(retained=1))
-    again.start("b")
+    said = again.start("b", restore=ev.Restore(SAVEPOINT, owned=owned) if still else None)
+    assert any(isinstance(i, do.Log) and "that folder stays" in i.message for i in said) is not still
     again.epoch(2, 3)
     assert SAVEPOINT in world.sources
     again.trigger(4)
     assert CheckpointId(1, 2) not in world.checkpoints
-    assert (SAVEPOINT in world.sources) is not owned
+    assert (SAVEPOINT in world.sources) is not (owned and still)
 
 
 def test_a_coordinator_that_takes_over_goes_on_from_the_chosen_one() -> None:

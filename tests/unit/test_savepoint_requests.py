@@ -39,7 +39,7 @@ def stream() -> Iterator[Storage]:
 
 
 def begin(storage: Storage, number: int, run: int) -> None:
-    claim = Claim(number, run, "q", JOB, None, (), (), "h", {}, 0, f"n{run}")
+    claim = Claim(number, run, "q", JOB, None, (), (), "h", {}, 0, f"n{run}", savepoint_dir="s3://b/t")
     assert storage.put_if_absent(paths.log_key(number), encode(claim)) is PutResult.STORED
 
 
@@ -84,6 +84,14 @@ def test_the_request_goes_to_the_tail_and_the_answer_is_waited_for(stream: Stora
     found = request_in(stream, 3)
     assert (found.claim, found.action, found.target, found.name, found.drain) == (1, STOP, "s3://b/t", "n", True)
     assert "@" in found.by
+
+
+def test_a_target_that_the_running_driver_does_not_allow_is_refused_before_it_is_in_the_log(stream: Storage) -> None:
+    for target in ("s3://other/t", "s3://b/t2", "file:///tmp/x", f"{URL}/log"):
+        with pytest.raises(ConfigError, match=f"is not made in {target}: its driver writes to {URL}/savepoints and s3://b/t and"):
+            ask(stream, {}, Wanted(target))
+    assert stream.size(paths.log_key(2)) is None
+    assert ask(stream, {1: answered(2)}, Wanted("s3://b/t/of/mine")) == "s3://b/x"
 
 
 def test_two_requests_are_two(stream: Storage) -> None:

@@ -59,6 +59,9 @@ object DriverSide extends Logging {
   /** What the executors are to keep to, as Python has read it from the options: an ExecutorLimits as JSON. */
   def limits: JsonNode = executors
 
+  /** Whose runs are claimed from here: for other applications that meet them. Not known before the context is complete. */
+  def application: JsonNode = Option(sc).map(c => Json.obj("id" -> c.applicationId, "name" -> c.appName, "user" -> c.sparkUser)).orNull
+
   /** The Spark settings that the plugin has made. */
   def settings: Map[String, String] = made
 

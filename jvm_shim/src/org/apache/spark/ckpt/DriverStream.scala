@@ -73,7 +73,7 @@ final class DriverStream(
     val message = Json.obj(
       "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "job" -> job.json,
       "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "files" -> present,
-      "again" -> synchronized(begun.nonEmpty), "compared" -> false)
+      "again" -> synchronized(begun.nonEmpty), "application" -> DriverSide.application, "compared" -> false)
     val first = ask(message)
     val answer = Option(first.get("compare")).map { c =>
       compare(Comparison(c.str("path"), c.long("epoch"), filesIn(c.get("files"))))

@@ -2,7 +2,7 @@ package org.apache.spark.ckpt
 
 import java.io.{File, IOException}
 import java.nio.charset.StandardCharsets.UTF_8
-import java.nio.file.Files
+import java.nio.file.{Files, Path, Paths}
 import java.util.UUID
 import java.util.concurrent.{ConcurrentHashMap, ScheduledExecutorService, ScheduledThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.atomic.AtomicInteger
@@ -16,13 +16,14 @@ import org.apache.spark.{SparkConf, SparkContext, TaskContext}
 import org.apache.spark.api.plugin.PluginContext
 import org.apache.spark.ckpt.Json.Fields
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.ckpt.NioFileManager
-import org.apache.spark.util.Utils
+import org.apache.spark.sql.ckpt.{NioFileManager, OwnerOnly}
+import org.apache.spark.util.{ShutdownHookManager, Utils}
 
 /** This executor's spool and its agent. */
 object ExecutorSide extends Logging {
   /** How often an executor tells the driver what it holds. */
   val ReportMs = 500L
+  private val SpoolPrefix = "spark-ckpt-" // as in spark_ckpt/agent/spools.py
   private val IdlePolls = 10
   private val WantMs = 100L
   private val FarewellMs = 30000L
@@ -133,7 +134,7 @@ object ExecutorSide extends Logging {
     val dir = new File(streamFolder(barrier.stream, barrier.run), s"$operator/$partition/$store")
     open.put(dir, query)
     if (!dir.isDirectory) {
-      onDisk(Files.createDirectories(dir.toPath))
+      onDisk(Files.createDirectories(dir.toPath, OwnerOnly.folders(dir.toPath): _*))
       val runs = Option(streamFolder(barrier.stream, barrier.run).getParentFile.listFiles()).toSeq.flatten
       // The last run may still be shutting down.
       val old = runs.filter(_.getName < f"run-${barrier.run - 1}%08d")
@@ -290,13 +291,20 @@ object ExecutorSide extends Logging {
 
   private def makeSpool(conf: SparkConf): File = conf.getOption("spark.ckpt.spool.dir") match {
     case Some(dir) =>
-      try Utils.createTempDir(dir, "spark-ckpt")
+      try newFolder(Paths.get(dir).toAbsolutePath)
       catch {
         case e: IOException =>
           throw new CheckpointFailure(CheckpointFailure.Config,
             s"no folder can be made in spark.ckpt.spool.dir=$dir; give a local folder that exists or can be made, is writable and has free space", e)
       }
-    case None => Utils.createTempDir(Utils.getLocalDir(conf), "spark-ckpt")
+    case None => newFolder(Paths.get(Utils.getLocalDir(conf)))
+  }
+
+  // The owner's alone from its first moment: Files makes it so, Spark's Utils do not. It goes with the JVM at the latest.
+  private def newFolder(parent: Path): File = {
+    val folder = Files.createTempDirectory(Files.createDirectories(parent), SpoolPrefix).toFile
+    ShutdownHookManager.registerShutdownDeleteDir(folder)
+    folder
   }
 
   private def heard(message: JsonNode): Unit = message.optStr("type") match {

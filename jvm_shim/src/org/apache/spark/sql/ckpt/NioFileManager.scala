@@ -18,8 +18,8 @@ class NioFileManager extends CheckpointFileManager {
   override def createAtomic(path: Path, overwriteIfPossible: Boolean): CancellableFSDataOutputStream = {
     val target = nio(path)
     val temp = target.resolveSibling(s".${target.getFileName}.${UUID.randomUUID()}.tmp")
-    Files.createDirectories(target.getParent)
-    new CancellableFSDataOutputStream(Files.newOutputStream(temp)) {
+    Files.createDirectories(target.getParent, OwnerOnly.folders(target): _*)
+    new CancellableFSDataOutputStream(OwnerOnly.newFile(temp)) {
       private var ended = false
 
       override def close(): Unit = synchronized {
@@ -48,7 +48,7 @@ class NioFileManager extends CheckpointFileManager {
     children.filterNot(_.getName.endsWith(".tmp")).map(status).filter(s => filter.accept(s.getPath))
   }
 
-  override def mkdirs(path: Path): Unit = Files.createDirectories(nio(path))
+  override def mkdirs(path: Path): Unit = Files.createDirectories(nio(path), OwnerOnly.folders(nio(path)): _*)
 
   override def exists(path: Path): Boolean = Files.exists(nio(path))
 

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.ckpt
 
+import java.nio.file.Files
+
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.Path
@@ -21,7 +23,7 @@ object SchemaPreflight extends Logging {
 
   /** Runs in the query thread. Throws for what Spark says of state that does not fit; what else planning may throw, the query will say itself. */
   def apply(query: MicroBatchExecution, comparison: Comparison): Unit = {
-    val folder = Utils.createTempDir(namePrefix = "spark-ckpt-preflight")
+    val folder = Files.createTempDirectory("spark-ckpt-preflight-").toFile // the owner's alone
     try plan(query, comparison, folder.toURI.toString.stripSuffix("/"))
     catch {
       case e: SparkThrowable if Option(e.getCondition).exists(c => Conditions.exists(c.startsWith)) =>

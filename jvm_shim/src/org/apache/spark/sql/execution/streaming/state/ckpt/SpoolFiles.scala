@@ -7,7 +7,7 @@ import java.nio.file.{Files, StandardCopyOption}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path, RawLocalFileSystem}
 
-import org.apache.spark.sql.ckpt.NioFileManager
+import org.apache.spark.sql.ckpt.{NioFileManager, OwnerOnly}
 import org.apache.spark.sql.execution.streaming.state._
 
 /** What the engine keeps in its "DFS", which is a folder beside its own: SSTs, which never change, go there and come back as hard links. */
@@ -36,9 +36,10 @@ private class LinkingFileSystem extends RawLocalFileSystem {
 
   private def link(source: Path, target: Path): Unit = {
     val (from, to) = (pathToFile(source).toPath, pathToFile(target).toPath)
-    Files.createDirectories(to.getParent)
+    Files.createDirectories(to.getParent, OwnerOnly.folders(to): _*)
     Files.deleteIfExists(to)
     try Files.createLink(to, from)
     catch { case _: IOException | _: UnsupportedOperationException => Files.copy(from, to, StandardCopyOption.REPLACE_EXISTING) }
+    OwnerOnly.restrict(to)
   }
 }

@@ -1,0 +1,49 @@
+"""Where a stream's driver makes savepoints, and what it deletes, on somebody's word.
+
+That word comes out of the stream's log, which whoever may write the bucket may have written. So the driver goes where its own
+configuration says, and nowhere else; who asks it for a savepoint keeps to the same rule, with what the driver's claim says of its
+configuration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.paths import SAVEPOINTS_FOLDER, savepoint_url, split
+
+_OPTION = "spark.ckpt.savepointDir"
+
+
+@dataclass(frozen=True)
+class Places:
+    """`stream` is its URL, `savepoint_dir` that of `spark.ckpt.savepointDir`, empty for none. `owned`: `spark.ckpt.restore.path`, where
+    `restore.mode` is CLAIM."""
+
+    stream: str
+    savepoint_dir: str = ""
+    owned: str = ""
+
+    def savepoint(self, target: str, name: str) -> str:
+        """URL of the folder for a savepoint; `target` is empty for the driver's own choice. Raises `ConfigError` where none may be made."""
+        if not target:
+            return savepoint_url(self.stream, self.savepoint_dir, name)
+        asked, allowed = _canonical(target), [f"{self.stream}/{SAVEPOINTS_FOLDER}", *([self.savepoint_dir] if self.savepoint_dir else [])]
+        if asked is None or not any(asked == place or asked.startswith(f"{place}/") for place in map(_canonical, allowed)):
+            raise ConfigError(
+                f"a savepoint of {self.stream} is not made in {target}: its driver writes to {' and '.join(allowed)} and what lies below, "
+                f"and nowhere else; leave the target out and copy the savepoint from there, or start the query with {_OPTION}"
+            )
+        return savepoint_url(self.stream, asked, name)
+
+    def may_delete(self, folder: str) -> bool:
+        """Whether the savepoint in this folder is the stream's to delete."""
+        return bool(self.owned) and folder == self.owned
+
+
+def _canonical(url: str) -> str | None:
+    """In the one form in which two can be compared; None for what is no plain URL."""
+    scheme, authority, path = split("file://" + url if url.startswith("/") else url)
+    if not scheme or "@" in authority or any(part in (".", "..") for part in path.split("/")):
+        return None
+    return f"{({'s3a': 's3', 's3n': 's3'}).get(scheme, scheme)}://{authority}{path}"

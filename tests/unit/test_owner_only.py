@@ -1,0 +1,66 @@
+"""State on the local disk is its owner's alone, whatever the umask."""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from spark_ckpt import owner_only
+from spark_ckpt.agent.fetches import Fetcher
+from spark_ckpt.agent.staging import Staging
+from spark_ckpt.model import HandleKind
+from spark_ckpt.savepoints import SCRATCH
+from spark_ckpt.scratch import ScratchFolder
+from spark_ckpt.storage.memory import MemoryStorage, wipe
+from tests.unit.test_savepoints import written
+
+
+@pytest.fixture(autouse=True)
+def open_to_all() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+    wipe("private")
+
+
+def modes(root: Path) -> set[str]:
+    """Of all that lies below a folder."""
+    return {stat.filemode(path.lstat().st_mode) for path in root.rglob("*")}
+
+
+def test_what_an_agent_fetches_and_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage("memory://private/s")
+    checkpoint = written(storage, random.Random(3), 3)
+    folder = tmp_path / "spool" / "store" / "0"
+    staging = Staging(tmp_path / "spool")
+    with ThreadPoolExecutor(2) as pool:
+        for snapshot in checkpoint.snapshots:
+            Fetcher(staging, pool).fetch(storage, snapshot.handles, folder / str(snapshot.store.partition), "here")
+
+    def no_links(*_: object) -> None:
+        raise PermissionError
+
+    some = next(path for path in folder.rglob("*") if path.is_file())
+    some.chmod(0o644)  # as an engine has written it, and where the file system has no links
+    monkeypatch.setattr(os, "link", no_links)
+    staging.stage(HandleKind.CHANGELOG, str(some.parent), some.name)
+    some.unlink()
+    assert modes(tmp_path) == {"drwx------", "-rw-------"}
+    staging.close()
+
+
+def test_what_is_copied_or_unpacked(tmp_path: Path) -> None:
+    with ScratchFolder(tmp_path / "new" / "tmp", SCRATCH) as scratch:
+        storage = MemoryStorage("memory://private/t")
+        storage.put("a", b"12345")
+        storage.get_to_file("a", 0, 5, scratch / "file")
+        owner_only.make_folder(scratch / "x" / "y")
+        with open(scratch / "x" / "z", "xb", opener=owner_only.opener):
+            pass
+        assert modes(tmp_path) == {"drwx------", "-rw-------"}

@@ -19,6 +19,7 @@ from benchmarks.figures import Case, Figures
 from benchmarks.floor import URL as FLOOR_URL
 from benchmarks.processes import cpu_ms, resident
 from benchmarks.session import ROOT
+from spark_ckpt import __version__
 from spark_ckpt.model import Ack, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import segment_key
 
@@ -47,7 +48,7 @@ def measured(partitions: int, figures: Figures) -> bool:
 
 def _run(coordinator: _Coordinator, partitions: int, handles: int, figures: Figures) -> None:
     case = Case(EXPERIMENT, "coordinator", partitions, handles)
-    coordinator.ask("hello", conf={"spark.ckpt.storage": FLOOR_URL}, spark={}, spark_version="4.3.0", host="host")
+    coordinator.ask("hello", jar=__version__, conf={"spark.ckpt.storage": FLOOR_URL}, spark={}, spark_version="4.3.0", host="host")
     coordinator.ask("open", root=_ROOT, query_id=None)
     job = {"operators": ["stateStoreSave"], "sources": ["rate"], "sink": "noop"}
     started = coordinator.ask("start", root=_ROOT, query_id="q", run_id="r", job=job, files=[])

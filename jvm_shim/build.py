@@ -98,9 +98,17 @@ def resources(root: Path) -> list[tuple[str, Path]]:
     return [(p.relative_to(base).as_posix(), p) for p in sorted(base.rglob("*")) if p.is_file()]
 
 
+def package_version() -> str:
+    """Of the Python package beside this; JAR and package tell each other theirs when they meet."""
+    found = re.search(r'^__version__ = "([^"]+)"$', (OUTPUT.parent / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
+    if found is None:
+        raise BuildError(f"{OUTPUT.parent / '__init__.py'} does not say its version; take a complete source tree")
+    return found.group(1)
+
+
 def digest(spark: Spark, root: Path) -> str:
-    """SHA-256 over whatever the JAR depends on: Spark's version, options, names and contents."""
-    total = hashlib.sha256(repr((spark.version, SCALAC_OPTIONS)).encode())
+    """SHA-256 over whatever the JAR depends on: Spark's version and the package's, options, names and contents."""
+    total = hashlib.sha256(repr((spark.version, package_version(), SCALAC_OPTIONS)).encode())
     for path in [*sources(spark, root), *(p for _, p in resources(root)), Path(__file__)]:
         content = path.read_bytes()
         total.update(f"{path.name if path == Path(__file__) else path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
@@ -121,7 +129,7 @@ def recorded_digest(jar: Path) -> str | None:
 
 def _write(jar: Path, spark: Spark, built_from: str, entries: list[tuple[str, Path]]) -> None:
     manifest = f"Manifest-Version: 1.0\r\nImplementation-Title: spark-ckpt\r\nSpark-Version: {spark.version}\r\n\r\n"
-    stamp = f"spark.version={spark.version}\nsource.sha256={built_from}\n"
+    stamp = f"version={package_version()}\nspark.version={spark.version}\nsource.sha256={built_from}\n"
     with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in [("META-INF/MANIFEST.MF", manifest.encode()), (STAMP, stamp.encode())]:
             archive.writestr(zipfile.ZipInfo(name, EPOCH), content, zipfile.ZIP_DEFLATED)

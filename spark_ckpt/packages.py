@@ -14,6 +14,17 @@ def packages_for(storage: str | None) -> tuple[str, ...]:
     return ("pyarrow", "boto3") if storage is not None and storage.startswith("s3") else ("pyarrow",)
 
 
+def check_jar(version: object) -> None:
+    """Raises `ConfigError` unless the JAR that greets is of this very version; None: it does not say, so it is an older one's."""
+    from spark_ckpt import __version__
+
+    if version != __version__:
+        raise ConfigError(
+            f"the JAR is of {f'spark-ckpt {version}' if isinstance(version, str) else 'an older spark-ckpt'}, the package of the Python "
+            f"{sys.executable} is {__version__}; take the JAR that its `spark-ckpt jar` prints, or install the JAR's version for it"
+        )
+
+
 def require(names: Iterable[str]) -> None:
     """Raises `ConfigError` if this interpreter lacks one of the packages. Imports nothing."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]

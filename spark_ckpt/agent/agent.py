@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from spark_ckpt import __version__
 from spark_ckpt.agent.commits import Commit
 from spark_ckpt.agent.fetches import Fetcher, Wanted
 from spark_ckpt.agent.gauge import Gauge
@@ -23,7 +24,7 @@ from spark_ckpt.agent.stream import PAUSES, Pauses, Stream
 from spark_ckpt.conf import Options, parse_options
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import StoreId
-from spark_ckpt.packages import packages_for, require
+from spark_ckpt.packages import check_jar, packages_for, require
 from spark_ckpt.pipe import Handler, Message, Pipe, Reply, describe
 from spark_ckpt.storage import S3Options, Storage, open_storage
 
@@ -96,6 +97,7 @@ class Agent:
             self._spools.end()
 
     def _hello(self, message: Message) -> Reply:
+        check_jar(message.get("jar"))
         self._options = parse_options({str(k): str(v) for k, v in (message.get("conf") or {}).items()})
         require(packages_for(self._options.storage))
         self._executor = str(message["executor"])
@@ -108,7 +110,7 @@ class Agent:
             self._spools = Spools(spool, self._options.local_recovery and self._options.spool_dir is not None)
             earlier = self._spools.earlier if self._options.local_recovery else lambda _: ()
             self._fetcher = Fetcher(self._staging, self._reads, earlier)
-        return {}
+        return {"version": __version__}
 
     def _commit(self, message: Message) -> Reply:
         try:

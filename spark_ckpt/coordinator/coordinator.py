@@ -24,7 +24,7 @@ from spark_ckpt.coordinator.pool import Pool
 from spark_ckpt.coordinator.worker import Fields, StreamWorker
 from spark_ckpt.errors import CheckpointError, ConflictError
 from spark_ckpt.model import CheckpointId, Decline, Job
-from spark_ckpt.packages import packages_for, require
+from spark_ckpt.packages import check_jar, packages_for, require
 from spark_ckpt.paths import parse_checkpoint_url, stream_url
 from spark_ckpt.pipe import Handler, Message, Pipe, Reply
 from spark_ckpt.places import Places
@@ -101,6 +101,7 @@ class Coordinator:
     # --- the application
 
     def _hello(self, message: Message) -> Reply:
+        check_jar(message.get("jar"))
         conf, spark = _texts(message["conf"]), _texts(message.get("spark") or {})
         options = parse_options(conf)
         settings = spark_settings(conf, spark)
@@ -110,7 +111,7 @@ class Coordinator:
         self._host = str(message.get("host", ""))
         self._spark_version = str(message.get("spark_version", ""))
         threading.Thread(target=_prepare, name="prepare", daemon=True).start()
-        return {"set": settings, "options": shown_options(conf), "limits": _limits(options)}
+        return {"version": __version__, "set": settings, "options": shown_options(conf), "limits": _limits(options)}
 
     def _greeted(self) -> Options:
         if self._options is None:

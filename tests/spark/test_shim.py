@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from jvm import jvm
 
+from spark_ckpt import __version__
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
 
 SECOND = 10**9
@@ -164,3 +166,14 @@ def test_a_listener_ends_with_its_application(java: Any) -> None:
     assert bridge.isOpen()
     bridge.onApplicationEnd(None)
     assert not bridge.isOpen()
+
+
+def test_a_package_of_another_version_is_refused_by_name(java: Any) -> None:
+    versions = java.org.apache.spark.ckpt.Versions
+    assert versions.jar() == __version__
+    versions.check(line(java, version=__version__), "python")
+    for answer, named in (({"version": "9.1.0"}, "9.1.0"), ({}, "older")):
+        with pytest.raises(Py4JJavaError) as raised:
+            versions.check(line(java, **answer), "/opt/python")
+        text = f"CheckpointFailure[CONFIG]: the JAR is of spark-ckpt {__version__}, the package that /opt/python has is {named}; install"
+        assert text in str(raised.value.java_exception.toString())

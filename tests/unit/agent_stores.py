@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, cast
 
-from spark_ckpt import metadata
+from spark_ckpt import __version__, metadata
 from spark_ckpt.agent.agent import Agent, Opener
 from spark_ckpt.agent.changelog import parse_name, read_lineage
 from spark_ckpt.agent.stream import PAUSES, Pauses
@@ -246,7 +246,7 @@ class Client(ABC):
 
     def hello(self, spool: Path, **conf: str) -> dict[str, Any]:
         spool.mkdir(parents=True, exist_ok=True)
-        return self.ask({"type": "hello", "conf": conf, "executor": "1", "spool": str(spool)})
+        return self.ask({"type": "hello", "jar": __version__, "conf": conf, "executor": "1", "spool": str(spool)})
 
     def close(self) -> None:
         self.living.discard(self)

@@ -13,6 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from spark_ckpt import __version__
 from spark_ckpt.model import Ack
 from spark_ckpt.storage.file import FileStorage
 from tests.unit.protocol_driving import CONTENT, JOB, ack, commit, offsets, uid_of
@@ -43,7 +44,7 @@ class FakeJvm:
         )
         threading.Thread(target=self._read, daemon=True).start()
         options = {"spark.ckpt.storage": f"file://{folder}", **{f"spark.ckpt.{k}": v for k, v in conf.items()}}
-        self.hello = self.ask("hello", conf=options, spark={}, spark_version="4.3.0", host="h")
+        self.hello = self.ask("hello", jar=__version__, conf=options, spark={}, spark_version="4.3.0", host="h")
 
     def _read(self) -> None:
         assert self.process.stdout is not None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_ckpt import __version__
 from spark_ckpt.agent.stream import Pauses
 from spark_ckpt.model import CheckpointId, Snapshot
 from spark_ckpt.paths import left_acks_prefix
@@ -43,7 +44,7 @@ def keep(agent: Client, store: FakeStore, epoch: int, url: str = "memory://x", r
 
 def ordered(agent: Client, spool: Path) -> None:
     """Everything sent so far has been taken in."""
-    agent.ask({"type": "hello", "conf": {}, "executor": "1", "spool": str(spool)})
+    agent.ask({"type": "hello", "jar": __version__, "conf": {}, "executor": "1", "spool": str(spool)})
 
 
 def read_back(storage: Storage, store: FakeStore, snapshot: Snapshot, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from spark_ckpt import __version__
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.testing.faulty import Fault, FaultyStorage, Moment
@@ -143,7 +144,7 @@ def test_uploads_of_a_run_that_is_over_are_not_tried_again(url: str, spool: Path
 def test_a_run_that_is_over_before_anything_came_of_it_is_nothing(spool: Path) -> None:
     agent = LocalAgent(spool)
     agent.send(over(3))
-    assert agent.ask({"type": "hello", "conf": {}, "executor": "1", "spool": str(spool)})["ok"] is True
+    assert agent.ask({"type": "hello", "jar": __version__, "conf": {}, "executor": "1", "spool": str(spool)})["ok"] is True
     assert [line for line in agent.lines if line.get("type") == "log"] == []
     agent.close()
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from spark_ckpt import paths
+from spark_ckpt import __version__, paths
 from spark_ckpt.agent.staging import Staging, local_error
 from spark_ckpt.agent.stream import Pauses
 from spark_ckpt.errors import StorageError
@@ -250,7 +250,7 @@ def test_a_file_that_changes_before_its_upload_is_declined_alone(url: str, spool
     good.commit()
     agent.send(bad.message(url, 0, None))
     agent.send(good.message(url, 0, None))
-    agent.ask({"type": "hello", "conf": {}, "executor": "1", "spool": str(spool)})  # both have been taken in
+    agent.ask({"type": "hello", "jar": __version__, "conf": {}, "executor": "1", "spool": str(spool)})  # both have been taken in
     with (bad.folder / f"1_{bad.uid}.changelog").open("ab") as file:
         file.write(b"more")
     agent.send({"type": "flush"})
@@ -263,7 +263,7 @@ def test_what_was_taken_in_survives_the_removal_of_the_folder(url: str, spool: P
     agent, store = LocalAgent(spool), FakeStore(spool / "0-0")
     store.commit()
     agent.send(store.message(url, 0, None))
-    agent.ask({"type": "hello", "conf": {}, "executor": "1", "spool": str(spool)})
+    agent.ask({"type": "hello", "jar": __version__, "conf": {}, "executor": "1", "spool": str(spool)})
     (store.folder / f"1_{store.uid}.changelog").unlink()
     agent.send({"type": "flush"})
     load(url, store, agent.ack(store.uid), tmp_path)

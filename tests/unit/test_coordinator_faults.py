@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from spark_ckpt import metadata
+from spark_ckpt import __version__, metadata
 from spark_ckpt.coordinator.coordinator import Coordinator
 from spark_ckpt.errors import CheckpointError, ErrorKind, StorageError
 from spark_ckpt.pipe import Pipe
@@ -36,7 +36,7 @@ class Application:
         self.written = io.BytesIO()
         self.coordinator = Coordinator(Pipe(io.BytesIO(), self.written), lambda *_: self.storage)
         options = {"spark.ckpt.storage": "file:///replaced", **{f"spark.ckpt.{k}": v for k, v in conf.items()}}
-        self.ask("hello", conf=options, spark={}, spark_version="4.3.0", host="h")
+        self.ask("hello", jar=__version__, conf=options, spark={}, spark_version="4.3.0", host="h")
 
     def send(self, kind: str, **fields: Any) -> Any:
         return self.coordinator.handlers()[kind]({"type": kind, "root": ROOT, **fields})

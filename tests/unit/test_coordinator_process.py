@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from spark_ckpt import metadata
+from spark_ckpt import __version__, metadata
 from spark_ckpt.cli.main import run
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import log_key, metadata_key, run_prefix
@@ -31,6 +31,15 @@ def test_hello_gives_the_settings_and_refuses_an_unknown_option(jvm: Jvm) -> Non
     refused = jvm(retaind="2").hello
     assert (refused["ok"], refused["error"]["kind"]) == (False, "CONFIG")
     assert "spark.ckpt.retained" in refused["error"]["message"]
+
+
+def test_a_jar_of_another_version_is_refused_at_the_greeting(jvm: Jvm) -> None:
+    one = jvm()
+    assert one.hello["version"] == __version__
+    for jar in ({"jar": "9.1.0"}, {}):
+        refused = one.ask("hello", conf={}, spark={}, **jar)
+        assert (refused["ok"], refused["error"]["kind"]) == (False, "CONFIG")
+        assert "the JAR is of " in refused["error"]["message"]
 
 
 def test_epochs_complete_and_old_checkpoints_go(jvm: Jvm) -> None:

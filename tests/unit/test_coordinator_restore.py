@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from spark_ckpt import __version__
 from spark_ckpt.coordinator.coordinator import Coordinator
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import CheckpointId
@@ -37,7 +38,7 @@ class Application:
         self._said = io.BytesIO()
         self.coordinator = Coordinator(Pipe(io.BytesIO(), self._said), open_storage)
         settings = {f"spark.ckpt.{name.replace('_', '.')}": value for name, value in conf.items()}
-        self.ask("hello", conf={"spark.ckpt.storage": STORAGE, **settings})
+        self.ask("hello", jar=__version__, conf={"spark.ckpt.storage": STORAGE, **settings})
 
     def ask(self, kind: str, **fields: Any) -> Mapping[str, Any]:
         reply = self.coordinator.handlers()[kind]({"type": kind, **fields})

@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
+from spark_ckpt import __version__
 from spark_ckpt.errors import ConfigError, without_way_out
-from spark_ckpt.packages import packages_for, require
+from spark_ckpt.packages import check_jar, packages_for, require
 
 
 def test_a_missing_package_is_named_with_the_interpreter_and_the_way_out() -> None:
@@ -29,3 +30,10 @@ def test_looking_for_the_packages_does_not_load_them() -> None:
 def test_a_cause_is_told_without_its_way_out() -> None:
     assert without_way_out("seg/1 is damaged: a, b; restart the query; verify it") == "seg/1 is damaged: a, b"
     assert without_way_out("seg/1 is missing") == "seg/1 is missing"
+
+
+def test_a_jar_of_another_version_is_refused_by_name() -> None:
+    check_jar(__version__)
+    for said, named in (("9.1.0", "spark-ckpt 9.1.0"), (None, "an older spark-ckpt"), (7, "an older spark-ckpt")):
+        with pytest.raises(ConfigError, match=f"the JAR is of {named}, the package of the Python {sys.executable} is {__version__}; take"):
+            check_jar(said)

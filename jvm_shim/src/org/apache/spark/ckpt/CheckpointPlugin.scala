@@ -26,7 +26,7 @@ class CheckpointDriverPlugin extends DriverPlugin with Contained {
     }, "checkpoint-executors")
     contained("the Checkpoints tab")(CheckpointsTab.attach(sc))
     // The driver knows which Python the workers run (PYSPARK_PYTHON of its environment, too); an executor may not.
-    JMap.of(CheckpointPlugin.Python, CheckpointPlugin.python(sc.conf), CheckpointPlugin.Limits, Json.line(DriverSide.limits))
+    JMap.of(CheckpointPlugin.Python, Interpreters(sc.conf).executors, CheckpointPlugin.Limits, Json.line(DriverSide.limits))
   }
 
   override def receive(message: Any): AnyRef = message match {
@@ -52,11 +52,4 @@ object CheckpointPlugin {
   val Limits = "limits"
 
   def options(conf: SparkConf): Map[String, String] = conf.getAll.filter(_._1.startsWith(Prefix)).toMap
-
-  /** The interpreter that runs coordinator and agents: the option, else that of PySpark's workers. */
-  def python(conf: SparkConf): String =
-    conf.getOption("spark.ckpt.python")
-      .orElse(conf.getOption("spark.pyspark.python"))
-      .orElse(sys.env.get("PYSPARK_PYTHON"))
-      .getOrElse("python3")
 }

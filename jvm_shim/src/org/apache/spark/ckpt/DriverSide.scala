@@ -34,8 +34,8 @@ object DriverSide extends Logging {
     holdings.clear()
     val greeting = Json.obj(
       "type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "spark" -> usersOwn(conf),
-      "spark_version" -> context.version, "host" -> java.net.InetAddress.getLocalHost.getHostName)
-    val child = new PythonChild("spark_ckpt.coordinator", CheckpointPlugin.python(conf), greeting, heard,
+      "jar" -> Versions.jar, "spark_version" -> context.version, "host" -> java.net.InetAddress.getLocalHost.getHostName)
+    val child = new PythonChild("spark_ckpt.coordinator", Interpreters(conf).driver, greeting, heard,
       tell => {
         if (coordinator != null) CheckpointFeed.coordinatorReplaced(context)
         streams.values().asScala.foreach(_.retell(tell))

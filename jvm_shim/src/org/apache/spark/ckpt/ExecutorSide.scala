@@ -72,7 +72,7 @@ object ExecutorSide extends Logging {
     runs.clear()
     val child = new PythonChild(
       "spark_ckpt.agent", python,
-      Json.obj("type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "executor" -> plugin.executorID(), "spool" -> spool.getPath),
+      Json.obj("type" -> "hello", "jar" -> Versions.jar, "conf" -> CheckpointPlugin.options(conf), "executor" -> plugin.executorID(), "spool" -> spool.getPath),
       heard, { tell =>
         limit.set(0L)
         held.lines.foreach { case (_, commit) =>

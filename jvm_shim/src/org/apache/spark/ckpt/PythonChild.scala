@@ -25,7 +25,8 @@ final case class ChildPatience(
  * A Python process that serves this JVM over its stdin and stdout, started anew when it dies or hangs.
  *
  * @param module the Python module that is run
- * @param greeting the first request, sent to every new process; with `replaces` to all but the first that serves
+ * @param greeting the first request, sent to every new process; with `replaces` to all but the first that serves. Where it names its
+ *                 `jar`, a package of another version does not serve
  * @param onMessage one-way lines of the child; runs on the reading thread and must not block
  * @param onServing what a process that begins to serve has to be told before anything unanswered is sent to it
  */
@@ -155,6 +156,7 @@ final class PythonChild(
     process.say(Json.line(greeting.deepCopy().put("id", Hello).put("replaces", hasServed)))
     try {
       val answer = await(candidate)
+      if (greeting.has("jar")) Versions.check(answer, python)
       pipe.synchronized {
         val said = mutable.ArrayBuffer.empty[String]
         onServing(message => said += Json.line(message))

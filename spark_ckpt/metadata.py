@@ -15,8 +15,9 @@ from typing import Any
 
 from spark_ckpt import paths
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
-from spark_ckpt.metadata_columns import COLUMNS, DICTIONARY, STRINGS, check_columns, columns_of, crc_of, snapshots_of, to_arrow
+from spark_ckpt.metadata_columns import COLUMNS, DICTIONARY, check_columns, columns_of, crc_of, snapshots_of, to_arrow
 from spark_ckpt.metadata_files import pack_files, unpack_files
+from spark_ckpt.metadata_rows import check_sizes, read_columns, read_footer
 from spark_ckpt.model import Checkpoint, CheckpointId, Job
 
 FORMAT = 1
@@ -27,7 +28,6 @@ MAX_FILE = 512 * 1024 * 1024
 """Bytes of a whole `_metadata`."""
 MAX_DOCUMENT = 64 * 1024 * 1024
 """Bytes of the JSON document. Files of the driver are in it, base64."""
-MAX_ROWS = 5_000_000
 
 _NAME = COLUMNS.index("name")
 
@@ -54,9 +54,10 @@ def encode(checkpoint: Checkpoint) -> bytes:
     if len(set(zip(operators, partitions, stores, strict=True))) != len(checkpoint.snapshots):
         raise FormatError("two snapshots of one store cannot be in one checkpoint")
     check_columns(columns)
+    lengths = [len(s.handles) for s in checkpoint.snapshots]
+    check_sizes(columns, lengths)
     for path in checkpoint.files:
         paths.check_driver_file(path)
-    lengths = [len(s.handles) for s in checkpoint.snapshots]
     document = json.dumps(_document(checkpoint, columns[_NAME], _last_rows(lengths)), separators=(",", ":"), sort_keys=True).encode()
     if len(document) > MAX_DOCUMENT:
         raise FormatError(
@@ -99,19 +100,15 @@ def decode(data: bytes, *, where: str = "") -> Checkpoint:
 
 
 def _decode(data: bytes, name: str) -> Checkpoint:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True, thrift_string_size_limit=MAX_DOCUMENT * 2)
-    pairs: Mapping[bytes, bytes] = file.metadata.metadata or {}
+    footer = read_footer(data, MAX_DOCUMENT * 2)
+    pairs: Mapping[bytes, bytes] = footer.metadata or {}
     document = pairs.get(DOCUMENT_KEY)
     if document is None:
         raise FormatError(
             f"{name} is a Parquet file, but not a checkpoint's metadata: it has no key-value metadata {DOCUMENT_KEY.decode()}"
         )
-    if len(document) > MAX_DOCUMENT or file.metadata.num_rows > MAX_ROWS:
-        size = f"{len(document)} bytes, {file.metadata.num_rows} rows"
-        raise FormatError(f"{name} is larger than any checkpoint's metadata ({size}); it is not one")
+    if len(document) > MAX_DOCUMENT:
+        raise FormatError(f"{name} is larger than any checkpoint's metadata (a document of {len(document)} bytes); it is not one")
     document_crc, _, rows_crc = pairs[CRC_KEY].decode().partition("-")
     if int(document_crc, 16) != zlib.crc32(document):
         raise DamagedError(f"{name} is damaged: its document's checksum does not match; restore from an older checkpoint")
@@ -122,12 +119,7 @@ def _decode(data: bytes, name: str) -> Checkpoint:
     if version > FORMAT:
         writer = doc.get("writer", "of an unknown version")
         raise FormatError(f"{name} has format {version}, written by spark-ckpt {writer}; this one reads up to {FORMAT}: upgrade spark-ckpt")
-    table = file.read(columns=list(COLUMNS))
-    for column in COLUMNS:
-        values = table.column(column)
-        if not values.type.equals(pa.string() if column in STRINGS else pa.int64()):
-            raise DamagedError(f"{name} is damaged: column {column} is of type {values.type}")
-    columns = [table.column(column).to_pylist() for column in COLUMNS]
+    columns = read_columns(data, footer)
     if int(rows_crc, 16) != crc_of(columns):
         raise DamagedError(f"{name} is damaged: its rows' checksum does not match; restore from an older checkpoint")
     # Only now the content can be trusted to be what its writer wrote; what follows guards against a forged one.

@@ -20,7 +20,7 @@ from spark_ckpt.model import Handle, HandleKind, Snapshot, StoreId
 
 COLUMNS = ("operator", "partition", "store", "version", "uid", "kind", "name", "object", "offset", "length", "checksum", "num_keys")
 STRINGS = ("store", "uid", "kind", "name", "object")
-_OF_SNAPSHOTS = ("operator", "partition", "store", "version", "uid", "num_keys")
+OF_SNAPSHOTS = ("operator", "partition", "store", "version", "uid", "num_keys")
 _MAX_FIELD = {"operator": 2**31, "partition": 2**31, "checksum": 2**32}
 
 DICTIONARY = ("operator", "store", "version", "uid", "kind", "object", "num_keys")
@@ -34,7 +34,7 @@ Columns = Sequence[Sequence[Any]]
 
 
 def columns_of(snapshots: Sequence[Snapshot]) -> Columns:
-    """What belongs to a snapshot has a value for each (`_OF_SNAPSHOTS`), all else for each handle.
+    """What belongs to a snapshot has a value for each (`OF_SNAPSHOTS`), all else for each handle.
 
     Rows of one snapshot are adjacent and in the order in which its files are put in place.
     """
@@ -105,7 +105,7 @@ def to_arrow(columns: Columns, lengths: Sequence[int]) -> tuple[Any, int]:
     found: list[Any] = []
     crc = 0
     for column, values in zip(COLUMNS, columns, strict=True):
-        times = lengths if column in _OF_SNAPSHOTS else None
+        times = lengths if column in OF_SNAPSHOTS else None
         if column not in STRINGS:
             numbers = _numbers(column, values, times)
             crc = zlib.crc32(numbers, crc)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import random
+import subprocess
+import sys
 import uuid
 import zlib
 from collections.abc import Callable
@@ -18,9 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
-from spark_ckpt.metadata import CRC_KEY, DOCUMENT_KEY, MAX_DOCUMENT, MAX_FILE, MAX_ROWS, decode, encode
-from spark_ckpt.metadata_columns import COLUMNS
+from spark_ckpt.metadata import CRC_KEY, DOCUMENT_KEY, MAX_DOCUMENT, MAX_FILE, decode, encode
+from spark_ckpt.metadata_columns import COLUMNS, STRINGS
 from spark_ckpt.metadata_files import LONG
+from spark_ckpt.metadata_rows import MAX_ROWS, MAX_STRING, MAX_STRINGS
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
 
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=12).filter(lambda n: n not in (".", ".."))
@@ -305,14 +308,56 @@ def alone(document: bytes, rows: int = 1) -> bytes:
     [
         (lambda: alone(bytes(MAX_DOCUMENT + 1)), FormatError, "larger than any"),
         (lambda: alone(bytes(2 * MAX_DOCUMENT + 1)), DamagedError, "damaged"),
-        (lambda: alone(b"{}", MAX_ROWS + 1), FormatError, "larger than any"),
+        (lambda: alone(b"{}", MAX_ROWS + 1), FormatError, "more than the 5000000 of any checkpoint"),
         (lambda: bytes(MAX_FILE + 1), FormatError, "more than the"),
     ],
     ids=["document", "very long document", "rows", "file"],
 )
 def test_what_is_oversized_is_refused(data: Callable[[], bytes], error: type[CheckpointError], message: str) -> None:
-    with pytest.raises(error, match=rf"here .*{message}"):
+    with pytest.raises(error, match=rf"here:? .*{message}"):
         decode(data(), where="here")
+
+
+def bomb(rows: int, text: str) -> bytes:
+    """All rows the same: some hundred kilobytes, whatever the text."""
+    document = json.dumps({"format": 1}).encode()
+    same = {name: pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text])) for name in STRINGS}
+    table = pa.table({name: same.get(name, pa.array([0] * rows, pa.int64())) for name in COLUMNS})
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, compression="zstd", store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({DOCUMENT_KEY: document, CRC_KEY: f"{zlib.crc32(document):08x}-0"})
+    out: bytes = sink.getvalue().to_pybytes()
+    return out
+
+
+@pytest.mark.parametrize("text", ["x" * 20_000, "x" * MAX_STRING])
+def test_strings_are_not_expanded_before_their_size_is_known(text: str) -> None:
+    rows = MAX_STRINGS // MAX_STRING // len(STRINGS) + 1
+    data = bomb(rows, text)
+    assert len(data) < 1 << 20
+    code = (
+        "import resource, sys; from spark_ckpt import metadata; import pyarrow.parquet\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
+        "try: metadata.decode(sys.stdin.buffer.read())\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, timeout=60, check=True).stdout.decode()
+    assert said.startswith(("FormatError", "DamagedError"))
+    assert "a string of more than 1024 bytes" in said or f"have more than {MAX_STRINGS} bytes" in said
+
+
+def test_a_string_may_be_as_long_as_any_can_be() -> None:
+    one = sample(stores=1).snapshots[0]
+
+    def named(length: int, letter: str = "x") -> Checkpoint:
+        return sample(snapshots=(replace(one, store=StoreId(0, 0, letter * length)),))
+
+    assert decode(encode(named(MAX_STRING))) == named(MAX_STRING)
+    assert decode(encode(named(MAX_STRING // 2, "\u00e4"))) == named(MAX_STRING // 2, "\u00e4")
+    for longer in (named(MAX_STRING + 1), named(MAX_STRING // 2 + 1, "\u00e4")):
+        with pytest.raises(FormatError, match="column store holds a string of more than 1024 bytes"):
+            encode(longer)
 
 
 def test_what_decode_would_refuse_is_not_written() -> None:

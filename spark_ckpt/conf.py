@@ -269,7 +269,7 @@ OPTIONS: tuple[Option, ...] = (
         _words,
         None,
         "The Python that runs coordinator and agents, on the driver and on every executor; it needs this package and its runtime "
-        "dependencies. Default: the interpreter of PySpark's workers.",
+        "dependencies. Default: for the coordinator the driver's Python, for the agents that of PySpark's workers, as Spark finds them.",
     ),
     Option(
         "spool.dir",

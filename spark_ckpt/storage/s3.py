@@ -106,6 +106,11 @@ class S3Storage(Storage):
         prefix = prefix.strip("/")
         if not _BUCKET.match(bucket):
             raise ConfigError("spark.ckpt.storage has no valid bucket name; write s3://bucket/prefix, without credentials or port")
+        if bucket.endswith("--x-s3"):
+            raise ConfigError(
+                f"the bucket {bucket} is a directory bucket (S3 Express One Zone), whose listings have no order and cannot begin after a "
+                "name; use a general purpose bucket"
+            )
         super().__init__(f"s3://{bucket}" + (f"/{prefix}" if prefix else ""))
         self._options = options or S3Options()
         self._limits = limits or S3Limits()

@@ -482,3 +482,8 @@ def test_other_storages_do_not_load_boto3(tmp_path: Path) -> None:
         "sys.exit('boto3' in sys.modules or 'botocore' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_directory_bucket_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="ckpt--use1-az4--x-s3 is a directory bucket"):
+        open_storage("s3://ckpt--use1-az4--x-s3/x")

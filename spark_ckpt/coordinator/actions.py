@@ -311,10 +311,20 @@ class StorageActions:
             keys.append(stored.key)
             data = self.storage.get(stored.key, limit=LEFT_ACKS_BYTES)
             try:
-                acks += [Ack.from_json(row) for row in json.loads(data)["acks"] if "decline" not in row]
+                acks += [_checked(Ack.from_json(row)) for row in json.loads(data)["acks"] if "decline" not in row]
             except (ValueError, KeyError, TypeError) as error:
                 raise DamagedError(f"{self.url}/{stored.key} is not a list of acknowledgements") from error
         return ev.LeftAcksRead(asked.ticket, tuple(acks), tuple(keys))
+
+
+def _checked(ack: Ack) -> Ack:
+    """Of one that anybody may have left: what it names and no checkpoint needs is deleted. Raises `FormatError`."""
+    for handle in ack.snapshot.handles:
+        paths.check_object(handle.object)
+        paths.check_file(handle.name)
+        if handle.offset < 0 or handle.length < 0:
+            raise FormatError(f"an acknowledgement names {handle.length} bytes from {handle.offset} on; it is damaged or forged")
+    return ack
 
 
 def _outcome(result: PutResult) -> Outcome:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from jvm import jvm
+from py4j.protocol import Py4JJavaError
 
 from spark_ckpt import __version__
 

@@ -11,7 +11,7 @@ import pytest
 
 from spark_ckpt import metadata, paths
 from spark_ckpt.coordinator.actions import StorageActions
-from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.places import Places
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -112,6 +112,32 @@ def test_a_source_is_read_and_copied(actions: StorageActions, checkpoint: Checkp
     assert isinstance(missing, ev.SourceRead)
     assert "no checkpoint or savepoint at memory://actions/nowhere" in missing.problem
     fork.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"object": "log/00000000000000000001"},
+        {"object": "savepoints/x/_metadata"},
+        {"object": "../other/run-00000001/seg/a"},
+        {"name": "../../x"},
+        {"offset": -1},
+        {"length": -1},
+    ],
+)
+def test_a_forged_acknowledgement_names_nothing_but_objects_of_a_run(actions: StorageActions, change: dict[str, object]) -> None:
+    """What it names and no checkpoint needs would be deleted."""
+    handle = Handle(HandleKind.CHANGELOG, "8_u.changelog", "run-00000001/seg/8-a", 0, 5, 7)
+    left = Ack(1, 8, Snapshot(StoreId(0, 0, "default"), 8, "u", (handle,)), "1", 5, 1.0, 1.0, 1.0)
+    actions.storage.put(paths.left_acks_key(1, 8, "a"), json.dumps({"acks": [left.to_json()]}).encode())
+    read = actions.perform(do.ReadLeftAcks(1, 1, 8))
+    assert isinstance(read, ev.LeftAcksRead)
+    assert read.acks == (left,)
+    forged = replace(left, snapshot=replace(left.snapshot, handles=(replace(handle, **change),)))  # type: ignore[arg-type]
+    actions.storage.put(paths.left_acks_key(1, 8, "b"), json.dumps({"acks": [forged.to_json()]}).encode())
+    refused = actions.perform(do.ReadLeftAcks(1, 1, 8))
+    assert isinstance(refused, ev.ReadFailed)
+    assert refused.hopeless
 
 
 def test_a_claimed_source_goes_with_its_import(actions: StorageActions, checkpoint: Checkpoint) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from campaign.record import ROOT, about
 
-OUTCOMES = {"passed": "passed", "failed": "failed", "error": "failed", "skipped": "skipped"}
 _PYTEST = (sys.executable, "-m", "pytest", "-m", "campaign", "-p", "no:cacheprovider")
 
 
@@ -32,7 +31,12 @@ def run(name: str, log: Path) -> dict[str, Any]:
     head, began = about(), time.monotonic()
     with log.open("w") as out:
         status = subprocess.run([*_PYTEST, "-v", "-s", "-rA", name], cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
-    last = log.read_text(errors="replace").splitlines()[-1:]
-    found = re.search(r"\d+ (passed|failed|error|skipped)", last[0] if last else "")
-    outcome = OUTCOMES[found[1]] if found and (status == 0) == (found[1] in ("passed", "skipped")) else "failed"
-    return {**head, "test": name, "outcome": outcome, "seconds": round(time.monotonic() - began, 1)}
+    said = outcome(status, log.read_text(errors="replace"))
+    return {**head, "test": name, "outcome": said, "seconds": round(time.monotonic() - began, 1)}
+
+
+def outcome(status: int, printed: str) -> str:
+    """One of passed, skipped and failed: what pytest's exit status and last line say of one test."""
+    last = printed.splitlines()[-1:]
+    found = re.search(r"\b1 (passed|skipped)\b", last[0]) if last else None
+    return found[1] if found and status == 0 else "failed"

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from campaign import __main__ as command
-from campaign import page, record
+from campaign import long_tests, page, record
 from campaign.comparison import Comparison, compare, counted, folded
 from campaign.dimensions import Case, Fault, Mode, Place, Sink, Victim
 from campaign.plan import Pair, met
@@ -100,6 +100,21 @@ def test_the_cause_of_an_end_is_found_in_its_log(tmp_path: Path) -> None:
     assert cause(log) == "killed"
     log.write_text("")
     assert cause(log) == "it said nothing"
+
+
+@pytest.mark.parametrize(
+    ("status", "last", "expected"),
+    [
+        (0, "===== 1 passed in 3.21s =====", "passed"),
+        (0, "1 skipped in 0.01s", "skipped"),
+        (1, "1 failed in 3.21s", "failed"),
+        (1, "1 passed, 1 error in 3.21s", "failed"),
+        (5, "1 deselected in 0.10s", "failed"),
+        (4, "", "failed"),
+    ],
+)
+def test_what_pytest_says_of_a_long_test(status: int, last: str, expected: str) -> None:
+    assert long_tests.outcome(status, f"collected 1 item\n{last}") == expected
 
 
 @pytest.fixture

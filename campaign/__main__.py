@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -141,21 +142,20 @@ def _runner(around: ExitStack, work: Path, keep: bool = False) -> Callable[[Case
 
     def run_case(case: Case) -> Result:
         if case.place is Place.S3 and not servers:
-            folder = work / "far"
-            shutil.rmtree(folder, ignore_errors=True)
-            servers.append(around.enter_context(far_s3(folder)))
-        folder = work / f"case-{case.seed}-{len(case.kills)}-{case.number}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+            folder = around.enter_context(tempfile.TemporaryDirectory(dir=work, prefix="far-"))
+            servers.append(around.enter_context(far_s3(Path(folder) / "far")))
+        place = work / f"case-{case.seed}-{len(case.kills)}-{case.number}"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
         _tell(describe(case))
-        result = Trial(case, folder, servers[0] if servers else None, oracle, _tell).run()
+        result = Trial(case, place, servers[0] if servers else None, oracle, _tell).run()
         rows = sum(compared.expected for compared in result.comparisons)
         _tell(f"  {result.outcome.value}: {rows} rows, {result.seconds:.0f} s, {result.seconds / max(1, len(case.kills)):.0f} s a kill")
         if keep or result.outcome is not Outcome.EQUAL:
             again = f"python -m campaign replay {case.number} --seed {case.seed} --kills-a-case {len(case.kills)}"
-            _tell(f"  {result.text}\n  its logs: {folder}; again: {again}")
+            _tell(f"  {result.text}\n  its logs: {place}; again: {again}")
         else:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(place, ignore_errors=True)
         return result
 
     return run_case

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -59,21 +62,25 @@ def run(seed: int, kills: int, kills_a_case: int, cases: int | None, minutes: in
         for case in left(seed, kills, kills_a_case) if part != "tests" else ():
             if not more():
                 break
-            begun += 1
-            result = run_case(case)
-            bad += result.outcome is not Outcome.EQUAL
-            record.append(record.KILLS, record.case_line(result))
-    for name in left_tests() if part != "kills" else ():
+            with alone_with(folder_of(case), work) as mine:
+                if mine and not is_done(case):
+                    begun += 1
+                    result = run_case(case)
+                    bad += result.outcome is not Outcome.EQUAL
+                    record.append(record.KILLS, record.case_line(result))
+    for name in left_tests(long_tests.names()) if part != "kills" else ():
         if not more():
             break
-        begun += 1
-        work.mkdir(parents=True, exist_ok=True)
-        line = long_tests.run(name, work / "test.log")
-        if line["outcome"] != "passed":
-            bad += 1
-            shutil.copy(work / "test.log", work / f"failed-{int(time.time())}.log")
-        record.append(record.TESTS, line)
-        _tell(f"{name}: {line['outcome']}, {line['seconds']} s")
+        with alone_with("test-" + hashlib.sha256(name.encode()).hexdigest()[:12], work) as mine:
+            if mine and left_tests([name]):
+                begun += 1
+                log = work / f"test-{os.getpid()}.log"
+                line = long_tests.run(name, log)
+                if line["outcome"] != "passed":
+                    bad += 1
+                    log.rename(work / f"failed-{int(time.time())}.log")
+                record.append(record.TESTS, line)
+                _tell(f"{name}: {line['outcome']}, {line['seconds']} s")
     _write_page()
     _status(seed, kills, kills_a_case)
     sys.exit(1 if bad else 0)
@@ -122,16 +129,41 @@ def plan(seed: int, kills_a_case: int) -> Plan:
 
 def left(seed: int, kills: int, kills_a_case: int) -> list[Case]:
     """Cases of the plan without a result for this code."""
-    of = record.code()
-    done = {record.identity(line) for line in record.read(record.KILLS) if line["code"] == of}
+    done = _done()
     return [case for case in islice(plan(seed, kills_a_case).cases(), -(-kills // kills_a_case)) if record.drawn(case) not in done]
 
 
-def left_tests() -> list[str]:
-    """The same of the long tests."""
+def is_done(case: Case) -> bool:
+    return record.drawn(case) in _done()
+
+
+def _done() -> set[tuple[int, int, int]]:
+    of = record.code()
+    return {record.identity(line) for line in record.read(record.KILLS) if line["code"] == of}
+
+
+def left_tests(names: Sequence[str]) -> list[str]:
+    """Of these long tests those without a result for this code."""
     of = record.code()
     done = {line["test"] for line in record.read(record.TESTS) if line["code"] == of}
-    return [name for name in long_tests.names() if name not in done]
+    return [name for name in names if name not in done]
+
+
+@contextmanager
+def alone_with(name: str, work: Path) -> Iterator[bool]:
+    """False: another campaign in this folder is at it."""
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / f"{name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def folder_of(case: Case) -> str:
+    return f"case-{case.seed}-{len(case.kills)}-{case.number}"
 
 
 def _runner(around: ExitStack, work: Path, keep: bool = False) -> Callable[[Case], Result]:
@@ -144,7 +176,7 @@ def _runner(around: ExitStack, work: Path, keep: bool = False) -> Callable[[Case
         if case.place is Place.S3 and not servers:
             folder = around.enter_context(tempfile.TemporaryDirectory(dir=work, prefix="far-"))
             servers.append(around.enter_context(far_s3(Path(folder) / "far")))
-        place = work / f"case-{case.seed}-{len(case.kills)}-{case.number}"
+        place = work / folder_of(case)
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
         _tell(describe(case))
@@ -167,7 +199,7 @@ def describe(case: Case) -> str:
 
 
 def _status(seed: int, kills: int, kills_a_case: int) -> None:
-    cases, tests = left(seed, kills, kills_a_case), left_tests()
+    cases, tests = left(seed, kills, kills_a_case), left_tests(long_tests.names())
     all_cases = -(-kills // kills_a_case)
     click.echo(f"kills: {all_cases - len(cases)} of {all_cases} cases of seed {seed} are done for this code")
     click.echo(f"long tests: {len(tests)} are left")

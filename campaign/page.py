@@ -18,6 +18,7 @@ Written by `python -m campaign page`; do not edit. Every case is a line in [camp
     make campaign                       # goes on with what has no result for this code yet, kills first, then the long tests
     make campaign CASES=3 MINUTES=60    # a part of it: so many cases at most, none begun after so long
     make campaign SEED=7                # another plan
+    make campaign & make campaign       # two at a time share the plan
     .venv/bin/python -m campaign status               # what is done, what is next
     .venv/bin/python -m campaign replay 12 --seed 7   # one case again, its logs kept, nothing recorded
 

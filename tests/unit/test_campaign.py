@@ -155,6 +155,14 @@ def test_what_is_done_for_this_code_is_not_done_again(result: Result, tmp_path: 
     assert [line["case"] for line in record.read(record.KILLS)] == [1]
 
 
+def test_two_campaigns_do_not_run_the_same_case(tmp_path: Path) -> None:
+    at = tmp_path / "work"
+    with command.alone_with("a", at) as first, command.alone_with("a", at) as second, command.alone_with("b", at) as other:
+        assert (first, second, other) == (True, False, True)
+    with command.alone_with("a", at) as again:
+        assert again
+
+
 def test_a_line_of_another_format_is_refused(result: Result, tmp_path: Path) -> None:
     record.append(tmp_path / "lines", {**record.case_line(result), "format": 99})
     with pytest.raises(ValueError, match="format 99"):

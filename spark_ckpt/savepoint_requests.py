@@ -72,11 +72,12 @@ def savepoint(
 ) -> str:
     """Make a savepoint of a running query and return the URL of its folder: complete in itself, never deleted by the system.
 
-    `query` is the query, or the URL of its stream for one that another process runs. `target` is the folder in which it is made (default:
-    `spark.ckpt.savepointDir`, else `savepoints/` in the stream's own), `name` its name there (default: a new one). With `stop` the
-    query ends after it; with `drain` too, the watermark goes to its end before, so that windows and timers fire. `timeout` is a duration
-    as Spark writes it. Raises `ConfigError`, `TimeoutExpiredError` where nothing takes the request up, and `CheckpointError` where the
-    run could not make it (a query that was to stop goes on then).
+    `query` is the query, or the URL of its stream for one that another process runs. `target` is the folder in which it is made, one
+    below the query's `spark.ckpt.savepointDir` or below `savepoints/` in the stream's own (default: the first of these that there is),
+    `name` its name there (default: a new one). With `stop` the query ends after it; with `drain` too, the watermark goes to its end
+    before, so that windows and timers fire. `timeout` is a duration as Spark writes it. Raises `ConfigError`,
+    `TimeoutExpiredError` where nothing takes the request up, and `CheckpointError` where the run could not make it (a query that was to
+    stop goes on then).
     """
     try:
         wanted = Wanted(parse_stream(target) if target is not None else "", name or "", stop, drain)
@@ -169,7 +170,7 @@ def _answer(storage: Storage, claim: Claim, number: int) -> str | None:
         return str(doc["path"])
     except ObjectMissingError:
         return None
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
         raise FormatError(
             f"{storage.url.rstrip('/')}/{key} is not an answer to a request; the savepoint may have been made all the same"
         ) from e

@@ -13,7 +13,7 @@ from spark_ckpt.storage import S3Options
 @click.command("savepoint")
 @click.argument("stream")
 @click.option(
-    "--target", metavar="FOLDER", help="URL of the folder in which it is made. Default: what the running query is configured for."
+    "--target", metavar="FOLDER", help="A folder below the query's savepointDir or below savepoints/ in the stream's. Default: that one."
 )
 @click.option("--name", help="Its name in that folder. Default: a new one.")
 @click.option("--stop", is_flag=True, help="End the query after it.")

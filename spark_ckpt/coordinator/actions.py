@@ -312,7 +312,7 @@ class StorageActions:
             data = self.storage.get(stored.key, limit=LEFT_ACKS_BYTES)
             try:
                 acks += [_checked(Ack.from_json(row)) for row in json.loads(data)["acks"] if "decline" not in row]
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise DamagedError(f"{self.url}/{stored.key} is not a list of acknowledgements") from error
         return ev.LeftAcksRead(asked.ticket, tuple(acks), tuple(keys))
 

@@ -7,16 +7,20 @@ taken which a checkpoint of its own has passed over, and which was stored long b
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from spark_ckpt import paths
 from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
-from spark_ckpt.protocol.entries import Claim, Entry, decode
+from spark_ckpt.protocol.entries import Claim, Entry, Plan, decode
 from spark_ckpt.protocol.garbage import Settled, entry_before_barrier, garbage, garbage_of_living, is_over, kept_checkpoints
 from spark_ckpt.reader import Standing, StreamReader, name_of
 from spark_ckpt.storage.base import Storage, Stored
+from spark_ckpt.stream_log import StreamLog
 
+READERS = 8
+"""Log entries that are read at a time."""
 ROUNDS = 20
 """How often a stream may have moved on while it was read, before that is given up."""
 
@@ -82,6 +86,7 @@ class Collector:
         self._storage = storage
         self._reader = StreamReader(storage)
         self._min_age_ms = min_age_ms
+        self._log = StreamLog(storage)
         self._newest_ms = now_ms - min_age_ms
 
     def look(self) -> Leftovers:
@@ -161,6 +166,8 @@ class Collector:
             if is_over(run, claim, ended):
                 stored.update((s.key, s) for s in self._storage.list(paths.run_prefix(run)))
         batch = garbage(claim, restorable, stored, ended)
+        if not ended and any(paths.parse_driver_file_key(key) is not None for key in batch.objects):
+            batch = garbage(claim, restorable, stored, planned=self._planned())
         checkpoints = {paths.metadata_key(c): c for c in batch.checkpoints}
         metadata = [key for key in checkpoints if self._old(stored[key])]
         spared = self._named_by([checkpoints[key] for key in checkpoints if not self._old(stored[key])])
@@ -202,6 +209,18 @@ class Collector:
             return decode(number, self._storage.get(paths.log_key(number)))
         except (ObjectMissingError, FormatError):
             return None
+
+    def _planned(self) -> frozenset[str]:
+        """What the plans in the log name, each of which may be run again. Raises `FormatError` for an entry that cannot be read."""
+        numbers = [n for s in self._storage.list(paths.LOG_PREFIX) if (n := paths.parse_log_key(s.key)) is not None]
+
+        def objects(number: int) -> frozenset[str]:
+            data = self._log.read(number)
+            entry = decode(number, data) if data is not None else None
+            return entry.objects if isinstance(entry, Plan) else frozenset()
+
+        with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
+            return frozenset().union(*pool.map(objects, numbers))
 
     def _old(self, stored: Stored) -> bool:
         return stored.modified_ms <= self._newest_ms

@@ -18,16 +18,18 @@ from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
 from spark_ckpt.metadata_columns import COLUMNS, DICTIONARY, check_columns, columns_of, crc_of, snapshots_of, to_arrow
 from spark_ckpt.metadata_files import pack_files, unpack_files
 from spark_ckpt.metadata_rows import check_sizes, read_columns, read_footer
-from spark_ckpt.model import Checkpoint, CheckpointId, Job
+from spark_ckpt.model import Checkpoint, CheckpointId, Job, objects_of
 
-FORMAT = 1
+FORMAT = 2
 DOCUMENT_KEY = b"spark_ckpt"
 CRC_KEY = b"spark_ckpt.crc"
 
 MAX_FILE = 512 * 1024 * 1024
 """Bytes of a whole `_metadata`."""
 MAX_DOCUMENT = 64 * 1024 * 1024
-"""Bytes of the JSON document. Files of the driver are in it, base64."""
+"""Bytes of the JSON document. Small files of the driver are in it, base64."""
+MAX_FILES = 64 * 1024 * 1024
+"""Bytes of those files together, before they are compressed and written in base64."""
 
 _NAME = COLUMNS.index("name")
 
@@ -42,7 +44,7 @@ _ENCODINGS = {
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """Serialise. Raises DamagedError for what `decode` would refuse: no handles, a store twice, a name that escapes, too large."""
+    """Serialise. Raises DamagedError for all that `decode` would refuse: no handles, a store twice, a name that escapes, too large."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -58,12 +60,14 @@ def encode(checkpoint: Checkpoint) -> bytes:
     check_sizes(columns, lengths)
     for path in checkpoint.files:
         paths.check_driver_file(path)
+    for key in objects_of(checkpoint.files.values()):
+        paths.check_driver_object(key)
+    inline = sum(len(content) for content in checkpoint.files.values() if isinstance(content, bytes))
+    if inline > MAX_FILES:
+        raise _too_large(checkpoint, f"{inline} bytes of {MAX_FILES}")
     document = json.dumps(_document(checkpoint, columns[_NAME], _last_rows(lengths)), separators=(",", ":"), sort_keys=True).encode()
     if len(document) > MAX_DOCUMENT:
-        raise FormatError(
-            f"the driver's files of epoch {checkpoint.id.epoch} are too large for a checkpoint: {len(document)} bytes of {MAX_DOCUMENT}; "
-            "compact the source's log more often (spark.sql.streaming.fileSource.log.compactInterval, cleanupDelay)"
-        )
+        raise _too_large(checkpoint, f"{len(document)} bytes of {MAX_DOCUMENT}, packed")
     table, crc = to_arrow(columns, lengths)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -79,7 +83,16 @@ def encode(checkpoint: Checkpoint) -> bytes:
         writer.write_table(table)
         writer.add_key_value_metadata({DOCUMENT_KEY: document, CRC_KEY: f"{zlib.crc32(document):08x}-{crc:08x}"})
     data: bytes = sink.getvalue().to_pybytes()
+    if len(data) > MAX_FILE:
+        raise FormatError(f"_metadata of epoch {checkpoint.id.epoch} would have {len(data)} bytes, more than the {MAX_FILE} of any")
     return data
+
+
+def _too_large(checkpoint: Checkpoint, size: str) -> FormatError:
+    return FormatError(
+        f"the driver's small files of epoch {checkpoint.id.epoch} are too large for a checkpoint: {size}; let a file source's log be "
+        "compacted more often (spark.sql.streaming.fileSource.log.compactInterval)"
+    )
 
 
 def decode(data: bytes, *, where: str = "") -> Checkpoint:
@@ -134,7 +147,7 @@ def _decode(data: bytes, name: str) -> Checkpoint:
         query_id=str(doc["query_id"]),
         time_ms=int(doc["time_ms"]),
         job=Job.from_json(doc["job"]),
-        files={paths.check_driver_file(path): data for path, data in unpack_files(doc["files"], columns[_NAME], MAX_DOCUMENT).items()},
+        files={paths.check_driver_file(path): data for path, data in unpack_files(doc["files"], columns[_NAME], MAX_FILES).items()},
         snapshots=snapshots,
         counters=dict(doc["counters"]),
     )

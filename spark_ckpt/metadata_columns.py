@@ -70,7 +70,8 @@ def snapshots_of(columns: Columns) -> tuple[Snapshot, ...]:
     return tuple(found)
 
 
-_kind = {kind.value: kind for kind in HandleKind}.__getitem__
+_kind = {kind.value: kind for kind in HandleKind if kind.is_state}.__getitem__
+_KINDS = {kind.value for kind in HandleKind if kind.is_state}
 
 
 def check_columns(columns: Columns) -> None:
@@ -79,6 +80,10 @@ def check_columns(columns: Columns) -> None:
         if column == "name":
             for names in _parts(values):
                 paths.check_files(names)
+        elif column == "kind":
+            strange = sorted(set(values) - _KINDS)
+            if strange:
+                raise DamagedError(f"a checkpoint's metadata has files of the kind {strange[0]!r:.40} in it; the metadata is damaged")
         elif column == "object":
             for text in set(values):
                 paths.check_object(text)

@@ -1,4 +1,4 @@
-"""The driver's files inside `_metadata`'s JSON document.
+"""The driver's files inside `_metadata`'s JSON document: their content, or for large ones the object that they are in.
 
 `commits/N` lists the unique id of every snapshot, which the rows hold as well, in their names: written out it would be most of the file.
 """
@@ -13,36 +13,44 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spark_ckpt.errors import DamagedError
+from spark_ckpt.model import Content, FileHandle
+from spark_ckpt.paths import file_handle
 
 LONG = 1024
 """Bytes above which a file is compressed; base64 alone keeps the small ones readable."""
 _REFERENCE = re.compile(rb"\0(\d+)\0")
 
 
-def pack_files(files: Mapping[str, bytes], names: Sequence[str], rows: Iterable[int]) -> dict[str, Any]:
+def pack_files(files: Mapping[str, Content], names: Sequence[str], rows: Iterable[int]) -> dict[str, Any]:
     """Path -> base64, or of long files `{"zlib": base64}`: a unique id in quotes is there the number of the row whose name holds it,
-    between NULs.
+    between NULs. A file that is an object of its own: `{"object": key, "length": bytes, "checksum": CRC-32}`.
 
     `names`: of all rows; `rows`: those that may be referred to.
     """
     references = {_id(names[row]).encode(): b"\0%d\0" % row for row in rows}
     packed: dict[str, Any] = {}
     for path, content in sorted(files.items()):
-        if len(content) <= LONG:
+        if isinstance(content, FileHandle):
+            packed[path] = content.to_json()
+        elif len(content) <= LONG:
             packed[path] = base64.b64encode(content).decode()
-        elif b"\0" not in content:
-            pieces = content.split(b'"')
-            packed[path] = {"zlib": _compressed(b'"'.join(map(references.get, pieces, pieces))), "rows": True}
         else:
-            packed[path] = {"zlib": _compressed(content)}
+            pieces = content.split(b'"') if b"\0" not in content else []
+            referring = b'"'.join(map(references.get, pieces, pieces))
+            # Ids shorter than a reference would make it longer than the file, and than a reader's limit for that.
+            refers = bool(pieces) and len(referring) <= len(content)
+            packed[path] = {"zlib": _compressed(referring), "rows": True} if refers else {"zlib": _compressed(content)}
     return packed
 
 
-def unpack_files(packed: Mapping[str, Any], names: Sequence[str], limit: int) -> dict[str, bytes]:
-    """What `pack_files` was given. Raises DamagedError, also where the files together are longer than `limit` bytes."""
-    files: dict[str, bytes] = {}
+def unpack_files(packed: Mapping[str, Any], names: Sequence[str], limit: int) -> dict[str, Content]:
+    """What `pack_files` was given. Raises DamagedError, also where the contents together are longer than `limit` bytes."""
+    files: dict[str, Content] = {}
     left = limit
     for path, value in packed.items():
+        if not isinstance(value, str) and "object" in value:
+            files[path] = file_handle(value)
+            continue
         if isinstance(value, str):
             content = _unbase64(value)
         else:
@@ -74,10 +82,10 @@ def _compressed(content: bytes) -> str:
 def _decompressed(data: bytes, limit: int) -> bytes:
     engine = zlib.decompressobj()
     try:
-        content = engine.decompress(data, max(1, limit))
+        content = engine.decompress(data, limit + 1)
     except zlib.error as error:
         raise DamagedError("a driver file in a checkpoint's metadata cannot be decompressed; the metadata is damaged") from error
-    if engine.unconsumed_tail:
+    if len(content) > limit:
         raise _too_long()
     if not engine.eof:
         raise DamagedError("a driver file in a checkpoint's metadata ends too early; the metadata is damaged")

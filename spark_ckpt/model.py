@@ -5,7 +5,7 @@ Nothing here does I/O. Times are milliseconds since the epoch (UTC), durations m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from sys import intern
@@ -13,11 +13,16 @@ from typing import Any
 
 
 class HandleKind(Enum):
-    """What a stored range of bytes is, in terms of Spark's RocksDB state store."""
+    """What a stored range of bytes is, in terms of Spark's RocksDB state store; or a file of the driver."""
 
     CHANGELOG = "CHANGELOG"
     SNAPSHOT = "SNAPSHOT"
     SST = "SST"
+    FILE = "FILE"
+
+    @property
+    def is_state(self) -> bool:
+        return self is not HandleKind.FILE
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -69,6 +74,29 @@ class Handle:
             return known
         kind, name, obj, offset, length, checksum = row
         return Handle(HandleKind(kind), str(name), intern(obj), int(offset), int(length), int(checksum))
+
+
+@dataclass(frozen=True, slots=True)
+class FileHandle:
+    """A file of the driver that is an object of its own, being too large to be in `_metadata` and in the log. `checksum`: CRC-32.
+
+    `object` is relative to the stream's root, as a `Handle`'s.
+    """
+
+    object: str
+    length: int
+    checksum: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"object": self.object, "length": self.length, "checksum": self.checksum}
+
+    def whole(self, path: str) -> Handle:
+        """As the range that it is; `path`: of the file."""
+        return Handle(HandleKind.FILE, path, self.object, 0, self.length, self.checksum)
+
+
+Content = bytes | FileHandle
+"""Of one of the driver's files: itself, or where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +234,8 @@ class Job:
 class Checkpoint:
     """A completed checkpoint: what `_metadata` holds.
 
-    `log` is the number of the log entry that planned the epoch. `files` are the driver's small files, path below the
-    `checkpointLocation` -> content, enough to rebuild that folder. `counters` are for people: acks, bytes, durations.
+    `log` is the number of the log entry that planned the epoch. `files` are the driver's files, path below the `checkpointLocation` ->
+    content, or where that is, enough to rebuild that folder. `counters` are for people: acks, bytes, durations.
     """
 
     id: CheckpointId
@@ -216,16 +244,35 @@ class Checkpoint:
     query_id: str
     time_ms: int
     job: Job
-    files: Mapping[str, bytes]
+    files: Mapping[str, Content]
     snapshots: tuple[Snapshot, ...]
     counters: Mapping[str, Any]
 
     @property
     def objects(self) -> frozenset[str]:
         """Every object the checkpoint names, relative to the stream's root."""
-        return frozenset({h.object for s in self.snapshots for h in s.handles})
+        return frozenset({h.object for s in self.snapshots for h in s.handles}.union(objects_of(self.files.values())))
+
+    @property
+    def handles(self) -> Iterator[Handle]:
+        """Every range of an object that it takes: of state, then large files of the driver."""
+        for snapshot in self.snapshots:
+            yield from snapshot.handles
+        for path, content in self.files.items():
+            if isinstance(content, FileHandle):
+                yield content.whole(path)
 
     @property
     def size(self) -> int:
-        """Bytes it takes to load all of it (Flink: full checkpoint size)."""
+        """Bytes of state it takes to load (Flink: full checkpoint size)."""
         return sum(s.size for s in self.snapshots)
+
+    def file(self, path: str) -> bytes | None:
+        """A file that is in `_metadata` itself, as `offsets/` and `commits/` always are; None where there is none."""
+        content = self.files.get(path)
+        return content if isinstance(content, bytes) else None
+
+
+def objects_of(contents: Iterable[Content | None]) -> frozenset[str]:
+    """The objects that files of the driver are in; None: a file that was deleted."""
+    return frozenset(content.object for content in contents if isinstance(content, FileHandle))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from spark_ckpt.errors import ConfigError, FormatError
-from spark_ckpt.model import CheckpointId
+from spark_ckpt.errors import ConfigError, DamagedError, FormatError
+from spark_ckpt.model import CheckpointId, FileHandle
 
 LOG_PREFIX = "log/"
 METADATA_NAME = "_metadata"
@@ -23,6 +24,7 @@ DRIVER_FOLDERS = ("offsets", "commits", "sources", "state")
 _RUN = re.compile(r"run-(\d{8,})/?", re.ASCII)
 _CHECKPOINT = re.compile(r"run-(\d{8,})/chk-(\d+)/?", re.ASCII)
 _OBJECT = re.compile(r"run-\d{8,}/(seg|sst|drv)/[A-Za-z0-9._-]+", re.ASCII)
+_DRIVER_OBJECT = re.compile(r"run-\d{8,}/drv/\d+-([0-9a-f]{32})(\.[0-9a-f]{8})*", re.ASCII)
 _PACK = re.compile(r"run-\d{8,}/sst/[0-9a-f]+-(\d+)\.pack", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _LOG = re.compile(r"log/(\d{20})", re.ASCII)
@@ -126,6 +128,34 @@ def parse_pack_key(key: str) -> int | None:
     """The size in bytes of the pack that this is the key of; None for anything else, copies of packs among them."""
     m = _PACK.fullmatch(key)
     return int(m.group(1)) if m else None
+
+
+def driver_file_key(run: int, epoch: int, digest: str) -> str:
+    """A large file of the driver, first named by a plan or checkpoint of `epoch`. `digest`: the first 32 digits of its SHA-256 in
+    hexadecimal, so that one content has one name, however often it is put."""
+    return f"{run_prefix(run)}drv/{epoch}-{digest}"
+
+
+def parse_driver_file_key(key: str) -> str | None:
+    """The digest in the key of a large file of the driver, or of a copy of one; None for any other key."""
+    m = _DRIVER_OBJECT.fullmatch(key)
+    return m.group(1) if m else None
+
+
+def check_driver_object(key: str) -> str:
+    """Refuse what is not the key of a large file of the driver."""
+    if parse_driver_file_key(key) is None:
+        raise FormatError(f"the object name {key!r} is not that of a file of the driver; what names it is damaged or forged")
+    return key
+
+
+def file_handle(doc: Mapping[str, Any]) -> FileHandle:
+    """What `FileHandle.to_json` gave. Raises FormatError for an object that is none of the driver's, DamagedError for a wrong number."""
+    length, checksum = doc["length"], doc["checksum"]
+    for number, limit in ((length, 2**63), (checksum, 2**32)):
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < limit:
+            raise DamagedError(f"a driver file is said to have the length or checksum {number!r:.40}; what says so is damaged")
+    return FileHandle(check_driver_object(str(doc["object"])), length, checksum)
 
 
 def left_acks_prefix(run: int, epoch: int) -> str:

@@ -21,6 +21,10 @@ from spark_ckpt.errors import CheckpointError, ErrorKind
 COLLECT_EVERY = 100_000
 """Objects between two looks for garbage cycles: with Python's 700 they take a third of the time of a checkpoint of 10,000 partitions."""
 
+MAX_LINE = 32 * 1024 * 1024
+"""Bytes of a line without its end, as in the JVM (`Json.scala`). What can be longer goes by file, or in portions."""
+_CHUNK = 1 << 16
+
 Message = dict[str, Any]
 Reply = Union[Mapping[str, Any], "Future[Mapping[str, Any]]", None]
 """What a handler returns: the answer's fields, a future of them (answered when it is done, in any order), or None (no fields)."""
@@ -58,10 +62,13 @@ class Pipe:
         return Pipe(reader, writer)
 
     def read(self) -> Iterator[Message]:
-        """Messages until end of file. A line that is not a JSON object is reported to the peer and skipped; a cut last line is the end."""
-        while line := self._reader.readline():
+        """Messages until end of file, which a cut last line is too. One that is no JSON object, or too long, is reported to the peer."""
+        while line := self._reader.readline(MAX_LINE + 1):
             if not line.endswith(b"\n"):
-                return
+                if len(line) <= MAX_LINE or not self._skip_line():
+                    return
+                self.log("ERROR", f"a line of more than {MAX_LINE} bytes came through the pipe and was skipped")
+                continue
             if line.isspace():
                 continue
             try:
@@ -73,9 +80,22 @@ class Pipe:
             else:
                 self.log("ERROR", f"a line of {len(line)} bytes that came through the pipe is not a JSON object and was skipped")
 
+    def _skip_line(self) -> bool:
+        """The rest of a line; False where it has no end."""
+        while piece := self._reader.readline(_CHUNK):
+            if piece.endswith(b"\n"):
+                return True
+        return False
+
     def send(self, message: Mapping[str, Any]) -> None:
-        """Write one line. Raises ValueError or TypeError for what JSON cannot hold."""
+        """Write one line. In the place of an answer that is too long goes an error, of any other message a line in the log.
+
+        Raises ValueError or TypeError for what JSON cannot hold.
+        """
         data = memoryview(json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+        if len(data) - 1 > MAX_LINE:
+            self._refuse(message, len(data))
+            return
         with self._lock:
             if self._broken:
                 return
@@ -85,6 +105,13 @@ class Pipe:
                 self._writer.flush()
             except (BrokenPipeError, ConnectionResetError):
                 self._broken = True
+
+    def _refuse(self, message: Mapping[str, Any], size: int) -> None:
+        error = CheckpointError(f"a message of {size} bytes does not fit the pipe, which takes {MAX_LINE}; please report it")
+        if "re" in message:
+            self.fail(message["re"], error)
+        else:
+            self.log("ERROR", f"{message.get('type')}: {error}")
 
     def answer(self, request: Any, fields: Mapping[str, Any] | None) -> None:
         self.send({"re": request, "ok": True, **(fields or {})})

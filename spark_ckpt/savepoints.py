@@ -15,7 +15,7 @@ from pathlib import Path
 from spark_ckpt import metadata, owner_only
 from spark_ckpt.agent.fetches import near
 from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
-from spark_ckpt.model import Checkpoint, CheckpointId, Handle, Snapshot
+from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Handle
 from spark_ckpt.paths import METADATA_NAME, copied_key, metadata_key, parse_checkpoint_url
 from spark_ckpt.scratch import ScratchFolder
 from spark_ckpt.storage.base import PutResult, Slice, Storage
@@ -74,7 +74,7 @@ def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) ->
     `ObjectMissingError` for what the checkpoint lacks, `StorageError`; nothing that was there before is changed by any of them.
     """
     copies = _plan(checkpoint, None)
-    made = replace(checkpoint, snapshots=_renamed(checkpoint.snapshots, copies))
+    made = _renamed(checkpoint, copies)
     if target.size(METADATA_NAME) is None:
         _copy(source, copies, target)
         if target.put_if_absent(METADATA_NAME, metadata.encode(made)) is PutResult.STORED:
@@ -87,14 +87,15 @@ def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) ->
     return made
 
 
-def import_objects(source: Storage, checkpoint: Checkpoint, target: Storage, run: int) -> tuple[Snapshot, ...]:
-    """Copy the objects of a checkpoint under the prefix of run `run` of the stream at `target`; returns its snapshots as they are there.
+def import_objects(source: Storage, checkpoint: Checkpoint, target: Storage, run: int) -> Checkpoint:
+    """Copy the objects of a checkpoint under the prefix of run `run` of the stream at `target`; returns it with the names that they have
+    there.
 
     Raises like `store_savepoint`.
     """
     copies = _plan(checkpoint, run)
     _copy(source, copies, target)
-    return _renamed(checkpoint.snapshots, copies)
+    return _renamed(checkpoint, copies)
 
 
 def delete_source(source: Source, storage: Storage) -> None:
@@ -129,7 +130,7 @@ class _Copy:
 def _plan(checkpoint: Checkpoint, run: int | None) -> list[_Copy]:
     """One copy of each object, of the distinct ranges that are named. The same checkpoint gives the same plan."""
     objects: dict[str, dict[tuple[int, int, int], Handle]] = {}
-    for handle in (h for s in checkpoint.snapshots for h in s.handles):
+    for handle in checkpoint.handles:
         objects.setdefault(handle.object, {}).setdefault((handle.offset, handle.length, handle.checksum), handle)
     copies = []
     for key, ranges in sorted(objects.items()):
@@ -138,7 +139,7 @@ def _plan(checkpoint: Checkpoint, run: int | None) -> list[_Copy]:
     return copies
 
 
-def _renamed(snapshots: Iterable[Snapshot], copies: Iterable[_Copy]) -> tuple[Snapshot, ...]:
+def _renamed(checkpoint: Checkpoint, copies: Iterable[_Copy]) -> Checkpoint:
     places: dict[tuple[str, int, int, int], Handle] = {}
     for copy in copies:
         places.update(((old.object, old.offset, old.length, old.checksum), new) for old, new in copy.renamed())
@@ -147,7 +148,11 @@ def _renamed(snapshots: Iterable[Snapshot], copies: Iterable[_Copy]) -> tuple[Sn
         copied = places[handle.object, handle.offset, handle.length, handle.checksum]
         return replace(handle, object=copied.object, offset=copied.offset)
 
-    return tuple(replace(s, handles=tuple(there(h) for h in s.handles)) for s in snapshots)
+    def file(path: str, content: Content) -> Content:
+        return replace(content, object=there(content.whole(path)).object) if isinstance(content, FileHandle) else content
+
+    snapshots = tuple(replace(s, handles=tuple(there(h) for h in s.handles)) for s in checkpoint.snapshots)
+    return replace(checkpoint, snapshots=snapshots, files={path: file(path, content) for path, content in checkpoint.files.items()})
 
 
 def _copy(source: Storage, copies: Iterable[_Copy], target: Storage) -> None:

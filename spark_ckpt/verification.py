@@ -12,7 +12,7 @@ from typing import Any
 
 from spark_ckpt.agent.fetches import near
 from spark_ckpt.errors import DamagedError, ObjectMissingError
-from spark_ckpt.model import Checkpoint, Handle, Snapshot, StoreId
+from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import check_object
 from spark_ckpt.state import CountResult, assemble, count_keys
 from spark_ckpt.state.assemble import fetch, full_snapshot
@@ -58,15 +58,17 @@ class Verifier:
         self._opened: dict[tuple[StoreId, Handle], tuple[int, str | None]] = {}
 
     def verify(self, checkpoint: Checkpoint) -> Verified:
-        """Every referenced object exists and has its length, every range its CRC-32, and the driver's files of the epoch are there.
+        """Every referenced object exists and has its length, every range its CRC-32, and the driver's files of the epoch are there; large
+        ones of those are ranges like any other.
 
         Raises `StorageError` where the storage does not answer; what is damaged or missing is in the result.
         """
-        found = Verified(checkpoint, objects=len(checkpoint.objects), bytes=checkpoint.size)
+        handles = dict.fromkeys(checkpoint.handles)
+        size = checkpoint.size + sum(h.length for h in handles if h.kind is HandleKind.FILE)
+        found = Verified(checkpoint, objects=len(checkpoint.objects), bytes=size)
         for name in (f"offsets/{checkpoint.id.epoch}", f"commits/{checkpoint.id.epoch}"):
             if name not in checkpoint.files:
                 found.problems.append(Problem(name, f"the driver's file {name} is not in the checkpoint; it cannot be restored"))
-        handles = dict.fromkeys(h for s in checkpoint.snapshots for h in s.handles)
         found.files = len(handles)
         new = [h for h in handles if h not in self._checked]
         with ThreadPoolExecutor(self._threads) as pool:

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -31,6 +31,8 @@ from spark_ckpt.storage.base import Storage
 
 QUEUED_BYTES = 8 << 20
 """What has to be durable is uploaded when so many bytes of it have come, if no flush comes before."""
+HANDLES_AT_ONCE = 50_000
+"""Of acks in one message, some 10 MB."""
 
 
 @dataclass(frozen=True)
@@ -461,16 +463,33 @@ class Stream:
     def _answer(self, acks: list[Ack], declines: list[Decline]) -> None:
         if self._orphaned:
             self._leave_acks(acks)
-        if acks or declines:
-            self._send({"type": "acks", "root": self.root, "acks": [*(a.to_json() for a in acks), *(d.to_json() for d in declines)]})
+        for portion in _portions(acks):
+            self._send({"type": "acks", "root": self.root, "acks": [a.to_json() for a in portion]})
+        if declines:
+            self._send({"type": "acks", "root": self.root, "acks": [d.to_json() for d in declines]})
 
     def _leave_acks(self, acks: list[Ack]) -> None:
         for run, epoch in dict.fromkeys((a.run, a.epoch) for a in acks):
-            document = {"acks": [a.to_json() for a in acks if (a.run, a.epoch) == (run, epoch)]}
-            try:
-                self.storage.put(paths.left_acks_key(run, epoch, uuid.uuid4().hex), json.dumps(document).encode())
-            except CheckpointError as error:
-                self._warn(f"acknowledgements of epoch {epoch} could not be left in {self.storage.url}: {error}")
+            for portion in _portions([a for a in acks if (a.run, a.epoch) == (run, epoch)]):
+                document = {"acks": [a.to_json() for a in portion]}
+                try:
+                    self.storage.put(paths.left_acks_key(run, epoch, uuid.uuid4().hex), json.dumps(document).encode())
+                except CheckpointError as error:
+                    self._warn(f"acknowledgements of epoch {epoch} could not be left in {self.storage.url}: {error}")
+
+
+def _portions(acks: Sequence[Ack]) -> Iterator[list[Ack]]:
+    """So many at a time that they fit a line of the pipe, and an object that is read whole."""
+    portion: list[Ack] = []
+    handles = 0
+    for ack in acks:
+        if portion and handles + len(ack.snapshot.handles) > HANDLES_AT_ONCE:
+            yield portion
+            portion, handles = [], 0
+        portion.append(ack)
+        handles += len(ack.snapshot.handles)
+    if portion:
+        yield portion
 
 
 def _epoch_of(version: Version) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import click
 from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Table, size_text, time_text
 from spark_ckpt.errors import ObjectMissingError
-from spark_ckpt.model import Checkpoint, CheckpointId, Snapshot
+from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Snapshot
 from spark_ckpt.reader import StreamReader, name_of
 from spark_ckpt.storage import S3Options
 
@@ -88,13 +88,16 @@ def _report(reader: StreamReader, c: Checkpoint) -> Report:
         )
         for s in c.snapshots
     ]
-    files = [(name, size_text(len(data))) for name, data in sorted(c.files.items())]
+    files = [
+        (name, size_text(data.length), data.object) if isinstance(data, FileHandle) else (name, size_text(len(data)), "")
+        for name, data in sorted(c.files.items())
+    ]
     sections: list[Any] = [facts]
     if stores:
         columns = ("OPERATOR", "PARTITION", "STORE", "VERSION", "KEYS", "FILES", "SIZE")
         right = ("OPERATOR", "PARTITION", "VERSION", "KEYS", "FILES", "SIZE")
         sections += [Line(""), Table(columns, stores[:_SHOWN], right=right), *_more(len(stores), "stores")]
-    sections += [Line(""), Table(("DRIVER FILE", "SIZE"), files[:_SHOWN], right=("SIZE",)), *_more(len(files), "files")]
+    sections += [Line(""), Table(("DRIVER FILE", "SIZE", "OBJECT"), files[:_SHOWN], right=("SIZE",)), *_more(len(files), "files")]
     return Report(document, sections)
 
 
@@ -102,8 +105,10 @@ def _more(count: int, what: str) -> list[Line]:
     return [Line(f"… and {count - _SHOWN} more {what}; --json shows all")] if count > _SHOWN else []
 
 
-def _content(data: bytes) -> dict[str, Any]:
-    """Spark's own small files are text; anything else is shown by its size only."""
+def _content(data: Content) -> dict[str, Any]:
+    """Spark's own small files are text; anything else is shown by its size only, a large one with the object that it is."""
+    if isinstance(data, FileHandle):
+        return {"bytes": data.length, "object": data.object, "checksum": data.checksum}
     try:
         return {"bytes": len(data), "text": data.decode("utf-8")}
     except UnicodeDecodeError:

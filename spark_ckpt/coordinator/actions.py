@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from spark_ckpt import paths
+from spark_ckpt.coordinator.handover import Handover, store
 from spark_ckpt.errors import (
     CheckpointError,
     DamagedError,
@@ -48,6 +49,7 @@ class StorageActions:
         self._opened: Storage | None = None
         self.traffic = Traffic()
         """What the stream's own storage was asked to do; not savepoint folders elsewhere."""
+        self.handover = Handover()
         self._known = 0
         self._read: dict[CheckpointId, Checkpoint] = {}
 
@@ -87,6 +89,9 @@ class StorageActions:
             return ev.EntryPut(asked.ticket, asked.number, outcome, message)
         if isinstance(asked, do.StoreMetadata):
             return ev.MetadataPut(asked.ticket, asked.checkpoint.id, outcome, 0, message)
+        if isinstance(asked, do.StoreFile):
+            hopeless = outcome is Outcome.REFUSED or error.kind is ErrorKind.DAMAGED
+            return ev.FileStored(asked.ticket, asked.handle.object, Outcome.REFUSED if hopeless else outcome, message)
         if isinstance(asked, do.Delete):
             return ev.Deleted(asked.ticket, message)
         if isinstance(asked, do.StoreSavepoint):
@@ -108,6 +113,11 @@ class StorageActions:
             data = metadata.encode(asked.checkpoint)
             result = self.storage.put_if_absent(paths.metadata_key(asked.checkpoint.id), data)
             return ev.MetadataPut(asked.ticket, asked.checkpoint.id, _outcome(result), len(data))
+        if isinstance(asked, do.StoreFile):
+            store(self.storage, asked.handle, asked.source)
+            return ev.FileStored(asked.ticket, asked.handle.object, Outcome.STORED)
+        if isinstance(asked, do.FetchFiles):
+            return ev.FilesFetched(asked.ticket, self._fetch_files(asked))
         if isinstance(asked, do.LocateTail):
             return ev.TailLocated(asked.ticket, self.locate_tail())
         if isinstance(asked, do.ReadEntry):
@@ -157,7 +167,16 @@ class StorageActions:
         from spark_ckpt.savepoints import Source, import_objects
 
         with self._opener(Source.at(asked.path).root) as storage:
-            return ev.SourceCopied(asked.ticket, import_objects(storage, asked.checkpoint, self.storage, asked.run))
+            copied = import_objects(storage, asked.checkpoint, self.storage, asked.run)
+        return ev.SourceCopied(asked.ticket, copied.snapshots, copied.files)
+
+    def _fetch_files(self, asked: do.FetchFiles) -> str | None:
+        from spark_ckpt.savepoints import Source
+
+        if asked.path is None:
+            return self.handover.fetch(self.storage, asked.handles)
+        with self._opener(Source.at(asked.path).root) as storage:
+            return self.handover.fetch(storage, asked.handles)
 
     def _delete_source(self, path: str) -> None:
         """A claim alone does not make a folder the stream's."""
@@ -289,9 +308,8 @@ class StorageActions:
     def _missing(self, checkpoint: Checkpoint) -> str | None:
         """An object that is not there or too short, in words; None if all are there."""
         needed: dict[str, int] = {}
-        for snapshot in checkpoint.snapshots:
-            for handle in snapshot.handles:
-                needed[handle.object] = max(needed.get(handle.object, 0), handle.offset + handle.length)
+        for handle in checkpoint.handles:
+            needed[handle.object] = max(needed.get(handle.object, 0), handle.offset + handle.length)
         if not needed:
             return None
         storage = self.storage

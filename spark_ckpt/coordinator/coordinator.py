@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import importlib
 import tempfile
 import threading
@@ -19,6 +17,7 @@ from typing import Any
 
 from spark_ckpt import __version__
 from spark_ckpt.conf import AT_LEAST_ONCE, CLAIM, DELETE, DISCARD, FAIL, Options, parse_options, shown_options, spark_settings
+from spark_ckpt.coordinator import handover
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.pool import Pool
 from spark_ckpt.coordinator.worker import Fields, StreamWorker
@@ -201,6 +200,7 @@ class Coordinator:
     def _start(self, message: Message) -> Reply:
         worker = self._worker(str(message["root"]))
         worker.life = str(message.get("run_id", ""))
+        worker.actions.handover.begin(message.get("folder"))
         event = ev.StartRequested(
             str(message["query_id"]),
             Job.from_json(message["job"]),
@@ -234,8 +234,8 @@ class Coordinator:
         return ev.Restore(path, own, options.restore_mode == CLAIM, options.restore_plans == DISCARD, rival)
 
     def _resume(self, message: Message) -> Reply:
-        sent = _files(message) if isinstance(message.get("files"), dict) else {}
-        files = {path: content for path, content in sent.items() if content is not None}
+        sent = message.get("files")
+        files = {path: handover.read(content) for path, content in sent.items()} if isinstance(sent, dict) else {}
         sealed = int(message.get("sealed", -1))
         event = ev.ResumeRequested(int(message["run"]), int(message["claim"]), int(message["epoch"]), _names(message), sealed, files)
         worker = self._worker(str(message["root"]))
@@ -243,11 +243,11 @@ class Coordinator:
         return worker.request("resume", event)
 
     def _trigger(self, message: Message) -> Reply:
-        event = ev.TriggerRequested(int(message["epoch"]), _content(message["offsets"]), _files(message))
+        event = ev.TriggerRequested(int(message["epoch"]), handover.read(message["offsets"]), _files(message))
         return self._worker(str(message["root"])).request("trigger", event)
 
     def _seal(self, message: Message) -> Reply:
-        event = ev.SealRequested(int(message["epoch"]), _content(message["commit"]), _files(message))
+        event = ev.SealRequested(int(message["epoch"]), handover.read(message["commit"]), _files(message))
         return self._worker(str(message["root"])).request("seal", event)
 
     def _finish(self, message: Message) -> Reply:
@@ -340,13 +340,6 @@ def _texts(conf: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(value) for key, value in conf.items()}
 
 
-def _content(text: Any) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, TypeError, ValueError) as error:
-        raise CheckpointError("a file's content in a message is not base64; JAR and Python package differ") from error
-
-
 def _application(message: Message) -> Application | None:
     said = message.get("application")
     return Application(*(str(said.get(name, "")) for name in ("id", "name", "user"))) if isinstance(said, dict) else None
@@ -357,9 +350,9 @@ def _names(message: Message) -> tuple[str, ...]:
     return tuple(str(name) for name in message.get("forgetful") or ())
 
 
-def _files(message: Message) -> dict[str, bytes | None]:
+def _files(message: Message) -> ev.Changes:
     files: Mapping[str, Any] = message.get("files") or {}
-    return {path: None if content is None else _content(content) for path, content in files.items()}
+    return {path: None if content is None else handover.taken(content) for path, content in files.items()}
 
 
 def _prepare() -> None:

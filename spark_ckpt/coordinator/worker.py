@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import heapq
 import itertools
 import json
@@ -24,6 +23,7 @@ from spark_ckpt.errors import CheckpointError, ErrorKind, printable
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.driver_files import offsets_file, sources_of
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.run import Settings
@@ -235,7 +235,7 @@ class StreamWorker:
             if i.taken_over is not None:
                 self._look_who_was_here(i.taken_over, i.claim)
         elif isinstance(i, do.Compare):
-            files = {path: encode_content(content) for path, content in i.files.items()}
+            files = self.actions.handover.given(i.files)
             self._settle(RequestName.START.value, {"compare": {"path": i.path, "epoch": i.epoch, "files": files}})
         elif isinstance(i, do.Resumed):
             self._settle(RequestName.RESUME.value, {})
@@ -323,18 +323,20 @@ class StreamWorker:
         return json.dumps(doc, separators=(",", ":"))
 
     def _started(self, i: do.Started) -> Fields:
+        """What was listed for epochs that are still to run belongs to the sources' logs from the start: a source reads its own when it is
+        made."""
+        listed = {path: content for p in i.planned for path, content in sources_of(p.files).items() if content is not None}
+        offsets = {offsets_file(p.epoch): p.offsets for p in i.planned}
+        given = self.actions.handover.given({**i.files, **listed, **offsets})
         return {
             "run": i.run,
             "claim": i.claim,
             "origin": i.origin.to_json() if i.origin else None,
-            "files": {path: encode_content(content) for path, content in i.files.items()},
+            "files": {path: content for path, content in given.items() if path not in offsets},
             "epoch": i.epoch,
             "barrier": self._barrier(i, i.origin, i.gate is Gate.EPOCH),
             "gate": i.gate.value,
-            "planned": [
-                {"epoch": p.epoch, "offsets": encode_content(p.offsets), "files": {f: c and encode_content(c) for f, c in p.files.items()}}
-                for p in i.planned
-            ],
+            "planned": [{"epoch": p.epoch, "offsets": given[offsets_file(p.epoch)]} for p in i.planned],
         }
 
     def _maybe_summary(self, summary: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -354,7 +356,3 @@ def taken_over_message(last: Claim, pause_ms: int) -> str:
         "two applications share this checkpointLocation: it stops at its next epoch, and this one has taken over its state; give one of "
         "the two a checkpointLocation or a spark.ckpt.storage of its own"
     )
-
-
-def encode_content(content: bytes) -> str:
-    return base64.b64encode(content).decode("ascii")

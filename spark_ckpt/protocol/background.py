@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from spark_ckpt.model import Checkpoint, CheckpointId, Snapshot
+from spark_ckpt.model import Checkpoint, CheckpointId, Content, Snapshot
 from spark_ckpt.protocol.commit import Slot
 from spark_ckpt.protocol.pending import PendingCheckpoint, PendingState
 
@@ -30,7 +30,7 @@ class SealedEpoch:
     epoch: int
     required: Mapping[str, Slot] | None
     time_ms: int
-    files: Mapping[str, bytes]
+    files: Mapping[str, Content]
     problem: str = ""
 
 
@@ -48,7 +48,7 @@ class BackgroundCheckpoint(PendingCheckpoint):
         """It was begun because a later epoch runs for long, and only until that one ends. It is more than was asked for: it counts neither
         against `maxConcurrent` nor when it fails."""
         self.plan_ms = 0
-        self.files: Mapping[str, bytes] = {}
+        self.files: Mapping[str, Content] = {}
         self.final = Final.NOT_YET
         self.checkpoint: Checkpoint | None = None
         self.attempt = 0

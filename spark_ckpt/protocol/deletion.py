@@ -6,7 +6,8 @@ and drops K; (3) the successor restores from K and finds it gone. Therefore
 * when: a run deletes nothing on the strength of a completion until an append of its own, *issued after* that completion was known, has
   succeeded. A successor that listed before the completion has not claimed before that append, so its claim is refused, and it looks again;
 * what: only what the run itself remembers, never what a listing shows; and it spares every object that any checkpoint not itself on the
-  list names, not only the retained ones: a successor may have listed one that was dropped since.
+  list names, not only the retained ones: a successor may have listed one that was dropped since; and a large file of the driver as long
+  as a plan in the log names it (`planned_files.py`).
 
 Each of the two is a method of its own, so that the simulation can leave it out and must then find lost checkpoints.
 """
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol.planned_files import PlannedFiles
 from spark_ckpt.protocol.shared import SharedStateRegistry
 
 
@@ -47,6 +49,7 @@ class Deletions:
 
     def __init__(self, registry: SharedStateRegistry) -> None:
         self._registry = registry
+        self.planned = PlannedFiles()
         self._waiting: list[CheckpointId] = []
         self._strays: dict[str, None] = {}
         self._issued: dict[int, tuple[list[CheckpointId], list[str]]] = {}
@@ -89,7 +92,8 @@ class Deletions:
             return None
         spared = self.spared(checkpoints) | frozenset(pending)
         objects = frozenset(strays).union(*(self._registry.objects(c) for c in checkpoints)) - spared
-        return Batch(tuple(checkpoints), tuple(sorted(objects)))
+        going = tuple(sorted(name for name in objects if not self.planned.keeps(name)))
+        return Batch(tuple(checkpoints), going) if checkpoints or going else None
 
     def deleted(self, batch: Batch) -> None:
         """It is gone: only now it spares nothing any more.
@@ -100,6 +104,8 @@ class Deletions:
         named_by_it = frozenset[str]().union(*(self._registry.objects(c) for c in batch.checkpoints))
         for c in batch.checkpoints:
             self._registry.unregister(c)
+        for name in batch.objects:
+            self.planned.deleted(name)
         self._strays.update(dict.fromkeys(sorted(named_by_it - self._registry.named() - frozenset(batch.objects))))
 
     def released(self, number: int) -> tuple[list[CheckpointId], list[str]]:

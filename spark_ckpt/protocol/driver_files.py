@@ -1,9 +1,11 @@
-"""Which of the driver's small files a checkpoint must hold, so that a `checkpointLocation` can be rebuilt from it."""
+"""Which of the driver's files a checkpoint must hold, so that a `checkpointLocation` can be rebuilt from it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+
+from spark_ckpt.model import Content
 
 _NUMBERED = re.compile(r"^(offsets|commits)/(\d+)$")
 _SOURCE = re.compile(r"^sources/(\d+)/(.+)$")
@@ -18,28 +20,33 @@ def commits_file(epoch: int) -> str:
     return f"commits/{epoch}"
 
 
-def sources_of(files: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
+def is_numbered(path: str) -> bool:
+    """`offsets/N` or `commits/N`."""
+    return _NUMBERED.match(path) is not None
+
+
+def sources_of(files: Mapping[str, Content | None]) -> dict[str, Content | None]:
     """Of what changed, the logs of the sources."""
     return {path: content for path, content in files.items() if _SOURCE.match(path)}
 
 
 class DriverFiles:
-    """All driver files of a stream as they are now: path below the `checkpointLocation` -> content."""
+    """All driver files of a stream as they are now: path below the `checkpointLocation` -> content, of large ones where it is."""
 
-    def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
-        self._files: dict[str, bytes] = dict(files or {})
-        self._changes: dict[str, bytes | None] = {}
+    def __init__(self, files: Mapping[str, Content] | None = None) -> None:
+        self._files: dict[str, Content] = dict(files or {})
+        self._changes: dict[str, Content | None] = {}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
 
-    def get(self, path: str) -> bytes | None:
+    def get(self, path: str) -> Content | None:
         return self._files.get(path)
 
-    def as_mapping(self) -> dict[str, bytes]:
+    def as_mapping(self) -> dict[str, Content]:
         return dict(self._files)
 
-    def apply(self, changes: Mapping[str, bytes | None]) -> None:
+    def apply(self, changes: Mapping[str, Content | None]) -> None:
         """Files written (content) or deleted (None) on the driver. The query's `metadata` is made from the claim, not kept here."""
         for path, content in changes.items():
             if path == "metadata":
@@ -51,7 +58,7 @@ class DriverFiles:
             if not _NUMBERED.match(path):
                 self._changes[path] = content
 
-    def take_changes(self) -> dict[str, bytes | None]:
+    def take_changes(self) -> dict[str, Content | None]:
         """What changed since the last call, for the next plan; without `offsets/` and `commits/`, which plans and checkpoints hold."""
         changes, self._changes = self._changes, {}
         return changes
@@ -62,14 +69,14 @@ class DriverFiles:
             del self._files[path]
 
 
-def needed(files: Mapping[str, bytes], epoch: int) -> dict[str, bytes]:
+def needed(files: Mapping[str, Content], epoch: int) -> dict[str, Content]:
     """The files that restore epoch `epoch`.
 
     `offsets` and `commits` of the epoch and of the one before (Spark's `MicroBatchExecution.populateStartOffsets` reads both), all of
     `state/`, and of each source's log everything from its second newest compact file on. Two compact files, because Spark's
     `CompactibleFileStreamLog` derives its interval from the distance between them; without any, all.
     """
-    keep: dict[str, bytes] = {}
+    keep: dict[str, Content] = {}
     sources: dict[str, list[tuple[int, bool, str]]] = {}
     for path, content in files.items():
         numbered, source = _NUMBERED.match(path), _SOURCE.match(path)

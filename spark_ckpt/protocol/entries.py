@@ -1,6 +1,7 @@
-"""The entries of the log: what each says, and its JSON form (version 1, one UTF-8 document an entry).
+"""The entries of the log: what each says, and its JSON form (version 2, one UTF-8 document an entry).
 
-Fields that were added later have a default with which older entries are read; one that no older release may overlook takes a new version.
+Version 1 had no files that are objects of their own. Fields that were added later have a default with which older entries are read; one
+that no older release may overlook takes a new version.
 Every entry names the number of the claim under which it was written: a claim its own, a plan that of its run.
 """
 
@@ -12,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_ckpt.errors import FormatError
-from spark_ckpt.model import CheckpointId, Job
-from spark_ckpt.paths import check_driver_file
+from spark_ckpt.errors import DamagedError, FormatError
+from spark_ckpt.model import CheckpointId, Content, FileHandle, Job, objects_of
+from spark_ckpt.paths import check_driver_file, file_handle
 
 _WAY_OUT = "the log is damaged: put the entry back as it was, or start with a new checkpointLocation"
-VERSION = 1
+VERSION = 2
 MAX_ENTRY_BYTES = 256 * 1024 * 1024
 MAX_NUMBER = 10**19
 MAX_ITEMS = 100_000
@@ -25,8 +26,8 @@ MAX_ITEMS = 100_000
 SAVEPOINT, STOP = "savepoint", "stop"
 """Actions of a `Request`: make a savepoint; make one at the end, and end the query."""
 
-Files = Mapping[str, bytes | None]
-"""Path below the `checkpointLocation` -> content, None where the file was deleted."""
+Files = Mapping[str, Content | None]
+"""Path below the `checkpointLocation` -> content or where that is, None where the file was deleted."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Plan:
-    """An epoch's offsets, before it runs. `files`: the driver's small files since the last plan. `rerun`: planned before, and run again."""
+    """An epoch's offsets, before it runs. `files`: the driver's files since the last plan. `rerun`: planned before, and run again."""
 
     claim: int
     run: int
@@ -102,6 +103,11 @@ class Plan:
     offsets: bytes
     files: Files = field(default_factory=dict)
     rerun: bool = False
+
+    @property
+    def objects(self) -> frozenset[str]:
+        """Every object that the plan names: it takes them to run the epoch again, so they stay as long as the plan does."""
+        return objects_of(self.files.values())
 
     def same_data(self, other: Plan) -> bool:
         """Whether both describe the same epoch of the same input (Spark's `OffsetSeqLog` writes a line of JSON per source)."""
@@ -147,7 +153,7 @@ Entry = Claim | Plan | Request | Damage | End
 
 
 def encode(entry: Entry) -> bytes:
-    """The bytes to store; equal entries give equal bytes."""
+    """The bytes to store; equal entries give equal bytes. Raises `FormatError` for all that `decode` would refuse."""
     doc: dict[str, Any] = {"v": VERSION, "type": type(entry).__name__.lower(), "claim": entry.claim}
     if isinstance(entry, Claim):
         doc["run"] = entry.run
@@ -186,7 +192,14 @@ def encode(entry: Entry) -> bytes:
         doc["cause"] = entry.cause
     else:
         doc["run"] = entry.run
-    return json.dumps(doc, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode("utf-8")
+    try:
+        _entry(doc)
+        data = json.dumps(doc, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("utf-8")
+    except (TypeError, ValueError) as e:
+        raise FormatError(f"a log entry cannot be written ({type(e).__name__}: {e})") from e
+    if len(data) > MAX_ENTRY_BYTES:
+        raise FormatError(f"a log entry would have {len(data)} bytes; more than {MAX_ENTRY_BYTES} cannot be an entry")
+    return data
 
 
 def decode(number: int, data: bytes) -> Entry:
@@ -203,17 +216,19 @@ def decode(number: int, data: bytes) -> Entry:
         raise FormatError(f"log entry {number} has format version {doc['v']}, this release reads up to {VERSION}; use a newer spark-ckpt")
     try:
         entry = _entry(doc)
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, DamagedError) as e:
         raise FormatError(f"log entry {number} is malformed ({type(e).__name__}: {e}); {_WAY_OUT}") from e
     if isinstance(entry, Claim) and entry.claim != number:
         raise FormatError(f"log entry {number} says it is claim {entry.claim}; {_WAY_OUT}")
-    if not 0 < entry.claim <= number:
+    if entry.claim > number:
         raise FormatError(f"log entry {number} names claim {entry.claim}, which cannot be before it; {_WAY_OUT}")
     return entry
 
 
 def _entry(doc: Mapping[str, Any]) -> Entry:
     kind, claim = doc["type"], _number(doc["claim"])
+    if claim == 0:
+        raise ValueError("claim 0, which there is not")
     if kind == "claim":
         origin = doc["origin"]
         return Claim(
@@ -239,7 +254,7 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
     if kind == "plan":
         files = doc["files"]
         _bounded(files)
-        changes = {check_driver_file(path): None if content is None else _bytes(content) for path, content in files.items()}
+        changes = {check_driver_file(path): None if content is None else _file(content) for path, content in files.items()}
         return Plan(claim, _number(doc["run"]), _number(doc["epoch"]), _bytes(doc["offsets"]), changes, doc["rerun"] is True)
     if kind == "request":
         return Request(
@@ -269,8 +284,10 @@ def _restored(doc: Mapping[str, Any] | None) -> Restored | None:
     return Restored(_text(doc["path"]), _checkpoints([imported])[0] if imported is not None else None, doc["owned"] is True)
 
 
-def _content(data: bytes) -> str | dict[str, str]:
+def _content(data: Content) -> str | dict[str, Any]:
     """Text stays readable in the log; anything else goes as base64."""
+    if isinstance(data, FileHandle):
+        return data.to_json()
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -281,6 +298,10 @@ def _bytes(content: Any) -> bytes:
     if isinstance(content, str):
         return content.encode("utf-8")
     return base64.b64decode(_text(content["base64"]), validate=True)
+
+
+def _file(content: Any) -> Content:
+    return file_handle(content) if isinstance(content, dict) and "object" in content else _bytes(content)
 
 
 def _text(value: Any) -> str:

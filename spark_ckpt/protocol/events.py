@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Job, Snapshot
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Content, Decline, Job, Snapshot
 from spark_ckpt.protocol.entries import Application
 from spark_ckpt.protocol.reasons import Outcome
 
@@ -92,17 +92,32 @@ class ResumeRequested:
 
 
 @dataclass(frozen=True)
+class LocalFile:
+    """A file of the driver that is too large for a line of the pipe: the JVM has put it at `path`. `digest`: the first 32 digits of its
+    SHA-256 in hexadecimal; `checksum`: its CRC-32."""
+
+    path: str
+    length: int
+    checksum: int
+    digest: str
+
+
+Changes = Mapping[str, bytes | LocalFile | None]
+"""Files that the driver has written, or deleted (None): path below the `checkpointLocation` -> content."""
+
+
+@dataclass(frozen=True)
 class TriggerRequested:
     epoch: int
     offsets: bytes
-    files: Mapping[str, bytes | None] = field(default_factory=dict)
+    files: Changes = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class SealRequested:
     epoch: int
     commit: bytes
-    files: Mapping[str, bytes | None] = field(default_factory=dict)
+    files: Changes = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -229,6 +244,24 @@ class MetadataPut:
 
 
 @dataclass(frozen=True)
+class FileStored:
+    """What became of a put of the driver's large file `name`, an object of that key."""
+
+    ticket: int
+    name: str
+    outcome: Outcome
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class FilesFetched:
+    """The driver's large files are on the local disk, or `damage` says which of them is missing or damaged in the storage."""
+
+    ticket: int
+    damage: str | None = None
+
+
+@dataclass(frozen=True)
 class LeftAcksRead:
     """What agents that outlived their executor left in the storage; `keys`: of the objects that say so."""
 
@@ -248,10 +281,11 @@ class SourceRead:
 
 @dataclass(frozen=True)
 class SourceCopied:
-    """The source's snapshots, with the handles of their copies."""
+    """The source's snapshots and driver's files, with the handles of their copies."""
 
     ticket: int
     snapshots: tuple[Snapshot, ...]
+    files: Mapping[str, Content]
 
 
 @dataclass(frozen=True)
@@ -303,6 +337,8 @@ Answer = (
     | MetadataRead
     | ObjectsVerified
     | MetadataPut
+    | FileStored
+    | FilesFetched
     | LeftAcksRead
     | SourceRead
     | SourceCopied

@@ -21,8 +21,13 @@ def is_over(run: int, claim: Claim, ended: bool) -> bool:
     return run < claim.run or (ended and run == claim.run)
 
 
-def garbage(claim: Claim, checkpoints: Iterable[Checkpoint], keys: Iterable[str], ended: bool = False) -> Batch:
+def garbage(
+    claim: Claim, checkpoints: Iterable[Checkpoint], keys: Iterable[str], ended: bool = False, planned: Iterable[str] = ()
+) -> Batch:
     """Everything under runs older than the last claim's that no checkpoint names, and the checkpoints nobody inherits.
+
+    `planned`: what plans in the log name; they are read last. A plan that is appended after that names no object of an older run but what
+    an older plan or a checkpoint does.
 
     The order of reading matters, because runs go on meanwhile: (1) the last claim; (2) `_metadata` of its `kept_checkpoints`; (3) those
     of its own run, listed and read, again if one of the listed is gone when it is read; (4) whether the claim is still the last, else
@@ -31,7 +36,7 @@ def garbage(claim: Claim, checkpoints: Iterable[Checkpoint], keys: Iterable[str]
     be named by nothing. Of the claim's own run `garbage_of_living` tells: it deletes itself what it knows of. But of a stream that was
     deleted (`ended`) everything is, and `checkpoints` are none: what its last run had not heard of, or had no time to delete.
     """
-    named = frozenset().union(*(c.objects for c in checkpoints))
+    named = frozenset(() if ended else planned).union(*(c.objects for c in checkpoints))
     kept = frozenset() if ended else kept_checkpoints(claim)
     superfluous: list[CheckpointId] = []
     objects: list[str] = []

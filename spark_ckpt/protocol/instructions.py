@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle
 from spark_ckpt.protocol.entries import Claim, Plan, Request
 from spark_ckpt.protocol.events import Timer
 from spark_ckpt.protocol.stats import NO_LAG, Lag, Summary
@@ -85,6 +85,32 @@ class StoreMetadata:
 
     ticket: int
     checkpoint: Checkpoint = field(repr=False)
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class StoreFile:
+    """Put a large file of the driver: `source` is its content, or the path of the local file that holds it and goes then -> FileStored.
+
+    Its key has its content's digest in it, so it may be put any number of times.
+    """
+
+    ticket: int
+    handle: FileHandle
+    source: bytes | str = field(repr=False)
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class FetchFiles:
+    """Bring large files of the driver to the local disk, compared with their checksums -> FilesFetched.
+
+    `path`: URL of the checkpoint or savepoint that they belong to, None for one of the stream itself.
+    """
+
+    ticket: int
+    handles: tuple[FileHandle, ...] = field(repr=False)
+    path: str | None = None
     attempt: int = 0
 
 
@@ -211,7 +237,7 @@ class Started:
     epoch: int
     rerun: bool
     time_ms: int
-    files: Mapping[str, bytes] = field(repr=False)
+    files: Mapping[str, Content] = field(repr=False)
     planned: tuple[Plan, ...] = field(default=(), repr=False)
     gate: Gate = Gate.EPOCH
     restored: str | None = None
@@ -222,11 +248,11 @@ class Started:
 @dataclass(frozen=True)
 class Compare:
     """Answer of `start` in place of `Started`, and nothing has been written: the driver's files of what a person chose, whose state's
-    schemas only Spark can compare. If they fit, the start is asked for once more."""
+    schemas only Spark can compare. If they fit, the start is asked for once more. Files of sources are not among them."""
 
     path: str
     epoch: int
-    files: Mapping[str, bytes] = field(repr=False)
+    files: Mapping[str, Content] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -340,6 +366,8 @@ Question = (
     | ReadMetadata
     | VerifyObjects
     | StoreMetadata
+    | StoreFile
+    | FetchFiles
     | ReadLeftAcks
     | ReadSource
     | CopySource

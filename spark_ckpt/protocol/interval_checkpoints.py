@@ -169,6 +169,9 @@ class IntervalCheckpoints(RunRequests):
             if self._released_object(ack) is None:
                 yield ack.snapshot
 
+    def _files_stored(self) -> list[Instruction]:
+        return [i for p in tuple(self._pendings) for i in self._maybe_finalise(p)]
+
     def _seal_background(self, p: BackgroundCheckpoint, sealed: SealedEpoch) -> list[Instruction]:
         """The acks that are needed are known, and may be there."""
         assert sealed.required is not None
@@ -223,7 +226,7 @@ class IntervalCheckpoints(RunRequests):
     # --- finalise
 
     def _maybe_finalise(self, p: BackgroundCheckpoint) -> list[Instruction]:
-        if p not in self._pendings or not p.waits_for_acks or p.missing or not p.log:
+        if p not in self._pendings or not p.waits_for_acks or p.missing or not p.log or self._large.awaits(p.files.values()):
             return []
         p.final = Final.STORING
         p.finalise_from = self.now_ms
@@ -374,6 +377,9 @@ class IntervalCheckpoints(RunRequests):
                 f"checkpoint {p.epoch} did not complete {waited}: {len(p.missing)} of {len(p.required)} snapshots are not stored yet; "
                 "see the agents' log lines"
             )
+        elif self._large.awaits(p.files.values()):
+            why = self._cause or "no answer"
+            message = f"checkpoint {p.epoch} did not complete {waited}: a file of the driver is not stored yet: {why}"
         else:
             message = f"checkpoint {p.epoch} did not complete {waited}: the plan of its epoch is not stored yet"
         return self._abort(p, AbortReason.EXPIRED, ErrorKind.TIMEOUT, message)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from spark_ckpt.errors import ErrorKind, FormatError
+from spark_ckpt.model import Content
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.background import Final, SealedEpoch
@@ -53,8 +54,9 @@ class IntervalRun(IntervalCheckpoints):
         # What was in the making is forgotten, hence the next one is due.
         self._schedule.due = True
         if self._replaced.sealed > self._completed_epoch:
-            commit = self._files.get(commits_file(self._replaced.sealed)) or b""
-            self._sealed = _sealed(self._replaced.sealed, commit, now_ms, self._files.as_mapping())
+            commit = self._files.get(commits_file(self._replaced.sealed))
+            content = commit if isinstance(commit, bytes) else b""
+            self._sealed = _sealed(self._replaced.sealed, content, now_ms, self._files.as_mapping())
         # Nothing is bridged while the epoch in hand runs: which of the driver's files are only its own is not known.
         return [*self._turn_away_lost(), *idle, *self._proceed()]
 
@@ -131,8 +133,9 @@ class IntervalRun(IntervalCheckpoints):
         """Sent again because the coordinator that got it first died."""
         if event.epoch != self._epoch or self._in_hand is None or not self._in_hand.same_data(Plan(0, 0, event.epoch, event.offsets)):
             return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
-        self._files.apply({**event.files, offsets_file(event.epoch): event.offsets})
-        return [self._barrier()]
+        written, puts = self._taken_in(event.files, event.epoch)
+        self._files.apply({**written, offsets_file(event.epoch): event.offsets})
+        return [*puts, self._barrier()]
 
     @property
     def _may_be_ahead(self) -> int:
@@ -244,7 +247,8 @@ class IntervalRun(IntervalCheckpoints):
     def _seal(self, event: ev.SealRequested) -> list[Instruction]:
         if event.epoch != self._epoch:
             return self._seal_again(event)
-        self._files.apply({**event.files, commits_file(event.epoch): event.commit})
+        written, puts = self._taken_in(event.files, event.epoch)
+        self._files.apply({**written, commits_file(event.epoch): event.commit})
         self._files.forget_before(event.epoch - 1)
         self._numbers = {epoch: number for epoch, number in self._numbers.items() if epoch >= event.epoch}
         before, p = self._sealed, self._pending_of(event.epoch)
@@ -257,7 +261,7 @@ class IntervalRun(IntervalCheckpoints):
         self._unasked = {uid: ack for uid, ack in self._unasked.items() if uid in required}
         quiet = [*self._cancel(ev.Timer.LONG), *self._stop_looking()]
         idle = self._set(ev.Timer.IDLE, self._settings.idle_ms) if not self._line else []
-        instructions = [do.Sealed(None, self._lag), *quiet, *idle, *self._end_bridges()]
+        instructions = [do.Sealed(None, self._lag), *puts, *quiet, *idle, *self._end_bridges()]
         if self._sealed.required is None and p:
             return [*instructions, *self._abort(p, AbortReason.BAD_COMMIT, ErrorKind.DAMAGED, self._sealed.problem)]
         if self._sealed.required is None:
@@ -316,7 +320,7 @@ class IntervalRun(IntervalCheckpoints):
     }
 
 
-def _sealed(epoch: int, commit: bytes, time_ms: int, files: Mapping[str, bytes]) -> SealedEpoch:
+def _sealed(epoch: int, commit: bytes, time_ms: int, files: Mapping[str, Content]) -> SealedEpoch:
     try:
         return SealedEpoch(epoch, required_ids(epoch, commit), time_ms, files)
     except FormatError as error:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_ckpt.errors import FormatError
-from spark_ckpt.model import Checkpoint
+from spark_ckpt.model import Checkpoint, Content
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.entries import Claim, End, Entry, Plan
 
@@ -78,7 +78,7 @@ def _unbroken(plans: Mapping[int, Plan], first: int) -> tuple[Plan, ...]:
     return tuple(ordered)
 
 
-def driver_files_of(checkpoint: Checkpoint | None, first: int) -> dict[str, bytes]:
+def driver_files_of(checkpoint: Checkpoint | None, first: int) -> dict[str, Content]:
     """The driver's files with which epoch `first` follows the checkpoint: under a new number, its `offsets` and `commits` move there.
 
     Spark reads those of the two epochs before (`MicroBatchExecution.populateStartOffsets`); epoch 0 stands for both.

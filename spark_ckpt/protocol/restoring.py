@@ -123,10 +123,19 @@ class Restoring(StartState):
 
     def _compare_first(self, source: Checkpoint) -> list[Instruction]:
         """The start ends here, having changed nothing."""
-        assert self._restoring is not None
-        self.phase = StartPhase.REFUSED
-        self.forget_all()
-        return [do.Compare(self._restoring.path, source.id.epoch, source.files)]
+        wanted = self._restoring
+        assert wanted is not None
+        files = {path: content for path, content in source.files.items() if not path.startswith("sources/")}
+
+        def compare() -> list[Instruction]:
+            self.phase = StartPhase.REFUSED
+            self.forget_all()
+            return [do.Compare(wanted.path, source.id.epoch, files)]
+
+        def refuse(damage: str) -> list[Instruction]:
+            raise self._refuse_chosen(damage)
+
+        return self._fetch(files.values(), compare, refuse, wanted.path if wanted.own is None else None)
 
     def _chosen(self) -> list[Instruction]:
         """The checkpoints are read, and a person has chosen."""
@@ -183,11 +192,12 @@ class Restoring(StartState):
             query_id=self._request.query_id,
             job=self._request.job,
             snapshots=event.snapshots,
+            files=event.files,
         )
         self._origin = self._imported
         self._set_aside(self._imported)
         self._read[self._imported.id] = self._imported
-        return self._read_plans()
+        return self._fetch_origin()
 
     def _restored(self) -> Restored | None:
         """What the claim says: a choice that is applied now, or one before that still matters."""
@@ -245,6 +255,10 @@ class Restoring(StartState):
         """Look at the checkpoints that the start may begin from."""
 
     @abstractmethod
+    def _fetch_origin(self) -> list[Instruction]:
+        """Bring the origin's large files to the local disk, and go on."""
+
+    @abstractmethod
     def _read_plans(self) -> list[Instruction]:
         """Look at what the log holds past the origin."""
 
@@ -294,7 +308,7 @@ def incomplete(source: Checkpoint) -> list[str]:
 
 def partitions_of(source: Checkpoint) -> int | None:
     """The number of state partitions that Spark recorded with the epoch (`spark.sql.shuffle.partitions`), None where it cannot be told."""
-    lines = source.files.get(offsets_file(source.id.epoch), b"").splitlines()
+    lines = (source.file(offsets_file(source.id.epoch)) or b"").splitlines()
     try:
         return int(json.loads(lines[1])["conf"]["spark.sql.shuffle.partitions"])
     except (IndexError, KeyError, TypeError, ValueError):

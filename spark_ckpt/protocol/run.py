@@ -121,7 +121,9 @@ class Run(RunRequests):
                 AbortReason.EXPIRED,
                 ErrorKind.TIMEOUT,
                 f"checkpoint {self._epoch} did not complete {waited}: {missing} of {needed_acks} snapshots are not stored yet; "
-                "see the agents' log lines",
+                "see the agents' log lines"
+                if missing
+                else f"checkpoint {self._epoch} did not complete {waited}: a file of the driver could not be stored: {self._cause}",
             )
         return self._abort(
             AbortReason.EXPIRED,
@@ -138,8 +140,9 @@ class Run(RunRequests):
         """Sent again because the coordinator that got it first died."""
         if event.epoch != self._epoch or self._plan is None or not self._plan.same_data(Plan(0, 0, event.epoch, event.offsets)):
             return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
-        self._files.apply({**event.files, offsets_file(event.epoch): event.offsets})
-        return [self._barrier()]
+        written, puts = self._taken_in(event.files, event.epoch)
+        self._files.apply({**written, offsets_file(event.epoch): event.offsets})
+        return [*puts, self._barrier()]
 
     def _barrier(self) -> Instruction:
         return do.Triggered(self.claim.run, self._epoch, self.base, self.now_ms, version=self._version, sparse=self._sparse)
@@ -166,6 +169,9 @@ class Run(RunRequests):
             ),
             *self._delete(self._deletions.append_stored(number, self._named_by_pending())),
         ]
+
+    def _files_stored(self) -> list[Instruction]:
+        return self._maybe_finalise()
 
     # --- acks
 
@@ -265,12 +271,13 @@ class Run(RunRequests):
         except FormatError as error:
             self.phase = RunPhase.SEALED
             return self._abort(AbortReason.BAD_COMMIT, error.kind, str(error))
-        self._files.apply({**event.files, commits_file(event.epoch): event.commit})
+        written, puts = self._taken_in(event.files, event.epoch)
+        self._files.apply({**written, commits_file(event.epoch): event.commit})
         self._release(self._pending.seal(required, self._store.newest.snapshots if self._store.newest else ()))
         self.phase = RunPhase.SEALED
         timer = self._set(ev.Timer.SEAL, self._settings.timeout_ms)
         refused = self._maybe_refuse()
-        return [*timer, *(refused or self._maybe_finalise() or self._maybe_grace())]
+        return [*timer, *puts, *(refused or self._maybe_finalise() or self._maybe_grace())]
 
     def _seal_again(self, event: ev.SealRequested) -> list[Instruction]:
         """Sent again because the coordinator that completed it died before it could answer."""
@@ -284,7 +291,9 @@ class Run(RunRequests):
     def _maybe_finalise(self) -> list[Instruction]:
         if self.phase is not RunPhase.SEALED or self._pending is None or self._pending.missing:
             return []
-        pending = self._pending
+        pending, files = self._pending, needed(self._files.as_mapping(), self._epoch)
+        if self._large.awaits(files.values()):
+            return []
         self.phase = RunPhase.STORING
         self.forget(self._left)
         self._left = None
@@ -300,7 +309,7 @@ class Run(RunRequests):
             self.claim.query_id,
             pending.triggered_ms,
             self.claim.job,
-            needed(self._files.as_mapping(), self._epoch),
+            files,
             snapshots,
             {k: v for k, v in told.to_json().items() if k not in ("run", "epoch", "time_ms", "metadata_bytes", "finalise_ms")},
         )

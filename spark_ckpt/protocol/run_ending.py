@@ -29,6 +29,7 @@ _WHILE_LIVE: Mapping[type, str] = {
     ev.DamageReported: "_damage_reported",
     ev.SavepointStored: "_savepoint_stored",
     ev.RequestAnswered: "_request_answered",
+    ev.FileStored: "_file_put",
 }
 _WHEN_OVER: Mapping[type, str] = {
     ev.TriggerRequested: "_refuse_trigger",
@@ -125,6 +126,7 @@ class RunEnding(RunLog):
         queued = self._deletions.queued
         checkpoints = self._registry.checkpoints.union(self._finalising(), self._puts.values(), queued.checkpoints)
         objects = self._registry.named().union(self._named_by_pending(), self._strays, queued.objects)
+        objects |= self._deletions.planned.named() | self._large.names
         return Batch(tuple(sorted(checkpoints)), tuple(sorted(objects)))
 
     def _put_end(self) -> Instruction:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 
-from spark_ckpt.errors import ErrorKind
+from spark_ckpt.errors import ErrorKind, FormatError
+from spark_ckpt.model import Content
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import offsets_file, sources_of
@@ -15,7 +17,10 @@ from spark_ckpt.protocol.run_state import RunPhase, RunState
 
 
 class RunLog(RunState):
-    """`_plan` is the one that is being appended, `_attempt` and `_cause` belong to it."""
+    """`_plan` is the one that is being appended, `_attempt` and `_cause` belong to it. `_plan_waits`: for large files that it names."""
+
+    _plan_waits = False
+    _file_attempts = 0
 
     @abstractmethod
     def _planned(self, plan: Plan) -> list[Instruction]:
@@ -70,15 +75,16 @@ class RunLog(RunState):
             return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
         self.phase = RunPhase.PLANNING
         self._asked_ms = self.now_ms
-        plan = self._new_plan(event)
-        return self._planned(plan) if plan is not None else self._conflicting_plan(event.epoch)
+        written, puts = self._taken_in(event.files, event.epoch)
+        plan = self._new_plan(event, written)
+        return [*puts, *self._planned(plan)] if plan is not None else self._conflicting_plan(event.epoch)
 
-    def _new_plan(self, event: ev.TriggerRequested) -> Plan | None:
+    def _new_plan(self, event: ev.TriggerRequested, written: Mapping[str, Content | None]) -> Plan | None:
         """None: the epoch was planned before with other data. What its sources had listed for it lies there since the start: nobody
         writes it again."""
         recorded = self._recorded.pop(event.epoch, None)
         listed = sources_of(recorded.files) if recorded else {}
-        self._files.apply({**listed, **event.files, offsets_file(event.epoch): event.offsets})
+        self._files.apply({**listed, **written, offsets_file(event.epoch): event.offsets})
         plan = Plan(self.claim.claim, self.claim.run, event.epoch, event.offsets, self._files.take_changes(), recorded is not None)
         return plan if recorded is None or recorded.same_data(plan) else None
 
@@ -86,8 +92,36 @@ class RunLog(RunState):
         self._plan = plan
         self._attempt = 0
         self._cause = ""
+        self._plan_waits = self._large.awaits(plan.files.values())
+        return [] if self._plan_waits else self._issue_plan(plan)
+
+    def _issue_plan(self, plan: Plan) -> list[Instruction]:
+        """All that the plan names is durable."""
+        try:
+            data = encode(plan)
+        except FormatError as error:
+            return self._plan_failed(ErrorKind.STORAGE, f"the plan of epoch {plan.epoch} could not be stored: {error}")
         self._deletions.append_issued(self._next_number)
-        return [do.PutEntry(self.ticket(), self._next_number, encode(plan))]
+        return [do.PutEntry(self.ticket(), self._next_number, data)]
+
+    def _file_put(self, event: ev.FileStored) -> list[Instruction]:
+        """A large file of the driver, which a plan or a checkpoint waits for."""
+        one = self._storing.pop(event.ticket)
+        if event.outcome is Outcome.STORED:
+            self._large.stored(event.name)
+            waiting = self._plan if self._plan_waits else None
+            self._plan_waits = waiting is not None and self._large.awaits(waiting.files.values())
+            issued = self._issue_plan(waiting) if waiting is not None and not self._plan_waits else []
+            return issued + self._files_stored()
+        self._cause = event.message
+        if event.outcome is Outcome.REFUSED:
+            return self._plan_failed(ErrorKind.STORAGE, f"a file of the driver could not be stored: {event.message}")
+        self._file_attempts += 1
+        return [self._store_file(one, self._file_attempts)]
+
+    @abstractmethod
+    def _files_stored(self) -> list[Instruction]:
+        """Large files of the driver became durable: checkpoints may have waited for them."""
 
     def _plan_put(self, event: ev.EntryPut) -> list[Instruction]:
         assert self._plan is not None
@@ -125,8 +159,10 @@ class RunLog(RunState):
         return self._put_plan(self._next_number)
 
     def _plan_is_stored(self, number: int) -> list[Instruction]:
+        assert self._plan is not None
         self._next_number = number + 1
-        self._attempt = 0
+        self._attempt = self._file_attempts = 0
+        self._deletions.planned.add(number, self._plan)
         return self._plan_stored(number)
 
     def _plan_timed_out(self) -> list[Instruction]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_ckpt.errors import ErrorKind, FormatError
-from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Snapshot
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Content, Snapshot, objects_of
 from spark_ckpt.paths import run_prefix
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -17,6 +17,7 @@ from spark_ckpt.protocol.deletion import Batch, Deletions, gathered
 from spark_ckpt.protocol.entries import Claim, Damage, Entry, Plan, decode
 from spark_ckpt.protocol.executors import Executors
 from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
+from spark_ckpt.protocol.large_files import LargeFiles, Unstored
 from spark_ckpt.protocol.machine import Machine, Story, Tickets
 from spark_ckpt.protocol.packs import sparse_packs
 from spark_ckpt.protocol.shared import SharedStateRegistry
@@ -93,10 +94,14 @@ class RunState(Machine):
         origin_last = sorted(beginning.inherited, key=lambda c: beginning.origin is not None and c.id == beginning.origin.id)
         self._store = CompletedCheckpointStore(settings.retained, origin_last, beginning.aside)
         self._deletions = settings.deletions(self._registry)
+        self._released: dict[str, None] = {}
+        self._large = LargeFiles(self.claim.run, self._files, self._released.__contains__)
+        self._storing: dict[int, Unstored] = {}
+        for plan in ([beginning.plan] if beginning.plan else []) + list(beginning.recorded):
+            self._deletions.planned.add(self._numbers[plan.epoch], plan)
         self._undeleted: list[Batch] = []
         self._deletion_failures = self._deletion_pause = 0
         self._deleting: dict[int, Batch] = {}
-        self._released: dict[str, None] = {}
         self._strays: dict[str, int] = {}
         self._executors = Executors()
         self._plan: Plan | None = beginning.plan
@@ -191,6 +196,19 @@ class RunState(Machine):
     def _put_metadata(self, checkpoint: Checkpoint, ticket: int, attempt: int = 0) -> Instruction:
         self._puts[ticket] = checkpoint.id
         return do.StoreMetadata(ticket, checkpoint, attempt)
+
+    # --- large files of the driver
+
+    def _taken_in(self, changes: ev.Changes, epoch: int) -> tuple[dict[str, Content | None], list[Instruction]]:
+        """What the driver has written or deleted, and the puts of what is large."""
+        placed, new = self._large.place(changes, epoch)
+        self._deletions.keep(objects_of(placed.values()))
+        return placed, [self._store_file(one) for one in new]
+
+    def _store_file(self, one: Unstored, attempt: int = 0) -> Instruction:
+        ticket = self.ticket()
+        self._storing[ticket] = one
+        return do.StoreFile(ticket, one.handle, one.source, attempt)
 
     # --- deletion
 

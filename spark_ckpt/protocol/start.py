@@ -198,12 +198,18 @@ class Start(Restoring):
 
     def _verified(self, event: ev.ObjectsVerified) -> list[Instruction]:
         self._answered(event.ticket)
-        if event.damage is None:
-            return self._read_plans()
+        return self._origin_damaged(event.damage) if event.damage is not None else self._fetch_origin()
+
+    def _fetch_origin(self) -> list[Instruction]:
+        assert self._origin is not None
+        return self._fetch(self._origin.files.values(), self._read_plans, self._origin_damaged)
+
+    def _origin_damaged(self, damage: str) -> list[Instruction]:
+        assert self._origin is not None
         if self._restoring:
-            raise self._refuse_chosen(event.damage)
-        self._bad[event.id] = event.damage
-        self._read.pop(event.id, None)
+            raise self._refuse_chosen(damage)
+        self._bad[self._origin.id] = damage
+        self._read.pop(self._origin.id, None)
         return self._choose()
 
     def _read_plans(self) -> list[Instruction]:
@@ -265,7 +271,15 @@ class Start(Restoring):
     def _log_known(self) -> list[Instruction]:
         if self._end is None or self._same_stream:
             self._plans_found(recorded(self._past_the_end(), self._origin, self._tail, self._last, complete=not self._gaps))
-        return self._next_step()
+        return self._fetch([c for plan in self._plans for c in plan.files.values()], self._next_step, self._plan_damaged)
+
+    def _plan_damaged(self, damage: str) -> list[Instruction]:
+        raise GivenUpError(
+            ErrorKind.DAMAGED,
+            f"what was planned past the checkpoint that this start goes on from cannot run again: {damage}; put the object back, or go on "
+            "from that checkpoint with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD: what followed runs anew under new "
+            "numbers, and sinks may get its rows twice",
+        )
 
     def _numbers_known(self) -> bool:
         """With entries missing, and nothing to run again: a plan behind them has the highest number, since each run plans all of them."""
@@ -482,6 +496,7 @@ class Start(Restoring):
         (StartPhase.READING_ITS_PLAN, ev.EntryRead): "_its_plan_read",
         (StartPhase.READING_METADATA, ev.MetadataRead): "_metadata_read",
         (StartPhase.VERIFYING, ev.ObjectsVerified): "_verified",
+        (StartPhase.FETCHING, ev.FilesFetched): "_files_fetched",
         (StartPhase.CONFIRMING, ev.EntryRead): "_confirmed",
         (StartPhase.READING_PLANS, ev.EntryRead): "_plan_read",
         (StartPhase.CONFIRMING_END, ev.EntryRead): "_end_confirmed",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle
 from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import Asking
 from spark_ckpt.protocol.driver_files import DriverFiles
 from spark_ckpt.protocol.entries import Claim, End, Plan, Request
@@ -45,6 +46,8 @@ class StartPhase(Enum):
     READING_SOURCE = "READING_SOURCE"
     READING_ITS_PLAN = "READING_ITS_PLAN"
     READING_METADATA = "READING_METADATA"
+    FETCHING = "FETCHING"
+    """Large files of the driver are brought to the local disk."""
     VERIFYING = "VERIFYING"
     CONFIRMING = "CONFIRMING"
     READING_PLANS = "READING_PLANS"
@@ -94,6 +97,14 @@ class Beginning:
     replaced: Replaced | None = None
 
 
+@dataclass(frozen=True)
+class Fetched:
+    """What a start does once large files of the driver are there, or one of them is missing or damaged: for the reason that is given."""
+
+    then: Callable[[], list[Instruction]]
+    damaged: Callable[[str], list[Instruction]]
+
+
 class StartState(Asking):
     """The memory of a start, without the transitions. `ahead`, `retained`: what the claim to come will say."""
 
@@ -138,6 +149,27 @@ class StartState(Asking):
         self._same_stream = False
         self._imported: Checkpoint | None = None
         self._aside: tuple[Checkpoint, ...] = ()
+        self._fetched: Fetched | None = None
+
+    def _fetch(
+        self,
+        contents: Iterable[Content | None],
+        then: Callable[[], list[Instruction]],
+        damaged: Callable[[str], list[Instruction]],
+        path: str | None = None,
+    ) -> list[Instruction]:
+        """Go on once the large ones among these are on the local disk. `path`: what a person chose elsewhere, if they belong to that."""
+        handles = tuple(dict.fromkeys(content for content in contents if isinstance(content, FileHandle)))
+        if not handles:
+            return then()
+        self.phase = StartPhase.FETCHING
+        self._fetched = Fetched(then, damaged)
+        return [self._ask(do.FetchFiles(self.ticket(), handles, path))]
+
+    def _files_fetched(self, event: ev.FilesFetched) -> list[Instruction]:
+        self._answered(event.ticket)
+        assert self._fetched is not None
+        return self._fetched.then() if event.damage is None else self._fetched.damaged(event.damage)
 
     @property
     def _living(self) -> Claim | None:

@@ -19,8 +19,8 @@ def test_a_savepoint_there_and_back(open_again: Open) -> None:
         assert Source.at(folder.url).read(folder) == made
         assert not Verifier(folder).verify(made).problems
         assert store_savepoint(stream, checkpoint, folder) == made
-        snapshots = import_objects(folder, made, back, 2)
-        assert [s.uid for s in snapshots] == [s.uid for s in checkpoint.snapshots]
+        imported = import_objects(folder, made, back, 2)
+        assert [s.uid for s in imported.snapshots] == [s.uid for s in checkpoint.snapshots]
         delete_source(Source.at(folder.url), folder)
         assert list(folder.list("")) == []
     wipe("savepoint-source")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from zlib import crc32
 
-from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, FileHandle, Handle, HandleKind, Job, Snapshot, StoreId, objects_of
 from spark_ckpt.paths import copied_key, segment_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -76,7 +76,18 @@ def answer(world: World, i: Instruction) -> ev.Event | None:
     if isinstance(i, do.CopySource):
         snapshots = tuple(replace(s, handles=tuple(copied(h, i.run) for h in s.handles)) for s in i.checkpoint.snapshots)
         world.objects.update(h.object for s in snapshots for h in s.handles)
-        return ev.SourceCopied(i.ticket, snapshots)
+        files = {
+            path: replace(content, object=copied_key(content.object, 0, i.run)) if isinstance(content, FileHandle) else content
+            for path, content in i.checkpoint.files.items()
+        }
+        world.objects.update(objects_of(files.values()))
+        return ev.SourceCopied(i.ticket, snapshots, files)
+    if isinstance(i, do.StoreFile):
+        world.objects.add(i.handle.object)
+        return ev.FileStored(i.ticket, i.handle.object, Outcome.STORED)
+    if isinstance(i, do.FetchFiles):
+        lost = sorted({h.object for h in i.handles} - world.objects)
+        return ev.FilesFetched(i.ticket, f"{lost[0]} is missing" if lost and i.path is None else None)
     if isinstance(i, do.StoreSavepoint):
         if not i.checkpoint.objects <= world.objects:
             return ev.SavepointStored(i.ticket, i.number, None, "an object of the checkpoint is missing", hopeless=True)

@@ -165,8 +165,7 @@ def test_a_query_without_state_has_savepoints_too(stream: Storage, target: Stora
 
 def test_an_import_is_under_the_runs_prefix(stream: Storage, target: Storage) -> None:
     checkpoint = written(stream, random.Random(SEED))
-    snapshots = import_objects(stream, checkpoint, target, 7)
-    imported = replace(checkpoint, id=CheckpointId(7, 8), snapshots=snapshots)
+    imported = replace(import_objects(stream, checkpoint, target, 7), id=CheckpointId(7, 8))
     assert intact(target, imported)
     assert all(name.startswith("run-00000007/") for name in imported.objects)
     assert {s.key for s in target.list("")} == imported.objects

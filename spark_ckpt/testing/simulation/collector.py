@@ -103,7 +103,7 @@ class Collector:
         return garbage_of_living(Settled(newest, before), self._read.values(), world.stored(), MIN_AGE)
 
     def _keys(self, claim: Claim, ended: bool = False) -> None:
-        batch = garbage(claim, self._read.values(), self._a.world.keys(), ended)
+        batch = garbage(claim, self._read.values(), self._a.world.keys(), ended, self._a.world.planned_objects())
         left = () if ended else self._left_by_the_living(claim)
         self._a.happened[Happened.COLLECTED_ALIVE] += len(left)
         found = f"{len(batch.checkpoints)} checkpoints, {len(batch.objects)} objects, {len(left)} of the living run"

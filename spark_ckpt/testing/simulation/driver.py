@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from hashlib import sha256
+from zlib import crc32
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import Ack, CheckpointId, Decline, Job
+from spark_ckpt.model import Ack, CheckpointId, Decline, FileHandle, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
+from spark_ckpt.protocol.large_files import DIGITS
 from spark_ckpt.protocol.run import Settings
 from spark_ckpt.testing.simulation.agent import Executor
 from spark_ckpt.testing.simulation.chains import Attempt, Barrier
@@ -27,6 +30,8 @@ SCHEMA = "state/0/_metadata/metadata"
 LARGEST_EPOCH = 3
 LONGEST_EPOCH = 900
 """Milliseconds that its tasks may take, and its sink again."""
+LARGE_EACH = 4
+"""One in so many files of the source is an object of its own."""
 
 
 class Driver(DriverProcess, Query):
@@ -160,7 +165,8 @@ class Driver(DriverProcess, Query):
             raise ViolationError(Rule.FENCED_STOPS, f"{self.name} takes the stream back from run {before.run}, which had claimed it")
         self.started = i
         self._open = None
-        self._files = dict(i.files)
+        fetched = self._port.fetched
+        self._files = {path: fetched[content] if isinstance(content, FileHandle) else content for path, content in i.files.items()}
         self._changes = {}
         self._sealed_at = {}
         self._epoch = i.epoch
@@ -229,9 +235,10 @@ class Driver(DriverProcess, Query):
         self._files.update(files)
         self._changes.update(files)
 
-    def _take_changes(self) -> dict[str, bytes | None]:
+    def _take_changes(self) -> dict[str, bytes | ev.LocalFile | None]:
+        """Some of the source's files are large."""
         changes, self._changes = self._changes, {}
-        return changes
+        return {path: handed_over(content) if content and is_large(path) else content for path, content in changes.items()}
 
     def _run_epoch(self, base: CheckpointId | None, barrier: Barrier, version: int | None) -> None:
         assert self.started is not None
@@ -400,6 +407,15 @@ class Driver(DriverProcess, Query):
 
 def source_file(epoch: int) -> str:
     return f"sources/0/{epoch}"
+
+
+def is_large(path: str) -> bool:
+    return path.startswith("sources/") and int(path.rpartition("/")[2]) % LARGE_EACH == 0
+
+
+def handed_over(content: bytes) -> ev.LocalFile:
+    """In the place of a path the content."""
+    return ev.LocalFile(content.decode(), len(content), crc32(content), sha256(content).hexdigest()[:DIGITS])
 
 
 def commit_of(attempt: Attempt) -> bytes:

@@ -33,6 +33,8 @@ class Happened(Enum):
     LONG = "epochs that ran for long"
     STARTED = "runs started"
     OVERLAPPED = "runs started while another lived"
+    FILE_STORED = "large files of the driver stored"
+    FILE_FETCHED = "large files of the driver brought back"
     RESTORED = "restores from a checkpoint"
     RERUN = "epochs run again as planned"
     RERUN_IN_PLACE = "epochs run again in place"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from spark_ckpt.model import Checkpoint, CheckpointId, Snapshot
+from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Snapshot
 from spark_ckpt.paths import copied_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -84,6 +84,8 @@ class Port:
         self._process = process
         self._settle = settle
         self.listed_at = 0
+        self.fetched: dict[FileHandle, bytes] = {}
+        """Large files of the driver that were brought to its disk."""
 
     @property
     def alive(self) -> bool:
@@ -112,6 +114,10 @@ class Port:
             self._read(verify, lambda: ev.ObjectsVerified(verify, named.id, world.missing(named)), pause)
         elif isinstance(i, do.StoreMetadata):
             self._store(i.ticket, i.checkpoint, pause)
+        elif isinstance(i, do.StoreFile):
+            self._store_file(i, pause)
+        elif isinstance(i, do.FetchFiles):
+            self._fetch_files(i, pause)
         elif isinstance(i, do.ReadLeftAcks):
             run, epoch, left = i.run, i.epoch, i.ticket
             self._read(left, lambda: self._left_acks(left, run, epoch), pause)
@@ -226,6 +232,29 @@ class Port:
 
         self._put(put, lambda outcome: ev.MetadataPut(ticket, checkpoint.id, outcome, 100, "injected"), pause)
 
+    def _store_file(self, i: do.StoreFile, pause: int) -> None:
+        """What the simulated driver hands over as a path is the content."""
+        content = i.source if isinstance(i.source, bytes) else i.source.encode()
+
+        def put() -> Outcome:
+            self._a.world.put_file(i.handle.object, content)
+            self._a.tell(f"    {i.handle.object} is stored")
+            return Outcome.STORED
+
+        self._put(put, lambda outcome: ev.FileStored(i.ticket, i.handle.object, outcome, "injected"), pause)
+
+    def _fetch_files(self, i: do.FetchFiles, pause: int) -> None:
+        def look() -> ev.Event:
+            world = self._a.world
+            missing = [h.object for h in i.handles if h.object not in world.objects]
+            if missing:
+                return ev.FilesFetched(i.ticket, f"{missing[0]} is missing")
+            self._a.happened[Happened.FILE_FETCHED] += len(i.handles)
+            self.fetched.update({h: world.file(h.object) for h in i.handles})
+            return ev.FilesFetched(i.ticket)
+
+        self._read(i.ticket, look, pause)
+
     # --- savepoints
 
     def _copy(self, i: do.StoreSavepoint, pause: int) -> None:
@@ -257,7 +286,7 @@ class Port:
         self._answer(ev.SavepointStored(i.ticket, i.number, None, f"{key} is gone", hopeless=True))
 
     def _keep(self, i: do.StoreSavepoint, values: dict[str, dict[int, int]]) -> None:
-        end = Span.decode(i.checkpoint.files[offsets_file(i.checkpoint.id.epoch)]).end
+        end = Span.decode(i.checkpoint.file(offsets_file(i.checkpoint.id.epoch)) or b"").end
         for snapshot in i.checkpoint.snapshots:
             partition = snapshot.store.partition
             if sum(values[h.object][h.offset] for h in snapshot.handles) != state_at(partition, end):
@@ -283,7 +312,11 @@ class Port:
                 return
             for key, content in saved.objects.items():
                 self._a.world.copy_object(copied_key(key, 0, i.run), content)
-            self._answer(ev.SourceCopied(i.ticket, tuple(copied(s, i.run) for s in i.checkpoint.snapshots)))
+            files = {
+                path: replace(content, object=copied_key(content.object, 0, i.run)) if isinstance(content, FileHandle) else content
+                for path, content in i.checkpoint.files.items()
+            }
+            self._answer(ev.SourceCopied(i.ticket, tuple(copied(s, i.run) for s in i.checkpoint.snapshots), files))
 
         self.send(copy, pause)
 

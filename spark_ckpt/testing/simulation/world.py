@@ -57,6 +57,8 @@ class World:
         self._plans: dict[tuple[int, int], int] = {}
         self._highest: dict[int, int] = {}
         self._completed: dict[int, dict[int, int]] = {}
+        self._copied: set[str] = set()
+        """Large files of the driver: a driver that lost the claim may have left some, which are garbage once the run is superseded."""
 
     # --- what happened so far, for the checks
 
@@ -141,7 +143,18 @@ class World:
                 self._happened[Happened.CLAIM_REFUSED] += 1
             return Outcome.EXISTS
         self._append(number, data, listed_at)
+        self._check_planned(f"entry {number} was stored", self.log.keys() & {number})
         return Outcome.STORED
+
+    def planned_objects(self, numbers: Iterable[int] | None = None) -> frozenset[str]:
+        """What the plans in the log name."""
+        entries = (decode(n, self.log[n]) for n in (self.log if numbers is None else numbers))
+        return frozenset().union(*(entry.objects for entry in entries if isinstance(entry, Plan)))
+
+    def _check_planned(self, when: str, numbers: Iterable[int] | None = None) -> None:
+        missing = sorted(self.planned_objects(numbers) - self.objects.keys())
+        if missing and not self.ended:
+            raise ViolationError(Rule.PLANNED_EXIST, f"{when}: {missing[0]} is not there")
 
     def _append(self, number: int, data: bytes, listed_at: int) -> None:
         if number != self.tail + 1:
@@ -230,8 +243,20 @@ class World:
         self._stored[key] = self._clock.now
         self.objects[paths.check_object(key)] = content
 
+    def put_file(self, key: str, content: bytes) -> None:
+        """A large file of the driver: its key has its content's digest in it."""
+        self._happened[Happened.FILE_STORED] += 1
+        self._stored[key] = self._clock.now
+        if self.objects.setdefault(paths.check_driver_object(key), tuple(enumerate(content))) != tuple(enumerate(content)):
+            raise ViolationError(Rule.SAME_DATA, f"object {key} was stored twice, with different contents")
+
+    def file(self, key: str) -> bytes:
+        return bytes(value for _, value in self.objects[key])
+
     def copy_object(self, key: str, content: Content) -> None:
         """Of a savepoint: the same run may be told twice to begin with the same one, by several drivers."""
+        if paths.parse_driver_file_key(key) is not None:
+            self._copied.add(key)
         self._stored[key] = self._clock.now
         if self.objects.setdefault(paths.check_object(key), content) != content:
             raise ViolationError(Rule.SAME_DATA, f"object {key} was copied twice, from different ones")
@@ -270,6 +295,8 @@ class World:
         for checkpoint in self.checkpoints.values():
             if key in checkpoint.objects and self.restorable(checkpoint.id):
                 raise ViolationError(Rule.NOTHING_NEEDED_DELETED, f"{key} was deleted, {checkpoint.id} references it")
+        if paths.parse_driver_file_key(key) is not None:
+            self._check_planned(f"{key} was deleted")
 
     def collect(self, checkpoints: Iterable[CheckpointId], objects: Iterable[str]) -> None:
         """A collector of garbage deletes these: `_metadata` first."""
@@ -340,7 +367,7 @@ class World:
         newest = self.checkpoints[max(self.checkpoints)]
         since = self.logged[entry_before_barrier(claim, newest, lambda n: decode(n, self.log[n]))]
         asked = {key for key in self.stored_answers if self._stored[key] >= since}
-        rest = sorted({*self.objects, *self.left_acks, *self.stored_answers} - named - asked)
+        rest = sorted({*self.objects, *self.left_acks, *self.stored_answers} - named - asked - self.planned_objects() - self._copied)
         if rest:
             raise ViolationError(Rule.GARBAGE_GONE, f"{len(rest)} objects are left that nothing names: {rest[:5]}")
 

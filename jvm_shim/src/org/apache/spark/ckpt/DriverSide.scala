@@ -1,5 +1,8 @@
 package org.apache.spark.ckpt
 
+import java.io.{File, IOException}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
 import scala.jdk.CollectionConverters._
@@ -10,6 +13,7 @@ import com.fasterxml.jackson.databind.node.{NullNode, ObjectNode}
 import org.apache.spark.{SparkConf, SparkContext}
 import org.apache.spark.ckpt.Json.Fields
 import org.apache.spark.internal.Logging
+import org.apache.spark.util.Utils
 
 /** The driver's coordinator process and the streams it serves. */
 object DriverSide extends Logging {
@@ -19,6 +23,8 @@ object DriverSide extends Logging {
   @volatile private var coordinator: PythonChild = _
   // Locations that queries have been analysed with; by location, the start of a query that Spark has accepted last; and all by Spark's run id.
   private val looked = ConcurrentHashMap.newKeySet[String]()
+  /** The streams' folders for files that are too large for the coordinator's pipe. */
+  @volatile private var files: File = _
   private val streams = new ConcurrentHashMap[String, DriverStream]()
   private val running = new ConcurrentHashMap[String, DriverStream]()
   private val holdings = new Holdings
@@ -32,6 +38,7 @@ object DriverSide extends Logging {
     sc = context
     forgetStreams()
     holdings.clear()
+    files = Utils.createTempDir(Utils.getLocalDir(conf), "checkpointed-files")
     val greeting = Json.obj(
       "type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "spark" -> usersOwn(conf),
       "jar" -> Versions.jar, "spark_version" -> context.version, "host" -> java.net.InetAddress.getLocalHost.getHostName)
@@ -51,6 +58,7 @@ object DriverSide extends Logging {
     } catch {
       case e: Throwable =>
         child.close(0L)
+        removeFiles()
         throw e
     }
     coordinator = child
@@ -69,6 +77,7 @@ object DriverSide extends Logging {
     if (coordinator != null) {
       coordinator.close(FarewellMs)
       coordinator = null
+      removeFiles()
       forgetStreams()
       sc = null
     }
@@ -79,6 +88,10 @@ object DriverSide extends Logging {
     streams.clear()
     running.clear()
   }
+
+  private def removeFiles(): Unit =
+    try Utils.deleteRecursively(files)
+    catch { case e: IOException => logWarning(s"the folder $files could not be removed: ${e.getMessage}") }
 
   /**
    * A query's checkpointLocation is created or opened, while the query is analysed: the query id that the storage knows, if any. Spark may
@@ -92,7 +105,7 @@ object DriverSide extends Logging {
 
   /** Spark has accepted this start of a query, and stopped any other at its location: the stream is its own from now on. */
   def accepted(root: String, runId: String): Option[DriverStream] = Option.when(looked.contains(root)) {
-    val stream = new DriverStream(root, runId, holdings, ask, tell)
+    val stream = new DriverStream(root, runId, new Handover(new File(files, runId)), holdings, ask, tell)
     running.put(runId, stream)
     streams.put(root, stream)
     stream

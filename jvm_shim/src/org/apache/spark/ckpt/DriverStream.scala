@@ -1,7 +1,5 @@
 package org.apache.spark.ckpt
 
-import java.util.Base64
-
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
@@ -19,10 +17,10 @@ final case class JobShape(operators: Seq[String], sources: Seq[String], sink: St
  * What is to be in the checkpointLocation's four folders before the query reads them. The epoch that runs next is among them if it was
  * planned before; `planned` are the recorded epochs after it, epoch -> content of `offsets/N`.
  */
-final case class Materialised(files: Map[String, Array[Byte]], planned: Map[Long, Array[Byte]])
+final case class Materialised(files: Map[String, Content], planned: Map[Long, Content])
 
 /** What a person chose to go on from at `path`: the small files of that checkpoint, whose state's schemas are to be compared with the query's. */
-final case class Comparison(path: String, epoch: Long, files: Map[String, Array[Byte]])
+final case class Comparison(path: String, epoch: Long, files: Map[String, Content])
 
 /** What a query reads from and writes to, where that decides how it can be run. */
 final case class JobNeeds(forgetful: Seq[String], sinkSeen: Option[Long])
@@ -36,9 +34,10 @@ final case class StopRequest(drain: Boolean)
 /**
  * One start of a query, which Spark knows by `runId`: its side of the conversation with the coordinator about its stream. It remembers what
  * a coordinator that replaces a dead one must be told: how the run began, the epoch in hand and its acknowledgements, the newest commits.
+ * `handover`: the way of large files.
  */
 final class DriverStream(
-    val root: String, val runId: String, holdings: Holdings, ask: ObjectNode => JsonNode, tell: ObjectNode => Unit) {
+    val root: String, val runId: String, handover: Handover, holdings: Holdings, ask: ObjectNode => JsonNode, tell: ObjectNode => Unit) {
   import DriverStream._
 
   @volatile private var current: Option[String] = None
@@ -46,8 +45,9 @@ final class DriverStream(
   private var epoch = -1L
   private var begunFrom = -1L
   private var sealedEpoch = -1L
-  private val commits = mutable.SortedMap.empty[Long, String]
-  private val changed = mutable.LinkedHashMap.empty[String, Option[Array[Byte]]]
+  private val commits = mutable.SortedMap.empty[Long, JsonNode]
+  private val changed = mutable.LinkedHashMap.empty[String, Option[JsonNode]]
+  private var changedBytes = 0
   private val acks = mutable.ArrayBuffer.empty[ObjectNode]
   private var late: Option[(Long, Long)] = None
   private var lates = 0L
@@ -70,8 +70,9 @@ final class DriverStream(
   /** A run begins: claim the stream, learn what it goes on from. `compare` throws if a person's choice does not fit; nothing is changed then. */
   def start(
       queryId: String, job: JobShape, needs: JobNeeds, present: Seq[String], compare: Comparison => Unit): Materialised = {
+    handover.clear()
     val message = Json.obj(
-      "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "job" -> job.json,
+      "folder" -> handover.path, "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "job" -> job.json,
       "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "files" -> present,
       "again" -> synchronized(begun.nonEmpty), "application" -> DriverSide.application, "compared" -> false)
     val first = ask(message)
@@ -85,8 +86,10 @@ final class DriverStream(
       begunFrom = Option(answer.get("origin")).filterNot(_.isNull).map(_.long("epoch")).getOrElse(-1L)
       sealedEpoch = begunFrom
       commits.clear()
-      answer.get("files").properties().asScala.foreach(e => Commit.findFirstMatchIn(e.getKey).foreach(m => remember(m.group(1).toLong, e.getValue.asText())))
-      changed.clear()
+      answer.get("files").properties().asScala.foreach { e =>
+        Commit.findFirstMatchIn(e.getKey).foreach(m => remember(m.group(1).toLong, handover.handOver(handover.taken(e.getValue).bytes)))
+      }
+      takeChanged()
       acks.clear()
       late = None
     }
@@ -96,29 +99,31 @@ final class DriverStream(
     ended = false
     current = Some(answer.str("barrier"))
     val planned = answer.get("planned").elements().asScala.toSeq
-    // A file source reads its whole log when it is made: what it had listed for the epochs still to come belongs there from the start.
-    val listed = planned.flatMap(p => filesIn(p.get("files"))).filter(_._1.startsWith("sources/"))
-    Materialised(filesIn(answer.get("files")) ++ listed, planned.map(p => p.long("epoch") -> decoded(p.get("offsets"))).toMap)
+    Materialised(filesIn(answer.get("files")), planned.map(p => p.long("epoch") -> handover.taken(p.get("offsets"))).toMap)
   }
 
   /** A small file of the driver was written, or deleted (None). */
-  def changed(path: String, content: Option[Array[Byte]]): Unit = synchronized { changed.put(path, content) }
+  def changed(path: String, content: Option[Array[Byte]]): Unit = synchronized {
+    changedBytes += content.map(_.length).getOrElse(0)
+    changed.put(path, content.map(handover.handOver(_, small = changedBytes <= Handover.Together)))
+  }
 
   /** `offsets/N` is about to be written: returns the barrier once the plan of epoch N is durable. */
   def trigger(n: Long, offsets: Array[Byte]): String = {
+    val content = handover.handOver(offsets)
     val message = synchronized {
       epoch = n
       acks.clear()
-      Json.obj("type" -> "trigger", "root" -> root, "epoch" -> n, "offsets" -> base64(offsets), "files" -> takeChanged())
+      Json.obj("type" -> "trigger", "root" -> root, "epoch" -> n, "offsets" -> content, "files" -> takeChanged())
     }
-    val text = ask(message).str("barrier")
+    val text = try ask(message).str("barrier") finally handover.discard(content)
     current = Some(text)
     text
   }
 
   /** `commits/N` is about to be written: returns once it may be. In the every-epoch mode checkpoint N is complete then. */
   def seal(n: Long, commit: Array[Byte]): SealedEpoch = {
-    val content = base64(commit)
+    val content = handover.handOver(commit)
     val message = synchronized(Json.obj("type" -> "seal", "root" -> root, "epoch" -> n, "commit" -> content, "files" -> takeChanged()))
     try {
       val answer = ask(message)
@@ -160,7 +165,8 @@ final class DriverStream(
     }
     current = None
     wants.clear()
-    ask(Json.obj("type" -> "stop", "root" -> root, "run_id" -> runId, "failed" -> failed, "by_person" -> byPerson))
+    try ask(Json.obj("type" -> "stop", "root" -> root, "run_id" -> runId, "failed" -> failed, "by_person" -> byPerson))
+    finally handover.remove()
   }
 
   /** A one-way message of the coordinator. */
@@ -197,23 +203,20 @@ final class DriverStream(
     }
   }
 
-  private def remember(n: Long, commit: String): Unit = {
+  private def remember(n: Long, commit: JsonNode): Unit = {
     commits(n) = commit
-    while (commits.size > CommitsKept) commits.remove(commits.head._1)
+    while (commits.size > CommitsKept) commits.remove(commits.head._1).foreach(handover.discard)
   }
 
   private def takeChanged(): Map[String, Any] = {
-    val files = changed.map { case (path, content) => path -> content.map(base64) }.toMap
+    val files = changed.toMap
     changed.clear()
+    changedBytes = 0
     files
   }
 
-  private def filesIn(node: JsonNode): Map[String, Array[Byte]] =
-    node.properties().asScala.filterNot(_.getValue.isNull).map(e => e.getKey -> decoded(e.getValue)).toMap
-
-  private def decoded(node: JsonNode): Array[Byte] = Base64.getDecoder.decode(node.asText())
-
-  private def base64(bytes: Array[Byte]): String = Base64.getEncoder.encodeToString(bytes)
+  private def filesIn(node: JsonNode): Map[String, Content] =
+    node.properties().asScala.map(e => e.getKey -> handover.taken(e.getValue)).toMap
 }
 
 object DriverStream {

@@ -1,11 +1,20 @@
 package org.apache.spark.ckpt
 
+import com.fasterxml.jackson.core.{JsonFactoryBuilder, StreamReadConstraints}
+import com.fasterxml.jackson.core.json.JsonWriteFeature
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import com.fasterxml.jackson.databind.node.ObjectNode
 
 /** One JSON object a line is all that is said between the JVM and its Python processes (docs/pipes.md). */
 object Json {
-  private val mapper = new ObjectMapper()
+  /** Bytes of a line, as in Python (`pipe.py`); none of its strings is longer, so that no other limit counts. */
+  val MaxLine: Int = 32 << 20
+
+  // Of ASCII alone, so that a character is a byte.
+  private val mapper = new ObjectMapper(new JsonFactoryBuilder()
+    .streamReadConstraints(StreamReadConstraints.builder().maxStringLength(MaxLine).build())
+    .enable(JsonWriteFeature.ESCAPE_NON_ASCII)
+    .build())
 
   def obj(fields: (String, Any)*): ObjectNode = {
     val node = mapper.createObjectNode()

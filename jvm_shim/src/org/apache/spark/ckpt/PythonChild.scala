@@ -81,6 +81,7 @@ final class PythonChild(
   def request(message: ObjectNode): JsonNode = {
     val id = ids.incrementAndGet()
     val entry = new Waiting(Json.line(message.put("id", id)))
+    if (isTooLong(entry.line)) throw tooLong(message, entry.line)
     pipe.synchronized {
       down.foreach(throw _)
       waiting.put(id, entry)
@@ -100,8 +101,15 @@ final class PythonChild(
    */
   def tell(message: ObjectNode, urgent: Boolean = true): Unit = {
     val line = Json.line(message)
-    pipe.synchronized(serving.foreach(_.say(line, urgent)))
+    // Nobody waits for it: what it would have said does not come, as if the child had died before.
+    if (isTooLong(line)) logError(tooLong(message, line).getMessage)
+    else pipe.synchronized(serving.foreach(_.say(line, urgent)))
   }
+
+  private def isTooLong(line: String): Boolean = line.length > Json.MaxLine
+
+  private def tooLong(message: ObjectNode, line: String) = new CheckpointFailure(CheckpointFailure.Internal,
+    s"${message.str("type")} is a message of ${line.length} characters, more than the ${Json.MaxLine} that fit the pipe to $module; please report it")
 
   /** End of the conversation: the child finishes what is in hand, then exits; killed when that takes longer than `graceMs`. */
   def close(graceMs: Long): Unit = {

@@ -36,7 +36,7 @@ final class PythonProcess(module: String, python: String, heard: (PythonProcess,
     if (line.trim.nonEmpty) lastTrace = line.trim
   })
   thread(s"$module-stdout") {
-    read(process.getInputStream)(heard(this, _))
+    hear()
     val status = process.waitFor()
     errors.join(TraceMs)
     ended.complete(status)
@@ -101,12 +101,20 @@ final class PythonProcess(module: String, python: String, heard: (PythonProcess,
 
   private def read(from: InputStream)(each: String => Unit): Unit = {
     val reader = new BufferedReader(new InputStreamReader(from, UTF_8))
-    def handled(line: String): Unit =
-      try each(line)
-      catch { case NonFatal(e) => logWarning(s"a line of $module could not be handled: ${line.take(200)}", e) }
-    try Iterator.continually(reader.readLine()).takeWhile(_ != null).foreach(handled)
+    try Iterator.continually(reader.readLine()).takeWhile(_ != null).foreach(handled(_)(each))
     catch { case _: IOException => } // the same as end of file
   }
+
+  /** Of a line that is too long only the beginning is kept: enough to tell whose answer it was. */
+  private def hear(): Unit = {
+    val said = new Lines(process.getInputStream, Json.MaxLine)
+    try Iterator.continually(said.next()).takeWhile(_.nonEmpty).flatten.foreach(line => handled(line)(heard(this, _)))
+    catch { case _: IOException => } // the same as end of file
+  }
+
+  private def handled(line: String)(each: String => Unit): Unit =
+    try each(line)
+    catch { case NonFatal(e) => logWarning(s"a line of $module could not be handled: ${line.take(200)}", e) }
 
   private def write(): Unit = {
     val writer = new BufferedWriter(new OutputStreamWriter(process.getOutputStream, UTF_8))

@@ -5,7 +5,7 @@ import java.io.FileNotFoundException
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.ckpt.CheckpointFailure
+import org.apache.spark.ckpt.{CheckpointFailure, Content}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 
 /** The four folders of a checkpointLocation, made to hold exactly what the storage says. */
@@ -17,13 +17,13 @@ class CheckpointFolder(root: String, hadoopConf: Configuration) {
   /** Every file below the four folders, relative to the root. */
   def present(): Seq[String] = BarrierFileManager.Folders.flatMap(f => below(new Path(rootPath, f)))
 
-  def replace(wanted: Map[String, Array[Byte]]): Unit = {
+  def replace(wanted: Map[String, Content]): Unit = {
     wanted.keys.foreach(check)
     present().filterNot(wanted.contains).foreach(name => files.delete(new Path(rootPath, name)))
     wanted.foreach { case (name, content) =>
       val target = new Path(rootPath, name)
       files.mkdirs(target.getParent)
-      SmallFile.write(files, target, content, overwrite = true)
+      SmallFile.write(files, target, content.copyTo(_), overwrite = true)
     }
   }
 

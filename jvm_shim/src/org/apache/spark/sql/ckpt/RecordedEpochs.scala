@@ -2,6 +2,7 @@ package org.apache.spark.sql.ckpt
 
 import org.apache.hadoop.fs.Path
 
+import org.apache.spark.ckpt.Content
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext}
@@ -10,14 +11,14 @@ import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, Mi
  * Epochs that an earlier run had planned and that run again exactly so: offsets, watermark and timestamp come from the log, not from the
  * sources. Spark itself runs again the first of them; these are the ones after it (a start that had to go back more than one checkpoint).
  */
-class RecordedEpochs(query: MicroBatchExecution, planned: Map[Long, Array[Byte]]) extends Logging {
+class RecordedEpochs(query: MicroBatchExecution, planned: Map[Long, Content]) extends Logging {
 
   def contains(epoch: Long): Boolean = planned.contains(epoch)
 
   /** Runs in the query thread, before Spark would ask the sources for this epoch's offsets. */
   def construct(ctx: MicroBatchExecutionContext): Unit =
     if (!ctx.isCurrentBatchConstructed) planned.get(ctx.batchId).foreach { content =>
-      write(ctx.batchId, content)
+      write(ctx.batchId, content.bytes)
       val entry = query.offsetLog.get(ctx.batchId).getOrElse(
         throw new IllegalStateException(s"the offsets of the recorded epoch ${ctx.batchId} cannot be read back"))
       val (sources, byName) = QueryHook.sources(query)

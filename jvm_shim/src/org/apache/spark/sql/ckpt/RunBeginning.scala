@@ -15,6 +15,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
     val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
     val begun = stream.start(event.id.toString, shape, needs, files.present(), SchemaPreflight(query, _))
     files.replace(begun.files)
+    begun.files.values.foreach(_.discard())
     SinkLogBeginning(sink, begun.files.keys)
     stream.barrier.foreach { barrier =>
       DriverSide.runBegan(

@@ -1,15 +1,20 @@
 package org.apache.spark.sql.ckpt
 
+import java.io.OutputStream
+
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 
-/** A small file written whole or not at all. */
+/** A file written whole or not at all. */
 object SmallFile {
-  def write(fm: CheckpointFileManager, target: Path, content: Array[Byte], overwrite: Boolean): Unit = {
+  def write(fm: CheckpointFileManager, target: Path, content: Array[Byte], overwrite: Boolean): Unit =
+    write(fm, target, _.write(content), overwrite)
+
+  def write(fm: CheckpointFileManager, target: Path, content: OutputStream => Unit, overwrite: Boolean): Unit = {
     val out = fm.createAtomic(target, overwrite)
     try {
-      out.write(content)
+      content(out)
       out.close()
     } catch {
       case e: Throwable =>

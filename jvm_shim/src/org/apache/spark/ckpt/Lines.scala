@@ -1,0 +1,41 @@
+package org.apache.spark.ckpt
+
+import java.io.{ByteArrayOutputStream, InputStream}
+import java.nio.charset.StandardCharsets.UTF_8
+
+import scala.annotation.tailrec
+
+/** The lines of a stream, UTF-8; of one of more than `max` bytes the beginning only, which is no JSON. For one thread. */
+class Lines(in: InputStream, max: Int) {
+  private val buffer = new Array[Byte](1 << 16)
+  private var from, until = 0
+
+  /** None at the end. A last line that was cut is no line. */
+  def next(): Option[String] = collect(new ByteArrayOutputStream, whole = true)
+
+  @tailrec private def collect(line: ByteArrayOutputStream, whole: Boolean): Option[String] = {
+    if (from == until) {
+      from = 0
+      until = math.max(0, in.read(buffer))
+    }
+    if (until == 0) None
+    else {
+      val end = buffer.indexOf('\n'.toByte, from)
+      val stop = if (end < 0 || end >= until) until else end
+      val fits = whole && line.size + (stop - from) <= max
+      if (fits) line.write(buffer, from, stop - from)
+      val ended = stop < until
+      from = if (ended) stop + 1 else until
+      if (ended) Some(new String(beginning(line, fits), UTF_8)) else collect(line, fits)
+    }
+  }
+
+  private def beginning(line: ByteArrayOutputStream, whole: Boolean): Array[Byte] = {
+    val bytes = line.toByteArray
+    if (whole) bytes else bytes.take(Lines.Shown)
+  }
+}
+
+object Lines {
+  private val Shown = 200
+}

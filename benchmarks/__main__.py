@@ -12,7 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import epochs, finalise, machine, plans, restore, standing
+from benchmarks import epochs, finalise, machine, many_files, plans, restore, standing
 from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Figures
 from benchmarks.page import render
@@ -164,6 +164,16 @@ def one_finalise(partitions: Sequence[int], out: Path | None) -> None:
     """A coordinator alone, with so many simulated PARTITIONS (10000 if none are given): time, size and memory."""
     figures = Figures(machine.describe())
     finalise.run(partitions or (10_000,), figures)
+    _finish(figures, out)
+
+
+@cli.command("many-files")
+@click.argument("seen", type=click.IntRange(1), nargs=-1)
+@_json
+def one_many_files(seen: Sequence[int], out: Path | None) -> None:
+    """A coordinator alone, with a file source that has SEEN so many files (100000 if none are given): bytes and time of an epoch."""
+    figures = Figures(machine.describe())
+    many_files.run(seen or (100_000,), figures)
     _finish(figures, out)
 
 

@@ -38,7 +38,7 @@ def run(partitions: Sequence[int], figures: Figures) -> None:
     """`size` of the cases is the number of handles a snapshot has. Raises BenchmarkError."""
     for count in partitions:
         for handles in (YOUNG, GROWN):
-            with _Coordinator() as coordinator:
+            with Coordinator() as coordinator:
                 _run(coordinator, count, handles, figures)
 
 
@@ -46,7 +46,7 @@ def measured(partitions: int, figures: Figures) -> bool:
     return all(figures.values(Case(EXPERIMENT, "coordinator", partitions, handles), "finalise_ms") for handles in (YOUNG, GROWN))
 
 
-def _run(coordinator: _Coordinator, partitions: int, handles: int, figures: Figures) -> None:
+def _run(coordinator: Coordinator, partitions: int, handles: int, figures: Figures) -> None:
     case = Case(EXPERIMENT, "coordinator", partitions, handles)
     coordinator.ask("hello", jar=__version__, conf={"spark.ckpt.storage": FLOOR_URL}, spark={}, spark_version="4.3.0", host="host")
     coordinator.ask("open", root=_ROOT, query_id=None)
@@ -57,7 +57,7 @@ def _run(coordinator: _Coordinator, partitions: int, handles: int, figures: Figu
     base = coordinator.memory()
     chains = [_first_chain(p, handles) for p in range(partitions)]
     for epoch in range(first, first + 1 + EPOCHS):
-        coordinator.ask("trigger", root=_ROOT, epoch=epoch, offsets=_text("v1\n{}\n0"), files={})
+        coordinator.ask("trigger", root=_ROOT, epoch=epoch, offsets=encoded("v1\n{}\n0"), files={})
         chains = [_next(chain, run_number, epoch) for chain in chains]
         acks = [_ack(chain, run_number, epoch) for chain in chains]
         began = time.monotonic()
@@ -66,7 +66,7 @@ def _run(coordinator: _Coordinator, partitions: int, handles: int, figures: Figu
         coordinator.ask("open", root=_ROOT + "/nobody", query_id=None)  # answered when the acks before it have been taken in
         taken, used = time.monotonic(), coordinator.cpu_ms()
         commit = {"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": [[chain[-1].uid] for chain in chains]}}
-        sealed = coordinator.ask("seal", root=_ROOT, epoch=epoch, commit=_text("v2\n" + json.dumps(commit)), files={})
+        sealed = coordinator.ask("seal", root=_ROOT, epoch=epoch, commit=encoded("v2\n" + json.dumps(commit)), files={})
         done = time.monotonic()
         if sealed["checkpoint"]["acked"] != partitions:
             raise BenchmarkError(f"the coordinator counted {sealed['checkpoint']['acked']} acknowledgements of {partitions}")
@@ -79,15 +79,17 @@ def _run(coordinator: _Coordinator, partitions: int, handles: int, figures: Figu
     figures.add(case, "memory_before_bytes", [base])
 
 
-class _Coordinator:
-    """The process and the two ends of its pipe."""
+class Coordinator:
+    """The process and the two ends of its pipe, `sent` and `heard` of which are bytes. `throwing_away`: its storage keeps nothing."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "benchmarks.floor", "-m", "spark_ckpt.coordinator"]
+    def __init__(self, throwing_away: bool = True) -> None:
+        module = ["benchmarks.floor", "-m", "spark_ckpt.coordinator"] if throwing_away else ["spark_ckpt.coordinator"]
+        command = [sys.executable, "-m", *module]
+        self.sent = self.heard = 0
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
         self._requests = 0
 
-    def __enter__(self) -> _Coordinator:
+    def __enter__(self) -> Coordinator:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,6 +110,7 @@ class _Coordinator:
         self._requests += 1
         self._write({"type": kind, "id": self._requests, **fields})
         for line in self._process.stdout:
+            self.heard += len(line)
             answer: dict[str, Any] = json.loads(line)
             if answer.get("re") == self._requests:
                 if not answer["ok"]:
@@ -124,7 +127,9 @@ class _Coordinator:
 
     def _write(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        self.sent += len(line)
+        self._process.stdin.write(line)
         self._process.stdin.flush()
 
 
@@ -166,5 +171,6 @@ def _ack(chain: _Chain, run_number: int, epoch: int) -> dict[str, Any]:
     return Ack(run_number, epoch, chain[-1], "1", 12_000, 1.0, 20.0, 5.0).to_json()
 
 
-def _text(content: str) -> str:
+def encoded(content: str) -> str:
+    """A small file in a message."""
     return base64.b64encode(content.encode()).decode()

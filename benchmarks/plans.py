@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks import epochs, finalise, restore, standing
+from benchmarks import epochs, finalise, many_files, restore, standing
 from benchmarks.budget import Budget
 from benchmarks.epochs import Tell, Turns
 from benchmarks.far_s3 import far_s3
@@ -41,6 +41,7 @@ class Plan:
     groups: Sequence[Sequence[Turns]]
     minutes: float
     finalise: Sequence[int]
+    many_files: Sequence[int]
     idle_s: int
     start_ups: int
     restore_mb: int
@@ -53,6 +54,7 @@ class Plan:
         found = {turns.experiment for group in self.groups for turns in group}
         others: dict[str, object] = {
             finalise.EXPERIMENT: self.finalise,
+            many_files.EXPERIMENT: self.many_files,
             standing.IDLE: self.idle_s,
             standing.START_UP: self.start_ups,
             restore.EXPERIMENT: self.restore_mb,
@@ -67,6 +69,7 @@ class Plan:
             self,
             groups=[group for group in groups if group],
             finalise=self.finalise if finalise.EXPERIMENT in experiments else (),
+            many_files=self.many_files if many_files.EXPERIMENT in experiments else (),
             idle_s=self.idle_s if standing.IDLE in experiments else 0,
             start_ups=self.start_ups if standing.START_UP in experiments else 0,
             restore_mb=self.restore_mb if restore.EXPERIMENT in experiments else 0,
@@ -91,6 +94,7 @@ SHORT = Plan(
     ),
     minutes=8.5,
     finalise=(10_000,),
+    many_files=(),
     idle_s=10,
     start_ups=2,
     restore_mb=0,
@@ -140,6 +144,7 @@ FULL = Plan(
     ),
     minutes=math.inf,
     finalise=(1_000, 10_000, 100_000),
+    many_files=(10_000, 100_000, 1_000_000),
     idle_s=60,
     start_ups=4,
     restore_mb=1_000,
@@ -173,6 +178,10 @@ def _run(plan: Plan, figures: Figures, tell: Tell) -> None:
             tell("finalise in the coordinator")
             figures.forget(lambda case: case.experiment == finalise.EXPERIMENT and case.partitions in counts)
             finalise.run(counts, figures)
+        if seen := [count for count in plan.many_files if not many_files.measured(count, figures)]:
+            tell("a file source of many files, in the coordinator")
+            figures.forget(lambda case: case.experiment == many_files.EXPERIMENT and case.size in seen)
+            many_files.run(seen, figures)
         with far_s3(folder / "far") as s3:
             if plan.start_ups and not figures.measured(standing.START_UP, "start_up_ms", _values(STANDING)):
                 a_fifth = Budget(plan.minutes * 60 / 5)

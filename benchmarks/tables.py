@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from benchmarks import finalise, processes, restore, standing
+from benchmarks import finalise, many_files, processes, restore, standing
 from benchmarks.figures import Case, Figures, Summary
 from benchmarks.systems import System
 from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, REQUESTS, ROWS, Met, verdicts
@@ -68,7 +68,7 @@ _EXPLAINED = (
 def tables(figures: Figures, everything: bool = True) -> list[Table]:
     """Those that have rows; the targets first, those of which nothing was measured among them if `everything` is to be shown."""
     found = [targets_table(figures, everything), *(_epochs(figures, experiment) for experiment in _EPOCH_TITLES)]
-    found += [_restore(figures), _finalise(figures), _start_up(figures), _idle(figures), _forks(figures)]
+    found += [_restore(figures), _finalise(figures), _many_files(figures), _start_up(figures), _idle(figures), _forks(figures)]
     return [table for table in found if table.rows]
 
 
@@ -150,6 +150,20 @@ def _finalise(figures: Figures) -> Table:
     memory = ("memory before MB", "memory at most MB")
     columns = ("partitions", "handles each", "acks ms", "finalise ms", "of it processor", "_metadata MB", *memory)
     return Table("Finalise in the coordinator", about, columns, rows, text=0)
+
+
+def _many_files(figures: Figures) -> Table:
+    metrics = (("trigger_bytes", 1, 0), ("entry_bytes", 1, 0), ("metadata_bytes", 1, 0), ("epoch_ms", 1, 1))
+    large = (("compact_bytes", 1e-6, 1), ("compact_ms", 1, 0), ("start_ms", 1, 0), ("start_bytes", 1, 0), ("memory_bytes", 1e-6, 0))
+    cases = sorted(figures.cases(many_files.EXPERIMENT))
+    rows = [(f"{case.size:,}", *_cells(figures, case, *metrics), *_cells(figures, case, *large)) for case in cases]
+    about = (
+        "A real coordinator process over a local folder, told what Spark tells of a file source that has seen so many files and "
+        "sees ten more in each epoch. Every tenth epoch Spark writes all of them anew: the one thing that grows, stored once and "
+        "read back at a start."
+    )
+    columns = ("files seen", "pipe B an epoch", "log B an epoch", "_metadata B", "epoch ms", "compact file MB", "its epoch's plan ms")
+    return Table("A source of many files", about, (*columns, "start ms", "pipe B at start", "memory at most MB"), rows, text=0)
 
 
 def _start_up(figures: Figures) -> Table:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spark_ckpt import metadata, pipe
+from spark_ckpt import metadata, metadata_rows, pipe
 from spark_ckpt.errors import DamagedError, FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Job
 from spark_ckpt.paths import driver_file_key
@@ -23,7 +23,8 @@ from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, Request
 from tests.unit.test_metadata import sample
 
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
-LIMITS = ("MAX_DOCUMENT", "MAX_FILES", "MAX_ROWS", "MAX_FILE")
+LIMITS = {"MAX_DOCUMENT": metadata, "MAX_FILES": metadata, "MAX_ROWS": metadata_rows, "MAX_FILE": metadata}
+"""Name -> the module that has it."""
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
 HANDLES = st.builds(
     FileHandle,
@@ -50,7 +51,7 @@ ENTRIES = st.one_of(
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "MAX_DOCUMENT", 4000)
     monkeypatch.setattr(metadata, "MAX_FILES", 3000)
-    monkeypatch.setattr(metadata, "MAX_ROWS", 12)
+    monkeypatch.setattr(metadata_rows, "MAX_ROWS", 12)
     monkeypatch.setattr(metadata, "MAX_FILE", 9000)
     monkeypatch.setattr(entries, "MAX_ENTRY_BYTES", 400)
     monkeypatch.setattr(entries, "MAX_ITEMS", 4)
@@ -91,12 +92,12 @@ def test_a_metadata_that_is_written_is_read(checkpoint: Checkpoint) -> None:
 
 
 def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in LIMITS:
-        monkeypatch.setattr(metadata, name, 1 << 28)
+    for name, module in LIMITS.items():
+        monkeypatch.setattr(module, name, 1 << 28)
 
 
 @MANY
-@given(checkpoint=checkpoints(), limit=st.sampled_from(LIMITS), at=st.integers(-3, 3))
+@given(checkpoint=checkpoints(), limit=st.sampled_from(sorted(LIMITS)), at=st.integers(-3, 3))
 def test_each_limit_of_a_metadata_is_the_same_in_both_directions(checkpoint: Checkpoint, limit: str, at: int) -> None:
     """Whatever is stored, and wherever the limit is: who reads it refuses it exactly if who writes it does."""
     with pytest.MonkeyPatch.context() as patch:
@@ -108,7 +109,7 @@ def test_each_limit_of_a_metadata_is_the_same_in_both_directions(checkpoint: Che
             "MAX_ROWS": sum(len(s.handles) for s in checkpoint.snapshots),
             "MAX_FILE": len(stored),
         }[limit]
-        patch.setattr(metadata, limit, max(0, size + at))
+        patch.setattr(LIMITS[limit], limit, max(0, size + at))
         assert _writes(checkpoint) == _reads(stored) == (max(0, size + at) >= size)
 
 

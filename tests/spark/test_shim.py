@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +97,25 @@ def test_nobodys_quiet_is_no_shorter_than_that_of_a_stream_whose_tasks_are_to_co
     run_task(tasks, "a", 1)
     tasks.started(nobody)
     assert 0 < tasks.ended(nobody).head().forMs() < between.forMs()
+
+
+def test_versions_of_epochs_that_run_again_leave_the_spool_also_those_written_later(java: Any, tmp_path: Path) -> None:
+    abandoned = java.org.apache.spark.sql.execution.streaming.state.ckpt.AbandonedVersions(java.java.io.File(str(tmp_path)))
+
+    def write(*names: str) -> None:
+        for name in names:
+            (tmp_path / name).write_bytes(b"")
+
+    def files() -> list[str]:
+        return sorted(path.name for path in tmp_path.iterdir() if path.is_file())
+
+    (tmp_path / "SSTs").mkdir()
+    write("5_a.zip", "6_b.changelog", "7_c.changelog", "40_d.changelog", "_metadata")
+    abandoned.above(6)
+    assert files() == ["5_a.zip", "6_b.changelog", "_metadata"]
+    write("7_e.changelog", "40_d.zip")  # the run that goes on, and a snapshot that maintenance had still to write
+    abandoned.sweep()
+    assert files() == ["5_a.zip", "6_b.changelog", "7_e.changelog", "_metadata"]
 
 
 class Wanting:

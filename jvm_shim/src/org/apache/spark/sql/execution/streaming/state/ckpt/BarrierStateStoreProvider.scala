@@ -77,8 +77,14 @@ class BarrierRocksDB(
     enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId) {
 
   private var loadedAtMs = 0L
+  private var run = Option.empty[Long]
 
   override def load(version: Long, uid: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
+    val now = barrier().run
+    if (run.exists(_ != now)) fileManager match {
+      case files: SpoolFiles => files.abandoned.above(version)
+    }
+    run = Some(now)
     uid.filterNot(isLoaded(version, _)).foreach { id =>
       val at = barrier()
       at.version.filter(_ => version == at.epoch) match {

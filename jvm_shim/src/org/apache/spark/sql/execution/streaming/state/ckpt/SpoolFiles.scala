@@ -15,6 +15,13 @@ class SpoolFiles(
     dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String, loggingId: String, storeConf: StateStoreConf)
   extends RocksDBFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf, false, None) {
 
+  val abandoned = new AbandonedVersions(new File(new Path(dfsRootDir).toUri.getPath))
+
+  override def deleteOldVersions(numVersionsToRetain: Int, numVersionsInMemory: Int, minVersionsToDelete: Long): Unit = {
+    abandoned.sweep()
+    super.deleteOldVersions(numVersionsToRetain, numVersionsInMemory, minVersionsToDelete)
+  }
+
   override def getFileSystem(dfsRootDir: String, hadoopConf: Configuration): FileSystem = {
     val files = new LinkingFileSystem
     files.initialize(URI.create("file:///"), hadoopConf)

@@ -1,0 +1,51 @@
+"""A query that goes back to its last completed checkpoint in place, on executors that keep the stores of the epochs that run again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Server
+from harness import Application
+
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900)]
+
+Start = Callable[..., Application]
+KILLED_AT, THROWN_EVERY, WAIT_S = 32, 3, 240
+
+
+def test_the_files_of_epochs_that_run_again_are_not_old_because_of_those_that_ran_before(start: Start, s3: Server, tmp_path: Path) -> None:
+    """Spark's maintenance keeps the newest versions: of those that ran before the highest number is above all that run again."""
+    location, out, folder = tmp_path / "location", tmp_path / "out", tmp_path / "told"
+    folder.mkdir()
+    conf = {
+        **s3.conf,
+        "spark.ckpt.interval": "60s",
+        "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    where = (str(location), str(out), str(folder))
+    app = start("goingback.py", *where, storage=f"s3://{s3.bucket}/ckpt", conf=conf, env=s3.env, master="local-cluster[2,1,1024]")
+
+    def committed() -> int:
+        return max((int(p.name) for p in (location / "commits").glob("[0-9]*")), default=-1)
+
+    app.until(lambda: committed() >= KILLED_AT, f"epoch {KILLED_AT}", WAIT_S)
+    app.kill_one("CoarseGrainedExecutorBackend")
+    app.until(lambda: "goes back to its last completed checkpoint" in app.log.read_text(), "going back", WAIT_S)
+    app.until(lambda: committed() < KILLED_AT // 2, "it went back", WAIT_S)
+    while (epoch := committed()) < KILLED_AT:  # wherever maintenance may draw its line
+        app.until(lambda epoch=epoch: committed() >= epoch + THROWN_EVERY, f"epoch {epoch + THROWN_EVERY} again", WAIT_S)  # type: ignore[misc]
+        (folder / "throw").touch()
+        app.until(lambda: not (folder / "throw").exists(), "a task that fails", WAIT_S)
+    app.until(lambda: committed() > KILLED_AT + 5, "more epochs than before", WAIT_S)
+    (folder / "end").touch()
+    app.expect_success()
+    log = app.log.read_text()
+    assert "this task fails once" in log, "no task has failed: the test has lost its point"
+    assert log.count("goes back to its last completed checkpoint") == 1, "files of the epochs that ran again were lost"
+    numbers = Counter(n for path in out.glob("[0-9]*.json") for n in json.loads(path.read_text()))
+    assert numbers == Counter(range(len(numbers)))

@@ -110,6 +110,7 @@ class Oracle:
             builder = SparkSession.builder.appName("oracle").master("local[1]")
             conf = {
                 "spark.ui.enabled": "false",
+                "spark.ui.showConsoleProgress": "false",
                 "spark.sql.shuffle.partitions": "1",
                 "spark.sql.session.timeZone": "UTC",
                 "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1",

@@ -49,7 +49,8 @@ started again with `AvailableNow`, and each sink is compared, row by row, with a
 
 **missing**: rows of the batch query that the sink lacks. **in excess**: rows that it should not have; in at-least-once, where right rows
 may come again, those are counted as **twice** only. **ended**: an application ended by itself and had to be started again; equal all the
-same. Nothing but a kill is to end one.
+same. Nothing but a kill is to end one, except that Spark itself gives a Python worker no more than 10 s to start: where the processors
+are starved that ends queries of stock Spark too. Such ends are told below, and are not counted against the case.
 """
 
 
@@ -106,7 +107,7 @@ def _case(line: Line) -> tuple[object, ...]:
 
 
 def _not_equal(lines: Sequence[Line]) -> list[str]:
-    told = [line for line in lines if line["outcome"] != Outcome.EQUAL.value]
+    told = [line for line in lines if line["outcome"] != Outcome.EQUAL.value or line["ends"]]
     if not told:
         return []
     found = [f"- case {line['case']} of seed {line['seed']}, {line['outcome']}: {_said(line)}" for line in told]

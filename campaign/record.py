@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign.dimensions import Case
-from campaign.trial import Result
+from campaign.trial import Result, sparks_own
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "campaign" / "results"
@@ -72,7 +72,7 @@ def case_line(result: Result) -> dict[str, Any]:
         "conf": dict(case.conf),
         "streams": streams,
         "kills": [{"killed": h.what, "at_s": h.at_s, "epochs": h.epochs} for h in result.kills],
-        "ends": [{"why": h.what, "at_s": h.at_s, "epochs": h.epochs} for h in result.ends],
+        "ends": [{"why": h.what, "sparks_own": sparks_own(h), "at_s": h.at_s, "epochs": h.epochs} for h in result.ends],
         "spells": result.spells,
         "seen": result.seen,
         "files": result.files,

@@ -55,6 +55,9 @@ SEEN = {
     "coordinator replaced": r"spark_ckpt\.coordinator [^\n]*; starting another",
 }
 """What the drivers' logs say of it: without any of it the kills have hit nothing."""
+SPARKS_OWN = ("Python worker failed to connect back",)
+"""Ends that need no fault of ours: Spark gives a Python worker 10 s to start, whatever else the processors do
+(PythonWorkerFactory.createSimpleWorker)."""
 MOST_ENDS = 4
 BUSY = 5
 """Processes for each processor, of a case whose processors are starved."""
@@ -62,6 +65,7 @@ BUSY = 5
 
 class Outcome(Enum):
     EQUAL = "equal"
+    """And nothing but a kill has ended an application, or a limit of Spark itself."""
     ENDED = "ended"
     """Equal, but an application ended by itself and had to be started again."""
     DIFFERENT = "different"
@@ -326,7 +330,7 @@ class Trial:
 
     def _judge(self) -> None:
         """Compare, collect the garbage, and verify all checkpoints that are left."""
-        if self.result.ends:
+        if not all(sparks_own(end) for end in self.result.ends):
             self.result.outcome = Outcome.ENDED
         for name, stream in zip(self._names, self._case.streams, strict=True):
             try:
@@ -345,6 +349,10 @@ class Trial:
                     if self.result.outcome in (Outcome.EQUAL, Outcome.ENDED):
                         self.result.outcome = Outcome.DAMAGED
                     self.result.text += f"{verb} of {name}, status {done.returncode}: {(done.stdout + done.stderr)[-500:]}. "
+
+
+def sparks_own(end: Happened) -> bool:
+    return any(words in end.what for words in SPARKS_OWN)
 
 
 def cause(log: Path) -> str:

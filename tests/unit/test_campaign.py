@@ -141,6 +141,8 @@ def test_the_schema_refuses_an_equal_case_with_a_difference(result: Result) -> N
     assert not SCHEMA.is_valid(wrong)
     ended = record.case_line(replace(result, ends=[Happened(1.0, 2, "it ended")]))
     assert not SCHEMA.is_valid(ended)
+    slow = Happened(1.0, 2, "org.apache.spark.SparkException: Python worker failed to connect back.")
+    assert SCHEMA.is_valid(record.case_line(replace(result, ends=[slow])))
     assert not SCHEMA.is_valid({**record.case_line(result), "more": 1})
 
 
@@ -171,7 +173,8 @@ def test_a_line_of_another_format_is_refused(result: Result, tmp_path: Path) -> 
 
 def test_the_page_tells_of_the_newest_code_and_of_what_was_not_equal(result: Result) -> None:
     line: dict[str, Any] = record.case_line(result)
-    ended = {**line, "case": 2, "outcome": "ended", "ends": [{"why": "the executor\nwas lost", "at_s": 3.0, "epochs": 1}]}
+    end = {"why": "the executor\nwas lost", "sparks_own": False, "at_s": 3.0, "epochs": 1}
+    ended = {**line, "case": 2, "outcome": "ended", "ends": [end]}
     test = {**{name: line[name] for name in ("format", "code", "commit", "date", "versions", "cores")}}
     test |= {"test": "tests/a.py::b", "outcome": "passed", "seconds": 3.2}
     text = page.render([{**line, "code": "0" * 12}, line, ended], [test])

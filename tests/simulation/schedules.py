@@ -12,6 +12,7 @@ from spark_ckpt.testing.simulation import Campaign, Happened, LeftOut, Mode, Rul
 MISSED_IN_BOTH_GATES = {
     LeftOut.DELETE_AFTER_APPEND: {Rule.RETAINED_EXIST},
     LeftOut.SPARE_DROPPED: {Rule.NOTHING_NEEDED_DELETED},
+    LeftOut.SPARE_PLANNED: {Rule.PLANNED_EXIST},
     LeftOut.SPARE_NAMED: {Rule.NOTHING_NEEDED_DELETED},
     LeftOut.RERUN_PLANNED: {Rule.SAME_DATA},
     LeftOut.REPLAN: {Rule.PLAN_FIRST},

@@ -27,6 +27,8 @@ from spark_ckpt.testing.simulation.stage import PARTITIONS, Sink, Source, Span
 
 JOB = Job(("stateStoreSave key",), ("simulated",), "simulated")
 SCHEMA = "state/0/_metadata/metadata"
+REPLACED = "state/0/_metadata/large"
+"""A large file that is written anew now and then: checkpoints name the newest only, older plans the older ones."""
 LARGEST_EPOCH = 3
 LONGEST_EPOCH = 900
 """Milliseconds that its tasks may take, and its sink again."""
@@ -224,6 +226,8 @@ class Driver(DriverProcess, Query):
 
     def _plan(self, offsets: bytes) -> None:
         self._write({source_file(self._epoch): offsets, **({SCHEMA: b"schema"} if SCHEMA not in self._files else {})})
+        if self._epoch % LARGE_EACH == 1:
+            self._write({REPLACED: b"of epoch %d" % self._epoch})
         self._files[offsets_file(self._epoch)] = offsets
         self._ask(ev.TriggerRequested(self._epoch, offsets, self._take_changes()))
 
@@ -410,7 +414,7 @@ def source_file(epoch: int) -> str:
 
 
 def is_large(path: str) -> bool:
-    return path.startswith("sources/") and int(path.rpartition("/")[2]) % LARGE_EACH == 0
+    return path == REPLACED or (path.startswith("sources/") and int(path.rpartition("/")[2]) % LARGE_EACH == 0)
 
 
 def handed_over(content: bytes) -> ev.LocalFile:

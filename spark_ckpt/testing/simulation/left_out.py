@@ -17,6 +17,7 @@ from spark_ckpt.protocol.entries import Claim, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.machine import Story, Tickets
+from spark_ckpt.protocol.planned_files import PlannedFiles
 from spark_ckpt.protocol.reasons import AbortReason, Outcome
 from spark_ckpt.protocol.recorded import Recorded
 from spark_ckpt.protocol.run import Run, RunPhase, Settings
@@ -106,6 +107,19 @@ class _SparingRetained(Deletions):
 class _SparingNothing(Deletions):
     def spared(self, checkpoints: list[CheckpointId]) -> frozenset[str]:  # noqa: ARG002
         return frozenset()
+
+
+class _NotPlanned(PlannedFiles):
+    def keeps(self, name: str) -> bool:  # noqa: ARG002
+        return False
+
+
+class _SparingNoPlan(Deletions):
+    """Deletes a large file of the driver with the last checkpoint that names it."""
+
+    def __init__(self, registry: SharedStateRegistry) -> None:
+        super().__init__(registry)
+        self.planned = _NotPlanned()
 
 
 class _WithoutPlans(Start):
@@ -425,6 +439,7 @@ class LeftOut(Enum):
     PUT_IF_ABSENT = "an entry that exists is not overwritten"
     SPARE_DROPPED = "a deletion spares what dropped checkpoints name that are not gone yet"
     SPARE_NAMED = "a deletion spares what other checkpoints name"
+    SPARE_PLANNED = "a deletion spares what plans in the log name"
     RERUN_PLANNED = "planned epochs run again as planned"
     REPLAN = "what runs again is appended again first"
     READ_BACK = "an unknown outcome is read back, not taken for stored"
@@ -498,6 +513,7 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.PUT_IF_ABSENT: Rules(world=OverwritingWorld),
         LeftOut.SPARE_DROPPED: Rules(deletions=_SparingRetained, faults={"delete_failed": 0.6, "crash": 0}),
         LeftOut.SPARE_NAMED: Rules(deletions=_SparingNothing),
+        LeftOut.SPARE_PLANNED: Rules(deletions=_SparingNoPlan),
         LeftOut.RERUN_PLANNED: Rules(stream=_WithoutPlansStream),
         LeftOut.REPLAN: Rules(stream=_WithoutReplanStream),
         LeftOut.READ_BACK: Rules(settle=_unknown_is_stored),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,12 +34,26 @@ def damage(spool: Path, partition: int) -> int:
     return len(files)
 
 
+def modes(spool: Path) -> set[str]:
+    """Of all that lies in the spools there."""
+    found = set()
+    for path in spool.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # uploaded, or superseded
+            found.add(stat.filemode(path.lstat().st_mode))
+    return found
+
+
 def test_a_query_that_starts_again_on_its_machine_downloads_what_is_damaged_there(start: Start, s3: Server, tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     steady = Steady(start, s3, tmp_path, ("fat",), rows=200, size=1024)
     conf = {"interval": "1s", "spool_dir": str(spool)}
-    app = steady.start(**conf)
+    before = os.umask(0)
+    try:
+        app = steady.start(**conf)
+    finally:
+        os.umask(before)
     steady.until(lambda: steady.count("fat", "completed") >= 2, "checkpoints")
+    assert modes(spool) == {"drwx------", "-rw-------"}
     # In the same session: a new run of the same executor.
     steady.tell("again")
     steady.until(lambda: "/run-00000002/chk-" in "".join(s3.proxy.requests), "a checkpoint of the second run")

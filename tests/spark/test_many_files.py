@@ -12,7 +12,7 @@ from many_files import Places, batch, held, link_files, weights
 
 from spark_ckpt.cli.main import run
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 FILES, MORE, EACH = 9000, 1800, 1800
 DEEP = 14
@@ -23,12 +23,12 @@ def test_a_source_log_larger_than_any_line_comes_back_from_the_storage(start: Ca
     places = Places(tmp_path, tmp_path.joinpath("in", *(f"{n:02d}" + "d" * 248 for n in range(DEEP))))
     link_files(places.events, 0, FILES)
     with places.run(start, EACH, 2, "--die-in", "4") as app:
-        assert app.wait(200) != 0
+        assert app.wait(400) != 0
     assert (places.out / "batch-3.json").exists(), app.tail()
     shutil.rmtree(places.location)
     link_files(places.events, FILES, MORE)
     with places.run(start, EACH, 2) as app:
-        app.expect_success()
+        app.expect_success(400)
     assert held(places) == batch(FILES + MORE)
 
     seen = weights(places)

@@ -115,12 +115,12 @@ class Agent:
     def _commit(self, message: Message) -> Reply:
         try:
             self._stream(message).commit(Commit.from_json(message))
-        except CheckpointError as error:
-            # The storage cannot even be opened (its URL, its options): the epoch must not wait for an ack that never comes.
-            decline = {k: message.get(k) for k in ("run", "epoch", "op", "part", "store", "uid")}
-            self._pipe.send(
-                {"type": "acks", "root": message.get("root"), "acks": [{**decline, "executor": self._executor, "decline": str(error)}]}
-            )
+        except Exception as error:
+            # The storage cannot even be opened, or the package was replaced under this process: the epoch must not wait for an ack that
+            # never comes.
+            about = {k: message.get(k) for k in ("run", "epoch", "op", "part", "store", "uid")}
+            row = {**about, "executor": self._executor, "decline": describe(error)["message"]}
+            self._pipe.send({"type": "acks", "root": message.get("root"), "acks": [row]})
         return None
 
     def _late(self, message: Message) -> Reply:

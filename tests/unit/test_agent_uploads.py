@@ -20,7 +20,7 @@ from spark_ckpt.agent.staging import Staging, local_error
 from spark_ckpt.agent.stream import Pauses
 from spark_ckpt.errors import StorageError
 from spark_ckpt.model import Ack, CheckpointId, HandleKind
-from spark_ckpt.storage import open_storage
+from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.testing.faulty import Fault, FaultyStorage, Moment
 from tests.unit.agent_stores import ROOT, AgentProcess, FakeStore, LocalAgent, check_loads, complete
 
@@ -300,6 +300,17 @@ def test_an_upload_that_keeps_failing_is_declined_and_so_is_what_builds_on_it(ur
     agent.send({"type": "flush"})
     assert agent.decline(first)
     assert agent.decline(store.uid)
+    agent.close()
+
+
+def test_a_commit_that_meets_a_fault_of_this_package_is_declined(url: str, spool: Path) -> None:
+    def replaced(*_: object) -> Storage:
+        raise ImportError("the package was installed anew")
+
+    agent, store = LocalAgent(spool, replaced), FakeStore(spool / "0-0")
+    store.commit()
+    agent.send(store.message(url, 0, None))
+    assert "ImportError: the package was installed anew" in agent.decline(store.uid)
     agent.close()
 
 

@@ -34,6 +34,7 @@ object ExecutorSide extends Logging {
   @volatile private var context: PluginContext = _
   @volatile private var agent: PythonChild = _
   @volatile private var spool: File = _
+  private val folders = new Object
   private var clock: ScheduledExecutorService = _
   @volatile private var limit: SpoolLimit = _
   @volatile private var handoverMs = 0L
@@ -50,6 +51,8 @@ object ExecutorSide extends Logging {
   private val barriers = new ConcurrentHashMap[String, Barrier]()
   // With the start of a query (Spark's run id) that opened them.
   private val open = new ConcurrentHashMap[File, String]()
+  // Folders of runs that are over, and have stores which Spark has not closed yet.
+  private val over = ConcurrentHashMap.newKeySet[File]()
 
   def start(plugin: PluginContext, python: String, limits: ExecutorLimits): Unit = synchronized {
     stop() // another plugin's init may have failed after this one's, and nobody has shut it down
@@ -97,6 +100,7 @@ object ExecutorSide extends Logging {
       told.clear()
       toldLate = Set.empty
       open.clear()
+      over.clear()
       agent = null
       context = null
       // Not left to the JVM's end: a Python process may go on with another session in this very JVM.
@@ -134,7 +138,7 @@ object ExecutorSide extends Logging {
     val dir = new File(streamFolder(barrier.stream, barrier.run), s"$operator/$partition/$store")
     open.put(dir, query)
     if (!dir.isDirectory) {
-      onDisk(Files.createDirectories(dir.toPath, OwnerOnly.folders(dir.toPath): _*))
+      folders.synchronized(onDisk(Files.createDirectories(dir.toPath, OwnerOnly.folders(dir.toPath): _*)))
       val runs = Option(streamFolder(barrier.stream, barrier.run).getParentFile.listFiles()).toSeq.flatten
       // The last run may still be shutting down.
       val old = runs.filter(_.getName < f"run-${barrier.run - 1}%08d")
@@ -145,7 +149,19 @@ object ExecutorSide extends Logging {
   }
 
   /** A store has been closed: nothing reads or writes its folder any more. */
-  def closed(folder: File): Unit = open.remove(folder)
+  def closed(folder: File): Unit = {
+    open.remove(folder)
+    dropOver()
+  }
+
+  // A run's folder stays until Spark's maintenance has closed the last of its stores: until then a query that starts again links its files.
+  private def dropOver(): Unit = folders.synchronized {
+    over.asScala.filterNot(run => open.keySet.asScala.exists(_.toPath.startsWith(run.toPath))).foreach { run =>
+      over.remove(run)
+      NioFileManager.deleteTree(run)
+      run.getParentFile.delete() // of a stream that has other runs here it is not empty
+    }
+  }
 
   /** What writes to the spool; a full disk is told as what it is. */
   def onDisk[T](write: => T): T =
@@ -364,8 +380,12 @@ object ExecutorSide extends Logging {
     answer.get("covered").elements().asScala.foreach { c =>
       val (root, run, epoch) = (c.str("root"), c.long("run"), c.optLong("epoch"))
       // In this order: a task of the run that is late is told of again.
-      if (epoch.isEmpty && runs.remove((root, run))) agent.tell(Json.obj("type" -> "over", "root" -> root, "run" -> run))
+      if (epoch.isEmpty && runs.remove((root, run))) {
+        agent.tell(Json.obj("type" -> "over", "root" -> root, "run" -> run))
+        lastBarrier(root).foreach(b => over.add(streamFolder(b.stream, run)))
+      }
       held.covered(root, run, epoch)
     }
+    dropOver()
   }
 }

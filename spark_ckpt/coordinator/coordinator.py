@@ -216,6 +216,7 @@ class Coordinator:
             _application(message),
             (self._options and self._options.savepoint_dir) or "",
             message.get("compared") is not False,
+            message.get("from_zero") is True,
         )
         return worker.request("start", event)
 

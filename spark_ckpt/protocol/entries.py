@@ -70,7 +70,7 @@ class Claim:
     run it is; None: an older release does not say.
     `retained`: so many of the newest checkpoints no run deletes that came before a later claim; older ones may be gone at any moment.
     `first`: the run's first epoch has this number, and all plans past its origin that came before the first claim with it are void; None:
-    the epoch after the origin is the first, and nothing is void.
+    the epoch after the origin (without one: epoch 0) is the first, and nothing is void.
     """
 
     claim: int
@@ -143,10 +143,14 @@ class Damage:
 
 @dataclass(frozen=True)
 class End:
-    """The stream was deleted on purpose: the next start has no origin."""
+    """The stream was deleted on purpose: the next start has no origin, and its first epoch comes after `used`.
+
+    `used`: the highest number that an epoch may have had, -1 for none; None: not noted (version 1).
+    """
 
     claim: int
     run: int
+    used: int | None = None
 
 
 Entry = Claim | Plan | Request | Damage | End
@@ -192,6 +196,7 @@ def encode(entry: Entry) -> bytes:
         doc["cause"] = entry.cause
     else:
         doc["run"] = entry.run
+        doc["used"] = entry.used
     try:
         _entry(doc)
         data = json.dumps(doc, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("utf-8")
@@ -269,7 +274,8 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
     if kind == "damage":
         return Damage(claim, _number(doc["run"]), _checkpoints(doc["bad"]), _text(doc["cause"]))
     if kind == "end":
-        return End(claim, _number(doc["run"]))
+        used = doc.get("used")
+        return End(claim, _number(doc["run"]), used if used is None or used == -1 else _number(used))
     raise ValueError(f"unknown type {kind!r}")
 
 

@@ -74,6 +74,8 @@ class StartRequested:
     """What the claim to come says of the configuration."""
     compared: bool = True
     """False: before the stream goes on from what a person chose, whoever asks wants to compare its state's schemas with the query's."""
+    from_zero: bool = False
+    """An operator can begin in epoch 0 only (`transformWithState`; a `flatMapGroupsWithState` with an initial state)."""
 
 
 @dataclass(frozen=True)

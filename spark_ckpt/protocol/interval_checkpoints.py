@@ -61,10 +61,10 @@ class IntervalCheckpoints(RunRequests):
     @property
     def _completed_epoch(self) -> int:
         """Under the run's own numbers."""
-        newest = self._store.newest
-        if newest is None:
-            return -1
-        return self.claim.first - 1 if self.claim.first is not None and newest.id == self.claim.origin else newest.id.epoch
+        newest, first = self._store.newest, self.claim.first
+        if first is not None and (newest is None or newest.id == self.claim.origin):
+            return first - 1
+        return newest.id.epoch if newest else -1
 
     @property
     def _lag(self) -> Lag:

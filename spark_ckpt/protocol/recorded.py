@@ -15,6 +15,8 @@ from spark_ckpt.model import Checkpoint, Content
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.entries import Claim, End, Entry, Plan
 
+_NOTHING_COMMITTED = b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{}}'
+
 
 @dataclass(frozen=True)
 class Recorded:
@@ -54,7 +56,7 @@ def recorded(
             if entry.first is not None:
                 if entry.first != first:
                     plans.clear()
-                crossed = origin is None or entry.origin != origin.id
+                crossed = entry.origin != (origin.id if origin else None)
                 first = entry.first
         elif isinstance(entry, Plan) and entry.epoch >= following:
             plans[entry.epoch] = entry
@@ -68,6 +70,18 @@ def recorded(
     return Recorded(first, _unbroken(plans, first) if complete else tuple(plans.values()), used, crossed)
 
 
+def ever_used(entries: Mapping[int, Entry]) -> int:
+    """The highest number that an epoch may have had, by a whole log that was written before `End` noted it."""
+    used, highest, ahead = -1, -1, 0
+    for _, entry in sorted(entries.items()):
+        if isinstance(entry, Claim):
+            highest, ahead = max(highest, (entry.first or 0) - 1), entry.ahead
+        elif isinstance(entry, Plan):
+            highest = max(highest, entry.epoch)
+        used = max(used, highest + ahead)
+    return used
+
+
 def _unbroken(plans: Mapping[int, Plan], first: int) -> tuple[Plan, ...]:
     ordered = [plans[epoch] for epoch in sorted(plans)]
     for expected, plan in enumerate(ordered, first):
@@ -78,13 +92,17 @@ def _unbroken(plans: Mapping[int, Plan], first: int) -> tuple[Plan, ...]:
     return tuple(ordered)
 
 
-def driver_files_of(checkpoint: Checkpoint | None, first: int) -> dict[str, Content]:
+def driver_files_of(checkpoint: Checkpoint | None, first: int, sources: int) -> dict[str, Content]:
     """The driver's files with which epoch `first` follows the checkpoint: under a new number, its `offsets` and `commits` move there.
 
-    Spark reads those of the two epochs before (`MicroBatchExecution.populateStartOffsets`); epoch 0 stands for both.
+    Spark reads those of the two epochs before (`MicroBatchExecution.populateStartOffsets`); epoch 0 stands for both. Without a checkpoint
+    and with numbers that go on, those are epochs of which none of so many `sources` has an offset, and no store a state.
     """
     if checkpoint is None:
-        return {}
+        before = range(max(0, first - 2), first)
+        nothing = b"v1\n" + b"\n-" * sources
+        never: dict[str, Content] = {offsets_file(n): nothing for n in before}
+        return never | {commits_file(n): _NOTHING_COMMITTED for n in before}
     epoch = checkpoint.id.epoch
     if first == epoch + 1:
         return dict(checkpoint.files)

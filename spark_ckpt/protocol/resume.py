@@ -165,7 +165,7 @@ class Resume(Asking):
         plans = found.plans
         mine = bool(plans) and plans[0].claim == self._claim.claim and plans[0].epoch <= self._request.epoch
         current = plans[0] if mine else None
-        files = DriverFiles(driver_files_of(base, found.first))
+        files = DriverFiles(driver_files_of(base, found.first, len(self._claim.job.sources)))
         if current:
             files.apply({**current.files, offsets_file(current.epoch): current.offsets})
             files.take_changes()
@@ -182,7 +182,7 @@ class Resume(Asking):
             message = f"the plans of the epochs from {lost[0]} to {lost[-1]} were lost with the coordinator; start the query again"
             raise GivenUpError(ErrorKind.LOST, message)
         current = by_epoch.get(sealed + 1)
-        files = DriverFiles(driver_files_of(base, found.first))
+        files = DriverFiles(driver_files_of(base, found.first, len(self._claim.job.sources)))
         for plan in found.plans:
             if plan.epoch <= sealed + 1:
                 files.apply({**plan.files, offsets_file(plan.epoch): plan.offsets})

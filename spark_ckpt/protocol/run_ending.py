@@ -113,6 +113,7 @@ class RunEnding(RunLog):
         refused = self._refuse_open(ErrorKind.INTERNAL, message)
         instructions = [*refused, *self._stopped_in_hand(message)]
         ending = event.delete and not event.failed and self.phase not in OVER
+        self._used = max([self._last_triggered(), *self._recorded])
         self._going = self._everything() if ending else Batch((), ())
         cancelled = self._over(RunPhase.ENDING if ending else RunPhase.STOPPED, ErrorKind.CONFLICT, "the query was stopped; start it again")
         if ending:
@@ -130,7 +131,7 @@ class RunEnding(RunLog):
         return Batch(tuple(sorted(checkpoints)), tuple(sorted(objects)))
 
     def _put_end(self) -> Instruction:
-        return do.PutEntry(self.ticket(), self._next_number, encode(End(self.claim.claim, self.claim.run)), self._attempt)
+        return do.PutEntry(self.ticket(), self._next_number, encode(End(self.claim.claim, self.claim.run, self._used)), self._attempt)
 
     def _end_put(self, event: ev.EntryPut) -> list[Instruction]:
         """Once the end is in the log, nobody will ask for these checkpoints: all go."""

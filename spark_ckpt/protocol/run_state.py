@@ -116,6 +116,7 @@ class RunState(Machine):
         self._stop_waits = False
         self._puts: dict[int, CheckpointId] = {}
         self._going = Batch((), ())
+        self._used = -1
 
     # --- what others may look at
 
@@ -128,7 +129,7 @@ class RunState(Machine):
     def _version(self) -> int | None:
         """`Triggered.version` of the epoch in hand."""
         origin = self.claim.origin
-        return origin.epoch + 1 if origin is not None and self._epoch == self.claim.first else None
+        return (origin.epoch + 1 if origin is not None else 0) if self._epoch == self.claim.first else None
 
     @property
     def _sparse(self) -> tuple[str, ...]:

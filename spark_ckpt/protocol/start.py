@@ -15,7 +15,7 @@ from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
 from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.recorded import Recorded, driver_files_of, recorded
+from spark_ckpt.protocol.recorded import Recorded, driver_files_of, ever_used, recorded
 from spark_ckpt.protocol.restoring import Restoring
 from spark_ckpt.protocol.start_state import Beginning, StartOrder, StartPhase, Step
 
@@ -214,12 +214,16 @@ class Start(Restoring):
 
     def _read_plans(self) -> list[Instruction]:
         first = self._origin.log + 1 if self._origin else 1
-        numbers = range(first, self._tail + 1) if self._end is None or self._same_stream else range(0)
+        numbers = range(first, self._tail + 1) if self._end is None or self._same_stream else self._before_the_end(self._end)
         wanted = [n for n in numbers if n not in self._entries]
         if not wanted:
             return self._plans_known()
         self.phase = StartPhase.READING_PLANS
         return [self._ask(do.ReadEntry(self.ticket(), n)) for n in wanted]
+
+    def _before_the_end(self, end: End) -> range:
+        """Where it has to be looked up which numbers the stream had used when it was deleted."""
+        return range(1, self._tail + 1) if end.used is None else range(0)
 
     def _plan_read(self, event: ev.EntryRead) -> list[Instruction]:
         if event.data is None and self._origin:
@@ -270,7 +274,20 @@ class Start(Restoring):
 
     def _log_known(self) -> list[Instruction]:
         if self._end is None or self._same_stream:
-            self._plans_found(recorded(self._past_the_end(), self._origin, self._tail, self._last, complete=not self._gaps))
+            found = recorded(self._past_the_end(), self._origin, self._tail, self._last, complete=not self._gaps)
+            self._plans_found(found)
+            self._check_sink(max(found.used, (self._first or 0) - 1))
+        else:
+            used = ever_used(self._entries) if self._end.used is None else self._end.used
+            following = self._origin.id.epoch + 1 if self._origin else 0
+            self._first = used + 1 if used >= following else None
+            if self._first is not None and self._origin is None and self._request.from_zero:
+                raise GivenUpError(
+                    ErrorKind.CONFLICT,
+                    f"the stream was deleted after epoch {used} and its numbers go on from there, but Spark begins transformWithState, and "
+                    "what has an initial state, with epoch 0 only; give the query a new checkpointLocation and a new output path",
+                )
+            self._check_sink(max(used, following - 1))
         return self._fetch([c for plan in self._plans for c in plan.files.values()], self._next_step, self._plan_damaged)
 
     def _plan_damaged(self, damage: str) -> list[Instruction]:
@@ -280,6 +297,17 @@ class Start(Restoring):
             "from that checkpoint with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD: what followed runs anew under new "
             "numbers, and sinks may get its rows twice",
         )
+
+    def _check_sink(self, used: int) -> None:
+        """`used`: the highest number that an epoch of this stream may have had. A sink that has seen more would skip the next ones."""
+        seen = self._request.sink_seen
+        if seen is not None and seen > used:
+            has = f"the highest number that this stream has used is {used}" if used >= 0 else "this stream has had no epoch yet"
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"the sink ({self._request.job.sink}) has batch {seen} already and {has}, so it would skip new rows; give the query an "
+                "output path that is new, or the checkpointLocation with which that one was written",
+            )
 
     def _numbers_known(self) -> bool:
         """With entries missing, and nothing to run again: a plan behind them has the highest number, since each run plans all of them."""
@@ -305,10 +333,10 @@ class Start(Restoring):
         """They run again as planned, unless it is not known what ran past them, or a person does not want them."""
         origin = self._origin
         self._plans = found.plans
+        following = origin.id.epoch + 1 if origin else 0
+        self._first = found.first if found.first != following else None
         if origin is None:
             return
-        following = origin.id.epoch + 1
-        self._first = found.first if found.first != following else None
         unplanned = self._last is not None and self._last.ahead > 0
         discard = self._restoring is not None and self._restoring.discard
         if found.crossed and not (unplanned or discard or self._ahead):
@@ -332,8 +360,8 @@ class Start(Restoring):
         if any(n < self._tail for n in ends):
             raise GivenUpError(
                 ErrorKind.CONFLICT,
-                "the stream was deleted and began anew after that savepoint was made, and its epochs have the same numbers; restore it "
-                "with a new checkpointLocation and a new output path",
+                "the stream was deleted and began anew after that savepoint was made; restore it with a new checkpointLocation and a new "
+                "output path",
             )
         return {n: entry for n, entry in self._entries.items() if n not in ends}
 
@@ -450,7 +478,7 @@ class Start(Restoring):
         self.phase = StartPhase.DONE
         origin = self._origin
         epoch = self._first if self._first is not None else origin.id.epoch + 1 if origin else 0
-        files = DriverFiles(driver_files_of(origin, epoch))
+        files = DriverFiles(driver_files_of(origin, epoch, len(self._claim.job.sources)))
         if plan:
             files.apply({**plan.files, offsets_file(plan.epoch): plan.offsets})
             files.take_changes()
@@ -477,7 +505,7 @@ class Start(Restoring):
             files.as_mapping(),
             recorded,
             restored=self._claim.restored.path if self._claim.restored else None,
-            version=origin.id.epoch + 1 if origin and self._first is not None else None,
+            version=(origin.id.epoch + 1 if origin else 0) if self._first is not None else None,
             taken_over=self._living if self._living and not self._is_of_this_application(self._living) else None,
         )
         return [*warnings, started]

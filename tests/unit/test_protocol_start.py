@@ -311,11 +311,71 @@ def test_checkpoints_that_vanish_because_the_old_run_lives_make_it_look_again() 
     assert claim.bad == ()
 
 
-def test_an_ended_stream_begins_anew_whatever_the_job() -> None:
+V1_END = b'{"v":1,"type":"end","claim":1,"run":1}'
+"""As releases wrote it that did not note the numbers in use."""
+
+
+@pytest.mark.parametrize("end", [encode(End(1, 1, used=1)), V1_END])
+def test_an_ended_stream_begins_anew_whatever_the_job_and_its_numbers_go_on(end: bytes) -> None:
+    """Sinks skip batch ids that they have seen: with epoch 0 again, all rows up to epoch 1 would be lost."""
     world = after(2)
-    world.log[4] = encode(End(1, 1))
-    one = started(Driver(world).start("b", Job((), (), "x"), query="new"))
-    assert (one.run, one.origin, one.epoch, one.rerun) == (2, None, 0, False)
+    world.log[4] = end
+    one = started(Driver(world).start("b", Job((), ("s", "t"), "x"), query="new", sink_seen=1))
+    assert (one.run, one.origin, one.epoch, one.rerun, one.version) == (2, None, 2, False, 0)
+    nothing = b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{}}'
+    assert one.files == {f"offsets/{n}": b"v1\n\n-\n-" for n in (0, 1)} | {f"commits/{n}": nothing for n in (0, 1)}
+
+
+def test_numbers_go_on_through_every_start_and_end() -> None:
+    world = after(2)
+    world.log[4] = encode(End(1, 1, used=1))
+    started(Driver(world).start("b"))
+    planned = Driver(world)
+    assert started(planned.start("c")).epoch == 2
+    planned.trigger(2)
+    again = Driver(world)
+    one = started(again.start("d"))
+    assert (one.epoch, one.rerun, one.version, set(one.files)) == (
+        2,
+        True,
+        0,
+        {"offsets/0", "commits/0", "offsets/1", "commits/1", "offsets/2"},
+    )
+    again.rest(one.run, 2)
+    driver = Driver(world)
+    one = started(driver.start("e"))
+    assert (one.epoch, one.origin, one.version) == (3, CheckpointId(4, 2), None)
+    assert set(one.files) == {"offsets/1", "offsets/2", "commits/1", "commits/2"}
+    driver.trigger(3)
+    driver.push(ev.StopRequested(failed=False, delete=True))
+    end = decode(max(world.log), world.log[max(world.log)])
+    assert isinstance(end, End)
+    assert end.used == 3
+    assert started(Driver(world).start("f")).epoch == 4
+
+
+def test_what_was_planned_before_the_end_counts_as_used() -> None:
+    """(1) Epochs 2 to 4 are planned, and perhaps in the sink; (2) a run goes back to epoch 1; (3) it is deleted while it runs epoch 2."""
+    world = after(2)
+    for number, epoch in ((4, 2), (5, 3), (6, 4)):
+        world.log[number] = encode(Plan(1, 1, epoch, offsets(epoch)))
+    driver = Driver(world)
+    assert started(driver.start("b")).epoch == 2
+    driver.push(ev.StopRequested(failed=False, delete=True))
+    assert started(Driver(world).start("c")).epoch == 5
+
+
+@pytest.mark.parametrize(("epochs", "ended", "seen"), [(0, False, 0), (2, False, 2), (2, True, 2)])
+def test_a_sink_that_is_ahead_of_the_stream_is_refused(epochs: int, ended: bool, seen: int) -> None:
+    world = after(epochs) if epochs else World()
+    if ended:
+        world.log[4] = encode(End(1, 1, used=1))
+    before = dict(world.log)
+    refused = refusal(Driver(world).start("b", sink_seen=seen))
+    assert refused.kind is ErrorKind.CONFLICT
+    assert f"has batch {seen} already" in refused.message
+    assert world.log == before
+    started(Driver(world).start("c", sink_seen=seen - 1 if seen else None))
 
 
 def test_a_query_that_goes_back_in_place_takes_the_stream_only_while_it_is_its_own() -> None:

@@ -133,9 +133,9 @@ def stored(around: Surroundings, attempt: Attempt, snapshot: Snapshot) -> Commit
     return Commit(attempt.run, attempt.epoch - 1, snapshot.store.partition, snapshot.uid, None, tuple(chain), acked=True)
 
 
-def checked(commit: Commit, end: int) -> Commit:
-    """That state is the sum of the input up to `end`."""
-    if commit.value != state_at(commit.partition, end):
+def checked(commit: Commit, begins: int, end: int) -> Commit:
+    """That state is the sum of the input from where the stream began up to `end`."""
+    if commit.value != state_at(commit.partition, begins, end):
         raise ViolationError(Rule.STATE_RIGHT, f"partition {commit.partition} in {commit.uid} is not the sum up to {end}")
     return commit
 

@@ -78,7 +78,16 @@ class Driver(DriverProcess, Query):
         again = self.started is not None
         self._ask(
             ev.StartRequested(
-                "q", JOB, local, nonce, self.name, forgetful=self._source.forgetful, restore=self._restore, life=self.name, again=again
+                "q",
+                JOB,
+                local,
+                nonce,
+                self.name,
+                forgetful=self._source.forgetful,
+                sink_seen=self._sink.seen,
+                restore=self._restore,
+                life=self.name,
+                again=again,
             )
         )
 
@@ -176,7 +185,7 @@ class Driver(DriverProcess, Query):
         self._a.happened[Happened.STARTED] += 1
         self._executors.forget()
         self._check_files(i)
-        self._end = Span.decode(self._files[offsets_file(i.epoch - 1)]).end if i.origin else 0
+        self._end = Span.decode(self._files[offsets_file(i.epoch - 1)]).end if i.origin else self._a.begins
         self._uids = uids_of(self._files[commits_file(i.epoch - 1)]) if i.origin else {}
         if i.rerun:
             self._a.happened[Happened.RERUN] += 1
@@ -192,13 +201,13 @@ class Driver(DriverProcess, Query):
         missing = sorted(due - self._files.keys())
         if missing:
             raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin} without {missing}")
-        at = 0
+        at = self._a.begins
         for file in sorted((path for path in self._files if path.startswith("sources/")), key=lambda path: int(path.split("/")[-1])):
             span = Span.decode(self._files[file])
             if span.first != at:
                 raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin}, {file} goes on from {span.first} instead of {at}")
             at = span.end
-        end = Span.decode(self._files[offsets_file(last)]).end if last >= 0 else 0
+        end = Span.decode(self._files[offsets_file(last)]).end if i.origin or i.rerun else self._a.begins
         if at != end:
             raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin} up to {end}, its source's files go up to {at}")
 

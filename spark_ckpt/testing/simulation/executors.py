@@ -102,7 +102,7 @@ class Executors:
             if kept is None:
                 self._a.clock.after(self._a.delay(), lambda p=p, uid=uid: self._fetch(attempt, n, partitions, loaded, p, uid))  # type: ignore[misc]
                 return
-            loaded[p] = checked(kept, attempt.span.first)
+            loaded[p] = checked(kept, self._a.begins, attempt.span.first)
         self._run(attempt, n, partitions, loaded)
 
     def _run(self, attempt: Attempt, n: int, partitions: list[int], loaded: dict[int, Commit]) -> None:
@@ -147,7 +147,7 @@ class Executors:
         if isinstance(found, str):
             self._query.state_gone(attempt, found)
             return
-        loaded[found.partition] = checked(found, attempt.span.first)
+        loaded[found.partition] = checked(found, self._a.begins, attempt.span.first)
         self._load(attempt, n, partitions, loaded)
 
     def _want(

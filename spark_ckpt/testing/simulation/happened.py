@@ -76,6 +76,7 @@ class Happened(Enum):
     LOADED = "states loaded from a checkpoint"
     LOAD_FENCED = "loads that found nothing because the run was fenced"
     DEMOLISHED = "streams deleted"
+    ANEW = "streams that began anew after their end"
     GC = "collections of garbage"
     COLLECTED = "objects collected"
     COLLECTED_ALIVE = "of them of the run that lives"

@@ -311,6 +311,15 @@ class _WithFilesOfNow(IntervalRun):
         return super()._seal_background(p, replace(sealed, files=self._files.as_mapping()))
 
 
+class _NumbersAnew(Start):
+    """A stream that begins anew begins with epoch 0."""
+
+    def _append_claim(self) -> list[Instruction]:
+        if self._end is not None:
+            self._first = None
+        return super()._append_claim()
+
+
 class _WithoutAcks(Run):
     """Completes a checkpoint with the snapshots that happen to be there."""
 
@@ -405,6 +414,10 @@ class _TakingItBackStream(Stream):
     START = _TakingItBack
 
 
+class _NumbersAnewStream(Stream):
+    START = _NumbersAnew
+
+
 class _GoneAtOnceStream(Stream):
     RUN = _GoneAtOnce
     INTERVAL_RUN = _GoneAtOnceInBackground
@@ -461,6 +474,7 @@ class LeftOut(Enum):
     TIMED_FROM_SEAL = "the time-out of a checkpoint is counted from the end of its epoch"
     LONG_BRIDGED = "while an epoch runs for long, the newest finished one becomes a checkpoint"
     FILES_OF_ITS_END = "a checkpoint of a finished epoch holds the driver's files as they were at its end"
+    NUMBERS_GO_ON = "a stream that was deleted begins anew behind every number that it had used"
     GONE_AT_LAST = "what a deleted stream leaves goes when every put of _metadata is answered"
     COLLECT_KEPT_FIRST = "a collector of garbage reads the kept checkpoints before it lists the run's own"
     COLLECT_SETTLED = "a collector takes for garbage of a living run only what was stored before the epoch of a completed checkpoint ran"
@@ -535,6 +549,7 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.TIMED_FROM_SEAL: Rules(stream=_TimedFromItsTriggerStream),
         LeftOut.LONG_BRIDGED: Rules(stream=_WaitingForItsEndStream),
         LeftOut.FILES_OF_ITS_END: Rules(stream=_WithFilesOfNowStream),
+        LeftOut.NUMBERS_GO_ON: Rules(stream=_NumbersAnewStream),
         LeftOut.GONE_AT_LAST: Rules(stream=_GoneAtOnceStream),
         LeftOut.COLLECT_SETTLED: Rules(collect=CollectOrder.UNSETTLED, faults={"gc": 1}),
         LeftOut.COLLECT_CLAIM_AGAIN: Rules(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),

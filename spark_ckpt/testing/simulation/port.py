@@ -55,6 +55,8 @@ class Surroundings:
     happened: Counter[Happened]
     tell: Callable[[str], None]
     down_until: int = 0
+    begins: int = 0
+    """Where the input of the stream begins: later when it was deleted, and what it had read archived."""
 
     @property
     def down(self) -> bool:
@@ -289,7 +291,7 @@ class Port:
         end = Span.decode(i.checkpoint.file(offsets_file(i.checkpoint.id.epoch)) or b"").end
         for snapshot in i.checkpoint.snapshots:
             partition = snapshot.store.partition
-            if sum(values[h.object][h.offset] for h in snapshot.handles) != state_at(partition, end):
+            if sum(values[h.object][h.offset] for h in snapshot.handles) != state_at(partition, self._a.begins, end):
                 raise ViolationError(Rule.SAVEPOINT, f"partition {partition} of {i.checkpoint.id}, copied, is not the sum up to {end}")
         name = f"savepoint-{i.number}"
         objects = {key: tuple(sorted(held.items())) for key, held in values.items()}

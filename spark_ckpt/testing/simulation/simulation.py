@@ -14,7 +14,7 @@ from spark_ckpt.testing.simulation.agent import SPOOL_MAX
 from spark_ckpt.testing.simulation.clock import Clock
 from spark_ckpt.testing.simulation.collector import Collector
 from spark_ckpt.testing.simulation.driver import LARGEST_EPOCH, Driver
-from spark_ckpt.testing.simulation.faults import DEMOLITION, EVERYDAY, QUIET, draw
+from spark_ckpt.testing.simulation.faults import ANEW, DEMOLITION, EVERYDAY, QUIET, draw
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.left_out import Rules
 from spark_ckpt.testing.simulation.person import Person
@@ -86,7 +86,7 @@ class Simulation:
         self._settings = self._drawn(rng, mode.of(seed))
         forgetful = ("simulated",) if self._settings.interval_ms and rng.random() < FORGETFUL else ()
         self._source = Source(rng.choice(INPUT), forgetful)
-        self._sink = Sink(self.happened, self._again)
+        self._sink = Sink(self.happened, self._again, tells=seed // 4 % 2 == 1)
         self._choice: ev.Restore | None = None
         self._drivers: list[Driver] = []
         self._person = Person(self._a)
@@ -280,6 +280,30 @@ class Simulation:
             self._world.check_deleted(driver.objects)
             self._collect()
             self._world.check_empty()
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """The stream is started again, with new input and the sink that it had: its numbers go on, or the sink skips what it has seen."""
+        self._a.begins = self._source.available
+        self._source.available += max(INPUT)
+        self._sink.anew(self._a.begins)
+        self._a.faults = ANEW
+        until = self._clock.now + self._a.rng.randrange(LONGEST_LIFE)
+        while self._clock.now < until:
+            if not any(d.alive for d in self._drivers) or self._a.chance(self._a.faults.rival):
+                self._start()
+            self._let_pass(self._a.rng.randrange(20, 200))
+        for driver in self._drivers:
+            driver.die("quiet")
+        self._let_pass(SETTLING)
+        self._a.faults = QUIET
+        driver = self._start()
+        self._feed(driver, QUIET_INPUT)
+        driver.finish()
+        self._let_pass(SETTLING)
+        if driver.alive:
+            raise ViolationError(Rule.PROGRESS, f"{driver.name} does not end")
+        self._sink.check(self._source.available)
 
 
 def simulate(seed: int, mode: Mode = Mode.BOTH, rules: Rules | None = None, tell: Callable[[str], None] | None = None) -> Result:

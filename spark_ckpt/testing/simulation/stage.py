@@ -34,9 +34,9 @@ def sum_of(partition: int, span: Span) -> int:
     return sum(1 << 2 * i for i in range(span.first, span.end) if i % PARTITIONS == partition)
 
 
-def state_at(partition: int, end: int) -> int:
-    """What one pass over the input gives: the running sum."""
-    return sum_of(partition, Span(0, end))
+def state_at(partition: int, begins: int, end: int) -> int:
+    """What one pass over the input gives since the stream began: the running sum."""
+    return sum_of(partition, Span(begins, end))
 
 
 class Source:
@@ -53,15 +53,25 @@ Row = tuple[Span, tuple[int, ...]]
 class Sink:
     """Idempotent by batch id like Spark's file sink: it skips every id up to its latest, whatever that carries.
 
-    `again`: input may be run again under new numbers, and is then there more than once; but no number ever carries two things.
+    `again`: input may be run again under new numbers, and is then there more than once; but no number ever carries two things. `tells`:
+    whether it can be asked what it has seen.
     """
 
-    def __init__(self, happened: Counter[Happened], again: bool) -> None:
+    def __init__(self, happened: Counter[Happened], again: bool, tells: bool = False) -> None:
         self.batches: dict[int, Row] = {}
         self.latest = -1
+        self._begins = 0
         self._happened = happened
         self._again = again
+        self._tells = tells
+        self._anew = False
         self._carried: dict[int, Row] = {}
+
+    def anew(self, begins: int) -> None:
+        """The stream was deleted, and its input up to `begins` archived. What was planned and not run leaves a hole in the numbers."""
+        self.batches.clear()
+        self._begins = begins
+        self._anew = True
 
     def add_batch(self, batch: int, row: Row, who: str) -> None:
         known = self._carried.setdefault(batch, row)
@@ -70,26 +80,31 @@ class Sink:
         if batch <= self.latest:
             self._happened[Happened.SKIPPED] += 1
             return
-        if batch > self.latest + 1 and not self._again:
+        if batch > self.latest + 1 and not self._again and not self._anew:
             raise ViolationError(Rule.WHOLE_INPUT, f"{who} wrote batch {batch}, the sink's latest is {self.latest}")
         self.batches[batch] = row
         self.latest = batch
+        self._anew = False
+
+    @property
+    def seen(self) -> int | None:
+        return self.latest if self._tells and self.latest >= 0 else None
 
     @property
     def end(self) -> int:
         """How far the input was ever run."""
-        return max((span.end for span, _ in self.batches.values()), default=0)
+        return max((span.end for span, _ in self.batches.values()), default=self._begins)
 
     def check(self, end: int) -> None:
         """The batches hold one pass over the input up to `end`; where it may be run again, at least one."""
-        at = 0
+        at = self._begins
         rule = Rule.NOTHING_LOST if self._again else Rule.WHOLE_INPUT
         for number, (span, states) in sorted(self.batches.items()):
             if span.first > at or (span.first < at and not self._again):
                 raise ViolationError(rule, f"batch {number} begins at {span.first}, those before end at {at}")
             self._happened[Happened.DUPLICATED] += min(at, span.end) - span.first
             at = max(at, span.end)
-            right = tuple(state_at(p, span.end) for p in range(PARTITIONS))
+            right = tuple(state_at(p, self._begins, span.end) for p in range(PARTITIONS))
             if states != right:
                 raise ViolationError(rule, f"batch {number} holds {states}, right is {right}")
         if at != end:

@@ -114,9 +114,9 @@ class World:
     def reached(self, claim: Claim, at: int) -> int:
         """The newest epoch that is durable, under the claim's own numbers; -1 for none."""
         newest = self.newest_of_lineage(claim, at)
-        if newest is None:
-            return -1
-        return claim.first - 1 if claim.first is not None and newest == claim.origin else newest.epoch
+        if claim.first is not None and newest == claim.origin:
+            return claim.first - 1
+        return newest.epoch if newest else -1
 
     def was_completed(self, checkpoint: CheckpointId) -> bool:
         return checkpoint.epoch in self._completed.get(checkpoint.run, {})
@@ -164,16 +164,19 @@ class World:
         entry = decode(number, data)
         if isinstance(entry, Damage):
             raise ViolationError(Rule.LOG_WHOLE, f"entry {number} notes damage of {entry.bad}: {entry.cause}")
-        self.ended = isinstance(entry, End)
+        before, self.ended = self.ended, isinstance(entry, End)
         if isinstance(entry, Plan):
             self._plans[(entry.claim, entry.epoch)] = number
             self._highest[entry.claim] = max(entry.epoch, self._highest.get(entry.claim, -1))
         if isinstance(entry, Claim):
-            if self._chosen(entry, listed_at):
+            if before:
+                self._check_anew(entry)
+            elif self._chosen(entry, listed_at):
                 self._check_chosen(entry)
             else:
                 self._check_newest(entry, listed_at)
-            self._happened[Happened.RENUMBERED] += entry.first is not None and entry.first not in {c.first for c in self._claims}
+            new = entry.first is not None and entry.first not in {c.first for c in self._claims}
+            self._happened[Happened.ANEW if before else Happened.RENUMBERED] += new
             self._claims.append(entry)
             self._check_retained(f"at claim {number}")
 
@@ -186,6 +189,10 @@ class World:
         imported = before.imported
         own = imported is not None and imported.run == last.run
         return own and not any(time < listed_at for time in self._completed.get(last.run, {}).values())
+
+    def _check_anew(self, claim: Claim) -> None:
+        if claim.origin is not None or claim.inherits:
+            raise ViolationError(Rule.NEWEST_RESTORED, f"claim {claim.claim} begins from {claim.origin}, the stream was deleted")
 
     def _check_newest(self, claim: Claim, listed_at: int) -> None:
         last, origin = self.last_claim, claim.origin

@@ -20,7 +20,7 @@ final case class Barrier(text: String) {
   val late: Option[Long] = node.optLong("late")
   /** Packs of which little is needed any more: the agent's affair. */
   val sparse: Option[JsonNode] = Option(node.get("sparse")).filterNot(_.isEmpty)
-  /** Where the epoch has a new number: the version under which the checkpoint holds the state that it begins with. */
+  /** Where the epoch has a new number: the version under which the checkpoint holds the state that it begins with, 0 for no state. */
   val version: Option[Long] = node.optLong("version")
 }
 

@@ -23,7 +23,7 @@ final case class Materialised(files: Map[String, Content], planned: Map[Long, Co
 final case class Comparison(path: String, epoch: Long, files: Map[String, Content])
 
 /** What a query reads from and writes to, where that decides how it can be run. */
-final case class JobNeeds(forgetful: Seq[String], sinkSeen: Option[Long])
+final case class JobNeeds(forgetful: Seq[String], sinkSeen: Option[Long], fromZero: Boolean)
 
 /** `commits/N` may be written: the checkpoint that is complete now, if any, and how far durable state is behind. */
 final case class SealedEpoch(checkpoint: Option[JsonNode], lag: Option[JsonNode])
@@ -73,7 +73,7 @@ final class DriverStream(
     handover.clear()
     val message = Json.obj(
       "folder" -> handover.path, "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "job" -> job.json,
-      "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "files" -> present,
+      "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "from_zero" -> needs.fromZero, "files" -> present,
       "again" -> synchronized(begun.nonEmpty), "application" -> DriverSide.application, "compared" -> false)
     val first = ask(message)
     val answer = Option(first.get("compare")).map { c =>

@@ -1,7 +1,11 @@
 package org.apache.spark.sql.ckpt
 
-import org.apache.spark.ckpt.{DriverSide, DriverStream}
+import java.nio.charset.StandardCharsets.UTF_8
+
+import org.apache.spark.ckpt.{Content, DriverSide, DriverStream, InMessage}
+import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryStartedEvent
 
 /** Claims a stream for a query, and puts into the checkpointLocation what the query goes on from. Runs in the query thread. */
@@ -14,7 +18,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
   def apply(): RecordedEpochs = {
     val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
     val begun = stream.start(event.id.toString, shape, needs, files.present(), SchemaPreflight(query, _))
-    files.replace(begun.files)
+    files.replace(materialised(begun.files))
     begun.files.values.foreach(_.discard())
     SinkLogBeginning(sink, begun.files.keys)
     stream.barrier.foreach { barrier =>
@@ -23,5 +27,30 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
       DriverSide.setBarrier(barrier)
     }
     new RecordedEpochs(query, begun.planned)
+  }
+
+  /**
+   * Epochs that never were stand before the first of a stream that begins anew under numbers that go on. Their offsets have no metadata: of
+   * settings that it does not name, Spark would take the oldest formats of state, so it gets those of the session, as a new query would.
+   * The number of partitions is in the session under another name, once the query has begun. And after such an epoch Spark refuses a
+   * stateful query whose folder `state` is empty; names that are no numbers it does not read.
+   */
+  private def materialised(files: Map[String, Content]): Map[String, Content] = {
+    val never = files.collect { case (path, InMessage(WithoutMetadata(version, offsets))) if path.startsWith("offsets/") =>
+      val session = query.sparkSessionForStream.conf
+      val partitions = SQLConf.SHUFFLE_PARTITIONS.key
+      val known = OffsetSeqMetadata(0L, 0L, session).conf.filter(_._2 != null)
+      val metadata = OffsetSeqMetadata(0L, 0L, Map(partitions -> session.get(partitions)) ++ known)
+      path -> InMessage(s"$version\n${metadata.json}\n$offsets".getBytes(UTF_8))
+    }
+    val begins = never.nonEmpty && !files.keys.exists(_.startsWith("state/"))
+    files ++ never ++ (if (begins) Seq("state/_anew" -> InMessage(Array.empty[Byte])) else Nil)
+  }
+
+  private object WithoutMetadata {
+    def unapply(content: Array[Byte]): Option[(String, String)] = new String(content, UTF_8).split("\n", 3) match {
+      case Array(version, "", offsets) => Some((version, offsets))
+      case _ => None
+    }
   }
 }

@@ -3,13 +3,15 @@ package org.apache.spark.sql.ckpt
 import java.util.Locale
 
 import org.apache.spark.ckpt.JobNeeds
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.catalyst.plans.logical.{FlatMapGroupsWithState, LogicalPlan, TransformWithState, TransformWithStateInPySpark}
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
 import org.apache.spark.sql.execution.datasources.FileFormat
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamingRelation}
 import org.apache.spark.sql.execution.streaming.sinks.FileStreamSink
 
-/** Which sources can give an epoch's rows once more after it was committed, and what the sink remembers by batch id. */
+/**
+ * Which sources can give an epoch's rows once more after it was committed, what the sink remembers by batch id, and whether the query can begin with
+ * another epoch than 0. */
 object SourcesAndSink {
   private val Replaying = Set("kafka", "rate", "rate-micro-batch", "delta")
 
@@ -18,6 +20,12 @@ object SourcesAndSink {
     query.sink match {
       case sink: FileStreamSink => QueryHook.sinkLog(sink).getLatestBatchId()
       case _ => None
+    },
+    query.analyzedPlan.exists {
+      // An initial state is loaded in epoch 0 and in no other, and in any other Spark looks for the metadata that an earlier one wrote.
+      case f: FlatMapGroupsWithState => f.hasInitialState
+      case _: TransformWithState | _: TransformWithStateInPySpark => true
+      case _ => false
     })
 
   private def forgetful(source: LogicalPlan): Option[String] = source match {

@@ -93,7 +93,7 @@ class BarrierRocksDB(
       }
     }
     val loaded =
-      try super.load(version, uid, readOnly, loadEmpty)
+      try super.load(version, uid, readOnly, loadEmpty || (uid.isEmpty && begins(version)))
       catch {
         case e: Exception =>
           CheckpointFailure.ofKind(CheckpointFailure.Damaged, e).foreach(ExecutorSide.refused(barrier(), version, _))
@@ -101,6 +101,12 @@ class BarrierRocksDB(
       }
     loadedAtMs = System.currentTimeMillis()
     loaded
+  }
+
+  /** The stream begins anew, its numbers go on: the first epoch's state is empty, whatever its number. */
+  private def begins(version: Long): Boolean = version > 0 && {
+    val at = barrier()
+    version == at.epoch && at.version.contains(0L)
   }
 
   /**

@@ -236,7 +236,8 @@ class Coordinator:
 
     def _resume(self, message: Message) -> Reply:
         sent = message.get("files")
-        files = {path: handover.read(content) for path, content in sent.items()} if isinstance(sent, dict) else {}
+        sent = sent if isinstance(sent, dict) else {}
+        files = {path: None if content is None else handover.read(content) for path, content in sent.items()}
         sealed = int(message.get("sealed", -1))
         event = ev.ResumeRequested(int(message["run"]), int(message["claim"]), int(message["epoch"]), _names(message), sealed, files)
         worker = self._worker(str(message["root"]))

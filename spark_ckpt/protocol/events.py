@@ -82,7 +82,8 @@ class StartRequested:
 class ResumeRequested:
     """The process that drove run `run` died; this one takes its place. `epoch`: the one in hand.
 
-    `sealed`: the newest epoch whose seal was answered, -1 for none; `files`: the driver's `commits/` of that one and the one before.
+    `sealed`: the newest epoch whose seal was answered, -1 for none; `files`: the driver's `commits/` of that one and the one before, and
+    what else came with a seal since the last plan that is known to be stored.
     """
 
     run: int
@@ -90,7 +91,7 @@ class ResumeRequested:
     epoch: int
     forgetful: tuple[str, ...] = ()
     sealed: int = -1
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    files: Mapping[str, bytes | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -184,10 +184,13 @@ class Resume(Asking):
         current = by_epoch.get(sealed + 1)
         files = DriverFiles(driver_files_of(base, found.first, len(self._claim.job.sources)))
         for plan in found.plans:
-            if plan.epoch <= sealed + 1:
+            if plan.epoch <= sealed:
                 files.apply({**plan.files, offsets_file(plan.epoch): plan.offsets})
         files.take_changes()
         files.apply(self._request.files)
+        if current is not None:
+            files.apply({**current.files, offsets_file(current.epoch): current.offsets})
+            files.take_changes()
         to_run = tuple(plan for plan in found.plans if plan.epoch > sealed + 1)
         return self._beginning(files, sealed + 1, current, to_run, Replaced(self._requests, sealed))
 

@@ -16,6 +16,7 @@ from test_operators import completed
 from test_seen import conf as shown
 from test_seen import lines, told
 
+from spark_ckpt import metadata
 from spark_ckpt.testing.lossy_proxy import Wire, WireFault
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
@@ -172,6 +173,24 @@ def test_agent_and_coordinator_are_killed_and_the_query_goes_on(
     for name in trial.names:
         assert trial.runs(name) == {"run-00000001"}, f"{name} was to go on in its first run"
         assert trial.durable(name) == trial.committed(name), name
+
+
+def test_what_an_epoch_has_written_is_known_to_the_coordinator_that_comes_after_it(start: Start, tmp_path: Path) -> None:
+    """State schemas of the first epoch are in no plan before the second one's, and in no checkpoint before the first late one."""
+    events, storage = tmp_path / "events", tmp_path / "storage"
+    write_events(events, 0, 1)
+    location = tmp_path / "location"
+    conf = {"spark.ckpt.interval": "10min", "spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+    app = start("endless.py", str(events), str(location), str(tmp_path / "out"), storage=f"file://{storage}", conf=conf)
+    app.until((location / "commits" / "0").exists, "the first epoch", 200)
+    app.kill_one("spark_ckpt.coordinator")
+    app.until(lambda: bool(completed(storage, location)), "the checkpoint that is due when a coordinator is replaced", 60)
+    app.kill()
+    (found,) = completed(storage, location)
+    held = metadata.decode(found.read_bytes()).files
+    written = {f"state/{p.relative_to(location / 'state')}" for p in (location / "state").rglob("*") if p.is_file()}
+    assert written
+    assert {path for path in held if path.startswith("state/")} == written
 
 
 def test_progress_and_events_tell_how_far_durable_state_is_behind(start: Start, events: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
-import com.fasterxml.jackson.databind.node.ObjectNode
+import com.fasterxml.jackson.databind.node.{NullNode, ObjectNode}
 
 import org.apache.spark.ckpt.Json.Fields
 
@@ -48,6 +48,8 @@ final class DriverStream(
   private val commits = mutable.SortedMap.empty[Long, JsonNode]
   private val changed = mutable.LinkedHashMap.empty[String, Option[JsonNode]]
   private var changedBytes = 0
+  // What went with a seal is in no plan until the next trigger is answered: a coordinator that comes meanwhile knows it from nobody else.
+  private val unplanned = mutable.LinkedHashMap.empty[String, JsonNode]
   private val acks = mutable.ArrayBuffer.empty[ObjectNode]
   private var late: Option[(Long, Long)] = None
   private var lates = 0L
@@ -90,6 +92,7 @@ final class DriverStream(
         Commit.findFirstMatchIn(e.getKey).foreach(m => remember(m.group(1).toLong, handover.handOver(handover.taken(e.getValue).bytes)))
       }
       takeChanged()
+      unplanned.clear()
       acks.clear()
       late = None
     }
@@ -117,6 +120,10 @@ final class DriverStream(
       Json.obj("type" -> "trigger", "root" -> root, "epoch" -> n, "offsets" -> content, "files" -> takeChanged())
     }
     val text = try ask(message).str("barrier") finally handover.discard(content)
+    synchronized {
+      unplanned.values.foreach(handover.discard)
+      unplanned.clear()
+    }
     current = Some(text)
     text
   }
@@ -124,7 +131,11 @@ final class DriverStream(
   /** `commits/N` is about to be written: returns once it may be. In the every-epoch mode checkpoint N is complete then. */
   def seal(n: Long, commit: Array[Byte]): SealedEpoch = {
     val content = handover.handOver(commit)
-    val message = synchronized(Json.obj("type" -> "seal", "root" -> root, "epoch" -> n, "commit" -> content, "files" -> takeChanged()))
+    val message = synchronized {
+      val files = takeChanged()
+      files.foreach { case (path, file) => unplanned.put(path, file.map(handover.kept).getOrElse(NullNode.instance)).foreach(handover.discard) }
+      Json.obj("type" -> "seal", "root" -> root, "epoch" -> n, "commit" -> content, "files" -> files)
+    }
     try {
       val answer = ask(message)
       synchronized {
@@ -197,7 +208,7 @@ final class DriverStream(
   def retell(say: ObjectNode => Unit): Unit = synchronized {
     begun.foreach { message =>
       val resume = message.deepCopy().put("epoch", epoch).put("sealed", sealedEpoch)
-      Json.put(resume, "files", commits.map { case (n, content) => s"commits/$n" -> content }.toMap)
+      Json.put(resume, "files", unplanned.toMap ++ commits.map { case (n, content) => s"commits/$n" -> content })
       say(resume)
       acks.foreach(say)
     }
@@ -208,7 +219,7 @@ final class DriverStream(
     while (commits.size > CommitsKept) commits.remove(commits.head._1).foreach(handover.discard)
   }
 
-  private def takeChanged(): Map[String, Any] = {
+  private def takeChanged(): Map[String, Option[JsonNode]] = {
     val files = changed.toMap
     changed.clear()
     changedBytes = 0

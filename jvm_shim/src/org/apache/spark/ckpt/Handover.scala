@@ -8,7 +8,7 @@ import java.util.{Base64, UUID}
 import java.util.zip.CRC32
 
 import com.fasterxml.jackson.databind.JsonNode
-import com.fasterxml.jackson.databind.node.TextNode
+import com.fasterxml.jackson.databind.node.{ObjectNode, TextNode}
 
 import org.apache.spark.ckpt.Json.Fields
 
@@ -76,6 +76,15 @@ class Handover(folder: File) {
       val crc = new CRC32
       crc.update(content)
       Json.obj("file" -> file.getPath, "length" -> content.length, "checksum" -> crc.getValue, "digest" -> digest(content))
+    }
+
+  /** The same for a later message too: the coordinator removes what it has taken of the first one. */
+  def kept(handed: JsonNode): JsonNode =
+    if (handed.isTextual) handed
+    else {
+      val copy = new File(folder, UUID.randomUUID().toString)
+      Files.createLink(copy.toPath, new File(handed.str("file")).toPath)
+      handed.deepCopy[ObjectNode]().put("file", copy.getPath)
     }
 
   /** A content in a message of the coordinator's. */

@@ -40,7 +40,7 @@ def test_a_start_that_is_refused_replaced_or_stopped_leaves_no_trace_in_a_live_q
     work.mkdir()
     s3.proxy.inject(WireFault(Wire.HOLD, r"^PUT \S*/ghost/log/", delay_s=5))
     args = (str(tmp_path / "rows"), str(tmp_path / "locations"), str(tmp_path / "out"), str(work))
-    conf = {**s3.conf, "spark.ckpt.timeout": "20s"}
+    conf = {**s3.conf, "spark.ckpt.timeout": "20s", "spark.ckpt.onStop": "DELETE"}
     app = start("starts.py", *args, storage=f"s3://{s3.bucket}/ckpt", conf=conf, env=s3.env)
     app.until(lambda: bool(s3.proxy.struck), "the claim of the query that is stopped while it starts")
     (work / "held").touch()

@@ -100,6 +100,7 @@ object DriverSide extends Logging {
   def look(root: String, localQueryId: Option[String]): Option[String] = {
     val known = ask(Json.obj("type" -> "open", "root" -> root, "query_id" -> localQueryId)).optStr("query_id")
     looked.add(root)
+    Option(streams.get(root)).foreach(_.contested = true)
     known
   }
 
@@ -127,7 +128,8 @@ object DriverSide extends Logging {
     val context = sc
     val alive = context != null && !context.isStopped
     Option(running.remove(runId)).foreach { s =>
-      try s.stop(failed, byPerson = alive && !failed && !s.ended)
+      // With stopActiveRunOnRestart Spark stops the query in a person's way: what the next start goes on from must stay.
+      try s.stop(failed, byPerson = alive && !failed && !s.ended && !s.contested)
       finally if (streams.get(s.root) eq s) CheckpointFeed.ended(s.root)
     }
   }

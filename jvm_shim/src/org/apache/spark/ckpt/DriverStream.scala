@@ -59,6 +59,8 @@ final class DriverStream(
   @volatile var failure: Option[Throwable] = None
   /** Do checkpoints complete while the query goes on? */
   @volatile var background = false
+  /** Has another start looked at this location since Spark has accepted this one? */
+  @volatile var contested = false
   /** Did the query end by itself, or on a person's request that has been met? */
   @volatile var ended = false
   val wants = new Wants(holdings)

@@ -14,7 +14,7 @@ from spark_ckpt import paths
 from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, decode
-from spark_ckpt.protocol.garbage import Settled, entry_before_barrier, garbage, garbage_of_living, is_over, kept_checkpoints
+from spark_ckpt.protocol.garbage import Settled, entry_before_barrier, garbage, garbage_of_living, is_over, kept_checkpoints, settled
 from spark_ckpt.reader import Standing, StreamReader, name_of
 from spark_ckpt.storage.base import Storage, Stored
 from spark_ckpt.stream_log import StreamLog
@@ -188,10 +188,9 @@ class Collector:
 
     def _of_living(self, claim: Claim, restorable: list[Checkpoint]) -> tuple[list[str], RunLeftovers] | None:
         """None if there is nothing to delete."""
-        own = [c for c in restorable if c.id.run == claim.run]
-        if not own:
+        newest = settled(c for c in restorable if c.id.run == claim.run)
+        if newest is None:
             return None
-        newest = max(own, key=lambda c: c.id)
         number = entry_before_barrier(claim, newest, self._entry)
         entry = next(iter(self._storage.list(paths.log_key(number))), None)
         if entry is None:

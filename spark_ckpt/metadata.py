@@ -150,6 +150,7 @@ def _decode(data: bytes, name: str) -> Checkpoint:
         files={paths.check_driver_file(path): data for path, data in unpack_files(doc["files"], columns[_NAME], MAX_FILES).items()},
         snapshots=snapshots,
         counters=dict(doc["counters"]),
+        unfinished=tuple(int(epoch) for epoch in doc.get("unfinished", ())),
     )
 
 
@@ -168,6 +169,7 @@ def _document(checkpoint: Checkpoint, names: Sequence[str], last_rows: Iterable[
         "job": checkpoint.job.to_json(),
         "files": pack_files(checkpoint.files, names, last_rows),
         "counters": dict(checkpoint.counters),
+        "unfinished": list(checkpoint.unfinished),
         "num_snapshots": len(checkpoint.snapshots),
     }
 

@@ -235,7 +235,8 @@ class Checkpoint:
     """A completed checkpoint: what `_metadata` holds.
 
     `log` is the number of the log entry that planned the epoch. `files` are the driver's files, path below the `checkpointLocation` ->
-    content, or where that is, enough to rebuild that folder. `counters` are for people: acks, bytes, durations.
+    content, or where that is, enough to rebuild that folder. `counters` are for people: acks, bytes, durations. `unfinished`: older epochs
+    whose checkpoints were still in the making when this one was put, and may complete after it.
     """
 
     id: CheckpointId
@@ -247,6 +248,7 @@ class Checkpoint:
     files: Mapping[str, Content]
     snapshots: tuple[Snapshot, ...]
     counters: Mapping[str, Any]
+    unfinished: tuple[int, ...] = ()
 
     @property
     def objects(self) -> frozenset[str]:

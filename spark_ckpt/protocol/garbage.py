@@ -62,6 +62,16 @@ class Settled:
     before_ms: int
 
 
+def settled(own: Iterable[Checkpoint]) -> Checkpoint | None:
+    """Of the checkpoints that are there of the run that lives, the newest behind which no older one is still to come.
+
+    (1) Checkpoint 2 is in the making; (2) 5 completes; (3) what only 2 names is collected; (4) `_metadata` of 2 lands.
+    """
+    found = sorted(own, key=lambda c: c.id, reverse=True)
+    epochs = {c.id.epoch for c in found}
+    return next((c for c in found if epochs.issuperset(c.unfinished)), None)
+
+
 def entry_before_barrier(claim: Claim, checkpoint: Checkpoint, read: Callable[[int], Entry | None]) -> int:
     """The number of a log entry that was stored before the epoch of that checkpoint ran: no epoch runs more than `Claim.ahead` past the
     newest one whose plan is stored. `read` answers None for an entry that is not there."""

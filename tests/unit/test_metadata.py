@@ -63,6 +63,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         files=draw(st.dictionaries(NAMES.map(lambda n: f"offsets/{n}"), st.binary(max_size=20), max_size=4)),
         snapshots=tuple(draw(snapshots(store)) for store in stores),
         counters=draw(st.dictionaries(TEXT, st.integers() | st.floats(allow_nan=False) | TEXT | st.none(), max_size=4)),
+        unfinished=tuple(draw(st.lists(NUMBERS, max_size=3))),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from spark_ckpt.protocol.deletion import Batch, Deletions
 from spark_ckpt.protocol.driver_files import DriverFiles, needed
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.executors import Executors
-from spark_ckpt.protocol.garbage import garbage
+from spark_ckpt.protocol.garbage import garbage, settled
 from spark_ckpt.protocol.pending import PendingCheckpoint, PendingState
 from spark_ckpt.protocol.reasons import AckResult
 from spark_ckpt.protocol.shared import SharedStateRegistry
@@ -181,6 +183,15 @@ def test_garbage_is_what_superseded_runs_left_and_nobody_names() -> None:
         "run-00000004/seg/9-successor",
     ]
     assert garbage(claim, [kept, own], keys) == Batch((CheckpointId(1, 6),), ("run-00000001/seg/6-a", "run-00000002/seg/7-z"))
+
+
+def test_nothing_is_settled_by_a_checkpoint_behind_which_an_older_one_may_still_land() -> None:
+    first, second = checkpoint(1, 0), checkpoint(1, 2)
+    newest = replace(checkpoint(1, 5), unfinished=(2,))
+    assert settled([first, newest]) == first
+    assert settled([first, second, newest]) == newest
+    assert settled([newest]) is None
+    assert settled([newest, checkpoint(1, 6)]) == checkpoint(1, 6)
 
 
 def test_after_a_loss_only_newer_reports_count() -> None:

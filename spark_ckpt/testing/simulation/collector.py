@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim, decode
-from spark_ckpt.protocol.garbage import Settled, entry_before_barrier, garbage, garbage_of_living, kept_checkpoints
+from spark_ckpt.protocol.garbage import Settled, entry_before_barrier, garbage, garbage_of_living, kept_checkpoints, settled
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.left_out import CollectOrder
 from spark_ckpt.testing.simulation.port import Surroundings
@@ -93,10 +93,9 @@ class Collector:
 
     def _left_by_the_living(self, claim: Claim) -> tuple[str, ...]:
         world = self._a.world
-        own = [c for c in self._read if c.run == claim.run]
-        if not own:
+        newest = settled(found for c, found in self._read.items() if c.run == claim.run)
+        if newest is None:
             return ()
-        newest = self._read[max(own)]
         before = world.logged[entry_before_barrier(claim, newest, lambda n: decode(n, world.log[n]))]
         if self._order is CollectOrder.UNSETTLED:
             before = self._a.clock.now

@@ -8,6 +8,9 @@ from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, Entry, decode
 from spark_ckpt.protocol.tail import Gallop
 from spark_ckpt.storage.base import Storage
 
+WIDEST_GAP = 100_000
+"""Entries that can be missing between two that are there: a start asks for each of them, to say which ones."""
+
 
 class StreamLog:
     """`storage` is rooted at the stream. Methods raise `StorageError`."""
@@ -23,7 +26,7 @@ class StreamLog:
         """The highest number, 0 for none; `known`: an entry that probably exists, to begin to look at.
 
         A gallop upwards finds the first number that is not there; one LIST behind it tells the tail from a gap, into which nobody may
-        write: to somebody whose reading ended there it would look like the end.
+        write: to somebody whose reading ended there it would look like the end. Raises `DamagedError` for an entry far behind the others.
         """
         start: int | None = known if known and self.holds(known) else 0
         found = 0
@@ -33,6 +36,11 @@ class StreamLog:
                 gallop.tell(number, self.holds(number))
             found = gallop.found
             start = self._first_after(found)
+            if start is not None and start - found > WIDEST_GAP:
+                raise DamagedError(
+                    f"{self._url}/{paths.log_key(start)} cannot be an entry of this log, the one before it is {found}; it is forged or was "
+                    "put there by mistake: remove it"
+                )
         return found
 
     def holds(self, number: int) -> bool:

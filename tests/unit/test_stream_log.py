@@ -1,0 +1,31 @@
+"""Where a log ends."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from spark_ckpt.errors import DamagedError
+from spark_ckpt.paths import log_key
+from spark_ckpt.storage.memory import MemoryStorage
+from spark_ckpt.stream_log import WIDEST_GAP, StreamLog
+
+
+def log_of(*numbers: int) -> StreamLog:
+    storage = MemoryStorage(f"memory://{uuid.uuid4()}/s")
+    for number in numbers:
+        storage.put(log_key(number), b"{}")
+    return StreamLog(storage)
+
+
+def test_the_tail_lies_behind_every_gap() -> None:
+    assert log_of().tail() == 0
+    assert log_of(1, 2, 3).tail() == 3
+    assert log_of(1, 2, 3, 7, 8).tail(2) == 8
+    assert log_of(1, WIDEST_GAP + 1).tail() == WIDEST_GAP + 1
+
+
+def test_an_entry_far_behind_all_others_is_none() -> None:
+    with pytest.raises(DamagedError, match=r"/log/09999999999999999999 cannot be .* before it is 3; .* remove it"):
+        log_of(1, 2, 3, 9999999999999999999).tail()

@@ -89,8 +89,10 @@ def run_prefix(run: int) -> str:
 
 
 def parse_run_prefix(key: str) -> int | None:
+    """None also for what only reads like one: no object of a run lies below it."""
     m = _RUN.fullmatch(key)
-    return int(m.group(1)) if m else None
+    run = int(m.group(1)) if m else None
+    return run if run is not None and run_prefix(run) == key.rstrip("/") + "/" else None
 
 
 def checkpoint_prefix(checkpoint: CheckpointId) -> str:
@@ -103,8 +105,10 @@ def checkpoints_prefix(run: int) -> str:
 
 
 def parse_checkpoint_prefix(key: str) -> CheckpointId | None:
+    """None also for what only reads like one, for example with more zeros: nobody would find its `_metadata` again."""
     m = _CHECKPOINT.fullmatch(key)
-    return CheckpointId(int(m.group(1)), int(m.group(2))) if m else None
+    found = CheckpointId(int(m.group(1)), int(m.group(2))) if m else None
+    return found if found is not None and checkpoint_prefix(found) == key.rstrip("/") + "/" else None
 
 
 def metadata_key(checkpoint: CheckpointId) -> str:

@@ -75,9 +75,10 @@ class TextOutput(Output):
                 else:
                     _plain_table(section)
             elif isinstance(section, Facts):
-                width = max((len(name) for name, _ in section.pairs), default=0)
-                for name, value in section.pairs:
-                    click.echo(f"{name:<{width}}  {printable(value)}")
+                pairs = [(printable(name), printable(value)) for name, value in section.pairs]
+                width = max((len(name) for name, _ in pairs), default=0)
+                for name, value in pairs:
+                    click.echo(f"{name:<{width}}  {value}")
             else:
                 click.echo(printable(section.text))
 
@@ -110,10 +111,16 @@ def _rich_table(table: Table) -> None:
     Console().print(shown)
 
 
+LAST_MS = 253_402_300_800_000
+"""The end of the year 9999."""
+
+
 def size_text(size: int | None) -> str:
     """Bytes for people: `1.4 MiB`."""
     if size is None:
         return "-"
+    if size >= 1 << 63:
+        return "?"  # of no object
     value, unit = float(size), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
@@ -123,7 +130,9 @@ def size_text(size: int | None) -> str:
 
 
 def time_text(millis: int) -> str:
-    """A moment in UTC, to the second."""
+    """A moment in UTC, to the second; `?` for one that no calendar has: it comes out of the storage."""
     from datetime import datetime, timezone
 
+    if not 0 <= millis < LAST_MS:
+        return "?"
     return datetime.fromtimestamp(millis / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -78,6 +78,9 @@ class StorageActions:
             return self._failed(asked, Outcome.REFUSED, error)
         except CheckpointError as error:
             return self._failed(asked, Outcome.FAILED, error)
+        except OSError as error:
+            local = CheckpointError(f"the local disk does not serve ({error}); look at TMPDIR and free space")
+            return self._failed(asked, Outcome.FAILED, local)
 
     def given_up(self, asked: do.Question) -> ev.Event:
         """The event that answers a question that will not be asked (again)."""
@@ -330,7 +333,7 @@ class StorageActions:
             data = self.storage.get(stored.key, limit=LEFT_ACKS_BYTES)
             try:
                 acks += [_checked(Ack.from_json(row)) for row in json.loads(data)["acks"] if "decline" not in row]
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
                 raise DamagedError(f"{self.url}/{stored.key} is not a list of acknowledgements") from error
         return ev.LeftAcksRead(asked.ticket, tuple(acks), tuple(keys))
 

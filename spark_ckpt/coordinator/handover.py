@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from spark_ckpt import owner_only
 from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Content, FileHandle
 from spark_ckpt.protocol.events import LocalFile
@@ -55,7 +56,8 @@ class Handover:
                 given[path] = base64.b64encode(content).decode("ascii")
             elif isinstance(content, bytes):
                 target = self._new_file()
-                target.write_bytes(content)
+                with open(target, "xb", opener=owner_only.opener) as file:
+                    file.write(content)
                 given[path] = _told(target, len(content), zlib.crc32(content))
             else:
                 given[path] = _told(self._fetched[content], content.length, content.checksum)

@@ -30,6 +30,8 @@ from spark_ckpt.protocol.run import Settings
 from spark_ckpt.protocol.stream import Stream
 
 FIRST_DELAY_S = 0.1
+DOUBLINGS = 32
+"""Attempts have no bound, a floating-point number has."""
 LONGEST_DELAY_S = 5.0
 """Between attempts; each waits twice as long as the one before."""
 RECENT_MS = 5 * 60_000
@@ -258,7 +260,7 @@ class StreamWorker:
             self._ask(i)
         else:
             self._unasked[i.ticket] = i
-            self._later(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (i.attempt - 1)), lambda: self._ask(i))
+            self._later(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** min(i.attempt - 1, DOUBLINGS)), lambda: self._ask(i))
 
     def _ask(self, question: do.Question) -> None:
         self._unasked.pop(question.ticket, None)

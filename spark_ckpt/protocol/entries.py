@@ -20,7 +20,7 @@ from spark_ckpt.paths import check_driver_file, file_handle
 _WAY_OUT = "the log is damaged: put the entry back as it was, or start with a new checkpointLocation"
 VERSION = 2
 MAX_ENTRY_BYTES = 256 * 1024 * 1024
-MAX_NUMBER = 10**19
+MAX_NUMBER = 2**63
 MAX_ITEMS = 100_000
 
 SAVEPOINT, STOP = "savepoint", "stop"

@@ -19,7 +19,7 @@ from spark_ckpt.protocol.interval_checkpoints import IntervalCheckpoints
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.reasons import AbortReason
 from spark_ckpt.protocol.run_ending import of_either_mode
-from spark_ckpt.protocol.run_state import RunPhase, Settings
+from spark_ckpt.protocol.run_state import OVER, RunPhase, Settings
 from spark_ckpt.protocol.start import Beginning
 
 _LIVE = (RunPhase.IDLE, RunPhase.PLANNING, RunPhase.RUNNING)
@@ -53,7 +53,10 @@ class IntervalRun(IntervalCheckpoints):
             return [*self._set(ev.Timer.INTERVAL, self._schedule.first_delay_ms(self.claim.nonce)), *long, *idle]
         # What was in the making is forgotten, hence the next one is due.
         self._schedule.due = True
-        if self._replaced.sealed > self._completed_epoch:
+        # In at-least-once the driver may be past an epoch whose plan is lost, and with it the driver's files that went with that plan: the
+        # query goes back, and what it goes back to must not be made without these files.
+        ahead = bool(self.claim.ahead) and self.phase is RunPhase.IDLE and self._replaced.in_hand > self._replaced.sealed
+        if self._replaced.sealed > self._completed_epoch and not ahead:
             commit = self._files.get(commits_file(self._replaced.sealed))
             content = commit if isinstance(commit, bytes) else b""
             self._sealed = _sealed(self._replaced.sealed, content, now_ms, self._files.as_mapping())
@@ -125,6 +128,8 @@ class IntervalRun(IntervalCheckpoints):
         self._line.append(plan)
         if len(self._line) == 1:
             instructions += self._append_plan(plan)
+        if self.phase in OVER:  # no plan can be stored that no reader would take
+            return instructions
         if len(self._line) <= self._may_be_ahead:
             return [*instructions, *self._go()]
         return [*instructions, *self._set(ev.Timer.PLAN, self._settings.timeout_ms)]

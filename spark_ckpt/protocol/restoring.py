@@ -24,6 +24,7 @@ from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.start_state import StartPhase, StartState
 
 _OPTION = "spark.ckpt.restore.path"
+_SHOWN = 10
 
 
 class Restoring(StartState):
@@ -300,9 +301,11 @@ def incomplete(source: Checkpoint) -> list[str]:
     partitions = partitions_of(source)
     for operator in sorted({s.store.operator for s in source.snapshots}):
         there = {s.store.partition for s in source.snapshots if s.store.operator == operator}
-        missing = sorted(set(range(partitions or max(there) + 1)) - there)
+        # As many as are shown, not all: the number comes out of the storage.
+        lacking = (p for p in range(partitions or max(there) + 1) if p not in there)
+        missing = [p for p, _ in zip(lacking, range(_SHOWN), strict=False)]
         if missing:
-            problems.append(f"operator {operator} lacks partitions {_listed(str(p) for p in missing[:10])}")
+            problems.append(f"operator {operator} lacks partitions {_listed(str(p) for p in missing)}")
     return problems
 
 
@@ -311,7 +314,7 @@ def partitions_of(source: Checkpoint) -> int | None:
     lines = (source.file(offsets_file(source.id.epoch)) or b"").splitlines()
     try:
         return int(json.loads(lines[1])["conf"]["spark.sql.shuffle.partitions"])
-    except (IndexError, KeyError, TypeError, ValueError):
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None
 
 

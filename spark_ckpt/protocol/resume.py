@@ -166,6 +166,8 @@ class Resume(Asking):
         mine = bool(plans) and plans[0].claim == self._claim.claim and plans[0].epoch <= self._request.epoch
         current = plans[0] if mine else None
         files = DriverFiles(driver_files_of(base, found.first, len(self._claim.job.sources)))
+        # An epoch that runs again in place writes again nothing of what its first attempt has written.
+        files.apply(self._request.files)
         if current:
             files.apply({**current.files, offsets_file(current.epoch): current.offsets})
             files.take_changes()
@@ -192,7 +194,7 @@ class Resume(Asking):
             files.apply({**current.files, offsets_file(current.epoch): current.offsets})
             files.take_changes()
         to_run = tuple(plan for plan in found.plans if plan.epoch > sealed + 1)
-        return self._beginning(files, sealed + 1, current, to_run, Replaced(self._requests, sealed))
+        return self._beginning(files, sealed + 1, current, to_run, Replaced(self._requests, sealed, self._request.epoch))
 
     def _beginning(self, files: DriverFiles, epoch: int, current: Plan | None, to_run: tuple[Plan, ...], replaced: Replaced) -> Beginning:
         assert self._claim is not None

@@ -25,7 +25,6 @@ class RunRequests(RunEnding):
         self._desk = Desk(self.claim.run, self.ticket)
         self._finishing: ev.FinishRequested | None = None
         self._superseded: list[CheckpointId] = []
-        self._replaced = beginning.replaced
 
     def _take_up(self, entry: Entry) -> list[Instruction]:
         number = self._next_number

@@ -99,6 +99,7 @@ class RunState(Machine):
         self._storing: dict[int, Unstored] = {}
         for plan in ([beginning.plan] if beginning.plan else []) + list(beginning.recorded):
             self._deletions.planned.add(self._numbers[plan.epoch], plan)
+        self._replaced = beginning.replaced
         self._undeleted: list[Batch] = []
         self._deletion_failures = self._deletion_pause = 0
         self._deleting: dict[int, Batch] = {}

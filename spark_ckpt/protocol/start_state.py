@@ -67,11 +67,13 @@ class StartPhase(Enum):
 class Replaced:
     """What a coordinator finds that takes the place of another one.
 
-    `requests`: what that one may have taken up, by log entry. `sealed`: the newest finished epoch, -1 for none.
+    `requests`: what that one may have taken up, by log entry. `sealed`: the newest finished epoch, -1 for none. `in_hand`: the newest that
+    the driver has triggered, or is about to.
     """
 
     requests: tuple[tuple[int, Request], ...]
     sealed: int = -1
+    in_hand: int = -1
 
 
 @dataclass(frozen=True)

@@ -318,6 +318,8 @@ class FileStorage(Storage):
                 stat = entry.stat()
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                raise self._explain(error, self._path(key), "read") from error
             yield Stored(key, stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def _entries(self, folder: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, os.DirEntry[str]]]:

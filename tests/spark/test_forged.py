@@ -104,6 +104,12 @@ def test_a_name_that_is_there_twice_is_not_read_in_two_ways(store: Store) -> Non
     store.refused()
 
 
+def test_a_line_ends_for_spark_where_it_ends_here(store: Store) -> None:
+    forged = json.dumps({**SST, "localFileName": "../../x"})
+    store.put('v1\r{"sstFiles":[' + forged + '],"numKeys":1,"z":\n{"sstFiles":[]}}')
+    store.refused()
+
+
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_member_hides_no_other_one(store: Store) -> None:
     store.put(metadata(), times=2)

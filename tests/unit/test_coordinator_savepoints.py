@@ -140,10 +140,21 @@ def test_a_forged_acknowledgement_names_nothing_but_objects_of_a_run(actions: St
     assert refused.hopeless
 
 
-@pytest.mark.parametrize("data", [b"[" * 100_000, b'{"acks": [[]]}', b'{"acks": ["decline"]}', b"[]", b"\xff"])
+@pytest.mark.parametrize(
+    "data", [b"[" * 100_000, b'{"acks": [[]]}', b'{"acks": ["decline"]}', b"[]", b"\xff", b'{"acks": [{"run": 1e999}]}']
+)
 def test_whatever_was_left_as_acknowledgements_is_read_or_refused(actions: StorageActions, data: bytes) -> None:
     actions.storage.put(paths.left_acks_key(1, 8, "a"), data)
     assert isinstance(actions.perform(do.ReadLeftAcks(1, 1, 8)), (ev.ReadFailed, ev.LeftAcksRead))
+
+
+def test_a_savepoint_that_meets_a_broken_disk_is_refused_and_nothing_else(checkpoint: Checkpoint) -> None:
+    def full(url: str) -> Storage:
+        raise PermissionError(13, "Permission denied", url)
+
+    refused = stored(StorageActions(STREAM, full).perform(do.StoreSavepoint(1, checkpoint, asked(), 12)))
+    assert "look at TMPDIR and free space" in refused.failure
+    assert refused.hopeless
 
 
 def test_a_claimed_source_goes_with_its_import(actions: StorageActions, checkpoint: Checkpoint) -> None:

@@ -64,6 +64,14 @@ def test_the_url_of_a_checkpoint_is_told_from_others(url: str, found: tuple[str,
     assert paths.parse_checkpoint_url(url) == found
 
 
+def test_what_only_reads_like_a_run_or_a_checkpoint_is_none() -> None:
+    assert paths.parse_run_prefix("run-00000001/") == paths.parse_run_prefix("run-00000001") == 1
+    assert paths.parse_run_prefix("run-000000001/") is None
+    assert paths.parse_checkpoint_prefix("run-00000001/chk-9") == CheckpointId(1, 9)
+    assert paths.parse_checkpoint_prefix("run-00000001/chk-0009") is None
+    assert paths.parse_checkpoint_prefix("run-000000001/chk-9") is None
+
+
 def test_a_copied_object_is_told_from_another_choice_of_its_ranges() -> None:
     key = paths.segment_key(3, 7, "a")
     assert paths.copied_key(key, 1) == "run-00000003/seg/7-a.00000001"

@@ -295,6 +295,14 @@ def test_a_missing_partition_is_named() -> None:
     assert misfits(source, JOB) == ["operator 0 lacks partitions 2"]
 
 
+@pytest.mark.parametrize("count", ['"9000000000000000000"', "Infinity", "[" * 100_000])
+def test_a_forged_number_of_partitions_costs_nothing(count: str) -> None:
+    conf = '{"batchWatermarkMs":0,"conf":{"spark.sql.shuffle.partitions":' + count + "}}"
+    source = elsewhere()
+    source = replace(source, files={**source.files, "offsets/2": f"v1\n{conf}\n{{}}".encode()})
+    assert all(problem.startswith("operator 0 lacks partitions 2, 3, 4") for problem in misfits(source, JOB))
+
+
 def test_nothing_at_the_path_is_told() -> None:
     refused = refusal(Driver(World()).start("a", restore=ev.Restore("s3://b/nowhere")))
     assert refused.kind is ErrorKind.MISSING

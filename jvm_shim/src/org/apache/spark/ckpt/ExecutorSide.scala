@@ -19,6 +19,9 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.ckpt.{NioFileManager, OwnerOnly}
 import org.apache.spark.util.{ShutdownHookManager, Utils}
 
+/** A store's folder in the spool, by the start of a query (Spark's run id) that has opened it last, and how many stores have it open. */
+final case class Opened(query: String, times: Int)
+
 /** This executor's spool and its agent. */
 object ExecutorSide extends Logging {
   /** How often an executor tells the driver what it holds. */
@@ -50,7 +53,7 @@ object ExecutorSide extends Logging {
   private var idle = 0
   private val barriers = new ConcurrentHashMap[String, Barrier]()
   // With the start of a query (Spark's run id) that opened them.
-  private val open = new ConcurrentHashMap[File, String]()
+  private val open = new ConcurrentHashMap[File, Opened]()
   // Folders of runs that are over, and have stores which Spark has not closed yet.
   private val over = ConcurrentHashMap.newKeySet[File]()
 
@@ -136,13 +139,14 @@ object ExecutorSide extends Logging {
    */
   def folder(barrier: Barrier, query: String, operator: Long, partition: Int, store: String): File = {
     val dir = new File(streamFolder(barrier.stream, barrier.run), s"$operator/$partition/$store")
-    open.put(dir, query)
+    // Spark closes a store that has moved away long after another one was opened here in its place.
+    open.merge(dir, Opened(query, 1), (before, now) => Opened(now.query, before.times + 1))
     if (!dir.isDirectory) {
       folders.synchronized(onDisk(Files.createDirectories(dir.toPath, OwnerOnly.folders(dir.toPath): _*)))
       val runs = Option(streamFolder(barrier.stream, barrier.run).getParentFile.listFiles()).toSeq.flatten
       // The last run may still be shutting down.
       val old = runs.filter(_.getName < f"run-${barrier.run - 1}%08d")
-      val inUse = open.asScala.collect { case (dir, of) if of == query => dir.toPath }
+      val inUse = open.asScala.collect { case (dir, of) if of.query == query => dir.toPath }
       old.filterNot(run => inUse.exists(_.startsWith(run.toPath))).foreach(NioFileManager.deleteTree)
     }
     dir
@@ -150,7 +154,7 @@ object ExecutorSide extends Logging {
 
   /** A store has been closed: nothing reads or writes its folder any more. */
   def closed(folder: File): Unit = {
-    open.remove(folder)
+    open.computeIfPresent(folder, (_, of) => if (of.times > 1) of.copy(times = of.times - 1) else null)
     dropOver()
   }
 

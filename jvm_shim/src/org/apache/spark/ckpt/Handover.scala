@@ -1,6 +1,6 @@
 package org.apache.spark.ckpt
 
-import java.io.{ByteArrayOutputStream, File, FileInputStream, FileNotFoundException, OutputStream}
+import java.io.{ByteArrayOutputStream, File, FileInputStream, FileNotFoundException, IOException, OutputStream}
 import java.nio.file.Files
 import java.nio.file.attribute.PosixFilePermissions
 import java.security.MessageDigest
@@ -83,7 +83,9 @@ class Handover(folder: File) {
     if (handed.isTextual) handed
     else {
       val copy = new File(folder, UUID.randomUUID().toString)
-      Files.createLink(copy.toPath, new File(handed.str("file")).toPath)
+      val file = new File(handed.str("file")).toPath
+      try Files.createLink(copy.toPath, file)
+      catch { case _: IOException | _: UnsupportedOperationException => Files.copy(file, copy.toPath) }
       handed.deepCopy[ObjectNode]().put("file", copy.getPath)
     }
 

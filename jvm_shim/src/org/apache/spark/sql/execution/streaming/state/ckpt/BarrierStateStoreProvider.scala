@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.ckpt
 
 import java.io.File
+import java.util.concurrent.atomic.AtomicBoolean
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
@@ -77,6 +78,7 @@ class BarrierRocksDB(
     enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId) {
 
   private var loadedAtMs = 0L
+  private val isClosed = new AtomicBoolean
   private var run = Option.empty[Long]
 
   override def load(version: Long, uid: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
@@ -151,7 +153,7 @@ class BarrierRocksDB(
     : RocksDBFileManager = new SpoolFiles(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf)
 
   override def close(): Unit =
-    try super.close() finally ExecutorSide.closed(store.dir)
+    try super.close() finally if (isClosed.compareAndSet(false, true)) ExecutorSide.closed(store.dir)
 
   // Engine and store outlive the epoch they were opened in: what is loaded already needs no file at all.
   private def isLoaded(version: Long, uid: String): Boolean = loadedVersion == version && loadedStateStoreCkptId.contains(uid)

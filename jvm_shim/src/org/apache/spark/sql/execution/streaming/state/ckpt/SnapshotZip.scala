@@ -58,7 +58,10 @@ object SnapshotZip {
 
   /** The names of files in `metadata`: a line with its version, then one JSON document (Spark: RocksDBCheckpointMetadata). */
   private def files(metadata: String): Seq[String] = {
-    val document = strict.readTree(metadata.substring(metadata.indexOf('\n') + 1))
+    // Spark reads that line with a BufferedReader, to which a carriage return alone is an end too.
+    val version = metadata.takeWhile(c => c != '\n' && c != '\r')
+    if (!metadata.startsWith(version + "\n")) throw new IllegalArgumentException("its first line does not end with a line feed")
+    val document = strict.readTree(metadata.substring(version.length + 1))
     def all(list: String, names: String*): Seq[String] =
       Option(document.get(list)).toSeq.flatMap(_.elements().asScala).flatMap(file => names.map(name => text(file.get(name))))
     all("sstFiles", "localFileName", "dfsSstFileName") ++ all("logFiles", "localFileName", "dfsLogFileName")

@@ -1,0 +1,21 @@
+"""What comes out of a storage is shown as what it is: text, sizes, moments."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_ckpt.cli.output import Facts, Report, TextOutput, size_text, time_text
+
+
+def test_no_control_character_reaches_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    TextOutput().show(Report({}, (Facts((("\x1b]0;owned\x07\nrun-9", "\x9b2J"),)),)))
+    shown = capsys.readouterr().out
+    assert shown.count("\n") == 1
+    assert not any(character in shown for character in "\x1b\x07\x9b")
+
+
+def test_numbers_that_cannot_be_are_no_reason_to_fail() -> None:
+    assert time_text(0) == "1970-01-01 00:00:00Z"
+    assert {time_text(10**30), time_text(-1), time_text(10**18)} == {"?"}
+    assert size_text(10**400) == "?"
+    assert size_text(1536) == "1.5 KiB"

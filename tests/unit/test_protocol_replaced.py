@@ -1,0 +1,99 @@
+"""What a coordinator that takes the place of a dead one has to know of files and numbers that only the driver remembers."""
+
+from __future__ import annotations
+
+import copy
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import MAX_ITEMS, End, decode
+from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.run_state import RunPhase
+from tests.unit.protocol_driving import Driver, World, commit, uid_of
+
+SCHEMAS = {"state/0/_metadata/metadata": b"meta", "state/0/0/_metadata/schema": b"schema"}
+AHEAD = Settings(interval_ms=1000, ahead=64)
+
+
+def ids(run: int, epoch: int) -> bytes:
+    return commit([uid_of(run, epoch, partition) for partition in range(2)])
+
+
+def test_an_epoch_that_runs_again_in_place_keeps_what_its_first_attempt_has_written() -> None:
+    """(1) The seal of epoch 0 is answered with LOST; (2) the coordinator dies; (3) Spark writes no schema that is there already."""
+    one = Driver(World())
+    one.start("a")
+    one.trigger(0)
+    one.ack(1, 0, 0)
+    one.push(ev.ExecutorLost("2"))
+    one.push(ev.SealRequested(0, ids(1, 0), SCHEMAS))
+    lost = [i.kind for i in one.fire(ev.Timer.GRACE) if isinstance(i, do.Refused)]
+    assert lost == [ErrorKind.LOST]
+    other = Driver(one.world)
+    other.push(ev.ResumeRequested(1, 1, 0, sealed=-1, files=dict(SCHEMAS)))
+    for partition in range(2):
+        other.ack(1, 0, partition, uid=f"again-{partition}")
+    other.push(ev.SealRequested(0, commit(["again-0", "again-1"])))
+    assert set(SCHEMAS) <= set(other.world.checkpoints[CheckpointId(1, 0)].files)
+
+
+def ahead_of_its_plan() -> tuple[Driver, do.Started, int, ev.ResumeRequested]:
+    """At-least-once: the driver runs an epoch whose plan died with the coordinator; what the next coordinator is told."""
+    first = Driver(World(), AHEAD)
+    first.start("a")
+    first.fire(ev.Timer.INTERVAL)
+    first.trigger(0)
+    for partition in range(2):
+        first.ack(1, 0, partition)
+    first.push(ev.SealRequested(0, ids(1, 0), SCHEMAS))
+    second = Driver(first.world, AHEAD)
+    second.start("b")
+    started = next(i for i in second.said if isinstance(i, do.Started))
+    epoch = started.epoch
+    second.trigger(epoch)
+    for partition in range(2):
+        second.ack(2, epoch, partition)
+    second.push(ev.SealRequested(epoch, ids(2, epoch), {"state/0/0/_metadata/schema-2": b"evolved"}))
+    second.hold = lambda i: isinstance(i, do.PutEntry)
+    assert any(isinstance(i, do.Triggered) for i in second.trigger(epoch + 1))
+    known = ev.ResumeRequested(2, started.claim, epoch + 1, sealed=epoch, files={f"commits/{epoch}": ids(2, epoch)})
+    return second, started, epoch, known
+
+
+def test_what_a_query_goes_back_to_is_not_made_without_files_that_are_lost() -> None:
+    second, _, epoch, known = ahead_of_its_plan()
+    third = Driver(second.world, AHEAD)
+    said = third.push(known)
+    for partition in range(2):
+        said += third.ack(2, epoch, partition)
+    assert not any(isinstance(i, do.Late) for i in said)
+    assert max(third.world.checkpoints) == CheckpointId(1, 0)
+    refused = [i.kind for i in third.push(ev.SealRequested(epoch + 1, ids(2, epoch + 1))) if isinstance(i, do.Refused)]
+    assert refused == [ErrorKind.LOST]
+
+
+def test_a_deleted_stream_has_used_the_number_whose_plan_was_lost() -> None:
+    second, _, epoch, known = ahead_of_its_plan()
+    third = Driver(copy.deepcopy(second.world), AHEAD)
+    third.push(known)
+    third.push(ev.StopRequested(failed=False, delete=True))
+    tail = max(third.world.log)
+    end = decode(tail, third.world.log[tail])
+    assert isinstance(end, End)
+    assert end.used == epoch + 1
+    fourth = Driver(third.world, AHEAD)
+    fourth.start("c", sink_seen=epoch + 1)
+    assert [i.epoch for i in fourth.said if isinstance(i, do.Started)] == [epoch + 2]
+
+
+def test_a_run_whose_plan_no_reader_would_take_does_not_go_on() -> None:
+    for settings in (Settings(interval_ms=1000), AHEAD):
+        driver = Driver(World(), settings)
+        driver.start("a")
+        said = driver.trigger(0, {f"sources/0/{n}": b"" for n in range(MAX_ITEMS + 1)})
+        assert not any(isinstance(i, do.Triggered) for i in said)
+        assert driver.stream.run is not None
+        assert driver.stream.run.phase is RunPhase.FAILED
+        assert not any(isinstance(i, do.SetTimer) for i in said)

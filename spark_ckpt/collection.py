@@ -13,8 +13,17 @@ from dataclasses import dataclass
 from spark_ckpt import paths
 from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
-from spark_ckpt.protocol.entries import Claim, Entry, Plan, decode
-from spark_ckpt.protocol.garbage import Settled, entry_before_barrier, garbage, garbage_of_living, is_over, kept_checkpoints, settled
+from spark_ckpt.protocol.entries import Claim, Entry, decode
+from spark_ckpt.protocol.garbage import (
+    Settled,
+    entry_before_barrier,
+    garbage,
+    garbage_of_living,
+    is_over,
+    kept_checkpoints,
+    planned_objects,
+    settled,
+)
 from spark_ckpt.reader import Standing, StreamReader, name_of
 from spark_ckpt.storage.base import Storage, Stored
 from spark_ckpt.stream_log import StreamLog
@@ -210,16 +219,15 @@ class Collector:
             return None
 
     def _planned(self) -> frozenset[str]:
-        """What the plans in the log name, each of which may be run again. Raises `FormatError` for an entry that cannot be read."""
+        """What plans in the log name that may be run again. Raises `FormatError` for an entry that cannot be read."""
         numbers = [n for s in self._storage.list(paths.LOG_PREFIX) if (n := paths.parse_log_key(s.key)) is not None]
 
-        def objects(number: int) -> frozenset[str]:
+        def read(number: int) -> Entry | None:
             data = self._log.read(number)
-            entry = decode(number, data) if data is not None else None
-            return entry.objects if isinstance(entry, Plan) else frozenset()
+            return decode(number, data) if data is not None else None
 
         with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
-            return frozenset().union(*pool.map(objects, numbers))
+            return planned_objects(entry for entry in pool.map(read, numbers) if entry is not None)
 
     def _old(self, stored: Stored) -> bool:
         return stored.modified_ms <= self._newest_ms

@@ -8,12 +8,30 @@ from dataclasses import dataclass
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import METADATA_NAME, parse_checkpoint_prefix, parse_leavable, parse_run_prefix
 from spark_ckpt.protocol.deletion import Batch
-from spark_ckpt.protocol.entries import Claim, Entry, Plan
+from spark_ckpt.protocol.entries import Claim, End, Entry, Plan
 
 
 def kept_checkpoints(claim: Claim) -> frozenset[CheckpointId]:
     """Checkpoints of older runs that the last claim's run goes on from or owns."""
     return frozenset([*claim.inherits, *([claim.origin] if claim.origin else [])])
+
+
+def planned_objects(log: Iterable[Entry]) -> frozenset[str]:
+    """What the plans in the log, given in order, name and somebody may yet run again: all of them, but of a stream that was deleted and has
+    begun anew with nothing only the later ones. A savepoint that is restored after the deletion makes the plans past it count again.
+    """
+    named: set[str] = set()
+    ended = False
+    for entry in log:
+        if isinstance(entry, Plan):
+            named |= entry.objects
+        elif isinstance(entry, End):
+            ended = True
+        elif isinstance(entry, Claim):
+            if ended and entry.restored is None:
+                named.clear()
+            ended = False
+    return frozenset(named)
 
 
 def is_over(run: int, claim: Claim, ended: bool) -> bool:

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_ckpt.errors import FormatError
-from spark_ckpt.model import Checkpoint, CheckpointId, Decline
+from spark_ckpt.model import Checkpoint, CheckpointId, Decline, FileHandle
 from spark_ckpt.protocol.commit import Slot, required_ids
 from spark_ckpt.protocol.completed import CompletedCheckpointStore
 from spark_ckpt.protocol.deletion import Batch, Deletions
 from spark_ckpt.protocol.driver_files import DriverFiles, needed
-from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.entries import Claim, End, Entry, Plan, Restored
 from spark_ckpt.protocol.executors import Executors
-from spark_ckpt.protocol.garbage import garbage, settled
+from spark_ckpt.protocol.garbage import garbage, planned_objects, settled
 from spark_ckpt.protocol.pending import PendingCheckpoint, PendingState
 from spark_ckpt.protocol.reasons import AckResult
 from spark_ckpt.protocol.shared import SharedStateRegistry
@@ -183,6 +183,20 @@ def test_garbage_is_what_superseded_runs_left_and_nobody_names() -> None:
         "run-00000004/seg/9-successor",
     ]
     assert garbage(claim, [kept, own], keys) == Batch((CheckpointId(1, 6),), ("run-00000001/seg/6-a", "run-00000002/seg/7-z"))
+
+
+def test_what_plans_name_counts_until_a_stream_that_was_deleted_begins_with_nothing() -> None:
+    def plan(claim: int, name: str) -> Plan:
+        return Plan(claim, claim, 0, b"v1", {"sources/0/9.compact": FileHandle(name, 1, 1)})
+
+    def claim(number: int, restored: Restored | None = None) -> Claim:
+        return Claim(number, number, "q", JOB, None, (), (), "h", {}, 1, "n", restored)
+
+    log: list[Entry] = [claim(1), plan(1, "a"), claim(3), plan(3, "b")]
+    assert planned_objects(log) == {"a", "b"}
+    assert planned_objects([*log, End(3, 3)]) == {"a", "b"}
+    assert planned_objects([*log, End(3, 3), claim(6), plan(6, "c")]) == {"c"}
+    assert planned_objects([*log, End(3, 3), claim(6, Restored("s3://b/savepoints/x")), plan(6, "c")]) == {"a", "b", "c"}
 
 
 def test_nothing_is_settled_by_a_checkpoint_behind_which_an_older_one_may_still_land() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -26,6 +27,7 @@ _CHECKPOINT = re.compile(r"run-(\d{8,})/chk-(\d+)/?", re.ASCII)
 _OBJECT = re.compile(r"run-\d{8,}/(seg|sst|drv)/[A-Za-z0-9._-]+", re.ASCII)
 _DRIVER_OBJECT = re.compile(r"run-\d{8,}/drv/\d+-([0-9a-f]{32})(\.[0-9a-f]{8})*", re.ASCII)
 _PACK = re.compile(r"run-\d{8,}/sst/[0-9a-f]+-(\d+)\.pack", re.ASCII)
+_COPIED = re.compile(r"(.+?)((?:\.[0-9a-f]{8})+)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _LOG = re.compile(r"log/(\d{20})", re.ASCII)
 _LEAVABLE = re.compile(r"run-(\d{8,})/(?:(seg|ack)/(\d+)-[^/]+|(sst|answer)/[^/]+)", re.ASCII)
@@ -202,8 +204,15 @@ def parse_checkpoint_url(url: str) -> tuple[str, CheckpointId] | None:
 
 
 def copied_key(key: str, ranges: int, run: int | None = None) -> str:
-    """The key of a copy of some ranges of an object, under the prefix of `run` or where it was. `ranges`: a checksum of what was chosen."""
+    """The key of a copy of some ranges of an object, under the prefix of `run` or where it was. `ranges`: a checksum of what was chosen.
+
+    The copy of a copy has one checksum too, of both choices: else names would grow with every savepoint and fork, to what no file system
+    takes.
+    """
     first, _, rest = check_object(key).partition("/")
+    copied = _COPIED.fullmatch(rest)
+    if copied is not None:
+        rest, ranges = copied.group(1), zlib.crc32(f"{copied.group(2)}.{ranges:08x}".encode())
     return f"{first if run is None else run_prefix(run).rstrip('/')}/{rest}.{ranges:08x}"
 
 

@@ -29,8 +29,8 @@ def test_a_stream_that_was_deleted_begins_anew_into_the_same_sinks(interval: str
     conf = {"spark.ckpt.interval": interval}
     app = start("anew.py", "first", *args, storage=storage, conf={**conf, "spark.ckpt.onStop": "DELETE"})
     assert app.wait() != 0, app.tail()
-    assert "REFUSED" in app.log.read_text(), app.tail()
-    assert "Spark begins transformWithState, and what has an initial state, with epoch 0 only" in app.log.read_text()
+    refused = (archive / "refused").read_text()
+    assert "Spark begins transformWithState, and what has an initial state, with epoch 0 only" in refused, app.tail()
     write_events(source, BEFORE + AFTER, 1)
     start("anew.py", "second", *args, storage=storage, conf=conf).expect_success()
 

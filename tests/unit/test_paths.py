@@ -79,6 +79,15 @@ def test_a_copied_object_is_told_from_another_choice_of_its_ranges() -> None:
     assert paths.check_object(paths.copied_key(key, 2**32 - 1)) == "run-00000003/seg/7-a.ffffffff"
 
 
+def test_the_names_of_copies_of_copies_do_not_grow() -> None:
+    first = paths.copied_key(paths.pack_key(3, "ab", 100), 1)
+    again, other = paths.copied_key(first, 7, run=4), paths.copied_key(paths.copied_key(paths.pack_key(3, "ab", 100), 2), 7, run=4)
+    assert len(again) == len(first)
+    assert again != other
+    assert again.startswith("run-00000004/sst/ab-100.pack.")
+    assert paths.copied_key(first, 7, run=4) == again
+
+
 @given(st.lists(st.text("aB0/.\\\0_-\n é", max_size=5), max_size=4))
 def test_many_names_are_checked_like_one(names: list[str]) -> None:
     def passes(check: Callable[[], object]) -> bool:

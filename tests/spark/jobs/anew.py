@@ -90,7 +90,9 @@ def main() -> None:
         try:
             one(spark, "transform", source, checkpoints, out).awaitTermination()
         except StreamingQueryException as refused:
-            print(f"REFUSED {refused}", flush=True)
+            # What is printed goes through the JVM, which ends now.
+            with open(f"{archive}/refused", "w") as f:
+                f.write(str(refused))
         os.kill(spark._jvm.java.lang.ProcessHandle.current().pid(), signal.SIGKILL)  # type: ignore[union-attr]
     spark.stop()
 

@@ -37,6 +37,7 @@ MISSED = MISSED_IN_BOTH_GATES | {
     LeftOut.GO_BACK_OWN: {Rule.FENCED_STOPS},
     LeftOut.TIMED_FROM_SEAL: {Rule.PROGRESS},
     LeftOut.LONG_BRIDGED: {Rule.LAG},
+    LeftOut.SEALS_RESENT: {Rule.FILES_RIGHT},
 }
 
 

@@ -34,6 +34,7 @@ LONGEST_EPOCH = 900
 """Milliseconds that its tasks may take, and its sink again."""
 LARGE_EACH = 4
 """One in so many files of the source is an object of its own."""
+COMMITS_KEPT = 2
 
 
 class Driver(DriverProcess, Query):
@@ -60,6 +61,10 @@ class Driver(DriverProcess, Query):
         self._uids: dict[int, str] = {}
         self._files: dict[str, bytes] = {}
         self._changes: dict[str, bytes | None] = {}
+        self._unplanned: dict[str, bytes | None] = {}
+        """What went with a seal: the plan to come says it again."""
+        self._commits: dict[str, bytes] = {}
+        self._triggered = self._sealed_epoch = -1
         self._planned: dict[int, bytes] = {}
         self._attempt: Attempt | None = None
         self._acks: list[Ack | Decline] = []
@@ -95,10 +100,8 @@ class Driver(DriverProcess, Query):
         """The executors' way to the storage asks nothing that the driver is told."""
 
     def _resume_request(self, started: do.Started) -> ev.ResumeRequested:
-        sealed = self._epoch - 1
-        commits = [commits_file(n) for n in (sealed - 1, sealed)]
-        files = {path: self._files[path] for path in commits if path in self._files}
-        return ev.ResumeRequested(started.run, started.claim, self._epoch, self._source.forgetful, sealed, files)
+        files = {**self._unplanned, **self._commits}
+        return ev.ResumeRequested(started.run, started.claim, self._triggered, self._source.forgetful, self._sealed_epoch, files)
 
     def _acks_in_hand(self) -> list[Ack | Decline]:
         return self._acks
@@ -113,6 +116,7 @@ class Driver(DriverProcess, Query):
             self._begin(i)
         elif isinstance(i, do.Triggered) and isinstance(self._open, ev.TriggerRequested):
             self._open = None
+            self._unplanned = {}
             self._run_epoch(i.base, Barrier(i.checkpoint, i.late), i.version)
         elif isinstance(i, do.Late):
             self._want_late(i)
@@ -178,9 +182,12 @@ class Driver(DriverProcess, Query):
         self._open = None
         fetched = self._port.fetched
         self._files = {path: fetched[content] if isinstance(content, FileHandle) else content for path, content in i.files.items()}
-        self._changes = {}
+        self._changes, self._unplanned, self._commits = {}, {}, {}
+        for path in sorted((p for p in self._files if p.startswith("commits/")), key=number_of):
+            self._remember(path)
         self._sealed_at = {}
-        self._epoch = i.epoch
+        self._epoch = self._triggered = i.epoch
+        self._sealed_epoch = i.origin.epoch if i.origin else -1
         self._planned = {plan.epoch: plan.offsets for plan in i.planned}
         self._a.happened[Happened.STARTED] += 1
         self._executors.forget()
@@ -202,7 +209,7 @@ class Driver(DriverProcess, Query):
         if missing:
             raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin} without {missing}")
         at = self._a.begins
-        for file in sorted((path for path in self._files if path.startswith("sources/")), key=lambda path: int(path.split("/")[-1])):
+        for file in sorted((path for path in self._files if path.startswith("sources/")), key=number_of):
             span = Span.decode(self._files[file])
             if span.first != at:
                 raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin}, {file} goes on from {span.first} instead of {at}")
@@ -234,10 +241,9 @@ class Driver(DriverProcess, Query):
         self._plan(recorded or span.encode())
 
     def _plan(self, offsets: bytes) -> None:
-        self._write({source_file(self._epoch): offsets, **({SCHEMA: b"schema"} if SCHEMA not in self._files else {})})
-        if self._epoch % LARGE_EACH == 1:
-            self._write({REPLACED: b"of epoch %d" % self._epoch})
+        self._write({source_file(self._epoch): offsets})
         self._files[offsets_file(self._epoch)] = offsets
+        self._triggered = self._epoch
         self._ask(ev.TriggerRequested(self._epoch, offsets, self._take_changes()))
 
     def _look_again(self) -> None:
@@ -253,8 +259,16 @@ class Driver(DriverProcess, Query):
         changes, self._changes = self._changes, {}
         return {path: handed_over(content) if content and is_large(path) else content for path, content in changes.items()}
 
+    def _write_schemas(self) -> None:
+        """What Spark writes once an epoch is planned: it goes with the seal."""
+        if SCHEMA not in self._files:
+            self._write({SCHEMA: b"schema"})
+        if self._epoch % LARGE_EACH == 1:
+            self._write({REPLACED: b"of epoch %d" % self._epoch})
+
     def _run_epoch(self, base: CheckpointId | None, barrier: Barrier, version: int | None) -> None:
         assert self.started is not None
+        self._write_schemas()
         span = Span.decode(self._files[offsets_file(self._epoch)])
         self._acks = []
         goes_on_from = self._epoch if version is None else version
@@ -330,6 +344,7 @@ class Driver(DriverProcess, Query):
 
     def _seal(self, attempt: Attempt) -> None:
         if attempt is self._attempt:
+            self._unplanned.update(self._changes)
             self._ask(ev.SealRequested(attempt.epoch, commit_of(attempt), self._take_changes()))
 
     def _sealed(self) -> None:
@@ -339,11 +354,19 @@ class Driver(DriverProcess, Query):
         self._open = self._attempt = None
         self._uids = {p: commit.uid for p, commit in attempt.winners.items()}
         self._files[commits_file(attempt.epoch)] = commit_of(attempt)
+        self._remember(commits_file(attempt.epoch))
+        self._sealed_epoch = attempt.epoch
         self._end = attempt.span.end
         self._sealed_at = {n: time for n, time in self._sealed_at.items() if n > self._completed_epoch}
         self._sealed_at[attempt.epoch] = self._a.clock.now
         self._epoch += 1
         self._soon(self._next_epoch)
+
+    def _remember(self, commit: str) -> None:
+        """A coordinator that takes the place of one that dies is told the newest of them."""
+        self._commits[commit] = self._files[commit]
+        for path in sorted(self._commits, key=number_of)[:-COMMITS_KEPT]:
+            del self._commits[path]
 
     # --- what executors say
 
@@ -422,8 +445,13 @@ def source_file(epoch: int) -> str:
     return f"sources/0/{epoch}"
 
 
+def number_of(path: str) -> int:
+    """The epoch in the name of a file."""
+    return int(path.rpartition("/")[2])
+
+
 def is_large(path: str) -> bool:
-    return path == REPLACED or (path.startswith("sources/") and int(path.rpartition("/")[2]) % LARGE_EACH == 0)
+    return path == REPLACED or (path.startswith("sources/") and number_of(path) % LARGE_EACH == 0)
 
 
 def handed_over(content: bytes) -> ev.LocalFile:

@@ -1,0 +1,86 @@
+"""Beginnings of a run that leave out one rule each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol.entries import Claim, Entry, Plan
+from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.recorded import Recorded
+from spark_ckpt.protocol.start import Start, StartOrder, Step
+
+
+class TailTwice(StartOrder):
+    """Lists the checkpoints, and only then reads the tail behind which it claims."""
+
+    def steps(self) -> tuple[Step, ...]:
+        return (Step.TAIL, Step.CHECKPOINTS, Step.TAIL)
+
+
+class WithoutPlans(Start):
+    """Plans anew what was planned before, under the same numbers."""
+
+    def _append_claim(self) -> list[Instruction]:
+        self._plans = ()
+        return super()._append_claim()
+
+
+class WithoutReplan(Start):
+    """Runs what was planned before on the strength of the old plan."""
+
+    def _claimed(self) -> list[Instruction]:
+        told = self._done()
+        assert self.beginning is not None
+        claim = self.beginning.claim.claim
+        self.beginning = replace(self.beginning, next_number=claim + 1, numbers={self.beginning.epoch: claim})
+        return told
+
+
+class ChoosingAny(Start):
+    """Goes on from any checkpoint that a person chose and that is there."""
+
+    def _is_retained(self, checkpoint: CheckpointId) -> bool:  # noqa: ARG002
+        return True
+
+
+class CountingPlans(Start):
+    """Takes the highest number that was planned for the highest that was used."""
+
+    def _plans_found(self, found: Recorded) -> None:
+        planned = [entry.epoch for entry in self._entries.values() if isinstance(entry, Plan)]
+        super()._plans_found(replace(found, used=max(planned, default=found.first - 1)))
+
+
+class VoidingNothing(Start):
+    """Overlooks that plans were voided."""
+
+    def _past_the_end(self) -> dict[int, Entry]:
+        entries = super()._past_the_end()
+        return {n: replace(entry, first=None) if isinstance(entry, Claim) else entry for n, entry in entries.items()}
+
+
+class VoidingTwice(Start):
+    """Takes plans for void that came before a claim which only carries new numbers on."""
+
+    def _past_the_end(self) -> dict[int, Entry]:
+        entries = super()._past_the_end()
+        last = max((n for n, entry in entries.items() if isinstance(entry, Claim) and entry.first is not None), default=0)
+        return {n: entry for n, entry in entries.items() if n >= last or not isinstance(entry, Plan)}
+
+
+class TakingItBack(Start):
+    """A query that goes back in place claims the stream, whoever has it now."""
+
+    def _claim_known(self, claim: Claim) -> list[Instruction]:
+        self._request = replace(self._request, again=False)
+        return super()._claim_known(claim)
+
+
+class NumbersAnew(Start):
+    """A stream that begins anew begins with epoch 0."""
+
+    def _append_claim(self) -> list[Instruction]:
+        if self._end is not None:
+            self._first = None
+        return super()._append_claim()

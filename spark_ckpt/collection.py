@@ -88,7 +88,8 @@ class Leftovers:
 class Collector:
     """`storage` is rooted at the stream. `now_ms` is this machine's clock, `min_age_ms` what must lie between it and an object's time.
 
-    The age is a belt only; that nothing needed is deleted rests on what was read, not on clocks.
+    The age is a belt only; that nothing needed is deleted rests on what was read, and not on this machine's clock. What may still be on its
+    way, in the run that lives and of tests of the storage, has the `spark.ckpt.timeout` that this run's claim names, if that is longer.
     """
 
     def __init__(self, storage: Storage, min_age_ms: int, now_ms: int) -> None:
@@ -96,7 +97,7 @@ class Collector:
         self._reader = StreamReader(storage)
         self._min_age_ms = min_age_ms
         self._log = StreamLog(storage)
-        self._newest_ms = now_ms - min_age_ms
+        self._now_ms = now_ms
 
     def look(self) -> Leftovers:
         """Raises `DamagedError` where it cannot be known what is referred to, `ConflictError` where runs follow each other too fast."""
@@ -190,9 +191,10 @@ class Collector:
         if living is not None:
             objects += living[0]
             shares.append(living[1])
-        probes = list(self._storage.list(paths.PROBE_PREFIX))
-        left = RunLeftovers(0, Amount.of(s for s in probes if self._old(s)), Amount.of(s for s in probes if not self._old(s)), Amount())
-        objects += [s.key for s in probes if self._old(s)]
+        probes = {s.key: s for s in self._storage.list(paths.PROBE_PREFIX)}
+        over = {key for key, s in probes.items() if self._old(s, claim.timeout_ms)}
+        objects += sorted(over)
+        left = _share(0, probes.values(), over, probes)
         return Leftovers(claim, ended, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares), left)
 
     def _of_living(self, claim: Claim, restorable: list[Checkpoint]) -> tuple[list[str], RunLeftovers] | None:
@@ -206,7 +208,8 @@ class Collector:
             return None
         stored = {s.key: s for s in self._storage.list(paths.run_prefix(claim.run))}
         times = {key: s.modified_ms for key, s in stored.items()}
-        found = garbage_of_living(Settled(newest, entry.modified_ms), restorable, times, self._min_age_ms)
+        on_its_way = max(self._min_age_ms, claim.timeout_ms)
+        found = garbage_of_living(Settled(newest, entry.modified_ms), restorable, times, on_its_way)
         going = [key for key in found if self._old(stored[key])]
         named = frozenset[str]().union(*(c.objects for c in restorable))
         unnamed = {key for key in stored if paths.parse_leavable(key) is not None and key not in named}
@@ -229,8 +232,8 @@ class Collector:
         with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
             return planned_objects(entry for entry in pool.map(read, numbers) if entry is not None)
 
-    def _old(self, stored: Stored) -> bool:
-        return stored.modified_ms <= self._newest_ms
+    def _old(self, stored: Stored, least_ms: int = 0) -> bool:
+        return stored.modified_ms <= self._now_ms - max(self._min_age_ms, least_ms)
 
     def _named_by(self, young: list[CheckpointId]) -> frozenset[str]:
         """A checkpoint that stays for its age keeps its objects, however old those are."""

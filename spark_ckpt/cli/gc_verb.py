@@ -25,9 +25,9 @@ def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Outp
     lives, uploads of agents that died, old answers to requests, copies of restores that were refused; what is left of a stream that was
     deleted (onStop=DELETE); and what tests of the storage left.
 
-    Safe beside a running query, with a --min-age that is longer than its spark.ckpt.timeout. What a restart could use, what the run that
-    lives may still need, and savepoints are never touched. Exit status 1 if it cannot be known what is referred to; then nothing is
-    deleted.
+    Safe beside a running query, whatever --min-age says: what may still be on its way there stays for its spark.ckpt.timeout. What a
+    restart could use, what the run that lives may still need, and savepoints are never touched. Exit status 1 if it cannot be known what
+    is referred to; then nothing is deleted.
     """
     with opened_stream(stream, s3) as (storage, reader):
         collector = Collector(storage, min_age, int(time.time() * 1000))

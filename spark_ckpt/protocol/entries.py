@@ -22,6 +22,7 @@ VERSION = 2
 MAX_ENTRY_BYTES = 256 * 1024 * 1024
 MAX_NUMBER = 2**63
 MAX_ITEMS = 100_000
+DEFAULT_TIMEOUT_MS = 600_000
 
 SAVEPOINT, STOP = "savepoint", "stop"
 """Actions of a `Request`: make a savepoint; make one at the end, and end the query."""
@@ -71,6 +72,7 @@ class Claim:
     `retained`: so many of the newest checkpoints no run deletes that came before a later claim; older ones may be gone at any moment.
     `first`: the run's first epoch has this number, and all plans past its origin that came before the first claim with it are void; None:
     the epoch after the origin (without one: epoch 0) is the first, and nothing is void.
+    `timeout_ms`: the run's `spark.ckpt.timeout`, for who collects its garbage; an older release does not say, and the default is assumed.
     """
 
     claim: int
@@ -91,6 +93,7 @@ class Claim:
     retained: int = 1
     savepoint_dir: str = ""
     application: Application | None = None
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,7 @@ def encode(entry: Entry) -> bytes:
         doc["retained"] = entry.retained
         doc["savepoint_dir"] = entry.savepoint_dir
         doc["application"] = entry.application.to_json() if entry.application else None
+        doc["timeout_ms"] = entry.timeout_ms
     elif isinstance(entry, Plan):
         doc["run"] = entry.run
         doc["epoch"] = entry.epoch
@@ -255,6 +259,7 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
             _number(doc.get("retained", 1)),
             _text(doc.get("savepoint_dir", "")),
             _application(doc.get("application")),
+            _number(doc.get("timeout_ms", DEFAULT_TIMEOUT_MS)),
         )
     if kind == "plan":
         files = doc["files"]

@@ -18,19 +18,15 @@ def kept_checkpoints(claim: Claim) -> frozenset[CheckpointId]:
 
 def planned_objects(log: Iterable[Entry]) -> frozenset[str]:
     """What the plans in the log, given in order, name and somebody may yet run again: all of them, but of a stream that was deleted and has
-    begun anew with nothing only the later ones. A savepoint that is restored after the deletion makes the plans past it count again.
+    begun anew only the later ones. A savepoint that is restored after the deletion makes the plans past it count again, but none that name
+    such an object (`Start._check_deleted`).
     """
     named: set[str] = set()
-    ended = False
     for entry in log:
         if isinstance(entry, Plan):
             named |= entry.objects
         elif isinstance(entry, End):
-            ended = True
-        elif isinstance(entry, Claim):
-            if ended and entry.restored is None:
-                named.clear()
-            ended = False
+            named.clear()
     return frozenset(named)
 
 
@@ -100,18 +96,19 @@ def entry_before_barrier(claim: Claim, checkpoint: Checkpoint, read: Callable[[i
     return claim.claim
 
 
-def garbage_of_living(settled: Settled, checkpoints: Iterable[Checkpoint], stored: Mapping[str, int], min_age_ms: int) -> tuple[str, ...]:
+def garbage_of_living(settled: Settled, checkpoints: Iterable[Checkpoint], stored: Mapping[str, int], age_ms: int) -> tuple[str, ...]:
     """Of the run that has completed `settled` and goes on: what nobody has heard of, or will ask for.
 
     That is what agents uploaded whose acknowledgement never arrived, the acknowledgements that they left in the storage, copies that
     restores made which then lost the claim, and answers to requests. `stored`: key -> when, by the storage's clock; no other clock is
     asked. An object that no checkpoint names, stored before the epoch of a completed one was triggered, is named by none to come:
     whatever an executor commits from that epoch on builds on what this checkpoint names, or was stored later. What was still on its way
-    then - an acknowledgement, the snapshots of a savepoint, a person who waits for the answer - has `min_age_ms` to arrive, which has to
-    be longer than `spark.ckpt.timeout`. Driver files, `_metadata` and all that a run deletes by itself are left to it.
+    then - an acknowledgement, the snapshots of a savepoint, a person who waits for the answer - has `age_ms` to arrive: no less than the
+    run's own `spark.ckpt.timeout`, for S3 dates an object that comes in parts from the beginning of its upload. Driver files, `_metadata`
+    and all that a run deletes by itself are left to it.
     """
     named = frozenset().union(*(c.objects for c in checkpoints))
-    newest, before_ms = settled.checkpoint.id, settled.before_ms - min_age_ms
+    newest, before_ms = settled.checkpoint.id, settled.before_ms - age_ms
     found: list[str] = []
     for key, stored_ms in stored.items():
         left = parse_leavable(key)

@@ -276,6 +276,7 @@ class Start(Restoring):
         if self._end is None or self._same_stream:
             found = recorded(self._past_the_end(), self._origin, self._tail, self._last, complete=not self._gaps)
             self._plans_found(found)
+            self._check_deleted()
             self._check_sink(max(found.used, (self._first or 0) - 1))
         else:
             used = ever_used(self._entries) if self._end.used is None else self._end.used
@@ -365,6 +366,20 @@ class Start(Restoring):
             )
         return {n: entry for n, entry in self._entries.items() if n not in ends}
 
+    def _check_deleted(self) -> None:
+        """A deletion takes the large files that plans name along. Those that it left may be collected at any moment, also after this start
+        has brought them to the local disk: (1) `gc` reads that the stream has ended; (2) this start fetches them, claims, and its plans
+        and checkpoints name them; (3) `gc` deletes them.
+        """
+        plan = next((plan for plan in self._plans if plan.objects), None)
+        if self._end is not None and self._restoring is not None and plan is not None:
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"what was planned past {self._restoring.path} cannot run again: the stream was deleted, and with it files that the plan "
+                f"of epoch {plan.epoch} names; with spark.ckpt.restore.plans=DISCARD what followed runs anew under new numbers, and sinks "
+                "may get its rows twice",
+            )
+
     # --- the claim
 
     def _append_claim(self) -> list[Instruction]:
@@ -390,6 +405,7 @@ class Start(Restoring):
             self._sure_to_retain,
             self._request.savepoint_dir,
             self._request.application,
+            self._timeout_ms,
         )
         self.phase = StartPhase.CLAIMING
         return [self._ask(do.PutEntry(self.ticket(), number, encode(self._claim)))]

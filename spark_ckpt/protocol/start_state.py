@@ -12,7 +12,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import Asking
 from spark_ckpt.protocol.driver_files import DriverFiles
-from spark_ckpt.protocol.entries import Claim, End, Plan, Request
+from spark_ckpt.protocol.entries import DEFAULT_TIMEOUT_MS, Claim, End, Plan, Request
 from spark_ckpt.protocol.instructions import Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.retention import is_retained, newest_first
@@ -108,7 +108,7 @@ class Fetched:
 
 
 class StartState(Asking):
-    """The memory of a start, without the transitions. `ahead`, `retained`: what the claim to come will say."""
+    """The memory of a start, without the transitions. `ahead`, `retained`, `timeout_ms`: what the claim to come will say."""
 
     def __init__(
         self,
@@ -118,6 +118,7 @@ class StartState(Asking):
         order: StartOrder | None = None,
         ahead: int = 0,
         retained: int = 1,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> None:
         super().__init__(RequestName.START, StartPhase.NEW, StartPhase.REFUSED, tickets, story)
         self.beginning: Beginning | None = None
@@ -125,6 +126,7 @@ class StartState(Asking):
         self._order = order or StartOrder()
         self._ahead = ahead
         self._retained = retained
+        self._timeout_ms = timeout_ms
         self._rounds = 0
         self._reset()
 

@@ -50,7 +50,8 @@ class Stream:
             self._waiting = []
             self._gate = self._gate_for(event.forgetful)
             ahead = self._settings.ahead if self._gate is Gate.BACKGROUND else 0
-            self.stage = self.START(event, self._tickets, self._story, self._order, ahead, self._settings.retained)
+            settings = self._settings
+            self.stage = self.START(event, self._tickets, self._story, self._order, ahead, settings.retained, settings.timeout_ms)
             return [*self._why_every_epoch(event.forgetful), *self._advance(self.stage.begin(now_ms), now_ms)]
         if isinstance(event, ev.ResumeRequested):
             self._waiting = []

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import Checkpoint, CheckpointId, Job
+from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, End, Plan, Restored, decode, encode
@@ -428,6 +428,27 @@ def test_a_savepoint_brings_a_deleted_stream_back_with_its_plans() -> None:
     world.checkpoints.clear()
     one = started(Driver(world).start("b", query="new", restore=ev.Restore(SAVEPOINT), sink_seen=3))
     assert (one.run, one.origin, one.epoch, one.rerun, [p.epoch for p in one.planned]) == (2, CheckpointId(2, 1), 2, True, [3])
+
+
+def test_what_a_deletion_takes_along_is_not_gone_on_with_although_it_is_still_there() -> None:
+    """Found by a review: (1) `gc` reads that the stream was deleted; (2) a savepoint is restored, and the plan past it names a large file
+    that the deletion had not come to; (3) `gc` deletes that, and nothing of the stream can be read any more."""
+    world = after(4)
+    with_source(world, world.checkpoints[CheckpointId(1, 1)])
+    plan = decode(5, world.log[5])
+    assert isinstance(plan, Plan)
+    large = FileHandle("run-00000001/drv/3-" + "0" * 32, 70_000, 1)
+    world.objects.add(large.object)
+    world.log[5] = encode(replace(plan, files={"sources/0/9.compact": large}))
+    world.log[6] = encode(End(1, 1))
+    world.checkpoints.clear()
+    before = dict(world.log)
+    refused = refusal(Driver(world).start("b", query="new", restore=ev.Restore(SAVEPOINT), sink_seen=3))
+    assert refused.kind is ErrorKind.CONFLICT
+    assert "the stream was deleted, and with it files that the plan of epoch 3 names" in refused.message
+    assert world.log == before
+    one = started(Driver(world).start("c", query="new", restore=ev.Restore(SAVEPOINT, discard=True), sink_seen=3))
+    assert (one.origin, one.epoch, one.rerun, one.planned) == (CheckpointId(2, 1), 4, False, ())
 
 
 def test_a_stream_that_began_anew_since_does_not_take_its_savepoint_back() -> None:

@@ -28,6 +28,7 @@ from spark_ckpt.paths import parse_checkpoint_url, stream_url
 from spark_ckpt.pipe import Handler, Message, Pipe, Reply
 from spark_ckpt.places import Places
 from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol.driver_files import is_numbered
 from spark_ckpt.protocol.entries import Application, Claim
 from spark_ckpt.protocol.run import Settings
 from spark_ckpt.scratch import remove_dead
@@ -237,7 +238,7 @@ class Coordinator:
     def _resume(self, message: Message) -> Reply:
         sent = message.get("files")
         sent = sent if isinstance(sent, dict) else {}
-        files = {path: None if content is None else handover.read(content) for path, content in sent.items()}
+        files = {path: _sent_again(path, content) for path, content in sent.items()}
         sealed = int(message.get("sealed", -1))
         event = ev.ResumeRequested(int(message["run"]), int(message["claim"]), int(message["epoch"]), _names(message), sealed, files)
         worker = self._worker(str(message["root"]))
@@ -355,6 +356,13 @@ def _names(message: Message) -> tuple[str, ...]:
 def _files(message: Message) -> ev.Changes:
     files: Mapping[str, Any] = message.get("files") or {}
     return {path: None if content is None else handover.taken(content) for path, content in files.items()}
+
+
+def _sent_again(path: str, content: Any) -> bytes | ev.LocalFile | None:
+    """A file that the JVM sends to a coordinator which takes over: what is large, and may be an object, stays where it is."""
+    if content is None:
+        return None
+    return handover.read(content) if is_numbered(path) else handover.taken(content)
 
 
 def _prepare() -> None:

@@ -91,7 +91,7 @@ class ResumeRequested:
     epoch: int
     forgetful: tuple[str, ...] = ()
     sealed: int = -1
-    files: Mapping[str, bytes | None] = field(default_factory=dict)
+    files: Changes = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class IntervalRun(IntervalCheckpoints):
         if self._replaced is None:
             long = self._watch() if self.phase is RunPhase.RUNNING else []
             return [*self._set(ev.Timer.INTERVAL, self._schedule.first_delay_ms(self.claim.nonce)), *long, *idle]
+        puts = self._take_over()
         # What was in the making is forgotten, hence the next one is due.
         self._schedule.due = True
         # In at-least-once the driver may be past an epoch whose plan is lost, and with it the driver's files that went with that plan: the
@@ -61,7 +62,7 @@ class IntervalRun(IntervalCheckpoints):
             content = commit if isinstance(commit, bytes) else b""
             self._sealed = _sealed(self._replaced.sealed, content, now_ms, self._files.as_mapping())
         # Nothing is bridged while the epoch in hand runs: which of the driver's files are only its own is not known.
-        return [*self._turn_away_lost(), *idle, *self._proceed()]
+        return [*puts, *self._turn_away_lost(), *idle, *self._proceed()]
 
     def _loads_from_base(self) -> None:
         if self.base is not None:

@@ -10,7 +10,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import Asking, GivenUpError
-from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
+from spark_ckpt.protocol.driver_files import DriverFiles, is_numbered, offsets_file
 from spark_ckpt.protocol.entries import Claim, Plan, Request, decode
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
@@ -166,12 +166,12 @@ class Resume(Asking):
         mine = bool(plans) and plans[0].claim == self._claim.claim and plans[0].epoch <= self._request.epoch
         current = plans[0] if mine else None
         files = DriverFiles(driver_files_of(base, found.first, len(self._claim.job.sources)))
-        # An epoch that runs again in place writes again nothing of what its first attempt has written.
-        files.apply(self._request.files)
+        files.apply(self._entries_sent)
         if current:
             files.apply({**current.files, offsets_file(current.epoch): current.offsets})
             files.take_changes()
-        return self._beginning(files, found.first, current, plans[1:] if current else plans, Replaced(self._requests))
+        replaced = Replaced(self._requests, unplanned=self._unplanned(current))
+        return self._beginning(files, found.first, current, plans[1:] if current else plans, replaced)
 
     def _in_the_background(self, base: Checkpoint | None, found: Recorded) -> Beginning:
         """Epochs past the newest checkpoint may have finished, as the driver says; the one after them is in hand if it is planned."""
@@ -189,12 +189,24 @@ class Resume(Asking):
             if plan.epoch <= sealed:
                 files.apply({**plan.files, offsets_file(plan.epoch): plan.offsets})
         files.take_changes()
-        files.apply(self._request.files)
+        files.apply(self._entries_sent)
         if current is not None:
             files.apply({**current.files, offsets_file(current.epoch): current.offsets})
             files.take_changes()
         to_run = tuple(plan for plan in found.plans if plan.epoch > sealed + 1)
-        return self._beginning(files, sealed + 1, current, to_run, Replaced(self._requests, sealed, self._request.epoch))
+        replaced = Replaced(self._requests, sealed, self._request.epoch, self._unplanned(current))
+        return self._beginning(files, sealed + 1, current, to_run, replaced)
+
+    @property
+    def _entries_sent(self) -> dict[str, bytes]:
+        """The `offsets/` and `commits/` among what the driver has sent."""
+        return {path: content for path, content in self._request.files.items() if is_numbered(path) and isinstance(content, bytes)}
+
+    def _unplanned(self, current: Plan | None) -> ev.Changes:
+        """All else, less what the plan of the epoch in hand holds. An epoch that runs again in place writes again nothing of what its first
+        attempt has written."""
+        planned = current.files if current else {}
+        return {path: content for path, content in self._request.files.items() if not is_numbered(path) and path not in planned}
 
     def _beginning(self, files: DriverFiles, epoch: int, current: Plan | None, to_run: tuple[Plan, ...], replaced: Replaced) -> Beginning:
         assert self._claim is not None

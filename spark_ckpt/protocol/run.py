@@ -54,12 +54,14 @@ class Run(RunRequests):
     def begin(self, now_ms: int) -> list[Instruction]:
         """What a new run does first."""
         self.now_ms = now_ms
+        puts = self._take_over()
         if self.phase is RunPhase.IDLE:
-            return [*self._turn_away_lost(), *self._set(ev.Timer.IDLE, self._settings.idle_ms)]
+            return [*puts, *self._turn_away_lost(), *self._set(ev.Timer.IDLE, self._settings.idle_ms)]
         if self._pending:
             self._pending.triggered_ms = now_ms
         self._asked_ms = now_ms
-        return [*self._turn_away_lost(), do.Announce(Announcement.TRIGGERED, Summary(self.claim.run, self._epoch, now_ms).to_json())]
+        told = do.Announce(Announcement.TRIGGERED, Summary(self.claim.run, self._epoch, now_ms).to_json())
+        return [*puts, *self._turn_away_lost(), told]
 
     # --- the checkpoint in hand
 

@@ -207,6 +207,14 @@ class RunState(Machine):
         self._deletions.keep(objects_of(placed.values()))
         return placed, [self._store_file(one) for one in new]
 
+    def _take_over(self) -> list[Instruction]:
+        """What a coordinator that has died had taken in with the last seal: a content has the name that it had for that one."""
+        if self._replaced is None:
+            return []
+        placed, puts = self._taken_in(self._replaced.unplanned, self._last_triggered())
+        self._files.apply(placed)
+        return puts
+
     def _store_file(self, one: Unstored, attempt: int = 0) -> Instruction:
         ticket = self.ticket()
         self._storing[ticket] = one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle
@@ -68,12 +68,13 @@ class Replaced:
     """What a coordinator finds that takes the place of another one.
 
     `requests`: what that one may have taken up, by log entry. `sealed`: the newest finished epoch, -1 for none. `in_hand`: the newest that
-    the driver has triggered, or is about to.
+    the driver has triggered, or is about to. `unplanned`: what the driver has written that may be in no plan.
     """
 
     requests: tuple[tuple[int, Request], ...]
     sealed: int = -1
     in_hand: int = -1
+    unplanned: ev.Changes = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

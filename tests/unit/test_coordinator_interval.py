@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
+import zlib
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spark_ckpt import metadata
+from spark_ckpt.coordinator.handover import LARGEST
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import log_key, metadata_key, run_prefix
 from spark_ckpt.protocol.entries import Claim, Plan, decode
+from spark_ckpt.protocol.large_files import DIGITS
 from spark_ckpt.savepoint_requests import savepoint
 from spark_ckpt.storage.file import FileStorage
 from tests.unit.coordinator_process import WAIT_S, FakeJvm, Jvm, b64, encoded
@@ -185,6 +190,28 @@ def test_a_killed_coordinator_is_replaced_in_the_interval_mode(jvm: Jvm, idle: b
         two.acks(1, 2)
         assert until(two, "COMPLETED")["epoch"] == 2
         assert barrier(two.trigger(3))["base"] == {"run": 1, "epoch": 2}
+
+
+def test_a_coordinator_that_takes_over_is_handed_files_of_any_size(jvm: Jvm, tmp_path: Path) -> None:
+    """A file source's compact file goes with the seal: no plan has it when the coordinator dies."""
+    one = jvm(interval="1h")
+    started = one.start()
+    epoch(one, 0)
+    one.kill()
+    content = bytes(LARGEST + 1)
+    large = tmp_path / "handed-over"
+    large.write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()[:DIGITS]
+    told = {"file": str(large), "length": len(content), "checksum": zlib.crc32(content), "digest": digest}
+    two = jvm(interval="1h")
+    files = {**encoded({"commits/0": commit([uid_of(1, 0, p) for p in range(2)])}), "sources/0/9.compact": told}
+    fields = {**two.start_fields(), "run": started["run"], "claim": started["claim"], "epoch": 0, "sealed": 0, "files": files}
+    two.say("resume", **fields)
+    assert barrier(two.trigger(1))["epoch"] == 1
+    plan = decode(3, two.storage.get(log_key(3)))
+    assert isinstance(plan, Plan)
+    (stored,) = plan.objects
+    assert two.storage.size(stored) == len(content)
 
 
 def asked(one: FakeJvm, number: int, stop: bool = False) -> Future[str]:

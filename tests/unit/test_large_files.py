@@ -11,6 +11,7 @@ import pytest
 from spark_ckpt import metadata
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId, FileHandle
+from spark_ckpt.paths import driver_file_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.deletion import Deletions
@@ -265,3 +266,53 @@ def test_a_plan_that_could_not_be_read_is_not_written() -> None:
     said = driver.trigger(0, {f"sources/0/{n}": None for n in range(MAX_ITEMS + 1)})
     assert any(isinstance(i, do.Refused) and f"at most {MAX_ITEMS}" in i.message for i in said)
     assert plans(driver.world) == []
+
+
+@pytest.mark.parametrize("interval_ms", [0, 1000])
+def test_a_coordinator_that_takes_over_stores_what_came_with_a_seal_and_is_in_no_plan(interval_ms: int) -> None:
+    """It comes by its path, however large it is, and the coordinator that died may have stored and removed it."""
+    settings = Settings(interval_ms=interval_ms)
+    one = Driver(World(), settings)
+    one.start("a")
+    one.trigger(0)
+    one.ack(1, 0, 0)
+    one.ack(1, 0, 1)
+    schema = "state/0/0/_metadata/schema"
+    local = ev.LocalFile("/handed/over", 100 << 20, 7, sha256(b"large").hexdigest()[:DIGITS])
+    one.push(ev.SealRequested(0, commit([uid_of(1, 0, 0), uid_of(1, 0, 1)]), {schema: local}))
+    two = Driver(one.world, settings)
+    two.hold = lambda i: isinstance(i, do.StoreFile)
+    sent: ev.Changes = {"commits/0": commit([uid_of(1, 0, 0), uid_of(1, 0, 1)]), schema: replace(local, path="/kept")}
+    two.push(ev.ResumeRequested(1, 1, 0, sealed=0, files=sent))
+    stored = FileHandle(driver_file_key(1, 0, local.digest), local.length, local.checksum)
+    if interval_ms:
+        (put,) = two.held
+        assert isinstance(put, do.StoreFile)
+        assert (put.handle, put.source) == (stored, "/kept"), "under the name that it had for the one that died"
+        two.trigger(1)
+        assert not any(isinstance(i, do.Triggered) for i in two.said), "a plan waits for what it names"
+        two.release()
+    else:
+        assert two.held == [], "the checkpoint of the epoch names it already"
+        two.trigger(1)
+    assert any(isinstance(i, do.Triggered) for i in two.said)
+    plan = decode(max(two.world.log), two.world.log[max(two.world.log)])
+    assert isinstance(plan, Plan)
+    assert plan.files[schema] == stored
+
+
+def test_what_cannot_be_stored_then_fails_the_query() -> None:
+    one = Driver(World())
+    one.start("a")
+    one.trigger(0)
+    one.rest(1, 0)
+    two = Driver(one.world)
+    two.hold = lambda i: isinstance(i, do.StoreFile)
+    local = ev.LocalFile("/gone", 1 << 20, 7, "0" * DIGITS)
+    two.push(ev.ResumeRequested(1, 1, 0, sealed=0, files={"state/0/0/_metadata/schema": local}))
+    (put,) = two.held
+    assert isinstance(put, do.StoreFile)
+    two.push(ev.FileStored(put.ticket, put.handle.object, Outcome.REFUSED, "/gone is gone"))
+    refused = [i.message for i in two.trigger(1) if isinstance(i, do.Refused)]
+    assert refused
+    assert "/gone is gone" in refused[0]

@@ -31,6 +31,9 @@ MAX_DOCUMENT = 64 * 1024 * 1024
 MAX_FILES = 64 * 1024 * 1024
 """Bytes of those files together, before they are compressed and written in base64."""
 
+MAX_NUMBER = 2**63
+_NUMBERS = ("run", "epoch", "log", "claim", "time_ms")
+
 _NAME = COLUMNS.index("name")
 
 _ENCODINGS = {
@@ -65,7 +68,10 @@ def encode(checkpoint: Checkpoint) -> bytes:
     inline = sum(len(content) for content in checkpoint.files.values() if isinstance(content, bytes))
     if inline > MAX_FILES:
         raise _too_large(checkpoint, f"{inline} bytes of {MAX_FILES}")
-    document = json.dumps(_document(checkpoint, columns[_NAME], _last_rows(lengths)), separators=(",", ":"), sort_keys=True).encode()
+    fields = _document(checkpoint, columns[_NAME], _last_rows(lengths))
+    for field in _NUMBERS:
+        _number(fields, field)
+    document = json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
     if len(document) > MAX_DOCUMENT:
         raise _too_large(checkpoint, f"{len(document)} bytes of {MAX_DOCUMENT}, packed")
     table, crc = to_arrow(columns, lengths)
@@ -141,17 +147,27 @@ def _decode(data: bytes, name: str) -> Checkpoint:
     if len(snapshots) != doc["num_snapshots"]:
         raise DamagedError(f"{name} is damaged: {len(snapshots)} snapshots of {doc['num_snapshots']}")
     return Checkpoint(
-        id=CheckpointId(int(doc["run"]), int(doc["epoch"])),
-        log=int(doc["log"]),
-        claim=int(doc["claim"]),
+        id=CheckpointId(_number(doc, "run"), _number(doc, "epoch")),
+        log=_number(doc, "log"),
+        claim=_number(doc, "claim"),
         query_id=str(doc["query_id"]),
-        time_ms=int(doc["time_ms"]),
+        time_ms=_number(doc, "time_ms"),
         job=Job.from_json(doc["job"]),
         files={paths.check_driver_file(path): data for path, data in unpack_files(doc["files"], columns[_NAME], MAX_FILES).items()},
         snapshots=snapshots,
         counters=dict(doc["counters"]),
-        unfinished=tuple(int(epoch) for epoch in doc.get("unfinished", ())),
+        unfinished=tuple(_in_range("unfinished", epoch) for epoch in doc.get("unfinished", ())),
     )
+
+
+def _number(doc: Mapping[str, Any], name: str) -> int:
+    return _in_range(name, doc[name])
+
+
+def _in_range(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MAX_NUMBER:
+        raise DamagedError(f"{name}={value!r:.40} in a checkpoint's metadata is out of range; the metadata is damaged")
+    return value
 
 
 def _document(checkpoint: Checkpoint, names: Sequence[str], last_rows: Iterable[int]) -> dict[str, Any]:

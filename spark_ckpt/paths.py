@@ -24,8 +24,9 @@ DRIVER_FOLDERS = ("offsets", "commits", "sources", "state")
 
 _RUN = re.compile(r"run-(\d{8,})/?", re.ASCII)
 _CHECKPOINT = re.compile(r"run-(\d{8,})/chk-(\d+)/?", re.ASCII)
-_OBJECT = re.compile(r"run-\d{8,}/(seg|sst|drv)/[A-Za-z0-9._-]+", re.ASCII)
-_DRIVER_OBJECT = re.compile(r"run-\d{8,}/drv/\d+-([0-9a-f]{32})(\.[0-9a-f]{8})*", re.ASCII)
+_OBJECT = re.compile(r"run-\d{8,19}/(seg|sst|drv)/[A-Za-z0-9._-]{1,255}", re.ASCII)
+"""No longer than every storage takes: what is longer would seem to be a storage that does not answer, and is tried again and again."""
+_DRIVER_OBJECT = re.compile(r"run-\d{8,19}/drv/\d{1,19}-([0-9a-f]{32})(\.[0-9a-f]{8}){,24}", re.ASCII)
 _PACK = re.compile(r"run-\d{8,}/sst/[0-9a-f]+-(\d+)\.pack", re.ASCII)
 _COPIED = re.compile(r"(.+?)((?:\.[0-9a-f]{8})+)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")

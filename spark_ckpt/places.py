@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.paths import SAVEPOINTS_FOLDER, savepoint_url, split
+from spark_ckpt.paths import SAVEPOINTS_FOLDER, parse_checkpoint_url, parse_run_prefix, savepoint_url, split
 
 _OPTION = "spark.ckpt.savepointDir"
 
@@ -26,15 +26,28 @@ class Places:
 
     def savepoint(self, target: str, name: str) -> str:
         """URL of the folder for a savepoint; `target` is empty for the driver's own choice. Raises `ConfigError` where none may be made."""
+        return self._told_apart(savepoint_url(self.stream, self._folder(target), name))
+
+    def _folder(self, target: str) -> str:
         if not target:
-            return savepoint_url(self.stream, self.savepoint_dir, name)
+            return self.savepoint_dir
         asked, allowed = _canonical(target), [f"{self.stream}/{SAVEPOINTS_FOLDER}", *([self.savepoint_dir] if self.savepoint_dir else [])]
         if asked is None or not any(asked == place or asked.startswith(f"{place}/") for place in map(_canonical, allowed)):
             raise ConfigError(
                 f"a savepoint of {self.stream} is not made in {target}: its driver writes to {' and '.join(allowed)} and what lies below, "
                 f"and nowhere else; leave the target out and copy the savepoint from there, or start the query with {_OPTION}"
             )
-        return savepoint_url(self.stream, asked, name)
+        return asked
+
+    def _told_apart(self, url: str) -> str:
+        """Refuse a folder that would be taken for a checkpoint, or for what a run has left: `gc` would delete it."""
+        own, folder = f"{_canonical(self.stream)}/", _canonical(url) or url
+        in_run = folder.startswith(own) and parse_run_prefix(folder.removeprefix(own).split("/", 1)[0]) is not None
+        if in_run or parse_checkpoint_url(folder) is not None:
+            raise ConfigError(
+                f"a savepoint is not made in {url}, which is the name of a run's folder or of a checkpoint's; choose another name or target"
+            )
+        return url
 
     def may_delete(self, folder: str) -> bool:
         """Whether the savepoint in this folder is the stream's to delete."""

@@ -63,7 +63,10 @@ class Source:
             ) from e
         content = metadata.decode(data, where=f"{self.url}/{METADATA_NAME}")
         if self.checkpoint is not None and content.id != self.checkpoint:
-            raise DamagedError(f"{self.url} holds run {content.id.run} epoch {content.id.epoch} instead; it was moved or damaged")
+            raise DamagedError(
+                f"{self.url} holds run {content.id.run} epoch {content.id.epoch} instead; it was moved or damaged. If it is a savepoint, "
+                "rename its folder: this is the name of a checkpoint"
+            )
         return content
 
 

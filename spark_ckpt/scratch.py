@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from spark_ckpt import owner_only
+from spark_ckpt.errors import ConfigError
 
 _LOCK = "lock"
 
@@ -37,6 +38,19 @@ class ScratchFolder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A new folder where the system has its temporary files, removed at the end. Raises ConfigError where there is no such place."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=prefix)
+    except OSError as error:
+        raise ConfigError(
+            f"no folder for temporary files can be made ({error.strerror or error}); set TMPDIR to one that is writable and has free space"
+        ) from error
+    with folder as path:
+        yield Path(path)
 
 
 def remove_dead(parent: Path, prefix: str) -> None:

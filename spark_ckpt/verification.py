@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,10 +13,12 @@ from spark_ckpt.agent.fetches import near
 from spark_ckpt.errors import DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import check_object
+from spark_ckpt.scratch import temporary_folder
 from spark_ckpt.state import CountResult, assemble, count_keys
 from spark_ckpt.state.assemble import fetch, full_snapshot
 from spark_ckpt.storage.base import Storage
 
+_SCRATCH = ".spark-ckpt-verify-"
 _WHOLE = 4 << 20
 """Bytes that are read into memory at once; larger ranges go through a file."""
 
@@ -81,10 +82,10 @@ class Verifier:
 
     def open_stores(self, found: Verified) -> None:
         """Open the newest full snapshot of every store and count its keys against the number recorded with it (deep)."""
-        with tempfile.TemporaryDirectory(prefix=".spark-ckpt-verify-") as folder, ThreadPoolExecutor(min(2, self._threads)) as pool:
+        with temporary_folder(_SCRATCH) as folder, ThreadPoolExecutor(min(2, self._threads)) as pool:
 
             def one(item: tuple[int, Snapshot]) -> tuple[Snapshot, int, str | None]:
-                return (item[1], *self._open(found.checkpoint, item[1], Path(folder) / str(item[0])))
+                return (item[1], *self._open(found.checkpoint, item[1], folder / str(item[0])))
 
             whole = [s for s in found.checkpoint.snapshots if full_snapshot(s) is not None]
             found.without_full = len(found.checkpoint.snapshots) - len(whole)
@@ -124,9 +125,9 @@ class Verifier:
         return results
 
     def _through_file(self, handle: Handle) -> str | None:
-        with tempfile.TemporaryDirectory(prefix=".spark-ckpt-verify-") as folder:
+        with temporary_folder(_SCRATCH) as folder:
             try:
-                fetch(self._storage, handle, Path(folder) / "range")
+                fetch(self._storage, handle, folder / "range")
             except (DamagedError, ObjectMissingError) as e:
                 return str(e)
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -57,11 +58,25 @@ class Output(ABC):
 
 
 class JsonOutput(Output):
+    """A number that JSON has not (NaN, infinity) is null: it comes out of a checkpoint's counters, which anybody may have written."""
+
     def show(self, report: Report) -> None:
-        click.echo(json.dumps(report.document, indent=2, sort_keys=False))
+        try:
+            text = json.dumps(report.document, indent=2, allow_nan=False)
+        except ValueError:
+            text = json.dumps(_in_json(report.document), indent=2, allow_nan=False)
+        click.echo(text)
 
     def fail(self, kind: str, message: str) -> None:
         click.echo(json.dumps({"error": {"kind": kind, "message": message}}, indent=2))
+
+
+def _in_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _in_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_in_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class TextOutput(Output):

@@ -339,12 +339,17 @@ class StorageActions:
 
 
 def _checked(ack: Ack) -> Ack:
-    """Of one that anybody may have left: what it names and no checkpoint needs is deleted. Raises `FormatError`."""
-    for handle in ack.snapshot.handles:
-        paths.check_object(handle.object)
-        paths.check_file(handle.name)
-        if handle.offset < 0 or handle.length < 0:
-            raise FormatError(f"an acknowledgement names {handle.length} bytes from {handle.offset} on; it is damaged or forged")
+    """Of one that anybody may have left: what it names and no checkpoint needs is deleted. Raises `FormatError` for all that no
+    checkpoint may hold."""
+    from spark_ckpt.metadata_columns import check_columns, columns_of
+    from spark_ckpt.metadata_rows import check_sizes
+
+    columns = columns_of([ack.snapshot])
+    try:
+        check_columns(columns)
+        check_sizes(columns, [len(ack.snapshot.handles)])
+    except DamagedError as error:
+        raise FormatError(f"an acknowledgement that was left in the storage is damaged or forged: {error}") from error
     return ack
 
 

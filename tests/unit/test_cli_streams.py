@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,19 @@ def test_show_is_the_latest_or_the_one_asked_for(writer: StreamWriter, url: str,
     assert "offsets/1" in out
 
 
+def test_what_show_prints_is_json_whatever_somebody_has_counted(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python writes and reads NaN and Infinity; no other reader of JSON does."""
+    newest = writer.checkpoints[-1]
+    counters = {"sync_ms": float("nan"), "bytes": [float("inf"), 7]}
+    storage.put(metadata_key(newest.id), metadata.encode(replace(newest, counters=counters)))
+    status = run(["show", url, "--json"])
+    text = capsys.readouterr().out
+    document = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert (status, document["counters"]) == (0, {"sync_ms": None, "bytes": [None, 7]})
+
+
 def test_show_of_what_is_not_there(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, doc = call(capsys, "show", url, "--checkpoint", "run-1/chk-77")
     assert status == 1
@@ -254,6 +268,14 @@ def test_verify_finds_a_truncated_object(writer: StreamWriter, storage: Storage,
     assert "has only" in doc["checkpoints"][0]["problems"][0]["message"]
     assert run(["verify", url]) == 1
     assert "run-1/chk-0" in capsys.readouterr().out
+
+
+def test_verify_deep_without_a_folder_for_temporary_files(
+    writer: StreamWriter, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert run(["verify", url, "--deep"]) == 2
+    assert "no folder for temporary files can be made (No such file or directory); set TMPDIR" in capsys.readouterr().err
 
 
 def test_verify_deep_finds_a_wrong_number_of_keys(storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,6 +123,10 @@ def test_a_source_is_read_and_copied(actions: StorageActions, checkpoint: Checkp
         {"name": "../../x"},
         {"offset": -1},
         {"length": -1},
+        {"offset": 2**63},
+        {"checksum": 2**32},
+        {"object": "run-00000001/seg/" + "a" * 256},
+        {"name": "a" * 1025},
     ],
 )
 def test_a_forged_acknowledgement_names_nothing_but_objects_of_a_run(actions: StorageActions, change: dict[str, object]) -> None:

@@ -222,11 +222,31 @@ def test_another_parquet_file_is_refused() -> None:
         {"partition": [0, 1, 0]},
         {"offset": ["0", "1", "2"]},
         {"num_keys": [-5, -5, -5]},
+        {"object": ["run-00000001/seg/" + "a" * 256] * 3},
+        {"object": [f"run-{10**19}/seg/a"] * 3},
     ],
 )
 def test_forged_rows_are_refused(forged: dict[str, list[Any]]) -> None:
     with pytest.raises(DamagedError, match="here"):
         decode(repacked(encode(sample(stores=1)), **forged), where="here")
+
+
+@pytest.mark.parametrize("name", ["run", "epoch", "log", "claim", "time_ms"])
+@pytest.mark.parametrize("value", [-1, 2**63, 10**300, 1.5, "7", True, None])
+def test_forged_numbers_are_refused(name: str, value: Any) -> None:
+    """A log entry of a number with 300 digits would seem to be a storage that does not answer."""
+    with pytest.raises(DamagedError, match=f"here: {name}=.* is out of range"):
+        decode(repacked(encode(sample()), {name: value}), where="here")
+
+
+def test_a_forged_epoch_among_the_unfinished_is_refused() -> None:
+    with pytest.raises(DamagedError, match=f"unfinished={2**63} in a checkpoint's metadata is out of range"):
+        decode(repacked(encode(sample()), {"unfinished": [2**63]}))
+
+
+def test_a_number_that_would_not_be_read_is_not_written() -> None:
+    with pytest.raises(DamagedError, match="log="):
+        encode(replace(sample(), log=2**63))
 
 
 @pytest.mark.parametrize(

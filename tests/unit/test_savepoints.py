@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt import metadata, paths
-from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError, StorageError
+from spark_ckpt.errors import ConfigError, ConflictError, DamagedError, ObjectMissingError, StorageError
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.places import Places
 from spark_ckpt.savepoints import SCRATCH, Source, delete_source, import_objects, store_savepoint
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
@@ -206,3 +207,25 @@ def test_a_storage_that_refuses_is_told(stream: Storage, target: Storage) -> Non
     stream.close()
     with pytest.raises(StorageError):
         store_savepoint(stream, checkpoint, target)
+
+
+@pytest.mark.parametrize(
+    ("savepoint_dir", "target", "name"),
+    [
+        ("", "s3://b/s/savepoints/run-00000001", "chk-5"),
+        ("s3://other/run-00000001", "", "chk-5"),
+        ("s3://b/s", "", "run-00000003"),
+        ("s3a://b/s", "", "run-00000003"),
+        ("s3://b/s/run-00000003", "", "x"),
+        ("s3://b/s", "s3://b/s/run-00000003/kept", "x"),
+    ],
+)
+def test_a_savepoint_is_not_made_where_it_would_be_taken_for_something_else(savepoint_dir: str, target: str, name: str) -> None:
+    """Restored, its objects would be looked for elsewhere; in a run's folder `gc` would delete it."""
+    with pytest.raises(ConfigError, match="the name of a run's folder or of a checkpoint's"):
+        Places("s3://b/s", savepoint_dir).savepoint(target, name)
+
+
+@pytest.mark.parametrize("name", ["run-00000001", "chk-5", "x"])
+def test_a_savepoint_may_have_such_a_name_where_nobody_mistakes_it(name: str) -> None:
+    assert Places("s3://b/s").savepoint("", name) == f"s3://b/s/savepoints/{name}"

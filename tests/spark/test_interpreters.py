@@ -60,7 +60,7 @@ def test_a_job_that_is_run_by_a_python_that_is_not_on_the_path(environment: Path
     options = [f"--conf {name}='{value}'" for name, value in {**conf, "spark.sql.shuffle.partitions": "2"}.items()]
     submitted = " ".join(["--master local[2]", "--jars", str(jar_path()), *options, "pyspark-shell"])
     command = [str(environment / "bin" / "python"), str(JOBS / "counting.py"), *arguments(counted)]
-    with Application(command, counted / "log", plain(**scratch.env, PYSPARK_SUBMIT_ARGS=submitted)) as job:
+    with Application(command, counted / "log", plain(**scratch.env, PYSPARK_SUBMIT_ARGS=submitted, PYSPARK_DRIVER_PYTHON="")) as job:
         job.expect_success(200)
     check(counted)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,12 +112,52 @@ def test_versions_of_epochs_that_run_again_leave_the_spool_also_those_written_la
         return sorted(path.name for path in tmp_path.iterdir() if path.is_file())
 
     (tmp_path / "SSTs").mkdir()
+    abandoned.loads(1, 4)
     write("5_a.zip", "6_b.changelog", "7_c.changelog", "40_d.changelog", "_metadata")
-    abandoned.above(6)
+    abandoned.loads(1, 40)
+    assert "7_c.changelog" in files()
+    abandoned.loads(2, 6)
     assert files() == ["5_a.zip", "6_b.changelog", "_metadata"]
     write("7_e.changelog", "40_d.zip")  # the run that goes on, and a snapshot that maintenance had still to write
     abandoned.sweep()
-    assert files() == ["5_a.zip", "6_b.changelog", "7_e.changelog", "_metadata"]
+    kept = ["5_a.zip", "6_b.changelog", "7_e.changelog", "_metadata"]
+    assert files() == kept
+
+    abandoned.loads(1, 5)
+    assert files() == kept, "a task of the old run that was to be killed takes nothing of the new one's"
+    abandoned.loads(2, 6)
+    assert files() == kept, "nor does it make that one look new"
+    write("41_f.changelog")
+    abandoned.committed(1, "f")
+    abandoned.committed(2, "e")
+    abandoned.sweep()
+    assert files() == kept, "what it commits is no measure of what is old"
+
+
+def test_a_folder_into_which_somebody_writes_is_left(java: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "run-00000001"
+    folder.mkdir()
+    stop = threading.Event()
+
+    def write() -> None:
+        """As a task does that is late."""
+        number = 0
+        while not stop.is_set():
+            number += 1
+            with suppress(FileNotFoundError):
+                (folder / str(number)).touch()
+
+    late = threading.Thread(target=write)
+    late.start()
+    try:
+        for _ in range(200):
+            folder.mkdir(exist_ok=True)
+            java.org.apache.spark.sql.ckpt.NioFileManager.deleteTree(java.java.io.File(str(folder)))
+    finally:
+        stop.set()
+        late.join()
+    java.org.apache.spark.sql.ckpt.NioFileManager.deleteTree(java.java.io.File(str(folder)))
+    assert not folder.exists()
 
 
 class Wanting:
@@ -123,12 +165,18 @@ class Wanting:
 
     def __init__(self, java: Any) -> None:
         self._java = java
-        self.holdings = java.org.apache.spark.ckpt.Holdings()
+        self.live = java.scala.collection.mutable.HashSet()  # which is a function, too
+        self.holdings = java.org.apache.spark.ckpt.Holdings(self.live)
         self._wants = java.org.apache.spark.ckpt.Wants(self.holdings)
 
     def report(self, executor: str, second: float, *uids: str, leaves: bool = False) -> None:
         held = self._java.scala.jdk.javaapi.CollectionConverters.asScala(self._java.java.util.ArrayList(list(uids))).toSet()
+        self.live.add(executor)
         self.holdings.report(executor, held, int(second * SECOND), leaves)
+
+    def die(self, executor: str) -> None:
+        """Spark does not count on it any more."""
+        self.live.remove(executor)
 
     def lost(self, second: float) -> bool:
         want = line(self._java, type="want", op=0, part=1, store="default", version=4, uid="u")
@@ -158,11 +206,23 @@ def test_state_that_nobody_reports_is_lost(task: Wanting) -> None:
     assert task.lost(101.7)
 
 
-def test_an_executor_that_falls_silent_holds_nothing_for_ever(task: Wanting) -> None:
-    task.report("1", 99.9, "u")
+@pytest.mark.parametrize("held", ["u", "other"])
+def test_an_executor_that_is_silent_holds_what_it_held_for_as_long_as_spark_counts_on_it(task: Wanting, held: str) -> None:
+    """In a pause it cannot say either that it has committed since it reported."""
+    task.report("1", 99.9, held)
     assert not task.lost(100)
-    assert not task.lost(109)
-    assert task.lost(110)
+    assert not task.lost(103.5)
+    assert not task.lost(300)
+    task.die("1")
+    assert task.lost(301)
+
+
+def test_an_executor_whose_runs_are_over_is_not_waited_for(task: Wanting) -> None:
+    task.report("1", 99.9, "other")
+    assert not task.lost(100)
+    assert not task.lost(105)
+    task.holdings.quiet("1")
+    assert task.lost(106)
 
 
 def test_what_an_executor_that_goes_hands_over_is_waited_for(task: Wanting) -> None:

@@ -13,6 +13,7 @@ import com.fasterxml.jackson.databind.node.{NullNode, ObjectNode}
 import org.apache.spark.{SparkConf, SparkContext}
 import org.apache.spark.ckpt.Json.Fields
 import org.apache.spark.internal.Logging
+import org.apache.spark.scheduler.TaskSchedulerImpl
 import org.apache.spark.util.Utils
 
 /** The driver's coordinator process and the streams it serves. */
@@ -27,7 +28,7 @@ object DriverSide extends Logging {
   @volatile private var files: File = _
   private val streams = new ConcurrentHashMap[String, DriverStream]()
   private val running = new ConcurrentHashMap[String, DriverStream]()
-  private val holdings = new Holdings
+  private val holdings = new Holdings(isAlive)
   @volatile private var made = Map.empty[String, String]
   @volatile private var executors: JsonNode = _
 
@@ -177,7 +178,9 @@ object DriverSide extends Logging {
         val runs = message.get("runs").elements().asScala.toSeq
         if (alive) tell(message.deepCopy[ObjectNode]().without[ObjectNode](java.util.Arrays.asList("runs", "latencies", "leaving")))
         val all = streams.values().asScala.toSeq
-        Json.line(Json.obj("evacuate" -> leaves, "late" -> all.flatMap(_.lateWish), "wants" -> all.flatMap(_.wants.open), "covered" -> runs.flatMap(covered)))
+        val done = runs.flatMap(covered)
+        if (done.count(_.optLong("epoch").isEmpty) == runs.size) holdings.quiet(message.str("executor"))
+        Json.line(Json.obj("evacuate" -> leaves, "late" -> all.flatMap(_.lateWish), "wants" -> all.flatMap(_.wants.open), "covered" -> done))
       case "want" =>
         Json.line(Option(streams.get(message.str("root"))).map(_.wants.ask(message, System.nanoTime())).getOrElse(
           throw new IllegalStateException(s"the stream of ${message.str("root")} is not known to this application")))
@@ -193,6 +196,11 @@ object DriverSide extends Logging {
     val context = sc
     context != null && !context.isStopped &&
     (report.path("leaving").asBoolean() || context.taskScheduler.getExecutorDecommissionState(report.str("executor")).isDefined)
+  }
+
+  private def isAlive(executor: String): Boolean = Option(sc).map(_.taskScheduler).forall {
+    case scheduler: TaskSchedulerImpl => scheduler.isExecutorAlive(executor)
+    case _ => true // of another kind of cluster: what it has lost is heard as an event
   }
 
   private def covered(run: JsonNode): Option[JsonNode] =

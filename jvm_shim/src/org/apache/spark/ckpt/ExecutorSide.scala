@@ -161,8 +161,8 @@ object ExecutorSide extends Logging {
   // A run's folder stays until Spark's maintenance has closed the last of its stores: until then a query that starts again links its files.
   private def dropOver(): Unit = folders.synchronized {
     over.asScala.filterNot(run => open.keySet.asScala.exists(_.toPath.startsWith(run.toPath))).foreach { run =>
-      over.remove(run)
       NioFileManager.deleteTree(run)
+      if (!run.exists()) over.remove(run) // else a task that was late has just written there: the next time
       run.getParentFile.delete() // of a stream that has other runs here it is not empty
     }
   }

@@ -12,9 +12,12 @@ import org.apache.spark.SparkConf
  *
  * @param launcher the Python that has started this JVM, where one has
  */
-final class Interpreters(conf: String => Option[String], env: String => Option[String], launcher: => Option[String]) {
+final class Interpreters(settings: String => Option[String], variables: String => Option[String], launcher: => Option[String]) {
   import Interpreters._
 
+  // An empty one is none, as Spark's own scripts have it.
+  private def conf(name: String): Option[String] = settings(name).filter(_.nonEmpty)
+  private def env(name: String): Option[String] = variables(name).filter(_.nonEmpty)
   private val chosen = conf("spark.ckpt.python")
   private def workers = conf("spark.pyspark.python").orElse(env("PYSPARK_PYTHON"))
 

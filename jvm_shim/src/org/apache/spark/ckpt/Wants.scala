@@ -11,8 +11,14 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.ckpt.Json.Fields
 import org.apache.spark.internal.Logging
 
-/** What each live executor last said it holds, and which ones the application has lost. Times are System.nanoTime. */
-final class Holdings {
+/**
+ * What each executor last said it holds, and which ones the application has lost. Times are System.nanoTime.
+ *
+ * @param lives whether Spark counts on that executor: it ends those whose connection is gone, or whose heartbeat stays away
+ *   (`spark.network.timeout`). One that only says nothing to the plugin for a while - a long collection of garbage, a starved machine - holds
+ *   what it held.
+ */
+final class Holdings(lives: String => Boolean) {
   import Holdings._
 
   private val reports = mutable.Map.empty[String, (Long, Set[String])]
@@ -28,6 +34,9 @@ final class Holdings {
     alive
   }
 
+  /** Its runs are over: it says nothing more until it has committed for another one. */
+  def quiet(executor: String): Unit = synchronized { reports.remove(executor) }
+
   def lost(executor: String): Unit = synchronized {
     reports.remove(executor)
     gone += executor
@@ -36,14 +45,12 @@ final class Holdings {
   def lostOnes: Seq[String] = synchronized(gone.toSeq)
 
   /**
-   * No executor that lives has it: each has reported since then without it, or has been silent for so long that it holds nothing. One that
-   * held something and says nothing at all any more is dead, whether Spark has told so or not. Who has just made its first commit has two
-   * chances to report it.
+   * No executor that lives has it: each has reported since then without it. Who has just made its first commit has two chances to report
+   * it. Whether Spark counts on an executor is asked, for the event that it has lost one may be dropped from a listener's queue.
    */
   def nobodyHolds(uid: String, since: Long, now: Long): Boolean = synchronized {
-    now - since >= 2 * ReportNs && !leaving.values.exists { case (at, uids) => now - at < LeaveNs && uids(uid) } && reports.values.filter { case (at, _) => now - at < DeadNs }.forall { case (at, uids) =>
-      !uids(uid) && (at > since || now - since > SilentNs)
-    }
+    now - since >= 2 * ReportNs && !leaving.values.exists { case (at, uids) => now - at < LeaveNs && uids(uid) } &&
+    reports.forall { case (executor, (at, uids)) => (at > since && !uids(uid)) || !lives(executor) }
   }
 
   def clear(): Unit = synchronized {
@@ -55,8 +62,6 @@ final class Holdings {
 
 object Holdings {
   private val ReportNs = TimeUnit.MILLISECONDS.toNanos(ExecutorSide.ReportMs)
-  private val SilentNs = TimeUnit.SECONDS.toNanos(3)
-  private val DeadNs = TimeUnit.SECONDS.toNanos(10)
   private val LeaveNs = TimeUnit.MILLISECONDS.toNanos(ExecutorSide.LeaveMs)
 }
 

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.ckpt
 
 import java.io.{ByteArrayOutputStream, EOFException, File, OutputStream, RandomAccessFile}
-import java.nio.file.{FileAlreadyExistsException => NioExists, Files, NoSuchFileException, Path => NioPath, StandardCopyOption}
+import java.nio.file.{DirectoryNotEmptyException, FileAlreadyExistsException => NioExists, Files, NoSuchFileException, Path => NioPath, StandardCopyOption}
 import java.util.UUID
 
 import org.apache.hadoop.fs._
@@ -74,9 +74,10 @@ object NioFileManager {
       finally Files.deleteIfExists(temp)
     }
 
+  /** A folder into which somebody writes meanwhile stays. */
   def deleteTree(file: File): Unit = {
     if (file.isDirectory && !Files.isSymbolicLink(file.toPath)) Option(file.listFiles()).foreach(_.foreach(deleteTree))
-    try Files.deleteIfExists(file.toPath) catch { case _: NoSuchFileException => }
+    try Files.deleteIfExists(file.toPath) catch { case _: NoSuchFileException | _: DirectoryNotEmptyException => }
   }
 }
 

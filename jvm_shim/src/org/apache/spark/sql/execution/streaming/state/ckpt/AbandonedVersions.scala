@@ -14,12 +14,22 @@ class AbandonedVersions(folder: File) {
   import AbandonedVersions._
 
   private val uids = ConcurrentHashMap.newKeySet[String]()
+  private var newest = Option.empty[Long]
 
-  /** The store goes on from `version` in another run of the query. */
-  def above(version: Long): Unit = {
-    versions.foreach { case (_, number, uid) => if (number > version) uids.add(uid) }
-    sweep()
+  /**
+   * A task of that run of the query is about to load `version`. In a newer run than before the store goes on from there, and what lies above
+   * belonged to the old one. A task of an older run, which was to be killed and still goes on, changes nothing.
+   */
+  def loads(run: Long, version: Long): Unit = synchronized {
+    if (newest.exists(_ < run)) {
+      versions.foreach { case (_, number, uid) => if (number > version) uids.add(uid) }
+      sweep()
+    }
+    if (newest.forall(_ < run)) newest = Some(run)
   }
+
+  /** A task of that run has committed: of an older run than the newest it is abandoned already. */
+  def committed(run: Long, uid: String): Unit = synchronized { if (newest.exists(_ > run)) uids.add(uid) }
 
   /** Also what a snapshot of such a version, which was still to be written, has left since. */
   def sweep(): Unit = if (!uids.isEmpty) versions.foreach { case (file, _, uid) => if (uids.contains(uid)) NioFileManager.deleteTree(file) }

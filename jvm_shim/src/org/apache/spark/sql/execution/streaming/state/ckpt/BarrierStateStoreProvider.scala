@@ -79,14 +79,9 @@ class BarrierRocksDB(
 
   private var loadedAtMs = 0L
   private val isClosed = new AtomicBoolean
-  private var run = Option.empty[Long]
 
   override def load(version: Long, uid: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
-    val now = barrier().run
-    if (run.exists(_ != now)) fileManager match {
-      case files: SpoolFiles => files.abandoned.above(version)
-    }
-    run = Some(now)
+    abandoned.loads(barrier().run, version)
     uid.filterNot(isLoaded(version, _)).foreach { id =>
       val at = barrier()
       at.version.filter(_ => version == at.epoch) match {
@@ -133,6 +128,7 @@ class BarrierRocksDB(
     val syncMs = (System.nanoTime() - started) / 1e6
     val (version, info) = result
     val uid = info.stateStoreCkptId.get
+    abandoned.committed(at.run, uid)
     val message = about("commit", at, version, uid)
     Json.put(message, "run", at.run)
     Json.put(message, "epoch", at.epoch)
@@ -147,6 +143,8 @@ class BarrierRocksDB(
     ExecutorSide.committed(uid, message)
     result
   }
+
+  private def abandoned: AbandonedVersions = fileManager match { case files: SpoolFiles => files.abandoned }
 
   override def createFileManager(
       dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String, loggingId: String, storeConf: StateStoreConf)

@@ -27,8 +27,8 @@ def class_path(*more: Path) -> str:
     return ":".join([f"{pyspark_home()}/conf", f"{pyspark_home()}/jars/*", *map(str, more)])
 
 
-SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""For a JVM that lives for seconds."""
+SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MetaspaceSize=300m")
+"""For a JVM that lives for seconds: without the last one it collects all its garbage because it has loaded many classes."""
 
 
 class Scratch:

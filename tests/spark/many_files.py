@@ -75,6 +75,7 @@ class Places(NamedTuple):
             "spark.ckpt.python": str(recorder),
             "spark.ckpt.retained": "2",
             "spark.sql.files.openCostInBytes": "0",  # else a task for each 32 files
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # else a task for each file, which looks at it once more
             "spark.sql.shuffle.partitions": "2",
         }
         return start("file_totals.py", *arguments, *more, storage=f"file://{self.storage}", conf=conf)

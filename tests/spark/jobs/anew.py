@@ -2,7 +2,7 @@
 
 usage: anew.py first INPUT CHECKPOINTS OUTPUT ARCHIVE   (all of INPUT, stop, INPUT is archived, the first files of what follows, SIGKILL)
        anew.py second INPUT CHECKPOINTS OUTPUT ARCHIVE  (the rest)
-       anew.py batch INPUT OUTPUT                       (what a batch query makes of INPUT)
+       anew.py batch OUTPUT INPUT...                    (what a batch query makes of each INPUT, in OUTPUT/0, OUTPUT/1, ...)
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ def main() -> None:
     spark = SparkSession.builder.appName("anew").getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     if what == "batch":
-        source, out = paths
-        for name in NAMES:
-            QUERIES[name].batch(spark.read.schema(SCHEMA).json(source)).write.mode("overwrite").json(f"{out}/{name}")
+        out, *sources = paths
+        for n, source in enumerate(sources):
+            for name in NAMES:
+                QUERIES[name].batch(spark.read.schema(SCHEMA).json(source)).write.json(f"{out}/{n}/{name}")
         spark.stop()
         return
     source, checkpoints, out, archive = paths

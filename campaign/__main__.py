@@ -127,19 +127,19 @@ def plan(seed: int, kills_a_case: int) -> Plan:
     return Plan(seed, kills_a_case, [(name, query.mode == "append") for name, query in QUERIES.items()])
 
 
-def left(seed: int, kills: int, kills_a_case: int) -> list[Case]:
+def left(seed: int, kills: int, kills_a_case: int, results: Path = record.KILLS) -> list[Case]:
     """Cases of the plan without a result for this code."""
-    done = _done()
+    done = _done(results)
     return [case for case in islice(plan(seed, kills_a_case).cases(), -(-kills // kills_a_case)) if record.drawn(case) not in done]
 
 
 def is_done(case: Case) -> bool:
-    return record.drawn(case) in _done()
+    return record.drawn(case) in _done(record.KILLS)
 
 
-def _done() -> set[tuple[int, int, int]]:
+def _done(results: Path) -> set[tuple[int, int, int]]:
     of = record.code()
-    return {record.identity(line) for line in record.read(record.KILLS) if line["code"] == of}
+    return {record.identity(line) for line in record.read(results) if line["code"] == of}
 
 
 def left_tests(names: Sequence[str]) -> list[str]:

@@ -34,10 +34,12 @@ Handler = Callable[[Message], Reply]
 class Pipe:
     """One peer. `read` belongs to one thread; everything that writes is thread-safe and writes whole lines.
 
-    A peer that no longer reads is not an error: its end of file follows at once, and lines for it are dropped.
+    A peer that no longer reads is not an error: its end of file follows at once, and lines for it are dropped. `max_line` is the same for
+    both peers.
     """
 
-    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
+    def __init__(self, reader: BinaryIO, writer: BinaryIO, max_line: int = MAX_LINE) -> None:
+        self._max_line = max_line
         self._reader = reader
         self._writer = writer
         self._lock = threading.Lock()
@@ -63,11 +65,11 @@ class Pipe:
 
     def read(self) -> Iterator[Message]:
         """Messages until end of file, which a cut last line is too. One that is no JSON object, or too long, is reported to the peer."""
-        while line := self._reader.readline(MAX_LINE + 1):
+        while line := self._reader.readline(self._max_line + 1):
             if not line.endswith(b"\n"):
-                if len(line) <= MAX_LINE or not self._skip_line():
+                if len(line) <= self._max_line or not self._skip_line():
                     return
-                self.log("ERROR", f"a line of more than {MAX_LINE} bytes came through the pipe and was skipped")
+                self.log("ERROR", f"a line of more than {self._max_line} bytes came through the pipe and was skipped")
                 continue
             if line.isspace():
                 continue
@@ -93,7 +95,7 @@ class Pipe:
         Raises ValueError or TypeError for what JSON cannot hold.
         """
         data = memoryview(json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n")
-        if len(data) - 1 > MAX_LINE:
+        if len(data) - 1 > self._max_line:
             self._refuse(message, len(data))
             return
         with self._lock:
@@ -107,7 +109,7 @@ class Pipe:
                 self._broken = True
 
     def _refuse(self, message: Mapping[str, Any], size: int) -> None:
-        error = CheckpointError(f"a message of {size} bytes does not fit the pipe, which takes {MAX_LINE}; please report it")
+        error = CheckpointError(f"a message of {size} bytes does not fit the pipe, which takes {self._max_line}; please report it")
         if "re" in message:
             self.fail(message["re"], error)
         else:

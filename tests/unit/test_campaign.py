@@ -146,15 +146,14 @@ def test_the_schema_refuses_an_equal_case_with_a_difference(result: Result) -> N
     assert not SCHEMA.is_valid({**record.case_line(result), "more": 1})
 
 
-def test_what_is_done_for_this_code_is_not_done_again(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "KILLS", tmp_path / "kills.jsonl")
-    kills = 3 * command.KILLS_A_CASE
-    assert [case.number for case in command.left(1, kills, command.KILLS_A_CASE)] == [1, 2, 3]
-    record.append(record.KILLS, record.case_line(result))
-    record.append(record.KILLS, {**record.case_line(result), "case": 2, "code": "0" * 12})
-    assert [case.number for case in command.left(1, kills, command.KILLS_A_CASE)] == [2, 3]
-    assert record.keep(record.KILLS, record.code()) == 1
-    assert [line["case"] for line in record.read(record.KILLS)] == [1]
+def test_what_is_done_for_this_code_is_not_done_again(result: Result, tmp_path: Path) -> None:
+    results, kills = tmp_path / "kills.jsonl", 3 * command.KILLS_A_CASE
+    assert [case.number for case in command.left(1, kills, command.KILLS_A_CASE, results)] == [1, 2, 3]
+    record.append(results, record.case_line(result))
+    record.append(results, {**record.case_line(result), "case": 2, "code": "0" * 12})
+    assert [case.number for case in command.left(1, kills, command.KILLS_A_CASE, results)] == [2, 3]
+    assert record.keep(results, record.code()) == 1
+    assert [line["case"] for line in record.read(results)] == [1]
 
 
 def test_two_campaigns_do_not_run_the_same_case(tmp_path: Path) -> None:

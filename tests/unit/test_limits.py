@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spark_ckpt import metadata, metadata_rows, pipe
+from spark_ckpt import metadata, metadata_rows
 from spark_ckpt.errors import DamagedError, FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Job
 from spark_ckpt.paths import driver_file_key
@@ -25,6 +25,8 @@ from tests.unit.test_metadata import sample
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 LIMITS = {"MAX_DOCUMENT": metadata, "MAX_FILES": metadata, "MAX_ROWS": metadata_rows, "MAX_FILE": metadata}
 """Name -> the module that has it."""
+MAX_LINE = 300
+"""Bytes, of the pipes here."""
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
 HANDLES = st.builds(
     FileHandle,
@@ -55,7 +57,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "MAX_FILE", 9000)
     monkeypatch.setattr(entries, "MAX_ENTRY_BYTES", 400)
     monkeypatch.setattr(entries, "MAX_ITEMS", 4)
-    monkeypatch.setattr(pipe, "MAX_LINE", 300)
 
 
 def of_size(draw: st.DrawFn, limit: int) -> bytes:
@@ -163,18 +164,17 @@ def test_the_limit_of_an_entry_is_the_same_in_both_directions(entry: Entry, at: 
 
 @MANY
 @given(sizes=st.lists(st.integers(0, 40) | st.integers(230, 420), max_size=6), one_way=st.booleans())
-@pytest.mark.usefixtures("_small")
 def test_a_line_that_is_written_is_read_and_one_that_is_too_long_is_an_error_of_its_request(sizes: list[int], one_way: bool) -> None:
     out = io.BytesIO()
-    writer = Pipe(io.BytesIO(), out)
+    writer = Pipe(io.BytesIO(), out, MAX_LINE)
     for number, size in enumerate(sizes):
         said = {"text": "z" * size}
         writer.send({"type": "x", **said} if one_way else {"re": number, "ok": True, **said})
     lines = out.getvalue().splitlines(keepends=True)
     assert len(lines) == len(sizes), "each request is answered, one way or the other"
-    assert all(len(line) - 1 <= pipe.MAX_LINE for line in lines)
+    assert all(len(line) - 1 <= MAX_LINE for line in lines)
     told = io.BytesIO()
-    heard = list(Pipe(io.BytesIO(out.getvalue()), told).read())
+    heard = list(Pipe(io.BytesIO(out.getvalue()), told, MAX_LINE).read())
     assert told.getvalue() == b""
     for size, message in zip(sizes, heard, strict=True):
         if message.get("text") is None:
@@ -187,10 +187,9 @@ def test_a_line_that_is_written_is_read_and_one_that_is_too_long_is_an_error_of_
 
 @MANY
 @given(sizes=st.lists(st.integers(0, 40) | st.integers(230, 400_000), max_size=5))
-@pytest.mark.usefixtures("_small")
 def test_a_line_that_is_too_long_is_skipped_and_the_next_is_read(sizes: list[int]) -> None:
     lines = [json.dumps({"n": n, "text": "z" * size}).encode() + b"\n" for n, size in enumerate(sizes)]
     told = io.BytesIO()
-    heard = [m["n"] for m in Pipe(io.BytesIO(b"".join(lines)), told).read()]
-    assert heard == [n for n, line in enumerate(lines) if len(line) - 1 <= pipe.MAX_LINE]
+    heard = [m["n"] for m in Pipe(io.BytesIO(b"".join(lines)), told, MAX_LINE).read()]
+    assert heard == [n for n, line in enumerate(lines) if len(line) - 1 <= MAX_LINE]
     assert len(told.getvalue().splitlines()) == len(lines) - len(heard)

@@ -1,7 +1,4 @@
-"""`s3://bucket/prefix`: any S3 server that honours `If-None-Match: *` on puts.
-
-botocore's own retries are off: whether a put may have happened depends on every single attempt, and botocore tells only of the last.
-"""
+"""`s3://bucket/prefix`: any S3 server that honours `If-None-Match: *` on puts."""
 
 from __future__ import annotations
 
@@ -13,81 +10,26 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
-from botocore.handlers import add_expect_header
-from botocore.parsers import ResponseParserError
-from botocore.utils import determine_content_length
-from urllib3.exceptions import HTTPError
+from botocore.exceptions import ClientError
 
-from spark_ckpt.errors import (
-    CheckpointError,
-    ConfigError,
-    DamagedError,
-    ObjectMissingError,
-    OutcomeUnknownError,
-    StorageError,
-    StorageSetupError,
-)
+from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, StorageError, StorageSetupError
 from spark_ckpt.storage.base import LARGEST_READ, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size
 from spark_ckpt.storage.options import S3Options
-from spark_ckpt.storage.s3_faults import (
-    Place,
-    ShortAnswerError,
-    Verdict,
-    code_of,
-    final_error,
-    judge,
-    outage_error,
-    setup_error,
-    unreachable_error,
-)
+from spark_ckpt.storage.s3_faults import ShortAnswerError, Verdict, status_of
+from spark_ckpt.storage.s3_requests import S3Limits, S3Requests
 from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, download, local_write_error
+
+__all__ = ["S3Limits", "S3Storage"]
 
 T = TypeVar("T")
 
 _BUCKET = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")
 _CONTENT_RANGE = re.compile(r"^bytes (\d+)-(\d+)/(\d+)$")
-_EXPECT_FROM = 1 << 20
 _MAX_PARTS = 10_000
-_GARBLED_ATTEMPTS = 3
-_COUNTED_AS = {
-    "GetObject": "get",
-    "HeadObject": "head",
-    "HeadBucket": "head",
-    "ListObjectsV2": "list",
-    "DeleteObject": "delete",
-    "DeleteObjects": "delete",
-    "AbortMultipartUpload": "delete",
-}
-
-
-@dataclass(frozen=True)
-class S3Limits:
-    """Sizes in bytes, times in seconds. `patience_s` bounds the retries of one request, `first_contact_s` those before any answer where
-    none is known to have come (`S3Options.reached`); reads wait for `S3Options.outage_s` if that is longer."""
-
-    single_put_max: int = 16 << 20
-    part_size: int = 16 << 20
-    part_threads: int = 4
-    page_size: int = 1000
-    connect_s: float = 5.0
-    read_s: float = 30.0
-    patience_s: float = 60.0
-    first_contact_s: float = 8.0
-    backoff_s: float = 0.1
-    backoff_max_s: float = 5.0
-
-
-@dataclass(frozen=True)
-class _Done(Generic[T]):
-    result: T
 
 
 class S3Storage(Storage):
@@ -114,41 +56,15 @@ class S3Storage(Storage):
         super().__init__(f"s3://{bucket}" + (f"/{prefix}" if prefix else ""))
         self._options = options or S3Options()
         self._limits = limits or S3Limits()
-        self._clock, self._sleep, self._chance = clock, sleep, chance or random.Random()
         self._bucket = bucket
         self._prefix = check_key(prefix) + "/" if prefix else ""
-        self._answered = False
-        self._worked = False
         self._batch_deletes = True
-        self._place = Place(self.url, bucket, self._options.endpoint or "Amazon S3")
-        self._client = self._connect()
-        self._place = Place(self.url, bucket, self._client.meta.endpoint_url)
+        self._requests = S3Requests(self.url, bucket, self._options, self._limits, self.traffic, clock, sleep, chance or random.Random())
+        self._run = self._requests.run
 
-    def _connect(self) -> Any:
-        options, limits = self._options, self._limits
-        config = Config(
-            max_pool_connections=options.max_connections,
-            connect_timeout=limits.connect_s,
-            read_timeout=limits.read_s,
-            tcp_keepalive=True,
-            retries={"mode": "standard", "total_max_attempts": 1},
-            # a CRC-32 goes with every put as a plain header: botocore's default over TLS is a trailer, which some servers refuse
-            request_checksum_calculation="when_required",
-            # servers differ in what they answer to a ranged read; whole reads ask for validation one by one
-            response_checksum_validation="when_required",
-            s3={"addressing_style": "path"} if options.path_style else {},
-        )
-        try:
-            client: Any = boto3.Session().client("s3", endpoint_url=options.endpoint, region_name=options.region, config=config)
-        except ValueError as error:
-            raise ConfigError(f"spark.ckpt.s3.endpoint or spark.ckpt.s3.region is malformed ({type(error).__name__}); correct it") from None
-        except BotoCoreError as error:
-            raise setup_error(error, "connect", self._place) from error
-        events = client.meta.events
-        events.unregister("before-call.s3", add_expect_header)
-        events.register("before-call.s3", _expect_if_large)
-        events.register("before-send.s3", self._count)
-        return client
+    @property
+    def _client(self) -> Any:
+        return self._requests.client
 
     def put(self, key: str, data: bytes) -> None:
         self._begin(key)
@@ -218,7 +134,12 @@ class S3Storage(Storage):
         self._begin(key)
 
         def send() -> int:
-            answer = self._client.head_object(**self._at(key))
+            try:
+                answer = self._client.head_object(**self._at(key))
+            except ClientError as error:
+                if status_of(error) in (400, 403):  # an answer to HEAD has no body to say why: the credentials may have expired
+                    self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix + key, MaxKeys=1)
+                raise
             if "ContentLength" not in answer:
                 raise ShortAnswerError
             return int(answer["ContentLength"])
@@ -226,7 +147,7 @@ class S3Storage(Storage):
         result = self._run(f"look at {self.url}/{key}", send, frozenset((Verdict.MISSING,)), reads=True)
         if not isinstance(result, Verdict):
             return result
-        if not self._worked:
+        if not self._requests.worked:
             # a 404 to HEAD has no body: it may also mean the bucket, or an unknown access key; a listing tells
             next(iter(self.list(key)), None)
         return None
@@ -250,12 +171,12 @@ class S3Storage(Storage):
             batch = names[start : start + 1000]
             left = self._delete_batch(batch) if len(batch) > 1 and self._batch_deletes else batch
             for key in left:
-                self._run(f"delete {self.url}/{key}", partial(self._client.delete_object, **self._at(key)), frozenset((Verdict.MISSING,)))
+                self._run(f"delete {self.url}/{key}", partial(self._delete_one, key), frozenset((Verdict.MISSING,)))
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._client.close()
+            self._requests.close()
 
     # ---- one request
 
@@ -273,77 +194,6 @@ class S3Storage(Storage):
         if self._options.kms_key_id is not None:
             found["SSEKMSKeyId"] = self._options.kms_key_id
         return found
-
-    def _count(self, request: Any, event_name: str, **_: object) -> None:
-        """Called by botocore for every attempt that goes to the wire."""
-        operation = _COUNTED_AS.get(event_name.rsplit(".", 1)[-1], "put")
-        if operation == "put":
-            self.traffic.sent(int(request.headers.get("Content-Length", 0)))
-            if "If-None-Match" in request.headers:
-                operation = "put_if_absent"
-        self.traffic.request(operation)
-
-    def _run(
-        self, doing: str, send: Callable[[], T], answers: frozenset[Verdict] = frozenset(), writes: bool = False, reads: bool = False
-    ) -> T | Verdict:
-        """Send until it is answered or patience ends; a verdict among `answers` is returned, any other raises what the contract says."""
-        started, attempts, maybe_done = self._clock(), 0, False
-        while True:
-            attempts += 1
-            error = self._attempt(send)
-            if not isinstance(error, Exception):
-                self._answered = self._worked = True
-                return error.result
-            verdict = judge(error)
-            if isinstance(error, (ClientError, ShortAnswerError)):
-                self._answered = True
-            if verdict in answers:
-                return verdict
-            maybe_done = maybe_done or (writes and verdict is Verdict.LOST)
-            again = verdict in (Verdict.AGAIN, Verdict.LOST, Verdict.UNREACHABLE) or (
-                verdict is Verdict.GARBLED and attempts < _GARBLED_ATTEMPTS
-            )
-            waited = self._clock() - started
-            if again and waited < self._patience(reads):
-                why = f"attempt {attempts} at {self._place.endpoint} to {doing} failed with {code_of(error)}; it is tried again"
-                self.traffic.retried(why)
-                self._back_off(attempts)
-                continue
-            if maybe_done:
-                raise OutcomeUnknownError(
-                    f"cannot tell whether it worked to {doing}: the answer was lost in {attempts} attempts; read it back"
-                ) from error
-            if verdict is Verdict.SETUP:
-                raise setup_error(error, doing, self._place) from error
-            if reads and again and self._options.outage_s is not None and waited >= self._options.outage_s:
-                raise outage_error(error, doing, self._place, waited) from error
-            if verdict is Verdict.UNREACHABLE and not self._has_answered:
-                raise unreachable_error(error, self._place) from error
-            raise final_error(verdict, error, doing, self._place, attempts) from error
-
-    @property
-    def _has_answered(self) -> bool:
-        return self._answered or self._options.reached
-
-    def _patience(self, reads: bool) -> float:
-        """Puts have their own deadlines above this; what is read is wanted, however long the server is away."""
-        if not self._has_answered:
-            return self._limits.first_contact_s
-        return max(self._limits.patience_s, (self._options.outage_s or 0.0) if reads else 0.0)
-
-    def _attempt(self, send: Callable[[], T]) -> _Done[T] | Exception:
-        try:
-            return _Done(send())
-        except (BotoCoreError, ClientError, ResponseParserError, HTTPError, ShortAnswerError) as error:
-            cause = getattr(error, "kwargs", {}).get("error")
-            if isinstance(cause, CheckpointError):  # botocore wraps what reading the body raises: a local file that shrank
-                raise cause from None
-            return error
-
-    def _back_off(self, attempts: int) -> None:
-        """Exponential with full jitter, so that many partitions do not come back at once."""
-        limit = min(self._limits.backoff_max_s, self._limits.backoff_s * 2 ** min(attempts, 16))
-        self._sleep(limit * (0.25 + 0.75 * self._chance.random()))
 
     # ---- writing
 
@@ -409,16 +259,19 @@ class S3Storage(Storage):
     def _abort(self, key: str, upload: str) -> None:
         self._run(
             f"abort the upload of {self.url}/{key}",
-            partial(self._client.abort_multipart_upload, **self._at(key), UploadId=upload),
+            lambda: self._client.abort_multipart_upload(**self._at(key), UploadId=upload),
             frozenset((Verdict.MISSING,)),
         )
+
+    def _delete_one(self, key: str) -> None:
+        self._client.delete_object(**self._at(key))
 
     def _delete_batch(self, keys: Sequence[str]) -> Sequence[str]:
         """Returns what the answer does not confirm: it is deleted one by one, which also tells why."""
         order = {"Objects": [{"Key": self._prefix + key} for key in keys], "Quiet": False}
         answer = self._run(
             f"delete {len(keys)} objects of {self.url}",
-            partial(self._client.delete_objects, Bucket=self._bucket, Delete=order),
+            lambda: self._client.delete_objects(Bucket=self._bucket, Delete=order),
             frozenset((Verdict.REFUSED, Verdict.SETUP)),
         )
         if isinstance(answer, Verdict):
@@ -464,7 +317,7 @@ class S3Storage(Storage):
     def _expected(self, key: str, answer: Any, offset: int, length: int | None) -> int:
         """Bytes that a ranged read must bring."""
         if answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
-            raise StorageSetupError(f"{self._place.endpoint} ignores the range of a read; use a server that supports ranged reads")
+            raise StorageSetupError(f"{self._requests.place.endpoint} ignores the range of a read; use a server that supports ranged reads")
         found = _CONTENT_RANGE.match(answer.get("ContentRange", ""))
         if found is None:
             raise ShortAnswerError
@@ -510,11 +363,3 @@ def _tag(answer: Any) -> str:
 
 def _crc_text(crc: int) -> str:
     return base64.b64encode(crc.to_bytes(4, "big")).decode()
-
-
-def _expect_if_large(model: Any, params: dict[str, Any], **_: object) -> None:
-    """`Expect: 100-continue` costs a round trip: worth it only where a refusal would waste a large body."""
-    body = params.get("body")
-    if model.http.get("method") == "PUT" and body is not None and (determine_content_length(body) or 0) >= _EXPECT_FROM:
-        params["headers"]["Expect"] = "100-continue"
-

@@ -1,6 +1,7 @@
 """What an S3 server's or botocore's error means for a request: try again or not, could it have happened, and what to tell a person.
 
-Only `s3.py` imports this. Messages carry error codes and names, never what the server said: that may hold key ids or signatures.
+Only `s3.py`, `s3_requests.py` and `s3_connection.py` import this. Messages carry error codes and names, never what the
+server said: that may hold key ids or signatures.
 """
 
 from __future__ import annotations
@@ -30,12 +31,18 @@ class Verdict(Enum):
     """It may have happened; again."""
     GARBLED = "GARBLED"
     """The bytes do not have their checksum; again, and damaged if that stays so."""
+    CREDENTIALS = "CREDENTIALS"
+    """There are none now, or they are not accepted: it has not happened; again, where others have been."""
     SETUP = "SETUP"
     REFUSED = "REFUSED"
 
 
 class ShortAnswerError(Exception):
     """An answer said 200 but was cut off: a proxy, or a connection that closed early. botocore does not notice without headers."""
+
+
+class CredentialsError(Exception):
+    """boto3 finds none to sign a request with. `__cause__` is what it has met: the network's, a file's, another service's error."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +91,8 @@ def judge(error: Exception) -> Verdict:
     """What the error of one attempt means."""
     if isinstance(error, ClientError):
         return _judge_answer(error)
-    if isinstance(error, _NO_CREDENTIALS):
-        return Verdict.SETUP
+    if isinstance(error, (CredentialsError, *_NO_CREDENTIALS)):
+        return Verdict.CREDENTIALS
     if isinstance(error, (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError, boto.SSLError)):
         return Verdict.UNREACHABLE
     if isinstance(error, boto.FlexibleChecksumError):
@@ -97,7 +104,9 @@ def judge(error: Exception) -> Verdict:
 
 def _judge_answer(error: ClientError) -> Verdict:
     code, status = code_of(error), status_of(error)
-    if code in _CREDENTIALS or code in _REGION or code in ("NoSuchBucket", "RequestTimeTooSkewed", "NotImplemented"):
+    if code in _CREDENTIALS:
+        return Verdict.CREDENTIALS
+    if code in _REGION or code in ("NoSuchBucket", "RequestTimeTooSkewed", "NotImplemented"):
         return Verdict.SETUP
     if code in _AGAIN:
         return Verdict.AGAIN
@@ -122,6 +131,8 @@ def _judge_answer(error: ClientError) -> Verdict:
 
 def code_of(error: Exception) -> str:
     """A short name for the error."""
+    if isinstance(error, CredentialsError) and isinstance(error.__cause__, Exception):
+        return code_of(error.__cause__)
     if isinstance(error, ClientError):
         return str(error.response.get("Error", {}).get("Code", status_of(error)))
     return type(error).__name__
@@ -135,7 +146,7 @@ def setup_error(error: Exception, doing: str, place: Place) -> StorageSetupError
     """The sentence for what no retry can mend."""
     code = code_of(error)
     at = f"{place.endpoint} (bucket {place.bucket})"
-    if isinstance(error, _NO_CREDENTIALS):
+    if isinstance(error, (CredentialsError, *_NO_CREDENTIALS)):
         return StorageSetupError(
             f"no usable S3 credentials for {place.url} ({code}); set them where boto3 looks: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
             "~/.aws/credentials, or the machine's role"
@@ -172,7 +183,9 @@ def unreachable_error(error: Exception, place: Place) -> StorageSetupError:
 
 
 def outage_error(error: Exception, doing: str, place: Place, waited_s: float) -> OutageError:
-    """Nothing has answered for as long as may be waited."""
+    """Nothing has answered for as long as may be waited, or there were no credentials to ask with."""
+    if judge(error) is Verdict.CREDENTIALS:
+        return OutageError(f"cannot {doing}, tried for {waited_s:.0f} s (spark.ckpt.timeout): {setup_error(error, doing, place)}")
     return OutageError(
         f"cannot {doing}: {place.endpoint} has not answered for {waited_s:.0f} s (spark.ckpt.timeout), at last with {code_of(error)}; "
         "start the query again when it does"

@@ -12,6 +12,7 @@ import threading
 import tracemalloc
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def test_a_conditional_conflict_is_tried_again(proxy: LossyProxy, prefix: str) -
 )
 def test_every_request_survives_three_failures(proxy: LossyProxy, prefix: str, tmp_path: Path, fault: WireFault) -> None:
     (tmp_path / "f").write_bytes(b"0123456789")
-    with _open(proxy.endpoint, prefix) as storage:
+    with _open(proxy.endpoint, prefix, limits=replace(QUICK, patience_s=60.0)) as storage:
 
         def again() -> None:
             proxy.heal()
@@ -399,8 +400,8 @@ def test_no_credentials(server: str, prefix: str, monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", str(tmp_path))
-    with _open(server, prefix) as storage, pytest.raises(StorageSetupError, match=r"no usable S3 credentials.*AWS_ACCESS_KEY_ID"):
-        storage.get("k")
+    with pytest.raises(StorageSetupError, match=r"no usable S3 credentials.*AWS_ACCESS_KEY_ID"):
+        _open(server, prefix)
     monkeypatch.setenv("AWS_PROFILE", "nobody")
     with pytest.raises(StorageSetupError, match=r"no usable S3 credentials.*ProfileNotFound"):
         _open(server, prefix)

@@ -23,6 +23,7 @@ from spark_ckpt.protocol.garbage import (
     kept_checkpoints,
     planned_objects,
     settled,
+    vanished,
 )
 from spark_ckpt.reader import Standing, StreamReader, name_of
 from spark_ckpt.storage.base import Storage, Stored
@@ -148,11 +149,12 @@ class Collector:
         return list(read.values())
 
     def _check(self, standing: Standing, restorable: list[Checkpoint]) -> None:
-        origin = standing.claim.origin
-        if origin is not None and not restorable and not standing.ended:
+        """A run that lives has dropped what it began with only if it has newer ones."""
+        gone = () if standing.ended else vanished(standing.claim, (c.id for c in restorable))
+        if gone:
             raise DamagedError(
-                f"no checkpoint that the stream at {self._reader.url} could go on from is there, {name_of(origin)} neither; nothing "
-                "is deleted: what is left may be needed to repair it"
+                f"{name_of(gone[0])}, which the stream at {self._reader.url} could go on from, is not there, and its run has not deleted "
+                "it; nothing is deleted, for what is left may be needed to repair it: put its _metadata back, or start the stream once"
             )
 
     def _read(self, checkpoint: CheckpointId) -> Checkpoint | None:

@@ -9,6 +9,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import METADATA_NAME, parse_checkpoint_prefix, parse_leavable, parse_run_prefix
 from spark_ckpt.protocol.deletion import Batch
 from spark_ckpt.protocol.entries import Claim, End, Entry, Plan
+from spark_ckpt.protocol.retention import is_retained, newest_first
 
 
 def kept_checkpoints(claim: Claim) -> frozenset[CheckpointId]:
@@ -28,6 +29,17 @@ def planned_objects(log: Iterable[Entry]) -> frozenset[str]:
         elif isinstance(entry, End):
             named.clear()
     return frozenset(named)
+
+
+def vanished(claim: Claim, checkpoints: Iterable[CheckpointId]) -> tuple[CheckpointId, ...]:
+    """What the last claim's run began with and still retains, by the `checkpoints` that were read, and is not there: nobody has deleted it.
+
+    A person may put it back, if what it names is left alone.
+    """
+    there = frozenset(checkpoints)
+    order = newest_first(claim, (c for c in there if c.run == claim.run))
+    kept = kept_checkpoints(claim) - there
+    return tuple(c for c in order if c in kept and is_retained(c, order, there, claim.retained))
 
 
 def is_over(run: int, claim: Claim, ended: bool) -> bool:

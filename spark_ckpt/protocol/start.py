@@ -72,6 +72,7 @@ class Start(Restoring):
         self._end = entry if isinstance(entry, End) else None
         if isinstance(entry, Damage):
             self._bad.update(dict.fromkeys(entry.bad, entry.cause))
+            self._noted.update(entry.bad)
         if isinstance(entry, Claim):
             return self._claim_known(entry)
         self.phase = StartPhase.READING_CLAIM
@@ -91,7 +92,8 @@ class Start(Restoring):
         self._last = claim
         instructions: list[Instruction] = []
         if self._end is None:
-            self._bad.update(dict.fromkeys(claim.bad, ""))
+            self._bad = {**dict.fromkeys(claim.bad, ""), **self._bad}
+            self._noted.update(claim.bad)
             instructions = self._compare(claim)
         if self._request.again and claim.life != self._request.life:
             raise GivenUpError(ErrorKind.FENCED, fenced_message(None, claim.claim, claim))
@@ -187,6 +189,9 @@ class Start(Restoring):
             return self.begin(self.now_ms)
         if self._restoring and self._restoring.own:
             raise self._refuse_chosen(self._bad.get(self._restoring.own) or "its _metadata is missing")
+        noted = [c for c in self._in_order if c in self._noted]
+        if noted:
+            return self._look_again(noted)
         bad = ", ".join(
             f"run {c.run} epoch {c.epoch} ({why})" if why else f"run {c.run} epoch {c.epoch}" for c, why in sorted(self._bad.items())
         )
@@ -195,6 +200,19 @@ class Start(Restoring):
             f"no checkpoint of the stream can be restored: damaged or missing are {bad}; put their objects back, or start with a new "
             "checkpointLocation",
         )
+
+    def _look_again(self, noted: list[CheckpointId]) -> list[Instruction]:
+        """At those that earlier runs found damaged: a person may have put their objects back, and nothing else is left."""
+        self._noted.clear()
+        for checkpoint in noted:
+            cause = self._bad.pop(checkpoint)
+            found = f" ({cause})" if cause else ""
+            self._notes.append(
+                f"checkpoint run {checkpoint.run} epoch {checkpoint.epoch} was found damaged before{found}; it is looked at again, for no "
+                "other can be restored"
+            )
+        self._candidates = noted
+        return self._read_candidates()
 
     def _verified(self, event: ev.ObjectsVerified) -> list[Instruction]:
         self._answered(event.ticket)

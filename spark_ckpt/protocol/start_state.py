@@ -133,6 +133,7 @@ class StartState(Asking):
 
     def _reset(self) -> None:
         self._bad: dict[CheckpointId, str] = {}
+        self._noted: set[CheckpointId] = set()
         self._steps: list[Step] = []
         self._tail = 0
         self._last: Claim | None = None

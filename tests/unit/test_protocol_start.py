@@ -244,6 +244,26 @@ def test_damage_found_by_executors_is_noted_and_the_next_start_goes_back() -> No
     assert (one.origin, one.epoch, one.rerun) == (CheckpointId(1, 0), 1, True)
 
 
+def test_what_was_noted_as_damaged_is_looked_at_again_when_nothing_else_is_left() -> None:
+    """A person may have put it back, as the refusal says."""
+    world = after(2)
+    for name, epoch in (("b", 1), ("c", 0)):
+        driver = Driver(world)
+        assert started(driver.start(name)).origin == CheckpointId(1, epoch)
+        driver.push(ev.DamageReported(None, CheckpointId(1, epoch), "checksum"))
+    tail = max(world.log)
+    world.damaged = {CheckpointId(1, epoch): "broken" for epoch in (0, 1)}
+    assert "no checkpoint of the stream can be restored" in refusal(Driver(world).start("d")).message
+    assert max(world.log) == tail, "nothing is claimed"
+    world.damaged.clear()
+    said = Driver(world).start("e")
+    assert started(said).origin == CheckpointId(1, 0)
+    assert any(isinstance(i, do.Log) and "was found damaged before (checksum); it is looked at again" in i.message for i in said)
+    claim = decode(started(said).claim, world.log[started(said).claim])
+    assert isinstance(claim, Claim)
+    assert (claim.origin, claim.bad) == (CheckpointId(1, 0), (CheckpointId(1, 1),))
+
+
 @pytest.mark.parametrize("outcome", [Outcome.UNKNOWN, Outcome.FAILED])
 def test_the_querys_stop_waits_until_the_damage_is_noted(outcome: Outcome) -> None:
     """Both follow from the same failed task."""

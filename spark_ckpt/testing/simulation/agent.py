@@ -9,6 +9,7 @@ from spark_ckpt.model import Ack, Decline, Handle, HandleKind, StoreId
 from spark_ckpt.paths import segment_key, sst_key
 from spark_ckpt.testing.simulation.chains import Commit, Part
 from spark_ckpt.testing.simulation.happened import Happened
+from spark_ckpt.testing.simulation.harm import checksum
 from spark_ckpt.testing.simulation.port import Port, Surroundings
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 
@@ -129,10 +130,10 @@ class Executor:
             if part.kind is HandleKind.SST:
                 sst = sst_key(commit.run, f"{self.name}-{part.name.removesuffix('.sst')}")
                 upload.shared[sst] = part.value
-                upload.handles.append(Handle(part.kind, part.name, sst, 0, 1, 0))
+                upload.handles.append(Handle(part.kind, part.name, sst, 0, 1, checksum(part.value)))
             else:
                 upload.packed.append((len(upload.packed), part.value))
-                upload.handles.append(Handle(part.kind, part.name, segment, len(upload.packed) - 1, 1, 0))
+                upload.handles.append(Handle(part.kind, part.name, segment, len(upload.packed) - 1, 1, checksum(part.value)))
         self._a.clock.after(self._a.rng.randrange(1, 10), lambda: self._port.send(lambda: self._arrived(upload, segment)))
 
     def _arrived(self, upload: _Upload, segment: str) -> None:

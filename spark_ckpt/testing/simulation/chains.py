@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.testing.simulation.happened import Happened
+from spark_ckpt.testing.simulation.harm import checksum
 from spark_ckpt.testing.simulation.port import Surroundings
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 from spark_ckpt.testing.simulation.stage import PARTITIONS, Span, state_at, sum_of
@@ -117,18 +118,21 @@ class Chains:
         return (*kept, self._shared[key])
 
 
-def stored(around: Surroundings, attempt: Attempt, snapshot: Snapshot) -> Commit | str:
-    """The commit that a snapshot in the storage is; or the name of an object that is missing. A task asks for one version."""
+def stored(around: Surroundings, attempt: Attempt, snapshot: Snapshot, compare: bool = True) -> Commit | str:
+    """The commit that a snapshot in the storage is; or the name of an object that is missing or damaged. A task asks for one version."""
     if snapshot.version != attempt.version:
         raise ViolationError(
             Rule.STATE_RIGHT, f"epoch {attempt.epoch} asks for version {attempt.version}, {snapshot.uid} has {snapshot.version}"
         )
     chain: list[Part] = []
     for handle in snapshot.handles:
-        content = around.world.objects.get(handle.object)
+        content = around.world.read_object(handle.object)
         if content is None:
             return handle.object
-        chain.append(Part(handle.name, dict(content)[handle.offset], handle.kind, handle))
+        value = dict(content)[handle.offset]
+        if compare and checksum(value) != handle.checksum:
+            return handle.object
+        chain.append(Part(handle.name, value, handle.kind, handle))
     around.happened[Happened.LOADED] += 1
     return Commit(attempt.run, attempt.epoch - 1, snapshot.store.partition, snapshot.uid, None, tuple(chain), acked=True)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from spark_ckpt.errors import FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId
-from spark_ckpt.protocol.entries import Claim, decode
-from spark_ckpt.protocol.garbage import Settled, entry_before_barrier, garbage, garbage_of_living, kept_checkpoints, settled
+from spark_ckpt.protocol.entries import Claim, Entry, decode
+from spark_ckpt.protocol.garbage import Settled, entry_before_barrier, garbage, garbage_of_living, kept_checkpoints, settled, vanished
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.left_out import CollectOrder
 from spark_ckpt.testing.simulation.port import Surroundings
@@ -32,6 +33,9 @@ class Collector:
             return
         claim = self._last_claim()
         self._a.happened[Happened.GC] += 1
+        if claim is None:
+            self._done()
+            return
         self._read = {}
         if self._a.world.ended:
             self._later(lambda: self._keys(claim, ended=True))
@@ -44,16 +48,30 @@ class Collector:
         """A successor of the claim's run may have deleted all that was looked for, and go on from what was not."""
         if self._order is not CollectOrder.CLAIM_ONCE and self._last_claim() != claim:
             self._later(self.start)
+        elif self._order is CollectOrder.RIGHT and vanished(claim, self._read):
+            self._a.tell("gc deletes nothing: a checkpoint has vanished")
+            self._done()
         else:
             self._later(lambda: self._keys(claim))
 
-    def _last_claim(self) -> Claim:
+    def _last_claim(self) -> Claim | None:
+        """None: the log is damaged."""
         world = self._a.world
-        last = decode(world.tail, world.log[world.tail])
-        claim = last if isinstance(last, Claim) else decode(last.claim, world.log[last.claim])
+        last = self._entry(world.tail)
+        claim = last if isinstance(last, Claim) or last is None else self._entry(last.claim)
+        if claim is None:
+            return None
+        assert last is not None
         if not isinstance(claim, Claim):
             raise ViolationError(Rule.LOG_WHOLE, f"entry {world.tail} names claim {last.claim}, which is a {type(claim).__name__.lower()}")
         return claim
+
+    def _entry(self, number: int) -> Entry | None:
+        data = self._a.world.read_entry(number)
+        try:
+            return None if data is None else decode(number, data)
+        except FormatError:
+            return None
 
     def _later(self, step: Callable[[], None]) -> None:
         """It may be far away, or be stopped for a while."""
@@ -67,8 +85,12 @@ class Collector:
             return
 
         def read() -> None:
-            found = self._a.world.checkpoints.get(wanted[0])
-            if found is not None:
+            found = self._a.world.read_metadata(wanted[0])
+            if isinstance(found, str) and self._order is not CollectOrder.UNREADABLE:
+                self._a.tell(f"gc deletes nothing: {found}")
+                self._done()
+                return
+            if isinstance(found, Checkpoint):
                 self._read[wanted[0]] = found
             self._look(wanted[1:], then)
 
@@ -96,7 +118,7 @@ class Collector:
         newest = settled(found for c, found in self._read.items() if c.run == claim.run)
         if newest is None:
             return ()
-        before = world.logged[entry_before_barrier(claim, newest, lambda n: decode(n, world.log[n]))]
+        before = world.logged[entry_before_barrier(claim, newest, self._entry)]
         if self._order is CollectOrder.UNSETTLED:
             before = self._a.clock.now
         return garbage_of_living(Settled(newest, before), self._read.values(), world.stored(), MIN_AGE)
@@ -109,11 +131,11 @@ class Collector:
         self._a.tell(f"gc under claim {claim.claim}: {found}")
 
         def objects() -> None:
-            self._a.world.collect((), [*batch.objects, *left])
+            self._a.world.collect(claim.run, (), [*batch.objects, *left])
             self._done()
 
         def metadata() -> None:
-            self._a.world.collect(batch.checkpoints, ())
+            self._a.world.collect(claim.run, batch.checkpoints, ())
             self._later(objects)
 
         self._later(metadata)

@@ -52,10 +52,12 @@ class Driver(DriverProcess, Query):
     ) -> None:
         super().__init__(name, around, rules, settings)
         self.idle = False
+        self.damaged = False
+        """Whether the query ended because of damage."""
         self._source = source
         self._sink = sink
         self._restore = restore
-        self._made = 0
+        self._made = self._asked_at = 0
         self._epoch = 0
         self._end = 0
         self._uids: dict[int, str] = {}
@@ -72,10 +74,11 @@ class Driver(DriverProcess, Query):
         self._stopping: do.Stopping | None = None
         self._finishing = False
         self._sealed_at: dict[int, int] = {}
-        self._executors = Executors(around, Port(around, self, rules.settle), name, self)
+        self._executors = Executors(around, Port(around, self, rules.settle), name, self, rules.compare)
 
     def start(self) -> None:
         self._made += 1
+        self._asked_at = self._a.clock.now
         self._attempt = None
         self._late = self._stopping = None
         self._pending.clear()
@@ -165,8 +168,14 @@ class Driver(DriverProcess, Query):
         self.die(f"{i.request.name} refused, {i.kind.name}: {i.message}")
 
     def _check_refused(self, i: do.Refused) -> None:
-        """Only a choice can be refused, one that was made before and not carried out, or a start that others were always faster than."""
+        """Only a choice can be refused, one that was made before and not carried out, a start that others were always faster than, or one
+        that damage leaves nothing to go on from."""
         if "log grew" in i.message or "was cut short" in i.message:
+            return
+        world = self._a.world
+        if world.harm or world.harm.repaired_at >= self._asked_at:
+            self._a.happened[Happened.DAMAGE_REFUSED] += 1
+            self.damaged = True
             return
         if self._restore is None:
             raise ViolationError(Rule.PROGRESS, f"{self.name} cannot start: {i.message}")
@@ -390,13 +399,16 @@ class Driver(DriverProcess, Query):
     def current(self, attempt: Attempt) -> bool:
         return attempt is self._attempt and not attempt.written
 
-    def state_gone(self, attempt: Attempt, missing: str | None) -> None:
-        if not self._a.world.superseded(self._claim):
+    def state_gone(self, checkpoint: CheckpointId | None, missing: str | None) -> None:
+        world = self._a.world
+        harmed = missing in world.harm.objects or checkpoint in world.harm.metadata
+        if not world.superseded(self._claim) and not harmed:
             raise ViolationError(
-                Rule.ORIGIN_LOADS, f"{self.name}, which is not fenced, cannot load {attempt.base}: {missing or 'no _metadata'}"
+                Rule.ORIGIN_LOADS, f"{self.name}, which is not fenced, cannot load {checkpoint}: {missing or 'no _metadata'}"
             )
-        self._a.happened[Happened.LOAD_FENCED] += 1
-        self.give(ev.DamageReported(missing, attempt.base, "missing"), self._coordinator)
+        self._a.happened[Happened.LOAD_FENCED] += not harmed
+        self.damaged = self.damaged or harmed
+        self.give(ev.DamageReported(missing, checkpoint, "missing or damaged"), self._coordinator)
         self._soon(lambda: self.die("its state is gone"), 200)
 
     def state_lost(self, attempt: Attempt, partition: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from functools import partial
 
-from spark_ckpt.model import Ack, Decline
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline
 from spark_ckpt.testing.simulation.agent import Executor
 from spark_ckpt.testing.simulation.chains import Attempt, Chains, Commit, checked, named_in, stored
 from spark_ckpt.testing.simulation.happened import Happened
@@ -33,8 +33,8 @@ class Query(ABC):
         """Every partition of the attempt has a winner."""
 
     @abstractmethod
-    def state_gone(self, attempt: Attempt, missing: str | None) -> None:
-        """A checkpoint, or an object that it names, is not there."""
+    def state_gone(self, checkpoint: CheckpointId | None, missing: str | None) -> None:
+        """A checkpoint, or an object that it names, is not there or damaged; no checkpoint: what another executor has just stored."""
 
     @abstractmethod
     def state_lost(self, attempt: Attempt, partition: int) -> None:
@@ -48,11 +48,13 @@ class Query(ABC):
 class Executors:
     """`EXECUTORS` hosts; a dead one is replaced by another without memory."""
 
-    def __init__(self, around: Surroundings, port: Port, driver: str, query: Query) -> None:
+    def __init__(self, around: Surroundings, port: Port, driver: str, query: Query, compare: bool) -> None:
+        """`compare`: what is loaded with its checksum."""
         self._a = around
         self._port = port
         self._driver = driver
         self._query = query
+        self._compare = compare
         self._chains = Chains(around, driver)
         self._made = 0
         self._dead: list[Executor] = []
@@ -130,9 +132,10 @@ class Executors:
         """From the newest completed checkpoint, if that holds it; else from whoever does."""
         if not self._query.current(attempt):
             return
-        checkpoint = self._a.world.checkpoints.get(attempt.base) if attempt.base else None
+        found = self._a.world.read_metadata(attempt.base) if attempt.base else None
+        checkpoint = found if isinstance(found, Checkpoint) else None
         if attempt.base is not None and checkpoint is None:
-            self._query.state_gone(attempt, None)
+            self._query.state_gone(attempt.base, None)
             return
         snapshot = named_in(checkpoint, partition, uid) if checkpoint else None
         if snapshot is None:
@@ -141,11 +144,13 @@ class Executors:
             self._a.happened[Happened.WANTED] += 1
             self._want(attempt, n, partitions, loaded, partition, uid, asked=False)
             return
-        self._loaded(attempt, n, partitions, loaded, stored(self._a, attempt, snapshot))
+        self._loaded(attempt, n, partitions, loaded, stored(self._a, attempt, snapshot, self._compare), attempt.base)
 
-    def _loaded(self, attempt: Attempt, n: int, partitions: list[int], loaded: dict[int, Commit], found: Commit | str) -> None:
+    def _loaded(
+        self, attempt: Attempt, n: int, partitions: list[int], loaded: dict[int, Commit], found: Commit | str, of: CheckpointId | None
+    ) -> None:
         if isinstance(found, str):
-            self._query.state_gone(attempt, found)
+            self._query.state_gone(of, found)
             return
         loaded[found.partition] = checked(found, self._a.begins, attempt.span.first)
         self._load(attempt, n, partitions, loaded)
@@ -162,7 +167,7 @@ class Executors:
             return
         commit = holder.kept[uid]
         if asked and commit.acked:
-            self._loaded(attempt, n, partitions, loaded, stored(self._a, attempt, commit.snapshot))
+            self._loaded(attempt, n, partitions, loaded, stored(self._a, attempt, commit.snapshot, self._compare), None)
             return
         if not asked:
             holder.handover(uid)

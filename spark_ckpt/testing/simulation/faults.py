@@ -34,6 +34,8 @@ class Faults:
     """That a driver is started although another lives, each time the supervisor looks."""
     outage: float = 0.0
     """That the storage goes away for a while, each time the supervisor looks."""
+    damage: float = 0.0
+    """That something stored is damaged or vanishes, each time the supervisor looks."""
     ask: float = 0.0
     """That a person asks for a savepoint, each time the supervisor looks."""
     restore: float = 0.0
@@ -73,12 +75,15 @@ _WORST = Faults(
     long=0.1,
     rival=0.5,
     outage=0.1,
+    damage=0.1,
     ask=0.2,
     restore=0.5,
     gc=0.4,
 )
 
 
-def draw(rng: random.Random) -> Faults:
+def draw(rng: random.Random, seed: int) -> Faults:
     """Each kind is absent, rare or frequent, so that one seed mixes few kinds and another all."""
-    return Faults(**{name: worst * rng.choice((0.0, 0.3, 1.0)) for name, worst in vars(_WORST).items()})
+    drawn = {name: worst * rng.choice((0.0, 0.3, 1.0)) for name, worst in vars(_WORST).items() if name != "damage"}
+    # By a source of its own: without damage a seed is the schedule that it would be if there were none.
+    return Faults(**drawn, damage=_WORST.damage * random.Random(-1 - seed).choice((0.0, 0.3, 1.0)))

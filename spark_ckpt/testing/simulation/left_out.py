@@ -31,6 +31,8 @@ class CollectOrder(Enum):
     """Wrong: a successor may have deleted both kinds meanwhile, and what it needs of older runs is named by nothing that was read."""
     OWN_FIRST = "OWN_FIRST"
     """Wrong: a kept one may be superseded and deleted after the listing, and its objects are named by nothing that was read."""
+    UNREADABLE = "UNREADABLE"
+    """Wrong: what a kept checkpoint names is not known while its `_metadata` cannot be read."""
     UNSETTLED = "UNSETTLED"
     """Wrong: what the living run has stored since its newest checkpoint was triggered is named by one to come."""
 
@@ -44,6 +46,8 @@ class Rules:
     stream: type[Stream] = Stream
     world: type[World] = World
     settle: Callable[[Outcome], Outcome] = _as_it_is
+    compare: bool = True
+    """Is what executors load compared with its checksum?"""
     collect: CollectOrder = CollectOrder.RIGHT
     faults: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, int] = field(default_factory=dict)
@@ -89,6 +93,10 @@ class LeftOut(Enum):
     LONG_BRIDGED = "while an epoch runs for long, the newest finished one becomes a checkpoint"
     FILES_OF_ITS_END = "a checkpoint of a finished epoch holds the driver's files as they were at its end"
     SEALS_RESENT = "a coordinator that takes another one's place is told what went with a seal and is in no plan yet"
+    ORIGIN_VERIFIED = "a start looks whether all is there that its origin names"
+    LOADED_COMPARED = "what executors load is compared with its checksum"
+    NOTED_AGAIN = "what was found damaged is looked at again when nothing else is left"
+    COLLECT_READABLE = "a collector of garbage deletes nothing while a checkpoint that is kept cannot be read"
     NUMBERS_GO_ON = "a stream that was deleted begins anew behind every number that it had used"
     GONE_AT_LAST = "what a deleted stream leaves goes when every put of _metadata is answered"
     COLLECT_KEPT_FIRST = "a collector of garbage reads the kept checkpoints before it lists the run's own"
@@ -126,12 +134,13 @@ IN_AT_LEAST_ONCE = frozenset(
 """What only at-least-once can show: where a plan is stored while its epoch's tasks run, and input runs again under new numbers."""
 
 
-_STEADY = {"crash": 0, "sleep": 0, "stop": 0, "task_failure": 0}
+_STEADY = {"damage": 0, "crash": 0, "sleep": 0, "stop": 0, "task_failure": 0}
 _SLOW_ANSWERS = {**_STEADY, "answer_lost": 0.4, "ack_lost": 0.5, "rival": 1}
 _SLOW_ACKS = {**_STEADY, "answer_lost": 0.2, "ack_lost": 0.8, "rival": 0, "coordinator_crash": 0, "executor_loss": 0}
 _SHORT_LIVES = {**_STEADY, "crash": 0.015, "rival": 1, "outage": 0, "ask": 0}
 _RIVALS = {**_STEADY, "coordinator_crash": 0, "outage": 0, "read_failed": 0, "slow": 0.05, "restore": 0, "rival": 1}
 _CHOICES = {"restore": 1, "rival": 0.4, "sleep": 0.03, "slow": 0.1, "stop": 0, "crash": 0.003}
+_DAMAGE = {"damage": 0.3}
 _REPLACED = {**_STEADY, "coordinator_crash": 0.02, "outage": 0}
 _OFTEN = {"interval_ms": 30, "max_concurrent": 3}
 _IN_A_HURRY = {**_OFTEN, "timeout_ms": 150, "tolerable_failures": 10}
@@ -176,6 +185,10 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.LONG_BRIDGED: Rules(stream=_stream(interval_run=runs.WaitingForItsEnd)),
         LeftOut.FILES_OF_ITS_END: Rules(stream=_stream(interval_run=runs.WithFilesOfNow)),
         LeftOut.SEALS_RESENT: Rules(stream=runs.WithoutSeals, faults=_REPLACED),
+        LeftOut.ORIGIN_VERIFIED: Rules(stream=_stream(start=starts.TrustingObjects), faults=_DAMAGE),
+        LeftOut.LOADED_COMPARED: Rules(compare=False, faults=_DAMAGE),
+        LeftOut.NOTED_AGAIN: Rules(stream=_stream(start=starts.OnceBad), faults=_DAMAGE),
+        LeftOut.COLLECT_READABLE: Rules(collect=CollectOrder.UNREADABLE, faults={**_DAMAGE, "gc": 1}),
         LeftOut.NUMBERS_GO_ON: Rules(stream=_stream(start=starts.NumbersAnew)),
         LeftOut.GONE_AT_LAST: Rules(stream=_stream(run=runs.GoneAtOnce, interval_run=runs.GoneAtOnceInBackground)),
         LeftOut.COLLECT_SETTLED: Rules(collect=CollectOrder.UNSETTLED, faults={"gc": 1}),

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
+from zlib import crc32
 
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Snapshot
 from spark_ckpt.paths import copied_key
@@ -100,7 +101,7 @@ class Port:
             self._gallop(i, Gallop(), pause)
         elif isinstance(i, do.ReadEntry):
             number, ticket = i.number, i.ticket
-            self._read(ticket, lambda: ev.EntryRead(ticket, number, world.log.get(number)), pause)
+            self._read(ticket, lambda: ev.EntryRead(ticket, number, world.read_entry(number)), pause)
         elif isinstance(i, do.PutEntry):
             self._put_entry(i, pause)
         elif isinstance(i, do.CheckStorage):
@@ -109,8 +110,8 @@ class Port:
         elif isinstance(i, do.ListCheckpoints):
             self._list(i, pause)
         elif isinstance(i, do.ReadMetadata):
-            wanted, read = i.id, i.ticket
-            self._read(read, lambda: ev.MetadataRead(read, wanted, world.checkpoints.get(wanted)), pause)
+            asked = i
+            self._read(i.ticket, lambda: self._metadata(asked), pause)
         elif isinstance(i, do.VerifyObjects):
             named, verify = i.checkpoint, i.ticket
             self._read(verify, lambda: ev.ObjectsVerified(verify, named.id, world.missing(named)), pause)
@@ -137,6 +138,13 @@ class Port:
         else:
             return False
         return True
+
+    def _metadata(self, i: do.ReadMetadata) -> ev.Event:
+        """What is damaged is read a second time: bytes can be lost on the way."""
+        found = self._a.world.read_metadata(i.id)
+        if not isinstance(found, str):
+            return ev.MetadataRead(i.ticket, i.id, found)
+        return ev.ReadFailed(i.ticket, found) if i.attempt == 0 else ev.MetadataRead(i.ticket, i.id, None, found)
 
     def _left_acks(self, ticket: int, run: int, epoch: int) -> ev.Event:
         found = {key: ack for key, ack in sorted(self._a.world.left_acks.items()) if (ack.run, ack.epoch) == (run, epoch)}
@@ -177,11 +185,15 @@ class Port:
         """The real search, a question at a time; the log may grow meanwhile."""
         probe = gallop.probe
         if probe is None:
-            self._answer(ev.TailLocated(i.ticket, gallop.found))
+            behind = [n for n in self._a.world.log if n > gallop.found and self._a.world.read_entry(n) is not None]
+            if behind:  # a gap
+                self._gallop(i, Gallop(min(behind)), 0)
+            else:
+                self._answer(ev.TailLocated(i.ticket, gallop.found))
             return
 
         def look() -> None:
-            gallop.tell(probe, probe in self._a.world.log)
+            gallop.tell(probe, self._a.world.read_entry(probe) is not None)
             self._gallop(i, gallop, 0)
 
         if self._a.down or self._a.chance(self._a.faults.read_failed, Happened.READ_FAILED):
@@ -248,11 +260,12 @@ class Port:
     def _fetch_files(self, i: do.FetchFiles, pause: int) -> None:
         def look() -> ev.Event:
             world = self._a.world
-            missing = [h.object for h in i.handles if h.object not in world.objects]
-            if missing:
-                return ev.FilesFetched(i.ticket, f"{missing[0]} is missing")
+            files = {h: content for h in i.handles if (content := world.file(h.object)) is not None and crc32(content) == h.checksum}
+            wrong = [h.object for h in i.handles if h not in files]
+            if wrong:
+                return ev.FilesFetched(i.ticket, f"{wrong[0]} is missing or damaged")
             self._a.happened[Happened.FILE_FETCHED] += len(i.handles)
-            self.fetched.update({h: world.file(h.object) for h in i.handles})
+            self.fetched.update(files)
             return ev.FilesFetched(i.ticket)
 
         self._read(i.ticket, look, pause)
@@ -267,8 +280,8 @@ class Port:
 
         def more() -> None:
             for key in rest[:2]:
-                content = self._a.world.objects.get(key)
-                if content is None:
+                content = self._a.world.read_object(key)
+                if content is None or key in self._a.world.harm.objects:  # copies are compared with checksums
                     self._gone(i, key)
                     return
                 values[key] = dict(content)
@@ -283,7 +296,7 @@ class Port:
         self.send(more, pause)
 
     def _gone(self, i: do.StoreSavepoint, key: str) -> None:
-        if not self._a.world.over(i.checkpoint.id.run):
+        if not self._a.world.over(i.checkpoint.id.run) and key not in self._a.world.harm.objects:
             raise ViolationError(Rule.SAVEPOINT, f"{key} of {i.checkpoint.id} is gone while it is copied")
         self._answer(ev.SavepointStored(i.ticket, i.number, None, f"{key} is gone", hopeless=True))
 

@@ -13,6 +13,7 @@ from spark_ckpt.protocol.run import Settings
 from spark_ckpt.testing.simulation.agent import SPOOL_MAX
 from spark_ckpt.testing.simulation.clock import Clock
 from spark_ckpt.testing.simulation.collector import Collector
+from spark_ckpt.testing.simulation.damage import Vandal
 from spark_ckpt.testing.simulation.driver import LARGEST_EPOCH, Driver
 from spark_ckpt.testing.simulation.faults import ANEW, DEMOLITION, EVERYDAY, QUIET, draw
 from spark_ckpt.testing.simulation.happened import Happened
@@ -40,6 +41,10 @@ LONGEST_LAG = 200
 AHEAD = (1, 2, 5)
 TIMEOUTS = (150, 600, 600)
 MOST_DRIVERS = 4
+MOST_STARTS = 8
+"""Until damage that comes to light start after start is repaired."""
+MOST_DAMAGE = 3
+"""So much is damaged between two runs at most, and so much more probable is it then."""
 LONGEST_OUTAGE = 500
 LONGEST_LIFE = 600
 """Of a stream that is deleted, after its last start."""
@@ -80,7 +85,7 @@ class Simulation:
         self._clock = Clock()
         self._retained = self._rules.settings.get("retained", rng.choice((1, 1, 2, 3)))
         self._world = self._rules.world(self._retained, self.happened, self._clock)
-        faults = replace(draw(rng), **self._rules.faults)
+        faults = replace(draw(rng, seed), **self._rules.faults)
         self._a = Surroundings(rng, self._clock, self._world, faults, self.happened, self._telling(tell))
         self._again = mode.of(seed) is Mode.AT_LEAST_ONCE
         self._settings = self._drawn(rng, mode.of(seed))
@@ -90,6 +95,7 @@ class Simulation:
         self._choice: ev.Restore | None = None
         self._drivers: list[Driver] = []
         self._person = Person(self._a)
+        self._vandal = Vandal(self._a)
         self._trouble = True
         self.longest = 0
 
@@ -138,6 +144,10 @@ class Simulation:
         if not self._a.down and self._a.chance(self._a.faults.outage, Happened.OUTAGE):
             self._a.down_until = self._clock.now + self._a.rng.randrange(50, LONGEST_OUTAGE)
             self._a.tell(f"the storage is away until {self._a.down_until}")
+        if self._a.chance(self._a.faults.damage):
+            self._vandal.strike(between_runs=False)
+        if any(d.damaged and not d.alive for d in self._drivers) and self._a.rng.random() < 0.3:
+            self._vandal.repair()
         if self._a.chance(self._a.faults.ask):
             self._person.ask(stop=self._a.rng.random() < 0.3)
         if self._a.chance(self._a.faults.gc):
@@ -180,25 +190,28 @@ class Simulation:
         """No faults any more; the drivers are gone, and what they had sent lands."""
         self._a.tell("quiet")
         self._trouble = False
+        damage = self._a.faults.damage
         self._a.faults = EVERYDAY
         self._a.down_until = 0
         for driver in self._drivers:
             driver.die("quiet")
         self._let_pass(SETTLING)
+        for _ in range(MOST_DAMAGE):
+            if self._a.chance(damage * MOST_DAMAGE):
+                self._vandal.strike(between_runs=True)
 
     def _go_on(self) -> None:
         """A last run meets what Spark does every day, then nothing but its input."""
-        driver = self._last_start()
-        self._feed(driver, EVERYDAY_INPUT)
+        driver = self._feed(self._last_start(), EVERYDAY_INPUT)
         self._a.faults = QUIET
         before = self.happened[Happened.COMPLETED]
         for _ in range(MOST_ROUNDS):
-            self._feed(driver, QUIET_INPUT)
+            driver = self._feed(driver, QUIET_INPUT)
             if self.happened[Happened.COMPLETED] - before >= QUIET_CHECKPOINTS:
                 break
         self._let_pass(SETTLING // 10)
         self._ask(stop=False)
-        self._feed(driver, 1)  # with its append goes what waited for one
+        driver = self._feed(driver, 1)  # with its append goes what waited for one
         stop = self._a.rng.random() < 0.5
         if stop:
             self._ask(stop)
@@ -211,14 +224,17 @@ class Simulation:
         self._sink.check(self._source.available)
 
     def _last_start(self) -> Driver:
-        """A choice may be refused; then the stream goes on from its newest checkpoint."""
-        refused = self.happened[Happened.CHOICE_REFUSED]
-        driver = self._start()
-        self._let_pass(SETTLING // 10)
-        if driver.alive or self.happened[Happened.CHOICE_REFUSED] == refused:
-            return driver
-        self._a.faults = replace(self._a.faults, restore=0)
-        return self._start()
+        """A choice may be refused; then the stream goes on from its newest checkpoint. What damage refuses, starts once it is repaired."""
+        for _ in range(MOST_STARTS):
+            refused = self.happened[Happened.CHOICE_REFUSED], self.happened[Happened.DAMAGE_REFUSED]
+            driver = self._start()
+            self._let_pass(SETTLING // 10)
+            if driver.alive or refused == (self.happened[Happened.CHOICE_REFUSED], self.happened[Happened.DAMAGE_REFUSED]):
+                break
+            if self.happened[Happened.DAMAGE_REFUSED] > refused[1]:
+                self._vandal.repair()
+            self._a.faults = replace(self._a.faults, restore=0)
+        return driver
 
     def _ask(self, stop: bool) -> None:
         """While the stream is idle."""
@@ -233,18 +249,28 @@ class Simulation:
         while self._clock.step(until):
             pass
 
-    def _feed(self, driver: Driver, more: int) -> None:
-        """More input, and all of it through the query; what is durable follows."""
+    def _feed(self, driver: Driver, more: int) -> Driver:
+        """More input, and all of it through the query; what is durable follows. A query that meets damage ends, and is started again."""
         self._source.available = self._sink.end + more
+        for _ in range(MOST_STARTS):
+            self._run_to_the_end(driver)
+            if driver.alive or not driver.damaged:
+                break
+            if not self._world.whole_left:
+                self._vandal.repair()
+            driver = self._last_start()
+        if not driver.idle or driver.end != self._source.available:
+            raise ViolationError(
+                Rule.PROGRESS, f"{driver.name} has run {driver.end} of {self._source.available}, and lives: {driver.alive}"
+            )
+        return driver
+
+    def _run_to_the_end(self, driver: Driver) -> None:
         until = self._clock.now + QUIET_LIMIT
         while driver.alive and not (driver.idle and driver.end == self._source.available):
             if not self._clock.step(until):
                 break
             self._check_lag(driver)
-        if not driver.idle or driver.end != self._source.available:
-            raise ViolationError(
-                Rule.PROGRESS, f"{driver.name} has run {driver.end} of {self._source.available}, and lives: {driver.alive}"
-            )
 
     def _check_lag(self, driver: Driver) -> None:
         lag = driver.lag
@@ -259,6 +285,7 @@ class Simulation:
             pass
 
     def _clean(self) -> None:
+        self._vandal.repair()
         self._collect()
         claim = self._world.last_claim
         assert claim is not None

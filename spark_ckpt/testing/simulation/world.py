@@ -13,6 +13,7 @@ from spark_ckpt.protocol.garbage import entry_before_barrier
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.testing.simulation.clock import Clock
 from spark_ckpt.testing.simulation.happened import Happened
+from spark_ckpt.testing.simulation.harm import Harm, Kind
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 
 Content = tuple[tuple[int, int], ...]
@@ -32,6 +33,7 @@ class World:
 
     def __init__(self, retained: int, happened: Counter[Happened], clock: Clock) -> None:
         self._clock = clock
+        self.harm = Harm()
         self._stored: dict[str, int] = {}
         self.logged: dict[int, int] = {}
         """When each log entry was stored."""
@@ -83,6 +85,11 @@ class World:
     def over(self, run: int) -> bool:
         """Whether a newer run has claimed the stream."""
         return bool(self._claims) and self._claims[-1].run > run
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether epochs of any run may have run without a plan."""
+        return any(claim.ahead for claim in self._claims)
 
     @property
     def renumbered(self) -> bool:
@@ -163,12 +170,16 @@ class World:
         self.logged[number] = self._clock.now
         entry = decode(number, data)
         if isinstance(entry, Damage):
-            raise ViolationError(Rule.LOG_WHOLE, f"entry {number} notes damage of {entry.bad}: {entry.cause}")
+            self._check_damaged(number, entry.bad)
+            self._happened[Happened.DAMAGE_NOTED] += 1
         before, self.ended = self.ended, isinstance(entry, End)
         if isinstance(entry, Plan):
             self._plans[(entry.claim, entry.epoch)] = number
             self._highest[entry.claim] = max(entry.epoch, self._highest.get(entry.claim, -1))
         if isinstance(entry, Claim):
+            self._check_damaged(number, entry.bad)
+            self._happened[Happened.PASSED_OVER] += len(set(entry.bad) - {c for claim in self._claims for c in claim.bad})
+            self._check_origin(entry, listed_at)
             if before:
                 self._check_anew(entry)
             elif self._chosen(entry, listed_at):
@@ -194,9 +205,30 @@ class World:
         if claim.origin is not None or claim.inherits:
             raise ViolationError(Rule.NEWEST_RESTORED, f"claim {claim.claim} begins from {claim.origin}, the stream was deleted")
 
+    def _check_damaged(self, number: int, bad: Iterable[CheckpointId]) -> None:
+        whole = sorted(set(bad) - self.harm.ever)
+        if whole:
+            raise ViolationError(Rule.LOG_WHOLE, f"entry {number} says that {whole} are damaged, which never were")
+
+    def _check_origin(self, claim: Claim, listed_at: int) -> None:
+        origin = self.checkpoints.get(claim.origin) if claim.origin else None
+        if origin is not None and self.harm.seen_before(origin, listed_at):
+            raise ViolationError(Rule.ORIGIN_WHOLE, f"claim {claim.claim} begins from {origin.id}, damaged before it was looked at")
+
+    def _passed_over(self, claim: Claim, origin: CheckpointId | None, at: int) -> bool:
+        """Whether all that is newer in the lineage was damaged. Without an origin everything runs again as planned, from the beginning."""
+        own = sorted((epoch for epoch, time in self._completed.get(claim.run, {}).items() if time < at), reverse=True)
+        order = [*(CheckpointId(claim.run, epoch) for epoch in own), *([claim.origin] if claim.origin else [])]
+        order += sorted(claim.inherits, reverse=True)
+        newer = order[: order.index(origin)] if origin in order else order
+        passed = self.harm.ever & set(newer)
+        return bool(passed) and (origin is None or origin in order) and not (set(newer) - passed) & self.checkpoints.keys()
+
     def _check_newest(self, claim: Claim, listed_at: int) -> None:
         last, origin = self.last_claim, claim.origin
         due = self.newest_of_lineage(last, listed_at)
+        if last and self._passed_over(last, origin, listed_at):
+            return
         newer = last and origin and origin.run == last.run and (due is None or due.run != last.run or origin.epoch > due.epoch)
         if origin != due and not newer:
             raise ViolationError(Rule.NEWEST_RESTORED, f"claim {claim.claim} begins from {origin}, the newest was {due}")
@@ -216,8 +248,9 @@ class World:
 
     def put_metadata(self, checkpoint: Checkpoint, now: int, orphan: bool = False) -> Outcome:
         """`orphan`: who sent this is dead, and may have a successor that does not know of it."""
-        if checkpoint.id in self.checkpoints:
+        if checkpoint.id in self.checkpoints and self.harm.metadata.get(checkpoint.id) is not Kind.GONE:
             return Outcome.EXISTS
+        self.harm.named(checkpoint)
         self._check_log(checkpoint)
         missing = sorted(checkpoint.objects - self.objects.keys())
         newer = self._newer_than(checkpoint.id)
@@ -253,15 +286,19 @@ class World:
     def put_file(self, key: str, content: bytes) -> None:
         """A large file of the driver: its key has its content's digest in it."""
         self._happened[Happened.FILE_STORED] += 1
+        self.harm.objects.pop(key, None)
         self._stored[key] = self._clock.now
         if self.objects.setdefault(paths.check_driver_object(key), tuple(enumerate(content))) != tuple(enumerate(content)):
             raise ViolationError(Rule.SAME_DATA, f"object {key} was stored twice, with different contents")
 
-    def file(self, key: str) -> bytes:
-        return bytes(value for _, value in self.objects[key])
+    def file(self, key: str) -> bytes | None:
+        """A large file of the driver, as a reader finds it."""
+        found = self.read_object(key)
+        return None if found is None else bytes(value % 256 for _, value in found)
 
     def copy_object(self, key: str, content: Content) -> None:
         """Of a savepoint: the same run may be told twice to begin with the same one, by several drivers."""
+        self.harm.objects.pop(key, None)
         if paths.parse_driver_file_key(key) is not None:
             self._copied.add(key)
         self._stored[key] = self._clock.now
@@ -289,11 +326,13 @@ class World:
             self._happened[Happened.SOURCE_GONE] += 1
 
     def delete_metadata(self, checkpoint: CheckpointId) -> None:
+        self.harm.metadata.pop(checkpoint, None)
         if self.checkpoints.pop(checkpoint, None) is not None:
             self._happened[Happened.DROPPED] += 1
             self._check_retained(f"when {checkpoint} was deleted")
 
     def delete_object(self, key: str) -> None:
+        self.harm.objects.pop(key, None)
         self.left_acks.pop(key, None)
         self.stored_answers.discard(key)
         if self.objects.pop(key, None) is None:
@@ -305,24 +344,49 @@ class World:
         if paths.parse_driver_file_key(key) is not None:
             self._check_planned(f"{key} was deleted")
 
-    def collect(self, checkpoints: Iterable[CheckpointId], objects: Iterable[str]) -> None:
-        """A collector of garbage deletes these: `_metadata` first."""
+    def collect(self, run: int, checkpoints: Iterable[CheckpointId], objects: Iterable[str]) -> None:
+        """A collector of garbage, to which run `run` was the last, deletes these: `_metadata` first."""
         for checkpoint in checkpoints:
             self.delete_metadata(checkpoint)
-        for key in objects:
+        going = list(objects)
+        for c in self.checkpoints.values():
+            # Nobody can know of one that this run has completed, and that vanished.
+            vanished = c.id in self.harm.vanished and c.id.run == run
+            if vanished and c.objects & set(going):
+                self._ghosts.add(c.id)
+        for key in going:
             self._happened[Happened.COLLECTED] += 1
             self.delete_object(key)
 
     def found(self, run: int, listed_at: int) -> None:
         """A coordinator that takes another one's place knows of no abort: what was there is complete."""
         there = {c for c in self.of_run(run) if self._completed[run][c.epoch] < listed_at}
+        # What it cannot read, and is not what the run goes on from, it does not know: it spares nothing for it.
+        self._ghosts |= (there & self.harm.ever) - {max(there, default=None)}
         self.aborted -= there
         self._orphans -= there
 
     # --- reads
 
     def of_run(self, run: int) -> tuple[CheckpointId, ...]:
-        return tuple(sorted(c for c in self.checkpoints if c.run == run))
+        return tuple(sorted(c for c in self.checkpoints if c.run == run and self.harm.metadata.get(c) is not Kind.GONE))
+
+    def read_entry(self, number: int) -> bytes | None:
+        found, harm = self.log.get(number), self.harm.entries.get(number)
+        return None if found is None or harm is Kind.GONE else found if harm is None else found[:-1]
+
+    def read_metadata(self, checkpoint: CheckpointId) -> Checkpoint | str | None:
+        """None: it is not there. Text: what is there cannot be read."""
+        harm = self.harm.metadata.get(checkpoint)
+        if harm is not None:
+            return None if harm is Kind.GONE else f"_metadata of {checkpoint} is damaged"
+        return self.checkpoints.get(checkpoint)
+
+    def read_object(self, key: str) -> Content | None:
+        found, harm = self.objects.get(key), self.harm.objects.get(key)
+        if found is None or harm is Kind.GONE:
+            return None
+        return found if harm is None else tuple((offset, value + 1) for offset, value in found)
 
     def keys(self) -> list[str]:
         """Every key but the log's."""
@@ -333,7 +397,13 @@ class World:
         return {key: self._stored[key] for key in [*self.objects, *self.left_acks, *self.stored_answers]}
 
     def missing(self, checkpoint: Checkpoint) -> str | None:
-        return next((o for o in sorted(checkpoint.objects) if o not in self.objects), None)
+        """As somebody finds it who looks at what is there, and does not read it."""
+        return next((o for o in sorted(checkpoint.objects) if o not in self.objects or self.harm.objects.get(o) is Kind.GONE), None)
+
+    @property
+    def whole_left(self) -> bool:
+        """Whether there is a checkpoint to go on from that was never damaged."""
+        return any(self.restorable(c) and c not in self.harm.ever for c in self.checkpoints)
 
     # --- checks
 
@@ -347,7 +417,7 @@ class World:
     def check_whole(self, named: CheckpointId) -> None:
         """One that a run takes for completed."""
         checkpoint = self.checkpoints.get(named)
-        missing = self.missing(checkpoint) if checkpoint else None
+        missing = next((o for o in sorted(checkpoint.objects) if o not in self.objects), None) if checkpoint else None
         if checkpoint and missing and not self.over(checkpoint.id.run):
             raise ViolationError(Rule.OBJECTS_EXIST, f"{named} is taken for completed without {missing}")
 

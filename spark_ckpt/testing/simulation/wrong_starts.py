@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.entries import Claim, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.recorded import Recorded
@@ -84,3 +85,18 @@ class NumbersAnew(Start):
         if self._end is not None:
             self._first = None
         return super()._append_claim()
+
+
+class TrustingObjects(Start):
+    """Goes on from a checkpoint whose `_metadata` is there."""
+
+    def _verified(self, event: ev.ObjectsVerified) -> list[Instruction]:
+        return super()._verified(replace(event, damage=None))
+
+
+class OnceBad(Start):
+    """What a run has noted as damaged stays so."""
+
+    def _confirmed(self, event: ev.EntryRead) -> list[Instruction]:
+        self._noted.clear()
+        return super()._confirmed(event)

@@ -1,0 +1,71 @@
+"""Damage to what is stored: what readers find in its place. The world remembers what was there, and a person may put it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from zlib import crc32
+
+from spark_ckpt.model import Checkpoint, CheckpointId
+
+
+class Kind(Enum):
+    GONE = "GONE"
+    ALTERED = "ALTERED"
+
+
+class Harm:
+    """By log entry, checkpoint (its `_metadata`) and object: what has become of it, and when. `ever`: checkpoints that were damaged once,
+    or name what was: nobody has to find them whole."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Kind] = {}
+        self.metadata: dict[CheckpointId, Kind] = {}
+        self.objects: dict[str, Kind] = {}
+        self.ever: set[CheckpointId] = set()
+        self.vanished: set[CheckpointId] = set()
+        """Whose `_metadata` was not there for a while."""
+        self.repaired_at = -1
+        self._since: dict[CheckpointId | str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.entries or self.metadata or self.objects)
+
+    def entry(self, number: int, kind: Kind) -> None:
+        self.entries[number] = kind
+
+    def checkpoint(self, checkpoint: CheckpointId, kind: Kind, now: int) -> None:
+        self.metadata[checkpoint] = kind
+        self._since[checkpoint] = now
+        self.ever.add(checkpoint)
+        if kind is Kind.GONE:
+            self.vanished.add(checkpoint)
+
+    def object(self, key: str, kind: Kind, now: int, named_by: Iterable[CheckpointId]) -> None:
+        self.objects[key] = kind
+        self._since[key] = now
+        self.ever.update(named_by)
+
+    def named(self, checkpoint: Checkpoint) -> None:
+        """It is stored, and may name what is damaged."""
+        self.metadata.pop(checkpoint.id, None)
+        if checkpoint.objects & self.objects.keys():
+            self.ever.add(checkpoint.id)
+
+    def seen_before(self, checkpoint: Checkpoint, at: int) -> bool:
+        """Whether somebody who looks at `_metadata`, and which objects are there, would have noticed at that time."""
+        gone = [key for key in sorted(checkpoint.objects) if self.objects.get(key) is Kind.GONE]
+        broken: list[CheckpointId | str] = [*gone, *([checkpoint.id] if checkpoint.id in self.metadata else [])]
+        return any(self._since[name] < at for name in broken)
+
+    def repair(self, now: int) -> None:
+        """A person puts everything back as it was."""
+        self.entries.clear()
+        self.metadata.clear()
+        self.objects.clear()
+        self.repaired_at = now
+
+
+def checksum(value: int) -> int:
+    """Of a part of a state."""
+    return crc32(b"%d" % value)

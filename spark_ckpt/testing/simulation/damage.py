@@ -44,7 +44,7 @@ class Vandal:
         if not found:
             return ""
         key = self._a.rng.choice(found)
-        world.harm.object(key, kind, self._a.clock.now, [c.id for c in world.checkpoints.values() if key in c.objects])
+        world.harm.object(key, kind, self._a.clock.now, [c.id for c in world.known.values() if key in c.objects])
         return key
 
     def repair(self) -> None:

@@ -39,6 +39,8 @@ class World:
         """When each log entry was stored."""
         self.log: dict[int, bytes] = {}
         self.checkpoints: dict[CheckpointId, Checkpoint] = {}
+        self.known: dict[CheckpointId, Checkpoint] = {}
+        """Those that are deleted too: a run remembers them until their objects are gone."""
         self.objects: dict[str, Content] = {}
         self.left_acks: dict[str, Ack] = {}
         self._retained = retained
@@ -269,7 +271,7 @@ class World:
             self.aborted.add(checkpoint.id)
         elif missing and not self.over(checkpoint.id.run) and not self.ended:
             raise ViolationError(Rule.OBJECTS_EXIST, f"{checkpoint.id} was completed without {missing}")
-        self.checkpoints[checkpoint.id] = checkpoint
+        self.checkpoints[checkpoint.id] = self.known[checkpoint.id] = checkpoint
         self._completed.setdefault(checkpoint.id.run, {})[checkpoint.id.epoch] = now
         self._check_retained(f"when {checkpoint.id} was completed")
         return Outcome.STORED

@@ -273,7 +273,8 @@ class Simulation:
             self._check_lag(driver)
 
     def _check_lag(self, driver: Driver) -> None:
-        lag = driver.lag
+        """A query that has met damage ends."""
+        lag = 0 if driver.damaged else driver.lag
         self.longest = max(self.longest, lag - 2 * self._settings.interval_ms - self._settings.min_pause_ms)
         if lag > 2 * self._settings.interval_ms + self._settings.min_pause_ms + LONGEST_LAG:
             raise ViolationError(Rule.LAG, f"what {driver.name} sealed {lag} ms ago is not durable")

@@ -11,6 +11,7 @@ from spark_ckpt.model import Ack, Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode
 from spark_ckpt.protocol.garbage import entry_before_barrier
 from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.retention import newest_first
 from spark_ckpt.testing.simulation.clock import Clock
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.harm import Harm, Kind
@@ -351,10 +352,12 @@ class World:
         for checkpoint in checkpoints:
             self.delete_metadata(checkpoint)
         going = list(objects)
+        claim = self._claims[-1]
+        sure = newest_first(claim, (c for c in self.checkpoints if c.run == claim.run))[: claim.retained]
         for c in self.checkpoints.values():
-            # Nobody can know of one that this run has completed, and that vanished.
-            vanished = c.id in self.harm.vanished and c.id.run == run
-            if vanished and c.objects & set(going):
+            # Of one that has vanished nobody can know that this run has completed it, or that it was not deleted, being past `retained`.
+            unknown = c.id in self.harm.vanished and (c.id.run == run or c.id not in sure)
+            if unknown and c.objects & set(going):
                 self._ghosts.add(c.id)
         for key in going:
             self._happened[Happened.COLLECTED] += 1

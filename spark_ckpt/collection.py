@@ -19,6 +19,7 @@ from spark_ckpt.protocol.garbage import (
     entry_before_barrier,
     garbage,
     garbage_of_living,
+    is_bare,
     is_over,
     kept_checkpoints,
     planned_objects,
@@ -108,7 +109,10 @@ class Collector:
             again = self._standing(standing.tail)
             if again.claim == standing.claim:
                 self._check(again, restorable)
-                return self._leftovers(standing, restorable)
+                found = self._leftovers(standing, restorable)
+                if found is not None:
+                    return found
+                again = self._standing(standing.tail)
             # A successor may have deleted both what was read and what was looked for in vain.
             standing = again
         raise self._moving()
@@ -156,6 +160,11 @@ class Collector:
                 f"{name_of(gone[0])}, which the stream at {self._reader.url} could go on from, is not there, and its run has not deleted "
                 "it; nothing is deleted, for what is left may be needed to repair it: put its _metadata back, or start the stream once"
             )
+        if not standing.ended and is_bare(standing.claim, standing.floor, (c.id for c in restorable)):
+            raise DamagedError(
+                f"the checkpoints of run {standing.claim.run} at {self._reader.url} are gone; nothing is deleted, for what is "
+                "left may be needed to repair it: put its _metadata back"
+            )
 
     def _read(self, checkpoint: CheckpointId) -> Checkpoint | None:
         """None if the running stream has dropped it."""
@@ -171,7 +180,8 @@ class Collector:
                 "to the checkpoint before it, and try again"
             ) from e
 
-    def _leftovers(self, standing: Standing, restorable: list[Checkpoint]) -> Leftovers:
+    def _leftovers(self, standing: Standing, restorable: list[Checkpoint]) -> Leftovers | None:
+        """None: a successor has claimed meanwhile."""
         claim, ended = standing.claim, standing.ended
         stored: dict[str, Stored] = {}
         for run in self._reader.runs():
@@ -179,7 +189,11 @@ class Collector:
                 stored.update((s.key, s) for s in self._storage.list(paths.run_prefix(run)))
         batch = garbage(claim, restorable, stored, ended)
         if not ended and any(paths.parse_driver_file_key(key) is not None for key in batch.objects):
-            batch = garbage(claim, restorable, stored, planned=self._planned())
+            planned = self._planned()
+            restorable = [*restorable, *self._restorable(standing)]
+            if self._standing(standing.tail).claim != claim:
+                return None
+            batch = garbage(claim, restorable, stored, planned=planned)
         checkpoints = {paths.metadata_key(c): c for c in batch.checkpoints}
         metadata = [key for key in checkpoints if self._old(stored[key])]
         spared = self._named_by([checkpoints[key] for key in checkpoints if not self._old(stored[key])])
@@ -189,7 +203,7 @@ class Collector:
         for key, s in stored.items():
             runs.setdefault(paths.parse_run_prefix(key.split("/", 1)[0]) or 0, []).append(s)
         shares = [_share(run, found, going, superfluous) for run, found in sorted(runs.items())]
-        living = None if ended else self._of_living(claim, restorable)
+        living = None if ended else self._of_living(standing, restorable)
         if living is not None:
             objects += living[0]
             shares.append(living[1])
@@ -199,12 +213,13 @@ class Collector:
         left = _share(0, probes.values(), over, probes)
         return Leftovers(claim, ended, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares), left)
 
-    def _of_living(self, claim: Claim, restorable: list[Checkpoint]) -> tuple[list[str], RunLeftovers] | None:
+    def _of_living(self, standing: Standing, restorable: list[Checkpoint]) -> tuple[list[str], RunLeftovers] | None:
         """None if there is nothing to delete."""
+        claim = standing.claim
         newest = settled(c for c in restorable if c.id.run == claim.run)
         if newest is None:
             return None
-        number = entry_before_barrier(claim, newest, self._entry)
+        number = entry_before_barrier(claim, newest, standing.floor, self._entry)
         entry = next(iter(self._storage.list(paths.log_key(number))), None)
         if entry is None:
             return None

@@ -151,7 +151,6 @@ class CheckpointListener:
         if bridge is not None:
             bridge.stop()
 
-
     def _listens(self) -> bool:
         """Not any more once the session it was attached to has stopped, or its JVM has died (py4j has no common class for that)."""
         try:

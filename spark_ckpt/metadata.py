@@ -157,6 +157,7 @@ def _decode(data: bytes, name: str) -> Checkpoint:
         snapshots=snapshots,
         counters=dict(doc["counters"]),
         unfinished=tuple(_in_range("unfinished", epoch) for epoch in doc.get("unfinished", ())),
+        log_from=None if doc.get("log_from") is None else _in_range("log_from", doc["log_from"]),
     )
 
 
@@ -186,6 +187,7 @@ def _document(checkpoint: Checkpoint, names: Sequence[str], last_rows: Iterable[
         "files": pack_files(checkpoint.files, names, last_rows),
         "counters": dict(checkpoint.counters),
         "unfinished": list(checkpoint.unfinished),
+        "log_from": checkpoint.log_from,
         "num_snapshots": len(checkpoint.snapshots),
     }
 

@@ -121,7 +121,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """"This snapshot is durable", from the executor that took it, with its timings (Flink: `AcknowledgeCheckpoint`)."""
+    """ "This snapshot is durable", from the executor that took it, with its timings (Flink: `AcknowledgeCheckpoint`)."""
 
     run: int
     epoch: int
@@ -236,7 +236,8 @@ class Checkpoint:
 
     `log` is the number of the log entry that planned the epoch. `files` are the driver's files, path below the `checkpointLocation` ->
     content, or where that is, enough to rebuild that folder. `counters` are for people: acks, bytes, durations. `unfinished`: older epochs
-    whose checkpoints were still in the making when this one was put, and may complete after it.
+    whose checkpoints were still in the making when this one was put, and may complete after it. `log_from`: the lowest log entry that a
+    start from here reads, None for `log` (plans of later epochs that its run had adopted may stand before that).
     """
 
     id: CheckpointId
@@ -249,6 +250,12 @@ class Checkpoint:
     snapshots: tuple[Snapshot, ...]
     counters: Mapping[str, Any]
     unfinished: tuple[int, ...] = ()
+    log_from: int | None = None
+
+    @property
+    def lowest_entry(self) -> int:
+        """Of the log, that a start which goes on from this one reads."""
+        return self.log if self.log_from is None else min(self.log, self.log_from)
 
     @property
     def objects(self) -> frozenset[str]:

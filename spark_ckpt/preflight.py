@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spark_ckpt import paths
 from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, Entry, decode
-from spark_ckpt.protocol.recorded import recorded
+from spark_ckpt.protocol.recorded import reach, recorded
 from spark_ckpt.protocol.restoring import incomplete, is_of_this_stream, misfits
 from spark_ckpt.reader import Standing, StreamReader, Use
 from spark_ckpt.savepoints import Source
@@ -25,6 +26,13 @@ class Preflight:
     reruns: tuple[int, ...] = ()
 
 
+_FORGOTTEN = (
+    "it is older than what the stream's log still holds, so what was planned past it cannot run again: restore it with "
+    "spark.ckpt.restore.plans=DISCARD, and sinks get the rows that followed it twice; or with a new checkpointLocation and a new output "
+    "path"
+)
+
+
 def alone(content: Checkpoint) -> Preflight:
     """What can be said of a checkpoint without a stream to restore it into."""
     return Preflight(tuple(incomplete(content)))
@@ -38,6 +46,8 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
         return alone(content)
     if source.checkpoint is not None and source.root == reader.url:
         return _own(content, storage, reader, standing)
+    if content.query_id == standing.claim.query_id and content.lowest_entry < standing.floor:
+        return Preflight((*misfits(content, standing.claim.job), _FORGOTTEN), True)
     log = _read(storage, {content.claim, content.log}, standing.tail)
     same = is_of_this_stream(content, log.get(content.claim), log.get(content.log))
     problems = misfits(content, standing.claim.job)
@@ -61,11 +71,13 @@ def _own(content: Checkpoint, storage: Storage, reader: StreamReader, standing: 
 
 
 def _reruns(content: Checkpoint, storage: Storage, standing: Standing) -> tuple[int, ...]:
-    entries = _read(storage, range(content.log + 1, standing.tail + 1), standing.tail)
-    return tuple(plan.epoch for plan in recorded(entries, content, standing.tail, standing.claim).plans)
+    its_claim = _read(storage, {content.claim}, standing.tail).get(content.claim)
+    within = reach(content, standing.claim, its_claim)
+    entries = _read(storage, within.numbers(content, standing.tail), standing.tail)
+    return tuple(plan.epoch for plan in recorded(entries, content, standing.tail, standing.claim, within).plans)
 
 
-def _read(storage: Storage, numbers: range | set[int], tail: int) -> dict[int, Entry]:
+def _read(storage: Storage, numbers: Iterable[int], tail: int) -> dict[int, Entry]:
     found = {}
     for number in numbers:
         if number <= tail:

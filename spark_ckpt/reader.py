@@ -43,12 +43,14 @@ class Use(Enum):
 
 @dataclass(frozen=True)
 class Standing:
-    """What the log's last entry says: `tail` is its number, `claim` that of the newest run. Ended: the stream was deleted on purpose."""
+    """What the log's last entry says: `tail` is its number, `claim` that of the newest run. Ended: the stream was deleted on purpose.
+    `floor`: of the entries below it nothing is asked any more."""
 
     tail: int
     claim: Claim
     bad: frozenset[CheckpointId]
     ended: bool
+    floor: int = 0
 
     def use(self, checkpoint: CheckpointId) -> Use:
         if self.ended or not (checkpoint.run == self.claim.run or checkpoint in kept_checkpoints(self.claim)):
@@ -168,7 +170,7 @@ class StreamReader:
         if not isinstance(claim, Claim):
             raise DamagedError(f"log entry {tail} of {self.url} names {last.claim} as its claim, which is none; the log is damaged")
         bad = frozenset([*claim.bad, *(last.bad if isinstance(last, Damage) else ())])
-        return Standing(tail, claim, bad, isinstance(last, End))
+        return Standing(tail, claim, bad, isinstance(last, End), last.floor)
 
     def standing_or_problem(self, found: list[Found]) -> tuple[Standing | None, str | None]:
         """A damaged log says nothing about the checkpoints: they are looked at all the same, and the damage is told."""

@@ -130,7 +130,7 @@ def _append(storage: Storage, reader: StreamReader, wanted: Wanted) -> tuple[Cla
         _places(reader, standing.claim).savepoint(wanted.target, wanted.name or "savepoint")
         number = standing.tail + 1
         action = STOP if wanted.stop else SAVEPOINT
-        request = encode(Request(standing.claim.claim, action, wanted.target, by, wanted.name, wanted.drain, nonce))
+        request = encode(Request(standing.claim.claim, action, wanted.target, by, wanted.name, wanted.drain, nonce, standing.floor))
         try:
             if storage.put_if_absent(paths.log_key(number), request) is PutResult.STORED:
                 return standing.claim, number

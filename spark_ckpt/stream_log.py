@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from spark_ckpt import paths
 from spark_ckpt.errors import DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, Entry, decode
 from spark_ckpt.protocol.tail import Gallop
-from spark_ckpt.storage.base import Storage
+from spark_ckpt.storage.base import PAGE, Storage
 
 WIDEST_GAP = 100_000
 """Entries that can be missing between two that are there: a start asks for each of them, to say which ones."""
@@ -26,10 +28,12 @@ class StreamLog:
         """The highest number, 0 for none; `known`: an entry that probably exists, to begin to look at.
 
         A gallop upwards finds the first number that is not there; one LIST behind it tells the tail from a gap, into which nobody may
-        write: to somebody whose reading ended there it would look like the end. Raises `DamagedError` for an entry far behind the others.
+        write: to somebody whose reading ended there it would look like the end. Gaps below the floor are where old entries were deleted.
+        Raises `DamagedError` for an entry far behind the others that is above the floor.
         """
         start: int | None = known if known and self.holds(known) else 0
         found = 0
+        widest = (0, 0)
         while start is not None:
             gallop = Gallop(start)
             while (number := gallop.probe) is not None:
@@ -37,11 +41,47 @@ class StreamLog:
             found = gallop.found
             start = self._first_after(found)
             if start is not None and start - found > WIDEST_GAP:
-                raise DamagedError(
-                    f"{self._url}/{paths.log_key(start)} cannot be an entry of this log, the one before it is {found}; it is forged or was "
-                    "put there by mistake: remove it"
-                )
+                widest = (found, start)
+        before, at = widest
+        if at and self._floor_of(found) < at:
+            raise DamagedError(
+                f"{self._url}/{paths.log_key(at)} cannot be an entry of this log, the one before it is {before}; it is forged or was put "
+                "there by mistake: remove it"
+            )
         return found
+
+    def _floor_of(self, number: int) -> int:
+        try:
+            return self.entry(number).floor
+        except DamagedError:
+            return 0
+
+    def past(self, number: int) -> tuple[int, bytes] | None:
+        """The first entry past that number, None where there is none."""
+        while (found := self._first_after(number)) is not None:
+            data = self.read(found)
+            if data is not None:
+                return found, data
+            number = found  # deleted since
+        return None
+
+    def old(self, floor: int, after: int) -> tuple[list[tuple[int, int]], bool]:
+        """Entries below the floor, from behind `after` on, and when each was stored by the storage's clock: as many as one LIST shows, and
+        whether there are more."""
+        found: list[tuple[int, int]] = []
+        for stored in self._storage.list(paths.LOG_PREFIX, paths.log_key(after) if after else ""):
+            number = paths.parse_log_key(stored.key)
+            if number is None:
+                continue
+            if number >= floor:
+                return found, False
+            if len(found) == PAGE:
+                return found, True
+            found.append((number, stored.modified_ms))
+        return found, False
+
+    def delete(self, numbers: Iterable[int]) -> None:
+        self._storage.delete(paths.log_key(number) for number in numbers)
 
     def holds(self, number: int) -> bool:
         return self._storage.size(paths.log_key(number)) is not None

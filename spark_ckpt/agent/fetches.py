@@ -110,9 +110,7 @@ class Fetcher:
         if _pieces(group) == [(0, 0)]:
             return [self._pool.submit(self._read, storage, group, targets, checkpoint)]
         targets[0].touch(owner_only.FILE, exist_ok=False)
-        return [
-            self._pool.submit(self._read_piece, storage, group[0], at, length, targets[0], checkpoint) for at, length in _pieces(group)
-        ]
+        return [self._pool.submit(self._read_piece, storage, group[0], at, length, targets[0], checkpoint) for at, length in _pieces(group)]
 
     def _joined(
         self, groups: Sequence[tuple[list[Handle], list[Path]]], reads: Sequence[Future[int]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from spark_ckpt import paths
@@ -23,7 +23,8 @@ from spark_ckpt.model import Ack, Checkpoint, CheckpointId
 from spark_ckpt.places import Places
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim, End
+from spark_ckpt.protocol.entries import Claim, End, decode
+from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.storage.base import PutResult, Storage, Traffic
 from spark_ckpt.stream_log import StreamLog
@@ -66,7 +67,7 @@ class StorageActions:
             if self._opened is not None:
                 self._opened.close()
 
-    def perform(self, asked: do.Question | do.Delete) -> ev.Event:
+    def perform(self, asked: do.Question | do.Delete | do.Trimming) -> ev.Event:
         """The event that answers; every error becomes one."""
         try:
             return self._perform(asked)
@@ -86,7 +87,7 @@ class StorageActions:
         """The event that answers a question that will not be asked (again)."""
         return self._failed(asked, Outcome.FAILED, CheckpointError("the coordinator ends"))
 
-    def _failed(self, asked: do.Question | do.Delete, outcome: Outcome, error: CheckpointError) -> ev.Event:
+    def _failed(self, asked: do.Question | do.Delete | do.Trimming, outcome: Outcome, error: CheckpointError) -> ev.Event:
         message = str(error)
         if isinstance(asked, do.PutEntry):
             return ev.EntryPut(asked.ticket, asked.number, outcome, message)
@@ -97,6 +98,8 @@ class StorageActions:
             return ev.FileStored(asked.ticket, asked.handle.object, Outcome.REFUSED if hopeless else outcome, message)
         if isinstance(asked, do.Delete):
             return ev.Deleted(asked.ticket, message)
+        if isinstance(asked, do.Trimming):
+            return ev.TrimFailed(asked.ticket, message)
         if isinstance(asked, do.StoreSavepoint):
             hopeless = outcome is Outcome.REFUSED or error.kind is not ErrorKind.STORAGE
             return ev.SavepointStored(asked.ticket, asked.number, None, message, hopeless)
@@ -105,11 +108,21 @@ class StorageActions:
         kind = error.kind if error.kind in (ErrorKind.DAMAGED, ErrorKind.CONFIG) else ErrorKind.STORAGE
         return ev.ReadFailed(asked.ticket, message, outcome is Outcome.REFUSED, kind)
 
-    def _perform(self, asked: do.Question | do.Delete) -> ev.Event:
+    def _perform(self, asked: do.Question | do.Delete | do.Trimming) -> ev.Event:
         if isinstance(asked, do.PutEntry):
-            result = self.storage.put_if_absent(paths.log_key(asked.number), asked.data)
+            result, stored_ms = self.storage.put_if_absent_dated(paths.log_key(asked.number), asked.data)
             self._known = max(self._known, asked.number)
-            return ev.EntryPut(asked.ticket, asked.number, _outcome(result))
+            return ev.EntryPut(asked.ticket, asked.number, _outcome(result), stored_ms=stored_ms)
+        if isinstance(asked, do.LookPast):
+            found, data = self._log.past(asked.number) or (None, None)
+            return ev.PastSeen(asked.ticket, asked.number, found, data)
+        if isinstance(asked, do.ListOldEntries):
+            return self._list_old_entries(asked)
+        if isinstance(asked, do.ReadPlans):
+            return ev.PlansRead(asked.ticket, self._objects_of(asked.numbers))
+        if isinstance(asked, do.DeleteEntries):
+            self._log.delete(asked.numbers)
+            return ev.EntriesDeleted(asked.ticket)
         if isinstance(asked, do.StoreMetadata):
             from spark_ckpt import metadata
 
@@ -237,6 +250,18 @@ class StorageActions:
 
     def read_entry(self, number: int) -> bytes | None:
         return self._log.read(number)
+
+    def _list_old_entries(self, asked: do.ListOldEntries) -> ev.Event:
+        data = self.read_entry(asked.floor)
+        found, more = self._log.old(asked.floor, asked.after)
+        in_force = None if data is None else decode(asked.floor, data).claim
+        return ev.OldEntriesListed(asked.ticket, in_force, tuple(found), more)
+
+    def _objects_of(self, numbers: Iterable[int]) -> dict[int, frozenset[str]]:
+        """Raises `FormatError` for an entry that cannot be read: what it names is not known."""
+        read = ((number, self.read_entry(number)) for number in numbers)
+        entries = {number: decode(number, data) for number, data in read if data is not None}
+        return {**dict.fromkeys(numbers, frozenset[str]()), **objects_by_entry(entries)}
 
     def last_claim(self) -> Claim | None:
         """The claim of the newest run; None where the stream does not exist, or was ended on purpose."""

@@ -216,7 +216,7 @@ class StreamWorker:
     # --- instructions
 
     def _execute(self, i: Instruction) -> None:
-        if isinstance(i, do.Delete):
+        if isinstance(i, (do.Delete, do.Trimming)):
             self._in_hand += 1
             self._background.submit(lambda: self._perform(i))
         elif isinstance(i, do.SetTimer):
@@ -267,7 +267,7 @@ class StreamWorker:
         self._in_hand += 1
         self._foreground.submit(lambda: self._perform(question))
 
-    def _perform(self, asked: do.Question | do.Delete) -> None:
+    def _perform(self, asked: do.Question | do.Delete | do.Trimming) -> None:
         """In a pool's thread."""
         try:
             answer = self.actions.perform(asked)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from enum import Enum
 
 from spark_ckpt.errors import CheckpointError, ErrorKind
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.entries import Entry, decode
-from spark_ckpt.protocol.instructions import Instruction, Question, Refused, RequestName
+from spark_ckpt.protocol.instructions import Instruction, LookPast, Question, Refused, RequestName
 from spark_ckpt.protocol.machine import InvalidTransitionError, Machine, Story, Tickets
 
 ATTEMPTS = 5
@@ -23,13 +24,20 @@ class GivenUpError(CheckpointError):
         self.kind = kind
 
 
+class UnlessMovedOnError(GivenUpError):
+    """Raised where something is missing that whoever has appended to the log meanwhile may have deleted: then look again."""
+
+
 class Asking(Machine):
     """Any `CheckpointError` raised by a transition ends the stage: the request is refused with its kind and message."""
 
-    def __init__(self, request: RequestName, phase: Enum, refused: Enum, tickets: Tickets, story: Story) -> None:
+    def __init__(self, request: RequestName, phase: Enum, confirming: Enum, refused: Enum, tickets: Tickets, story: Story) -> None:
         super().__init__(phase, tickets, story)
         self._request_name = request
+        self._confirming_phase = confirming
         self._refused_phase = refused
+        self._tail = 0
+        self._unless: UnlessMovedOnError | None = None
         self._outstanding: dict[int, Question] = {}
         self._entries: dict[int, Entry] = {}
 
@@ -38,6 +46,8 @@ class Asking(Machine):
             return super().handle(event, now_ms)
         except InvalidTransitionError:
             raise
+        except UnlessMovedOnError as error:
+            return self._confirm(error)
         except CheckpointError as error:
             return self._refuse(error.kind, str(error))
 
@@ -60,10 +70,10 @@ class Asking(Machine):
         return [self._ask(replace(asked, ticket=self.ticket(), attempt=asked.attempt + 1))]
 
     def _entry(self, event: ev.EntryRead) -> Entry:
-        """An entry that must be there: the log has no gap below its tail."""
+        """An entry that must be there: above its floor the log has no gap. Raises `UnlessMovedOnError`."""
         self._answered(event.ticket)
         if event.data is None:
-            raise GivenUpError(
+            raise UnlessMovedOnError(
                 ErrorKind.DAMAGED,
                 f"log entry {event.number} is missing, although there are later ones; put it back, or go on from one of the stream's "
                 "checkpoints with spark.ckpt.restore.path, a new checkpointLocation and a new output path",
@@ -71,3 +81,22 @@ class Asking(Machine):
         entry = decode(event.number, event.data)
         self._entries[event.number] = entry
         return entry
+
+    def _confirm(self, error: UnlessMovedOnError) -> list[Instruction]:
+        """Whether the log has grown since its tail was located: only a LIST tells, for the next number may be gone as well."""
+        self._unless = error
+        self._outstanding.clear()
+        self.forget_all()
+        self.phase = self._confirming_phase
+        return [self._ask(LookPast(self.ticket(), self._tail))]
+
+    def _confirmed(self, event: ev.PastSeen) -> list[Instruction]:
+        self._answered(event.ticket)
+        if event.found is None:
+            assert self._unless is not None
+            raise GivenUpError(self._unless.kind, str(self._unless))
+        return self._moved_on(event)
+
+    @abstractmethod
+    def _moved_on(self, event: ev.PastSeen) -> list[Instruction]:
+        """The log has grown since."""

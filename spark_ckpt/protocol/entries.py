@@ -2,7 +2,9 @@
 
 Version 1 had no files that are objects of their own. Fields that were added later have a default with which older entries are read; one
 that no older release may overlook takes a new version.
-Every entry names the number of the claim under which it was written: a claim its own, a plan that of its run.
+Every entry names the number of the claim under which it was written: a claim its own, a plan that of its run; and a `floor`: nobody asks
+for entries with lower numbers any more, except for the claim under which the entry at the floor was written. They may be gone at any moment
+(`log_trim.py`). It never falls from one entry to the next.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ MAX_ENTRY_BYTES = 256 * 1024 * 1024
 MAX_NUMBER = 2**63
 MAX_ITEMS = 100_000
 DEFAULT_TIMEOUT_MS = 600_000
+MAX_ADOPTED = 10_000_000
+"""Plans that a claim can adopt, in at most `MAX_ITEMS` rows."""
 
 SAVEPOINT, STOP = "savepoint", "stop"
 """Actions of a `Request`: make a savepoint; make one at the end, and end the query."""
@@ -60,6 +64,27 @@ class Application:
 
 
 @dataclass(frozen=True)
+class Adopted:
+    """So many entries from number `first` on, each the plan of one epoch: `epoch` and those after it."""
+
+    first: int
+    count: int
+    epoch: int
+
+
+def as_adopted(plans: Mapping[int, int]) -> tuple[Adopted, ...]:
+    """`plans`: entry -> epoch."""
+    found: list[Adopted] = []
+    for number, epoch in sorted(plans.items()):
+        last = found[-1] if found else None
+        if last and (last.first + last.count, last.epoch + last.count) == (number, epoch):
+            found[-1] = Adopted(last.first, last.count + 1, last.epoch)
+        else:
+            found.append(Adopted(number, 1, epoch))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
 class Claim:
     """A run begins. `claim` is the entry's own number; `origin` the checkpoint it goes on from.
 
@@ -73,6 +98,9 @@ class Claim:
     `first`: the run's first epoch has this number, and all plans past its origin that came before the first claim with it are void; None:
     the epoch after the origin (without one: epoch 0) is the first, and nothing is void.
     `timeout_ms`: the run's `spark.ckpt.timeout`, for who collects its garbage; an older release does not say, and the default is assumed.
+    `adopts`: the entries before it that plan what runs again; these plans count under this claim as if each were appended again. None: not
+    named (version 1: each was).
+    `used`: the highest number that an epoch of the stream may have had, -1 for none; None: not noted (version 1).
     """
 
     claim: int
@@ -94,6 +122,13 @@ class Claim:
     savepoint_dir: str = ""
     application: Application | None = None
     timeout_ms: int = DEFAULT_TIMEOUT_MS
+    adopts: tuple[Adopted, ...] | None = None
+    used: int | None = None
+    floor: int = 0
+
+    def adopted_past(self, epoch: int) -> dict[int, int]:
+        """Of the plans in `adopts`, those of later epochs: entry -> epoch."""
+        return {one.first + i: one.epoch + i for one in self.adopts or () for i in range(one.count) if one.epoch + i > epoch}
 
 
 @dataclass(frozen=True)
@@ -106,6 +141,7 @@ class Plan:
     offsets: bytes
     files: Files = field(default_factory=dict)
     rerun: bool = False
+    floor: int = 0
 
     @property
     def objects(self) -> frozenset[str]:
@@ -132,6 +168,7 @@ class Request:
     name: str = ""
     drain: bool = False
     nonce: str = ""
+    floor: int = 0
 
 
 @dataclass(frozen=True)
@@ -142,6 +179,7 @@ class Damage:
     run: int
     bad: tuple[CheckpointId, ...]
     cause: str
+    floor: int = 0
 
 
 @dataclass(frozen=True)
@@ -154,6 +192,7 @@ class End:
     claim: int
     run: int
     used: int | None = None
+    floor: int = 0
 
 
 Entry = Claim | Plan | Request | Damage | End
@@ -161,7 +200,7 @@ Entry = Claim | Plan | Request | Damage | End
 
 def encode(entry: Entry) -> bytes:
     """The bytes to store; equal entries give equal bytes. Raises `FormatError` for all that `decode` would refuse."""
-    doc: dict[str, Any] = {"v": VERSION, "type": type(entry).__name__.lower(), "claim": entry.claim}
+    doc: dict[str, Any] = {"v": VERSION, "type": type(entry).__name__.lower(), "claim": entry.claim, "floor": entry.floor}
     if isinstance(entry, Claim):
         doc["run"] = entry.run
         doc["query_id"] = entry.query_id
@@ -181,6 +220,14 @@ def encode(entry: Entry) -> bytes:
         doc["savepoint_dir"] = entry.savepoint_dir
         doc["application"] = entry.application.to_json() if entry.application else None
         doc["timeout_ms"] = entry.timeout_ms
+        adopts = entry.adopts or ()
+        if len(adopts) > MAX_ITEMS or sum(one.count for one in adopts) > MAX_ADOPTED:
+            raise FormatError(
+                f"{sum(one.count for one in adopts)} epochs in {len(adopts)} parts of the log would have to run again, more than a claim "
+                "can name; go on from the checkpoint without them, with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD"
+            )
+        doc["used"] = entry.used
+        doc["adopts"] = None if entry.adopts is None else [[one.first, one.count, one.epoch] for one in entry.adopts]
     elif isinstance(entry, Plan):
         doc["run"] = entry.run
         doc["epoch"] = entry.epoch
@@ -231,11 +278,13 @@ def decode(number: int, data: bytes) -> Entry:
         raise FormatError(f"log entry {number} says it is claim {entry.claim}; {_WAY_OUT}")
     if entry.claim > number:
         raise FormatError(f"log entry {number} names claim {entry.claim}, which cannot be before it; {_WAY_OUT}")
+    if entry.floor > number:
+        raise FormatError(f"log entry {number} says that entries below {entry.floor} are not asked for, itself among them; {_WAY_OUT}")
     return entry
 
 
 def _entry(doc: Mapping[str, Any]) -> Entry:
-    kind, claim = doc["type"], _number(doc["claim"])
+    kind, claim, floor = doc["type"], _number(doc["claim"]), _number(doc.get("floor", 0))
     if claim == 0:
         raise ValueError("claim 0, which there is not")
     if kind == "claim":
@@ -260,12 +309,15 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
             _text(doc.get("savepoint_dir", "")),
             _application(doc.get("application")),
             _number(doc.get("timeout_ms", DEFAULT_TIMEOUT_MS)),
+            None if doc.get("adopts") is None else _adopted(doc["adopts"], claim),
+            _used(doc.get("used")),
+            floor,
         )
     if kind == "plan":
         files = doc["files"]
         _bounded(files)
         changes = {check_driver_file(path): None if content is None else _file(content) for path, content in files.items()}
-        return Plan(claim, _number(doc["run"]), _number(doc["epoch"]), _bytes(doc["offsets"]), changes, doc["rerun"] is True)
+        return Plan(claim, _number(doc["run"]), _number(doc["epoch"]), _bytes(doc["offsets"]), changes, doc["rerun"] is True, floor)
     if kind == "request":
         return Request(
             claim,
@@ -275,12 +327,12 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
             _text(doc.get("name", "")),
             doc.get("drain") is True,
             _text(doc.get("nonce", "")),
+            floor,
         )
     if kind == "damage":
-        return Damage(claim, _number(doc["run"]), _checkpoints(doc["bad"]), _text(doc["cause"]))
+        return Damage(claim, _number(doc["run"]), _checkpoints(doc["bad"]), _text(doc["cause"]), floor)
     if kind == "end":
-        used = doc.get("used")
-        return End(claim, _number(doc["run"]), used if used is None or used == -1 else _number(used))
+        return End(claim, _number(doc["run"]), _used(doc.get("used")), floor)
     raise ValueError(f"unknown type {kind!r}")
 
 
@@ -327,9 +379,27 @@ def _number(value: Any) -> int:
     return value
 
 
+def _used(value: Any) -> int | None:
+    return value if value is None or value == -1 else _number(value)
+
+
 def _bounded(items: Any) -> None:
     if len(items) > MAX_ITEMS:
         raise ValueError(f"{len(items)} items, at most {MAX_ITEMS} are allowed")
+
+
+def _adopted(rows: Any, before: int) -> tuple[Adopted, ...]:
+    """In order, and all before the claim that names them."""
+    _bounded(rows)
+    found, following, total = [], 1, 0
+    for row in rows:
+        one = Adopted(*map(_number, row))
+        total += one.count
+        if one.first < following or one.count < 1 or one.first + one.count > before or total > MAX_ADOPTED:
+            raise ValueError(f"the adopted entries {row!r:.80} are not in order, or too many")
+        following = one.first + one.count
+        found.append(one)
+    return tuple(found)
 
 
 def _checkpoints(rows: Any) -> tuple[CheckpointId, ...]:

@@ -196,10 +196,55 @@ class EntryRead:
 
 @dataclass(frozen=True)
 class EntryPut:
+    """`stored_ms`: when, by the storage's clock; None where that is not known, and where it was not stored."""
+
     ticket: int
     number: int
     outcome: Outcome
     message: str = ""
+    stored_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class PastSeen:
+    """`found`: the first entry of the log past `number`, with its content; None where there is none."""
+
+    ticket: int
+    number: int
+    found: int | None
+    data: bytes | None = None
+
+
+@dataclass(frozen=True)
+class OldEntriesListed:
+    """`in_force`: the claim under which the entry at the floor was written, None where that entry is missing. `found`: entries below the
+    floor, ascending, and when each was stored, by the storage's clock; `more`: there are others behind them."""
+
+    ticket: int
+    in_force: int | None
+    found: tuple[tuple[int, int], ...]
+    more: bool = False
+
+
+@dataclass(frozen=True)
+class PlansRead:
+    """What each of these entries names that is an object of its own: nothing, unless it is a plan."""
+
+    ticket: int
+    objects: Mapping[int, frozenset[str]]
+
+
+@dataclass(frozen=True)
+class EntriesDeleted:
+    ticket: int
+
+
+@dataclass(frozen=True)
+class TrimFailed:
+    """What was asked about old entries of the log had no answer, or not all of them are gone."""
+
+    ticket: int
+    message: str
 
 
 @dataclass(frozen=True)
@@ -335,6 +380,11 @@ Answer = (
     | TailLocated
     | EntryRead
     | EntryPut
+    | PastSeen
+    | OldEntriesListed
+    | PlansRead
+    | EntriesDeleted
+    | TrimFailed
     | StorageChecked
     | CheckpointsListed
     | MetadataRead

@@ -20,7 +20,7 @@ def kept_checkpoints(claim: Claim) -> frozenset[CheckpointId]:
 def planned_objects(log: Iterable[Entry]) -> frozenset[str]:
     """What the plans in the log, given in order, name and somebody may yet run again: all of them, but of a stream that was deleted and has
     begun anew only the later ones. A savepoint that is restored after the deletion makes the plans past it count again, but none that name
-    such an object (`Start._check_deleted`).
+    such an object (`StartPlans._check_deleted`).
     """
     named: set[str] = set()
     for entry in log:
@@ -42,6 +42,11 @@ def vanished(claim: Claim, checkpoints: Iterable[CheckpointId]) -> tuple[Checkpo
     return tuple(c for c in order if c in kept and is_retained(c, order, there, claim.retained))
 
 
+def is_bare(claim: Claim, floor: int, checkpoints: Iterable[CheckpointId]) -> bool:
+    """Whether the last claim's run has completed a checkpoint, and none is there: no run raises the log's `floor` before it has one."""
+    return floor > claim.floor and not any(True for _ in checkpoints)
+
+
 def is_over(run: int, claim: Claim, ended: bool) -> bool:
     """Whether nothing below this run's prefix is deleted by itself any more: it was superseded, or its stream was deleted."""
     return run < claim.run or (ended and run == claim.run)
@@ -52,8 +57,10 @@ def garbage(
 ) -> Batch:
     """Everything under runs older than the last claim's that no checkpoint names, and the checkpoints nobody inherits.
 
-    `planned`: what plans in the log name; they are read last. A plan that is appended after that names no object of an older run but what
-    an older plan or a checkpoint does.
+    `planned`: what plans in the log name; they are read after all that, and then (2) to (4) are done once more, for `checkpoints` of both
+    times. A plan that is appended after the log was read names no object of an older run but what an older plan or a checkpoint does; and
+    an entry that was deleted before that (`log_trim.py`) names none that is needed but what a checkpoint does, maybe one that completed
+    after the first time.
 
     The order of reading matters, because runs go on meanwhile: (1) the last claim; (2) `_metadata` of its `kept_checkpoints`; (3) those
     of its own run, listed and read, again if one of the listed is gone when it is read; (4) whether the claim is still the last, else
@@ -98,10 +105,11 @@ def settled(own: Iterable[Checkpoint]) -> Checkpoint | None:
     return next((c for c in found if epochs.issuperset(c.unfinished)), None)
 
 
-def entry_before_barrier(claim: Claim, checkpoint: Checkpoint, read: Callable[[int], Entry | None]) -> int:
+def entry_before_barrier(claim: Claim, checkpoint: Checkpoint, floor: int, read: Callable[[int], Entry | None]) -> int:
     """The number of a log entry that was stored before the epoch of that checkpoint ran: no epoch runs more than `Claim.ahead` past the
-    newest one whose plan is stored. `read` answers None for an entry that is not there."""
-    for number in range(checkpoint.log - claim.ahead, claim.claim, -1):
+    newest one whose plan is stored. `floor`: the log's.
+    `read` answers None for an entry that is not there."""
+    for number in range(checkpoint.log - claim.ahead, max(claim.claim, floor - 1), -1):
         entry = read(number)
         if isinstance(entry, Plan) and entry.claim == claim.claim and entry.epoch <= checkpoint.id.epoch - claim.ahead:
             return number

@@ -45,6 +45,40 @@ class PutEntry:
 
 
 @dataclass(frozen=True)
+class LookPast:
+    """See with a LIST which entry is the first past this one -> PastSeen."""
+
+    ticket: int
+    number: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class ListOldEntries:
+    """In the background: the log from behind `after` up to `floor` -> OldEntriesListed, or TrimFailed."""
+
+    ticket: int
+    floor: int
+    after: int
+
+
+@dataclass(frozen=True)
+class ReadPlans:
+    """In the background -> PlansRead, or TrimFailed. An entry that is missing names nothing."""
+
+    ticket: int
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DeleteEntries:
+    """In the background: these entries of the log -> EntriesDeleted, or TrimFailed."""
+
+    ticket: int
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class CheckStorage:
     """First start: see that put-if-absent really works -> StorageChecked, or ReadFailed."""
 
@@ -361,6 +395,7 @@ Question = (
     LocateTail
     | ReadEntry
     | PutEntry
+    | LookPast
     | CheckStorage
     | ListCheckpoints
     | ReadMetadata
@@ -376,9 +411,13 @@ Question = (
 )
 """Those that can be asked again."""
 
+Trimming = ListOldEntries | ReadPlans | DeleteEntries
+"""In the background; each follows from the answer to the one before (`log_trim.py`)."""
+
 Instruction = (
     Question
     | Delete
+    | Trimming
     | SetTimer
     | CancelTimer
     | Refused

@@ -79,6 +79,11 @@ class IntervalCheckpoints(RunRequests):
     def _named_by_pending(self) -> frozenset[str]:
         return frozenset[str]().union(*(p.named for p in self._pendings))
 
+    def _lowest_pending(self) -> int | None:
+        """One that completes after a newer one keeps its place among the older ones."""
+        lowest = [min(p.log, self._log_from(p.epoch) or p.log) for p in self._pendings if p.log]
+        return min(lowest, default=None)
+
     def _finalising(self) -> frozenset[CheckpointId]:
         return frozenset(p.id for p in [*self._pendings, *self._ghosts] if p.final is not Final.NOT_YET)
 
@@ -243,6 +248,7 @@ class IntervalCheckpoints(RunRequests):
             p.snapshots,
             {k: v for k, v in told.to_json().items() if k not in left_out},
             tuple(sorted(one.epoch for one in (*self._pendings, *self._ghosts) if one.epoch < p.epoch)),
+            self._log_from(p.epoch),
         )
         return [self._put_metadata(p.checkpoint, self._question(p))]
 

@@ -319,6 +319,7 @@ class IntervalRun(IntervalCheckpoints):
         **{(phase, ev.FinishRequested): "_finish" for phase in _LIVE},
         **{(phase, ev.EntryPut): "_plan_put" for phase in _LIVE},
         **{(phase, ev.EntryRead): "_entry_read" for phase in _LIVE},
+        **{(phase, ev.PastSeen): "_past_seen" for phase in _LIVE},
         **{(phase, ev.ReadFailed): "_read_failed" for phase in _LIVE},
         **{(phase, ev.MetadataPut): "_metadata_put" for phase in _LIVE},
         **{(phase, ev.MetadataRead): "_metadata_read_back" for phase in _LIVE},

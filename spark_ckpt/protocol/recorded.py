@@ -7,7 +7,7 @@ of the checkpoint goes on under that number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_ckpt.errors import FormatError
@@ -19,55 +19,84 @@ _NOTHING_COMMITTED = b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{}}'
 
 
 @dataclass(frozen=True)
+class Reach:
+    """Which entries tell what was planned past a checkpoint: those that `claim` adopts, and those behind number `after`.
+
+    The last claim has adopted all that was planned past its origin, however often the stream was started before; and a checkpoint notes an
+    entry of its run behind which its run has planned all that it had not adopted.
+    """
+
+    claim: Claim | None
+    after: int
+
+    def numbers(self, origin: Checkpoint | None, tail: int) -> list[int]:
+        adopted = self.claim.adopted_past(origin.id.epoch if origin else -1) if self.claim else ()
+        return [*(n for n in adopted if n <= self.after), *range(self.after + 1, tail + 1)]
+
+
+def reach(origin: Checkpoint | None, last: Claim | None, its_claim: Entry | None) -> Reach:
+    """`its_claim`: the entry that `origin.claim` names. Version 1 adopted nothing: all that it ran again it had appended again."""
+    if last is not None and last.origin == (origin.id if origin else None) and last.adopts is not None:
+        return Reach(last, last.claim)
+    return Reach(its_claim if isinstance(its_claim, Claim) else None, origin.log if origin else 0)
+
+
+@dataclass(frozen=True)
 class Recorded:
     """`first`: number of the first epoch past the checkpoint. `used`: the highest number that an epoch may have had.
 
-    `crossed`: another run went on from a newer checkpoint under new numbers, so that the plans do not follow from this one.
+    `numbers`: the entries of the plans -> their epochs. `crossed`: another run went on from a newer checkpoint under new numbers, so that
+    the plans do not follow from this one.
     """
 
     first: int
     plans: tuple[Plan, ...]
     used: int
     crossed: bool
+    numbers: Mapping[int, int]
 
 
 def recorded(
-    entries: Mapping[int, Entry], origin: Checkpoint | None, tail: int, last: Claim | None, complete: bool = True
+    entries: Mapping[int, Entry], origin: Checkpoint | None, tail: int, last: Claim | None, within: Reach, complete: bool = True
 ) -> Recorded:
     """Epochs past `origin`, in order; of two plans for one epoch the later counts. `last`: the newest claim, wherever it stands.
 
     Raises `FormatError` where a plan is missing between others, unless the entries are known not to be `complete`.
     """
     following = origin.id.epoch + 1 if origin else 0
-    first, crossed = following, False
-    plans: dict[int, Plan] = {}
-    used = following - 1
-    claims = {last.claim: last} if last else {}
-    highest: dict[int, int] = {}
-    for number in range(origin.log + 1 if origin else 1, tail + 1):
+    base, first, crossed = within.claim, following, False
+    if base is not None and base.first is not None and base.origin == (origin.id if origin else None):
+        first = base.first
+    under = base or (last if last is not None and last.claim <= within.after else None)
+    ahead = under.ahead if under else 0
+    begun = max(following, under.first or 0) if under else following
+    plans: dict[int, int] = {}
+    reached = begun - 1
+    used = reached + ahead
+    for number in within.numbers(origin, tail):
         entry = entries.get(number)
         if isinstance(entry, End):
             plans.clear()
-            highest.clear()
-            claims.clear()
-            first, crossed, used = following, False, following - 1
+            first, crossed, ahead, reached, used = following, False, 0, following - 1, following - 1
         elif isinstance(entry, Claim):
-            claims[number] = entry
+            ahead = entry.ahead
+            reached = max(reached, entry.origin.epoch if entry.origin else -1)
             if entry.first is not None:
                 if entry.first != first:
                     plans.clear()
                 crossed = entry.origin != (origin.id if origin else None)
                 first = entry.first
+                reached = max(reached, first - 1)
         elif isinstance(entry, Plan) and entry.epoch >= following:
-            plans[entry.epoch] = entry
-            highest[entry.claim] = max(entry.epoch, highest.get(entry.claim, -1))
-    for number, claim in claims.items():
-        begun = max(following, claim.first or 0)
-        used = max(used, highest.get(number, begun - 1) + claim.ahead)
-    used = max([used, *highest.values()])
+            plans[entry.epoch] = number
+            reached = max(reached, entry.epoch)
+        used = max(used, reached + ahead)
     if crossed:
-        return Recorded(first, (), used, crossed)
-    return Recorded(first, _unbroken(plans, first) if complete else tuple(plans.values()), used, crossed)
+        return Recorded(first, (), used, crossed, {})
+    found = tuple(entry for _, number in sorted(plans.items()) if isinstance(entry := entries.get(number), Plan))
+    if complete:
+        _check_unbroken(found, first)
+    return Recorded(first, found, used, crossed, {number: epoch for epoch, number in plans.items()})
 
 
 def ever_used(entries: Mapping[int, Entry]) -> int:
@@ -82,14 +111,12 @@ def ever_used(entries: Mapping[int, Entry]) -> int:
     return used
 
 
-def _unbroken(plans: Mapping[int, Plan], first: int) -> tuple[Plan, ...]:
-    ordered = [plans[epoch] for epoch in sorted(plans)]
-    for expected, plan in enumerate(ordered, first):
+def _check_unbroken(plans: Iterable[Plan], first: int) -> None:
+    for expected, plan in enumerate(plans, first):
         if plan.epoch != expected:
             raise FormatError(
                 f"the plan of epoch {expected} is not in the log, although epoch {plan.epoch} was planned; the log is damaged"
             )
-    return tuple(ordered)
 
 
 def driver_files_of(checkpoint: Checkpoint | None, first: int, sources: int) -> dict[str, Content]:

@@ -16,7 +16,7 @@ from spark_ckpt.errors import ErrorKind, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError
+from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError, UnlessMovedOnError
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
@@ -78,8 +78,10 @@ class Restoring(StartState):
         if source is None:
             raise GivenUpError(ErrorKind.MISSING, f"{_OPTION}={self._restoring.path} cannot be restored: {event.problem}")
         self._source = source
+        last = self._last
+        self._forgotten = last is not None and source.query_id == last.query_id and source.lowest_entry < self._floor
         numbers = [n for n in dict.fromkeys((source.claim, source.log)) if n not in self._entries]
-        if source.log > self._tail or not numbers:
+        if source.log > self._tail or not numbers or self._forgotten:
             return self._source_known()
         self.phase = StartPhase.READING_ITS_PLAN
         return [self._ask(do.ReadEntry(self.ticket(), n)) for n in numbers]
@@ -99,7 +101,15 @@ class Restoring(StartState):
         source, wanted = self._source, self._restoring
         assert source is not None
         assert wanted is not None
-        self._same_stream = is_of_this_stream(source, self._entries.get(source.claim), self._entries.get(source.log))
+        its_own = is_of_this_stream(source, self._entries.get(source.claim), self._entries.get(source.log))
+        self._same_stream = self._forgotten or its_own
+        if self._forgotten and not wanted.discard:
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"{_OPTION}={wanted.path} is older than what the stream's log still holds, so what was planned past it cannot run again; "
+                "with spark.ckpt.restore.plans=DISCARD it runs anew under new numbers, and sinks get its rows twice; or restore it with a "
+                "new checkpointLocation and a new output path",
+            )
         if self._living and not self._same_stream and not self._cut_short:
             raise GivenUpError(
                 ErrorKind.CONFLICT,
@@ -145,14 +155,14 @@ class Restoring(StartState):
         if own is None:
             return self._copy_source()
         if own not in self._read:
-            self.phase = StartPhase.CONFIRMING
-            return [self._ask(do.ReadEntry(self.ticket(), self._tail + 1))]
+            refused = self._refuse_chosen(self._bad.get(own) or "its _metadata is missing")
+            raise UnlessMovedOnError(refused.kind, str(refused))
         if not self._is_retained(own):
             raise self._no_choice("is no longer retained, and may be deleted at any moment")
         if not self._request.compared:
             return self._compare_first(self._read[own])
         self._origin = self._read[own]
-        self._set_aside(self._origin)
+        self._set_aside(self._origin.log)
         self.phase = StartPhase.VERIFYING
         return [self._ask(do.VerifyObjects(self.ticket(), self._origin))]
 
@@ -165,12 +175,12 @@ class Restoring(StartState):
             "remove the option to go on from the newest",
         )
 
-    def _set_aside(self, origin: Checkpoint) -> None:
-        """What is past the origin is never gone on from by accident: it is not inherited, and the run deletes it.
+    def _set_aside(self, log: int) -> None:
+        """What is past the origin, made by entry `log`, is never gone on from by accident: it is not inherited, and the run deletes it.
 
         The same for what the last run does not retain: with newer ones set aside, it would seem to be.
         """
-        self._aside = tuple(c for c in self._read.values() if c.log > origin.log or not self._is_retained(c.id))
+        self._aside = tuple(c for c in self._read.values() if c.log > log or not self._is_retained(c.id))
         for checkpoint in self._aside:
             del self._read[checkpoint.id]
 
@@ -181,22 +191,25 @@ class Restoring(StartState):
         return [self._ask(do.CopySource(self.ticket(), self._restoring.path, self._source, self._next_run))]
 
     def _source_copied(self, event: ev.SourceCopied) -> list[Instruction]:
-        """`log` and `claim` are those it had here; from elsewhere, both are the new claim: there are no plans past it."""
+        """`log` and `claim` are those it had here; from elsewhere, both are the new claim: there are no plans past it. The same for one
+        that is older than the log."""
         self._answered(event.ticket)
         assert self._source is not None
         number = self._tail + 1
+        in_log = self._same_stream and not self._forgotten
         self._imported = replace(
             self._source,
             id=CheckpointId(self._next_run, self._source.id.epoch),
-            log=self._source.log if self._same_stream else number,
-            claim=self._source.claim if self._same_stream else number,
+            log=self._source.log if in_log else number,
+            claim=self._source.claim if in_log else number,
+            log_from=self._source.log_from if in_log else None,
             query_id=self._request.query_id,
             job=self._request.job,
             snapshots=event.snapshots,
             files=event.files,
         )
         self._origin = self._imported
-        self._set_aside(self._imported)
+        self._set_aside(self._source.log if self._same_stream else number)
         self._read[self._imported.id] = self._imported
         return self._fetch_origin()
 
@@ -229,7 +242,7 @@ class Restoring(StartState):
         asked = self._answered(event.ticket)
         assert isinstance(asked, do.StoreMetadata)
         if event.outcome is Outcome.STORED:
-            return self._replan(0)
+            return self._done()
         if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
             self.phase = StartPhase.READING_BACK_IMPORT
             return [self._ask(do.ReadMetadata(self.ticket(), event.id, asked.attempt))]
@@ -239,7 +252,7 @@ class Restoring(StartState):
         asked, mine = self._answered(event.ticket), self._imported
         assert mine is not None
         if event.checkpoint is not None and replace(event.checkpoint, counters={}) == replace(mine, counters={}):
-            return self._replan(0)
+            return self._done()
         return self._import_again(asked.attempt, Outcome.FAILED, event.damage or "a put was not answered and did not arrive")
 
     def _import_again(self, attempt: int, outcome: Outcome, message: str) -> list[Instruction]:
@@ -264,18 +277,20 @@ class Restoring(StartState):
         """Look at what the log holds past the origin."""
 
     @abstractmethod
-    def _replan(self, done: int) -> list[Instruction]:
-        """Append the plans that run again; `done`: how many are in the log."""
+    def _done(self) -> list[Instruction]:
+        """The claim stands, and what it begins with is there."""
 
 
 def is_of_this_stream(source: Checkpoint, claim: Entry | None, plan: Entry | None) -> bool:
     """Whether a log's entries `source.claim` and `source.log` are those it was made under: numbers alone prove nothing.
 
-    One that was copied from elsewhere has no plan here, and names the claim instead.
+    One that was copied from elsewhere has no plan here, and names the claim instead; so does the first that a run had to run again.
     """
     if not isinstance(claim, Claim) or claim.query_id != source.query_id:
         return False
-    return source.log == source.claim or (isinstance(plan, Plan) and (plan.epoch, plan.claim) == (source.id.epoch, source.claim))
+    if source.log == source.claim and source.id.run == claim.run:
+        return True
+    return isinstance(plan, Plan) and (plan.epoch, plan.claim) == (source.id.epoch, source.claim)
 
 
 def misfits(source: Checkpoint, job: Job) -> list[str]:

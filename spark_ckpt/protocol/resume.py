@@ -14,7 +14,8 @@ from spark_ckpt.protocol.driver_files import DriverFiles, is_numbered, offsets_f
 from spark_ckpt.protocol.entries import Claim, Plan, Request, decode
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
-from spark_ckpt.protocol.recorded import Recorded, driver_files_of, recorded
+from spark_ckpt.protocol.planned_files import objects_by_entry
+from spark_ckpt.protocol.recorded import Reach, Recorded, driver_files_of, reach, recorded
 from spark_ckpt.protocol.start import fenced_message
 from spark_ckpt.protocol.start_state import Beginning, Replaced
 
@@ -27,6 +28,8 @@ class ResumePhase(Enum):
     LISTING = "LISTING"
     READING_METADATA = "READING_METADATA"
     CONFIRMING = "CONFIRMING"
+    CHECKING = "CHECKING"
+    """Whether the log has grown, since something is missing."""
     READING_PLANS = "READING_PLANS"
     DONE = "DONE"
     REFUSED = "REFUSED"
@@ -41,11 +44,10 @@ class Resume(Asking):
     """Ends in phase DONE with `beginning` set, or REFUSED. Appends nothing: the run goes on under its claim."""
 
     def __init__(self, request: ev.ResumeRequested, gate: Gate, tickets: Tickets, story: Story) -> None:
-        super().__init__(RequestName.RESUME, ResumePhase.NEW, ResumePhase.REFUSED, tickets, story)
+        super().__init__(RequestName.RESUME, ResumePhase.NEW, ResumePhase.CHECKING, ResumePhase.REFUSED, tickets, story)
         self.beginning: Beginning | None = None
         self._request = request
         self._gate = gate
-        self._tail = 0
         self._claim: Claim | None = None
         self._read: dict[CheckpointId, Checkpoint] = {}
         self._damaged: dict[CheckpointId, str] = {}
@@ -119,51 +121,65 @@ class Resume(Asking):
 
     def _read_plans(self) -> list[Instruction]:
         assert self._claim is not None
-        base = self._base
-        first = base.log + 1 if base else 1
-        requests_from = max(self._claim.claim + 1, first - REQUESTS_BACK)
-        wanted = [n for n in range(min(first, requests_from), self._tail + 1) if n not in self._entries]
+        within = self._reach
+        floor = self._entries[self._tail].floor
+        requests = range(max(self._claim.claim + 1, within.after + 1 - REQUESTS_BACK, floor), within.after + 1)
+        wanted = [n for n in sorted({*requests, *within.numbers(self._base, self._tail)}) if n not in self._entries]
         if not wanted:
-            return self._confirm()
+            return self._look_again()
         self.phase = ResumePhase.READING_PLANS
         return [self._ask(do.ReadEntry(self.ticket(), n)) for n in wanted]
 
+    @property
+    def _reach(self) -> Reach:
+        return reach(self._base, self._claim, self._claim)
+
     def _plan_read(self, event: ev.EntryRead) -> list[Instruction]:
         self._entry(event)
-        return self._confirm() if not self._outstanding else []
+        return self._look_again() if not self._outstanding else []
 
-    def _confirm(self) -> list[Instruction]:
+    def _look_again(self) -> list[Instruction]:
         self.phase = ResumePhase.CONFIRMING
-        return [self._ask(do.ReadEntry(self.ticket(), self._tail + 1))]
+        return [self._ask(do.LookPast(self.ticket(), self._tail))]
 
-    def _confirmed(self, event: ev.EntryRead) -> list[Instruction]:
+    def _looked_again(self, event: ev.PastSeen) -> list[Instruction]:
         """Right only if nobody has claimed since: a successor drops this run's checkpoints, maybe while they were read."""
         self._answered(event.ticket)
         assert self._claim is not None
-        if event.data is None:
+        if event.found is None:
             if self._base is None and self._claim.origin is not None:
                 raise GivenUpError(
                     ErrorKind.MISSING, f"the checkpoint that run {self._claim.run} began with is gone; start the query again"
                 )
             return self._done()
-        entry = decode(event.number, event.data)
-        if entry.claim != self._claim.claim:
-            raise GivenUpError(ErrorKind.FENCED, fenced_message(self._claim, event.number, entry))
+        return self._moved_on(event)
+
+    def _moved_on(self, event: ev.PastSeen) -> list[Instruction]:
+        assert event.found is not None
+        assert event.data is not None
+        entry = decode(event.found, event.data)
+        if entry.claim != self._request.claim:
+            raise GivenUpError(ErrorKind.FENCED, fenced_message(self._claim, event.found, entry))
         return self.begin(self.now_ms)
 
     def _done(self) -> list[Instruction]:
         base = self._base
-        found = recorded(self._entries, base, self._tail, self._claim)
+        found = recorded(self._entries, base, self._tail, self._claim, self._reach)
         self.beginning = self._in_the_background(base, found) if self._gate is Gate.BACKGROUND else self._every_epoch(base, found)
         self.phase = ResumePhase.DONE
         return [do.Resumed()]
 
     def _every_epoch(self, base: Checkpoint | None, found: Recorded) -> Beginning:
-        """A plan of this run past its newest checkpoint is the epoch in hand, unless the driver still waits for the seal of the one before
-        (a start appends all plans that run again); the others have still to run."""
+        """The run's own plan past its newest checkpoint is the epoch in hand, unless the driver still waits for the seal of the one before
+        (others may run again); the others have still to run."""
         assert self._claim is not None
+        if found.first < self._request.epoch:
+            raise GivenUpError(
+                ErrorKind.MISSING,
+                f"checkpoint run {self._claim.run} epoch {self._request.epoch - 1} was complete and is gone; start the query again",
+            )
         plans = found.plans
-        mine = bool(plans) and plans[0].claim == self._claim.claim and plans[0].epoch <= self._request.epoch
+        mine = bool(plans) and plans[0].epoch in self._numbers and plans[0].epoch <= self._request.epoch
         current = plans[0] if mine else None
         files = DriverFiles(driver_files_of(base, found.first, len(self._claim.job.sources)))
         files.apply(self._entries_sent)
@@ -183,7 +199,7 @@ class Resume(Asking):
         if lost:
             message = f"the plans of the epochs from {lost[0]} to {lost[-1]} were lost with the coordinator; start the query again"
             raise GivenUpError(ErrorKind.LOST, message)
-        current = by_epoch.get(sealed + 1)
+        current = by_epoch.get(sealed + 1) if sealed + 1 in self._numbers else None
         files = DriverFiles(driver_files_of(base, found.first, len(self._claim.job.sources)))
         for plan in found.plans:
             if plan.epoch <= sealed:
@@ -193,9 +209,20 @@ class Resume(Asking):
         if current is not None:
             files.apply({**current.files, offsets_file(current.epoch): current.offsets})
             files.take_changes()
-        to_run = tuple(plan for plan in found.plans if plan.epoch > sealed + 1)
+        to_run = tuple(plan for plan in found.plans if plan.epoch > sealed and plan is not current)
         replaced = Replaced(self._requests, sealed, self._request.epoch, self._unplanned(current))
         return self._beginning(files, sealed + 1, current, to_run, replaced)
+
+    @property
+    def _numbers(self) -> dict[int, int]:
+        """Epochs that the run has planned -> the first entry that does: the claim for the first that runs again, which is adopted, and not
+        appended. Others that are adopted it has still to append, each when it is triggered."""
+        assert self._claim is not None
+        numbers = dict.fromkeys(sorted(self._claim.adopted_past(-1).values())[:1], self._claim.claim)
+        for n, entry in sorted(self._entries.items()):
+            if isinstance(entry, Plan) and entry.claim == self._claim.claim:
+                numbers.setdefault(entry.epoch, n)
+        return numbers
 
     @property
     def _entries_sent(self) -> dict[str, bytes]:
@@ -215,11 +242,21 @@ class Resume(Asking):
         # What a person chose not to go on from is newer than what the run went on from.
         aside = tuple(c for c in known if base is not None and c.log > base.log)
         inherited = tuple(c for c in known if c not in aside)
-        numbers: dict[int, int] = {}
-        for n, entry in sorted(self._entries.items()):
-            if isinstance(entry, Plan) and entry.claim == self._claim.claim:
-                numbers.setdefault(entry.epoch, n)
-        return Beginning(self._claim, self._tail + 1, base, inherited, files, epoch, current, numbers, to_run, aside, replaced)
+        return Beginning(
+            self._claim,
+            self._tail + 1,
+            base,
+            inherited,
+            files,
+            epoch,
+            current,
+            self._numbers,
+            to_run,
+            aside,
+            replaced,
+            objects_by_entry(self._entries),
+            self._entries[self._tail].floor,
+        )
 
     @property
     def _requests(self) -> tuple[tuple[int, Request], ...]:
@@ -231,7 +268,8 @@ class Resume(Asking):
         (ResumePhase.READING_TAIL, ev.EntryRead): "_tail_read",
         (ResumePhase.LISTING, ev.CheckpointsListed): "_listed",
         (ResumePhase.READING_METADATA, ev.MetadataRead): "_metadata_read",
-        (ResumePhase.CONFIRMING, ev.EntryRead): "_confirmed",
+        (ResumePhase.CONFIRMING, ev.PastSeen): "_looked_again",
+        (ResumePhase.CHECKING, ev.PastSeen): "_confirmed",
         (ResumePhase.READING_PLANS, ev.EntryRead): "_plan_read",
         **{(phase, ev.ReadFailed): "_read_failed" for phase in ResumePhase if phase not in _SILENT},
     }

@@ -77,6 +77,9 @@ class Run(RunRequests):
         acks = self._pending.acks.values() if self._pending else ()
         return frozenset(h.object for a in [*acks, *self._early] for h in a.snapshot.handles)
 
+    def _lowest_pending(self) -> int | None:
+        return None  # it is newer than every one that is complete
+
     def _finalising(self) -> frozenset[CheckpointId]:
         return frozenset([self._checkpoint.id] if self._checkpoint else [])
 
@@ -314,6 +317,7 @@ class Run(RunRequests):
             files,
             snapshots,
             {k: v for k, v in told.to_json().items() if k not in ("run", "epoch", "time_ms", "metadata_bytes", "finalise_ms")},
+            log_from=self._log_from(pending.id.epoch),
         )
         return [*self._cancel(ev.Timer.GRACE), self._put_metadata(self._checkpoint, self.ticket())]
 
@@ -396,6 +400,7 @@ class Run(RunRequests):
         (RunPhase.PLANNING, ev.EntryPut): "_plan_put",
         (RunPhase.PLANNING, ev.EntryRead): "_plan_read_back",
         (RunPhase.PLANNING, ev.ReadFailed): "_plan_read_failed",
+        (RunPhase.PLANNING, ev.PastSeen): "_past_seen",
         (RunPhase.RUNNING, ev.TriggerRequested): "_trigger_again",
         (RunPhase.RUNNING, ev.SealRequested): "_seal",
         (RunPhase.SEALED, ev.LeftAcksRead): "_left_acks",

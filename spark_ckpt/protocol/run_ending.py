@@ -30,6 +30,10 @@ _WHILE_LIVE: Mapping[type, str] = {
     ev.SavepointStored: "_savepoint_stored",
     ev.RequestAnswered: "_request_answered",
     ev.FileStored: "_file_put",
+    ev.OldEntriesListed: "_old_listed",
+    ev.PlansRead: "_plans_read",
+    ev.EntriesDeleted: "_entries_deleted",
+    ev.TrimFailed: "_trim_failed",
 }
 _WHEN_OVER: Mapping[type, str] = {
     ev.TriggerRequested: "_refuse_trigger",
@@ -63,7 +67,7 @@ class RunEnding(RunLog):
         if not bad:
             return [do.Log(Level.ERROR, f"state could not be loaded: {event.cause}")]
         cause = without_way_out(event.cause)
-        self._damage = Damage(self.claim.claim, self.claim.run, tuple(sorted(bad | set(self.claim.bad))), cause)
+        self._damage = Damage(self.claim.claim, self.claim.run, tuple(sorted(bad | set(self.claim.bad))), cause, self._floor)
         named = ", ".join(f"run {c.run} epoch {c.epoch}" for c in sorted(bad))
         message = f"checkpoint {named} cannot be restored ({cause}); the next start goes back to the one before it"
         refused = self._refuse_open(ErrorKind.DAMAGED, message)
@@ -132,7 +136,8 @@ class RunEnding(RunLog):
         return Batch(tuple(sorted(checkpoints)), tuple(sorted(objects)))
 
     def _put_end(self) -> Instruction:
-        return do.PutEntry(self.ticket(), self._next_number, encode(End(self.claim.claim, self.claim.run, self._used)), self._attempt)
+        end = End(self.claim.claim, self.claim.run, self._used, self._floor)
+        return do.PutEntry(self.ticket(), self._next_number, encode(end), self._attempt)
 
     def _end_put(self, event: ev.EntryPut) -> list[Instruction]:
         """Once the end is in the log, nobody will ask for these checkpoints: all go."""
@@ -141,20 +146,31 @@ class RunEnding(RunLog):
             return [self._put_end()]
         if event.outcome is Outcome.EXISTS:
             return [do.ReadEntry(self.ticket(), event.number)]
-        return self._ended(event.outcome is Outcome.STORED)
+        return self._look_past_end() if event.outcome is Outcome.STORED else self._ended(False)
 
     def _end_read_back(self, event: ev.EntryRead) -> list[Instruction]:
         entry = self._decode(event) if event.data is not None else None
         if isinstance(entry, (Plan, Request)) and entry.claim == self.claim.claim:
             self._next_number = event.number + 1
             return [self._put_end()]
-        return self._ended(isinstance(entry, End) and entry.claim == self.claim.claim)
+        return self._look_past_end() if isinstance(entry, End) and entry.claim == self.claim.claim else self._ended(False)
 
     def _end_failed(self, _event: ev.ReadFailed) -> list[Instruction]:
         if self._attempt < REPORT_ATTEMPTS:
             self._attempt += 1
             return [do.ReadEntry(self.ticket(), self._next_number, self._attempt)]
         return self._ended(False)
+
+    def _look_past_end(self) -> list[Instruction]:
+        """Everything goes on the strength of it, so it must not stand in a hole of the log (`log_trim.py`)."""
+        return [do.LookPast(self.ticket(), self._next_number)]
+
+    def _past_end(self, event: ev.PastSeen) -> list[Instruction]:
+        if event.found is None:
+            return self._ended(True)
+        entry = self._decode_past(event)
+        own = isinstance(entry, Request) and entry.claim == self.claim.claim
+        return [do.LookPast(self.ticket(), event.found)] if own else self._ended(False)
 
     def _ended(self, noted: bool) -> list[Instruction]:
         if not noted:
@@ -185,6 +201,7 @@ def of_either_mode(live: Iterable[RunPhase]) -> dict[tuple[RunPhase, type], str]
         (RunPhase.ENDING, ev.EntryPut): "_end_put",
         (RunPhase.ENDING, ev.EntryRead): "_end_read_back",
         (RunPhase.ENDING, ev.ReadFailed): "_end_failed",
+        (RunPhase.ENDING, ev.PastSeen): "_past_end",
         (RunPhase.ENDING, ev.MetadataPut): "_late_put",
         (RunPhase.ENDED, ev.MetadataPut): "_late_put",
         **{(phase, event): name for phase in OVER for event, name in _WHEN_OVER.items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 
 from spark_ckpt.errors import ErrorKind, FormatError
 from spark_ckpt.model import Content
@@ -12,6 +13,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import offsets_file, sources_of
 from spark_ckpt.protocol.entries import Entry, Plan, Request, encode
 from spark_ckpt.protocol.instructions import Instruction, RequestName
+from spark_ckpt.protocol.log_trim import is_sure
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.run_state import RunPhase, RunState
 
@@ -97,6 +99,8 @@ class RunLog(RunState):
 
     def _issue_plan(self, plan: Plan) -> list[Instruction]:
         """All that the plan names is durable."""
+        self._floor = self._next_floor()
+        self._plan = plan = replace(plan, floor=self._floor)
         try:
             data = encode(plan)
         except FormatError as error:
@@ -126,7 +130,7 @@ class RunLog(RunState):
     def _plan_put(self, event: ev.EntryPut) -> list[Instruction]:
         assert self._plan is not None
         if event.outcome is Outcome.STORED:
-            return self._plan_is_stored(event.number)
+            return self._appended(event.number, event.stored_ms)
         if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
             return [do.ReadEntry(self.ticket(), event.number)]
         self._cause = event.message
@@ -146,7 +150,8 @@ class RunLog(RunState):
             return self._put_plan(event.number)
         entry = self._decode(event)
         if isinstance(entry, Plan) and entry.claim == self.claim.claim and entry.same_data(self._plan):
-            return self._plan_is_stored(event.number)
+            self._plan, self._floor = entry, max(self._floor, entry.floor)
+            return self._appended(event.number, None)
         if isinstance(entry, Request) and entry.claim == self.claim.claim:
             taken = self._take_up(entry)
             self._deletions.append_failed(event.number)
@@ -158,12 +163,30 @@ class RunLog(RunState):
         self._cause = event.message
         return self._put_plan(self._next_number)
 
+    def _appended(self, number: int, stored_ms: int | None) -> list[Instruction]:
+        """The run's own plan is there. `stored_ms`: since when, None where the put's answer was lost."""
+        before, self._stored_ms = self._stored_ms, stored_ms
+        return self._plan_is_stored(number) if self._is_sure(before) else [do.LookPast(self.ticket(), number)]
+
+    def _is_sure(self, before_ms: int | None) -> bool:
+        return is_sure(before_ms, self._stored_ms, self._settings.log_kept_ms)
+
+    def _past_seen(self, event: ev.PastSeen) -> list[Instruction]:
+        """Whether the plan stands at the log's end, or in a hole that others have left behind them."""
+        if event.found is None:
+            return self._plan_is_stored(self._next_number)
+        entry = self._decode_past(event)
+        if isinstance(entry, Request) and entry.claim == self.claim.claim:
+            return [do.LookPast(self.ticket(), event.found)]
+        return self._fenced(event.found, entry)
+
     def _plan_is_stored(self, number: int) -> list[Instruction]:
         assert self._plan is not None
         self._next_number = number + 1
         self._attempt = self._file_attempts = 0
-        self._deletions.planned.add(number, self._plan)
-        return self._plan_stored(number)
+        self._deletions.planned.add(number, self._plan.objects)
+        trimming = self._trimming(self._trim.begin(number, self._plan.floor, self._stored_ms, self._tickets))
+        return [*self._plan_stored(number), *trimming]
 
     def _plan_timed_out(self) -> list[Instruction]:
         assert self._plan is not None

@@ -18,8 +18,10 @@ from spark_ckpt.protocol.entries import Claim, Damage, Entry, Plan, decode
 from spark_ckpt.protocol.executors import Executors
 from spark_ckpt.protocol.instructions import Instruction, Level, RequestName
 from spark_ckpt.protocol.large_files import LargeFiles, Unstored
+from spark_ckpt.protocol.log_trim import DAY_MS, EVERY, LogTrim
 from spark_ckpt.protocol.machine import Machine, Story, Tickets
 from spark_ckpt.protocol.packs import sparse_packs
+from spark_ckpt.protocol.planned_files import PlannedFiles
 from spark_ckpt.protocol.shared import SharedStateRegistry
 from spark_ckpt.protocol.start import Beginning, fenced_message
 
@@ -34,6 +36,8 @@ class Settings:
     """Durations in milliseconds, sizes in bytes. `deletions`: the rule of deletion (a test may give one with a part left out).
 
     `interval_ms` 0: every epoch is a checkpoint. `ahead`: so many epochs may run whose plan is not stored yet (0: exactly-once).
+    `log_kept_ms`, `trim_every`: how old entries of the log become at least, and how many are appended between two looks at the old ones;
+    `trim`: the rules for that.
     """
 
     retained: int = 3
@@ -47,6 +51,9 @@ class Settings:
     tolerable_failures: int = 0
     ahead: int = 0
     spool_max_bytes: int = 10 * 1024**3
+    log_kept_ms: int = DAY_MS
+    trim_every: int = EVERY
+    trim: Callable[[PlannedFiles, int, int], LogTrim] = LogTrim
 
 
 class RunPhase(Enum):
@@ -97,8 +104,13 @@ class RunState(Machine):
         self._released: dict[str, None] = {}
         self._large = LargeFiles(self.claim.run, self._files, self._released.__contains__)
         self._storing: dict[int, Unstored] = {}
-        for plan in ([beginning.plan] if beginning.plan else []) + list(beginning.recorded):
-            self._deletions.planned.add(self._numbers[plan.epoch], plan)
+        planned = self._deletions.planned
+        planned.since = beginning.next_number
+        for number, objects in beginning.planned.items():
+            planned.add(number, objects)
+        self._floor = beginning.floor
+        self._stored_ms = beginning.stored_ms
+        self._trim = settings.trim(planned, settings.log_kept_ms, settings.trim_every)
         self._replaced = beginning.replaced
         self._undeleted: list[Batch] = []
         self._deletion_failures = self._deletion_pause = 0
@@ -195,9 +207,51 @@ class RunState(Machine):
         except FormatError:
             return None
 
+    def _decode_past(self, event: ev.PastSeen) -> Entry | None:
+        assert event.found is not None
+        return self._decode(ev.EntryRead(event.ticket, event.found, event.data)) if event.data is not None else None
+
     def _put_metadata(self, checkpoint: Checkpoint, ticket: int, attempt: int = 0) -> Instruction:
         self._puts[ticket] = checkpoint.id
         return do.StoreMetadata(ticket, checkpoint, attempt)
+
+    # --- the log's old entries
+
+    @abstractmethod
+    def _lowest_pending(self) -> int | None:
+        """The lowest log entry of a checkpoint in the making."""
+
+    def _next_floor(self) -> int:
+        """For the next entry. It never falls: what the one before said, which may be stored, holds."""
+        registered = self._registry.lowest_entry
+        if registered is None:
+            return self._floor
+        pending = self._lowest_pending()
+        return max(self._floor, registered if pending is None else min(registered, pending))
+
+    def _log_from(self, epoch: int) -> int | None:
+        """`Checkpoint.log_from` of a checkpoint of the run's own."""
+        return min(self.claim.adopted_past(epoch), default=None)
+
+    def _old_listed(self, event: ev.OldEntriesListed) -> list[Instruction]:
+        return self._trimming(self._trim.listed(event, self._tickets))
+
+    def _plans_read(self, event: ev.PlansRead) -> list[Instruction]:
+        return self._trimming(self._trim.read(event, self._tickets))
+
+    def _entries_deleted(self, _event: ev.EntriesDeleted) -> list[Instruction]:
+        free, following = self._trim.deleted(self._tickets)
+        self._deletions.drop([], free)
+        return self._trimming(following)
+
+    def _trim_failed(self, event: ev.TrimFailed) -> list[Instruction]:
+        self._trim.failed()
+        return [do.Log(Level.WARN, f"old entries of the log could not be deleted, which is tried again: {event.message}")]
+
+    def _trimming(self, instructions: list[Instruction]) -> list[Instruction]:
+        if self._trim.ticket is not None:
+            self._awaited.add(self._trim.ticket)
+        return instructions
 
     # --- large files of the driver
 

@@ -12,12 +12,20 @@ class SharedStateRegistry:
 
     def __init__(self) -> None:
         self._names: dict[CheckpointId, frozenset[str]] = {}
+        self._entries: dict[CheckpointId, int] = {}
 
     def register(self, checkpoint: Checkpoint) -> None:
         self._names[checkpoint.id] = checkpoint.objects
+        self._entries[checkpoint.id] = checkpoint.lowest_entry
 
     def unregister(self, checkpoint: CheckpointId) -> None:
         self._names.pop(checkpoint, None)
+        self._entries.pop(checkpoint, None)
+
+    @property
+    def lowest_entry(self) -> int | None:
+        """Of the log, that a start from any of them reads; None: there is no checkpoint."""
+        return min(self._entries.values(), default=None)
 
     def objects(self, checkpoint: CheckpointId) -> frozenset[str]:
         return self._names.get(checkpoint, frozenset())

@@ -50,15 +50,15 @@ class StartPhase(Enum):
     """Large files of the driver are brought to the local disk."""
     VERIFYING = "VERIFYING"
     CONFIRMING = "CONFIRMING"
+    """Whether the log has grown, since something is missing."""
     READING_PLANS = "READING_PLANS"
-    CONFIRMING_END = "CONFIRMING_END"
     COPYING = "COPYING"
     CLAIMING = "CLAIMING"
     READING_BACK = "READING_BACK"
+    LOOKING_PAST = "LOOKING_PAST"
+    """Whether the claim stands at the log's end."""
     IMPORTING = "IMPORTING"
     READING_BACK_IMPORT = "READING_BACK_IMPORT"
-    REPLANNING = "REPLANNING"
-    READING_BACK_PLAN = "READING_BACK_PLAN"
     DONE = "DONE"
     REFUSED = "REFUSED"
 
@@ -81,10 +81,13 @@ class Replaced:
 class Beginning:
     """What a run begins with. `next_number`: of the log. `plan`: that of the first epoch, if it has one.
 
-    `numbers`: epoch -> the first entry under the run's own claim that plans it. A checkpoint's `log` is that one, although a recorded plan
-    is appended once more when its epoch is triggered: so the plans of all later epochs stand behind it, where the next start looks.
+    `numbers`: epoch -> the entry under the run's own claim that plans it, for the first that runs again the claim, which adopts its plan.
+    A checkpoint's `log` is that one: all that the run plans for later epochs stands behind it or is adopted, where the next start looks.
+    Others that run again are appended when they are triggered, so that a run that repeats old epochs is fenced like any other.
     `aside`: checkpoints past the one that a person chose to go back to. Nobody goes on from them any more, and the run deletes them when
     it has completed one of its own.
+    `planned`: the entries before `next_number` of which it is known what they name that is an object of its own. `floor`: of the log's
+    tail. `stored_ms`: when the claim was put, by the storage's clock, where it was just put and that is known.
     """
 
     claim: Claim
@@ -98,6 +101,9 @@ class Beginning:
     recorded: tuple[Plan, ...]
     aside: tuple[Checkpoint, ...] = ()
     replaced: Replaced | None = None
+    planned: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    floor: int = 0
+    stored_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,7 @@ class StartState(Asking):
         retained: int = 1,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> None:
-        super().__init__(RequestName.START, StartPhase.NEW, StartPhase.REFUSED, tickets, story)
+        super().__init__(RequestName.START, StartPhase.NEW, StartPhase.CONFIRMING, StartPhase.REFUSED, tickets, story)
         self.beginning: Beginning | None = None
         self._request = request
         self._order = order or StartOrder()
@@ -136,6 +142,8 @@ class StartState(Asking):
         self._noted: set[CheckpointId] = set()
         self._steps: list[Step] = []
         self._tail = 0
+        self._floor = 0
+        self._used = -1
         self._last: Claim | None = None
         self._end: End | None = None
         self._entries = {}
@@ -148,11 +156,13 @@ class StartState(Asking):
         self._gaps: set[int] = set()
         self._first: int | None = None
         self._claim: Claim | None = None
-        self._replanned = 0
+        self._stored_ms: int | None = None
+        self._adopted: Mapping[int, int] = {}
         self._notes: list[str] = []
         self._restoring: ev.Restore | None = None
         self._source: Checkpoint | None = None
         self._same_stream = False
+        self._forgotten = False
         self._imported: Checkpoint | None = None
         self._aside: tuple[Checkpoint, ...] = ()
         self._fetched: Fetched | None = None

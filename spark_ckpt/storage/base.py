@@ -175,9 +175,14 @@ class Storage(ABC):
         Raises `DamagedError` if a local file is shorter than its slice says.
         """
 
-    @abstractmethod
     def put_if_absent(self, key: str, data: bytes) -> PutResult:
         """Store atomically unless the key exists. Of any number of concurrent calls exactly one is STORED."""
+        return self.put_if_absent_dated(key, data)[0]
+
+    @abstractmethod
+    def put_if_absent_dated(self, key: str, data: bytes) -> tuple[PutResult, int | None]:
+        """The same, and when it was stored: in milliseconds by the storage's own clock, which `Stored.modified_ms` goes by. None where the
+        storage does not say, and where it was not stored."""
 
     @abstractmethod
     def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:

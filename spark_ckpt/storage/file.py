@@ -63,7 +63,7 @@ class FileStorage(Storage):
 
         self._publish(key, write, replace=True)
 
-    def put_if_absent(self, key: str, data: bytes) -> PutResult:
+    def put_if_absent_dated(self, key: str, data: bytes) -> tuple[PutResult, int | None]:
         self._begin(key, "put_if_absent")
         return self._publish(key, lambda fd: _write_all(fd, data), replace=False)
 
@@ -142,16 +142,19 @@ class FileStorage(Storage):
 
     # ---- writing
 
-    def _publish(self, key: str, write: Callable[[int], None], replace: bool) -> PutResult:
+    def _publish(self, key: str, write: Callable[[int], None], replace: bool) -> tuple[PutResult, int | None]:
+        """The time is that at which the file got its name, before which a process may freeze; and so it may before it forgets the other
+        name, which changes the time again."""
         target = self._path(key)
         self._prepare()
         temp = self._write_temp(write)
         try:
             result = self._give_name(temp, target, replace)
+            named_ms = None if replace or result is PutResult.EXISTS else _changed_ms(temp)
         finally:
             _forget(temp)
         self._sync_folders(target)
-        return result
+        return result, named_ms
 
     def _prepare(self) -> None:
         """Before the first put: make the root, sync the way to it, and drop temporary files that are older than a day."""
@@ -320,7 +323,7 @@ class FileStorage(Storage):
                 continue
             except OSError as error:
                 raise self._explain(error, self._path(key), "read") from error
-            yield Stored(key, stat.st_size, stat.st_mtime_ns // 1_000_000)
+            yield Stored(key, stat.st_size, stat.st_ctime_ns // 1_000_000)
 
     def _entries(self, folder: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """The keys of a folder's entries, folders with a `/` at the end: in this order a walk yields keys in S3's (UTF-8 bytes).
@@ -359,6 +362,13 @@ def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def _changed_ms(path: Path) -> int | None:
+    try:
+        return path.stat().st_ctime_ns // 1_000_000
+    except OSError:
+        return None
 
 
 def _forget(path: Path) -> None:

@@ -47,14 +47,15 @@ class MemoryStorage(Storage):
             data = reader.read()
         self._store(key, data)
 
-    def put_if_absent(self, key: str, data: bytes) -> PutResult:
+    def put_if_absent_dated(self, key: str, data: bytes) -> tuple[PutResult, int | None]:
         self._begin(key, "put_if_absent")
         self.traffic.sent(len(data))
         with self._bucket.lock:
             if self._prefix + key in self._bucket.objects:
-                return PutResult.EXISTS
-            self._bucket.objects[self._prefix + key] = (bytes(data), _now_ms())
-            return PutResult.STORED
+                return PutResult.EXISTS, None
+            now_ms = _now_ms()
+            self._bucket.objects[self._prefix + key] = (bytes(data), now_ms)
+            return PutResult.STORED, now_ms
 
     def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
         self._begin(key, "get")

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
+from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,17 +71,18 @@ class S3Storage(Storage):
         self._begin(key)
         self._put(key, data, zlib.crc32(data))
 
-    def put_if_absent(self, key: str, data: bytes) -> PutResult:
+    def put_if_absent_dated(self, key: str, data: bytes) -> tuple[PutResult, int | None]:
         self._begin(key)
         doing = f"store {self.url}/{key}"
         extra = {"IfNoneMatch": "*", "ChecksumCRC32": _crc_text(zlib.crc32(data))}
 
-        def send() -> PutResult:
-            _tag(self._client.put_object(**self._at(key), Body=data, **self._encryption(), **extra))
-            return PutResult.STORED
+        def send() -> int | None:
+            answer = self._client.put_object(**self._at(key), Body=data, **self._encryption(), **extra)
+            _tag(answer)
+            return _date_of(answer)
 
-        result = self._run(doing, send, frozenset((Verdict.EXISTS,)), writes=True)
-        return PutResult.EXISTS if isinstance(result, Verdict) else result
+        stored_ms = self._run(doing, send, frozenset((Verdict.EXISTS,)), writes=True)
+        return (PutResult.EXISTS, None) if isinstance(stored_ms, Verdict) else (PutResult.STORED, stored_ms)
 
     def put_slices(self, key: str, slices: Sequence[Slice]) -> None:
         self._begin(key)
@@ -359,6 +361,14 @@ def _tag(answer: Any) -> str:
     if not answer.get("ETag"):
         raise ShortAnswerError
     return str(answer["ETag"])
+
+
+def _date_of(answer: Any) -> int | None:
+    """The server's clock, in milliseconds (RFC 9110, section 6.6.1)."""
+    try:
+        return int(parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp() * 1000)
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _crc_text(crc: int) -> str:

@@ -101,9 +101,9 @@ class FaultyStorage(Storage):
             self.inner.put_slices(key, slices)
         self._lose(moments, "put", key)
 
-    def put_if_absent(self, key: str, data: bytes) -> PutResult:
+    def put_if_absent_dated(self, key: str, data: bytes) -> tuple[PutResult, int | None]:
         moments = self._strike("put_if_absent", key)
-        result = self.inner.put_if_absent(key, data[: len(data) // 2] if Moment.TRUNCATE in moments else data)
+        result = self.inner.put_if_absent_dated(key, data[: len(data) // 2] if Moment.TRUNCATE in moments else data)
         self._lose(moments, "put_if_absent", key)
         return result
 

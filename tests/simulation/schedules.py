@@ -15,7 +15,7 @@ MISSED_IN_BOTH_GATES = {
     LeftOut.SPARE_PLANNED: {Rule.PLANNED_EXIST},
     LeftOut.SPARE_NAMED: {Rule.NOTHING_NEEDED_DELETED},
     LeftOut.RERUN_PLANNED: {Rule.SAME_DATA},
-    LeftOut.REPLAN: {Rule.PLAN_FIRST},
+    LeftOut.ADOPT: {Rule.PLAN_FIRST},
     LeftOut.READ_BACK: {Rule.COMPLETED_STORED, Rule.PLAN_FIRST},
     LeftOut.DELETE_NOTHING_UNKNOWN: {Rule.NOTHING_NEEDED_DELETED},
     LeftOut.WAIT_FOR_ACKS: {Rule.STATE_RIGHT},
@@ -28,9 +28,21 @@ MISSED_IN_BOTH_GATES = {
     LeftOut.COLLECT_KEPT_FIRST: {Rule.NOTHING_NEEDED_DELETED},
     LeftOut.COLLECT_CLAIM_AGAIN: {Rule.NOTHING_NEEDED_DELETED},
     LeftOut.COLLECT_SETTLED: {Rule.NOTHING_NEEDED_DELETED},
+    LeftOut.COLLECT_AGAIN: {Rule.NOTHING_NEEDED_DELETED},
+    LeftOut.A_DAY: {Rule.FENCED_STOPS},
+    LeftOut.CLAIM_STAYS: {Rule.PROGRESS},
+    LeftOut.APPEND_NOT_IN_HOLE: {Rule.FENCED_STOPS},
 }
 """What is broken, each in some seed, when a rule is left out: the same whether checkpoints are waited for or not."""
-RARE_IN_BOTH_GATES = {Happened.LOAD_FENCED, Happened.NOT_FINISHED, Happened.GHOST, Happened.SHARED, Happened.IMPORTED, Happened.SOURCE_GONE}
+RARE_IN_BOTH_GATES = {
+    Happened.LOAD_FENCED,
+    Happened.NOT_FINISHED,
+    Happened.GHOST,
+    Happened.SHARED,
+    Happened.IMPORTED,
+    Happened.SOURCE_GONE,
+    Happened.HOLE,
+}
 
 
 def check_all_rules(mode: Mode, seeds: int, rare: Set[Happened]) -> Campaign:

@@ -9,7 +9,7 @@ from tests.simulation.schedules import RARE_IN_BOTH_GATES, check_all_rules, chec
 
 SEEDS = 150
 MOST = 600
-RARE = RARE_IN_BOTH_GATES | {Happened.RERUN_IN_PLACE, Happened.SPOOL_FULL, Happened.CHOICE_REFUSED}
+RARE = RARE_IN_BOTH_GATES | {Happened.RERUN_IN_PLACE, Happened.SPOOL_FULL, Happened.CHOICE_REFUSED, Happened.FORGOTTEN}
 
 MISSED = {
     LeftOut.AHEAD_COUNTED: {Rule.SAME_DATA},

@@ -66,9 +66,7 @@ class Application:
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path | None = None) -> None:
         self.log = log
         with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                command, stdout=out, stderr=subprocess.STDOUT, env=dict(env), cwd=cwd, start_new_session=True
-            )
+            self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=dict(env), cwd=cwd, start_new_session=True)
 
     def __enter__(self) -> Self:
         return self

@@ -17,9 +17,7 @@ from spark_ckpt.jar import jar_path
 
 
 @contextmanager
-def history_server(
-    logs: Path, out: Path, *, memory: str = "512m", conf: dict[str, str] | None = None, jar: bool = True
-) -> Iterator[str]:
+def history_server(logs: Path, out: Path, *, memory: str = "512m", conf: dict[str, str] | None = None, jar: bool = True) -> Iterator[str]:
     """Its address. `logs` holds event logs, `out` takes what it says. Without `jar` it is Spark's own."""
     settings = {
         "spark.history.fs.logDirectory": f"file://{logs}",

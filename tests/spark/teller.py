@@ -75,4 +75,3 @@ def sentence(error: str | None) -> str:
     found = found or re.search(r"terminated with exception: ([^\n]*?)( SQLSTATE: \w+)?$", error, re.M)
     assert found, f"no sentence of spark-ckpt in:\n{error}"
     return found.group(1)
-

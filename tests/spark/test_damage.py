@@ -106,7 +106,9 @@ def test_the_one_before_is_restored_and_planned_epochs_run_again(
         # Plans of the first run and of the one that went back: the same data under the same numbers.
         plans = [entry for entry in one.log().values() if isinstance(entry, Plan)]
         first = {plan.epoch: plan.offsets for plan in plans if plan.run == 1}
-        replanned = {plan.epoch: plan.offsets for plan in plans if plan.run == again.run and plan.epoch in first}
+        adopted = {epoch: one.log()[n] for n, epoch in again.adopted_past(-1).items()}
+        replanned = {epoch: plan.offsets for epoch, plan in adopted.items() if isinstance(plan, Plan)}
+        replanned |= {plan.epoch: plan.offsets for plan in plans if plan.run == again.run and plan.epoch in first}
         assert newest.epoch in replanned
         assert replanned == {epoch: first[epoch] for epoch in replanned}
     assert set(read(oracle["sessions"])) <= set(read(trial.out / "sessions")), "rows were lost"

@@ -100,7 +100,9 @@ def test_a_snapshot_names_no_log_elsewhere(store: Store) -> None:
 
 
 def test_a_name_that_is_there_twice_is_not_read_in_two_ways(store: Store) -> None:
-    store.put('v1\n{"sstFiles":[{"localFileName":"../../x","localFileName":"000009.sst","dfsSstFileName":"000009-u.sst","sizeBytes":5}],"numKeys":1}')
+    store.put(
+        'v1\n{"sstFiles":[{"localFileName":"../../x","localFileName":"000009.sst","dfsSstFileName":"000009-u.sst","sizeBytes":5}],"numKeys":1}'
+    )
     store.refused()
 
 

@@ -60,9 +60,7 @@ POINTS = {
 }
 
 
-def test_the_driver_is_killed_at_every_point(
-    start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
-) -> None:
+def test_the_driver_is_killed_at_every_point(start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path) -> None:
     trial = Trial(start, s3, events, tmp_path)
     for number, (point, fault) in enumerate(POINTS.items()):
         before = len(s3.proxy.struck)

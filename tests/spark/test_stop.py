@@ -45,9 +45,7 @@ class Running:
 
 
 @pytest.mark.parametrize("gate", [pytest.param("every epoch", marks=pytest.mark.campaign), "interval"])
-def test_a_query_stops_with_a_savepoint_and_goes_on_later(
-    gate: str, start: Start, oracle: Mapping[str, Path], tmp_path: Path
-) -> None:
+def test_a_query_stops_with_a_savepoint_and_goes_on_later(gate: str, start: Start, oracle: Mapping[str, Path], tmp_path: Path) -> None:
     source = tmp_path / "input" / "events"
     write_events(source, 0, FILES // 2)
     running = Running(start, source, tmp_path, GATES[gate])

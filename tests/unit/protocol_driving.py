@@ -11,8 +11,9 @@ from spark_ckpt.model import Ack, Checkpoint, CheckpointId, FileHandle, Handle, 
 from spark_ckpt.paths import copied_key, segment_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Request, encode
+from spark_ckpt.protocol.entries import Request, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.run import Settings
 from spark_ckpt.protocol.start import StartOrder
@@ -28,6 +29,9 @@ class World:
 
     def __init__(self) -> None:
         self.log: dict[int, bytes] = {}
+        self.stored_ms: dict[int, int] = {}
+        self.clock_ms = 0
+        """That of the storage."""
         self.checkpoints: dict[CheckpointId, Checkpoint] = {}
         self.objects: set[str] = set()
         self.damaged: dict[CheckpointId, str] = {}
@@ -39,7 +43,14 @@ class World:
         if number in self.log:
             return Outcome.EXISTS
         self.log[number] = data
+        self.stored_ms[number] = self.clock_ms
         return Outcome.STORED
+
+    def past(self, number: int) -> int | None:
+        return min((n for n in self.log if n > number), default=None)
+
+    def old(self, floor: int, after: int) -> tuple[tuple[int, int], ...]:
+        return tuple((n, self.stored_ms.get(n, 0)) for n in sorted(self.log) if after < n < floor)
 
     def store(self, checkpoint: Checkpoint) -> Outcome:
         if checkpoint.id in self.checkpoints:
@@ -55,7 +66,21 @@ def answer(world: World, i: Instruction) -> ev.Event | None:
     if isinstance(i, do.ReadEntry):
         return ev.EntryRead(i.ticket, i.number, world.log.get(i.number))
     if isinstance(i, do.PutEntry):
-        return ev.EntryPut(i.ticket, i.number, world.put(i.number, i.data))
+        outcome = world.put(i.number, i.data)
+        return ev.EntryPut(i.ticket, i.number, outcome, stored_ms=world.clock_ms if outcome is Outcome.STORED else None)
+    if isinstance(i, do.LookPast):
+        past = world.past(i.number)
+        return ev.PastSeen(i.ticket, i.number, past, world.log[past] if past else None)
+    if isinstance(i, do.ListOldEntries):
+        data = world.log.get(i.floor)
+        return ev.OldEntriesListed(i.ticket, decode(i.floor, data).claim if data else None, world.old(i.floor, i.after))
+    if isinstance(i, do.ReadPlans):
+        entries = {n: decode(n, world.log[n]) for n in i.numbers if n in world.log}
+        return ev.PlansRead(i.ticket, {**dict.fromkeys(i.numbers, frozenset[str]()), **objects_by_entry(entries)})
+    if isinstance(i, do.DeleteEntries):
+        for n in i.numbers:
+            world.log.pop(n, None)
+        return ev.EntriesDeleted(i.ticket)
     if isinstance(i, do.CheckStorage):
         return ev.StorageChecked(i.ticket)
     if isinstance(i, do.ListCheckpoints):

@@ -22,7 +22,9 @@ class StreamMachine(RuleBasedStateMachine):
 
     def check_planned(self, run: int, epoch: int) -> None:
         """An epoch runs."""
-        plans = [e for e in self.entries().values() if isinstance(e, Plan) and e.epoch == epoch and e.run == run]
+        entries = self.entries()
+        adopted = {n for e in entries.values() if isinstance(e, Claim) and e.run == run for n in e.adopted_past(-1)}
+        plans = [e for n, e in entries.items() if isinstance(e, Plan) and e.epoch == epoch and (e.run == run or n in adopted)]
         assert plans, "an epoch ran before its plan was in the log"
         assert self.ran.setdefault(epoch, plans[-1].offsets) == plans[-1].offsets, "one epoch, two inputs"
 

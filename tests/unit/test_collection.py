@@ -466,9 +466,9 @@ def test_the_time_that_counts_is_that_of_a_plan_which_was_stored_before_the_chec
         checkpoint = writer.complete(1, epoch, [], changelogs_only=1)
     claim = replace(StreamReader(storage).standing().claim, ahead=ahead)  # type: ignore[union-attr]
     entry = {n: entries.decode(n, storage.get(paths.log_key(n))) for n in range(1, 8)}
-    found = entry_before_barrier(claim, checkpoint, entry.get)
+    found = entry_before_barrier(claim, checkpoint, 0, entry.get)
     assert found == checkpoint.log - ahead
-    assert entry_before_barrier(claim, writer.checkpoints[0], entry.get) == (2 if ahead == 0 else 1)
+    assert entry_before_barrier(claim, writer.checkpoints[0], 0, entry.get) == (2 if ahead == 0 else 1)
 
 
 def now(storage: Storage) -> int:

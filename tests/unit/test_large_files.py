@@ -208,16 +208,16 @@ def test_they_go_when_no_plan_and_no_checkpoint_names_them() -> None:
     deletions = Deletions(registry := SharedStateRegistry())
     checkpoint = driver.world.checkpoints[CheckpointId(1, 0)]
     registry.register(checkpoint)
-    deletions.planned.add(2, plan)
-    deletions.planned.add(5, replace(plan, rerun=True))
+    deletions.planned.add(2, plan.objects)
+    deletions.planned.add(5, plan.objects)
     deletions.drop([checkpoint.id])
     deletions.append_issued(6)
     batch = deletions.append_stored(6)
     assert batch is not None
     assert name not in batch.objects, "plans name it"
     deletions.deleted(batch)
-    assert deletions.planned.gone(2) == frozenset(), "the one in entry 5 does"
-    deletions.drop([], deletions.planned.gone(5))
+    assert deletions.planned.gone([2]) == frozenset(), "the one in entry 5 does"
+    deletions.drop([], deletions.planned.gone([5]))
     deletions.append_issued(7)
     batch = deletions.append_stored(7)
     assert batch is not None

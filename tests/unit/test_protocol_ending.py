@@ -54,7 +54,7 @@ def test_a_deleted_stream_is_ended_in_the_log_before_anything_goes() -> None:
     driver.epoch(1, 1)
     driver.hold = lambda i: isinstance(i, do.Delete)
     assert kinds(driver.push(ev.StopRequested(failed=False, delete=True))) == ["Stopped"]
-    assert decode(4, world.log[4]) == End(1, 1, used=1)
+    assert decode(4, world.log[4]) == End(1, 1, used=1, floor=2)
     assert held(driver, do.Delete).checkpoints == (CheckpointId(1, 0), CheckpointId(1, 1))
     failed = running()
     failed.epoch(1, 0)

@@ -10,7 +10,21 @@ from hypothesis import strategies as st
 
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import CheckpointId
-from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, Request, Restored, decode, encode
+from spark_ckpt.protocol.entries import (
+    MAX_ADOPTED,
+    MAX_ITEMS,
+    Adopted,
+    Claim,
+    Damage,
+    End,
+    Entry,
+    Plan,
+    Request,
+    Restored,
+    as_adopted,
+    decode,
+    encode,
+)
 from tests.unit.protocol_driving import JOB
 
 ids = st.builds(CheckpointId, st.integers(1, 99), st.integers(0, 10**6))
@@ -127,3 +141,36 @@ def test_entries_without_the_fields_that_came_later_are_read() -> None:
         old = {key: value for key, value in doc.items() if key not in added}
         assert len(old) == len(doc) - len(added)
         assert decode(number, json.dumps(old).encode()) == entry
+
+
+def claim_with(*adopts: Adopted, number: int = 30_000_000) -> Claim:
+    return Claim(number, 2, "q", JOB, None, (), (), "h", {}, 0, "n", adopts=adopts)
+
+
+@pytest.mark.parametrize("adopts", [(), (Adopted(1, 3, 0), Adopted(4, 1, 9)), (Adopted(5, MAX_ADOPTED, 7),)])
+def test_what_a_claim_adopts_is_read_as_it_was_written(adopts: tuple[Adopted, ...]) -> None:
+    claim = claim_with(*adopts)
+    assert decode(claim.claim, encode(claim)) == claim
+
+
+@pytest.mark.parametrize(
+    "adopts", [(Adopted(5, MAX_ADOPTED + 1, 7),), tuple(Adopted(2 * n, 1, n) for n in range(1, MAX_ITEMS + 2))], ids=["plans", "rows"]
+)
+def test_more_than_a_claim_can_name_is_refused_when_it_is_written(adopts: tuple[Adopted, ...]) -> None:
+    with pytest.raises(FormatError, match="more than a claim can name; go on from the checkpoint without them"):
+        encode(claim_with(*adopts))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [[[0, 1, 0]], [[3, 1, 0], [2, 1, 1]], [[3, 2, 0], [4, 1, 2]], [[1, 0, 0]], [[5, 5, 0]], [[1, -1, 0]], [[1, 1]], [[1, 10**18, 0]]],
+)
+def test_forged_ranges_are_refused(rows: list[list[int]]) -> None:
+    doc = {**json.loads(encode(claim_with(number=9))), "adopts": rows}
+    with pytest.raises(FormatError, match="malformed"):
+        decode(9, json.dumps(doc).encode())
+
+
+def test_adopted_plans_are_named_in_few_rows() -> None:
+    assert as_adopted({7: 3, 5: 1, 6: 2, 9: 4, 10: 6}) == (Adopted(5, 3, 1), Adopted(9, 1, 4), Adopted(10, 1, 6))
+    assert claim_with(Adopted(5, 3, 1), Adopted(9, 1, 4)).adopted_past(2) == {7: 3, 9: 4}

@@ -11,12 +11,12 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim, End, Plan, Restored, decode, encode
+from spark_ckpt.protocol.entries import Adopted, Claim, End, Plan, Restored, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.restoring import misfits, partitions_of
 from spark_ckpt.protocol.run import Settings
-from tests.unit.protocol_driving import JOB, Driver, World, offsets
+from tests.unit.protocol_driving import JOB, Driver, World
 from tests.unit.test_protocol_start import after, refusal, started
 
 SAVEPOINT = "s3://b/savepoints/x"
@@ -59,8 +59,8 @@ def test_an_older_checkpoint_is_the_origin_and_what_was_planned_past_it_runs_aga
     assert claim.inherits == (CheckpointId(1, 1),), "the run had dropped checkpoint 0, and may yet delete it"
     assert claim.bad == ()
     assert claim.restored == Restored(own(1, 1).path)
-    again = [decode(n, world.log[n]) for n in (one.claim + 1, one.claim + 2)]
-    assert [(p.epoch, p.rerun, p.offsets) for p in again if isinstance(p, Plan)] == [(2, True, offsets(2)), (3, True, offsets(3))]
+    assert claim.adopts == (Adopted(4, 2, 2),), "the plans of the epochs 2 and 3 in the entries 4 and 5"
+    assert max(world.log) == one.claim, "nothing is appended before it runs"
 
 
 def test_what_lies_past_it_is_never_gone_on_from_by_accident() -> None:
@@ -409,16 +409,28 @@ def test_where_plans_are_missing_a_person_has_to_say_what_to_lose() -> None:
     assert (one.origin, one.epoch, one.rerun, one.planned, one.version) == (CheckpointId(1, 2), 6, False, (), 3)
 
 
-def test_numbers_that_nobody_knows_are_not_used_again() -> None:
+@pytest.mark.parametrize("adopts", [None, (Adopted(6, 2, 4),)])
+def test_numbers_that_nobody_knows_are_not_used_again(adopts: tuple[Adopted, ...] | None) -> None:
     """The last plans are missing themselves, so not even a person can have them discarded."""
     world = after(6)
     del world.log[6], world.log[7]
-    world.log[8] = encode(replace(claim_of(after(0), 1), claim=8, run=2, origin=CheckpointId(1, 3)))
+    world.log[8] = encode(replace(claim_of(after(0), 1), claim=8, run=2, origin=CheckpointId(1, 3), adopts=adopts))
     before = dict(world.log)
     refused = refusal(Driver(world).start("b", restore=replace(own(1, 3), discard=True)))
     assert "log entry 6 is missing" in refused.message
     assert "DISCARD" not in refused.message
     assert world.log == before
+
+
+def test_numbers_that_are_missing_and_that_the_last_claim_went_past_are_not_used_again() -> None:
+    world = after(6)
+    del world.log[6], world.log[7]
+    inherits = tuple(CheckpointId(1, epoch) for epoch in (3, 4, 5))
+    claim = replace(claim_of(after(0), 1), claim=8, run=2, origin=CheckpointId(1, 5), inherits=inherits, adopts=(), retained=3)
+    world.log[8] = encode(claim)
+    assert "DISCARD" in refusal(Driver(world).start("b", restore=own(1, 3))).message
+    one = started(Driver(world).start("c", restore=replace(own(1, 3), discard=True)))
+    assert (one.origin, one.epoch, one.rerun) == (CheckpointId(1, 3), 6, False)
 
 
 def test_a_savepoint_brings_a_deleted_stream_back_with_its_plans() -> None:

@@ -64,7 +64,9 @@ def test_an_epoch_instruction_by_instruction() -> None:
     assert isinstance(put, do.PutEntry)
     assert (timer.timer, timer.after_ms) == (ev.Timer.PLAN, 600_000)
     assert (put.number, put.attempt, put.data) == (2, 0, encode(Plan(1, 1, 0, offsets(0), {"sources/0/0": b"s"})))
-    planned = stream.handle(ev.EntryPut(put.ticket, 2, Outcome.STORED), 130)
+    (past,) = stream.handle(ev.EntryPut(put.ticket, 2, Outcome.STORED), 130)
+    assert isinstance(past, do.LookPast), "it is not said when the entry was stored"
+    planned = stream.handle(ev.PastSeen(past.ticket, 2, None), 130)
     assert planned[:2] == [do.CancelTimer(timer.ticket), do.Triggered(1, 0, None, 130)]
     assert kinds(planned[2:]) == ["TRIGGERED"]
     assert stream.handle(ev.AckReceived(ack(1, 0, 0)), 140) == []

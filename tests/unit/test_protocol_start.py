@@ -8,7 +8,7 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim, End, Plan, decode, encode
+from spark_ckpt.protocol.entries import Adopted, Claim, End, Plan, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.machine import InvalidTransitionError
 from spark_ckpt.protocol.reasons import Outcome
@@ -55,7 +55,7 @@ def questions(world: World) -> list[str]:
 
 
 def test_the_first_start_checks_the_storage_and_claims() -> None:
-    assert questions(World()) == ["LocateTail", "CheckStorage", "PutEntry", "Started", "SetTimer"]
+    assert questions(World()) == ["LocateTail", "CheckStorage", "PutEntry", "LookPast", "Started", "SetTimer"]
 
 
 def test_a_restart_asks_tail_claim_checkpoints_in_this_order() -> None:
@@ -67,6 +67,7 @@ def test_a_restart_asks_tail_claim_checkpoints_in_this_order() -> None:
         "ReadMetadata",
         "VerifyObjects",
         "PutEntry",
+        "LookPast",
         "Started",
         "Announce",
         "SetTimer",
@@ -84,7 +85,7 @@ def test_a_restart_goes_on_from_the_newest_checkpoint() -> None:
     assert claim.inherits == (CheckpointId(1, 0), CheckpointId(1, 1), CheckpointId(1, 2), CheckpointId(1, 3))[4 - len(claim.inherits) :]
 
 
-def test_a_planned_epoch_is_appended_again_before_it_runs() -> None:
+def test_a_planned_epoch_is_adopted_by_the_claim_of_who_runs_it_again() -> None:
     world = after(1)
     Driver(world).start("b")
     zombie = Driver(world)
@@ -92,8 +93,51 @@ def test_a_planned_epoch_is_appended_again_before_it_runs() -> None:
     zombie.trigger(1)
     one = started(Driver(world).start("d"))
     assert (one.epoch, one.rerun, one.files["offsets/1"]) == (1, True, offsets(1))
-    plan = decode(one.claim + 1, world.log[one.claim + 1])
-    assert plan == Plan(one.claim, one.run, 1, offsets(1), {}, rerun=True)
+    claim = decode(one.claim, world.log[one.claim])
+    assert isinstance(claim, Claim)
+    assert claim.adopts == (Adopted(5, 1, 1),)
+    assert max(world.log) == one.claim
+
+
+def test_a_start_reads_what_the_last_claim_has_adopted_however_often_the_stream_was_started() -> None:
+    """Twenty starts crash before a checkpoint; each finds ten plans, and what the one before appended, not all that ever was."""
+    settings = Settings(interval_ms=60_000)
+    world = World()
+    first = Driver(world, settings)
+    first.start("a")
+    for epoch in range(10):
+        first.epoch(1, epoch)
+    for n in range(20):
+        driver, read = Driver(world, settings), list[int]()
+        driver.hold = lambda i, read=read: bool(isinstance(i, do.ReadEntry) and read.append(i.number))  # type: ignore[misc]
+        one = started(driver.start(f"b{n}"))
+        assert (one.epoch, one.rerun, [p.epoch for p in one.planned]) == (0, True, list(range(1, 10)))
+        assert len(read) <= 15
+        driver.rest(one.run, 0)
+        for epoch in (1, 2):
+            driver.epoch(one.run, epoch)
+    assert len(world.log) == 11 + 20 * 3
+
+
+def test_a_checkpoint_made_while_epochs_run_again_is_gone_on_from_with_the_rest_of_the_plans() -> None:
+    world = after(1)
+    world.log |= {3 + n: encode(Plan(1, 1, 1 + n, offsets(1 + n))) for n in range(4)}
+    driver = Driver(world)
+    one = started(driver.start("b"))
+    assert (one.epoch, [p.epoch for p in one.planned]) == (1, [2, 3, 4])
+    driver.rest(2, 1)
+    assert world.checkpoints[CheckpointId(2, 1)].log == one.claim
+    one = started(Driver(world).start("c"))
+    assert (one.origin, one.epoch, [p.epoch for p in one.planned]) == (CheckpointId(2, 1), 2, [3, 4])
+    driver = Driver(world)
+    one = started(driver.start("d"))
+    driver.rest(4, 2)
+    driver.epoch(4, 3)
+    one = started(Driver(world).start("e"))
+    assert (one.origin, one.epoch, one.rerun, one.planned) == (CheckpointId(4, 3), 4, True, ())
+    chosen = ev.Restore("memory://own", CheckpointId(2, 1))
+    one = started(Driver(world, Settings(retained=9)).start("f", restore=chosen))
+    assert (one.origin, one.epoch, [p.epoch for p in one.planned]) == (CheckpointId(2, 1), 2, [3, 4])
 
 
 def test_two_starts_at_once_both_end_with_a_claim_and_the_first_is_fenced() -> None:

@@ -81,6 +81,7 @@ class Executor:
             self._store(commits)
         if self.bytes > SPOOL_MAX // 2:
             self._a.happened[Happened.PRESSED] += 1
+            self._a.pressed_at = self._a.clock.now
             self._relieve()
         if self.bytes > 2 * SPOOL_MAX:
             raise ViolationError(Rule.BOUNDED, f"the spool of {self.name} holds {self.bytes} unstored parts of {SPOOL_MAX}")

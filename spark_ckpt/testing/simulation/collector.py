@@ -7,7 +7,16 @@ from collections.abc import Callable
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim, Entry, decode
-from spark_ckpt.protocol.garbage import Settled, entry_before_barrier, garbage, garbage_of_living, kept_checkpoints, settled, vanished
+from spark_ckpt.protocol.garbage import (
+    Settled,
+    entry_before_barrier,
+    garbage,
+    garbage_of_living,
+    is_bare,
+    kept_checkpoints,
+    settled,
+    vanished,
+)
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.left_out import CollectOrder
 from spark_ckpt.testing.simulation.port import Surroundings
@@ -19,7 +28,8 @@ MIN_AGE = 0
 
 
 class Collector:
-    """Claim, kept checkpoints, the run's own checkpoints, claim again, keys: in this order. `done` is called at the end."""
+    """Claim, kept checkpoints, the run's own checkpoints, claim again, keys, plans, and the checkpoints and the claim once more: in this
+    order. `done` is called at the end."""
 
     def __init__(self, around: Surroundings, order: CollectOrder, done: Callable[[], None] = lambda: None) -> None:
         self._a = around
@@ -42,13 +52,13 @@ class Collector:
         elif self._order is CollectOrder.OWN_FIRST:
             self._later(lambda: self._list(claim, lambda: self._kept(claim, lambda: self._confirm(claim))))
         else:
-            self._later(lambda: self._kept(claim, lambda: self._own(claim)))
+            self._later(lambda: self._kept(claim, lambda: self._own(claim, lambda: self._confirm(claim))))
 
     def _confirm(self, claim: Claim) -> None:
         """A successor of the claim's run may have deleted all that was looked for, and go on from what was not."""
         if self._order is not CollectOrder.CLAIM_ONCE and self._last_claim() != claim:
             self._later(self.start)
-        elif self._order is CollectOrder.RIGHT and vanished(claim, self._read):
+        elif self._order is CollectOrder.RIGHT and (vanished(claim, self._read) or is_bare(claim, self._a.world.floor, self._read)):
             self._a.tell("gc deletes nothing: a checkpoint has vanished")
             self._done()
         else:
@@ -102,14 +112,14 @@ class Collector:
     def _list(self, claim: Claim, then: Callable[[], None]) -> None:
         self._look(list(self._a.world.of_run(claim.run)), then)
 
-    def _own(self, claim: Claim) -> None:
+    def _own(self, claim: Claim, then: Callable[[], None]) -> None:
         listed = self._a.world.of_run(claim.run)
 
         def again() -> None:
             if all(c in self._read for c in listed):
-                self._later(lambda: self._confirm(claim))
+                self._later(then)
             else:
-                self._own(claim)
+                self._own(claim, then)
 
         self._look(list(listed), again)
 
@@ -118,13 +128,36 @@ class Collector:
         newest = settled(found for c, found in self._read.items() if c.run == claim.run)
         if newest is None:
             return ()
-        before = world.logged[entry_before_barrier(claim, newest, self._entry)]
+        before = world.logged[entry_before_barrier(claim, newest, world.floor, self._entry)]
         if self._order is CollectOrder.UNSETTLED:
             before = self._a.clock.now
         return garbage_of_living(Settled(newest, before), self._read.values(), world.stored(), MIN_AGE)
 
     def _keys(self, claim: Claim, ended: bool = False) -> None:
-        batch = garbage(claim, self._read.values(), self._a.world.keys(), ended, self._a.world.planned_objects())
+        keys = self._a.world.keys()
+        if ended:
+            self._collect(claim, keys, frozenset(), ended=True)
+        else:
+            self._later(lambda: self._plans(claim, keys))
+
+    def _plans(self, claim: Claim, keys: list[str]) -> None:
+        planned = self._a.world.planned_objects()
+
+        def confirm() -> None:
+            if self._last_claim() != claim:
+                self._later(self.start)
+            else:
+                self._collect(claim, keys, planned)
+
+        if self._order is CollectOrder.PLANS_LAST:
+            self._collect(claim, keys, planned)
+        elif self._order is CollectOrder.OWN_FIRST:
+            self._later(lambda: self._list(claim, lambda: self._kept(claim, confirm)))
+        else:
+            self._later(lambda: self._kept(claim, lambda: self._own(claim, confirm)))
+
+    def _collect(self, claim: Claim, keys: list[str], planned: frozenset[str], ended: bool = False) -> None:
+        batch = garbage(claim, self._read.values(), keys, ended, planned)
         left = () if ended else self._left_by_the_living(claim)
         self._a.happened[Happened.COLLECTED_ALIVE] += len(left)
         found = f"{len(batch.checkpoints)} checkpoints, {len(batch.objects)} objects, {len(left)} of the living run"

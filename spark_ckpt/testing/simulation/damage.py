@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import parse_driver_file_key
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.harm import Kind
@@ -20,10 +21,8 @@ class Vandal:
         kind = rng.choice((Kind.GONE, Kind.ALTERED))
         what = rng.choice(("metadata", "metadata", "state", "state", "file", "entry"))
         done = ""
-        if what == "metadata" and world.checkpoints:
-            checkpoint = rng.choice(sorted(world.checkpoints))
-            if world.runs_ahead and world.of_run(checkpoint.run) == (checkpoint,):
-                kind = Kind.ALTERED  # without any checkpoint it is not known that epochs may have run without a plan
+        if what == "metadata" and self._checkpoints:
+            checkpoint = rng.choice(self._checkpoints)
             world.harm.checkpoint(checkpoint, kind, self._a.clock.now)
             done = f"_metadata of {checkpoint}"
         elif what in ("state", "file"):
@@ -37,9 +36,18 @@ class Vandal:
             self._a.happened[Happened.DAMAGED] += 1
             self._a.tell(f"{done}: {kind.name}")
 
+    @property
+    def _checkpoints(self) -> list[CheckpointId]:
+        """Where runs retain one only, not their newest: the one before is being deleted, so there is nothing to go back to."""
+        found = sorted(self._a.world.checkpoints)
+        if self._a.world.retained > 1:
+            return found
+        return [c for c in found if any(other.run == c.run and other > c for other in found)]
+
     def _object(self, of_driver: bool, kind: Kind) -> str:
         world = self._a.world
-        named = frozenset[str]().union(*(c.objects for c in world.checkpoints.values()), world.planned_objects())
+        spared = frozenset[str]().union(*(content.objects for c, content in world.checkpoints.items() if c not in self._checkpoints))
+        named = frozenset[str]().union(*(world.checkpoints[c].objects for c in self._checkpoints), world.planned_objects()) - spared
         found = sorted(key for key in named & world.objects.keys() if (parse_driver_file_key(key) is not None) == of_driver)
         if not found:
             return ""

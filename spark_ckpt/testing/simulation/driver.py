@@ -172,6 +172,9 @@ class Driver(DriverProcess, Query):
         that damage leaves nothing to go on from."""
         if "log grew" in i.message or "was cut short" in i.message:
             return
+        if "older than what the stream's log still holds" in i.message and not (self._restore and self._restore.discard):
+            self._a.happened[Happened.CHOICE_REFUSED] += 1
+            return
         world = self._a.world
         if world.harm or world.harm.repaired_at >= self._asked_at:
             self._a.happened[Happened.DAMAGE_REFUSED] += 1
@@ -322,7 +325,10 @@ class Driver(DriverProcess, Query):
     def lag(self) -> int:
         """How long ago the oldest epoch was sealed that no completed checkpoint holds."""
         behind = [time for epoch, time in self._sealed_at.items() if epoch > self._completed_epoch]
-        return self._a.clock.now - min(behind) if behind else 0
+        if not behind or (not self.idle and self._a.pressed_at >= min(behind)):
+            # A spool that filled up since may have given up what the epoch in hand has replaced: its end is waited for.
+            return 0
+        return self._a.clock.now - min(behind)
 
     def _end_with_savepoint(self, stopping: do.Stopping) -> None:
         """After the last epoch, which a drain adds: one without input."""
@@ -402,7 +408,8 @@ class Driver(DriverProcess, Query):
     def state_gone(self, checkpoint: CheckpointId | None, missing: str | None) -> None:
         world = self._a.world
         harmed = missing in world.harm.objects or checkpoint in world.harm.metadata
-        if not world.superseded(self._claim) and not harmed:
+        went_back = bool(world.claim(self._claim).bad)  # past one that is damaged, to what may just have been deleted
+        if not world.superseded(self._claim) and not harmed and not went_back:
             raise ViolationError(
                 Rule.ORIGIN_LOADS, f"{self.name}, which is not fenced, cannot load {checkpoint}: {missing or 'no _metadata'}"
             )

@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+KEPT = 1000
+"""Milliseconds that stand for the day which entries of the log stay: more than twice what a put may land late."""
+
 
 @dataclass(frozen=True)
 class Faults:
@@ -40,6 +43,8 @@ class Faults:
     """That a person asks for a savepoint, each time the supervisor looks."""
     restore: float = 0.0
     """That a person chooses what the stream goes on from, each time a driver is started."""
+    undated: float = 0.0
+    """That an answer to a put does not say when it was stored."""
     gc: float = 0.0
     """That garbage is collected, each time the supervisor looks, and that the collector pauses between two steps."""
 
@@ -77,6 +82,7 @@ _WORST = Faults(
     outage=0.1,
     damage=0.1,
     ask=0.2,
+    undated=0.1,
     restore=0.5,
     gc=0.4,
 )

@@ -76,6 +76,9 @@ class Happened(Enum):
     DROPPED = "checkpoints deleted"
     GHOST = "checkpoints that came back when a put landed late"
     DELETED = "objects deleted"
+    TRIMMED = "old entries of the log deleted"
+    HOLE = "entries that a sleeper wrote where old ones had been deleted"
+    FORGOTTEN = "savepoints older than the log that a stream went on from"
     SHARED = "shared files reused"
     SKIPPED = "batches that the sink had seen"
     LOADED = "states loaded from a checkpoint"
@@ -102,5 +105,5 @@ BACKGROUND = frozenset(
 )
 """What can only happen where snapshots lie in spools while later epochs run."""
 
-AGAIN = frozenset({Happened.DISCARDED, Happened.RENUMBERED, Happened.AHEAD, Happened.DUPLICATED})
+AGAIN = frozenset({Happened.FORGOTTEN, Happened.DISCARDED, Happened.RENUMBERED, Happened.AHEAD, Happened.DUPLICATED})
 """What can only happen where input may be run again as something else: at-least-once, and plans that a person discards."""

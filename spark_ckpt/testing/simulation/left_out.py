@@ -8,6 +8,8 @@ from enum import Enum
 
 from spark_ckpt.protocol.deletion import Deletions
 from spark_ckpt.protocol.interval_run import IntervalRun
+from spark_ckpt.protocol.log_trim import LogTrim
+from spark_ckpt.protocol.planned_files import PlannedFiles
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.run import Run
 from spark_ckpt.protocol.shared import SharedStateRegistry
@@ -15,6 +17,8 @@ from spark_ckpt.protocol.start import Start, StartOrder
 from spark_ckpt.protocol.stream import Stream
 from spark_ckpt.testing.simulation import wrong_runs as runs
 from spark_ckpt.testing.simulation import wrong_starts as starts
+from spark_ckpt.testing.simulation import wrong_trims as trims
+from spark_ckpt.testing.simulation.faults import KEPT
 from spark_ckpt.testing.simulation.world import OverwritingWorld, World
 
 
@@ -33,6 +37,8 @@ class CollectOrder(Enum):
     """Wrong: a kept one may be superseded and deleted after the listing, and its objects are named by nothing that was read."""
     UNREADABLE = "UNREADABLE"
     """Wrong: what a kept checkpoint names is not known while its `_metadata` cannot be read."""
+    PLANS_LAST = "PLANS_LAST"
+    """Wrong: a checkpoint may complete after the run's own were read, and old plans go before the log is read: both name one object."""
     UNSETTLED = "UNSETTLED"
     """Wrong: what the living run has stored since its newest checkpoint was triggered is named by one to come."""
 
@@ -49,6 +55,7 @@ class Rules:
     compare: bool = True
     """Is what executors load compared with its checksum?"""
     collect: CollectOrder = CollectOrder.RIGHT
+    trim: Callable[[PlannedFiles, int, int], LogTrim] = LogTrim
     faults: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, int] = field(default_factory=dict)
 
@@ -72,7 +79,7 @@ class LeftOut(Enum):
     SPARE_NAMED = "a deletion spares what other checkpoints name"
     SPARE_PLANNED = "a deletion spares what plans in the log name"
     RERUN_PLANNED = "planned epochs run again as planned"
-    REPLAN = "what runs again is appended again first"
+    ADOPT = "a claim names the plans that run again"
     READ_BACK = "an unknown outcome is read back, not taken for stored"
     DELETE_NOTHING_UNKNOWN = "after an unknown outcome nothing is deleted"
     WAIT_FOR_ACKS = "a checkpoint is complete when all its acks are in"
@@ -80,7 +87,6 @@ class LeftOut(Enum):
     GHOSTS_KEPT = "a checkpoint that is given up while its _metadata is under way keeps its objects until it is known"
     RELEASE_LATER = "what aborted and losing attempts uploaded stays until a later checkpoint completes"
     NEWEST_BY_EPOCH = "a checkpoint that completes after a newer one is not the newest"
-    FIRST_PLAN_COUNTS = "a checkpoint notes the first log entry of its run that planned its epoch"
     AHEAD_COUNTED = "numbers that may have been used without a plan are not used again"
     FIRST_VOIDS = "plans before a claim with new numbers are void"
     CARRIED_VOIDS_NOT = "a claim that carries new numbers on voids no plans"
@@ -102,6 +108,12 @@ class LeftOut(Enum):
     COLLECT_KEPT_FIRST = "a collector of garbage reads the kept checkpoints before it lists the run's own"
     COLLECT_SETTLED = "a collector takes for garbage of a living run only what was stored before the epoch of a completed checkpoint ran"
     COLLECT_CLAIM_AGAIN = "a collector of garbage looks whether the claim is still the last when it has read the checkpoints"
+    COLLECT_AGAIN = "a collector of garbage reads the checkpoints once more when it has read the log"
+    A_DAY = "an entry of the log stays for a day"
+    CLAIM_STAYS = "the claim under which the entry at the floor was written stays"
+    ADOPTED_STAY = "what a claim has adopted stays until its run has passed over it"
+    APPEND_NOT_IN_HOLE = "a run that slept looks past what it has appended"
+    CLAIM_NOT_IN_HOLE = "a start looks past its claim"
 
 
 IN_BACKGROUND = frozenset(
@@ -110,11 +122,11 @@ IN_BACKGROUND = frozenset(
         LeftOut.GHOSTS_KEPT,
         LeftOut.RELEASE_LATER,
         LeftOut.NEWEST_BY_EPOCH,
-        LeftOut.FIRST_PLAN_COUNTS,
         LeftOut.GO_BACK_OWN,
         LeftOut.TIMED_FROM_SEAL,
         LeftOut.LONG_BRIDGED,
         LeftOut.SEALS_RESENT,
+        LeftOut.ADOPTED_STAY,
     }
 )
 """What only the interval mode can show: in the other one an epoch's append is issued when the checkpoint of the one before is complete."""
@@ -135,9 +147,10 @@ IN_AT_LEAST_ONCE = frozenset(
 
 
 _STEADY = {"damage": 0, "crash": 0, "sleep": 0, "stop": 0, "task_failure": 0}
+_A_NIGHT = {"log_kept_ms": KEPT}
+_SLEEPERS = {**_STEADY, "sleep": 0.01, "rival": 0.5, "restore": 0, "outage": 0, "coordinator_crash": 0, "executor_loss": 0}
 _SLOW_ANSWERS = {**_STEADY, "answer_lost": 0.4, "ack_lost": 0.5, "rival": 1}
 _SLOW_ACKS = {**_STEADY, "answer_lost": 0.2, "ack_lost": 0.8, "rival": 0, "coordinator_crash": 0, "executor_loss": 0}
-_SHORT_LIVES = {**_STEADY, "crash": 0.015, "rival": 1, "outage": 0, "ask": 0}
 _RIVALS = {**_STEADY, "coordinator_crash": 0, "outage": 0, "read_failed": 0, "slow": 0.05, "restore": 0, "rival": 1}
 _CHOICES = {"restore": 1, "rival": 0.4, "sleep": 0.03, "slow": 0.1, "stop": 0, "crash": 0.003}
 _DAMAGE = {"damage": 0.3}
@@ -156,7 +169,7 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.SPARE_NAMED: Rules(deletions=runs.SparingNothing),
         LeftOut.SPARE_PLANNED: Rules(deletions=runs.SparingNoPlan),
         LeftOut.RERUN_PLANNED: Rules(stream=_stream(start=starts.WithoutPlans)),
-        LeftOut.REPLAN: Rules(stream=_stream(start=starts.WithoutReplan)),
+        LeftOut.ADOPT: Rules(stream=_stream(start=starts.WithoutAdopting)),
         LeftOut.READ_BACK: Rules(settle=_unknown_is_stored),
         LeftOut.DELETE_NOTHING_UNKNOWN: Rules(stream=_stream(run=runs.UnknownFails, interval_run=runs.UnknownFailsInBackground)),
         LeftOut.WAIT_FOR_ACKS: Rules(stream=_stream(run=runs.WithoutAcks, interval_run=runs.WithoutAcksInBackground)),
@@ -165,9 +178,6 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.RELEASE_LATER: Rules(stream=_stream(interval_run=runs.ReleasingAtOnce)),
         LeftOut.NEWEST_BY_EPOCH: Rules(
             stream=_stream(interval_run=runs.LastCompletedIsNewest), faults={**_STEADY, "answer_lost": 0.4}, settings=_OFTEN
-        ),
-        LeftOut.FIRST_PLAN_COUNTS: Rules(
-            stream=_stream(interval_run=runs.LastPlanCounts), faults=_SHORT_LIVES, settings={"interval_ms": 120}
         ),
         LeftOut.AHEAD_COUNTED: Rules(stream=_stream(start=starts.CountingPlans)),
         LeftOut.FIRST_VOIDS: Rules(stream=_stream(start=starts.VoidingNothing)),
@@ -192,6 +202,18 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.NUMBERS_GO_ON: Rules(stream=_stream(start=starts.NumbersAnew)),
         LeftOut.GONE_AT_LAST: Rules(stream=_stream(run=runs.GoneAtOnce, interval_run=runs.GoneAtOnceInBackground)),
         LeftOut.COLLECT_SETTLED: Rules(collect=CollectOrder.UNSETTLED, faults={"gc": 1}),
+        LeftOut.COLLECT_AGAIN: Rules(collect=CollectOrder.PLANS_LAST, faults={"gc": 1}, settings=_A_NIGHT),
+        LeftOut.A_DAY: Rules(trim=trims.TakingYoung, faults=_SLEEPERS, settings={"log_kept_ms": 3 * KEPT}),
+        LeftOut.CLAIM_STAYS: Rules(trim=trims.TakingTheClaim, settings=_A_NIGHT),
+        LeftOut.ADOPTED_STAY: Rules(
+            stream=_stream(run=trims.ForgettingAdopted, interval_run=trims.ForgettingAdoptedInBackground), settings=_A_NIGHT
+        ),
+        LeftOut.APPEND_NOT_IN_HOLE: Rules(
+            stream=_stream(run=trims.SureOfItsAppends, interval_run=trims.SureOfItsAppendsInBackground),
+            faults=_SLEEPERS,
+            settings=_A_NIGHT,
+        ),
+        LeftOut.CLAIM_NOT_IN_HOLE: Rules(stream=_stream(start=trims.SureOfItsClaim), faults=_SLEEPERS, settings=_A_NIGHT),
         LeftOut.COLLECT_CLAIM_AGAIN: Rules(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
         LeftOut.COLLECT_KEPT_FIRST: Rules(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),
     }[rule]

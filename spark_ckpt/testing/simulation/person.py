@@ -28,7 +28,7 @@ class Person:
         tail, claim = world.tail, world.last_claim.claim
         self._made += 1
         drain = stop and self._a.rng.random() < 0.5
-        request = Request(claim, STOP if stop else SAVEPOINT, "", "person", drain=drain, nonce=f"n{self._made}")
+        request = Request(claim, STOP if stop else SAVEPOINT, "", "person", drain=drain, nonce=f"n{self._made}", floor=world.floor)
 
         def put() -> None:
             if world.put_entry(tail + 1, encode(request), 0) is Outcome.STORED:
@@ -66,7 +66,7 @@ class Person:
         for number, (path, _) in sorted(world.answers.items()):
             if path is not None and path not in world.savepoints and path not in world.taken_over:
                 raise ViolationError(Rule.SAVEPOINT, f"the answer to entry {number} names {path}, which is not there")
-            if not isinstance(decode(number, world.log[number]), Request):
+            if number in world.log and number >= world.floor and not isinstance(decode(number, world.log[number]), Request):
                 raise ViolationError(Rule.SAVEPOINT, f"entry {number} is answered and is no request")
         if self.waiting:
             raise ViolationError(Rule.SAVEPOINT, f"the requests in the log entries {self.waiting} have no answer")

@@ -6,9 +6,11 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 from zlib import crc32
 
+from spark_ckpt.errors import FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Snapshot
 from spark_ckpt.paths import copied_key
 from spark_ckpt.protocol import events as ev
@@ -56,6 +58,8 @@ class Surroundings:
     happened: Counter[Happened]
     tell: Callable[[str], None]
     down_until: int = 0
+    pressed_at: int = -1
+    """When a spool last filled up."""
     begins: int = 0
     """Where the input of the stream begins: later when it was deleted, and what it had read archived."""
 
@@ -98,12 +102,21 @@ class Port:
         """False if the instruction is no question to the storage."""
         world, pause = self._a.world, RETRY_PAUSE * getattr(i, "attempt", 0)
         if isinstance(i, do.LocateTail):
-            self._gallop(i, Gallop(), pause)
+            self._locate(i, pause)
         elif isinstance(i, do.ReadEntry):
             number, ticket = i.number, i.ticket
             self._read(ticket, lambda: ev.EntryRead(ticket, number, world.read_entry(number)), pause)
         elif isinstance(i, do.PutEntry):
             self._put_entry(i, pause)
+        elif isinstance(i, do.LookPast):
+            past, looked = i.number, i.ticket
+            self._read(looked, lambda: ev.PastSeen(looked, past, *world.past(past)), pause)
+        elif isinstance(i, do.ListOldEntries):
+            self._trim(i.ticket, partial(world.old_entries, i))
+        elif isinstance(i, do.ReadPlans):
+            self._trim(i.ticket, partial(world.plans_of, i))
+        elif isinstance(i, do.DeleteEntries):
+            self._delete_entries(i)
         elif isinstance(i, do.CheckStorage):
             checked = ev.StorageChecked(i.ticket)
             self._read(i.ticket, lambda: checked, pause)
@@ -181,15 +194,20 @@ class Port:
 
         self._read(i.ticket, look, pause)
 
+    def _locate(self, i: do.LocateTail, pause: int) -> None:
+        """The real search, a question at a time; the log may grow meanwhile. It begins where the newest checkpoint was planned."""
+        checkpoints = self._a.world.checkpoints.values()
+        hint = max((c.log for c in checkpoints if c.log in self._a.world.log), default=0)
+        self._gallop(i, Gallop(hint), pause)
+
     def _gallop(self, i: do.LocateTail, gallop: Gallop, pause: int) -> None:
-        """The real search, a question at a time; the log may grow meanwhile."""
         probe = gallop.probe
         if probe is None:
-            behind = [n for n in self._a.world.log if n > gallop.found and self._a.world.read_entry(n) is not None]
-            if behind:  # a gap
-                self._gallop(i, Gallop(min(behind)), 0)
-            else:
+            following, _ = self._a.world.past(gallop.found)
+            if following is None:
                 self._answer(ev.TailLocated(i.ticket, gallop.found))
+            else:
+                self._gallop(i, Gallop(following), 0)
             return
 
         def look() -> None:
@@ -236,7 +254,34 @@ class Port:
             self._a.tell(f"    log {i.number}: {outcome.name} {i.data[:60]!r}")
             return outcome
 
-        self._put(put, lambda outcome: ev.EntryPut(i.ticket, i.number, outcome, "injected"), pause)
+        def answer(outcome: Outcome) -> ev.EntryPut:
+            dated = outcome is Outcome.STORED and not self._a.chance(self._a.faults.undated)
+            return ev.EntryPut(i.ticket, i.number, outcome, "injected", self._a.clock.now if dated else None)
+
+        self._put(put, answer, pause)
+
+    def _trim(self, ticket: int, look: Callable[[], ev.Event]) -> None:
+        """A step of a pass over the log's old entries."""
+        failing = self._a.down or self._a.chance(self._a.faults.delete_failed, Happened.DELETE_FAILED)
+
+        def arrive() -> None:
+            try:
+                self._answer(ev.TrimFailed(ticket, "injected") if failing else look())
+            except FormatError as error:
+                self._answer(ev.TrimFailed(ticket, str(error)))
+
+        self.send(arrive)
+
+    def _delete_entries(self, i: do.DeleteEntries) -> None:
+        failing = self._a.down or self._a.chance(self._a.faults.delete_failed, Happened.DELETE_FAILED)
+        going = i.numbers[: self._a.rng.randrange(len(i.numbers))] if failing else i.numbers
+
+        def delete() -> None:
+            self._a.tell(f"    log: {', '.join(map(str, going)) or 'none'} deleted")
+            self._a.world.delete_entries(going)
+            self._answer(ev.TrimFailed(i.ticket, "injected") if failing else ev.EntriesDeleted(i.ticket))
+
+        self.send(delete)
 
     def _store(self, ticket: int, checkpoint: Checkpoint, pause: int) -> None:
         def put() -> Outcome:

@@ -11,6 +11,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Announcement, Instruction
 from spark_ckpt.protocol.interval_run import IntervalRun
+from spark_ckpt.protocol.log_trim import DAY_MS
 from spark_ckpt.protocol.reasons import TOLERATED, AbortReason
 from spark_ckpt.protocol.run import Run, RunPhase, Settings
 from spark_ckpt.protocol.run_state import OVER
@@ -20,6 +21,9 @@ from spark_ckpt.testing.simulation.port import Port, Surroundings
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 
 LONGEST_SLEEP = 800
+LONG_SLEEP = (1000, 3000)
+OVERNIGHT = 0.3
+"""How often a sleep is so long that entries of the log go meanwhile."""
 
 
 class _Coordinator:
@@ -113,7 +117,8 @@ class DriverProcess(ABC):
             self.die("crash")
             return False
         if self._a.chance(self._a.faults.sleep, Happened.DRIVER_SLEPT):
-            self.sleeps_until = now + self._a.rng.randrange(50, LONGEST_SLEEP)
+            overnight = self._settings.log_kept_ms < DAY_MS and self._a.rng.random() < OVERNIGHT
+            self.sleeps_until = now + (self._a.rng.randrange(*LONG_SLEEP) if overnight else self._a.rng.randrange(50, LONGEST_SLEEP))
             self._a.tell(f"{self.name} sleeps until {self.sleeps_until}")
             self._a.clock.after(self.sleeps_until - now, self._wake)
             self._a.clock.after(self.sleeps_until - now, again)

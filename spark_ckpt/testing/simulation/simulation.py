@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol.log_trim import DAY_MS
 from spark_ckpt.protocol.run import Settings
 from spark_ckpt.testing.simulation.agent import SPOOL_MAX
 from spark_ckpt.testing.simulation.clock import Clock
 from spark_ckpt.testing.simulation.collector import Collector
 from spark_ckpt.testing.simulation.damage import Vandal
 from spark_ckpt.testing.simulation.driver import LARGEST_EPOCH, Driver
-from spark_ckpt.testing.simulation.faults import ANEW, DEMOLITION, EVERYDAY, QUIET, draw
+from spark_ckpt.testing.simulation.faults import ANEW, DEMOLITION, EVERYDAY, KEPT, QUIET, draw
 from spark_ckpt.testing.simulation.happened import Happened
 from spark_ckpt.testing.simulation.left_out import Rules
 from spark_ckpt.testing.simulation.person import Person
@@ -25,6 +26,8 @@ from spark_ckpt.testing.simulation.stage import Sink, Source
 
 TROUBLE = 1500
 """Milliseconds of faults."""
+LONG_TROUBLE = 4 * KEPT
+TRIM_EVERY = 3
 QUIET_LIMIT = 60_000
 SETTLING = 4_000
 INPUT = (10, 30, 60)
@@ -45,6 +48,8 @@ MOST_STARTS = 8
 """Until damage that comes to light start after start is repaired."""
 MOST_DAMAGE = 3
 """So much is damaged between two runs at most, and so much more probable is it then."""
+MOST_SLEEPERS = 8
+"""Drivers that live, if all of them sleep and are taken for dead."""
 LONGEST_OUTAGE = 500
 LONGEST_LIFE = 600
 """Of a stream that is deleted, after its last start."""
@@ -100,7 +105,16 @@ class Simulation:
         self.longest = 0
 
     def _drawn(self, rng: random.Random, mode: Mode) -> Settings:
-        settings = Settings(self._retained, timeout_ms=600, grace_ms=40, idle_ms=50, deletions=self._rules.deletions)
+        settings = Settings(
+            self._retained,
+            timeout_ms=600,
+            grace_ms=40,
+            idle_ms=50,
+            deletions=self._rules.deletions,
+            log_kept_ms=self._rules.settings.get("log_kept_ms", rng.choice((DAY_MS, KEPT))),
+            trim_every=TRIM_EVERY,
+            trim=self._rules.trim,
+        )
         if mode is Mode.EVERY:
             return settings
         drawn = replace(
@@ -123,7 +137,7 @@ class Simulation:
     def run(self) -> None:
         """Raises `ViolationError`."""
         self._supervise()
-        while self._clock.step(TROUBLE):
+        while self._clock.step(TROUBLE if self._settings.log_kept_ms == DAY_MS else LONG_TROUBLE):
             pass
         self._quiet()
         self._go_on()
@@ -137,7 +151,8 @@ class Simulation:
         if not self._trouble:
             return
         living = [d for d in self._drivers if d.alive]
-        if not living or (len(living) < MOST_DRIVERS and self._a.chance(self._a.faults.rival)):
+        awake = any(d.sleeps_until <= self._clock.now for d in living)
+        if not (awake or len(living) >= MOST_SLEEPERS) or (len(living) < MOST_DRIVERS and self._a.chance(self._a.faults.rival)):
             if living:
                 self.happened[Happened.OVERLAPPED] += 1
             self._start()

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 from spark_ckpt import paths
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode
 from spark_ckpt.protocol.garbage import entry_before_barrier
+from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.retention import newest_first
 from spark_ckpt.testing.simulation.clock import Clock
@@ -19,6 +22,9 @@ from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 
 Content = tuple[tuple[int, int], ...]
 """What an object holds: (offset, value)."""
+
+LISTED = 4
+"""Log entries that one LIST of the old ones shows."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class World:
         """Those that are deleted too: a run remembers them until their objects are gone."""
         self.objects: dict[str, Content] = {}
         self.left_acks: dict[str, Ack] = {}
-        self._retained = retained
+        self.retained = retained
         self._happened = happened
         self.savepoints: dict[str, Saved] = {}
         self.taken_over: set[str] = set()
@@ -62,6 +68,10 @@ class World:
         self._plans: dict[tuple[int, int], int] = {}
         self._highest: dict[int, int] = {}
         self._completed: dict[int, dict[int, int]] = {}
+        self.floor = 0
+        """What the log's last entry says."""
+        self._freed: dict[str, int] = {}
+        """What plans have named -> when the last of these was deleted."""
         self._copied: set[str] = set()
         """Large files of the driver: a driver that lost the claim may have left some, which are garbage once the run is superseded."""
 
@@ -69,7 +79,7 @@ class World:
 
     @property
     def tail(self) -> int:
-        return len(self.log)
+        return max(self.log, default=0)
 
     @property
     def last_claim(self) -> Claim | None:
@@ -88,11 +98,6 @@ class World:
     def over(self, run: int) -> bool:
         """Whether a newer run has claimed the stream."""
         return bool(self._claims) and self._claims[-1].run > run
-
-    @property
-    def runs_ahead(self) -> bool:
-        """Whether epochs of any run may have run without a plan."""
-        return any(claim.ahead for claim in self._claims)
 
     @property
     def renumbered(self) -> bool:
@@ -152,9 +157,38 @@ class World:
             if self.log[number] != data and isinstance(decode(number, data), Claim):
                 self._happened[Happened.CLAIM_REFUSED] += 1
             return Outcome.EXISTS
+        if number < self.floor:
+            # Nobody reads it. Who wrote it has to find that out before it does anything on the strength of it.
+            self._happened[Happened.HOLE] += 1
+            self.log[number] = data
+            self.logged[number] = self._clock.now
+            return Outcome.STORED
         self._append(number, data, listed_at)
         self._check_planned(f"entry {number} was stored", self.log.keys() & {number})
         return Outcome.STORED
+
+    def past(self, number: int) -> tuple[int | None, bytes | None]:
+        """The first entry past that one, and its content."""
+        found = min((n for n in self.log if n > number and self.harm.entries.get(n) is not Kind.GONE), default=None)
+        return found, None if found is None else self.read_entry(found)
+
+    def old_entries(self, i: do.ListOldEntries) -> ev.OldEntriesListed:
+        """Raises `FormatError` where the entry at the floor is damaged."""
+        at_floor = self.read_entry(i.floor)
+        found = [(n, self.logged[n]) for n in sorted(self.log) if i.after < n < i.floor and self.harm.entries.get(n) is not Kind.GONE]
+        in_force = None if at_floor is None else decode(i.floor, at_floor).claim
+        return ev.OldEntriesListed(i.ticket, in_force, tuple(found[:LISTED]), len(found) > LISTED)
+
+    def plans_of(self, i: do.ReadPlans) -> ev.PlansRead:
+        entries = {n: decode(n, data) for n in i.numbers if (data := self.read_entry(n)) is not None}
+        return ev.PlansRead(i.ticket, {**dict.fromkeys(i.numbers, frozenset[str]()), **objects_by_entry(entries)})
+
+    def delete_entries(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            data = self.log.pop(number, None)
+            if data is not None:
+                self._happened[Happened.TRIMMED] += 1
+                self._freed.update(dict.fromkeys(_objects_of(number, data), self._clock.now))
 
     def planned_objects(self, numbers: Iterable[int] | None = None) -> frozenset[str]:
         """What the plans in the log name."""
@@ -162,7 +196,8 @@ class World:
         return frozenset().union(*(entry.objects for entry in entries if isinstance(entry, Plan)))
 
     def _check_planned(self, when: str, numbers: Iterable[int] | None = None) -> None:
-        missing = sorted(self.planned_objects(numbers) - self.objects.keys())
+        asked_for = [n for n in (self.log if numbers is None else numbers) if n >= self.floor]
+        missing = sorted(self.planned_objects(asked_for) - self.objects.keys())
         if missing and not self.ended:
             raise ViolationError(Rule.PLANNED_EXIST, f"{when}: {missing[0]} is not there")
 
@@ -172,6 +207,9 @@ class World:
         self.log[number] = data
         self.logged[number] = self._clock.now
         entry = decode(number, data)
+        if entry.floor < self.floor:
+            raise ViolationError(Rule.LOG_WHOLE, f"entry {number} lowers the floor from {self.floor} to {entry.floor}")
+        self.floor = entry.floor
         if isinstance(entry, Damage):
             self._check_damaged(number, entry.bad)
             self._happened[Happened.DAMAGE_NOTED] += 1
@@ -183,6 +221,12 @@ class World:
             self._check_damaged(number, entry.bad)
             self._happened[Happened.PASSED_OVER] += len(set(entry.bad) - {c for claim in self._claims for c in claim.bad})
             self._check_origin(entry, listed_at)
+            for adopted, epoch in entry.adopted_past(-1).items():
+                plan = decode(adopted, self.log[adopted]) if adopted in self.log else None
+                if not isinstance(plan, Plan) or plan.epoch != epoch:
+                    raise ViolationError(Rule.LOG_WHOLE, f"claim {number} adopts entry {adopted} for epoch {epoch}, which is {plan}")
+                self._plans[(number, epoch)] = number
+                self._highest[number] = max(epoch, self._highest.get(number, -1))
             if before:
                 self._check_anew(entry)
             elif self._chosen(entry, listed_at):
@@ -367,7 +411,8 @@ class World:
         """A coordinator that takes another one's place knows of no abort: what was there is complete."""
         there = {c for c in self.of_run(run) if self._completed[run][c.epoch] < listed_at}
         # What it cannot read, and is not what the run goes on from, it does not know: it spares nothing for it.
-        self._ghosts |= (there & self.harm.ever) - {max(there, default=None)}
+        base = max(there, default=self._claims[-1].origin)
+        self._ghosts |= {c for c in self.checkpoints if c in self.harm.ever and c != base}
         self.aborted -= there
         self._orphans -= there
 
@@ -414,9 +459,16 @@ class World:
 
     def _check_log(self, checkpoint: Checkpoint) -> None:
         """The log entry that it names is the plan of its epoch: from there on a start looks for later ones."""
+        if checkpoint.log < self.floor:
+            return  # it lands long after its run was fenced
         data = self.log.get(checkpoint.log)
         plan = decode(checkpoint.log, data) if data is not None else None
-        if not isinstance(plan, Plan) or (plan.claim, plan.epoch) != (checkpoint.claim, checkpoint.id.epoch):
+        adopted = isinstance(plan, Claim) and checkpoint.id.epoch in plan.adopted_past(-1).values()
+        if isinstance(plan, Claim) and plan.restored and plan.restored.imported == checkpoint.id:
+            self._happened[Happened.FORGOTTEN] += 1
+            adopted = True
+        own = isinstance(plan, Plan) and plan.epoch == checkpoint.id.epoch
+        if plan is None or plan.claim != checkpoint.claim or not (adopted or own):
             raise ViolationError(Rule.PLAN_FIRST, f"{checkpoint.id} was stored, log entry {checkpoint.log} is not the plan of its epoch")
 
     def check_whole(self, named: CheckpointId) -> None:
@@ -432,24 +484,28 @@ class World:
             return
         completed = self._completed.get(claim.run, {})
         kept = [epoch for epoch in completed if epoch == max(completed) or CheckpointId(claim.run, epoch) not in self.aborted]
-        newest = sorted(kept, reverse=True)[: self._retained]
+        newest = sorted(kept, reverse=True)[: self.retained]
         origin = [claim.origin] if claim.origin and self.cut_short is None else []
         due = [CheckpointId(claim.run, epoch) for epoch in newest] or origin
         for checkpoint in due:
-            if checkpoint not in self.checkpoints:
+            if checkpoint not in self.checkpoints and not (checkpoint == claim.origin and claim.bad):
+                # Past one that is damaged the start goes back to what may just be deleted.
                 raise ViolationError(Rule.RETAINED_EXIST, f"{when}: {checkpoint} is gone, run {claim.run} needs it")
 
     def check_clean(self, claim: Claim, waiting: int) -> None:
         """After the quiet: only the last run's checkpoints, at most so many that still wait for their deletion, and what they name."""
         strange = sorted(c for c in self.checkpoints if c.run != claim.run)
-        if strange or len(self.checkpoints) > self._retained + waiting:
+        if strange or len(self.checkpoints) > self.retained + waiting:
             raise ViolationError(Rule.GARBAGE_GONE, f"checkpoints {strange or sorted(self.checkpoints)} are left")
         named = frozenset[str]().union(*(c.objects for c in self.checkpoints.values()))
         # What people asked for since the newest checkpoint was triggered is answered for them.
         newest = self.checkpoints[max(self.checkpoints)]
-        since = self.logged[entry_before_barrier(claim, newest, lambda n: decode(n, self.log[n]))]
+        since = self.logged[entry_before_barrier(claim, newest, self.floor, lambda n: decode(n, self.log[n]))]
         asked = {key for key in self.stored_answers if self._stored[key] >= since}
-        rest = sorted({*self.objects, *self.left_acks, *self.stored_answers} - named - asked - self.planned_objects() - self._copied)
+        planned = frozenset[str]().union(*(_objects_of(n, data) for n, data in self.log.items()))
+        appended = sorted(self.logged[n] for n, data in self.log.items() if isinstance(decode(n, data), Plan))
+        freed = {key for key, time in self._freed.items() if time >= appended[-2]}  # goes with the next append
+        rest = sorted({*self.objects, *self.left_acks, *self.stored_answers} - named - asked - planned - freed - self._copied)
         if rest:
             raise ViolationError(Rule.GARBAGE_GONE, f"{len(rest)} objects are left that nothing names: {rest[:5]}")
 
@@ -463,6 +519,11 @@ class World:
         """After garbage of a deleted stream was collected."""
         if self.keys():
             raise ViolationError(Rule.GARBAGE_GONE, f"{len(self.keys())} keys of the deleted stream are left: {self.keys()[:5]}")
+
+
+def _objects_of(number: int, data: bytes) -> frozenset[str]:
+    entry = decode(number, data)
+    return entry.objects if isinstance(entry, Plan) else frozenset()
 
 
 def own_path(checkpoint: CheckpointId) -> str:

@@ -145,14 +145,6 @@ class LastCompletedIsNewest(IntervalRun):
         self._store.newest, self._store._logs = known.newest, known._logs
 
 
-class LastPlanCounts(IntervalRun):
-    """Notes for a checkpoint the last log entry that planned its epoch."""
-
-    def _plan_stored(self, number: int) -> list[Instruction]:
-        self._numbers.pop(self._line[0].epoch, None)
-        return super()._plan_stored(number)
-
-
 class WithoutAcksInBackground(IntervalRun):
     def _maybe_finalise(self, p: BackgroundCheckpoint) -> list[Instruction]:
         if p.waits_for_acks:

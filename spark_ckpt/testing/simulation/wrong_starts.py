@@ -27,15 +27,12 @@ class WithoutPlans(Start):
         return super()._append_claim()
 
 
-class WithoutReplan(Start):
-    """Runs what was planned before on the strength of the old plan."""
+class WithoutAdopting(Start):
+    """Runs what was planned before, and does not say in its claim which plans those are."""
 
-    def _claimed(self) -> list[Instruction]:
-        told = self._done()
-        assert self.beginning is not None
-        claim = self.beginning.claim.claim
-        self.beginning = replace(self.beginning, next_number=claim + 1, numbers={self.beginning.epoch: claim})
-        return told
+    def _append_claim(self) -> list[Instruction]:
+        self._adopted = {}
+        return super()._append_claim()
 
 
 class ChoosingAny(Start):
@@ -97,6 +94,5 @@ class TrustingObjects(Start):
 class OnceBad(Start):
     """What a run has noted as damaged stays so."""
 
-    def _confirmed(self, event: ev.EntryRead) -> list[Instruction]:
-        self._noted.clear()
-        return super()._confirmed(event)
+    def _look_again(self, noted: list[CheckpointId]) -> list[Instruction]:  # noqa: ARG002
+        raise self._none_intact

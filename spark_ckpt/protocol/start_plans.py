@@ -1,0 +1,259 @@
+"""What a start finds planned past its origin: epochs that run again, and numbers that are not used again."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.asking import GivenUpError, UnlessMovedOnError
+from spark_ckpt.protocol.entries import End, Entry, Plan
+from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.recorded import Reach, Recorded, ever_used, reach, recorded
+from spark_ckpt.protocol.restoring import Restoring
+from spark_ckpt.protocol.start_state import StartPhase
+
+
+class StartPlans(Restoring):
+    """Transitions from the choice of the origin to the claim."""
+
+    def _read_plans(self) -> list[Instruction]:
+        """What lies behind the origin; what the last claim has adopted, or the one under which the origin was made."""
+        wanted = [n for n in self._to_read() if n not in self._entries and n not in self._gaps]
+        # Nobody asks for these any more, whether they are still there or not (`Entry.floor`).
+        self._gaps.update(n for n in wanted if self._forgets(n))
+        wanted = [n for n in wanted if n not in self._gaps]
+        if not wanted:
+            return self._plans_known()
+        self.phase = StartPhase.READING_PLANS
+        return [self._ask(do.ReadEntry(self.ticket(), n)) for n in wanted]
+
+    def _to_read(self) -> Iterable[int]:
+        if self._end is not None and not self._same_stream:
+            # Where it has to be looked up which numbers the stream had used when it was deleted.
+            return range(1, self._tail + 1) if self._end.used is None else ()
+        if self._forgotten:
+            return self._past_newest()
+        within, origin = self._reach, self._origin
+        its_claim = origin is not None and within.claim is None and 0 < origin.claim <= self._tail
+        return [*([origin.claim] if origin and its_claim else []), *within.numbers(origin, self._tail)]
+
+    def _forgets(self, number: int) -> bool:
+        its_claim = self._origin is not None and self._origin.claim == number
+        return number < self._floor and not its_claim
+
+    def _past_newest(self) -> Iterable[int]:
+        """Where the highest number stands that the last run has used, if not in its newest checkpoint."""
+        last = self._living
+        if last is None:
+            return ()
+        newest = max((c.log for c in (*self._read.values(), *self._aside) if c.id.run == last.run), default=0)
+        return range(max(newest, last.claim) + 1, self._tail + 1)
+
+    @property
+    def _ever_used(self) -> int:
+        """The highest number that an epoch of the stream may have had, however far the log reaches back."""
+        last = self._last
+        noted = self._end.used if self._end is not None else last.used if last is not None else None
+        if noted is None or last is None:
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                "it is not known which numbers the stream has used since that savepoint was made; restore it with a new checkpointLocation "
+                "and a new output path",
+            )
+        planned = [entry.epoch for entry in self._entries.values() if isinstance(entry, Plan)]
+        listed = [c.epoch for c in self._listed]
+        return max(noted, max([*planned, *listed], default=-1) + last.ahead) if self._end is None else noted
+
+    @property
+    def _reach(self) -> Reach:
+        return reach(self._origin, self._last, self._entries.get(self._origin.claim) if self._origin else None)
+
+    def _plan_read(self, event: ev.EntryRead) -> list[Instruction]:
+        if event.data is None and self._origin:
+            self._answered(event.ticket)
+            self._gaps.add(event.number)
+        else:
+            self._entry(event)
+        return self._read_plans() if not self._outstanding else []
+
+    def _plans_known(self) -> list[Instruction]:
+        if self._gaps and not self._numbers_known():
+            raise self._log_too_short()
+        found, origin = self._unplanned, self._origin
+        if found is not None and origin is not None:
+            # True only if nobody has appended since, who could have planned that epoch.
+            raise UnlessMovedOnError(
+                ErrorKind.DAMAGED,
+                f"the log ends with entry {self._tail}, before the plan of checkpoint run {found.run} epoch {found.epoch}: later entries "
+                f"are missing, so it is not known what ran past checkpoint run {origin.id.run} epoch {origin.id.epoch}; put them back, or "
+                "go on from one of the stream's checkpoints with spark.ckpt.restore.path, a new checkpointLocation and a new output path",
+            )
+        return self._log_known()
+
+    @property
+    def _unplanned(self) -> CheckpointId | None:
+        """A checkpoint of the last run past all plans in the log: there is none without a plan.
+
+        Not the copy of a savepoint: the plan of that is where it was made.
+        """
+        origin, last = self._origin, self._living
+        if origin is None or last is None or self._forgotten:
+            return None
+        if origin.id in self._listed and origin.log > self._tail:
+            return origin.id
+        imported = last.restored.imported if last.restored else None
+        plans = [entry.epoch for entry in self._entries.values() if isinstance(entry, Plan) and entry.run == last.run]
+        planned = max([origin.id.epoch, *plans, *last.adopted_past(-1).values()])
+        return max((c for c in self._listed if c.epoch > planned and c != imported), default=None)
+
+    def _log_known(self) -> list[Instruction]:
+        if self._forgotten:
+            self._number_anew(self._ever_used)
+            self._check_sink(self._used)
+        elif self._end is None or self._same_stream:
+            found = recorded(self._past_the_end(), self._origin, self._tail, self._last, self._reach, complete=not self._gaps)
+            self._plans_found(found)
+            self._check_deleted()
+            self._used = max(found.used, (self._first or 0) - 1)
+            self._check_sink(self._used)
+        else:
+            used = ever_used(self._entries) if self._end.used is None else self._end.used
+            following = self._origin.id.epoch + 1 if self._origin else 0
+            self._first = used + 1 if used >= following else None
+            if self._first is not None and self._origin is None and self._request.from_zero:
+                raise GivenUpError(
+                    ErrorKind.CONFLICT,
+                    f"the stream was deleted after epoch {used} and its numbers go on from there, but Spark begins transformWithState, and "
+                    "what has an initial state, with epoch 0 only; give the query a new checkpointLocation and a new output path",
+                )
+            self._used = max(used, following - 1)
+            self._check_sink(self._used)
+        return self._fetch([c for plan in self._plans for c in plan.files.values()], self._next_step, self._plan_damaged)
+
+    def _plan_damaged(self, damage: str) -> list[Instruction]:
+        raise UnlessMovedOnError(
+            ErrorKind.DAMAGED,
+            f"what was planned past the checkpoint that this start goes on from cannot run again: {damage}; put the object back, or go on "
+            "from that checkpoint with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD: what followed runs anew under new "
+            "numbers, and sinks may get its rows twice",
+        )
+
+    @abstractmethod
+    def _next_step(self) -> list[Instruction]:
+        """What is planned past the origin is known."""
+
+    def _check_sink(self, used: int) -> None:
+        """`used`: the highest number that an epoch of this stream may have had. A sink that has seen more would skip the next ones."""
+        seen = self._request.sink_seen
+        if seen is not None and seen > used:
+            has = f"the highest number that this stream has used is {used}" if used >= 0 else "this stream has had no epoch yet"
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"the sink ({self._request.job.sink}) has batch {seen} already and {has}, so it would skip new rows; give the query an "
+                "output path that is new, or the checkpointLocation with which that one was written",
+            )
+
+    def _numbers_known(self) -> bool:
+        """With entries missing, and nothing to run again: the last claim has adopted others, and its own plans go up to one behind them."""
+        last, gaps = self._last, self._gaps
+        if last is None or self._restoring is None or not self._restoring.discard:
+            return False
+        own = max((n for n, entry in self._entries.items() if isinstance(entry, Plan) and entry.claim == last.claim), default=0)
+        if last.adopts is None:
+            return own > max(gaps)
+        return gaps.isdisjoint(last.adopted_past(-1)) and all(n < max(own, last.claim) for n in gaps)
+
+    def _log_too_short(self) -> UnlessMovedOnError:
+        if self._origin is None:
+            return UnlessMovedOnError(
+                ErrorKind.DAMAGED,
+                f"the stream has no checkpoint, and its log begins with entry {self._floor}, so it had one; put its run-* folders back, or "
+                "start with a new checkpointLocation and a new output path",
+            )
+        at = self._origin.id
+        way_out = "put it back"
+        if self._restoring is None or not self._restoring.discard:
+            way_out += (
+                "; or go on from that checkpoint without them, with spark.ckpt.restore.path (its URL, from `spark-ckpt list`) and "
+                "spark.ckpt.restore.plans=DISCARD: what followed runs anew under new numbers, and sinks may get its rows twice"
+            )
+        return UnlessMovedOnError(
+            ErrorKind.DAMAGED,
+            f"log entry {min(self._gaps)} is missing, so it is not known which epochs were planned past checkpoint run {at.run} epoch "
+            f"{at.epoch}, the origin of this start; {way_out}; or start with a new checkpointLocation",
+        )
+
+    def _plans_found(self, found: Recorded) -> None:
+        """They run again as planned, unless it is not known what ran past them, or a person does not want them."""
+        origin = self._origin
+        self._plans, self._adopted = found.plans, found.numbers
+        following = origin.id.epoch + 1 if origin else 0
+        self._first = found.first if found.first != following else None
+        if origin is None:
+            self._check_ahead(found)
+            return
+        unplanned = self._last is not None and self._last.ahead > 0
+        discard = self._restoring is not None and self._restoring.discard
+        if found.crossed and not (unplanned or discard or self._ahead):
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"epochs past checkpoint run {origin.id.run} epoch {origin.id.epoch} went on under new numbers from {found.first} on, and "
+                f"cannot run again as planned; with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD they run anew, and sinks "
+                "get their rows twice",
+            )
+        if found.crossed or unplanned or (discard and (found.plans or self._gaps)):
+            self._number_anew(found.used)
+
+    def _check_ahead(self, found: Recorded) -> None:
+        """Without a checkpoint all runs again as planned; but once there was one, epochs may have run whose plans were never stored.
+
+        No entry raises the floor before a checkpoint of the run is complete.
+        """
+        last = self._living
+        if last is not None and last.ahead and found.plans and self._floor > last.floor:
+            raise UnlessMovedOnError(
+                ErrorKind.DAMAGED,
+                f"the checkpoints of run {last.run} are gone, and its epochs could run before their plans were stored "
+                "(at-least-once), so it is not known which numbers sinks have seen; put its run-* folder back, or start with "
+                "a new checkpointLocation and a new output path",
+            )
+
+    def _number_anew(self, used: int) -> None:
+        """What followed the origin runs under numbers past all that were used."""
+        assert self._origin is not None
+        self._first, self._plans, self._adopted = used + 1, (), {}
+        self._used = used
+        self._notes.append(
+            f"what followed epoch {self._origin.id.epoch} runs anew, under numbers from {self._first} on: sinks may get its rows twice"
+        )
+
+    def _check_deleted(self) -> None:
+        """A deletion takes the large files that plans name along. Those that it left may be collected at any moment, also after this start
+        has brought them to the local disk: (1) `gc` reads that the stream has ended; (2) this start fetches them, claims, and its plans
+        and checkpoints name them; (3) `gc` deletes them.
+        """
+        plan = next((plan for plan in self._plans if plan.objects), None)
+        if self._end is not None and self._restoring is not None and plan is not None:
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"what was planned past {self._restoring.path} cannot run again: the stream was deleted, and with it files that the plan "
+                f"of epoch {plan.epoch} names; with spark.ckpt.restore.plans=DISCARD what followed runs anew under new numbers, and sinks "
+                "may get its rows twice",
+            )
+
+    def _past_the_end(self) -> dict[int, Entry]:
+        """The log without the stream's end, if that is its last entry and a savepoint from before it is restored: its plans count again."""
+        if not self._same_stream:
+            return self._entries
+        ends = [n for n, entry in self._entries.items() if isinstance(entry, End) and self._origin and n > self._origin.log]
+        if any(n < self._tail for n in ends):
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                "the stream was deleted and began anew after that savepoint was made; restore it with a new checkpointLocation and a new "
+                "output path",
+            )
+        return {n: entry for n, entry in self._entries.items() if n not in ends}

@@ -1,0 +1,52 @@
+"""What runs and starts do about old entries of the log, with one rule each left out."""
+
+from __future__ import annotations
+
+from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.interval_run import IntervalRun
+from spark_ckpt.protocol.log_trim import LogTrim
+from spark_ckpt.protocol.run import Run
+from spark_ckpt.protocol.start import Start
+
+
+class TakingYoung(LogTrim):
+    """However young an entry is."""
+
+    def old(self, found: tuple[tuple[int, int], ...]) -> list[int]:
+        return [number for number, _ in found]
+
+
+class TakingTheClaim(LogTrim):
+    """The claim under which the entry at the floor was written is an entry like others."""
+
+    def superfluous(self, old: list[int], in_force: int) -> tuple[int, ...]:  # noqa: ARG002
+        return super().superfluous(old, 0)
+
+
+class SureOfItsAppends(Run):
+    def _is_sure(self, before_ms: int | None) -> bool:  # noqa: ARG002
+        return True
+
+
+class SureOfItsAppendsInBackground(IntervalRun):
+    def _is_sure(self, before_ms: int | None) -> bool:  # noqa: ARG002
+        return True
+
+
+class SureOfItsClaim(Start):
+    """A claim that is stored holds."""
+
+    def _look_past(self, number: int) -> list[Instruction]:  # noqa: ARG002
+        return self._import() if self._imported else self._done()
+
+
+class ForgettingAdopted(Run):
+    """Takes the plans that its claim has adopted for no part of what a start from its checkpoints reads."""
+
+    def _log_from(self, epoch: int) -> int | None:  # noqa: ARG002
+        return None
+
+
+class ForgettingAdoptedInBackground(IntervalRun):
+    def _log_from(self, epoch: int) -> int | None:  # noqa: ARG002
+        return None

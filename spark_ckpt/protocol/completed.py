@@ -31,10 +31,14 @@ class CompletedCheckpointStore:
         if place == len(self._logs):
             self.newest = checkpoint
         self._logs.insert(place, (checkpoint.id, checkpoint.log))
+        aside, self._aside = self._aside, []
+        return [*aside, *self.cut()]
+
+    def cut(self) -> list[CheckpointId]:
+        """Returns the checkpoints that are too many now: also those that a run inherits from one that ended with its last completion."""
         cut = max(0, len(self._logs) - self._retained)
         dropped, self._logs = self._logs[:cut], self._logs[cut:]
-        aside, self._aside = self._aside, []
-        return [*aside, *(name for name, _ in dropped)]
+        return [name for name, _ in dropped]
 
     def _place(self, log: int) -> int:
         place = len(self._logs)

@@ -47,6 +47,7 @@ class IntervalRun(IntervalCheckpoints):
         self._asked_ms = now_ms
         if self.phase is RunPhase.RUNNING:
             self._loads_from_base()
+        self._supersede(self._store.cut())
         idle = self._set(ev.Timer.IDLE, self._settings.idle_ms) if self.phase is RunPhase.IDLE else []
         if self._replaced is None:
             long = self._watch() if self.phase is RunPhase.RUNNING else []

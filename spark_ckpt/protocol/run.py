@@ -54,6 +54,7 @@ class Run(RunRequests):
     def begin(self, now_ms: int) -> list[Instruction]:
         """What a new run does first."""
         self.now_ms = now_ms
+        self._deletions.drop(self._free(self._store.cut()))
         puts = self._take_over()
         if self.phase is RunPhase.IDLE:
             return [*puts, *self._turn_away_lost(), *self._set(ev.Timer.IDLE, self._settings.idle_ms)]

@@ -240,9 +240,12 @@ class RunState(Machine):
         return self._trimming(self._trim.read(event, self._tickets))
 
     def _entries_deleted(self, _event: ev.EntriesDeleted) -> list[Instruction]:
+        """What no plan names any more goes at once, if no checkpoint does: whoever starts from one finds all that it takes named there, or
+        by entries from the floor on."""
         free, following = self._trim.deleted(self._tickets)
-        self._deletions.drop([], free)
-        return self._trimming(following)
+        going = free - self._registry.named() - self._named_by_pending() - objects_of(self._files.as_mapping().values())
+        deleting = self._delete(Batch((), tuple(sorted(going)))) if going else []
+        return [*deleting, *self._trimming(following)]
 
     def _trim_failed(self, event: ev.TrimFailed) -> list[Instruction]:
         self._trim.failed()

@@ -100,6 +100,15 @@ def test_nothing_is_read_of_what_is_larger_than_its_limit(storage: Storage) -> N
     assert storage.get("k", 3, 5, limit=5) == b"34567"
 
 
+def test_it_says_when_it_stored_by_the_clock_that_listings_go_by(storage: Storage) -> None:
+    result, stored_ms = storage.put_if_absent_dated("log/1", b"first")
+    assert result is PutResult.STORED
+    assert stored_ms is not None
+    (listed,) = storage.list("log/")
+    assert abs(listed.modified_ms - stored_ms) < 60_000, "half a day is what it is compared with"
+    assert storage.put_if_absent_dated("log/1", b"first") == (PutResult.EXISTS, None)
+
+
 def test_put_if_absent_keeps_the_first(storage: Storage) -> None:
     assert storage.put_if_absent("log/1", b"first") is PutResult.STORED
     assert storage.put_if_absent("log/1", b"second") is PutResult.EXISTS

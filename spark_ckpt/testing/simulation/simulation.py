@@ -190,7 +190,7 @@ class Simulation:
         """What a person chose stays in the configuration for a while. A choice that was cut short has to be made again."""
         cut_short = self._world.cut_short
         if cut_short and cut_short.restored and (not self._trouble or self._a.rng.random() < 0.7):
-            return ev.Restore(cut_short.restored.path, owned=cut_short.restored.owned)
+            return ev.Restore(cut_short.restored.path, owned=cut_short.restored.owned, discard=cut_short.first is not None)
         if self._a.chance(self._a.faults.restore):
             self._choice = self._person.choose(self._again)
             if self._choice and self._choice.discard:

@@ -1,0 +1,409 @@
+"""Old entries of the log go, and nobody notices: not who starts, not who goes back, not who slept for a day."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import Claim, End, Entry, Plan, decode, encode
+from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.large_files import LARGE
+from spark_ckpt.protocol.log_trim import DAY_MS
+from spark_ckpt.protocol.run import Settings
+from tests.unit.protocol_driving import Driver, World, offsets
+from tests.unit.test_protocol_start import refusal, started
+
+HOUR_MS = 60 * 60 * 1000
+SAVEPOINT = "s3://b/savepoints/x"
+
+
+def ids_of(world: World) -> list[int]:
+    return sorted(world.log)
+
+
+def entry_of(world: World, number: int) -> Entry:
+    return decode(number, world.log[number])
+
+
+def tail_of(world: World) -> Entry:
+    return entry_of(world, max(world.log))
+
+
+def running(world: World, nonce: str = "a", **settings: int) -> Driver:
+    driver = Driver(world, Settings(**{"retained": 2, "trim_every": 1, **settings}))  # type: ignore[arg-type]
+    started(driver.start(nonce))
+    return driver
+
+
+def epochs(driver: Driver, run: int, first: int, last: int, every_ms: int = HOUR_MS) -> None:
+    for epoch in range(first, last + 1):
+        driver.world.clock_ms += every_ms
+        driver.epoch(run, epoch)
+
+
+def looks(driver: Driver) -> list[Instruction]:
+    """From now on, each LIST past an entry."""
+    seen: list[Instruction] = []
+    driver.hold = lambda i: isinstance(i, do.LookPast) and (seen.append(i), False)[1]
+    return seen
+
+
+# --- which go
+
+
+def test_entries_below_all_checkpoints_go_when_they_are_a_day_old() -> None:
+    driver = running(World())
+    epochs(driver, 1, 0, 99)
+    kept = ids_of(driver.world)
+    assert kept[0] == 1, "the claim under which the others were written"
+    assert kept[1:] == list(range(kept[1], 102)), "no gap above the floor"
+    assert len(kept) <= 24 + 4, "a day's entries, and a few"
+
+
+def test_the_floor_is_the_oldest_checkpoints_entry_and_is_said_before_anything_goes() -> None:
+    driver = running(World())
+    epochs(driver, 1, 0, 9)
+    plan = tail_of(driver.world)
+    assert isinstance(plan, Plan)
+    oldest = min(c.log for c in driver.world.checkpoints.values() if c.id.epoch < 9)
+    assert plan.floor <= oldest
+    assert plan.floor >= 8, "the third newest was still to be deleted when it was put"
+    driver.hold = lambda i: isinstance(i, do.DeleteEntries)
+    driver.world.clock_ms += 3 * DAY_MS
+    driver.trigger(10)
+    (going,) = driver.held
+    assert isinstance(going, do.DeleteEntries)
+    said = tail_of(driver.world).floor
+    assert max(going.numbers) < said
+    assert 1 not in going.numbers
+
+
+def test_nothing_goes_while_it_is_not_known_when_the_entry_was_stored() -> None:
+    driver = running(World())
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    for epoch in range(8):
+        driver.world.clock_ms += DAY_MS
+        driver.trigger(epoch)
+        put = driver.held.pop()
+        assert isinstance(put, do.PutEntry)
+        driver.push(replace(driver.answer(put), stored_ms=None))  # type: ignore[type-var,arg-type]
+        driver.rest(1, epoch)
+    assert ids_of(driver.world) == list(range(1, 10))
+
+
+def test_runs_of_one_epoch_each_leave_a_days_entries_behind() -> None:
+    """A query that is started every hour, runs what there is, and ends."""
+    world = World()
+    for run in range(1, 120):
+        driver = running(world, f"n{run}")
+        world.clock_ms += HOUR_MS
+        driver.epoch(run, run - 1)
+        driver.push(ev.StopRequested(failed=False))
+    assert len(ids_of(world)) <= 2 * 24 + 12
+    assert ids_of(world)[0] > 100
+    assert started(running(world, "last").said).origin == CheckpointId(119, 118)
+
+
+def test_a_large_file_of_the_driver_goes_with_the_last_plan_that_named_it() -> None:
+    world = World()
+    for run in range(1, 60):
+        driver = running(world, f"n{run}")
+        world.clock_ms += HOUR_MS
+        name, before = f"sources/0/{run * 10 + 9}.compact", f"sources/0/{run * 10 - 1}.compact"
+        driver.trigger(run - 1, {name: bytes([run]) * (LARGE + 1), **({before: None} if run > 1 else {})})
+        driver.rest(run, run - 1)
+        driver.push(ev.StopRequested(failed=False))
+    large = sorted(name for name in world.objects if "/drv/" in name)
+    named = {name for n in ids_of(world) if isinstance(plan := entry_of(world, n), Plan) for name in plan.objects}
+    assert named <= set(large), "what a plan in the log names is there"
+    assert len(large) <= 30, "a day's, and a few"
+
+
+def test_a_deletion_of_entries_that_fails_is_tried_again() -> None:
+    driver = running(World())
+    driver.hold = lambda i: isinstance(i, do.DeleteEntries)
+    epochs(driver, 1, 0, 60)
+    assert len(driver.held) == 1, "one pass at a time"
+    failed = driver.held.pop()
+    assert isinstance(failed, do.DeleteEntries)
+    driver.hold = lambda _: False
+    said = driver.push(ev.TrimFailed(failed.ticket, "no answer"))
+    assert any(isinstance(i, do.Log) and "tried again: no answer" in i.message for i in said)
+    epochs(driver, 1, 61, 62)
+    assert len(ids_of(driver.world)) <= 28
+
+
+# --- who starts
+
+
+def test_a_start_reads_what_is_left() -> None:
+    world = World()
+    epochs(running(world), 1, 0, 99)
+    one = started(running(world, "b").said)
+    assert (one.origin, one.epoch, one.rerun) == (CheckpointId(1, 99), 100, False)
+    claim = tail_of(world)
+    assert isinstance(claim, Claim)
+    assert (claim.used, claim.floor) == (99, entry_of(world, claim.claim - 1).floor)
+
+
+def test_what_a_claim_adopted_stays_until_its_run_has_passed_over_it() -> None:
+    world = World()
+    first = running(world, retained=5)
+    epochs(first, 1, 0, 9)
+    for c in (7, 8, 9):
+        world.damaged[CheckpointId(1, c)] = "broken"
+    world.clock_ms += 5 * DAY_MS
+    second = running(world, "b", retained=5)
+    again = started(second.said)
+    assert (again.origin, again.epoch, [p.epoch for p in again.planned]) == (CheckpointId(1, 6), 7, [8, 9])
+    second.rest(2, 7)
+    epochs(second, 2, 8, 8)
+    world.clock_ms += 5 * DAY_MS
+    assert world.checkpoints[CheckpointId(2, 7)].lowest_entry < world.checkpoints[CheckpointId(2, 7)].log
+    assert world.checkpoints[CheckpointId(2, 8)].log_from == 11, "the plan of epoch 9 under the first run"
+    third = started(running(world, "c", retained=5).said)
+    assert (third.origin, third.epoch, third.rerun) == (CheckpointId(2, 8), 9, True)
+
+
+def test_the_checkpoints_of_a_run_that_could_be_ahead_are_gone_and_nothing_is_used_twice() -> None:
+    world = World()
+    driver = Driver(world, Settings(interval_ms=60_000, ahead=2))
+    started(driver.start("a"))
+    for epoch in range(3):
+        driver.trigger(epoch)
+        driver.rest(1, epoch)
+        driver.fire(ev.Timer.INTERVAL)
+    driver.trigger(3)
+    assert tail_of(world).floor > 0
+    world.checkpoints.clear()
+    refused = refusal(Driver(world).start("b"))
+    assert refused.kind is ErrorKind.DAMAGED
+    assert "its epochs could run before their plans were stored" in refused.message
+
+
+def test_a_start_whose_tail_was_deleted_meanwhile_looks_again() -> None:
+    world = World()
+    first = running(world)
+    epochs(first, 1, 0, 2)
+    sleeper = Driver(world)
+    sleeper.hold = lambda i: isinstance(i, do.ReadEntry)
+    sleeper.start("s")
+    (asked,) = sleeper.held
+    assert isinstance(asked, do.ReadEntry)
+    epochs(first, 1, 3, 80)
+    assert asked.number not in world.log
+    sleeper.hold = lambda _: False
+    one = started(sleeper.release())
+    assert one.origin == CheckpointId(1, 80)
+
+
+# --- who goes back further
+
+
+def with_savepoint(discard: bool) -> tuple[World, list[Instruction]]:
+    world = World()
+    first = running(world)
+    epochs(first, 1, 0, 3)
+    world.sources[SAVEPOINT] = world.checkpoints[CheckpointId(1, 2)]
+    epochs(first, 1, 4, 80)
+    assert tail_of(world).floor > world.sources[SAVEPOINT].log
+    return world, Driver(world).start("b", restore=ev.Restore(SAVEPOINT, discard=discard))
+
+
+def test_a_savepoint_older_than_the_log_cannot_have_its_plans_run_again() -> None:
+    world, said = with_savepoint(discard=False)
+    refused = refusal(said)
+    assert refused.kind is ErrorKind.CONFLICT
+    assert "older than what the stream's log still holds" in refused.message
+    assert "spark.ckpt.restore.plans=DISCARD" in refused.message
+    assert not isinstance(tail_of(world), Claim), "nothing was written"
+
+
+def test_a_savepoint_older_than_the_log_goes_on_behind_every_number() -> None:
+    world, said = with_savepoint(discard=True)
+    one = started(said)
+    assert (one.origin, one.epoch, one.version) == (CheckpointId(2, 2), 81, 3)
+    claim = tail_of(world)
+    assert isinstance(claim, Claim)
+    assert (claim.first, claim.used, claim.adopts, claim.inherits) == (81, 80, (), (CheckpointId(2, 2),))
+    copy = world.checkpoints[CheckpointId(2, 2)]
+    assert (copy.log, copy.claim) == (claim.claim, claim.claim)
+    again = started(Driver(world).start("c"))
+    assert (again.origin, again.epoch) == (CheckpointId(2, 2), 81), "it goes on from there, whoever starts next"
+
+
+def test_what_is_below_the_floor_does_not_run_again_although_it_is_still_there() -> None:
+    """Whoever said so may delete it at any moment: (1) a run says a floor and sleeps; (2) a person goes back behind it; (3) it wakes up."""
+    world = World()
+    first = running(world, trim_every=1000)
+    epochs(first, 1, 0, 3)
+    world.sources[SAVEPOINT] = world.checkpoints[CheckpointId(1, 2)]
+    epochs(first, 1, 4, 20)
+    assert ids_of(world) == list(range(1, 23)), "nothing is deleted yet"
+    assert refusal(Driver(world).start("b", restore=ev.Restore(SAVEPOINT))).kind is ErrorKind.CONFLICT
+
+
+def test_numbers_go_on_when_a_savepoint_older_than_the_log_follows_another_restore() -> None:
+    world, said = with_savepoint(discard=True)
+    one = started(said)
+    second = Driver(world, Settings(retained=2, trim_every=1))
+    started(second.start("c"))
+    epochs(second, one.run + 1, 81, 90)
+    world.sources["s3://b/savepoints/y"] = world.sources[SAVEPOINT]
+    third_said = Driver(world).start("d", restore=ev.Restore("s3://b/savepoints/y", discard=True))
+    assert started(third_said).epoch == 91
+
+
+# --- who slept
+
+
+def test_an_append_after_a_night_is_looked_past_and_others_are_not() -> None:
+    driver = running(World())
+    seen = looks(driver)
+    epochs(driver, 1, 0, 3)
+    assert seen == []
+    epochs(driver, 1, 4, 4, DAY_MS // 2 + 1)
+    assert len(seen) == 1
+    epochs(driver, 1, 5, 6)
+    assert len(seen) == 1
+
+
+def in_a_hole() -> tuple[World, Driver, do.PutEntry]:
+    """A run sleeps before it appends, and others use its number and leave it."""
+    world = World()
+    sleeper = running(world)
+    epochs(sleeper, 1, 0, 2)
+    sleeper.hold = lambda i: isinstance(i, do.PutEntry)
+    sleeper.trigger(3)
+    (put,) = sleeper.held
+    assert isinstance(put, do.PutEntry)
+    for run in (2, 3):
+        other = running(world, f"r{run}")
+        first = started(other.said).epoch
+        epochs(other, run, first, first + 40)
+    assert put.number not in world.log
+    return world, sleeper, put
+
+
+def test_an_append_in_a_hole_fences_the_run_before_its_epoch_runs() -> None:
+    world, sleeper, put = in_a_hole()
+    kept = set(world.checkpoints)
+    sleeper.hold = lambda _: False
+    said = sleeper.release()
+    assert put.number in world.log, "it was stored"
+    assert not any(isinstance(i, do.Triggered) for i in said)
+    (refused,) = (i for i in said if isinstance(i, do.Refused))
+    assert refused.kind is ErrorKind.FENCED
+    assert set(world.checkpoints) == kept
+    assert started(Driver(world).start("after")).origin == max(kept), "what stands in the hole is nothing to anybody"
+
+
+def test_a_claim_in_a_hole_is_void() -> None:
+    world = World()
+    epochs(running(world), 1, 0, 2)
+    sleeper = Driver(world)
+    sleeper.hold = lambda i: isinstance(i, do.PutEntry)
+    sleeper.start("s")
+    (put,) = sleeper.held
+    assert isinstance(put, do.PutEntry)
+    for run in (2, 3):
+        other = running(world, f"r{run}")
+        first = started(other.said).epoch
+        epochs(other, run, first, first + 40)
+    assert put.number not in world.log
+    sleeper.hold = lambda _: False
+    one = started(sleeper.release())
+    assert one.claim == max(world.log)
+    assert one.claim > put.number
+
+
+def test_an_end_in_a_hole_deletes_nothing() -> None:
+    world = World()
+    sleeper = running(world)
+    epochs(sleeper, 1, 0, 2)
+    sleeper.hold = lambda i: isinstance(i, do.PutEntry)
+    sleeper.push(ev.StopRequested(failed=False, delete=True))
+    (put,) = sleeper.held
+    assert isinstance(put, do.PutEntry)
+    assert isinstance(decode(put.number, put.data), End)
+    for run in (2, 3):
+        other = running(world, f"r{run}")
+        first = started(other.said).epoch
+        epochs(other, run, first, first + 40)
+    assert put.number not in world.log
+    kept = set(world.checkpoints)
+    sleeper.hold = lambda _: False
+    said = sleeper.release()
+    assert set(world.checkpoints) == kept
+    assert any(isinstance(i, do.Log) and "nothing was deleted" in i.message for i in said)
+
+
+def test_an_append_whose_answer_was_lost_is_looked_past() -> None:
+    driver = running(World())
+    epochs(driver, 1, 0, 0)
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    driver.trigger(1)
+    put = driver.held.pop()
+    assert isinstance(put, do.PutEntry)
+    driver.answer(put)
+    seen = looks(driver)
+    driver.push(replace(ev.EntryPut(put.ticket, put.number, driver.world.put(put.number, put.data))))
+    assert len(seen) == 1
+    driver.rest(1, 1)
+    epochs(driver, 1, 2, 2)
+    assert len(seen) == 2, "when the one before was stored is not known either"
+    epochs(driver, 1, 3, 3)
+    assert len(seen) == 2
+
+
+def test_a_persons_request_right_behind_it_fences_nobody() -> None:
+    driver = running(World())
+    epochs(driver, 1, 0, 1)
+    driver.world.clock_ms += 2 * DAY_MS
+    driver.hold = lambda i: isinstance(i, do.LookPast)
+    driver.trigger(2)
+    assert len(driver.held) == 1
+    driver.request("savepoint", claim=1)
+    driver.hold = lambda _: False
+    assert any(isinstance(i, do.Triggered) for i in driver.release())
+
+
+# --- who takes over in the middle
+
+
+def test_a_coordinator_that_takes_over_asks_for_nothing_below_the_floor() -> None:
+    driver = running(World())
+    epochs(driver, 1, 0, 80)
+    two = Driver(driver.world, Settings(retained=2, trim_every=1))
+    said = two.push(ev.ResumeRequested(1, 1, 81, sealed=80))
+    assert [type(i) for i in said if isinstance(i, (do.Resumed, do.Refused))] == [do.Resumed]
+    epochs(two, 1, 81, 140)
+    assert len(ids_of(driver.world)) <= 28
+    assert ids_of(driver.world)[0] == 1
+
+
+def test_a_coordinator_that_takes_over_appends_what_its_claim_has_only_adopted() -> None:
+    world = World()
+    first = running(world, retained=4)
+    epochs(first, 1, 0, 3)
+    for c in (2, 3):
+        world.damaged[CheckpointId(1, c)] = "broken"
+    second = running(world, "b", retained=4)
+    assert [p.epoch for p in started(second.said).planned] == [3]
+    second.rest(2, 2)
+    two = Driver(world, Settings(retained=4, trim_every=1))
+    two.push(ev.ResumeRequested(2, started(second.said).claim, 3, sealed=2))
+    told = two.push(ev.TriggerRequested(3, offsets(3)))
+    assert any(isinstance(i, do.Triggered) and i.epoch == 3 for i in told)
+    plan = tail_of(world)
+    assert isinstance(plan, Plan)
+    assert (plan.epoch, plan.claim, plan.rerun) == (3, started(second.said).claim, True)
+
+
+def test_an_entry_of_version_1_says_no_floor() -> None:
+    plan = decode(2, b'{"v":1,"type":"plan","claim":1,"run":1,"epoch":0,"offsets":"v1","files":{},"rerun":false}')
+    assert plan.floor == 0
+    assert decode(2, encode(replace(plan, floor=2))) == replace(plan, floor=2)

@@ -47,7 +47,13 @@ def epochs(driver: Driver, run: int, first: int, last: int, every_ms: int = HOUR
 def looks(driver: Driver) -> list[Instruction]:
     """From now on, each LIST past an entry."""
     seen: list[Instruction] = []
-    driver.hold = lambda i: isinstance(i, do.LookPast) and (seen.append(i), False)[1]
+
+    def see(i: Instruction) -> bool:
+        if isinstance(i, do.LookPast):
+            seen.append(i)
+        return False
+
+    driver.hold = see
     return seen
 
 

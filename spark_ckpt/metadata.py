@@ -157,6 +157,7 @@ def _decode(data: bytes, name: str) -> Checkpoint:
         snapshots=snapshots,
         counters=dict(doc["counters"]),
         unfinished=tuple(_in_range("unfinished", epoch) for epoch in doc.get("unfinished", ())),
+        stream=str(doc.get("stream", "")),
         log_from=None if doc.get("log_from") is None else _in_range("log_from", doc["log_from"]),
     )
 
@@ -188,6 +189,7 @@ def _document(checkpoint: Checkpoint, names: Sequence[str], last_rows: Iterable[
         "counters": dict(checkpoint.counters),
         "unfinished": list(checkpoint.unfinished),
         "log_from": checkpoint.log_from,
+        "stream": checkpoint.stream,
         "num_snapshots": len(checkpoint.snapshots),
     }
 

@@ -237,7 +237,8 @@ class Checkpoint:
     `log` is the number of the log entry that planned the epoch. `files` are the driver's files, path below the `checkpointLocation` ->
     content, or where that is, enough to rebuild that folder. `counters` are for people: acks, bytes, durations. `unfinished`: older epochs
     whose checkpoints were still in the making when this one was put, and may complete after it. `log_from`: the lowest log entry that a
-    start from here reads, None for `log` (plans of later epochs that its run had adopted may stand before that).
+    start from here reads, None for `log` (plans of later epochs that its run had adopted may stand before that). `stream`: whose it is
+    (`Claim.stream`), empty where an older release made it.
     """
 
     id: CheckpointId
@@ -251,6 +252,7 @@ class Checkpoint:
     counters: Mapping[str, Any]
     unfinished: tuple[int, ...] = ()
     log_from: int | None = None
+    stream: str = ""
 
     @property
     def lowest_entry(self) -> int:

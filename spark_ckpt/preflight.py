@@ -9,11 +9,13 @@ from spark_ckpt import paths
 from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, Entry, decode
+from spark_ckpt.protocol.log_trim import DAY_MS
 from spark_ckpt.protocol.recorded import reach, recorded
 from spark_ckpt.protocol.restoring import incomplete, is_of_this_stream, misfits
 from spark_ckpt.reader import Standing, StreamReader, Use
 from spark_ckpt.savepoints import Source
 from spark_ckpt.storage import Storage
+from spark_ckpt.stream_log import StreamLog
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Preflight:
 
 
 _FORGOTTEN = (
-    "it is older than what the stream's log still holds, so what was planned past it cannot run again: restore it with "
+    "it is older than what the stream's log is sure to hold, so what was planned past it cannot run again: restore it with "
     "spark.ckpt.restore.plans=DISCARD, and sinks get the rows that followed it twice; or with a new checkpointLocation and a new output "
     "path"
 )
@@ -46,16 +48,23 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
         return alone(content)
     if source.checkpoint is not None and source.root == reader.url:
         return _own(content, storage, reader, standing)
-    if content.query_id == standing.claim.query_id and content.lowest_entry < standing.floor:
-        return Preflight((*misfits(content, standing.claim.job), _FORGOTTEN), True)
     log = _read(storage, {content.claim, content.log}, standing.tail)
-    same = is_of_this_stream(content, log.get(content.claim), log.get(content.log))
+    same = is_of_this_stream(content, standing.claim.stream, log.get(content.claim), log.get(content.log))
     problems = misfits(content, standing.claim.job)
+    if same and content.lowest_entry < standing.floor and not _young(storage, content.lowest_entry, standing.tail):
+        return Preflight((*problems, _FORGOTTEN), True)
     if not same and not standing.ended:
         problems.append(
             f"it belongs to another stream, and this one has epochs of its own (run {standing.claim.run}); use a new checkpointLocation"
         )
     return Preflight(tuple(problems), same, True, _reruns(content, storage, standing) if same else ())
+
+
+def _young(storage: Storage, lowest: int, tail: int) -> bool:
+    """Whether entries from `lowest` on stay although they are below the floor (`Restoring._dated`)."""
+    log = StreamLog(storage)
+    at, newest = log.stored_ms(lowest), log.stored_ms(tail)
+    return at is not None and newest is not None and at > newest - DAY_MS
 
 
 def _own(content: Checkpoint, storage: Storage, reader: StreamReader, standing: Standing) -> Preflight:

@@ -43,18 +43,23 @@ class StreamLog:
             if start is not None and start - found > WIDEST_GAP:
                 widest = (found, start)
         before, at = widest
-        if at and self._floor_of(found) < at:
+        if at and self._last_of(found, before).floor < at:
             raise DamagedError(
                 f"{self._url}/{paths.log_key(at)} cannot be an entry of this log, the one before it is {before}; it is forged or was put "
                 "there by mistake: remove it"
             )
         return found
 
-    def _floor_of(self, number: int) -> int:
+    def _last_of(self, number: int, before: int) -> Entry:
         try:
-            return self.entry(number).floor
-        except DamagedError:
-            return 0
+            return self.entry(number)
+        except DamagedError as e:
+            raise DamagedError(f"{e}; it lies far behind entry {before}: if it was put there by mistake, remove it") from e
+
+    def stored_ms(self, number: int) -> int | None:
+        """When, by the storage's clock; None where there is no such entry."""
+        found = next(iter(self._storage.list(paths.LOG_PREFIX, paths.log_key(number - 1))), None)
+        return found.modified_ms if found is not None and found.key == paths.log_key(number) else None
 
     def past(self, number: int) -> tuple[int, bytes] | None:
         """The first entry past that number, None where there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from spark_ckpt import paths
@@ -119,7 +119,11 @@ class StorageActions:
         if isinstance(asked, do.ListOldEntries):
             return self._list_old_entries(asked)
         if isinstance(asked, do.ReadPlans):
-            return ev.PlansRead(asked.ticket, self._objects_of(asked.numbers))
+            with ThreadPoolExecutor(HEADS, thread_name_prefix="log") as pool:
+                return ev.PlansRead(asked.ticket, dict(zip(asked.numbers, pool.map(self._objects_of, asked.numbers), strict=True)))
+        if isinstance(asked, do.DateEntries):
+            dates = {number: self._log.stored_ms(number) for number in asked.numbers}
+            return ev.EntriesDated(asked.ticket, {number: at for number, at in dates.items() if at is not None})
         if isinstance(asked, do.DeleteEntries):
             self._log.delete(asked.numbers)
             return ev.EntriesDeleted(asked.ticket)
@@ -257,11 +261,15 @@ class StorageActions:
         in_force = None if data is None else decode(asked.floor, data).claim
         return ev.OldEntriesListed(asked.ticket, in_force, tuple(found), more)
 
-    def _objects_of(self, numbers: Iterable[int]) -> dict[int, frozenset[str]]:
-        """Raises `FormatError` for an entry that cannot be read: what it names is not known."""
-        read = ((number, self.read_entry(number)) for number in numbers)
-        entries = {number: decode(number, data) for number, data in read if data is not None}
-        return {**dict.fromkeys(numbers, frozenset[str]()), **objects_by_entry(entries)}
+    def _objects_of(self, number: int) -> frozenset[str] | None:
+        """None: the entry cannot be read."""
+        data = self.read_entry(number)
+        if data is None:
+            return frozenset()
+        try:
+            return objects_by_entry({number: decode(number, data)})[number]
+        except FormatError:
+            return None
 
     def last_claim(self) -> Claim | None:
         """The claim of the newest run; None where the stream does not exist, or was ended on purpose."""

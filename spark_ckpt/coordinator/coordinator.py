@@ -67,6 +67,7 @@ class Coordinator:
         """By root, of streams that were stopped too: where each lies, and what its last start was restored from."""
         self._foreground = Pool(FOREGROUND_THREADS, "storage")
         self._background = Pool(1, "deletion")
+        self._trimming = Pool(1, "trimming")
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -129,6 +130,7 @@ class Coordinator:
                 _settings(options),
                 self._foreground,
                 self._background,
+                self._trimming,
                 self._pipe.send,
                 restored=lambda path: self._restored.update({root: path}),
                 ended=self._leaving.discard,

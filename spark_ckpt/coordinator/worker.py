@@ -52,7 +52,8 @@ class RefusedError(CheckpointError):
 class StreamWorker:
     """All events of a stream pass through one queue, so the machine is never entered twice at a time.
 
-    Storage is asked in `foreground` threads; deletions wait for a thread of their own in `background`, so that no epoch waits behind them.
+    Storage is asked in `foreground` threads; deletions wait for a thread of their own in `background`, so that no epoch
+    waits behind them, and old entries of the log for one in `trimming`, so that no deletion does.
     It ends by itself once `stop` is answered and nothing is in hand any more; `ended` hears of it.
     """
 
@@ -63,6 +64,7 @@ class StreamWorker:
         settings: Settings,
         foreground: Pool,
         background: Pool,
+        trimming: Pool,
         say: Say,
         restored: Callable[[str | None], None],
         ended: Callable[[StreamWorker], None],
@@ -77,6 +79,7 @@ class StreamWorker:
         self._ended = ended
         self._foreground = foreground
         self._background = background
+        self._trimming = trimming
         self._say = say
         self._stream = Stream(settings)
         self._queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -216,9 +219,12 @@ class StreamWorker:
     # --- instructions
 
     def _execute(self, i: Instruction) -> None:
-        if isinstance(i, (do.Delete, do.Trimming)):
+        if isinstance(i, do.Delete):
             self._in_hand += 1
             self._background.submit(lambda: self._perform(i))
+        elif isinstance(i, do.Trimming):
+            self._in_hand += 1
+            self._trimming.submit(lambda: self._perform(i))
         elif isinstance(i, do.SetTimer):
             fired = ev.TimerFired(i.ticket, i.timer)
             self._later(i.after_ms / 1000, lambda: self._handle(fired), i.ticket)

@@ -1,6 +1,7 @@
-"""The entries of the log: what each says, and its JSON form (version 2, one UTF-8 document an entry).
+"""The entries of the log: what each says, and its JSON form (version 3, one UTF-8 document an entry).
 
-Version 1 had no files that are objects of their own. Fields that were added later have a default with which older entries are read; one
+Version 1 had no files that are objects of their own, version 2 no plans that are adopted and no floor. Fields that were added later have a
+default with which older entries are read; one
 that no older release may overlook takes a new version.
 Every entry names the number of the claim under which it was written: a claim its own, a plan that of its run; and a `floor`: nobody asks
 for entries with lower numbers any more, except for the claim under which the entry at the floor was written. They may be gone at any moment
@@ -20,12 +21,12 @@ from spark_ckpt.model import CheckpointId, Content, FileHandle, Job, objects_of
 from spark_ckpt.paths import check_driver_file, file_handle
 
 _WAY_OUT = "the log is damaged: put the entry back as it was, or start with a new checkpointLocation"
-VERSION = 2
+VERSION = 3
 MAX_ENTRY_BYTES = 256 * 1024 * 1024
 MAX_NUMBER = 2**63
 MAX_ITEMS = 100_000
 DEFAULT_TIMEOUT_MS = 600_000
-MAX_ADOPTED = 10_000_000
+MAX_ADOPTED = 1_000_000
 """Plans that a claim can adopt, in at most `MAX_ITEMS` rows."""
 
 SAVEPOINT, STOP = "savepoint", "stop"
@@ -99,8 +100,10 @@ class Claim:
     the epoch after the origin (without one: epoch 0) is the first, and nothing is void.
     `timeout_ms`: the run's `spark.ckpt.timeout`, for who collects its garbage; an older release does not say, and the default is assumed.
     `adopts`: the entries before it that plan what runs again; these plans count under this claim as if each were appended again. None: not
-    named (version 1: each was).
-    `used`: the highest number that an epoch of the stream may have had, -1 for none; None: not noted (version 1).
+    named (before version 3: each was).
+    `used`: the highest number that an epoch of the stream may have had, -1 for none; None: not noted (before version 3).
+    `stream`: what tells the stream from every other, whatever its query's id: the nonce of the first claim that says it, carried on by all
+    later ones, and noted in `_metadata`.
     """
 
     claim: int
@@ -125,6 +128,7 @@ class Claim:
     adopts: tuple[Adopted, ...] | None = None
     used: int | None = None
     floor: int = 0
+    stream: str = ""
 
     def adopted_past(self, epoch: int) -> dict[int, int]:
         """Of the plans in `adopts`, those of later epochs: entry -> epoch."""
@@ -227,6 +231,7 @@ def encode(entry: Entry) -> bytes:
                 "can name; go on from the checkpoint without them, with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD"
             )
         doc["used"] = entry.used
+        doc["stream"] = entry.stream
         doc["adopts"] = None if entry.adopts is None else [[one.first, one.count, one.epoch] for one in entry.adopts]
     elif isinstance(entry, Plan):
         doc["run"] = entry.run
@@ -312,6 +317,7 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
             None if doc.get("adopts") is None else _adopted(doc["adopts"], claim),
             _used(doc.get("used")),
             floor,
+            _text(doc.get("stream", "")),
         )
     if kind == "plan":
         files = doc["files"]

@@ -216,6 +216,14 @@ class PastSeen:
 
 
 @dataclass(frozen=True)
+class EntriesDated:
+    """When each of these entries was stored, by the storage's clock; those that are not there are left out."""
+
+    ticket: int
+    stored_ms: Mapping[int, int]
+
+
+@dataclass(frozen=True)
 class OldEntriesListed:
     """`in_force`: the claim under which the entry at the floor was written, None where that entry is missing. `found`: entries below the
     floor, ascending, and when each was stored, by the storage's clock; `more`: there are others behind them."""
@@ -228,10 +236,10 @@ class OldEntriesListed:
 
 @dataclass(frozen=True)
 class PlansRead:
-    """What each of these entries names that is an object of its own: nothing, unless it is a plan."""
+    """What each of these entries names that is an object of its own: nothing, unless it is a plan; None: it cannot be read."""
 
     ticket: int
-    objects: Mapping[int, frozenset[str]]
+    objects: Mapping[int, frozenset[str] | None]
 
 
 @dataclass(frozen=True)
@@ -381,6 +389,7 @@ Answer = (
     | EntryRead
     | EntryPut
     | PastSeen
+    | EntriesDated
     | OldEntriesListed
     | PlansRead
     | EntriesDeleted

@@ -109,8 +109,10 @@ def entry_before_barrier(claim: Claim, checkpoint: Checkpoint, floor: int, read:
     """The number of a log entry that was stored before the epoch of that checkpoint ran: no epoch runs more than `Claim.ahead` past the
     newest one whose plan is stored. `floor`: the log's.
     `read` answers None for an entry that is not there."""
-    for number in range(checkpoint.log - claim.ahead, max(claim.claim, floor - 1), -1):
+    for number in range(checkpoint.log - claim.ahead, claim.claim, -1):
         entry = read(number)
+        if entry is None and number < floor:
+            break  # what is below it may be gone as well
         if isinstance(entry, Plan) and entry.claim == claim.claim and entry.epoch <= checkpoint.id.epoch - claim.ahead:
             return number
     return claim.claim

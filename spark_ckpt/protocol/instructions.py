@@ -54,6 +54,15 @@ class LookPast:
 
 
 @dataclass(frozen=True)
+class DateEntries:
+    """-> EntriesDated."""
+
+    ticket: int
+    numbers: tuple[int, ...]
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
 class ListOldEntries:
     """In the background: the log from behind `after` up to `floor` -> OldEntriesListed, or TrimFailed."""
 
@@ -396,6 +405,7 @@ Question = (
     | ReadEntry
     | PutEntry
     | LookPast
+    | DateEntries
     | CheckStorage
     | ListCheckpoints
     | ReadMetadata

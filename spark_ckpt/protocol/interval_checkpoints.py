@@ -249,6 +249,7 @@ class IntervalCheckpoints(RunRequests):
             {k: v for k, v in told.to_json().items() if k not in left_out},
             tuple(sorted(one.epoch for one in (*self._pendings, *self._ghosts) if one.epoch < p.epoch)),
             self._log_from(p.epoch),
+            self.claim.stream,
         )
         return [self._put_metadata(p.checkpoint, self._question(p))]
 

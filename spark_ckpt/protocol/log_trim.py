@@ -25,6 +25,8 @@ from spark_ckpt.protocol.planned_files import PlannedFiles
 DAY_MS = 24 * 60 * 60 * 1000
 EVERY = 1000
 """Entries that a run appends between two passes over the old ones: what one LIST shows."""
+AT_A_TIME = 100
+"""Entries of which it is looked up in one step what they name."""
 
 
 def is_sure(before_ms: int | None, stored_ms: int | None, kept_ms: int) -> bool:
@@ -34,7 +36,7 @@ def is_sure(before_ms: int | None, stored_ms: int | None, kept_ms: int) -> bool:
 
 class LogTrim:
     """A run's passes over the old entries, one at a time, in the background: list, read what plans name, delete; and on, while there are
-    more."""
+    more. In small steps, so that a run which ends soon has done some."""
 
     def __init__(self, planned: PlannedFiles, kept_ms: int, every: int) -> None:
         self._planned = planned
@@ -44,6 +46,8 @@ class LogTrim:
         self._floor = 0
         self._before_ms = 0
         self._ticket: int | None = None
+        self._waiting: list[int] = []
+        """Found, and to be deleted after these:"""
         self._going: tuple[int, ...] = ()
         self._after = 0
         """Entries up to here were looked at."""
@@ -67,29 +71,32 @@ class LogTrim:
         if event.in_force is None:
             return []  # the log is damaged: nothing of it goes
         old = self.old(event.found)
-        self._going = self.superfluous(old, event.in_force)
+        self._waiting = list(self.superfluous(old, event.in_force))
         self._more = event.more and len(old) == len(event.found)
         self._after = max((number for number, _ in event.found), default=self._after)
-        if not self._going:
-            return self._list(tickets) if self._more else []
-        staying = range(self._floor, self._planned.since) if self._floor < self._planned.since else ()
-        unknown = self._planned.unknown([*self._going, *staying])
-        if not unknown:
-            return self._delete(tickets)
-        self._ticket = tickets.next()
-        return [do.ReadPlans(self._ticket, unknown)]
+        return self._read(tickets) if self._waiting else self._on(tickets)
 
     def read(self, event: ev.PlansRead, tickets: Tickets) -> list[Instruction]:
+        """What cannot be read stays, and so does what it may name: nobody asks for it, and nobody knows."""
+        self._ticket = None
         for number, objects in event.objects.items():
-            self._planned.add(number, objects)
-        return self._delete(tickets)
+            if objects is not None:
+                self._planned.add(number, objects)
+        unknown = {number for number, objects in event.objects.items() if objects is None}
+        if any(number >= self._floor for number in unknown):
+            self._waiting = []
+            self._more = False
+            return []
+        self._waiting = [number for number in self._waiting if number not in unknown]
+        return self._read(tickets) if self._waiting else self._on(tickets)
 
     def deleted(self, tickets: Tickets) -> tuple[frozenset[str], list[Instruction]]:
         """Large files of the driver that no plan in the log names any more; and how the pass goes on."""
         self._ticket = None
         free = self._planned.gone(self._going)
+        self._waiting = self._waiting[len(self._going) :]
         self._going = ()
-        return free, self._list(tickets) if self._more else []
+        return free, self._read(tickets) if self._waiting else self._on(tickets)
 
     def failed(self) -> None:
         """Given up until the next pass is due."""
@@ -107,10 +114,20 @@ class LogTrim:
     def superfluous(self, old: list[int], in_force: int) -> tuple[int, ...]:
         return tuple(number for number in old if number < self._floor and number != in_force)
 
+    def _read(self, tickets: Tickets) -> list[Instruction]:
+        """First of what stays, then of what goes, as far as it is not known."""
+        staying = range(self._floor, self._planned.since) if self._floor < self._planned.since else ()
+        unknown = self._planned.unknown(staying)[:AT_A_TIME] or self._planned.unknown(self._waiting[:AT_A_TIME])
+        if unknown:
+            self._ticket = tickets.next()
+            return [do.ReadPlans(self._ticket, unknown)]
+        self._going = tuple(self._waiting[:AT_A_TIME] if self._planned.unknown(self._waiting) else self._waiting)
+        self._ticket = tickets.next()
+        return [do.DeleteEntries(self._ticket, self._going)]
+
+    def _on(self, tickets: Tickets) -> list[Instruction]:
+        return self._list(tickets) if self._more else []
+
     def _list(self, tickets: Tickets) -> list[Instruction]:
         self._ticket = tickets.next()
         return [do.ListOldEntries(self._ticket, self._floor, self._after)]
-
-    def _delete(self, tickets: Tickets) -> list[Instruction]:
-        self._ticket = tickets.next()
-        return [do.DeleteEntries(self._ticket, self._going)]

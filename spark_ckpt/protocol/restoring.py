@@ -78,36 +78,55 @@ class Restoring(StartState):
         if source is None:
             raise GivenUpError(ErrorKind.MISSING, f"{_OPTION}={self._restoring.path} cannot be restored: {event.problem}")
         self._source = source
-        last = self._last
-        self._forgotten = last is not None and source.query_id == last.query_id and source.lowest_entry < self._floor
+        if source.log > self._tail or self._last is None:
+            return self._source_known()
+        if source.lowest_entry < self._floor:
+            self.phase = StartPhase.DATING
+            return [self._ask(do.DateEntries(self.ticket(), (source.lowest_entry, self._tail)))]
+        return self._read_its_plan()
+
+    def _dated(self, event: ev.EntriesDated) -> list[Instruction]:
+        """Entries below the floor that are younger than a day are on nobody's list: (1) whoever deletes lists what was a day old when it
+        put its last entry, the log's tail at the latest; (2) this claim, which comes after that tail, says a floor below these.
+        """
+        self._answered(event.ticket)
+        assert self._source is not None
+        lowest, tail = event.stored_ms.get(self._source.lowest_entry), event.stored_ms.get(self._tail)
+        if lowest is not None and tail is not None and lowest > tail - self._log_kept_ms:
+            self._young = self._source.lowest_entry
+        return self._read_its_plan()
+
+    def _read_its_plan(self) -> list[Instruction]:
+        source = self._source
+        assert source is not None
         numbers = [n for n in dict.fromkeys((source.claim, source.log)) if n not in self._entries]
-        if source.log > self._tail or not numbers or self._forgotten:
+        if not numbers:
             return self._source_known()
         self.phase = StartPhase.READING_ITS_PLAN
         return [self._ask(do.ReadEntry(self.ticket(), n)) for n in numbers]
 
     def _its_plan_read(self, event: ev.EntryRead) -> list[Instruction]:
         if event.data is None:
-            assert self._restoring is not None
-            raise GivenUpError(
-                ErrorKind.MISSING,
-                f"the log of this stream does not reach back to entry {event.number}, so it is not known what was planned past "
-                f"{self._restoring.path}; restore it with a new checkpointLocation and a new output path",
-            )
-        self._entry(event)
+            self._answered(event.ticket)
+        else:
+            self._entry(event)
         return self._source_known() if not self._outstanding else []
 
     def _source_known(self) -> list[Instruction]:
         source, wanted = self._source, self._restoring
         assert source is not None
         assert wanted is not None
-        its_own = is_of_this_stream(source, self._entries.get(source.claim), self._entries.get(source.log))
-        self._same_stream = self._forgotten or its_own
+        claim, plan = self._entries.get(source.claim), self._entries.get(source.log)
+        self._same_stream = self._last is not None and is_of_this_stream(source, self._last.stream, claim, plan)
+        if self._same_stream and self._young is not None:
+            self._floor = self._young
+        self._forgotten = self._same_stream and source.lowest_entry < self._floor
         if self._forgotten and not wanted.discard:
             raise GivenUpError(
                 ErrorKind.CONFLICT,
-                f"{_OPTION}={wanted.path} is older than what the stream's log still holds, so what was planned past it cannot run again; "
-                "with spark.ckpt.restore.plans=DISCARD it runs anew under new numbers, and sinks get its rows twice; or restore it with a "
+                f"{_OPTION}={wanted.path} is older than what the stream's log is sure to hold, so what was planned past it cannot run "
+                "again; with "
+                "spark.ckpt.restore.plans=DISCARD it runs anew under new numbers, and sinks get its rows twice; or restore it with a "
                 "new checkpointLocation and a new output path",
             )
         if self._living and not self._same_stream and not self._cut_short:
@@ -203,6 +222,7 @@ class Restoring(StartState):
             log=self._source.log if in_log else number,
             claim=self._source.claim if in_log else number,
             log_from=self._source.log_from if in_log else None,
+            stream=self._last.stream if self._last and self._last.stream else self._request.nonce,
             query_id=self._request.query_id,
             job=self._request.job,
             snapshots=event.snapshots,
@@ -281,16 +301,19 @@ class Restoring(StartState):
         """The claim stands, and what it begins with is there."""
 
 
-def is_of_this_stream(source: Checkpoint, claim: Entry | None, plan: Entry | None) -> bool:
+def is_of_this_stream(source: Checkpoint, stream: str, claim: Entry | None, plan: Entry | None) -> bool:
     """Whether a log's entries `source.claim` and `source.log` are those it was made under: numbers alone prove nothing.
 
-    One that was copied from elsewhere has no plan here, and names the claim instead; so does the first that a run had to run again.
+    One that was copied from elsewhere has no plan here, and names the claim instead. Where one of them is gone (None), the name of the
+    `stream` proves it.
     """
-    if not isinstance(claim, Claim) or claim.query_id != source.query_id:
+    copied = source.log == source.claim
+    if claim is not None and not (isinstance(claim, Claim) and claim.query_id == source.query_id):
         return False
-    if source.log == source.claim and source.id.run == claim.run:
-        return True
-    return isinstance(plan, Plan) and (plan.epoch, plan.claim) == (source.id.epoch, source.claim)
+    if plan is not None and not copied and not (isinstance(plan, Plan) and (plan.epoch, plan.claim) == (source.id.epoch, source.claim)):
+        return False
+    whole = claim is not None and (copied or plan is not None)
+    return whole or (source.stream != "" and source.stream == stream)
 
 
 def misfits(source: Checkpoint, job: Job) -> list[str]:

@@ -65,6 +65,14 @@ class Resume(Asking):
             raise GivenUpError(
                 ErrorKind.DAMAGED, f"claim {self._request.claim} of run {self._request.run} is not in the log; start the query again"
             )
+        self.phase = ResumePhase.READING_TAIL
+        return [self._ask(do.ReadEntry(self.ticket(), self._tail))]
+
+    def _tail_read(self, event: ev.EntryRead) -> list[Instruction]:
+        """A successor's: the run is fenced, and its claim may be gone."""
+        entry = self._entry(event)
+        if entry.claim != self._request.claim:
+            raise GivenUpError(ErrorKind.FENCED, fenced_message(None, event.number, entry))
         self.phase = ResumePhase.READING_CLAIM
         return [self._ask(do.ReadEntry(self.ticket(), self._request.claim))]
 
@@ -75,14 +83,6 @@ class Resume(Asking):
                 ErrorKind.DAMAGED, f"log entry {event.number} is not the claim of run {self._request.run}; start the query again"
             )
         self._claim = entry
-        self.phase = ResumePhase.READING_TAIL
-        return [self._ask(do.ReadEntry(self.ticket(), self._tail))]
-
-    def _tail_read(self, event: ev.EntryRead) -> list[Instruction]:
-        entry = self._entry(event)
-        assert self._claim is not None
-        if entry.claim != self._claim.claim:
-            raise GivenUpError(ErrorKind.FENCED, fenced_message(self._claim, event.number, entry))
         self.phase = ResumePhase.LISTING
         return [self._ask(do.ListCheckpoints(self.ticket(), self._claim.run))]
 
@@ -122,8 +122,7 @@ class Resume(Asking):
     def _read_plans(self) -> list[Instruction]:
         assert self._claim is not None
         within = self._reach
-        floor = self._entries[self._tail].floor
-        requests = range(max(self._claim.claim + 1, within.after + 1 - REQUESTS_BACK, floor), within.after + 1)
+        requests = range(max(self._claim.claim + 1, within.after + 1 - REQUESTS_BACK), within.after + 1)
         wanted = [n for n in sorted({*requests, *within.numbers(self._base, self._tail)}) if n not in self._entries]
         if not wanted:
             return self._look_again()
@@ -135,7 +134,10 @@ class Resume(Asking):
         return reach(self._base, self._claim, self._claim)
 
     def _plan_read(self, event: ev.EntryRead) -> list[Instruction]:
-        self._entry(event)
+        if event.data is None and event.number < self._entries[self._tail].floor:
+            self._answered(event.ticket)  # an old request, if it was one
+        else:
+            self._entry(event)
         return self._look_again() if not self._outstanding else []
 
     def _look_again(self) -> list[Instruction]:

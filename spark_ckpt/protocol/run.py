@@ -319,6 +319,7 @@ class Run(RunRequests):
             snapshots,
             {k: v for k, v in told.to_json().items() if k not in ("run", "epoch", "time_ms", "metadata_bytes", "finalise_ms")},
             log_from=self._log_from(pending.id.epoch),
+            stream=self.claim.stream,
         )
         return [*self._cancel(ev.Timer.GRACE), self._put_metadata(self._checkpoint, self.ticket())]
 

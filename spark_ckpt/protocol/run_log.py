@@ -23,6 +23,7 @@ class RunLog(RunState):
 
     _plan_waits = False
     _file_attempts = 0
+    _trim_ms: int | None = None
 
     @abstractmethod
     def _planned(self, plan: Plan) -> list[Instruction]:
@@ -166,6 +167,8 @@ class RunLog(RunState):
     def _appended(self, number: int, stored_ms: int | None) -> list[Instruction]:
         """The run's own plan is there. `stored_ms`: since when, None where the put's answer was lost."""
         before, self._stored_ms = self._stored_ms, stored_ms
+        # Of a storage whose clock jumps one date may be wrong: what is deleted on the strength of it rests on two.
+        self._trim_ms = min(before, stored_ms) if before is not None and stored_ms is not None and self._is_sure(before) else None
         return self._plan_is_stored(number) if self._is_sure(before) else [do.LookPast(self.ticket(), number)]
 
     def _is_sure(self, before_ms: int | None) -> bool:
@@ -185,7 +188,7 @@ class RunLog(RunState):
         self._next_number = number + 1
         self._attempt = self._file_attempts = 0
         self._deletions.planned.add(number, self._plan.objects)
-        trimming = self._trimming(self._trim.begin(number, self._plan.floor, self._stored_ms, self._tickets))
+        trimming = self._trimming(self._trim.begin(number, self._plan.floor, self._trim_ms, self._tickets))
         return [*self._plan_stored(number), *trimming]
 
     def _plan_timed_out(self) -> list[Instruction]:

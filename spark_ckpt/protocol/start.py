@@ -260,6 +260,7 @@ class Start(StartPlans):
             as_adopted(self._adopted),
             max(self._used, self._last.used if self._last and self._last.used is not None else -1),
             self._floor,
+            (self._last.stream if self._last else "") or self._request.nonce,
         )
         self.phase = StartPhase.CLAIMING
         return [self._ask(do.PutEntry(self.ticket(), number, encode(self._claim)))]
@@ -301,7 +302,8 @@ class Start(StartPlans):
         return self._claimed() if event.data == mine else self.begin(self.now_ms)
 
     def _claimed(self) -> list[Instruction]:
-        """A start that slept since it looked for the tail may have claimed a number that others had used and left (`log_trim.py`)."""
+        """A start that slept since it looked for the tail may have claimed a number that others had used and left (`log_trim.py`):
+        its claim is void."""
         assert self._claim is not None
         return self._look_past(self._claim.claim)
 
@@ -317,7 +319,8 @@ class Start(StartPlans):
         entry = decode(event.found, event.data) if event.data is not None else None
         if isinstance(entry, Request) and entry.claim == self._claim.claim:
             return self._look_past(event.found)
-        return self.begin(self.now_ms)
+        found = "a later run" if entry is None else fenced_message(self._claim, event.found, entry)
+        raise GivenUpError(ErrorKind.FENCED, found)
 
     def _done(self) -> list[Instruction]:
         claim = self._claim
@@ -383,6 +386,7 @@ class Start(StartPlans):
         (StartPhase.CHECKING_STORAGE, ev.StorageChecked): "_storage_checked",
         (StartPhase.LISTING, ev.CheckpointsListed): "_listed_checkpoints",
         (StartPhase.READING_SOURCE, ev.SourceRead): "_source_read",
+        (StartPhase.DATING, ev.EntriesDated): "_dated",
         (StartPhase.READING_ITS_PLAN, ev.EntryRead): "_its_plan_read",
         (StartPhase.READING_METADATA, ev.MetadataRead): "_metadata_read",
         (StartPhase.VERIFYING, ev.ObjectsVerified): "_verified",

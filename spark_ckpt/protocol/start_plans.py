@@ -10,11 +10,14 @@ from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import GivenUpError, UnlessMovedOnError
-from spark_ckpt.protocol.entries import End, Entry, Plan
+from spark_ckpt.protocol.entries import Claim, End, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.recorded import Reach, Recorded, ever_used, reach, recorded
 from spark_ckpt.protocol.restoring import Restoring
 from spark_ckpt.protocol.start_state import StartPhase
+
+MOST_READ = 1_000_000
+"""Entries past a checkpoint that a start reads."""
 
 
 class StartPlans(Restoring):
@@ -22,6 +25,7 @@ class StartPlans(Restoring):
 
     def _read_plans(self) -> list[Instruction]:
         """What lies behind the origin; what the last claim has adopted, or the one under which the origin was made."""
+        self._check_length()
         wanted = [n for n in self._to_read() if n not in self._entries and n not in self._gaps]
         # Nobody asks for these any more, whether they are still there or not (`Entry.floor`).
         self._gaps.update(n for n in wanted if self._forgets(n))
@@ -30,6 +34,18 @@ class StartPlans(Restoring):
             return self._plans_known()
         self.phase = StartPhase.READING_PLANS
         return [self._ask(do.ReadEntry(self.ticket(), n)) for n in wanted]
+
+    def _check_length(self) -> None:
+        """No log has so many entries past a checkpoint; one that seems to was forged, and asking for each would take for ever."""
+        if self._forgotten or (self._end is not None and not self._same_stream):
+            return
+        past = self._tail - self._reach.after
+        if past > MOST_READ:
+            raise UnlessMovedOnError(
+                ErrorKind.DAMAGED,
+                f"log entry {self._tail}, the last one, says that {past} entries past the checkpoint to go on from count, more "
+                "than any log has: it is forged or was put there by mistake; remove it",
+            )
 
     def _to_read(self) -> Iterable[int]:
         if self._end is not None and not self._same_stream:
@@ -66,7 +82,15 @@ class StartPlans(Restoring):
             )
         planned = [entry.epoch for entry in self._entries.values() if isinstance(entry, Plan)]
         listed = [c.epoch for c in self._listed]
-        return max(noted, max([*planned, *listed], default=-1) + last.ahead) if self._end is None else noted
+        used = max([noted, *planned, *listed]) + last.ahead if self._end is None else noted
+        source = self._source.id.epoch if self._source else -1
+        if source > used:
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"the savepoint is of epoch {source}, and the highest number that this stream has used is {used}: it belongs to another "
+                "stream; restore it with a new checkpointLocation and a new output path",
+            )
+        return used
 
     @property
     def _reach(self) -> Reach:
@@ -158,14 +182,14 @@ class StartPlans(Restoring):
             )
 
     def _numbers_known(self) -> bool:
-        """With entries missing, and nothing to run again: the last claim has adopted others, and its own plans go up to one behind them."""
+        """With entries missing, and nothing to run again: the last claim says what was used before it, and its own plans go up to one
+        behind what is missing."""
         last, gaps = self._last, self._gaps
         if last is None or self._restoring is None or not self._restoring.discard:
             return False
         own = max((n for n, entry in self._entries.items() if isinstance(entry, Plan) and entry.claim == last.claim), default=0)
-        if last.adopts is None:
-            return own > max(gaps)
-        return gaps.isdisjoint(last.adopted_past(-1)) and all(n < max(own, last.claim) for n in gaps)
+        noted = last.claim if last.used is not None else 0
+        return all(n < max(own, noted) for n in gaps)
 
     def _log_too_short(self) -> UnlessMovedOnError:
         if self._origin is None:
@@ -206,7 +230,9 @@ class StartPlans(Restoring):
                 "get their rows twice",
             )
         if found.crossed or unplanned or (discard and (found.plans or self._gaps)):
-            self._number_anew(found.used)
+            last = self._last
+            noted = last.used if last is not None and last.used is not None else -1
+            self._number_anew(max(found.used, noted))
 
     def _check_ahead(self, found: Recorded) -> None:
         """Without a checkpoint all runs again as planned; but once there was one, epochs may have run whose plans were never stored.
@@ -237,7 +263,8 @@ class StartPlans(Restoring):
         and checkpoints name them; (3) `gc` deletes them.
         """
         plan = next((plan for plan in self._plans if plan.objects), None)
-        if self._end is not None and self._restoring is not None and plan is not None:
+        ended = self._origin is not None and any(isinstance(e, End) and n > self._origin.log for n, e in self._entries.items())
+        if ended and self._restoring is not None and plan is not None:
             raise GivenUpError(
                 ErrorKind.CONFLICT,
                 f"what was planned past {self._restoring.path} cannot run again: the stream was deleted, and with it files that the plan "
@@ -246,11 +273,12 @@ class StartPlans(Restoring):
             )
 
     def _past_the_end(self) -> dict[int, Entry]:
-        """The log without the stream's end, if that is its last entry and a savepoint from before it is restored: its plans count again."""
+        """The log without the stream's end, if a savepoint from before it is restored and nothing has run since: its plans count again."""
         if not self._same_stream:
             return self._entries
         ends = [n for n, entry in self._entries.items() if isinstance(entry, End) and self._origin and n > self._origin.log]
-        if any(n < self._tail for n in ends):
+        since = [entry for n, entry in self._entries.items() if ends and n > min(ends)]
+        if any(isinstance(entry, Plan) or (isinstance(entry, Claim) and entry.restored is None) for entry in since):
             raise GivenUpError(
                 ErrorKind.CONFLICT,
                 "the stream was deleted and began anew after that savepoint was made; restore it with a new checkpointLocation and a new "

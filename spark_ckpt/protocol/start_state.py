@@ -14,6 +14,7 @@ from spark_ckpt.protocol.asking import Asking
 from spark_ckpt.protocol.driver_files import DriverFiles
 from spark_ckpt.protocol.entries import DEFAULT_TIMEOUT_MS, Claim, End, Plan, Request
 from spark_ckpt.protocol.instructions import Instruction, RequestName
+from spark_ckpt.protocol.log_trim import DAY_MS
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.retention import is_retained, newest_first
 
@@ -44,6 +45,8 @@ class StartPhase(Enum):
     CHECKING_STORAGE = "CHECKING_STORAGE"
     LISTING = "LISTING"
     READING_SOURCE = "READING_SOURCE"
+    DATING = "DATING"
+    """How old the entries are that a savepoint below the floor takes."""
     READING_ITS_PLAN = "READING_ITS_PLAN"
     READING_METADATA = "READING_METADATA"
     FETCHING = "FETCHING"
@@ -126,6 +129,7 @@ class StartState(Asking):
         ahead: int = 0,
         retained: int = 1,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        log_kept_ms: int = DAY_MS,
     ) -> None:
         super().__init__(RequestName.START, StartPhase.NEW, StartPhase.CONFIRMING, StartPhase.REFUSED, tickets, story)
         self.beginning: Beginning | None = None
@@ -134,6 +138,7 @@ class StartState(Asking):
         self._ahead = ahead
         self._retained = retained
         self._timeout_ms = timeout_ms
+        self._log_kept_ms = log_kept_ms
         self._rounds = 0
         self._reset()
 
@@ -163,6 +168,7 @@ class StartState(Asking):
         self._source: Checkpoint | None = None
         self._same_stream = False
         self._forgotten = False
+        self._young: int | None = None
         self._imported: Checkpoint | None = None
         self._aside: tuple[Checkpoint, ...] = ()
         self._fetched: Fetched | None = None

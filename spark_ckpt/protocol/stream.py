@@ -51,7 +51,9 @@ class Stream:
             self._gate = self._gate_for(event.forgetful)
             ahead = self._settings.ahead if self._gate is Gate.BACKGROUND else 0
             settings = self._settings
-            self.stage = self.START(event, self._tickets, self._story, self._order, ahead, settings.retained, settings.timeout_ms)
+            self.stage = self.START(
+                event, self._tickets, self._story, self._order, ahead, settings.retained, settings.timeout_ms, settings.log_kept_ms
+            )
             return [*self._why_every_epoch(event.forgetful), *self._advance(self.stage.begin(now_ms), now_ms)]
         if isinstance(event, ev.ResumeRequested):
             self._waiting = []

@@ -223,6 +223,7 @@ class FileStorage(Storage):
             if replace:
                 os.replace(temp, target)
             else:
+                os.utime(temp)  # its age counts from its name on, however long it was written
                 os.link(temp, target)
         except FileNotFoundError:
             if temp.exists():
@@ -323,7 +324,7 @@ class FileStorage(Storage):
                 continue
             except OSError as error:
                 raise self._explain(error, self._path(key), "read") from error
-            yield Stored(key, stat.st_size, stat.st_ctime_ns // 1_000_000)
+            yield Stored(key, stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def _entries(self, folder: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """The keys of a folder's entries, folders with a `/` at the end: in this order a walk yields keys in S3's (UTF-8 bytes).

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import closing, suppress
+from datetime import timezone
 from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
@@ -366,8 +367,9 @@ def _tag(answer: Any) -> str:
 def _date_of(answer: Any) -> int | None:
     """The server's clock, in milliseconds (RFC 9110, section 6.6.1)."""
     try:
-        return int(parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp() * 1000)
-    except (KeyError, TypeError, ValueError):
+        said = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+        return int(said.replace(tzinfo=said.tzinfo or timezone.utc).timestamp() * 1000)
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 

@@ -77,6 +77,8 @@ def answer(world: World, i: Instruction) -> ev.Event | None:
     if isinstance(i, do.ReadPlans):
         entries = {n: decode(n, world.log[n]) for n in i.numbers if n in world.log}
         return ev.PlansRead(i.ticket, {**dict.fromkeys(i.numbers, frozenset[str]()), **objects_by_entry(entries)})
+    if isinstance(i, do.DateEntries):
+        return ev.EntriesDated(i.ticket, {n: world.stored_ms.get(n, 0) for n in i.numbers if n in world.log})
     if isinstance(i, do.DeleteEntries):
         for n in i.numbers:
             world.log.pop(n, None)

@@ -32,9 +32,9 @@ def tail_of(world: World) -> Entry:
     return entry_of(world, max(world.log))
 
 
-def running(world: World, nonce: str = "a", **settings: int) -> Driver:
+def running(world: World, nonce: str = "a", restore: ev.Restore | None = None, **settings: int) -> Driver:
     driver = Driver(world, Settings(**{"retained": 2, "trim_every": 1, **settings}))  # type: ignore[arg-type]
-    started(driver.start(nonce))
+    started(driver.start(nonce, restore=restore))
     return driver
 
 
@@ -77,9 +77,10 @@ def test_the_floor_is_the_oldest_checkpoints_entry_and_is_said_before_anything_g
     oldest = min(c.log for c in driver.world.checkpoints.values() if c.id.epoch < 9)
     assert plan.floor <= oldest
     assert plan.floor >= 8, "the third newest was still to be deleted when it was put"
-    driver.hold = lambda i: isinstance(i, do.DeleteEntries)
     driver.world.clock_ms += 3 * DAY_MS
-    driver.trigger(10)
+    driver.epoch(1, 10)
+    driver.hold = lambda i: isinstance(i, do.DeleteEntries)
+    driver.trigger(11)
     (going,) = driver.held
     assert isinstance(going, do.DeleteEntries)
     said = tail_of(driver.world).floor
@@ -223,7 +224,7 @@ def test_a_savepoint_older_than_the_log_cannot_have_its_plans_run_again() -> Non
     world, said = with_savepoint(discard=False)
     refused = refusal(said)
     assert refused.kind is ErrorKind.CONFLICT
-    assert "older than what the stream's log still holds" in refused.message
+    assert "older than what the stream's log is sure to hold" in refused.message
     assert "spark.ckpt.restore.plans=DISCARD" in refused.message
     assert not isinstance(tail_of(world), Claim), "nothing was written"
 
@@ -247,9 +248,46 @@ def test_what_is_below_the_floor_does_not_run_again_although_it_is_still_there()
     first = running(world, trim_every=1000)
     epochs(first, 1, 0, 3)
     world.sources[SAVEPOINT] = world.checkpoints[CheckpointId(1, 2)]
-    epochs(first, 1, 4, 20)
-    assert ids_of(world) == list(range(1, 23)), "nothing is deleted yet"
+    epochs(first, 1, 4, 40)
+    assert ids_of(world) == list(range(1, 43)), "nothing is deleted yet"
     assert refusal(Driver(world).start("b", restore=ev.Restore(SAVEPOINT))).kind is ErrorKind.CONFLICT
+
+
+def test_what_is_below_the_floor_and_younger_than_a_day_runs_again() -> None:
+    world = World()
+    first = running(world)
+    epochs(first, 1, 0, 3)
+    world.sources[SAVEPOINT] = world.checkpoints[CheckpointId(1, 2)]
+    epochs(first, 1, 4, 20)
+    assert tail_of(world).floor > world.sources[SAVEPOINT].log
+    second = running(world, "b", restore=ev.Restore(SAVEPOINT))
+    one = started(second.said)
+    assert (one.origin, one.epoch, one.rerun, [p.epoch for p in one.planned]) == (CheckpointId(2, 2), 3, True, list(range(4, 21)))
+    assert tail_of(world).floor == world.sources[SAVEPOINT].log, "it has fallen, for the entries from there on count again"
+    world.clock_ms += 5 * DAY_MS
+    second.rest(2, 3)
+    epochs(second, 2, 4, 6)
+    third = started(running(world, "c", restore=ev.Restore(SAVEPOINT)).said)
+    assert [p.epoch for p in third.planned] == list(range(8, 21)), "none of them is deleted before it has run"
+
+
+def test_a_savepoint_that_says_it_is_of_a_later_epoch_than_any_is_not_this_streams() -> None:
+    world, _ = with_savepoint(discard=True)
+    source = world.sources[SAVEPOINT]
+    files = {path.replace("/2", "/5000"): content for path, content in source.files.items()}
+    world.sources["s3://b/savepoints/y"] = replace(source, id=CheckpointId(1, 5000), files=files)
+    refused = refusal(Driver(world).start("d", restore=ev.Restore("s3://b/savepoints/y", discard=True)))
+    assert "belongs to another stream" in refused.message
+
+
+def test_numbers_of_epochs_that_ran_ahead_are_not_used_again_by_who_goes_back_behind_the_floor() -> None:
+    world, _ = with_savepoint(discard=True)
+    ahead = Driver(world, Settings(interval_ms=60_000, ahead=64))
+    began = started(ahead.start("ahead"))
+    assert began.epoch == 81
+    world.sources["s3://b/savepoints/y"] = world.sources[SAVEPOINT]
+    again = started(Driver(world).start("d", restore=ev.Restore("s3://b/savepoints/y", discard=True)))
+    assert again.epoch == 80 + 64 + 1
 
 
 def test_numbers_go_on_when_a_savepoint_older_than_the_log_follows_another_restore() -> None:
@@ -321,9 +359,10 @@ def test_a_claim_in_a_hole_is_void() -> None:
         epochs(other, run, first, first + 40)
     assert put.number not in world.log
     sleeper.hold = lambda _: False
-    one = started(sleeper.release())
-    assert one.claim == max(world.log)
-    assert one.claim > put.number
+    refused = refusal(sleeper.release())
+    assert refused.kind is ErrorKind.FENCED
+    assert put.number in world.log, "it was stored"
+    assert started(Driver(world).start("after")).claim == max(world.log)
 
 
 def test_an_end_in_a_hole_deletes_nothing() -> None:

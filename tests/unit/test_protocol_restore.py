@@ -414,7 +414,7 @@ def test_numbers_that_nobody_knows_are_not_used_again(adopts: tuple[Adopted, ...
     """The last plans are missing themselves, so not even a person can have them discarded."""
     world = after(6)
     del world.log[6], world.log[7]
-    world.log[8] = encode(replace(claim_of(after(0), 1), claim=8, run=2, origin=CheckpointId(1, 3), adopts=adopts))
+    world.log[8] = encode(replace(claim_of(after(0), 1), claim=8, run=2, origin=CheckpointId(1, 3), adopts=adopts, used=None))
     before = dict(world.log)
     refused = refusal(Driver(world).start("b", restore=replace(own(1, 3), discard=True)))
     assert "log entry 6 is missing" in refused.message
@@ -426,7 +426,7 @@ def test_numbers_that_are_missing_and_that_the_last_claim_went_past_are_not_used
     world = after(6)
     del world.log[6], world.log[7]
     inherits = tuple(CheckpointId(1, epoch) for epoch in (3, 4, 5))
-    claim = replace(claim_of(after(0), 1), claim=8, run=2, origin=CheckpointId(1, 5), inherits=inherits, adopts=(), retained=3)
+    claim = replace(claim_of(after(0), 1), claim=8, run=2, origin=CheckpointId(1, 5), inherits=inherits, adopts=(), retained=3, used=5)
     world.log[8] = encode(claim)
     assert "DISCARD" in refusal(Driver(world).start("b", restore=own(1, 3))).message
     one = started(Driver(world).start("c", restore=replace(own(1, 3), discard=True)))
@@ -479,8 +479,8 @@ def test_a_log_that_does_not_reach_back_is_named() -> None:
     del world.log[1], world.log[3]
     world.log[6] = encode(replace(claim_of(after(0), 1), claim=6, run=2, origin=CheckpointId(1, 3)))
     refused = refusal(Driver(world).start("b", restore=ev.Restore(SAVEPOINT)))
-    assert refused.kind is ErrorKind.MISSING
-    assert "does not reach back to entry" in refused.message
+    assert refused.kind is ErrorKind.DAMAGED
+    assert "log entry 1 is missing" in refused.message
 
 
 # --- what the run does about it

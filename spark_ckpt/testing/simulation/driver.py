@@ -172,7 +172,7 @@ class Driver(DriverProcess, Query):
         that damage leaves nothing to go on from."""
         if "log grew" in i.message or "was cut short" in i.message:
             return
-        if "older than what the stream's log still holds" in i.message and not (self._restore and self._restore.discard):
+        if "older than what the stream's log is sure to hold" in i.message and not (self._restore and self._restore.discard):
             self._a.happened[Happened.CHOICE_REFUSED] += 1
             return
         world = self._a.world

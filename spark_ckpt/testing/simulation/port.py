@@ -111,6 +111,9 @@ class Port:
         elif isinstance(i, do.LookPast):
             past, looked = i.number, i.ticket
             self._read(looked, lambda: ev.PastSeen(looked, past, *world.past(past)), pause)
+        elif isinstance(i, do.DateEntries):
+            dating, numbers = i.ticket, i.numbers
+            self._read(dating, lambda: ev.EntriesDated(dating, {n: world.logged[n] for n in numbers if world.there(n)}), pause)
         elif isinstance(i, do.ListOldEntries):
             self._trim(i.ticket, partial(world.old_entries, i))
         elif isinstance(i, do.ReadPlans):

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_ckpt import paths
+from spark_ckpt.errors import FormatError
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode
 from spark_ckpt.protocol.garbage import entry_before_barrier
-from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.retention import newest_first
 from spark_ckpt.testing.simulation.clock import Clock
@@ -180,8 +180,17 @@ class World:
         return ev.OldEntriesListed(i.ticket, in_force, tuple(found[:LISTED]), len(found) > LISTED)
 
     def plans_of(self, i: do.ReadPlans) -> ev.PlansRead:
-        entries = {n: decode(n, data) for n in i.numbers if (data := self.read_entry(n)) is not None}
-        return ev.PlansRead(i.ticket, {**dict.fromkeys(i.numbers, frozenset[str]()), **objects_by_entry(entries)})
+        return ev.PlansRead(i.ticket, {n: self._read_plan(n) for n in i.numbers})
+
+    def _read_plan(self, number: int) -> frozenset[str] | None:
+        data = self.read_entry(number)
+        try:
+            return frozenset() if data is None else _objects_of(number, data)
+        except FormatError:
+            return None
+
+    def there(self, number: int) -> bool:
+        return number in self.log and self.harm.entries.get(number) is not Kind.GONE
 
     def delete_entries(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -207,7 +216,7 @@ class World:
         self.log[number] = data
         self.logged[number] = self._clock.now
         entry = decode(number, data)
-        if entry.floor < self.floor:
+        if entry.floor < self.floor and not (isinstance(entry, Claim) and entry.restored):
             raise ViolationError(Rule.LOG_WHOLE, f"entry {number} lowers the floor from {self.floor} to {entry.floor}")
         self.floor = entry.floor
         if isinstance(entry, Damage):

@@ -247,7 +247,7 @@ class Driver(DriverProcess, Query):
             return
         if recorded is None and self._end >= self._source.available:
             self.idle = True
-            self._soon(self._look_again, 20)
+            self._soon(partial(self._look_again, self._made), 20)
             return
         span = Span(self._end, min(self._source.available, self._end + self._a.rng.randrange(1, LARGEST_EPOCH + 1)))
         self._plan(recorded or span.encode())
@@ -258,7 +258,10 @@ class Driver(DriverProcess, Query):
         self._triggered = self._epoch
         self._ask(ev.TriggerRequested(self._epoch, offsets, self._take_changes()))
 
-    def _look_again(self) -> None:
+    def _look_again(self, made: int) -> None:
+        """Not if the query has gone back meanwhile."""
+        if made != self._made:
+            return
         self.idle = False
         self._next_epoch()
 

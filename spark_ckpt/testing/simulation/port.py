@@ -344,7 +344,8 @@ class Port:
         self.send(more, pause)
 
     def _gone(self, i: do.StoreSavepoint, key: str) -> None:
-        if not self._a.world.over(i.checkpoint.id.run) and key not in self._a.world.harm.objects:
+        needed = self._process.alive and not self._a.world.over(i.checkpoint.id.run)
+        if needed and key not in self._a.world.harm.objects:
             raise ViolationError(Rule.SAVEPOINT, f"{key} of {i.checkpoint.id} is gone while it is copied")
         self._answer(ev.SavepointStored(i.ticket, i.number, None, f"{key} is gone", hopeless=True))
 

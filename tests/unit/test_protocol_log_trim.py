@@ -301,6 +301,55 @@ def test_numbers_go_on_when_a_savepoint_older_than_the_log_follows_another_resto
     assert started(third_said).epoch == 91
 
 
+def test_numbers_that_a_lost_claim_had_adopted_are_not_used_again() -> None:
+    world = World()
+    first = running(world, retained=30)
+    epochs(first, 1, 0, 9)
+    world.sources[SAVEPOINT] = world.checkpoints[CheckpointId(1, 0)]
+    second = running(world, "b", restore=ev.Restore(SAVEPOINT), retained=30)
+    began = started(second.said)
+    second.rest(2, 1)
+    epochs(second, 2, 2, 3)
+    running(world, "c", retained=30)
+    del world.log[began.claim]
+    chosen = ev.Restore("s3://b/s/run-00000002/chk-2", CheckpointId(2, 2))
+    assert "DISCARD" in refusal(Driver(world).start("d", restore=chosen)).message
+    again = started(Driver(world).start("e", restore=replace(chosen, discard=True)))
+    assert (again.origin, again.epoch) == (CheckpointId(2, 2), 10)
+
+
+def test_a_lost_plan_that_was_adopted_is_no_dead_end() -> None:
+    world = World()
+    first = running(world, retained=30)
+    epochs(first, 1, 0, 9)
+    for epoch in range(5, 10):
+        world.damaged[CheckpointId(1, epoch)] = "broken"
+    second = running(world, "b", retained=30)
+    assert started(second.said).origin == CheckpointId(1, 4)
+    second.rest(2, 5)
+    del world.log[9]
+    assert "log entry 9 is missing" in refusal(Driver(world).start("c")).message
+    chosen = ev.Restore("s3://b/s/run-00000002/chk-5", CheckpointId(2, 5), discard=True)
+    again = started(Driver(world).start("d", restore=chosen))
+    assert (again.origin, again.epoch) == (CheckpointId(2, 5), 10)
+
+
+def test_a_restore_after_the_end_that_was_cut_short_is_done_again() -> None:
+    world = World()
+    first = running(world)
+    epochs(first, 1, 0, 3)
+    source = world.checkpoints[CheckpointId(1, 2)]
+    world.sources[SAVEPOINT] = source
+    first.push(ev.StopRequested(failed=False, delete=True))
+    world.objects |= source.objects
+    cut = Driver(world)
+    cut.hold = lambda i: isinstance(i, do.StoreMetadata)
+    cut.start("b", restore=ev.Restore(SAVEPOINT))
+    assert isinstance(tail_of(world), Claim), "the claim is stored, the copy is not"
+    again = started(Driver(world).start("c", restore=ev.Restore(SAVEPOINT)))
+    assert (again.epoch, again.rerun) == (3, True)
+
+
 # --- who slept
 
 

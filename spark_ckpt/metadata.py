@@ -17,19 +17,13 @@ from spark_ckpt import paths
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
 from spark_ckpt.metadata_columns import COLUMNS, DICTIONARY, check_columns, columns_of, crc_of, snapshots_of, to_arrow
 from spark_ckpt.metadata_files import pack_files, unpack_files
+from spark_ckpt.metadata_limits import LIMITS, MetadataLimits
 from spark_ckpt.metadata_rows import check_sizes, read_columns, read_footer
 from spark_ckpt.model import Checkpoint, CheckpointId, Job, objects_of
 
 FORMAT = 2
 DOCUMENT_KEY = b"spark_ckpt"
 CRC_KEY = b"spark_ckpt.crc"
-
-MAX_FILE = 512 * 1024 * 1024
-"""Bytes of a whole `_metadata`."""
-MAX_DOCUMENT = 64 * 1024 * 1024
-"""Bytes of the JSON document. Small files of the driver are in it, base64."""
-MAX_FILES = 64 * 1024 * 1024
-"""Bytes of those files together, before they are compressed and written in base64."""
 
 MAX_NUMBER = 2**63
 _NUMBERS = ("run", "epoch", "log", "claim", "time_ms")
@@ -46,7 +40,7 @@ _ENCODINGS = {
 """Parquet's encodings: dictionaries where values repeat, differences where neighbours are near, and names and checksums as they are."""
 
 
-def encode(checkpoint: Checkpoint) -> bytes:
+def encode(checkpoint: Checkpoint, limits: MetadataLimits = LIMITS) -> bytes:
     """Serialise. Raises DamagedError for all that `decode` would refuse: no handles, a store twice, a name that escapes, too large."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -60,20 +54,20 @@ def encode(checkpoint: Checkpoint) -> bytes:
         raise FormatError("two snapshots of one store cannot be in one checkpoint")
     check_columns(columns)
     lengths = [len(s.handles) for s in checkpoint.snapshots]
-    check_sizes(columns, lengths)
+    check_sizes(columns, lengths, limits)
     for path in checkpoint.files:
         paths.check_driver_file(path)
     for key in objects_of(checkpoint.files.values()):
         paths.check_driver_object(key)
     inline = sum(len(content) for content in checkpoint.files.values() if isinstance(content, bytes))
-    if inline > MAX_FILES:
-        raise _too_large(checkpoint, f"{inline} bytes of {MAX_FILES}")
+    if inline > limits.files:
+        raise _too_large(checkpoint, f"{inline} bytes of {limits.files}")
     fields = _document(checkpoint, columns[_NAME], _last_rows(lengths))
-    for field in _NUMBERS:
+    for field in (*_NUMBERS, *(["log_from"] if checkpoint.log_from is not None else [])):
         _number(fields, field)
     document = json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
-    if len(document) > MAX_DOCUMENT:
-        raise _too_large(checkpoint, f"{len(document)} bytes of {MAX_DOCUMENT}, packed")
+    if len(document) > limits.document:
+        raise _too_large(checkpoint, f"{len(document)} bytes of {limits.document}, packed")
     table, crc = to_arrow(columns, lengths)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -89,8 +83,8 @@ def encode(checkpoint: Checkpoint) -> bytes:
         writer.write_table(table)
         writer.add_key_value_metadata({DOCUMENT_KEY: document, CRC_KEY: f"{zlib.crc32(document):08x}-{crc:08x}"})
     data: bytes = sink.getvalue().to_pybytes()
-    if len(data) > MAX_FILE:
-        raise FormatError(f"_metadata of epoch {checkpoint.id.epoch} would have {len(data)} bytes, more than the {MAX_FILE} of any")
+    if len(data) > limits.file:
+        raise FormatError(f"_metadata of epoch {checkpoint.id.epoch} would have {len(data)} bytes, more than the {limits.file} of any")
     return data
 
 
@@ -101,16 +95,16 @@ def _too_large(checkpoint: Checkpoint, size: str) -> FormatError:
     )
 
 
-def decode(data: bytes, *, where: str = "") -> Checkpoint:
+def decode(data: bytes, *, where: str = "", limits: MetadataLimits = LIMITS) -> Checkpoint:
     """Parse and verify. `where` (a URL or key) is named in errors.
 
     Raises DamagedError if a byte is wrong, FormatError for a newer format, an oversized document, or a handle that points elsewhere.
     """
     name = where or "this _metadata"
-    if len(data) > MAX_FILE:
-        raise FormatError(f"{name} has {len(data)} bytes, more than the {MAX_FILE} of any checkpoint's metadata; it is not one")
+    if len(data) > limits.file:
+        raise FormatError(f"{name} has {len(data)} bytes, more than the {limits.file} of any checkpoint's metadata; it is not one")
     try:
-        return _decode(data, name)
+        return _decode(data, name, limits)
     except CheckpointError as e:
         raise (e if name in str(e) else type(e)(f"{name}: {e}")) from e.__cause__
     # Whatever pyarrow or json make of damaged bytes, it is damage; which type they raise differs between their versions.
@@ -118,15 +112,15 @@ def decode(data: bytes, *, where: str = "") -> Checkpoint:
         raise DamagedError(f"{name} is damaged ({type(e).__name__}); restore from an older checkpoint") from e
 
 
-def _decode(data: bytes, name: str) -> Checkpoint:
-    footer = read_footer(data, MAX_DOCUMENT * 2)
+def _decode(data: bytes, name: str, limits: MetadataLimits) -> Checkpoint:
+    footer = read_footer(data, limits)
     pairs: Mapping[bytes, bytes] = footer.metadata or {}
     document = pairs.get(DOCUMENT_KEY)
     if document is None:
         raise FormatError(
             f"{name} is a Parquet file, but not a checkpoint's metadata: it has no key-value metadata {DOCUMENT_KEY.decode()}"
         )
-    if len(document) > MAX_DOCUMENT:
+    if len(document) > limits.document:
         raise FormatError(f"{name} is larger than any checkpoint's metadata (a document of {len(document)} bytes); it is not one")
     document_crc, _, rows_crc = pairs[CRC_KEY].decode().partition("-")
     if int(document_crc, 16) != zlib.crc32(document):
@@ -138,7 +132,7 @@ def _decode(data: bytes, name: str) -> Checkpoint:
     if version > FORMAT:
         writer = doc.get("writer", "of an unknown version")
         raise FormatError(f"{name} has format {version}, written by spark-ckpt {writer}; this one reads up to {FORMAT}: upgrade spark-ckpt")
-    columns = read_columns(data, footer)
+    columns = read_columns(data, footer, limits)
     if int(rows_crc, 16) != crc_of(columns):
         raise DamagedError(f"{name} is damaged: its rows' checksum does not match; restore from an older checkpoint")
     # Only now the content can be trusted to be what its writer wrote; what follows guards against a forged one.
@@ -153,7 +147,7 @@ def _decode(data: bytes, name: str) -> Checkpoint:
         query_id=str(doc["query_id"]),
         time_ms=_number(doc, "time_ms"),
         job=Job.from_json(doc["job"]),
-        files={paths.check_driver_file(path): data for path, data in unpack_files(doc["files"], columns[_NAME], MAX_FILES).items()},
+        files={paths.check_driver_file(path): data for path, data in unpack_files(doc["files"], columns[_NAME], limits.files).items()},
         snapshots=snapshots,
         counters=dict(doc["counters"]),
         unfinished=tuple(_in_range("unfinished", epoch) for epoch in doc.get("unfinished", ())),

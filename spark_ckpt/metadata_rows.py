@@ -12,31 +12,30 @@ from typing import Any
 
 from spark_ckpt.errors import DamagedError, FormatError
 from spark_ckpt.metadata_columns import COLUMNS, OF_SNAPSHOTS, STRINGS, Columns
+from spark_ckpt.metadata_limits import MetadataLimits
 
-MAX_ROWS = 5_000_000
 MAX_STRING = 1024
 """Bytes of a string in a row. The longest are the names of objects, which no storage takes longer."""
 MAX_STRINGS = 3 << 30
-"""Bytes of the strings of all rows together, each counted where it stands: 600 for each of `MAX_ROWS` rows."""
+"""Bytes of the strings of all rows together, each counted where it stands: 600 for each row of as many as there can be."""
 _BATCH = 64 * 1024
 _OFFSETS = 8
 """Bytes that Arrow needs for a string besides its own, at most."""
 
 
-def read_footer(data: bytes, largest_text: int) -> Any:
-    """What Parquet calls the file's metadata. `largest_text`: bytes of the longest text in it. Raises FormatError for more rows than any
-    `_metadata` has, and what pyarrow raises."""
+def read_footer(data: bytes, limits: MetadataLimits) -> Any:
+    """What Parquet calls the file's metadata. Raises FormatError for more rows than any `_metadata` has, and what pyarrow raises."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    footer = pq.ParquetFile(pa.BufferReader(data), thrift_string_size_limit=largest_text).metadata
+    footer = pq.ParquetFile(pa.BufferReader(data), thrift_string_size_limit=limits.document * 2).metadata
     rows = max(footer.num_rows, sum(footer.row_group(group).num_rows for group in range(footer.num_row_groups)))
-    if rows > MAX_ROWS:
-        raise FormatError(f"it has {rows} rows, more than the {MAX_ROWS} of any checkpoint's metadata; it is not one")
+    if rows > limits.rows:
+        raise FormatError(f"it has {rows} rows, more than the {limits.rows} of any checkpoint's metadata; it is not one")
     return footer
 
 
-def read_columns(data: bytes, footer: Any) -> list[list[Any]]:
+def read_columns(data: bytes, footer: Any, limits: MetadataLimits) -> list[list[Any]]:
     """In the order of `COLUMNS`, a value for each row. Raises DamagedError for a column of another type and for what is too large."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -49,8 +48,8 @@ def read_columns(data: bytes, footer: Any) -> list[list[Any]]:
     total = rows = 0
     for batch in file.iter_batches(batch_size=_BATCH, columns=list(COLUMNS), use_threads=False):
         rows += batch.num_rows
-        if rows > MAX_ROWS:
-            raise DamagedError(f"it has more than the {MAX_ROWS} rows of any checkpoint's metadata; it is damaged or forged")
+        if rows > limits.rows:
+            raise DamagedError(f"it has more than the {limits.rows} rows of any checkpoint's metadata; it is damaged or forged")
         for name, column in zip(COLUMNS, columns, strict=True):
             found = batch.column(name)
             if name not in STRINGS:
@@ -82,11 +81,11 @@ def _dictionary(name: str, found: Any) -> tuple[list[bytes], list[int]]:
     return known, found.indices.to_pylist()
 
 
-def check_sizes(columns: Columns, lengths: Sequence[int]) -> None:
+def check_sizes(columns: Columns, lengths: Sequence[int], limits: MetadataLimits) -> None:
     """Refuse to write what would not be read. `columns` as `columns_of` makes them; `lengths`: of each snapshot, in handles."""
     rows, total = sum(lengths), 0
-    if rows > MAX_ROWS:
-        raise FormatError(f"a checkpoint of {rows} files has more than the {MAX_ROWS} that one can have; use fewer state partitions")
+    if rows > limits.rows:
+        raise FormatError(f"a checkpoint of {rows} files has more than the {limits.rows} that one can have; use fewer state partitions")
     for name in STRINGS:
         values = columns[COLUMNS.index(name)]
         sizes = [len(text.encode()) for text in values] if max(map(len, values), default=0) * 4 > MAX_STRING else list(map(len, values))

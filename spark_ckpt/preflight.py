@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from spark_ckpt import paths
 from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import Checkpoint
-from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, Entry, decode
+from spark_ckpt.protocol.entries import LIMITS, Entry, decode
 from spark_ckpt.protocol.log_trim import DAY_MS
 from spark_ckpt.protocol.recorded import reach, recorded
 from spark_ckpt.protocol.restoring import incomplete, is_of_this_stream, misfits
@@ -91,7 +91,7 @@ def _read(storage: Storage, numbers: Iterable[int], tail: int) -> dict[int, Entr
     for number in numbers:
         if number <= tail:
             try:
-                found[number] = decode(number, storage.get(paths.log_key(number), limit=MAX_ENTRY_BYTES))
+                found[number] = decode(number, storage.get(paths.log_key(number), limit=LIMITS.bytes))
             except ObjectMissingError:
                 continue
     return found

@@ -8,6 +8,7 @@ from enum import Enum
 
 from spark_ckpt import metadata, paths
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
+from spark_ckpt.metadata_limits import LIMITS
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim, Damage, End
 from spark_ckpt.protocol.garbage import kept_checkpoints
@@ -118,7 +119,7 @@ class StreamReader:
         """Raises `ObjectMissingError`, `DamagedError`, `StorageError`."""
         key = paths.metadata_key(checkpoint)
         try:
-            data = self._storage.get(key, limit=metadata.MAX_FILE)
+            data = self._storage.get(key, limit=LIMITS.file)
         except ObjectMissingError as e:
             raise ObjectMissingError(f"there is no checkpoint {name_of(checkpoint)} at {self.url}; `spark-ckpt list` shows what is") from e
         content = metadata.decode(data, where=f"{self.url}/{key}")

@@ -27,7 +27,7 @@ from spark_ckpt.errors import (
     TimeoutExpiredError,
 )
 from spark_ckpt.places import Places
-from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, SAVEPOINT, STOP, Claim, Request, encode
+from spark_ckpt.protocol.entries import LIMITS, SAVEPOINT, STOP, Claim, Request, encode
 from spark_ckpt.reader import Standing, StreamReader
 from spark_ckpt.storage import PutResult, Storage, open_storage
 from spark_ckpt.units import parse_duration
@@ -137,7 +137,7 @@ def _append(storage: Storage, reader: StreamReader, wanted: Wanted) -> tuple[Cla
         except OutcomeUnknownError:
             pass  # whose it is, is read
         try:
-            if storage.get(paths.log_key(number), limit=MAX_ENTRY_BYTES) == request:
+            if storage.get(paths.log_key(number), limit=LIMITS.bytes) == request:
                 return standing.claim, number
             known = number
         except ObjectMissingError:

@@ -15,6 +15,7 @@ from pathlib import Path
 from spark_ckpt import metadata, owner_only
 from spark_ckpt.agent.fetches import near
 from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
+from spark_ckpt.metadata_limits import LIMITS
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Handle
 from spark_ckpt.paths import METADATA_NAME, copied_key, metadata_key, parse_checkpoint_url
 from spark_ckpt.scratch import ScratchFolder
@@ -55,7 +56,7 @@ class Source:
     def read(self, storage: Storage) -> Checkpoint:
         """`storage` is rooted at `root`. Raises `ObjectMissingError`, `DamagedError`, `StorageError`."""
         try:
-            data = storage.get(self.key, limit=metadata.MAX_FILE)
+            data = storage.get(self.key, limit=LIMITS.file)
         except ObjectMissingError as e:
             raise ObjectMissingError(
                 f"there is no checkpoint or savepoint at {self.url}; give the URL of the folder that holds its {METADATA_NAME}, as "

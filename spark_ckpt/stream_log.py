@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from spark_ckpt import paths
 from spark_ckpt.errors import DamagedError, FormatError, ObjectMissingError
-from spark_ckpt.protocol.entries import MAX_ENTRY_BYTES, Entry, decode
+from spark_ckpt.protocol.entries import LIMITS, Entry, decode
 from spark_ckpt.protocol.tail import Gallop
 from spark_ckpt.storage.base import PAGE, Storage
 
@@ -94,7 +94,7 @@ class StreamLog:
     def read(self, number: int) -> bytes | None:
         """The entry as it is stored, None where it is missing."""
         try:
-            return self._storage.get(paths.log_key(number), limit=MAX_ENTRY_BYTES)
+            return self._storage.get(paths.log_key(number), limit=LIMITS.bytes)
         except ObjectMissingError:
             return None
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 
 from spark_ckpt.errors import ObjectMissingError
+from spark_ckpt.metadata_limits import LIMITS
 from spark_ckpt.model import CheckpointId, Snapshot, StoreId
 from spark_ckpt.paths import metadata_key
 from spark_ckpt.storage.base import Storage
@@ -49,7 +50,7 @@ class Bases:
 
         key = metadata_key(base)
         try:
-            checkpoint = metadata.decode(self._storage.get(key, limit=metadata.MAX_FILE), where=f"{self._storage.url}/{key}")
+            checkpoint = metadata.decode(self._storage.get(key, limit=LIMITS.file), where=f"{self._storage.url}/{key}")
         except ObjectMissingError as error:
             raise ObjectMissingError(
                 f"{key} is missing in {self._storage.url}: the checkpoint that the query runs from was deleted; "

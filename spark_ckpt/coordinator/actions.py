@@ -19,6 +19,7 @@ from spark_ckpt.errors import (
     OutcomeUnknownError,
     StorageSetupError,
 )
+from spark_ckpt.metadata_limits import LIMITS
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId
 from spark_ckpt.places import Places
 from spark_ckpt.protocol import events as ev
@@ -314,7 +315,7 @@ class StorageActions:
         if known is not None:
             return known
         key = paths.metadata_key(checkpoint)
-        data = self.storage.get(key, limit=metadata.MAX_FILE)
+        data = self.storage.get(key, limit=LIMITS.file)
         decoded = metadata.decode(data, where=f"{self.url}/{key}")
         if decoded.id != checkpoint:
             raise DamagedError(f"{self.url}/{key} says it is run {decoded.id.run} epoch {decoded.id.epoch}")
@@ -380,7 +381,7 @@ def _checked(ack: Ack) -> Ack:
     columns = columns_of([ack.snapshot])
     try:
         check_columns(columns)
-        check_sizes(columns, [len(ack.snapshot.handles)])
+        check_sizes(columns, [len(ack.snapshot.handles)], LIMITS)
     except DamagedError as error:
         raise FormatError(f"an acknowledgement that was left in the storage is damaged or forged: {error}") from error
     return ack

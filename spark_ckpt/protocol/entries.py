@@ -1,11 +1,10 @@
 """The entries of the log: what each says, and its JSON form (version 3, one UTF-8 document an entry).
 
 Version 1 had no files that are objects of their own, version 2 no plans that are adopted and no floor. Fields that were added later have a
-default with which older entries are read; one
-that no older release may overlook takes a new version.
+default with which older entries are read; one that no older release may overlook takes a new version.
 Every entry names the number of the claim under which it was written: a claim its own, a plan that of its run; and a `floor`: nobody asks
 for entries with lower numbers any more, except for the claim under which the entry at the floor was written. They may be gone at any moment
-(`log_trim.py`). It never falls from one entry to the next.
+(`log_trim.py`). It falls with a claim only, one that goes back behind it to entries which are sure to be there (`restoring.py`).
 """
 
 from __future__ import annotations
@@ -22,12 +21,21 @@ from spark_ckpt.paths import check_driver_file, file_handle
 
 _WAY_OUT = "the log is damaged: put the entry back as it was, or start with a new checkpointLocation"
 VERSION = 3
-MAX_ENTRY_BYTES = 256 * 1024 * 1024
 MAX_NUMBER = 2**63
-MAX_ITEMS = 100_000
 DEFAULT_TIMEOUT_MS = 600_000
 MAX_ADOPTED = 1_000_000
-"""Plans that a claim can adopt, in at most `MAX_ITEMS` rows."""
+"""Plans that a claim can adopt."""
+
+
+@dataclass(frozen=True)
+class EntryLimits:
+    """`bytes`: of the whole. `items`: how many there can be of a kind: files, checkpoints, rows of adopted plans."""
+
+    bytes: int = 256 * 1024 * 1024
+    items: int = 100_000
+
+
+LIMITS = EntryLimits()
 
 SAVEPOINT, STOP = "savepoint", "stop"
 """Actions of a `Request`: make a savepoint; make one at the end, and end the query."""
@@ -134,6 +142,11 @@ class Claim:
         """Of the plans in `adopts`, those of later epochs: entry -> epoch."""
         return {one.first + i: one.epoch + i for one in self.adopts or () for i in range(one.count) if one.epoch + i > epoch}
 
+    def first_adopted_past(self, epoch: int) -> int | None:
+        """The lowest entry among them; None: there is none."""
+        past = (one.first + max(0, epoch + 1 - one.epoch) for one in self.adopts or () if one.epoch + one.count - 1 > epoch)
+        return min(past, default=None)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -202,7 +215,7 @@ class End:
 Entry = Claim | Plan | Request | Damage | End
 
 
-def encode(entry: Entry) -> bytes:
+def encode(entry: Entry, limits: EntryLimits = LIMITS) -> bytes:
     """The bytes to store; equal entries give equal bytes. Raises `FormatError` for all that `decode` would refuse."""
     doc: dict[str, Any] = {"v": VERSION, "type": type(entry).__name__.lower(), "claim": entry.claim, "floor": entry.floor}
     if isinstance(entry, Claim):
@@ -225,7 +238,7 @@ def encode(entry: Entry) -> bytes:
         doc["application"] = entry.application.to_json() if entry.application else None
         doc["timeout_ms"] = entry.timeout_ms
         adopts = entry.adopts or ()
-        if len(adopts) > MAX_ITEMS or sum(one.count for one in adopts) > MAX_ADOPTED:
+        if len(adopts) > limits.items or sum(one.count for one in adopts) > MAX_ADOPTED:
             raise FormatError(
                 f"{sum(one.count for one in adopts)} epochs in {len(adopts)} parts of the log would have to run again, more than a claim "
                 "can name; go on from the checkpoint without them, with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD"
@@ -254,19 +267,19 @@ def encode(entry: Entry) -> bytes:
         doc["run"] = entry.run
         doc["used"] = entry.used
     try:
-        _entry(doc)
+        _entry(doc, limits)
         data = json.dumps(doc, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("utf-8")
     except (TypeError, ValueError) as e:
         raise FormatError(f"a log entry cannot be written ({type(e).__name__}: {e})") from e
-    if len(data) > MAX_ENTRY_BYTES:
-        raise FormatError(f"a log entry would have {len(data)} bytes; more than {MAX_ENTRY_BYTES} cannot be an entry")
+    if len(data) > limits.bytes:
+        raise FormatError(f"a log entry would have {len(data)} bytes; more than {limits.bytes} cannot be an entry")
     return data
 
 
-def decode(number: int, data: bytes) -> Entry:
+def decode(number: int, data: bytes, limits: EntryLimits = LIMITS) -> Entry:
     """Read entry `number`. Raises `FormatError` for a newer version, an oversized or a malformed document."""
-    if len(data) > MAX_ENTRY_BYTES:
-        raise FormatError(f"log entry {number} has {len(data)} bytes; more than {MAX_ENTRY_BYTES} cannot be an entry")
+    if len(data) > limits.bytes:
+        raise FormatError(f"log entry {number} has {len(data)} bytes; more than {limits.bytes} cannot be an entry")
     try:
         doc = json.loads(data)
     except (ValueError, RecursionError) as e:
@@ -276,7 +289,7 @@ def decode(number: int, data: bytes) -> Entry:
     if doc["v"] > VERSION:
         raise FormatError(f"log entry {number} has format version {doc['v']}, this release reads up to {VERSION}; use a newer spark-ckpt")
     try:
-        entry = _entry(doc)
+        entry = _entry(doc, limits)
     except (KeyError, TypeError, ValueError, AttributeError, DamagedError) as e:
         raise FormatError(f"log entry {number} is malformed ({type(e).__name__}: {e}); {_WAY_OUT}") from e
     if isinstance(entry, Claim) and entry.claim != number:
@@ -288,25 +301,27 @@ def decode(number: int, data: bytes) -> Entry:
     return entry
 
 
-def _entry(doc: Mapping[str, Any]) -> Entry:
+def _entry(doc: Mapping[str, Any], limits: EntryLimits) -> Entry:
     kind, claim, floor = doc["type"], _number(doc["claim"]), _number(doc.get("floor", 0))
     if claim == 0:
         raise ValueError("claim 0, which there is not")
     if kind == "claim":
+        if floor > claim:
+            raise ValueError(f"a floor of {floor}, above the claim itself")
         origin = doc["origin"]
         return Claim(
             claim,
             _number(doc["run"]),
             _text(doc["query_id"]),
             Job.from_json(doc["job"]),
-            _checkpoints([origin])[0] if origin is not None else None,
-            _checkpoints(doc["inherits"]),
-            _checkpoints(doc["bad"]),
+            _checkpoints([origin], limits)[0] if origin is not None else None,
+            _checkpoints(doc["inherits"], limits),
+            _checkpoints(doc["bad"], limits),
             _text(doc["host"]),
             {_text(k): _text(v) for k, v in doc["versions"].items()},
             _number(doc["time_ms"]),
             _text(doc["nonce"]),
-            _restored(doc.get("restored")),
+            _restored(doc.get("restored"), limits),
             _text(doc.get("life", "")),
             _number(doc.get("ahead", 0)),
             None if doc.get("first") is None else _number(doc["first"]),
@@ -314,14 +329,14 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
             _text(doc.get("savepoint_dir", "")),
             _application(doc.get("application")),
             _number(doc.get("timeout_ms", DEFAULT_TIMEOUT_MS)),
-            None if doc.get("adopts") is None else _adopted(doc["adopts"], claim),
+            None if doc.get("adopts") is None else _adopted(doc["adopts"], claim, limits),
             _used(doc.get("used")),
             floor,
             _text(doc.get("stream", "")),
         )
     if kind == "plan":
         files = doc["files"]
-        _bounded(files)
+        _bounded(files, limits)
         changes = {check_driver_file(path): None if content is None else _file(content) for path, content in files.items()}
         return Plan(claim, _number(doc["run"]), _number(doc["epoch"]), _bytes(doc["offsets"]), changes, doc["rerun"] is True, floor)
     if kind == "request":
@@ -336,7 +351,7 @@ def _entry(doc: Mapping[str, Any]) -> Entry:
             floor,
         )
     if kind == "damage":
-        return Damage(claim, _number(doc["run"]), _checkpoints(doc["bad"]), _text(doc["cause"]), floor)
+        return Damage(claim, _number(doc["run"]), _checkpoints(doc["bad"], limits), _text(doc["cause"]), floor)
     if kind == "end":
         return End(claim, _number(doc["run"]), _used(doc.get("used")), floor)
     raise ValueError(f"unknown type {kind!r}")
@@ -346,11 +361,11 @@ def _application(doc: Mapping[str, Any] | None) -> Application | None:
     return None if doc is None else Application(_text(doc["id"]), _text(doc["name"]), _text(doc["user"]))
 
 
-def _restored(doc: Mapping[str, Any] | None) -> Restored | None:
+def _restored(doc: Mapping[str, Any] | None, limits: EntryLimits) -> Restored | None:
     if doc is None:
         return None
     imported = doc["imported"]
-    return Restored(_text(doc["path"]), _checkpoints([imported])[0] if imported is not None else None, doc["owned"] is True)
+    return Restored(_text(doc["path"]), _checkpoints([imported], limits)[0] if imported is not None else None, doc["owned"] is True)
 
 
 def _content(data: Content) -> str | dict[str, Any]:
@@ -389,14 +404,14 @@ def _used(value: Any) -> int | None:
     return value if value is None or value == -1 else _number(value)
 
 
-def _bounded(items: Any) -> None:
-    if len(items) > MAX_ITEMS:
-        raise ValueError(f"{len(items)} items, at most {MAX_ITEMS} are allowed")
+def _bounded(items: Any, limits: EntryLimits) -> None:
+    if len(items) > limits.items:
+        raise ValueError(f"{len(items)} items, at most {limits.items} are allowed")
 
 
-def _adopted(rows: Any, before: int) -> tuple[Adopted, ...]:
+def _adopted(rows: Any, before: int, limits: EntryLimits) -> tuple[Adopted, ...]:
     """In order, and all before the claim that names them."""
-    _bounded(rows)
+    _bounded(rows, limits)
     found, following, total = [], 1, 0
     for row in rows:
         one = Adopted(*map(_number, row))
@@ -408,8 +423,8 @@ def _adopted(rows: Any, before: int) -> tuple[Adopted, ...]:
     return tuple(found)
 
 
-def _checkpoints(rows: Any) -> tuple[CheckpointId, ...]:
-    _bounded(rows)
+def _checkpoints(rows: Any, limits: EntryLimits) -> tuple[CheckpointId, ...]:
+    _bounded(rows, limits)
     return tuple(CheckpointId(_number(row["run"]), _number(row["epoch"])) for row in rows)
 
 

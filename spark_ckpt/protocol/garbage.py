@@ -107,8 +107,7 @@ def settled(own: Iterable[Checkpoint]) -> Checkpoint | None:
 
 def entry_before_barrier(claim: Claim, checkpoint: Checkpoint, floor: int, read: Callable[[int], Entry | None]) -> int:
     """The number of a log entry that was stored before the epoch of that checkpoint ran: no epoch runs more than `Claim.ahead` past the
-    newest one whose plan is stored. `floor`: the log's.
-    `read` answers None for an entry that is not there."""
+    newest one whose plan is stored. `floor`: the log's. `read` answers None for an entry that is not there."""
     for number in range(checkpoint.log - claim.ahead, claim.claim, -1):
         entry = read(number)
         if entry is None and number < floor:

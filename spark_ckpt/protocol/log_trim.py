@@ -25,6 +25,8 @@ from spark_ckpt.protocol.planned_files import PlannedFiles
 DAY_MS = 24 * 60 * 60 * 1000
 EVERY = 1000
 """Entries that a run appends between two passes over the old ones: what one LIST shows."""
+A_PART = 24
+"""Of the time that entries stay: so often there is a pass at least, however rarely epochs come."""
 AT_A_TIME = 100
 """Entries of which it is looked up in one step what they name."""
 
@@ -43,11 +45,14 @@ class LogTrim:
         self._kept_ms = kept_ms
         self._every = every
         self._due = 0
+        self._due_ms = 0
         self._floor = 0
         self._before_ms = 0
         self._ticket: int | None = None
+        self._staying: list[int] = []
+        """Entries at the floor or above of which it is not known what they name."""
         self._waiting: list[int] = []
-        """Found, and to be deleted after these:"""
+        """Found old, and to be deleted."""
         self._going: tuple[int, ...] = ()
         self._after = 0
         """Entries up to here were looked at."""
@@ -60,10 +65,11 @@ class LogTrim:
 
     def begin(self, number: int, floor: int, stored_ms: int | None, tickets: Tickets) -> list[Instruction]:
         """Entry `number`, which says this floor, is stored."""
-        if self._ticket is not None or number < self._due or floor <= 1 or stored_ms is None:
+        if self._ticket is not None or floor <= 1 or stored_ms is None or (number < self._due and stored_ms < self._due_ms):
             return []
-        self._due = number + self._every
+        self._due, self._due_ms = number + self._every, stored_ms + self._kept_ms // A_PART
         self._floor, self._before_ms, self._after = floor, stored_ms - self._kept_ms, 0
+        self._staying = list(self._planned.unknown(range(floor, self._planned.since)))
         return self._list(tickets)
 
     def listed(self, event: ev.OldEntriesListed, tickets: Tickets) -> list[Instruction]:
@@ -82,6 +88,7 @@ class LogTrim:
         for number, objects in event.objects.items():
             if objects is not None:
                 self._planned.add(number, objects)
+        self._staying = [number for number in self._staying if number not in event.objects]
         unknown = {number for number, objects in event.objects.items() if objects is None}
         if any(number >= self._floor for number in unknown):
             self._waiting = []
@@ -116,13 +123,11 @@ class LogTrim:
 
     def _read(self, tickets: Tickets) -> list[Instruction]:
         """First of what stays, then of what goes, as far as it is not known."""
-        staying = range(self._floor, self._planned.since) if self._floor < self._planned.since else ()
-        unknown = self._planned.unknown(staying)[:AT_A_TIME] or self._planned.unknown(self._waiting[:AT_A_TIME])
+        unknown = tuple(self._staying[:AT_A_TIME]) or self._planned.unknown(self._waiting[:AT_A_TIME])
+        self._ticket = tickets.next()
         if unknown:
-            self._ticket = tickets.next()
             return [do.ReadPlans(self._ticket, unknown)]
         self._going = tuple(self._waiting[:AT_A_TIME] if self._planned.unknown(self._waiting) else self._waiting)
-        self._ticket = tickets.next()
         return [do.DeleteEntries(self._ticket, self._going)]
 
     def _on(self, tickets: Tickets) -> list[Instruction]:

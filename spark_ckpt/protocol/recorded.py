@@ -35,7 +35,7 @@ class Reach:
 
 
 def reach(origin: Checkpoint | None, last: Claim | None, its_claim: Entry | None) -> Reach:
-    """`its_claim`: the entry that `origin.claim` names. Version 1 adopted nothing: all that it ran again it had appended again."""
+    """`its_claim`: the entry that `origin.claim` names. Before version 3 nothing was adopted: what ran again had been appended again."""
     if last is not None and last.origin == (origin.id if origin else None) and last.adopts is not None:
         return Reach(last, last.claim)
     return Reach(its_claim if isinstance(its_claim, Claim) else None, origin.log if origin else 0)

@@ -231,7 +231,7 @@ class RunState(Machine):
 
     def _log_from(self, epoch: int) -> int | None:
         """`Checkpoint.log_from` of a checkpoint of the run's own."""
-        return min(self.claim.adopted_past(epoch), default=None)
+        return self.claim.first_adopted_past(epoch)
 
     def _old_listed(self, event: ev.OldEntriesListed) -> list[Instruction]:
         return self._trimming(self._trim.listed(event, self._tickets))

@@ -54,8 +54,17 @@ class StartPlans(Restoring):
         if self._forgotten:
             return self._past_newest()
         within, origin = self._reach, self._origin
-        its_claim = origin is not None and within.claim is None and 0 < origin.claim <= self._tail
+        its_claim = within.claim is None and self._takes_its_claim
         return [*([origin.claim] if origin and its_claim else []), *within.numbers(origin, self._tail)]
+
+    @property
+    def _takes_its_claim(self) -> bool:
+        """Whether a start from the origin has to know what the claim under which it was made has adopted. Of a savepoint which goes on from
+        none of that, the claim may be gone, like any that is not in force at the floor."""
+        origin, tail = self._origin, self._entries.get(self._tail)
+        if origin is None or not 0 < origin.claim <= self._tail:
+            return False
+        return origin.log_from is not None or tail is None or origin.claim >= tail.floor
 
     def _forgets(self, number: int) -> bool:
         its_claim = self._origin is not None and self._origin.claim == number

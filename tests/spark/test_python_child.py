@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
 
 WAIT_S = 60
 CHILD = """#!{python}
-import json, os, pathlib, sys, time
+import json, os, pathlib, signal, sys, time
 folder = pathlib.Path({folder!r})
 starts = folder / "starts"
 number = len(starts.read_text()) if starts.exists() else 0
@@ -43,7 +43,7 @@ for line in sys.stdin:
     if message["type"] == "garble":
         print('{{"re":' + str(message["id"]) + ',"ok":', flush=True)
     elif message["type"] == "sleep":
-        time.sleep(3600)
+        signal.pause()  # until it is ended
     elif "id" in message:
         print(json.dumps({{"re": message["id"], "ok": True, "number": number}}), flush=True)
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import uuid
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from spark_ckpt.protocol.garbage import entry_before_barrier, kept_checkpoints
 from spark_ckpt.reader import Standing, StreamReader
 from spark_ckpt.storage import Storage
 from spark_ckpt.storage.base import LARGEST_READ, Stored
+from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from tests.unit.stored_stream import JOB, StreamWriter, make_store
 
@@ -376,9 +378,15 @@ def violations_or_none(seed: int, kind: type[Collector]) -> list[str]:
 
 
 @pytest.fixture
-def living(storage: Storage) -> tuple[StreamWriter, set[str]]:
+def on_disk(tmp_path: Path) -> Storage:
+    """Where an object's time can be changed."""
+    return FileStorage(f"file://{tmp_path / 'stream'}")
+
+
+@pytest.fixture
+def living(on_disk: Storage) -> tuple[StreamWriter, set[str]]:
     """A run that has completed 0 and 3; stored before 3 was planned: what nobody will ever name. Sorted by what becomes of it."""
-    writer = StreamWriter(storage)
+    writer = StreamWriter(on_disk)
     writer.begin(1)
     writer.complete(1, 0, [], changelogs_only=1)
     left = {
@@ -390,65 +398,62 @@ def living(storage: Storage) -> tuple[StreamWriter, set[str]]:
     }
     kept = {paths.segment_key(1, 4, "savepoint-to-come"), paths.left_acks_key(1, 4, "wanted"), "run-00000001/drv/large"}
     for key in left | kept:
-        storage.put(key, b"x")
+        on_disk.put(key, b"x")
     return writer, left
 
 
-def dated(storage: Storage, monkeypatch: pytest.MonkeyPatch, ages: dict[str, int]) -> None:
-    """The storage's times as if these objects had been stored so many milliseconds earlier."""
-    real = storage.list
-
-    def listed(prefix: str, *more: str) -> Iterator[Stored]:
-        for s in real(prefix, *more):
-            yield Stored(s.key, s.size, s.modified_ms - ages[s.key] if s.key in ages else s.modified_ms)
-
-    monkeypatch.setattr(storage, "list", listed)
+def dated(storage: Storage, ages: dict[str, int]) -> None:
+    """As if these objects had been stored so many milliseconds earlier."""
+    for key, age_ms in ages.items():
+        path = Path(storage.url.removeprefix("file://")) / key
+        stored_s = path.stat().st_mtime - age_ms / 1000
+        os.utime(path, (stored_s, stored_s))
 
 
 HOUR = 3_600_000
 
 
-def test_of_a_living_run_goes_what_a_later_checkpoint_has_passed_over(
-    living: tuple[StreamWriter, set[str]], storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_living_run_goes_what_a_later_checkpoint_has_passed_over(living: tuple[StreamWriter, set[str]], on_disk: Storage) -> None:
     writer, left = living
-    before = keys(storage)
+    before = keys(on_disk)
     writer.complete(1, 3, [], changelogs_only=1)
-    dated(storage, monkeypatch, dict.fromkeys(before, 2 * HOUR))
-    collector = Collector(storage, HOUR, now(storage))
+    dated(on_disk, dict.fromkeys(before, 2 * HOUR))
+    collector = Collector(on_disk, HOUR, now(on_disk))
     found = collector.look()
     assert set(found.objects) == left
     assert found.metadata == ()
     assert [r.garbage.objects for r in found.runs] == [len(left)]
     collector.delete(found)
-    assert keys(storage) >= before - left
-    assert not keys(storage) & left
-    assert Collector(storage, HOUR, now(storage)).look().runs == ()
+    assert keys(on_disk) >= before - left
+    assert not keys(on_disk) & left
+    assert Collector(on_disk, HOUR, now(on_disk)).look().runs == ()
 
 
 def test_of_a_living_run_stays_what_was_stored_shortly_before_its_newest_checkpoint_began(
-    living: tuple[StreamWriter, set[str]], storage: Storage, monkeypatch: pytest.MonkeyPatch
+    living: tuple[StreamWriter, set[str]], on_disk: Storage
 ) -> None:
     """However old it is by now: its acknowledgement may have been on its way."""
     writer, _ = living
-    before = keys(storage)
+    before = keys(on_disk)
     writer.complete(1, 3, [], changelogs_only=1)
-    dated(storage, monkeypatch, dict.fromkeys(before, HOUR // 2))
-    assert Collector(storage, HOUR, now(storage) + 100 * HOUR).look().runs == ()
+    dated(on_disk, dict.fromkeys(before, HOUR // 2))
+    assert Collector(on_disk, HOUR, now(on_disk) + 100 * HOUR).look().runs == ()
 
 
 def test_of_a_living_run_stays_what_may_be_on_its_way_for_its_timeout_whatever_the_age_that_was_asked_for(
-    living: tuple[StreamWriter, set[str]], storage: Storage, monkeypatch: pytest.MonkeyPatch
+    living: tuple[StreamWriter, set[str]], on_disk: Storage
 ) -> None:
     writer, left = living
-    before = keys(storage)
+    before = keys(on_disk)
     writer.complete(1, 3, [], changelogs_only=1)
-    dated(storage, monkeypatch, dict.fromkeys(before, HOUR // 2))
-    claim = StreamReader(storage).standing().claim  # type: ignore[union-attr]
-    storage.put(paths.log_key(claim.claim), entries.encode(replace(claim, timeout_ms=HOUR)))
-    assert Collector(storage, 0, now(storage) + 100 * HOUR).look().objects == ()
-    storage.put(paths.log_key(claim.claim), entries.encode(replace(claim, timeout_ms=HOUR // 3)))
-    assert set(Collector(storage, 0, now(storage) + 100 * HOUR).look().objects) == left
+    dated(on_disk, dict.fromkeys(before, HOUR // 2))
+    claim = StreamReader(on_disk).standing().claim  # type: ignore[union-attr]
+    on_disk.put(paths.log_key(claim.claim), entries.encode(replace(claim, timeout_ms=HOUR)))
+    dated(on_disk, {paths.log_key(claim.claim): HOUR // 2})
+    assert Collector(on_disk, 0, now(on_disk) + 100 * HOUR).look().objects == ()
+    on_disk.put(paths.log_key(claim.claim), entries.encode(replace(claim, timeout_ms=HOUR // 3)))
+    dated(on_disk, {paths.log_key(claim.claim): HOUR // 2})
+    assert set(Collector(on_disk, 0, now(on_disk) + 100 * HOUR).look().objects) == left
 
 
 def test_a_living_run_without_a_checkpoint_of_its_own_keeps_all(storage: Storage) -> None:

@@ -15,7 +15,7 @@ from spark_ckpt.paths import driver_file_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.deletion import Deletions
-from spark_ckpt.protocol.entries import MAX_ITEMS, Plan, decode
+from spark_ckpt.protocol.entries import LIMITS, Plan, decode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.large_files import DIGITS, LARGE, TOGETHER
 from spark_ckpt.protocol.reasons import Outcome
@@ -263,8 +263,8 @@ def test_a_comparison_needs_no_file_of_a_source() -> None:
 
 def test_a_plan_that_could_not_be_read_is_not_written() -> None:
     driver = running()
-    said = driver.trigger(0, {f"sources/0/{n}": None for n in range(MAX_ITEMS + 1)})
-    assert any(isinstance(i, do.Refused) and f"at most {MAX_ITEMS}" in i.message for i in said)
+    said = driver.trigger(0, {f"sources/0/{n}": None for n in range(LIMITS.items + 1)})
+    assert any(isinstance(i, do.Refused) and f"at most {LIMITS.items}" in i.message for i in said)
     assert plans(driver.world) == []
 
 

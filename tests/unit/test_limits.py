@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from random import Random
 
 import pyarrow as pa
@@ -13,18 +13,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spark_ckpt import metadata, metadata_rows
+from spark_ckpt import metadata
 from spark_ckpt.errors import DamagedError, FormatError
+from spark_ckpt.metadata_limits import MetadataLimits
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Job
 from spark_ckpt.paths import driver_file_key
 from spark_ckpt.pipe import Pipe
-from spark_ckpt.protocol import entries
-from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, Request
+from spark_ckpt.protocol.entries import MAX_NUMBER, Adopted, Claim, Damage, End, Entry, EntryLimits, Plan, Request, decode, encode
 from tests.unit.test_metadata import sample
 
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
-LIMITS = {"MAX_DOCUMENT": metadata, "MAX_FILES": metadata, "MAX_ROWS": metadata_rows, "MAX_FILE": metadata}
-"""Name -> the module that has it."""
+SMALL = MetadataLimits(file=9000, document=4000, files=3000, rows=12)
+SMALL_ENTRIES = EntryLimits(bytes=400, items=4)
+NONE = MetadataLimits(1 << 28, 1 << 28, 1 << 28, 1 << 28)
 MAX_LINE = 300
 """Bytes, of the pipes here."""
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
@@ -35,28 +36,41 @@ HANDLES = st.builds(
     st.integers(0, 2**32 - 1),
 )
 PATHS = st.integers(0, 99).map(lambda n: f"sources/0/{n}")
-NUMBERS = st.integers(-2, 3) | st.integers(entries.MAX_NUMBER - 2, entries.MAX_NUMBER + 1) | st.integers(0, 10**6)
+NUMBERS = st.integers(-2, 3) | st.integers(MAX_NUMBER - 2, MAX_NUMBER + 1) | st.integers(0, 10**6)
 CHECKPOINTS = st.lists(st.builds(CheckpointId, NUMBERS, NUMBERS), max_size=6).map(tuple)
 JOBS = st.builds(Job, st.lists(TEXT, max_size=2).map(tuple), st.lists(TEXT, max_size=2).map(tuple), TEXT)
 FILES = st.dictionaries(PATHS, st.binary(max_size=60) | HANDLES | st.none(), max_size=6)
 VERSIONS = st.dictionaries(TEXT, TEXT, max_size=2)
+ADOPTED = st.none() | st.lists(st.builds(Adopted, NUMBERS, NUMBERS, NUMBERS), max_size=3).map(tuple)
 ENTRIES = st.one_of(
-    st.builds(Plan, NUMBERS, NUMBERS, NUMBERS, st.binary(max_size=60), FILES),
-    st.builds(Claim, NUMBERS, NUMBERS, TEXT, JOBS, st.none(), CHECKPOINTS, CHECKPOINTS, TEXT, VERSIONS, NUMBERS, TEXT),
-    st.builds(Damage, NUMBERS, NUMBERS, CHECKPOINTS, TEXT),
-    st.builds(Request, NUMBERS, TEXT, TEXT, TEXT),
-    st.builds(End, NUMBERS, NUMBERS),
+    st.builds(Plan, NUMBERS, NUMBERS, NUMBERS, st.binary(max_size=60), FILES, floor=NUMBERS),
+    st.builds(
+        Claim,
+        NUMBERS,
+        NUMBERS,
+        TEXT,
+        JOBS,
+        st.none(),
+        CHECKPOINTS,
+        CHECKPOINTS,
+        TEXT,
+        VERSIONS,
+        NUMBERS,
+        TEXT,
+        adopts=ADOPTED,
+        used=st.none() | NUMBERS,
+        floor=NUMBERS,
+        stream=TEXT,
+    ),
+    st.builds(Damage, NUMBERS, NUMBERS, CHECKPOINTS, TEXT, NUMBERS),
+    st.builds(Request, NUMBERS, TEXT, TEXT, TEXT, floor=NUMBERS),
+    st.builds(End, NUMBERS, NUMBERS, NUMBERS, NUMBERS),
 )
 
 
-@pytest.fixture
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "MAX_DOCUMENT", 4000)
-    monkeypatch.setattr(metadata, "MAX_FILES", 3000)
-    monkeypatch.setattr(metadata_rows, "MAX_ROWS", 12)
-    monkeypatch.setattr(metadata, "MAX_FILE", 9000)
-    monkeypatch.setattr(entries, "MAX_ENTRY_BYTES", 400)
-    monkeypatch.setattr(entries, "MAX_ITEMS", 4)
+def number_of(entry: Entry) -> int:
+    """A number that the entry can have."""
+    return entry.claim if isinstance(entry, Claim) else max(entry.claim, entry.floor)
 
 
 def of_size(draw: st.DrawFn, limit: int) -> bytes:
@@ -83,52 +97,44 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
 
 @MANY
 @given(checkpoint=checkpoints())
-@pytest.mark.usefixtures("_small")
 def test_a_metadata_that_is_written_is_read(checkpoint: Checkpoint) -> None:
     try:
-        data = metadata.encode(checkpoint)
+        data = metadata.encode(checkpoint, SMALL)
     except FormatError:
         return
-    assert metadata.decode(data) == checkpoint
-
-
-def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, module in LIMITS.items():
-        monkeypatch.setattr(module, name, 1 << 28)
+    assert metadata.decode(data, limits=SMALL) == checkpoint
 
 
 @MANY
-@given(checkpoint=checkpoints(), limit=st.sampled_from(sorted(LIMITS)), at=st.integers(-3, 3))
+@given(checkpoint=checkpoints(), limit=st.sampled_from([field.name for field in fields(MetadataLimits)]), at=st.integers(-3, 3))
 def test_each_limit_of_a_metadata_is_the_same_in_both_directions(checkpoint: Checkpoint, limit: str, at: int) -> None:
     """Whatever is stored, and wherever the limit is: who reads it refuses it exactly if who writes it does."""
-    with pytest.MonkeyPatch.context() as patch:
-        unlimited(patch)
-        stored = metadata.encode(checkpoint)
-        size = {
-            "MAX_DOCUMENT": _document_size(stored),
-            "MAX_FILES": sum(len(c) for c in checkpoint.files.values() if isinstance(c, bytes)),
-            "MAX_ROWS": sum(len(s.handles) for s in checkpoint.snapshots),
-            "MAX_FILE": len(stored),
-        }[limit]
-        patch.setattr(LIMITS[limit], limit, max(0, size + at))
-        assert _writes(checkpoint) == _reads(stored) == (max(0, size + at) >= size)
+    stored = metadata.encode(checkpoint, NONE)
+    size = {
+        "document": _document_size(stored),
+        "files": sum(len(c) for c in checkpoint.files.values() if isinstance(c, bytes)),
+        "rows": sum(len(s.handles) for s in checkpoint.snapshots),
+        "file": len(stored),
+    }[limit]
+    limits = replace(NONE, **{limit: max(0, size + at)})
+    assert _writes(checkpoint, limits) == _reads(stored, limits) == (max(0, size + at) >= size)
 
 
 def _document_size(stored: bytes) -> int:
     return len(pq.read_metadata(pa.BufferReader(stored)).metadata[metadata.DOCUMENT_KEY])
 
 
-def _writes(checkpoint: Checkpoint) -> bool:
+def _writes(checkpoint: Checkpoint, limits: MetadataLimits) -> bool:
     try:
-        metadata.encode(checkpoint)
+        metadata.encode(checkpoint, limits)
     except FormatError:
         return False
     return True
 
 
-def _reads(stored: bytes) -> bool:
+def _reads(stored: bytes, limits: MetadataLimits) -> bool:
     try:
-        metadata.decode(stored)
+        metadata.decode(stored, limits=limits)
     except DamagedError:
         return False
     return True
@@ -136,30 +142,28 @@ def _reads(stored: bytes) -> bool:
 
 @MANY
 @given(entry=ENTRIES)
-@pytest.mark.usefixtures("_small")
 def test_an_entry_that_is_written_is_read(entry: Entry) -> None:
     try:
-        data = entries.encode(entry)
+        data = encode(entry, SMALL_ENTRIES)
     except FormatError:
         return
-    assert entries.decode(entry.claim, data) == entry
+    assert decode(number_of(entry), data, SMALL_ENTRIES) == entry
 
 
 @MANY
 @given(entry=ENTRIES, at=st.integers(-3, 3))
 def test_the_limit_of_an_entry_is_the_same_in_both_directions(entry: Entry, at: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        try:
-            data = entries.encode(entry)
-        except FormatError:
-            return
-        patch.setattr(entries, "MAX_ENTRY_BYTES", len(data) + at)
-        for how in (lambda: entries.encode(entry), lambda: entries.decode(entry.claim, data)):
-            if at < 0:
-                with pytest.raises(FormatError, match=f"{len(data)} bytes"):
-                    how()
-            else:
+    try:
+        data = encode(entry)
+    except FormatError:
+        return
+    limits = EntryLimits(bytes=len(data) + at)
+    for how in (lambda: encode(entry, limits), lambda: decode(number_of(entry), data, limits)):
+        if at < 0:
+            with pytest.raises(FormatError, match=f"{len(data)} bytes"):
                 how()
+        else:
+            how()
 
 
 @MANY

@@ -20,10 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
-from spark_ckpt.metadata import CRC_KEY, DOCUMENT_KEY, MAX_DOCUMENT, MAX_FILE, decode, encode
+from spark_ckpt.metadata import CRC_KEY, DOCUMENT_KEY, decode, encode
 from spark_ckpt.metadata_columns import COLUMNS, STRINGS
 from spark_ckpt.metadata_files import LONG
-from spark_ckpt.metadata_rows import MAX_ROWS, MAX_STRING, MAX_STRINGS
+from spark_ckpt.metadata_limits import LIMITS
+from spark_ckpt.metadata_rows import MAX_STRING, MAX_STRINGS
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
 
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=12).filter(lambda n: n not in (".", ".."))
@@ -269,7 +270,7 @@ def test_forged_files_are_refused(files: Any) -> None:
         decode(repacked(encode(sample()), {"files": files}), where="here")
 
 
-@pytest.mark.parametrize(("size", "count"), [(MAX_DOCUMENT + 1, 1), (MAX_DOCUMENT * 3 // 4, 2)])
+@pytest.mark.parametrize(("size", "count"), [(LIMITS.document + 1, 1), (LIMITS.document * 3 // 4, 2)])
 def test_a_bomb_is_not_unpacked(size: int, count: int) -> None:
     bomb = {"zlib": base64.b64encode(zlib.compress(bytes(size))).decode()}
     with pytest.raises(DamagedError, match="longer than any"):
@@ -308,7 +309,7 @@ def test_missing_snapshots_are_noticed() -> None:
 
 
 def test_an_oversized_document_is_not_written() -> None:
-    small = {f"sources/0/{n}": bytes(LONG) for n in range(MAX_DOCUMENT // LONG)}  # longer than that as base64
+    small = {f"sources/0/{n}": bytes(LONG) for n in range(LIMITS.document // LONG)}  # longer than that as base64
     with pytest.raises(FormatError, match="compact"):
         encode(sample(files=small))
 
@@ -327,10 +328,10 @@ def alone(document: bytes, rows: int = 1) -> bytes:
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        (lambda: alone(bytes(MAX_DOCUMENT + 1)), FormatError, "larger than any"),
-        (lambda: alone(bytes(2 * MAX_DOCUMENT + 1)), DamagedError, "damaged"),
-        (lambda: alone(b"{}", MAX_ROWS + 1), FormatError, "more than the 5000000 of any checkpoint"),
-        (lambda: bytes(MAX_FILE + 1), FormatError, "more than the"),
+        (lambda: alone(bytes(LIMITS.document + 1)), FormatError, "larger than any"),
+        (lambda: alone(bytes(2 * LIMITS.document + 1)), DamagedError, "damaged"),
+        (lambda: alone(b"{}", LIMITS.rows + 1), FormatError, "more than the 5000000 of any checkpoint"),
+        (lambda: bytes(LIMITS.file + 1), FormatError, "more than the"),
     ],
     ids=["document", "very long document", "rows", "file"],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import stat
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,7 +35,17 @@ def modes(root: Path) -> set[str]:
     return {stat.filemode(path.lstat().st_mode) for path in root.rglob("*")}
 
 
-def test_what_an_agent_fetches_and_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    """A folder on another file system: no hard link leads there."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system here")
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
+
+
+def test_what_an_agent_fetches_and_stages(tmp_path: Path, elsewhere: Path) -> None:
     storage = MemoryStorage("memory://private/s")
     checkpoint = written(storage, random.Random(3), 3)
     folder = tmp_path / "spool" / "store" / "0"
@@ -43,12 +54,11 @@ def test_what_an_agent_fetches_and_stages(tmp_path: Path, monkeypatch: pytest.Mo
         for snapshot in checkpoint.snapshots:
             Fetcher(staging, pool).fetch(storage, snapshot.handles, folder / str(snapshot.store.partition), "here")
 
-    def no_links(*_: object) -> None:
-        raise PermissionError
-
-    some = next(path for path in folder.rglob("*") if path.is_file())
-    some.chmod(0o644)  # as an engine has written it, and where the file system has no links
-    monkeypatch.setattr(os, "link", no_links)
+    some = elsewhere / next(path for path in folder.rglob("*") if path.is_file()).name
+    some.write_bytes(b"as an engine has written it")
+    some.chmod(0o644)
+    with pytest.raises(OSError, match="Invalid cross-device link"):
+        os.link(some, tmp_path / "link")
     staging.stage(HandleKind.CHANGELOG, str(some.parent), some.name)
     some.unlink()
     assert modes(tmp_path) == {"drwx------", "-rw-------"}

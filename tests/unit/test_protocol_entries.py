@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol.entries import (
+    LIMITS,
     MAX_ADOPTED,
-    MAX_ITEMS,
     Adopted,
     Claim,
     Damage,
@@ -154,7 +154,7 @@ def test_what_a_claim_adopts_is_read_as_it_was_written(adopts: tuple[Adopted, ..
 
 
 @pytest.mark.parametrize(
-    "adopts", [(Adopted(5, MAX_ADOPTED + 1, 7),), tuple(Adopted(2 * n, 1, n) for n in range(1, MAX_ITEMS + 2))], ids=["plans", "rows"]
+    "adopts", [(Adopted(5, MAX_ADOPTED + 1, 7),), tuple(Adopted(2 * n, 1, n) for n in range(1, LIMITS.items + 2))], ids=["plans", "rows"]
 )
 def test_more_than_a_claim_can_name_is_refused_when_it_is_written(adopts: tuple[Adopted, ...]) -> None:
     with pytest.raises(FormatError, match="more than a claim can name; go on from the checkpoint without them"):

@@ -114,6 +114,20 @@ def test_runs_of_one_epoch_each_leave_a_days_entries_behind() -> None:
     assert started(running(world, "last").said).origin == CheckpointId(119, 118)
 
 
+def test_a_pass_comes_with_time_too() -> None:
+    driver = running(World(), trim_every=1000)
+    seen: list[Instruction] = []
+
+    def see(i: Instruction) -> bool:
+        if isinstance(i, do.ListOldEntries):
+            seen.append(i)
+        return False
+
+    driver.hold = see
+    epochs(driver, 1, 0, 99, HOUR_MS // 2)
+    assert 45 <= len(seen) <= 55, "one an hour"
+
+
 def test_a_large_file_of_the_driver_goes_with_the_last_plan_that_named_it() -> None:
     world = World()
     for run in range(1, 60):
@@ -245,7 +259,8 @@ def test_a_savepoint_older_than_the_log_goes_on_behind_every_number() -> None:
 def test_what_is_below_the_floor_does_not_run_again_although_it_is_still_there() -> None:
     """Whoever said so may delete it at any moment: (1) a run says a floor and sleeps; (2) a person goes back behind it; (3) it wakes up."""
     world = World()
-    first = running(world, trim_every=1000)
+    first = running(world)
+    first.hold = lambda i: isinstance(i, do.ListOldEntries)
     epochs(first, 1, 0, 3)
     world.sources[SAVEPOINT] = world.checkpoints[CheckpointId(1, 2)]
     epochs(first, 1, 4, 40)
@@ -269,6 +284,20 @@ def test_what_is_below_the_floor_and_younger_than_a_day_runs_again() -> None:
     epochs(second, 2, 4, 6)
     third = started(running(world, "c", restore=ev.Restore(SAVEPOINT)).said)
     assert [p.epoch for p in third.planned] == list(range(8, 21)), "none of them is deleted before it has run"
+
+
+def test_it_runs_again_although_the_claim_under_which_it_was_made_is_gone() -> None:
+    """A run that was claimed days ago, savepoint, a new release is deployed, back to the savepoint."""
+    world = World()
+    first = running(world)
+    epochs(first, 1, 0, 40)
+    world.sources[SAVEPOINT] = world.checkpoints[CheckpointId(1, 40)]
+    epochs(first, 1, 41, 42)
+    second = running(world, "b")
+    epochs(second, 2, 43, 50)
+    assert 1 not in world.log
+    one = started(Driver(world).start("c", restore=ev.Restore(SAVEPOINT)))
+    assert (one.origin, one.epoch, [p.epoch for p in one.planned]) == (CheckpointId(3, 40), 41, list(range(42, 51)))
 
 
 def test_a_savepoint_that_says_it_is_of_a_later_epoch_than_any_is_not_this_streams() -> None:
@@ -364,6 +393,14 @@ def test_an_append_after_a_night_is_looked_past_and_others_are_not() -> None:
     assert len(seen) == 1
 
 
+def others_go_on(world: World) -> None:
+    """Two runs, one after the other: the second one leaves nothing of what the first one has appended."""
+    for run in (2, 3):
+        other = running(world, f"r{run}")
+        first = started(other.said).epoch
+        epochs(other, run, first, first + 40)
+
+
 def in_a_hole() -> tuple[World, Driver, do.PutEntry]:
     """A run sleeps before it appends, and others use its number and leave it."""
     world = World()
@@ -373,10 +410,7 @@ def in_a_hole() -> tuple[World, Driver, do.PutEntry]:
     sleeper.trigger(3)
     (put,) = sleeper.held
     assert isinstance(put, do.PutEntry)
-    for run in (2, 3):
-        other = running(world, f"r{run}")
-        first = started(other.said).epoch
-        epochs(other, run, first, first + 40)
+    others_go_on(world)
     assert put.number not in world.log
     return world, sleeper, put
 
@@ -402,10 +436,7 @@ def test_a_claim_in_a_hole_is_void() -> None:
     sleeper.start("s")
     (put,) = sleeper.held
     assert isinstance(put, do.PutEntry)
-    for run in (2, 3):
-        other = running(world, f"r{run}")
-        first = started(other.said).epoch
-        epochs(other, run, first, first + 40)
+    others_go_on(world)
     assert put.number not in world.log
     sleeper.hold = lambda _: False
     refused = refusal(sleeper.release())
@@ -423,10 +454,7 @@ def test_an_end_in_a_hole_deletes_nothing() -> None:
     (put,) = sleeper.held
     assert isinstance(put, do.PutEntry)
     assert isinstance(decode(put.number, put.data), End)
-    for run in (2, 3):
-        other = running(world, f"r{run}")
-        first = started(other.said).epoch
-        epochs(other, run, first, first + 40)
+    others_go_on(world)
     assert put.number not in world.log
     kept = set(world.checkpoints)
     sleeper.hold = lambda _: False

@@ -8,7 +8,7 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import MAX_ITEMS, End, decode
+from spark_ckpt.protocol.entries import LIMITS, End, decode
 from spark_ckpt.protocol.run import Settings
 from spark_ckpt.protocol.run_state import RunPhase
 from tests.unit.protocol_driving import Driver, World, commit, uid_of
@@ -92,7 +92,7 @@ def test_a_run_whose_plan_no_reader_would_take_does_not_go_on() -> None:
     for settings in (Settings(interval_ms=1000), AHEAD):
         driver = Driver(World(), settings)
         driver.start("a")
-        said = driver.trigger(0, {f"sources/0/{n}": b"" for n in range(MAX_ITEMS + 1)})
+        said = driver.trigger(0, {f"sources/0/{n}": b"" for n in range(LIMITS.items + 1)})
         assert not any(isinstance(i, do.Triggered) for i in said)
         assert driver.stream.run is not None
         assert driver.stream.run.phase is RunPhase.FAILED

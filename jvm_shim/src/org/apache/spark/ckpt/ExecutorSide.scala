@@ -8,6 +8,7 @@ import java.util.concurrent.{ConcurrentHashMap, ScheduledExecutorService, Schedu
 import java.util.concurrent.atomic.AtomicInteger
 
 import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
@@ -161,8 +162,9 @@ object ExecutorSide extends Logging {
   // A run's folder stays until Spark's maintenance has closed the last of its stores: until then a query that starts again links its files.
   private def dropOver(): Unit = folders.synchronized {
     over.asScala.filterNot(run => open.keySet.asScala.exists(_.toPath.startsWith(run.toPath))).foreach { run =>
-      NioFileManager.deleteTree(run)
-      if (!run.exists()) over.remove(run) // else a task that was late has just written there: the next time
+      // One folder that cannot go keeps no other: a task that was late has just written there, or the system refuses. The next time.
+      try NioFileManager.deleteTree(run) catch { case NonFatal(e) => logWarning(s"the folder $run of a run that is over could not be deleted", e) }
+      if (!run.exists()) over.remove(run)
       run.getParentFile.delete() // of a stream that has other runs here it is not empty
     }
   }

@@ -149,12 +149,16 @@ class Resume(Asking):
         self._answered(event.ticket)
         assert self._claim is not None
         if event.found is None:
-            if self._base is None and self._claim.origin is not None:
-                raise GivenUpError(
-                    ErrorKind.MISSING, f"the checkpoint that run {self._claim.run} began with is gone; start the query again"
-                )
+            if self._base is None and self._had_one:
+                raise GivenUpError(ErrorKind.MISSING, f"the checkpoints of run {self._claim.run} are gone; start the query again")
             return self._done()
         return self._moved_on(event)
+
+    @property
+    def _had_one(self) -> bool:
+        """No run raises the floor before it has a checkpoint."""
+        assert self._claim is not None
+        return self._claim.origin is not None or self._entries[self._tail].floor > self._claim.floor
 
     def _moved_on(self, event: ev.PastSeen) -> list[Instruction]:
         assert event.found is not None

@@ -343,7 +343,8 @@ class Driver(DriverProcess, Query):
             self._ask(ev.FinishRequested(stopping=True))
 
     def _finished(self, i: do.Finished) -> None:
-        if self._stopping and i.savepoint not in self._a.world.savepoints:
+        asked = isinstance(self._open, ev.FinishRequested) and self._open.stopping  # else it ends by itself, whatever becomes of requests
+        if asked and i.savepoint not in self._a.world.savepoints:
             raise ViolationError(Rule.SAVEPOINT, f"{self.name} ends as asked with the savepoint {i.savepoint}, which is not there")
         self._a.happened[Happened.FINISHED] += 1
         durable = self._a.world.reached(self._a.world.claim(self._claim), self._a.clock.now + 1)

@@ -507,14 +507,14 @@ class World:
         if strange or len(self.checkpoints) > self.retained + waiting:
             raise ViolationError(Rule.GARBAGE_GONE, f"checkpoints {strange or sorted(self.checkpoints)} are left")
         named = frozenset[str]().union(*(c.objects for c in self.checkpoints.values()))
-        # What people asked for since the newest checkpoint was triggered is answered for them.
+        # What was stored since the newest checkpoint was triggered waits: answers for who asked, objects for the run's next append.
         newest = self.checkpoints[max(self.checkpoints)]
-        since = self.logged[entry_before_barrier(claim, newest, self.floor, lambda n: decode(n, self.log[n]))]
-        asked = {key for key in self.stored_answers if self._stored[key] >= since}
+        since = self.logged[entry_before_barrier(claim, newest, self.floor, lambda n: decode(n, self.log[n]) if n in self.log else None)]
+        young = {key for key in (*self.objects, *self.stored_answers) if self._stored[key] >= since}
         planned = frozenset[str]().union(*(_objects_of(n, data) for n, data in self.log.items()))
         appended = sorted(self.logged[n] for n, data in self.log.items() if isinstance(decode(n, data), Plan))
         freed = {key for key, time in self._freed.items() if time >= appended[-2]}  # goes with the next append
-        rest = sorted({*self.objects, *self.left_acks, *self.stored_answers} - named - asked - planned - freed - self._copied)
+        rest = sorted({*self.objects, *self.left_acks, *self.stored_answers} - named - young - planned - freed - self._copied)
         if rest:
             raise ViolationError(Rule.GARBAGE_GONE, f"{len(rest)} objects are left that nothing names: {rest[:5]}")
 

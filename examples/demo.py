@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 
 import flights_data
-from demo_machine import DemoError, Job, Machine
+from demo_machine import DemoError, Job, Machine, written_since
 from demo_storage import Stream
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -216,7 +216,8 @@ def run(seed: int, stock: bool) -> int:
         for checkpoint in stream.completed_since_last_look():
             bar.console.print(line(checkpoint), soft_wrap=True)
     newest = stream.newest_completed()
-    death = job.status()
+    death, died_ns = job.status(), time.time_ns()
+    planned = machine.input(killed)
     say(f"\n[bold red]SIGKILL[/]   in the middle of epoch {killed}: process group {job.group} is dead (status {death})")
     machine.lose()
     say(f"  {machine.folder} is deleted: checkpointLocation and spool are gone, the storage is all there is")
@@ -236,13 +237,14 @@ def run(seed: int, stock: bool) -> int:
     say(f"  all input is processed, up to epoch {machine.committed()}")
 
     say("\n[bold]The verdict[/]   a batch query over the same data")
-    again = stream.first_epoch(2)
-    replay = stream.planned_alike(killed)
-    restored = origin is not None and origin.run == 1 and newest.epoch <= origin.epoch <= killed and again == origin.epoch + 1
+    again = written_since(sink, died_ns)
+    restored = origin is not None and origin.run == 1 and newest.epoch <= origin.epoch <= killed
+    began_with = again[0] if again else None
+    went_on = origin is not None and again == list(range(origin.epoch + 1, machine.committed() + 1))
     checks = [
         (death == -signal.SIGKILL, f"the driver was killed in the middle of epoch {killed}"),
-        (restored, f"run 2 started from the storage alone, with epoch {again}: nothing before it ran again"),
-        (replay, f"epoch {killed} had the same input in both runs"),
+        (restored and went_on, f"run 2 started from the storage alone, with epoch {began_with}: nothing before it ran again"),
+        (machine.input(killed) == planned, f"epoch {killed} had the same input in both runs"),
         (machine.committed() + 1 >= FEWEST_EPOCHS, f"{machine.committed() + 1} epochs, {stream.seen} checkpoints seen complete"),
         compare(machine, feed, sink, FOLDER / "check.log"),
     ]

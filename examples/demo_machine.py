@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 MARK = "SPARK_CKPT_DEMO"
 LAST_LINES = 15
@@ -24,6 +26,20 @@ class DemoError(Exception):
     def __init__(self, message: str, log: str) -> None:
         super().__init__(message)
         self.log = log
+
+
+class Input(NamedTuple):
+    """An epoch's input by Spark's own files: the watermark, the source's offset, and the input files up to there since the epoch before."""
+
+    watermark_ms: int
+    offset: str
+    files: frozenset[str]
+
+
+def written_since(sink: Path, moment_ns: int) -> list[int]:
+    """The epochs that the sink has got, or got again, after a moment of the system's clock."""
+    done = (folder / "_SUCCESS" for folder in sink.glob("batch_id=*"))
+    return sorted(int(path.parent.name.partition("=")[2]) for path in done if path.exists() and path.stat().st_mtime_ns > moment_ns)
 
 
 class Machine:
@@ -42,6 +58,14 @@ class Machine:
     def committed(self) -> int:
         """The newest epoch that Spark has committed; -1: none."""
         return self._newest("commits")
+
+    def input(self, epoch: int) -> Input:
+        """What Spark has noted as an epoch's input."""
+        folder = self.checkpoint / "sources" / "0"
+        entries = (json.loads(line) for path in folder.glob("[0-9]*") for line in path.read_text().splitlines()[1:])
+        files = frozenset(e["path"] for e in entries if e["batchId"] == epoch)
+        _version, head, offset = (self.checkpoint / "offsets" / str(epoch)).read_text().splitlines()
+        return Input(json.loads(head)["batchWatermarkMs"], offset, files)
 
     def lose(self) -> None:
         """The machine is gone; another one takes its place, with nothing on it. Whatever still writes there does not bring it back."""

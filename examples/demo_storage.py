@@ -19,7 +19,7 @@ from spark_ckpt.paths import (
     parse_run_prefix,
     stream_url,
 )
-from spark_ckpt.protocol.entries import Claim, Entry, Plan, decode
+from spark_ckpt.protocol.entries import Claim, Entry, decode
 from spark_ckpt.storage import open_storage
 
 START = 90.0
@@ -65,15 +65,6 @@ class Stream:
                 raise DemoError(f"the job ended with status {job.status()} before it claimed its stream", job.last_words())
             time.sleep(0.1)
         raise DemoError(f"the job has not claimed its stream within {START:.0f} s", job.last_words())
-
-    def first_epoch(self, run: int) -> int | None:
-        """The first epoch that a run has planned."""
-        return min((e.epoch for e in self._log() if isinstance(e, Plan) and e.run == run), default=None)
-
-    def planned_alike(self, epoch: int) -> bool:
-        """Whether all plans of an epoch, in whichever run, are of the same input."""
-        plans = [e for e in self._log() if isinstance(e, Plan) and e.epoch == epoch]
-        return bool(plans) and all(p.same_data(plans[0]) for p in plans)
 
     def _listed(self) -> list[CheckpointId]:
         runs = [r for r in map(parse_run_prefix, self._storage.list_folders(RUN_PREFIX)) if r is not None]

@@ -49,9 +49,12 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
     if source.checkpoint is not None and source.root == reader.url:
         return _own(content, storage, reader, standing)
     log = _read(storage, {content.claim, content.log}, standing.tail)
-    same = is_of_this_stream(content, standing.claim.stream, log.get(content.claim), log.get(content.log))
+    stream, its_claim, its_plan = standing.claim.stream, log.get(content.claim), log.get(content.log)
+    by_its_entries = is_of_this_stream(content, stream, its_claim, its_plan)
+    same = by_its_entries or is_of_this_stream(content, stream, its_claim, its_plan, standing.floor)
     problems = misfits(content, standing.claim.job)
-    if same and content.lowest_entry < standing.floor and not _young(storage, content.lowest_entry, standing.tail):
+    stays = content.lowest_entry >= standing.floor or (by_its_entries and _young(storage, content.lowest_entry, standing.tail))
+    if same and not stays:
         return Preflight((*problems, _FORGOTTEN), True)
     if not same and not standing.ended:
         problems.append(

@@ -117,9 +117,11 @@ class Restoring(StartState):
         assert source is not None
         assert wanted is not None
         claim, plan = self._entries.get(source.claim), self._entries.get(source.log)
-        self._same_stream = self._last is not None and is_of_this_stream(source, self._last.stream, claim, plan)
-        if self._same_stream and self._young is not None:
+        stream = self._last.stream if self._last else ""
+        by_its_entries = is_of_this_stream(source, stream, claim, plan)
+        if by_its_entries and self._young is not None:
             self._floor = self._young
+        self._same_stream = self._last is not None and (by_its_entries or is_of_this_stream(source, stream, claim, plan, self._floor))
         self._forgotten = self._same_stream and source.lowest_entry < self._floor
         if self._forgotten and not wanted.discard:
             raise GivenUpError(
@@ -301,19 +303,21 @@ class Restoring(StartState):
         """The claim stands, and what it begins with is there."""
 
 
-def is_of_this_stream(source: Checkpoint, stream: str, claim: Entry | None, plan: Entry | None) -> bool:
+def is_of_this_stream(source: Checkpoint, stream: str, claim: Entry | None, plan: Entry | None, floor: int = 0) -> bool:
     """Whether a log's entries `source.claim` and `source.log` are those it was made under: numbers alone prove nothing.
 
     One that was copied from elsewhere has no plan here, and names the claim instead. Where one of them is gone (None), the name of the
-    `stream` proves it.
+    `stream` proves it. What stands below the `floor` in the place of another may have been stored there by a run that slept until the
+    entry was deleted: it proves nothing either.
     """
     copied = source.log == source.claim
-    if claim is not None and not (isinstance(claim, Claim) and claim.query_id == source.query_id):
+    its_claim = isinstance(claim, Claim) and claim.query_id == source.query_id
+    its_plan = copied or (isinstance(plan, Plan) and (plan.epoch, plan.claim) == (source.id.epoch, source.claim))
+    if claim is not None and not its_claim and source.claim >= floor:
         return False
-    if plan is not None and not copied and not (isinstance(plan, Plan) and (plan.epoch, plan.claim) == (source.id.epoch, source.claim)):
+    if plan is not None and not its_plan and source.log >= floor:
         return False
-    whole = claim is not None and (copied or plan is not None)
-    return whole or (source.stream != "" and source.stream == stream)
+    return (its_claim and its_plan) or (source.stream != "" and source.stream == stream)
 
 
 def misfits(source: Checkpoint, job: Job) -> list[str]:

@@ -256,6 +256,27 @@ def test_a_savepoint_older_than_the_log_goes_on_behind_every_number() -> None:
     assert (again.origin, again.epoch) == (CheckpointId(2, 2), 81), "it goes on from there, whoever starts next"
 
 
+def test_a_savepoint_whose_claim_a_sleeper_has_overwritten_is_the_streams_own() -> None:
+    """(1) A run sleeps; (2) the next one claims the entry that it would have appended, and makes a savepoint; (3) days later that entry is
+    gone; (4) the sleeper wakes up, stores its plan in the hole, and is fenced; (5) a person goes back to the savepoint."""
+    world = World()
+    sleeper = running(world)
+    epochs(sleeper, 1, 0, 2)
+    second = running(world, "b")
+    its_claim = tail_of(world).claim
+    epochs(second, 2, 3, 5)
+    world.sources[SAVEPOINT] = world.checkpoints[CheckpointId(2, 4)]
+    third = running(world, "c")
+    epochs(third, 3, 6, 80)
+    assert its_claim not in world.log
+    sleeper.trigger(3)
+    assert isinstance(entry_of(world, its_claim), Plan)
+    said = Driver(world).start("d", restore=ev.Restore(SAVEPOINT))
+    assert "older than what the stream's log is sure to hold" in refusal(said).message
+    one = started(Driver(world).start("e", restore=ev.Restore(SAVEPOINT, discard=True)))
+    assert (one.origin, one.epoch) == (CheckpointId(4, 4), 81)
+
+
 def test_what_is_below_the_floor_does_not_run_again_although_it_is_still_there() -> None:
     """Whoever said so may delete it at any moment: (1) a run says a floor and sleeps; (2) a person goes back behind it; (3) it wakes up."""
     world = World()

@@ -328,10 +328,12 @@ class Driver(DriverProcess, Query):
     def lag(self) -> int:
         """How long ago the oldest epoch was sealed that no completed checkpoint holds."""
         behind = [time for epoch, time in self._sealed_at.items() if epoch > self._completed_epoch]
-        if not behind or (not self.idle and self._a.pressed_at >= min(behind)):
-            # A spool that filled up since may have given up what the epoch in hand has replaced: its end is waited for.
+        if not behind:
             return 0
-        return self._a.clock.now - min(behind)
+        if self._a.pressed_at < min(behind):
+            return self._a.clock.now - min(behind)
+        # A spool that filled up since may have given up what the epoch in hand has replaced: its end is waited for, and counts.
+        return self._a.clock.now - max(behind) if self.idle else 0
 
     def _end_with_savepoint(self, stopping: do.Stopping) -> None:
         """After the last epoch, which a drain adds: one without input."""

@@ -54,6 +54,12 @@ class Person:
             return ev.Restore(own_path(chosen), chosen, owned, discards)
         return ev.Restore(chosen, None, owned, discards)
 
+    def stands_by(self, choice: ev.Restore | None) -> bool:
+        """Past one whose `_metadata` is not there at all, a start counts too few, and takes for retained what a living run may just
+        delete: nobody chooses that."""
+        own = choice.own if choice is not None else None
+        return own is None or not any(own.run == v.run and own.epoch < v.epoch for v in self._a.world.harm.vanished)
+
     @property
     def waiting(self) -> list[int]:
         """Requests that are not answered, and whose run was not superseded: of others nobody expects an answer."""

@@ -197,7 +197,7 @@ class Simulation:
                 self.happened[Happened.DISCARDED] += 1
         elif not self._trouble or self._a.rng.random() < 0.5:
             self._choice = None
-        return self._choice
+        return self._choice if self._person.stands_by(self._choice) else None
 
     # --- quiet
 

@@ -32,6 +32,8 @@ class Cause(Enum):
     """Another run has claimed the stream: starting again would take it back from its rightful successor."""
     CONFLICT = "CONFLICT"
     """The location belongs to another job, or holds a stock checkpoint."""
+    UNUSABLE = "UNUSABLE"
+    """What the query was to go on from is damaged or missing, and a person has to choose what to do."""
     DEFINITION = "DEFINITION"
     """The query cannot be analysed or planned, or the function that starts it has a fault."""
     STATE_SCHEMA = "STATE_SCHEMA"
@@ -50,8 +52,14 @@ class Thrown:
     kind: str | None = None
 
 
-_FATAL_KINDS = {ErrorKind.CONFIG.value: Cause.CONFIG, ErrorKind.FENCED.value: Cause.FENCED, ErrorKind.CONFLICT.value: Cause.CONFLICT}
-"""The other kinds pass: damage, because the next claim goes back to the checkpoint before; wrong credentials, because they are renewed."""
+_FATAL_KINDS = {
+    ErrorKind.CONFIG.value: Cause.CONFIG,
+    ErrorKind.FENCED.value: Cause.FENCED,
+    ErrorKind.CONFLICT.value: Cause.CONFLICT,
+    ErrorKind.UNUSABLE.value: Cause.UNUSABLE,
+}
+"""The other kinds pass: damage that a run meets, because the next claim goes back to the checkpoint before; wrong credentials, because they
+are renewed."""
 
 _FATAL_CONDITIONS = [
     (

@@ -26,6 +26,8 @@ class ErrorKind(Enum):
     FENCED = "FENCED"
     CONFLICT = "CONFLICT"
     DAMAGED = "DAMAGED"
+    UNUSABLE = "UNUSABLE"
+    """What a start was to go on from is damaged or missing, and nothing else may take its place until a person has done something."""
     MISSING = "MISSING"
     STORAGE = "STORAGE"
     TIMEOUT = "TIMEOUT"

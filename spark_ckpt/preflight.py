@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from spark_ckpt import paths
 from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import Checkpoint
+from spark_ckpt.presence import absent
 from spark_ckpt.protocol.entries import LIMITS, Entry, decode
 from spark_ckpt.protocol.log_trim import DAY_MS
 from spark_ckpt.protocol.recorded import reach, recorded
-from spark_ckpt.protocol.restoring import incomplete, is_of_this_stream, misfits
+from spark_ckpt.protocol.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits
 from spark_ckpt.reader import Standing, StreamReader, Use
 from spark_ckpt.savepoints import Source
 from spark_ckpt.storage import Storage
@@ -35,6 +36,17 @@ _FORGOTTEN = (
 )
 
 
+_SHOWN = 10
+"""Objects that are named one by one."""
+
+
+def without_objects(content: Checkpoint, storage: Storage) -> list[str]:
+    """What a checkpoint names and `storage`, where its objects are, has not. Raises `StorageError`."""
+    found = list(absent(storage, content))
+    more = [f"{len(found) - _SHOWN} more of its objects are missing or too short"] if len(found) > _SHOWN else []
+    return [*found[:_SHOWN], *more]
+
+
 def alone(content: Checkpoint) -> Preflight:
     """What can be said of a checkpoint without a stream to restore it into."""
     return Preflight(tuple(incomplete(content)))
@@ -46,6 +58,9 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
     standing = reader.standing()
     if standing is None:
         return alone(content)
+    if _is_applied(source, reader, standing):
+        ignored = f"an earlier run has restored it, so a start with this option goes on from the newest checkpoint. {TO_APPLY_AGAIN}"
+        return Preflight((ignored,), True, source.root != reader.url)
     if source.checkpoint is not None and source.root == reader.url:
         return _own(content, storage, reader, standing)
     log = _read(storage, {content.claim, content.log}, standing.tail)
@@ -61,6 +76,15 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
             f"it belongs to another stream, and this one has epochs of its own (run {standing.claim.run}); use a new checkpointLocation"
         )
     return Preflight(tuple(problems), same, True, _reruns(content, storage, standing) if same else ())
+
+
+def _is_applied(source: Source, reader: StreamReader, standing: Standing) -> bool:
+    """Whether the newest claim notes it (`Restoring._restore`), and the copy was not cut short."""
+    restored = standing.claim.restored
+    if standing.ended or restored is None or restored.path != source.url:
+        return False
+    cut_short = restored.imported is not None and restored.imported.run == standing.claim.run
+    return not cut_short or bool(reader.checkpoints_of(standing.claim.run))
 
 
 def _young(storage: Storage, lowest: int, tail: int) -> bool:

@@ -206,6 +206,7 @@ _HINTS = {
     Cause.CONFIG: "correct the configuration and start it again",
     Cause.FENCED: "another run has taken over; stop that one first if this one is to go on",
     Cause.CONFLICT: "choose another checkpointLocation, or start the job that this one belongs to",
+    Cause.UNUSABLE: "do what it says there, and start it again",
     Cause.DEFINITION: "correct the query and start it again",
     Cause.STATE_SCHEMA: "undo the change to the query, or begin with a new checkpointLocation",
     Cause.SESSION: "make the session inside the function that starts the query, or start the application again",
@@ -214,6 +215,7 @@ _KINDS = {
     Cause.CONFIG: ErrorKind.CONFIG,
     Cause.FENCED: ErrorKind.FENCED,
     Cause.CONFLICT: ErrorKind.CONFLICT,
+    Cause.UNUSABLE: ErrorKind.UNUSABLE,
     Cause.DEFINITION: ErrorKind.CONFIG,
     Cause.STATE_SCHEMA: ErrorKind.CONFLICT,
 }

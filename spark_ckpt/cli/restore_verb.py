@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from spark_ckpt.cli.options import json_option, opened, s3_options, storage_url
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, size_text, time_text
 from spark_ckpt.model import Checkpoint
-from spark_ckpt.preflight import Preflight, alone, into
+from spark_ckpt.preflight import Preflight, alone, into, without_objects
 from spark_ckpt.protocol.restoring import partitions_of
 from spark_ckpt.reader import name_of
 from spark_ckpt.savepoints import Source
@@ -23,16 +25,19 @@ def command(path: str, check: str | None, s3: S3Options, output: Output) -> int:
     """Look at a checkpoint or savepoint before it is restored, and print the option that does it. Changes nothing.
 
     PATH is the URL of its folder, as `list` and `savepoint` print it. A restore is done by starting the query. The state's schemas are
-    compared then, by Spark, before anything is changed. Exit status 1 if it cannot be restored.
+    compared then, by Spark, before anything is changed. All objects that it names must be there; `verify` reads them. Exit status 1 if it
+    cannot be restored, or if STREAM would not restore it because an earlier run has.
     """
     source = Source.at(storage_url(path))
     with opened(source.root, s3) as storage:
         content = source.read(storage)
+        missing = without_objects(content, storage)
     if check is None:
         found = alone(content)
     else:
         with opened(check, s3) as storage:
             found = into(content, source, storage)
+    found = replace(found, problems=(*found.problems, *missing))
     output.show(_report(source, content, found, check))
     return 1 if found.problems else 0
 

@@ -22,9 +22,10 @@ from spark_ckpt.errors import (
 from spark_ckpt.metadata_limits import LIMITS
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId
 from spark_ckpt.places import Places
+from spark_ckpt.presence import absent
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim, End, decode
+from spark_ckpt.protocol.entries import Claim, End, Request, decode
 from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.storage.base import PutResult, Storage, Traffic
@@ -33,7 +34,7 @@ from spark_ckpt.stream_log import StreamLog
 HINT_RUNS = 3
 """How many of the newest runs are searched for a checkpoint to start the gallop from."""
 HEADS = 8
-"""Objects looked at in parallel."""
+"""Log entries looked at in parallel."""
 LEFT_ACKS_BYTES = 64 * 1024 * 1024
 
 
@@ -106,6 +107,8 @@ class StorageActions:
             return ev.SavepointStored(asked.ticket, asked.number, None, message, hopeless)
         if isinstance(asked, do.AnswerRequest):
             return ev.RequestAnswered(asked.ticket, asked.number, message)
+        if isinstance(asked, do.CopySource) and error.kind is ErrorKind.MISSING:
+            return ev.ReadFailed(asked.ticket, message, True, ErrorKind.DAMAGED)
         kind = error.kind if error.kind in (ErrorKind.DAMAGED, ErrorKind.CONFIG) else ErrorKind.STORAGE
         return ev.ReadFailed(asked.ticket, message, outcome is Outcome.REFUSED, kind)
 
@@ -153,7 +156,7 @@ class StorageActions:
         if isinstance(asked, do.ReadMetadata):
             return self._read_metadata(asked)
         if isinstance(asked, do.VerifyObjects):
-            return ev.ObjectsVerified(asked.ticket, asked.checkpoint.id, self._missing(asked.checkpoint))
+            return ev.ObjectsVerified(asked.ticket, asked.checkpoint.id, next(absent(self.storage, asked.checkpoint), None))
         if isinstance(asked, do.ReadLeftAcks):
             return self._left_acks(asked)
         if isinstance(asked, do.ReadSource):
@@ -222,14 +225,19 @@ class StorageActions:
     # --- the log
 
     def pause_before(self, number: int) -> int | None:
-        """Milliseconds between log entry `number` and the one before it, by the storage's own times; None where one of them is gone."""
-        times: dict[str, int] = {}
-        for stored in self.storage.list(paths.LOG_PREFIX, paths.log_key(number - 2)):
-            times[stored.key] = stored.modified_ms
-            if stored.key >= paths.log_key(number):
-                break
-        before, at = (times.get(paths.log_key(n)) for n in (number - 1, number))
-        return None if before is None or at is None else at - before
+        """Milliseconds between claim `number` and what a run appended before it, by the storage's own times; None where one is gone.
+
+        A request proves nothing: whoever asks a stream appends it, whether a query runs or not.
+        """
+        before = number - 1
+        while before and self._is_request(before):
+            before -= 1
+        was, at = self._log.stored_ms(before) if before else None, self._log.stored_ms(number)
+        return None if was is None or at is None else at - was
+
+    def _is_request(self, number: int) -> bool:
+        data = self.read_entry(number)
+        return data is not None and isinstance(decode(number, data), Request)
 
     @property
     def _log(self) -> StreamLog:
@@ -341,23 +349,6 @@ class StorageActions:
             return self._checkpoint(checkpoint)
         except ObjectMissingError:
             return None
-
-    def _missing(self, checkpoint: Checkpoint) -> str | None:
-        """An object that is not there or too short, in words; None if all are there."""
-        needed: dict[str, int] = {}
-        for handle in checkpoint.handles:
-            needed[handle.object] = max(needed.get(handle.object, 0), handle.offset + handle.length)
-        if not needed:
-            return None
-        storage = self.storage
-        with ThreadPoolExecutor(HEADS, thread_name_prefix="verify") as pool:
-            sizes = pool.map(storage.size, needed)
-            for (name, length), size in zip(needed.items(), sizes, strict=True):
-                if size is None:
-                    return f"{self.url}/{name} is missing"
-                if size < length:
-                    return f"{self.url}/{name} has {size} bytes of {length}"
-        return None
 
     def _left_acks(self, asked: do.ReadLeftAcks) -> ev.Event:
         acks: list[Ack] = []

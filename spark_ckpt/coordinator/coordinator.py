@@ -20,8 +20,8 @@ from spark_ckpt.conf import AT_LEAST_ONCE, CLAIM, DELETE, DISCARD, FAIL, Options
 from spark_ckpt.coordinator import handover
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.pool import Pool
-from spark_ckpt.coordinator.worker import Fields, StreamWorker
-from spark_ckpt.errors import CheckpointError, ConflictError
+from spark_ckpt.coordinator.worker import Fields, RefusedError, StreamWorker
+from spark_ckpt.errors import CheckpointError, ConflictError, DamagedError, ErrorKind
 from spark_ckpt.model import CheckpointId, Decline, Job
 from spark_ckpt.packages import check_jar, packages_for, require
 from spark_ckpt.paths import parse_checkpoint_url, stream_url
@@ -189,6 +189,8 @@ class Coordinator:
                 claim = actions.last_claim()
                 self._reached = True
                 found = _opened(actions.url, claim, local)
+            except DamagedError as error:
+                answer = partial(future.set_exception, RefusedError(ErrorKind.UNUSABLE, str(error)))
             except Exception as error:
                 answer = partial(future.set_exception, error)
             else:

@@ -231,7 +231,7 @@ class StreamWorker:
         elif isinstance(i, do.CancelTimer):
             self._cancel(i.ticket)
         elif isinstance(i, do.Refused):
-            self._settle(i.request.value, RefusedError(i.kind, i.message))
+            self._settle(i.request.value, RefusedError(refused_kind(i), i.message))
         elif isinstance(i, do.Announce):
             storage = {"process": self._process, **self.actions.traffic.to_json()}
             self._say({"type": "event", "root": self.root, "event": i.event.value, **self._summary(i.summary), "storage": storage})
@@ -353,6 +353,12 @@ class StreamWorker:
     def _summary(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         checkpoint = CheckpointId(summary["run"], summary["epoch"])
         return {**summary, "path": f"{self.actions.url}/{paths.checkpoint_prefix(checkpoint).rstrip('/')}"}
+
+
+def refused_kind(i: do.Refused) -> ErrorKind:
+    """What a run meets, the next start goes round. What a start meets, it has gone round already as far as that can be done."""
+    final = i.request is RequestName.START and i.kind in (ErrorKind.DAMAGED, ErrorKind.MISSING)
+    return ErrorKind.UNUSABLE if final else i.kind
 
 
 def taken_over_message(last: Claim, pause_ms: int) -> str:

@@ -25,6 +25,7 @@ from spark_ckpt.protocol.start_state import StartPhase, StartState
 
 _OPTION = "spark.ckpt.restore.path"
 _SHOWN = 10
+TO_APPLY_AGAIN = "To go back to it once more, start the query once without the option, and then with it"
 
 
 class Restoring(StartState):
@@ -42,7 +43,10 @@ class Restoring(StartState):
                 )
             return []
         if last and last.restored and last.restored.path == wanted.path and not self._cut_short:
-            self._notes.append(f"{_OPTION}={wanted.path} was applied by an earlier run; the stream goes on from its newest checkpoint")
+            self._notes.append(
+                f"{_OPTION}={wanted.path} was applied by an earlier run; the stream goes on from its newest checkpoint, whatever "
+                f"restore.plans says now. {TO_APPLY_AGAIN}"
+            )
             return []
         if wanted.rival is not None:
             raise GivenUpError(
@@ -192,8 +196,8 @@ class Restoring(StartState):
         assert self._restoring is not None
         return GivenUpError(
             ErrorKind.DAMAGED,
-            f"{_OPTION}={self._restoring.path} cannot be restored: {without_way_out(damage)}; choose another checkpoint or a savepoint, or "
-            "remove the option to go on from the newest",
+            f"{_OPTION}={self._restoring.path} cannot be restored: {without_way_out(damage)}; put that back, choose another checkpoint "
+            "or a savepoint, or remove the option to go on from the newest",
         )
 
     def _set_aside(self, log: int) -> None:
@@ -210,6 +214,13 @@ class Restoring(StartState):
         assert self._restoring is not None
         self.phase = StartPhase.COPYING
         return [self._ask(do.CopySource(self.ticket(), self._restoring.path, self._source, self._next_run))]
+
+    def _read_failed(self, event: ev.ReadFailed) -> list[Instruction]:
+        asked = self._outstanding[event.ticket]
+        last = event.hopeless or asked.attempt + 1 >= ATTEMPTS
+        if isinstance(asked, do.CopySource) and event.kind is ErrorKind.DAMAGED and last:
+            raise self._refuse_chosen(event.message)
+        return super()._read_failed(event)
 
     def _source_copied(self, event: ev.SourceCopied) -> list[Instruction]:
         """`log` and `claim` are those it had here; from elsewhere, both are the new claim: there are no plans past it. The same for one

@@ -30,6 +30,7 @@ ABORTED = spark("Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 
 @pytest.mark.parametrize("kind", ErrorKind)
 def test_the_kind_decides_over_our_own_failures(kind: ErrorKind) -> None:
     fatal = {ErrorKind.CONFIG: Cause.CONFIG, ErrorKind.FENCED: Cause.FENCED, ErrorKind.CONFLICT: Cause.CONFLICT}
+    fatal[ErrorKind.UNUSABLE] = Cause.UNUSABLE
     assert judge([QUERY, ours(kind.value)]) is fatal.get(kind, Cause.PASSING)
     assert judge([QUERY, ABORTED, ours(kind.value)]) is fatal.get(kind, Cause.PASSING)
     assert judge([QUERY, ours(kind.value), ILLEGAL]) is fatal.get(kind, Cause.PASSING)

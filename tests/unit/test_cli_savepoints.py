@@ -12,7 +12,7 @@ import pytest
 
 from spark_ckpt.cli.main import run
 from spark_ckpt.model import CheckpointId, Job
-from spark_ckpt.paths import metadata_key
+from spark_ckpt.paths import log_key, metadata_key
 from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Damage, End, Request, decode
 from spark_ckpt.savepoints import store_savepoint
@@ -109,6 +109,41 @@ def test_restore_into_a_new_stream_fits(savepoint: str, tmp_path: Path, capsys: 
     assert (status, doc["fits"], doc["same_stream"], doc["reruns"]) == (0, True, False, [])
     assert run(["restore", savepoint, "--check", f"{tmp_path}/ckpt/new"]) == 0
     assert "its epochs begin with 2" in capsys.readouterr().out
+
+
+def test_restore_looks_whether_the_objects_are_there(
+    savepoint: str, url: str, writer: StreamWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_storage(savepoint) as folder:
+        key = next(s.key for s in folder.list("run-") if "/seg/" in s.key)
+        folder.put(key, b"short")
+        status, doc = call(capsys, "restore", savepoint)
+        assert (status, doc["fits"]) == (1, False)
+        assert f"{savepoint}/{key} has 5 bytes of" in doc["problems"][0]
+        folder.delete([key])
+    for arguments in ([], ["--check", url], ["--check", f"{tmp_path}/ckpt/new"]):
+        status, doc = call(capsys, "restore", savepoint, *arguments)
+        assert (status, doc["fits"], doc["problems"]) == (1, False, [f"{savepoint}/{key} is missing"])
+    writer.storage.delete([writer.checkpoints[1].snapshots[0].handles[0].object])
+    assert call(capsys, "restore", f"{url}/run-00000001/chk-1", "--check", url)[0] == 1
+    assert call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)[0] == 0
+
+
+def test_restore_says_that_it_was_applied_before(
+    savepoint: str, url: str, writer: StreamWriter, storage: Storage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The start goes on from the newest checkpoint then, and said so in its log only."""
+    for path, imported in ((f"{url}/run-00000001/chk-1", None), (savepoint, CheckpointId(1, 2))):
+        claim = decode(1, storage.get(log_key(1)))
+        assert isinstance(claim, entries.Claim)
+        writer.claim = writer.log + 1
+        restored = entries.Restored(path, imported)
+        origin = CheckpointId(1, 1)
+        writer.append(replace(claim, claim=writer.claim, run=2, origin=origin, inherits=(origin,), restored=restored))
+        status, doc = call(capsys, "restore", path, "--check", url)
+        assert (status, doc["fits"], doc["reruns"]) == (1, False, [])
+        assert "start the query once without the option, and then with it" in doc["problems"][0]
+        assert call(capsys, "restore", f"{url}/run-00000001/chk-1/", "--check", url)[0] == (1 if imported is None else 0)
 
 
 def test_restore_into_another_stream_does_not_fit(savepoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,19 +5,29 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
+import time
+import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spark_ckpt import __version__
+from spark_ckpt.causes import Cause, cause_of
+from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.coordinator import Coordinator
 from spark_ckpt.errors import CheckpointError
-from spark_ckpt.model import CheckpointId
+from spark_ckpt.model import CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import log_key, metadata_key
 from spark_ckpt.pipe import Pipe
+from spark_ckpt.protocol.entries import Plan, Request, encode
+from spark_ckpt.savepoints import Source, store_savepoint
 from spark_ckpt.storage import S3Options, Storage
+from spark_ckpt.storage import open_storage as open_real
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 
 STORAGE = "file:///ckpt"
@@ -157,3 +167,65 @@ def test_nothing_is_written_into_a_gap_of_the_log() -> None:
     with pytest.raises(CheckpointError, match="log entry 3 is missing, so it is not known which epochs were planned past"):
         Application().start("a")
     assert storage.size(log_key(3)) is None
+
+
+def missing_object(epoch: int) -> str:
+    """A savepoint of stream a, one of whose objects is gone."""
+    with open_storage(f"{STORAGE}/a") as stream, open_storage(f"{STORAGE}/kept") as kept:
+        content = Source.at(f"{STORAGE}/a/run-00000001/chk-{epoch}").read(stream)
+        data = b"the state"
+        stream.put("run-00000001/seg/1-a", data)
+        handle = Handle(HandleKind.CHANGELOG, "8_u.changelog", "run-00000001/seg/1-a", 0, len(data), zlib.crc32(data))
+        snapshot = Snapshot(StoreId(0, 0, "default"), 8, "u", (handle,))
+        made = store_savepoint(stream, replace(content, snapshots=(snapshot,)), kept)
+        kept.delete(sorted(made.objects))
+    return f"{STORAGE}/kept"
+
+
+def refused(application: Application, name: str) -> CheckpointError:
+    with pytest.raises(CheckpointError) as raised:
+        application.start(name)
+    return raised.value
+
+
+def test_what_a_start_is_refused_for_until_a_person_acts_is_not_tried_again() -> None:
+    """`spark_ckpt.run` started such a query for ever."""
+    mistyped = refused(Application(restore_path=f"{STORAGE}/a/run-00000001/chk-77"), "b")
+    assert "there is no checkpoint or savepoint at" in str(mistyped)
+    of_its_own = refused(Application(restore_path=f"{STORAGE}/a/run-00000001/chk-77"), "a")
+    assert "choose one of its others" in str(of_its_own)
+    with open_storage(f"{STORAGE}/a") as stream:
+        stream.put(log_key(4), b"{")
+    damaged = refused(Application(), "a")
+    assert "log entry 4 is not JSON" in str(damaged)
+    with pytest.raises(CheckpointError, match="log entry 4 is not JSON") as opened:
+        Application().ask("open", root="file:/a", query_id=None)
+    assert [cause_of(error) for error in (mistyped, of_its_own, damaged, opened.value)] == [Cause.UNUSABLE] * 4
+
+
+def test_a_savepoint_without_one_of_its_objects_is_refused_with_the_way_out() -> None:
+    path = missing_object(1)
+    error = refused(Application(restore_path=path), "b")
+    assert f"spark.ckpt.restore.path={path} cannot be restored: {path}/run-" in str(error)
+    assert "choose another checkpoint or a savepoint" in str(error)
+    assert cause_of(error) is Cause.UNUSABLE
+
+
+@pytest.mark.parametrize("requests", [0, 1, 3])
+def test_a_request_of_a_person_is_no_sign_of_life(requests: int, tmp_path: Path) -> None:
+    """The run before ended an hour ago, and who looks whether it lives sees that, although somebody has asked it for a savepoint since."""
+    with open_real(f"file://{tmp_path}") as stream:
+        for number in range(1, 5):
+            stream.put(log_key(number), encode(Plan(1, 1, number, b"v1\n{}")))
+            os.utime(tmp_path / log_key(number), (time.time() - 3600,) * 2)
+        for number in range(5, 5 + requests):
+            stream.put(log_key(number), encode(Request(1, "savepoint", "", "person@host", nonce=str(number))))
+        claim = 5 + requests
+        stream.put(log_key(claim), b"the claim")
+    actions = StorageActions(f"file://{tmp_path}", open_real)
+    pause = actions.pause_before(claim)
+    assert pause is not None
+    assert pause > 3_500_000
+    actions.storage.delete([log_key(4)])
+    assert actions.pause_before(claim) is None
+    actions.close()

@@ -80,9 +80,11 @@ def test_the_same_value_is_applied_once() -> None:
     driver.rest(2, 2)
     driver.trigger(3)
     driver.rest(2, 3)
-    said = Driver(world).start("c", restore=own(1, 1))
+    said = Driver(world).start("c", restore=replace(own(1, 1), discard=True))
     assert started(said).origin == CheckpointId(2, 3)
-    assert any(isinstance(i, do.Log) and "was applied by an earlier run" in i.message for i in said)
+    told = next(i.message for i in said if isinstance(i, do.Log) and "was applied by an earlier run" in i.message)
+    assert "whatever restore.plans says now" in told
+    assert "start the query once without the option, and then with it" in told
     assert claim_of(world, started(said).claim).restored == Restored(own(1, 1).path)
 
 

@@ -11,7 +11,7 @@ from spark_ckpt.model import Checkpoint
 from spark_ckpt.presence import absent
 from spark_ckpt.protocol.entries import LIMITS, Entry, decode
 from spark_ckpt.protocol.log_trim import DAY_MS
-from spark_ckpt.protocol.recorded import reach, recorded
+from spark_ckpt.protocol.recorded import does_not_follow, reach, recorded
 from spark_ckpt.protocol.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits
 from spark_ckpt.reader import Standing, StreamReader, Use
 from spark_ckpt.savepoints import Source
@@ -62,7 +62,7 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
         ignored = f"an earlier run has restored it, so a start with this option goes on from the newest checkpoint. {TO_APPLY_AGAIN}"
         return Preflight((ignored,), True, source.root != reader.url)
     if source.checkpoint is not None and source.root == reader.url:
-        return _own(content, storage, reader, standing)
+        return _own(content, source, storage, reader, standing)
     log = _read(storage, {content.claim, content.log}, standing.tail)
     stream, its_claim, its_plan = standing.claim.stream, log.get(content.claim), log.get(content.log)
     by_its_entries = is_of_this_stream(content, stream, its_claim, its_plan)
@@ -75,7 +75,7 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
         problems.append(
             f"it belongs to another stream, and this one has epochs of its own (run {standing.claim.run}); use a new checkpointLocation"
         )
-    return Preflight(tuple(problems), same, True, _reruns(content, storage, standing) if same else ())
+    return _with_plans(problems, True, content, source, storage, standing) if same else Preflight(tuple(problems))
 
 
 def _is_applied(source: Source, reader: StreamReader, standing: Standing) -> bool:
@@ -94,7 +94,7 @@ def _young(storage: Storage, lowest: int, tail: int) -> bool:
     return at is not None and newest is not None and at > newest - DAY_MS
 
 
-def _own(content: Checkpoint, storage: Storage, reader: StreamReader, standing: Standing) -> Preflight:
+def _own(content: Checkpoint, source: Source, storage: Storage, reader: StreamReader, standing: Standing) -> Preflight:
     problems = misfits(content, standing.claim.job)
     use = standing.use(content.id)
     if use is not Use.USABLE:
@@ -103,14 +103,20 @@ def _own(content: Checkpoint, storage: Storage, reader: StreamReader, standing: 
     elif content.id not in reader.retained(list(reader.read_all()), standing):
         retained = standing.claim.retained
         problems.append(f"it is not among the newest {retained} (spark.ckpt.retained), and may be deleted at any moment")
-    return Preflight(tuple(problems), True, False, _reruns(content, storage, standing))
+    return _with_plans(problems, False, content, source, storage, standing)
 
 
-def _reruns(content: Checkpoint, storage: Storage, standing: Standing) -> tuple[int, ...]:
+def _with_plans(problems: list[str], copied: bool, content: Checkpoint, source: Source, storage: Storage, standing: Standing) -> Preflight:
+    """What was planned past it runs again, or `Preflight.problems` says why not."""
     its_claim = _read(storage, {content.claim}, standing.tail).get(content.claim)
     within = reach(content, standing.claim, its_claim)
     entries = _read(storage, within.numbers(content, standing.tail), standing.tail)
-    return tuple(plan.epoch for plan in recorded(entries, content, standing.tail, standing.claim, within).plans)
+    found = recorded(entries, content, standing.tail, standing.claim, within, path=source.url)
+    noted = standing.claim.used if standing.claim.used is not None and not standing.claim.ahead else -1
+    why = does_not_follow(found, content.id, noted)
+    if why is not None:
+        problems = [*problems, f"{why}; with spark.ckpt.restore.plans=DISCARD they run anew, and sinks get their rows twice"]
+    return Preflight(tuple(problems), True, copied, tuple(plan.epoch for plan in found.plans))
 
 
 def _read(storage: Storage, numbers: Iterable[int], tail: int) -> dict[int, Entry]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_ckpt.errors import FormatError
-from spark_ckpt.model import Checkpoint, Content
+from spark_ckpt.model import Checkpoint, CheckpointId, Content
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.entries import Claim, End, Entry, Plan
 
@@ -46,57 +46,150 @@ class Recorded:
     """`first`: number of the first epoch past the checkpoint. `used`: the highest number that an epoch may have had.
 
     `numbers`: the entries of the plans -> their epochs. `crossed`: another run went on from a newer checkpoint under new numbers, so that
-    the plans do not follow from this one.
+    the plans do not follow from this one. `anew`: the same, for the stream was deleted, and began again with something else.
     """
 
     first: int
     plans: tuple[Plan, ...]
     used: int
     crossed: bool
+    anew: bool
     numbers: Mapping[int, int]
+
+    @property
+    def unplanned(self) -> int:
+        """Number of the first epoch that is not planned."""
+        return self.plans[-1].epoch + 1 if self.plans else self.first
+
+
+class _Line:
+    """What follows a checkpoint, told by the log entry by entry.
+
+    The same state goes by several names: a savepoint is copied by each restore, and such a copy may be saved and restored again. `_same`
+    are those known to be the checkpoint itself. A claim that begins from one of them knew the whole log before it, so what it adopts is
+    all that counts of that; also where the stream was deleted in between.
+    """
+
+    def __init__(self, origin: Checkpoint | None, within: Reach, last: Claim | None, path: str | None) -> None:
+        self._following = origin.id.epoch + 1 if origin else 0
+        self._path = path
+        self._same = {origin.id if origin else None}
+        base = within.claim
+        if base is not None and base.origin is not None and origin is not None and origin.log == origin.claim == base.claim:
+            # What the run made of a plan that it had adopted names its claim too, but is of a later epoch.
+            self._same |= {base.origin} if base.origin.epoch == origin.id.epoch else set()
+        begins = base is not None and base.first is not None and base.origin in self._same
+        self.first = base.first if base is not None and base.first is not None and begins else self._following
+        under = base or (last if last is not None and last.claim <= within.after else None)
+        self._may_be_ahead = origin is not None
+        """Without a checkpoint no run was: epochs run before their plans are stored only once the run has completed one."""
+        self._ahead = under.ahead if under and self._may_be_ahead else 0
+        self._reached = (max(self._following, under.first or 0) if under else self._following) - 1
+        self.used = self._reached + self._ahead
+        self.crossed = self.anew = False
+        self._plans: dict[int, int] = {}
+        self._buried: dict[int, int] | None = None
+        """What was planned when the stream was deleted, until somebody claims it again."""
+
+    @property
+    def plans(self) -> dict[int, int]:
+        """Epoch -> log entry."""
+        return self._plans if self._buried is None else self._buried
+
+    def meets(self, number: int, entry: Entry | None) -> None:
+        if isinstance(entry, End):
+            self._end(entry)
+        elif isinstance(entry, Claim):
+            self._claim(entry)
+        elif isinstance(entry, Plan) and entry.epoch >= self._following and self._buried is None:
+            self._plans[entry.epoch] = number
+            self._reached = max(self._reached, entry.epoch)
+        self.used = max(self.used, self._reached + self._ahead)
+
+    def _end(self, entry: End) -> None:
+        if self._buried is None:
+            self._buried, self._plans = self._plans, {}
+        self._ahead = 0
+        self.used = max(self.used, entry.used if entry.used is not None else -1)
+
+    def _claim(self, entry: Claim) -> None:
+        restored = entry.restored
+        if restored is not None and restored.imported is not None and restored.path == self._path:
+            self._same.add(restored.imported)
+        self._ahead = entry.ahead if self._may_be_ahead else 0
+        self._reached = max(self._reached, entry.origin.epoch if entry.origin else -1, (entry.first or 0) - 1)
+        adopted = None if entry.adopts is None else {epoch: n for n, epoch in entry.adopted_past(self._following - 1).items()}
+        if entry.origin in self._same:
+            self._begins_again(entry, adopted)
+        else:
+            self._goes_on(entry, adopted or {})
+        self._reached = max([self._reached, *self._plans])
+        self._buried = None
+
+    def _begins_again(self, entry: Claim, adopted: dict[int, int] | None) -> None:
+        """Before version 3 of the log's entries a claim said nothing of plans, and each was appended again behind it."""
+        if adopted is not None:
+            self._plans = adopted
+        elif entry.first is not None and entry.first != self.first:
+            self._plans = {}
+        if adopted is not None or entry.first is not None:
+            self.first = self._following if entry.first is None else entry.first
+        self.crossed = self.anew = False
+
+    def _goes_on(self, entry: Claim, adopted: dict[int, int]) -> None:
+        """From another checkpoint. Past an end that is one on this line if it adopts what was planned on it."""
+        if self._buried is not None:
+            buried, here = self._buried, entry.origin.epoch if entry.origin else -1
+            if entry.restored is not None and adopted and all(buried.get(epoch) == n for epoch, n in adopted.items()):
+                self._plans = {epoch: n for epoch, n in buried.items() if epoch <= here} | adopted
+            else:
+                self.anew = True
+        if entry.first is not None:
+            if entry.first != self.first:
+                self._plans = {}
+            self.crossed, self.first = True, entry.first
 
 
 def recorded(
-    entries: Mapping[int, Entry], origin: Checkpoint | None, tail: int, last: Claim | None, within: Reach, complete: bool = True
+    entries: Mapping[int, Entry],
+    origin: Checkpoint | None,
+    tail: int,
+    last: Claim | None,
+    within: Reach,
+    complete: bool = True,
+    path: str | None = None,
 ) -> Recorded:
-    """Epochs past `origin`, in order; of two plans for one epoch the later counts. `last`: the newest claim, wherever it stands.
+    """Epochs past `origin`, in order; of two plans for one epoch the later counts. `last`: the newest claim, wherever it stands. `path`:
+    what the origin is a copy of.
 
     Raises `FormatError` where a plan is missing between others, unless the entries are known not to be `complete`.
     """
-    following = origin.id.epoch + 1 if origin else 0
-    base, first, crossed = within.claim, following, False
-    if base is not None and base.first is not None and base.origin == (origin.id if origin else None):
-        first = base.first
-    under = base or (last if last is not None and last.claim <= within.after else None)
-    ahead = under.ahead if under else 0
-    begun = max(following, under.first or 0) if under else following
-    plans: dict[int, int] = {}
-    reached = begun - 1
-    used = reached + ahead
+    line = _Line(origin, within, last, path)
     for number in within.numbers(origin, tail):
-        entry = entries.get(number)
-        if isinstance(entry, End):
-            plans.clear()
-            first, crossed, ahead, reached, used = following, False, 0, following - 1, following - 1
-        elif isinstance(entry, Claim):
-            ahead = entry.ahead
-            reached = max(reached, entry.origin.epoch if entry.origin else -1)
-            if entry.first is not None:
-                if entry.first != first:
-                    plans.clear()
-                crossed = entry.origin != (origin.id if origin else None)
-                first = entry.first
-                reached = max(reached, first - 1)
-        elif isinstance(entry, Plan) and entry.epoch >= following:
-            plans[entry.epoch] = number
-            reached = max(reached, entry.epoch)
-        used = max(used, reached + ahead)
-    if crossed:
-        return Recorded(first, (), used, crossed, {})
-    found = tuple(entry for _, number in sorted(plans.items()) if isinstance(entry := entries.get(number), Plan))
+        line.meets(number, entries.get(number))
+    if line.crossed or line.anew:
+        return Recorded(line.first, (), line.used, line.crossed, line.anew, {})
+    found = tuple(entry for _, number in sorted(line.plans.items()) if isinstance(entry := entries.get(number), Plan))
     if complete:
-        _check_unbroken(found, first)
-    return Recorded(first, found, used, crossed, {number: epoch for epoch, number in plans.items()})
+        _check_unbroken(found, line.first)
+    return Recorded(line.first, found, line.used, False, False, {number: epoch for epoch, number in line.plans.items()})
+
+
+def does_not_follow(found: Recorded, origin: CheckpointId, noted: int) -> str | None:
+    """Why what was planned cannot run again from a checkpoint; None: it can. `noted`: the highest number that the last claim knew to be
+    used, -1 for none. What has been read says what ran under each number up to there; or it would be given to other rows, which sinks
+    skip."""
+    at = f"checkpoint run {origin.run} epoch {origin.epoch}"
+    if found.anew:
+        return f"the stream was deleted and began anew after {at} was made, so what followed that cannot run again as planned"
+    if found.crossed:
+        return f"epochs past {at} went on under new numbers from {found.first} on, and cannot run again as planned"
+    if found.unplanned <= noted:
+        return (
+            f"epochs up to {noted} may have run after {at}, and from {found.unplanned} on it is not known what they were, so they cannot "
+            "run again as planned"
+        )
+    return None
 
 
 def ever_used(entries: Mapping[int, Entry]) -> int:

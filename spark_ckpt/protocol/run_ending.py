@@ -118,7 +118,8 @@ class RunEnding(RunLog):
         instructions = [*refused, *self._stopped_in_hand(message)]
         ending = event.delete and not event.failed and self.phase not in OVER
         in_hand = self._replaced.in_hand if self._replaced and self.claim.ahead else -1
-        self._used = max([self._last_triggered(), in_hand, *self._recorded])
+        before = self.claim.used if self.claim.used is not None else -1
+        self._used = max([before, self._last_triggered(), in_hand, *self._recorded])
         self._going = self._everything() if ending else Batch((), ())
         cancelled = self._over(RunPhase.ENDING if ending else RunPhase.STOPPED, ErrorKind.CONFLICT, "the query was stopped; start it again")
         if ending:

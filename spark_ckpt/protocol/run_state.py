@@ -222,9 +222,13 @@ class RunState(Machine):
         """The lowest log entry of a checkpoint in the making."""
 
     def _next_floor(self) -> int:
-        """For the next entry. It never falls: what the one before said, which may be stored, holds."""
+        """For the next entry. It never falls: what the one before said, which may be stored, holds.
+
+        While no checkpoint is known to be complete, a start may need the whole log: one that is registered may be an aborted one, of whose
+        `_metadata` it is not known whether it lands.
+        """
         registered = self._registry.lowest_entry
-        if registered is None:
+        if registered is None or self._store.newest is None:
             return self._floor
         pending = self._lowest_pending()
         return max(self._floor, registered if pending is None else min(registered, pending))

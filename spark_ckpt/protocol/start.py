@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
-from spark_ckpt.errors import ErrorKind, printable, without_way_out
+from spark_ckpt.errors import ErrorKind, FormatError, printable, without_way_out
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -78,13 +78,35 @@ class Start(StartPlans):
         if isinstance(entry, Claim):
             return self._claim_known(entry)
         self.phase = StartPhase.READING_CLAIM
-        return [self._ask(do.ReadEntry(self.ticket(), entry.claim))]
+        self._before = None
+        # Below the floor a run that slept may have stored its entry in a hole; from there on nothing was ever deleted.
+        before = [event.number - 1] if event.number - 1 >= max(entry.floor, entry.claim + 1) else []
+        return [self._ask(do.ReadEntry(self.ticket(), n)) for n in (entry.claim, *before)]
 
     def _claim_read(self, event: ev.EntryRead) -> list[Instruction]:
-        entry = self._entry(event)
+        if event.number == self._entries[self._tail].claim:
+            self._entry(event)
+        else:
+            self._answered(event.ticket)
+            try:
+                self._before = decode(event.number, event.data) if event.data is not None else None
+            except FormatError:
+                self._before = None  # whether it is needed turns out later
+        return [] if self._outstanding else self._tail_and_claim_read()
+
+    def _tail_and_claim_read(self) -> list[Instruction]:
+        """Rule: an entry names the claim that the one before it names, or is one."""
+        tail, before = self._entries[self._tail], self._before
+        if before is not None and before.claim != tail.claim:
+            raise GivenUpError(
+                ErrorKind.DAMAGED,
+                f"log entry {self._tail}, the last one, names the claim in entry {tail.claim}, and the one before it that in entry "
+                f"{before.claim}: it was forged or put there by mistake; remove it",
+            )
+        entry = self._entries[tail.claim]
         if not isinstance(entry, Claim):
             raise GivenUpError(
-                ErrorKind.DAMAGED, f"log entry {event.number} should be a claim and is a {type(entry).__name__.lower()}; the log is damaged"
+                ErrorKind.DAMAGED, f"log entry {tail.claim} should be a claim and is a {type(entry).__name__.lower()}; the log is damaged"
             )
         return self._claim_known(entry)
 

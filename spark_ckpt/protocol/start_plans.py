@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import GivenUpError, UnlessMovedOnError
-from spark_ckpt.protocol.entries import Claim, End, Entry, Plan
+from spark_ckpt.protocol.entries import End, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.recorded import Reach, Recorded, ever_used, reach, recorded
+from spark_ckpt.protocol.recorded import Reach, Recorded, does_not_follow, ever_used, reach, recorded
 from spark_ckpt.protocol.restoring import Restoring
 from spark_ckpt.protocol.start_state import StartPhase
 
@@ -102,6 +102,11 @@ class StartPlans(Restoring):
         return used
 
     @property
+    def _told(self) -> Mapping[int, Entry]:
+        """What was read of the log."""
+        return self._entries
+
+    @property
     def _reach(self) -> Reach:
         return reach(self._origin, self._last, self._entries.get(self._origin.claim) if self._origin else None)
 
@@ -148,7 +153,8 @@ class StartPlans(Restoring):
             self._number_anew(self._ever_used)
             self._check_sink(self._used)
         elif self._end is None or self._same_stream:
-            found = recorded(self._past_the_end(), self._origin, self._tail, self._last, self._reach, complete=not self._gaps)
+            path = self._restoring.path if self._restoring else None
+            found = recorded(self._told, self._origin, self._tail, self._last, self._reach, not self._gaps, path)
             self._plans_found(found)
             self._check_deleted()
             self._used = max(found.used, (self._first or 0) - 1)
@@ -229,19 +235,19 @@ class StartPlans(Restoring):
         if origin is None:
             self._check_ahead(found)
             return
-        unplanned = self._last is not None and self._last.ahead > 0
+        last = self._last
+        noted = last.used if last is not None and last.used is not None else -1
+        unplanned = last is not None and last.ahead > 0
         discard = self._restoring is not None and self._restoring.discard
-        if found.crossed and not (unplanned or discard or self._ahead):
+        problem = does_not_follow(found, origin.id, noted)
+        if problem is not None and not (unplanned or discard or (found.crossed and self._ahead)):
             raise GivenUpError(
                 ErrorKind.CONFLICT,
-                f"epochs past checkpoint run {origin.id.run} epoch {origin.id.epoch} went on under new numbers from {found.first} on, and "
-                f"cannot run again as planned; with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD they run anew, and sinks "
-                "get their rows twice",
+                f"{problem}; with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD they run anew, and sinks get their rows "
+                "twice",
             )
-        if found.crossed or unplanned or (discard and (found.plans or self._gaps)):
-            last = self._last
-            noted = last.used if last is not None and last.used is not None else -1
-            self._number_anew(max(found.used, noted))
+        if problem is not None or unplanned or (discard and (found.plans or self._gaps)):
+            self._number_anew(max(found.used, self._ever_used if found.anew else noted))
 
     def _check_ahead(self, found: Recorded) -> None:
         """Without a checkpoint all runs again as planned; but once there was one, epochs may have run whose plans were never stored.
@@ -271,26 +277,14 @@ class StartPlans(Restoring):
         has brought them to the local disk: (1) `gc` reads that the stream has ended; (2) this start fetches them, claims, and its plans
         and checkpoints name them; (3) `gc` deletes them.
         """
-        plan = next((plan for plan in self._plans if plan.objects), None)
-        ended = self._origin is not None and any(isinstance(e, End) and n > self._origin.log for n, e in self._entries.items())
-        if ended and self._restoring is not None and plan is not None:
+        origin = self._origin.log if self._origin else 0
+        end = max((n for n, entry in self._entries.items() if isinstance(entry, End) and n > origin), default=0)
+        old = (entry for n, entry in self._entries.items() if n < end and n in self._adopted)
+        plan = next((entry for entry in old if isinstance(entry, Plan) and entry.objects), None)
+        if self._restoring is not None and plan is not None:
             raise GivenUpError(
                 ErrorKind.CONFLICT,
                 f"what was planned past {self._restoring.path} cannot run again: the stream was deleted, and with it files that the plan "
                 f"of epoch {plan.epoch} names; with spark.ckpt.restore.plans=DISCARD what followed runs anew under new numbers, and sinks "
                 "may get its rows twice",
             )
-
-    def _past_the_end(self) -> dict[int, Entry]:
-        """The log without the stream's end, if a savepoint from before it is restored and nothing has run since: its plans count again."""
-        if not self._same_stream:
-            return self._entries
-        ends = [n for n, entry in self._entries.items() if isinstance(entry, End) and self._origin and n > self._origin.log]
-        since = [entry for n, entry in self._entries.items() if ends and n > min(ends)]
-        if any(isinstance(entry, Plan) or (isinstance(entry, Claim) and entry.restored is None) for entry in since):
-            raise GivenUpError(
-                ErrorKind.CONFLICT,
-                "the stream was deleted and began anew after that savepoint was made; restore it with a new checkpointLocation and a new "
-                "output path",
-            )
-        return {n: entry for n, entry in self._entries.items() if n not in ends}

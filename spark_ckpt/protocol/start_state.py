@@ -12,7 +12,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import Asking
 from spark_ckpt.protocol.driver_files import DriverFiles
-from spark_ckpt.protocol.entries import DEFAULT_TIMEOUT_MS, Claim, End, Plan, Request
+from spark_ckpt.protocol.entries import DEFAULT_TIMEOUT_MS, Claim, End, Entry, Plan, Request
 from spark_ckpt.protocol.instructions import Instruction, RequestName
 from spark_ckpt.protocol.log_trim import DAY_MS
 from spark_ckpt.protocol.machine import Story, Tickets
@@ -169,6 +169,8 @@ class StartState(Asking):
         self._same_stream = False
         self._forgotten = False
         self._young: int | None = None
+        self._before: Entry | None = None
+        """The one before the log's tail."""
         self._imported: Checkpoint | None = None
         self._aside: tuple[Checkpoint, ...] = ()
         self._fetched: Fetched | None = None

@@ -11,7 +11,7 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId, Decline, StoreId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim, encode
+from spark_ckpt.protocol.entries import Claim, decode, encode
 from spark_ckpt.protocol.instructions import Gate, Instruction
 from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.reasons import Outcome
@@ -325,6 +325,23 @@ def test_a_time_out_while_the_outcome_of_the_final_put_is_unknown_releases_nothi
     assert set(world.checkpoints) == {CheckpointId(1, 3)}
     if not lands:
         assert driver.push(ev.MetadataRead(again.ticket, again.id, None)) == []
+
+
+def test_the_log_stays_whole_until_a_checkpoint_is_known_to_be_complete() -> None:
+    """(1) The first one's `_metadata` has no answer, and never lands; (2) its time is over; (3) epochs go on, a day passes; (4) the next
+    start finds no checkpoint, and needs every plan."""
+    world = World()
+    driver = running(world, tolerable_failures=5)
+    plain(driver, 0)
+    driver.hold = lambda i: isinstance(i, (do.StoreMetadata, do.ReadMetadata))
+    epoch(driver, 1)
+    put = held(driver, do.StoreMetadata)
+    driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.UNKNOWN, 0, "lost"))
+    assert kinds(driver.fire(ev.Timer.EXPIRY)) == ["ABORTED"]
+    driver.trigger(2)
+    assert decode(max(world.log), world.log[max(world.log)]).floor == 0
+    started = told(Driver(world, EVERY).start("b"), do.Started)
+    assert (started.origin, started.epoch, [p.epoch for p in started.planned]) == (None, 0, [1, 2])
 
 
 def test_a_checkpoint_that_an_epoch_loaded_from_stays_until_a_later_one_completes() -> None:

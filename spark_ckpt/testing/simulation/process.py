@@ -244,7 +244,8 @@ class DriverProcess(ABC):
         if not any(isinstance(i, (do.Sealed, do.Refused)) for i in instructions):
             raise ViolationError(Rule.NO_WAITING, f"{self.name} sealed epoch {event.epoch}, and had no answer")
         durable = self._a.world.reached(run.claim, self._a.clock.now + 1)
-        least, most = (max(0, event.epoch - known) for known in (durable, self._completed_epoch))
+        gone = any(c.run == run.claim.run for c in self._a.world.harm.vanished)  # a coordinator that takes over does not see it
+        least, most = (max(0, event.epoch - known) for known in (durable, -1 if gone else self._completed_epoch))
         for told in instructions:
             if isinstance(told, do.Sealed) and not least <= told.lag.epochs <= most:
                 raise ViolationError(Rule.LAG, f"{self.name} is told {told.lag} after epoch {event.epoch}, right is {least} to {most}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from spark_ckpt.model import CheckpointId
@@ -53,16 +54,18 @@ class CountingPlans(Start):
 class VoidingNothing(Start):
     """Overlooks that plans were voided."""
 
-    def _past_the_end(self) -> dict[int, Entry]:
-        entries = super()._past_the_end()
+    @property
+    def _told(self) -> Mapping[int, Entry]:
+        entries = super()._told
         return {n: replace(entry, first=None) if isinstance(entry, Claim) else entry for n, entry in entries.items()}
 
 
 class VoidingTwice(Start):
     """Takes plans for void that came before a claim which only carries new numbers on."""
 
-    def _past_the_end(self) -> dict[int, Entry]:
-        entries = super()._past_the_end()
+    @property
+    def _told(self) -> Mapping[int, Entry]:
+        entries = super()._told
         last = max((n for n, entry in entries.items() if isinstance(entry, Claim) and entry.first is not None), default=0)
         return {n: entry for n, entry in entries.items() if n >= last or not isinstance(entry, Plan)}
 

@@ -1,0 +1,173 @@
+"""One state by several names: savepoints of what a restore began with, savepoints that are restored again, and what an end is to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import SAVEPOINT as ASKS
+from spark_ckpt.protocol.entries import Claim, End, Plan, decode, encode
+from tests.unit.protocol_driving import Driver, World
+from tests.unit.test_protocol_log_trim import epochs, running, tail_of
+from tests.unit.test_protocol_restore import own
+from tests.unit.test_protocol_start import refusal, started
+
+SAVEPOINT = "s3://b/savepoints/x"
+COPY = "s3://b/savepoints/y"
+
+
+def saved(driver: Driver, run: do.Started) -> str:
+    """A person asks for a savepoint before the first epoch has finished."""
+    number = driver.request(ASKS, claim=run.claim)
+    driver.fire(ev.Timer.IDLE)
+    url = driver.world.answers[number]
+    assert url is not None
+    driver.world.sources[url] = driver.world.savepoints[url]
+    return url
+
+
+def numbers(one: do.Started) -> list[int]:
+    """The epochs that run as planned, and the first one behind them."""
+    planned = [*([one.epoch] if one.rerun else []), *(p.epoch for p in one.planned)]
+    return [*planned, (planned[-1] + 1 if planned else one.epoch)]
+
+
+# --- a savepoint of the copy that a restore began with
+
+
+def renumbered() -> tuple[World, str]:
+    """Epochs 0 to 80; back to epoch 2 with DISCARD, from a savepoint older than the log; saved before epoch 81 has begun."""
+    world = World()
+    first = running(world)
+    epochs(first, 1, 0, 3)
+    world.sources[SAVEPOINT] = world.checkpoints[CheckpointId(1, 2)]
+    epochs(first, 1, 4, 80)
+    second = running(world, "b", restore=ev.Restore(SAVEPOINT, discard=True))
+    one = started(second.said)
+    assert one.epoch == 81
+    url = saved(second, one)
+    epochs(second, 2, 81, 83)
+    return world, url
+
+
+def test_a_copy_of_a_copy_goes_on_under_the_numbers_of_the_copy() -> None:
+    world, url = renumbered()
+    one = started(Driver(world).start("c", restore=ev.Restore(url), sink_seen=83))
+    assert numbers(one) == [81, 82, 83, 84]
+
+
+def test_a_copy_of_a_copy_is_discarded_past_all_that_was_used() -> None:
+    world, url = renumbered()
+    one = started(Driver(world).start("c", restore=ev.Restore(url, discard=True), sink_seen=83))
+    assert numbers(one) == [84]
+
+
+# --- a savepoint that brings a deleted stream back
+
+
+def deleted(upto: int = 3) -> World:
+    """Epochs 0 to `upto`, of which epoch 1 is saved, and an end that takes everything along."""
+    world = World()
+    first = running(world, retained=5)
+    epochs(first, 1, 0, 1)
+    world.sources[SAVEPOINT] = world.checkpoints[CheckpointId(1, 1)]
+    epochs(first, 1, 2, upto)
+    first.push(ev.StopRequested(failed=False, delete=True))
+    return world
+
+
+@pytest.mark.parametrize("further", [False, True])
+def test_going_back_to_the_copy_runs_again_what_the_restore_had_adopted(further: bool) -> None:
+    """(1) The stream is deleted; (2) a savepoint brings it back, and what was planned runs again; (3) its newer checkpoints are damaged."""
+    world = deleted()
+    second = running(world, "b", restore=ev.Restore(SAVEPOINT), retained=5)
+    second.rest(2, 2)
+    if further:
+        epochs(second, 2, 3, 3)
+    started(running(world, "c", retained=5).said)
+    world.damaged |= {c: "broken" for c in world.checkpoints if c.run == 2 and c.epoch > 1}
+    assert numbers(started(Driver(world).start("d"))) == [2, 3, 4]
+
+
+def test_a_person_goes_back_to_the_copy() -> None:
+    world = deleted()
+    second = running(world, "b", restore=ev.Restore(SAVEPOINT), retained=5)
+    second.rest(2, 2)
+    assert numbers(started(Driver(world).start("c", restore=own(2, 1)))) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("upto", [1, 3])
+def test_the_same_savepoint_again(upto: int) -> None:
+    """With and without plans past it when the stream was deleted."""
+    world = deleted(upto)
+    second = running(world, "b", restore=ev.Restore(SAVEPOINT), retained=5)
+    if upto > 1:
+        second.rest(2, 2)
+        second.trigger(3)
+        second.rest(2, 3)
+    epochs(second, 2, upto + 1, 5)
+    third = running(world, "c", retained=5)
+    assert started(third.said).epoch == 6
+    again = ev.Restore(SAVEPOINT)
+    assert numbers(started(Driver(world).start("d", restore=again))) == [2, 3, 4, 5, 6]
+
+
+def test_another_copy_of_the_savepoint_where_nothing_tells_that_it_is_one() -> None:
+    """Nothing was planned past it when the stream was deleted: only the path tells whether what followed followed it."""
+    world = deleted(1)
+    epochs(running(world, "b", restore=ev.Restore(SAVEPOINT), retained=5), 2, 2, 5)
+    running(world, "c", retained=5)
+    world.sources[COPY] = world.sources[SAVEPOINT]
+    refused = refusal(Driver(world).start("d", restore=ev.Restore(COPY)))
+    assert refused.kind is ErrorKind.CONFLICT
+    assert "began anew" in refused.message
+    assert "spark.ckpt.restore.plans=DISCARD" in refused.message
+    assert numbers(started(Driver(world).start("e", restore=ev.Restore(COPY, discard=True), sink_seen=5))) == [6]
+
+
+# --- whatever the reason
+
+
+def test_numbers_that_are_noted_as_used_are_not_given_to_other_rows() -> None:
+    """The plans of the epochs 3 and 4 are gone from a log without a trace; the last claim knows that they were used."""
+    world = World()
+    driver = running(world)
+    epochs(driver, 1, 0, 2)
+    running(world, "b")
+    claim = tail_of(world)
+    assert isinstance(claim, Claim)
+    world.log[claim.claim] = encode(replace(claim, used=4))
+    refused = refusal(Driver(world).start("c"))
+    assert refused.kind is ErrorKind.CONFLICT
+    assert "epochs up to 4 may have run after checkpoint run 1 epoch 2, and from 3 on it is not known what they were" in refused.message
+    assert numbers(started(Driver(world).start("d", restore=replace(own(1, 2), discard=True)))) == [5]
+
+
+def test_an_end_knows_what_was_used_before_its_run() -> None:
+    world = World()
+    epochs(running(world), 1, 0, 2)
+    driver = running(world, "b", restore=replace(own(1, 1), discard=True))
+    driver.push(ev.StopRequested(failed=False, delete=True))
+    end = tail_of(world)
+    assert isinstance(end, End)
+    assert end.used == 2
+
+
+def test_an_entry_that_names_an_older_claim_than_the_one_before_it_was_put_there_by_mistake() -> None:
+    world = World()
+    epochs(running(world), 1, 0, 2)
+    epochs(running(world, "b"), 2, 3, 4)
+    old = next(data for n, data in sorted(world.log.items()) if isinstance(decode(n, data), Plan))
+    at = max(world.log) + 1
+    world.log[at] = old
+    refused = refusal(Driver(world).start("c"))
+    assert refused.kind is ErrorKind.DAMAGED
+    assert f"log entry {at}, the last one, names the claim in entry 1" in refused.message
+    assert "remove it" in refused.message
+    del world.log[at]
+    assert numbers(started(Driver(world).start("d"))) == [5]

@@ -230,7 +230,7 @@ class Start(StartPlans):
                 f"checkpoint run {checkpoint.run} epoch {checkpoint.epoch} was found damaged before{found}; it is looked at again, for no "
                 "other can be restored"
             )
-        self._candidates = noted
+        self._candidates = [*noted, *(c for c in self._in_order if c in self._read)]
         return self._read_candidates()
 
     def _verified(self, event: ev.ObjectsVerified) -> list[Instruction]:

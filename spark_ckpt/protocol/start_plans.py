@@ -155,6 +155,9 @@ class StartPlans(Restoring):
         elif self._end is None or self._same_stream:
             path = self._restoring.path if self._restoring else None
             found = recorded(self._told, self._origin, self._tail, self._last, self._reach, not self._gaps, path)
+            noted = self._noted_before(found)
+            if noted:
+                return self._look_again(noted)
             self._plans_found(found)
             self._check_deleted()
             self._used = max(found.used, (self._first or 0) - 1)
@@ -248,6 +251,16 @@ class StartPlans(Restoring):
             )
         if problem is not None or unplanned or (discard and (found.plans or self._gaps)):
             self._number_anew(max(found.used, self._ever_used if found.anew else noted))
+
+    def _noted_before(self, found: Recorded) -> list[CheckpointId]:
+        """Checkpoints that earlier runs found damaged, where nobody may go on from the one that is left."""
+        if self._origin is None or self._restoring is not None or not (found.crossed or found.anew):
+            return []
+        return [c for c in self._in_order if c in self._noted]
+
+    @abstractmethod
+    def _look_again(self, noted: list[CheckpointId]) -> list[Instruction]:
+        """Whether a person has put the objects of these checkpoints back."""
 
     def _check_ahead(self, found: Recorded) -> None:
         """Without a checkpoint all runs again as planned; but once there was one, epochs may have run whose plans were never stored.

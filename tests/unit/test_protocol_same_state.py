@@ -11,7 +11,7 @@ from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT as ASKS
-from spark_ckpt.protocol.entries import Claim, End, Plan, decode, encode
+from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode, encode
 from tests.unit.protocol_driving import Driver, World
 from tests.unit.test_protocol_log_trim import epochs, running, tail_of
 from tests.unit.test_protocol_restore import own
@@ -128,6 +128,22 @@ def test_another_copy_of_the_savepoint_where_nothing_tells_that_it_is_one() -> N
     assert "began anew" in refused.message
     assert "spark.ckpt.restore.plans=DISCARD" in refused.message
     assert numbers(started(Driver(world).start("e", restore=ev.Restore(COPY, discard=True), sink_seen=5))) == [6]
+
+
+def test_where_new_numbers_are_in_the_way_what_was_noted_as_damaged_is_looked_at_again() -> None:
+    """(1) Back to epoch 3 with DISCARD; (2) its objects are damaged; (3) a person puts them back. Epoch 2 is none to go on from."""
+    world = World()
+    epochs(running(world, retained=5), 1, 0, 4)
+    running(world, "b", restore=replace(own(1, 3), discard=True), retained=5).trigger(5)
+    claim = tail_of(world).claim
+    broken = CheckpointId(1, 3)
+    world.log[max(world.log) + 1] = encode(Damage(claim, 2, (broken,), "broken"))
+    assert numbers(started(Driver(world).start("c"))) == [5, 6]
+    again = World()
+    again.log, again.checkpoints, again.objects = dict(world.log), dict(world.checkpoints), set(world.objects)
+    del again.log[max(again.log)]
+    again.damaged[broken] = "broken still"
+    assert "spark.ckpt.restore.plans=DISCARD" in refusal(Driver(again).start("d")).message
 
 
 # --- whatever the reason

@@ -176,7 +176,7 @@ class Driver(DriverProcess, Query):
             self._a.happened[Happened.CHOICE_REFUSED] += 1
             return
         world = self._a.world
-        if world.harm or world.harm.repaired_at >= self._asked_at:
+        if world.harm or world.harm.gone_at >= self._asked_at:
             self._a.happened[Happened.DAMAGE_REFUSED] += 1
             self.damaged = True
             return

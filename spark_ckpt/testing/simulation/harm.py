@@ -25,7 +25,8 @@ class Harm:
         self.ever: set[CheckpointId] = set()
         self.vanished: set[CheckpointId] = set()
         """Whose `_metadata` was not there for a while."""
-        self.repaired_at = -1
+        self.gone_at = -1
+        """When something of it was repaired, or replaced or deleted by a run."""
         self._since: dict[CheckpointId | str, int] = {}
 
     def __bool__(self) -> bool:
@@ -46,9 +47,16 @@ class Harm:
         self._since[key] = now
         self.ever.update(named_by)
 
-    def named(self, checkpoint: Checkpoint) -> None:
+    def forget(self, name: CheckpointId | str, now: int) -> None:
+        """A run has stored it again, or deleted it."""
+        of_metadata = self.metadata.pop(name, None) if isinstance(name, CheckpointId) else None
+        of_object = self.objects.pop(name, None) if isinstance(name, str) else None
+        if of_metadata or of_object:
+            self.gone_at = now
+
+    def named(self, checkpoint: Checkpoint, now: int) -> None:
         """It is stored, and may name what is damaged."""
-        self.metadata.pop(checkpoint.id, None)
+        self.forget(checkpoint.id, now)
         if checkpoint.objects & self.objects.keys():
             self.ever.add(checkpoint.id)
 
@@ -63,7 +71,7 @@ class Harm:
         self.entries.clear()
         self.metadata.clear()
         self.objects.clear()
-        self.repaired_at = now
+        self.gone_at = now
 
 
 def checksum(value: int) -> int:

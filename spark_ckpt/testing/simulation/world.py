@@ -306,7 +306,7 @@ class World:
         """`orphan`: who sent this is dead, and may have a successor that does not know of it."""
         if checkpoint.id in self.checkpoints and self.harm.metadata.get(checkpoint.id) is not Kind.GONE:
             return Outcome.EXISTS
-        self.harm.named(checkpoint)
+        self.harm.named(checkpoint, now)
         self._check_log(checkpoint)
         missing = sorted(checkpoint.objects - self.objects.keys())
         newer = self._newer_than(checkpoint.id)
@@ -315,7 +315,8 @@ class World:
             # next append after a newer one is complete; so nobody can begin from it any more.
             self._orphans.add(checkpoint.id)
             self.aborted.add(checkpoint.id)
-        if self.was_completed(checkpoint.id) or (newer and (missing or orphan)):
+        again = self.was_completed(checkpoint.id) and checkpoint.id not in self.checkpoints
+        if again or (newer and (missing or orphan)):
             # (1) a put is not answered, and not there when it is looked for; (2) a second one is stored; (3) that checkpoint is
             # subsumed and deleted; (4) the first one lands. It is never the newest, and a start looks at the objects first. The same
             # for one that was given up while nobody knew whether it was stored, or that was on its way when its coordinator died, and
@@ -342,7 +343,7 @@ class World:
     def put_file(self, key: str, content: bytes) -> None:
         """A large file of the driver: its key has its content's digest in it."""
         self._happened[Happened.FILE_STORED] += 1
-        self.harm.objects.pop(key, None)
+        self.harm.forget(key, self._clock.now)
         self._stored[key] = self._clock.now
         if self.objects.setdefault(paths.check_driver_object(key), tuple(enumerate(content))) != tuple(enumerate(content)):
             raise ViolationError(Rule.SAME_DATA, f"object {key} was stored twice, with different contents")
@@ -354,7 +355,7 @@ class World:
 
     def copy_object(self, key: str, content: Content) -> None:
         """Of a savepoint: the same run may be told twice to begin with the same one, by several drivers."""
-        self.harm.objects.pop(key, None)
+        self.harm.forget(key, self._clock.now)
         if paths.parse_driver_file_key(key) is not None:
             self._copied.add(key)
         self._stored[key] = self._clock.now
@@ -382,13 +383,13 @@ class World:
             self._happened[Happened.SOURCE_GONE] += 1
 
     def delete_metadata(self, checkpoint: CheckpointId) -> None:
-        self.harm.metadata.pop(checkpoint, None)
+        self.harm.forget(checkpoint, self._clock.now)
         if self.checkpoints.pop(checkpoint, None) is not None:
             self._happened[Happened.DROPPED] += 1
             self._check_retained(f"when {checkpoint} was deleted")
 
     def delete_object(self, key: str) -> None:
-        self.harm.objects.pop(key, None)
+        self.harm.forget(key, self._clock.now)
         self.left_acks.pop(key, None)
         self.stored_answers.discard(key)
         if self.objects.pop(key, None) is None:

@@ -109,7 +109,7 @@ def decode(data: bytes, *, where: str = "", limits: MetadataLimits = LIMITS) -> 
         raise (e if name in str(e) else type(e)(f"{name}: {e}")) from e.__cause__
     # Whatever pyarrow or json make of damaged bytes, it is damage; which type they raise differs between their versions.
     except Exception as e:
-        raise DamagedError(f"{name} is damaged ({type(e).__name__}); restore from an older checkpoint") from e
+        raise DamagedError(f"{name} is damaged or cut short ({type(e).__name__}); restore from an older checkpoint") from e
 
 
 def _decode(data: bytes, name: str, limits: MetadataLimits) -> Checkpoint:

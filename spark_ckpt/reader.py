@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_ckpt import metadata, paths
-from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
+from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, StorageSetupError
 from spark_ckpt.metadata_limits import LIMITS
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim, Damage, End
@@ -22,12 +22,13 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Found:
-    """One checkpoint in a listing: its content, or the error that reading it met. `size` is that of `_metadata`, in bytes."""
+    """One checkpoint in a listing: its content, or the error that reading it met: damaged, or nobody here may read it. `size` is that of
+    `_metadata`, in bytes."""
 
     id: CheckpointId
     size: int
     checkpoint: Checkpoint | None
-    error: DamagedError | None
+    error: DamagedError | StorageSetupError | None
 
 
 class Use(Enum):
@@ -134,7 +135,7 @@ class StreamReader:
                 yield Found(checkpoint, size, self.read(checkpoint), None)
             except ObjectMissingError:
                 continue
-            except DamagedError as e:
+            except (DamagedError, StorageSetupError) as e:
                 yield Found(checkpoint, size, None, e)
 
     def latest(self, found: list[Found], standing: Standing | None) -> CheckpointId | None:
@@ -176,9 +177,15 @@ class StreamReader:
     def standing_or_problem(self, found: list[Found]) -> tuple[Standing | None, str | None]:
         """A damaged log says nothing about the checkpoints: they are looked at all the same, and the damage is told."""
         try:
-            return self.standing(max((item.checkpoint.log for item in found if item.checkpoint is not None), default=0)), None
+            standing = self.standing(max((item.checkpoint.log for item in found if item.checkpoint is not None), default=0))
         except DamagedError as e:
             return None, str(e)
+        if standing is None and found:
+            return None, (
+                f"{self.url} has checkpoints, but its log is gone, so a start would be refused; put {paths.LOG_PREFIX} back, or go on from "
+                "one of them with spark.ckpt.restore.path, a new checkpointLocation and a new output path"
+            )
+        return standing, None
 
 
 class SourceReader(StreamReader):
@@ -212,6 +219,9 @@ class SourceReader(StreamReader):
 
     def standing(self, known: int = 0) -> Standing | None:  # noqa: ARG002 - it has no log
         return None
+
+    def standing_or_problem(self, found: list[Found]) -> tuple[Standing | None, str | None]:  # noqa: ARG002
+        return None, None
 
     def latest(self, found: list[Found], standing: Standing | None) -> CheckpointId | None:  # noqa: ARG002
         return found[0].id if found else None

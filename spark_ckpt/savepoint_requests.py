@@ -98,11 +98,14 @@ def request_savepoint(
     patience_s: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    asked: Callable[[int], None] = lambda _: None,
 ) -> str:
-    """Append the request and wait for its answer, `patience_s` seconds in all; returns the savepoint's URL. `storage` is the stream's."""
+    """Append the request and wait for its answer, `patience_s` seconds in all; returns the savepoint's URL. `storage` is the stream's.
+    `asked` is told the number of the request's log entry."""
     until = clock() + patience_s
     reader = StreamReader(storage)
     claim, number = _append(storage, reader, wanted)
+    asked(number)
     looks = 0
     while True:
         answer = _answer(storage, claim, number)
@@ -111,7 +114,8 @@ def request_savepoint(
         if clock() >= until:
             raise TimeoutExpiredError(
                 f"nothing has answered the request in log entry {number} of {reader.url} within {patience_s:g} s; is its query running? "
-                f"If it takes longer than that, the savepoint may still be made"
+                f"If run {claim.run} lives and is only slow, it may still make the savepoint; a run that begins later does not, nor does "
+                "it stop for it"
             )
         looks += 1
         if looks % LOOKS == 0 and (after := _gone(reader, claim, number)) is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_ckpt.agent.fetches import near
-from spark_ckpt.errors import DamagedError, ObjectMissingError
+from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageSetupError
 from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import check_object
 from spark_ckpt.scratch import temporary_folder
@@ -116,7 +116,7 @@ class Verifier:
             if end - begin > _WHOLE:
                 return {**results, **{handle: self._through_file(handle) for handle in inside}}
             data = memoryview(self._storage.get(inside[0].object, begin, end - begin))
-        except (DamagedError, ObjectMissingError) as e:
+        except (DamagedError, ObjectMissingError, StorageSetupError) as e:
             return {**results, **dict.fromkeys(inside, str(e))}
         for handle in inside:
             checksum = zlib.crc32(data[handle.offset - begin : handle.offset - begin + handle.length])
@@ -128,7 +128,7 @@ class Verifier:
         with temporary_folder(_SCRATCH) as folder:
             try:
                 fetch(self._storage, handle, folder / "range")
-            except (DamagedError, ObjectMissingError) as e:
+            except (DamagedError, ObjectMissingError, StorageSetupError) as e:
                 return str(e)
         return None
 
@@ -145,7 +145,7 @@ class Verifier:
             store = assemble(self._storage, checkpoint, snapshot, folder)
             assert store is not None
             count = count_keys(store)
-        except (DamagedError, ObjectMissingError) as e:
+        except (DamagedError, ObjectMissingError, StorageSetupError) as e:
             return 0, str(e)
         finally:
             _remove(folder)

@@ -8,9 +8,10 @@ import shutil
 import click
 
 from spark_ckpt.cli import surroundings
-from spark_ckpt.cli.options import SIZE, json_option, opened, s3_options, storage_url
+from spark_ckpt.cli.options import SIZE, json_option, opened, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Table
 from spark_ckpt.cli.surroundings import Finding, Status
+from spark_ckpt.conf import parse_storage
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.storage import S3Options
 
@@ -26,9 +27,13 @@ def command(storage: str | None, python: str, spool_dir: str | None, min_free: i
     """Look at what a job will need: Java, Spark and JAR, the workers' Python, the storage, clock, disk, and what
     dead executors have left on it.
 
-    Puts three small objects below probe/ in the storage and deletes them. Exit status 1 if something would keep a job from running.
+    Puts three small objects below probe/ in the storage and deletes them; a folder that was not there before stays. Exit status 1 if
+    something would keep a job from running.
     """
-    url = storage_url(storage) if storage else None
+    try:
+        url, refused = parse_storage(storage) if storage else None, []
+    except ValueError as e:
+        url, refused = None, [Finding("storage", Status.FAIL, f"a job refuses this spark.ckpt.storage; write {e}")]
     spool = surroundings.spool_folder(spool_dir, os.environ)
     findings = [
         surroundings.check_java(os.environ),
@@ -36,6 +41,7 @@ def command(storage: str | None, python: str, spool_dir: str | None, min_free: i
         surroundings.check_worker_python(
             os.path.abspath(found) if (found := shutil.which(python)) else python, needs_boto3=url is not None and url.startswith("s3:")
         ),
+        *refused,
         *_storage_findings(url, s3),
         surroundings.check_disk(spool, min_free),
         *surroundings.check_left_spools(spool),

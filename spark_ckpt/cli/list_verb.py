@@ -8,11 +8,12 @@ import click
 
 from spark_ckpt.cli.options import json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Table, size_text, time_text
+from spark_ckpt.errors import DamagedError
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.reader import Found, Standing, StreamReader, Use, name_of
 from spark_ckpt.storage import S3Options
 
-COMPLETED, DAMAGED = "COMPLETED", "DAMAGED"
+COMPLETED, DAMAGED, UNREADABLE = "COMPLETED", "DAMAGED", "UNREADABLE"
 
 
 @click.command("list")
@@ -24,7 +25,8 @@ def command(stream: str, s3: S3Options, output: Output) -> int:
 
     The one that a restart goes on from is marked; those that no restart would use are SUPERSEDED, or BAD if they were found damaged
     before. One that is not retained is deleted when the run goes on, or by the next.
-    STREAM may be the folder of one checkpoint or savepoint too. Exit status 1 if any other cannot be read.
+    UNREADABLE is one that may not be read from here.
+    STREAM may be the folder of one checkpoint or savepoint too. Exit status 1 if any other cannot be read, or the log cannot.
     """
     with opened_stream(stream, s3) as (_, reader):
         found = list(reader.read_all())
@@ -34,7 +36,7 @@ def command(stream: str, s3: S3Options, output: Output) -> int:
         documents = [
             {**_document(reader, item, _status(item, standing), item.id == latest), "retained": item.id in retained} for item in found
         ]
-        damaged = [item for item in found if _status(item, standing) == DAMAGED]
+        damaged = [item for item in found if _status(item, standing) in (DAMAGED, UNREADABLE)]
         columns = ("CHECKPOINT", "EPOCH", "COMPLETED", "STORES", "SIZE", "NEW", "DURATION", "STATUS")
         rows = [_row(item, _told(_status(item, standing), item.id == latest, item.id in retained)) for item in found]
         notes = [Line(str(item.error)) for item in damaged] + ([Line(problem)] if problem else [])
@@ -75,7 +77,9 @@ def _status(item: Found, standing: Standing | None) -> str:
     use = standing.use(item.id) if standing is not None else Use.USABLE
     if use is not Use.USABLE:
         return use.name
-    return COMPLETED if item.error is None else DAMAGED
+    if item.error is None:
+        return COMPLETED
+    return DAMAGED if isinstance(item.error, DamagedError) else UNREADABLE
 
 
 def _document(reader: StreamReader, item: Found, status: str, latest: bool) -> dict[str, Any]:

@@ -84,10 +84,13 @@ def checkpoint_option(default: str) -> Callable[[F], F]:
 
 def storage_url(text: str) -> str:
     """A URL, or a path, which may be relative here: one machine, one working directory."""
+    if not text.strip():
+        raise ConfigError("the URL is empty; write a URL or a path")
     try:
         return parse_stream(text if ":" in text.split("/", 1)[0] else str(Path(text).expanduser().resolve()))
     except ValueError as e:
-        raise ConfigError(f"the URL cannot be used; write {e}") from None
+        # What stands before an @ may be a password.
+        raise ConfigError(f"the URL {text.rsplit('@', 1)[-1]!r} cannot be used; write {e}") from None
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import click
 
 from spark_ckpt.cli.options import DURATION, json_option, opened_stream, s3_options, storage_url
 from spark_ckpt.cli.output import Line, Output, Report
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.reader import SourceReader
 from spark_ckpt.savepoint_requests import Wanted, request_savepoint
 from spark_ckpt.storage import S3Options
 
@@ -27,9 +29,20 @@ def command(
     """Make a savepoint of STREAM, whose query must be running, and print its URL.
 
     A savepoint is complete in itself: it may be copied or moved anywhere, and nothing but a person deletes it. Restore it with
-    spark.ckpt.restore.path. Exit status 1 if there is none: nothing takes the request up, or the run could not make it.
+    spark.ckpt.restore.path. What it waits for is said on stderr. A --name that has been used gives the same URL again while the
+    newest epoch is the same, and is an error after that. Exit status 1 if there is none: nothing takes the request up, or the run could
+    not make it.
     """
     wanted = Wanted(storage_url(target) if target is not None else "", name or "", stop, drain)
     with opened_stream(stream, s3) as (storage, reader):
-        path = request_savepoint(storage, wanted, timeout / 1000)
+        if isinstance(reader, SourceReader):
+            raise ConfigError(
+                f"{stream} is the folder of a checkpoint or savepoint, and nobody runs there; give the URL of the stream, "
+                "<spark.ckpt.storage>/<path of the query's checkpointLocation>"
+            )
+
+        def asked(number: int) -> None:
+            click.echo(f"asked in log entry {number} of {reader.url}, waiting for up to {timeout / 1000:g} s", err=True)
+
+        path = request_savepoint(storage, wanted, timeout / 1000, asked=asked)
         output.show(Report({"stream": reader.url, "savepoint": path, "stopping": stop}, [Line(path)]))

@@ -168,10 +168,11 @@ def check_disk(folder: str, min_free: int) -> Finding:
     way_out = "free some, or choose another folder with spark.ckpt.spool.dir"
     if not os.access(existing, os.W_OK | os.X_OK):
         return Finding(
-            "disk", Status.FAIL, f"the folder {folder} for the spool cannot be written; choose another with spark.ckpt.spool.dir"
+            "disk", Status.FAIL, f"the folder {existing} for the spool cannot be written; choose another with spark.ckpt.spool.dir"
         )
     free = shutil.disk_usage(existing).free
-    text = f"{free / 2**30:.1f} GiB free for the spool in {folder}"
+    to_be_made = f", which does not exist yet: {existing} was looked at" if existing != Path(folder) else ""
+    text = f"{free / 2**30:.1f} GiB free for the spool in {folder}{to_be_made}"
     if free < min_free:
         return Finding("disk", Status.FAIL, f"only {text}, less than {min_free / 2**30:.1f} GiB; {way_out}")
     return Finding("disk", Status.OK, text)

@@ -8,11 +8,12 @@ import click
 
 from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Table, size_text
-from spark_ckpt.errors import ObjectMissingError
+from spark_ckpt.errors import DamagedError, ObjectMissingError
+from spark_ckpt.log_check import log_problem
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import metadata_key
 from spark_ckpt.reader import Found, StreamReader, Use, name_of
-from spark_ckpt.storage import S3Options
+from spark_ckpt.storage import S3Options, Storage
 from spark_ckpt.verification import Verified, Verifier, to_json
 
 _SHOWN = 20
@@ -25,13 +26,14 @@ _SHOWN = 20
 @s3_options
 @json_option
 def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Options, output: Output) -> int:
-    """Verify that all that STREAM's checkpoints refer to exists, with its length and checksum.
+    """Verify that all that STREAM's checkpoints refer to exists, with its length and checksum, and that the log holds what a start from
+    the newest one reads there.
 
     STREAM may be the folder of one checkpoint or savepoint too. Checkpoints that no restart would use (SUPERSEDED or BAD in `list`) are
     left out unless named: what they refer to may be gone. Exit status 1 if anything is damaged or missing, or if there is no checkpoint.
     """
     with opened_stream(stream, s3) as (storage, reader):
-        found, left_out, problem = _found(reader, checkpoint)
+        found, left_out, problem = _found(storage, reader, checkpoint)
         verifier = Verifier(storage)
         verified: list[Verified] = []
         for item in found:
@@ -63,7 +65,9 @@ def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Opti
     return 0 if intact else 1
 
 
-def _found(reader: StreamReader, checkpoint: CheckpointId | None) -> tuple[list[Found], dict[CheckpointId, Use], str | None]:
+def _found(
+    storage: Storage, reader: StreamReader, checkpoint: CheckpointId | None
+) -> tuple[list[Found], dict[CheckpointId, Use], str | None]:
     """What is to be looked at; what is left out, with the reason; what is wrong with the log."""
     if checkpoint is not None:
         return [Found(checkpoint, 0, reader.read(checkpoint), None)], {}, None
@@ -75,6 +79,9 @@ def _found(reader: StreamReader, checkpoint: CheckpointId | None) -> tuple[list[
     if not looked_at:
         others = f"; of {len(found)} others no restart would use any" if found else ""
         raise ObjectMissingError(f"the stream at {reader.url} has no completed checkpoint to verify{others}")
+    if standing is not None:
+        latest = reader.latest(found, standing)
+        problem = log_problem(storage, reader, standing, next((item.checkpoint for item in found if item.id == latest), None))
     return looked_at, left_out, problem
 
 
@@ -86,6 +93,25 @@ def _unreadable(item: Found) -> dict[str, str]:
     return {"what": _key(item), "message": str(item.error)}
 
 
+def _told(verified: list[Verified]) -> list[str]:
+    """One line for each thing that is wrong, with the checkpoints that name it: an object holds many files of many of them."""
+    messages: dict[str, list[str]] = {}
+    named: dict[str, dict[str, int]] = {}
+    for v in verified:
+        for problem in v.problems:
+            distinct = messages.setdefault(problem.what, [])
+            if problem.message not in distinct:
+                distinct.append(problem.message)
+            counts = named.setdefault(problem.what, {})
+            counts[name_of(v.checkpoint.id)] = counts.get(name_of(v.checkpoint.id), 0) + 1
+    lines = []
+    for what, (first, *others) in messages.items():
+        whose = ", ".join(f"{name} names {count} of its files" if count > 1 else name for name, count in named[what].items())
+        more = f" (and {len(others)} more in it)" if others else ""
+        lines.append(f"{first if what in first else f'{what}: {first}'}{more}: {whose}")
+    return lines
+
+
 def _sections(reader: StreamReader, verified: list[Verified], unreadable: list[Found], deep: bool) -> list[Any]:
     columns = ["CHECKPOINT", "OBJECTS", "FILES", "BYTES", *(["STORES", "ENTRIES"] if deep else []), "RESULT"]
     rows = []
@@ -93,11 +119,11 @@ def _sections(reader: StreamReader, verified: list[Verified], unreadable: list[F
         opened = [f"{v.stores} of {len(v.checkpoint.snapshots)}", str(v.keys)] if deep else []
         result = f"{len(v.problems)} PROBLEMS" if v.problems else "INTACT"
         rows.append([name_of(v.checkpoint.id), str(v.objects), str(v.files), size_text(v.bytes), *opened, result])
-    rows += [[name_of(item.id), *["-"] * (len(columns) - 2), "DAMAGED"] for item in unreadable]
+    unread = {item.id: "DAMAGED" if isinstance(item.error, DamagedError) else "UNREADABLE" for item in unreadable}
+    rows += [[name_of(checkpoint), *["-"] * (len(columns) - 2), why] for checkpoint, why in unread.items()]
     sections: list[Any] = [Table(columns, rows, right=columns[1:-1])]
     lines = [str(item.error) for item in unreadable]
-    for v in verified:
-        lines += [f"{name_of(v.checkpoint.id)}: {p.what}: {p.message}" for p in v.problems]
+    lines += _told(verified)
     sections += [Line(text) for text in lines[:_SHOWN]]
     if len(lines) > _SHOWN:
         sections.append(Line(f"… and {len(lines) - _SHOWN} more; --json shows all"))

@@ -19,7 +19,11 @@ from spark_ckpt.errors import DamagedError, FormatError
 from spark_ckpt.model import CheckpointId, Content, FileHandle, Job, objects_of
 from spark_ckpt.paths import check_driver_file, file_handle
 
-_WAY_OUT = "the log is damaged: put the entry back as it was, or start with a new checkpointLocation"
+_ELSEWHERE = (
+    "go on from one of the stream's checkpoints with spark.ckpt.restore.path (its URL, from `spark-ckpt list`), a new checkpointLocation "
+    "and a new output path"
+)
+_WAY_OUT = f"the log is damaged: put the entry back as it was, or {_ELSEWHERE}"
 VERSION = 3
 MAX_NUMBER = 2**63
 DEFAULT_TIMEOUT_MS = 600_000
@@ -270,7 +274,10 @@ def encode(entry: Entry, limits: EntryLimits = LIMITS) -> bytes:
         _entry(doc, limits)
         data = json.dumps(doc, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("utf-8")
     except (TypeError, ValueError) as e:
-        raise FormatError(f"a log entry cannot be written ({type(e).__name__}: {e})") from e
+        raise FormatError(
+            f"a log entry cannot be written ({type(e).__name__}: {e}); an earlier one that it follows from is damaged or forged, most "
+            f"likely the last claim: {_ELSEWHERE}"
+        ) from e
     if len(data) > limits.bytes:
         raise FormatError(f"a log entry would have {len(data)} bytes; more than {limits.bytes} cannot be an entry")
     return data

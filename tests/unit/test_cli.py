@@ -269,7 +269,10 @@ def test_doctor_on_the_clock(ahead: int, status: Status, tmp_path: Path) -> None
 
 
 def test_doctor_on_the_disk(tmp_path: Path) -> None:
-    assert surroundings.check_disk(str(tmp_path / "not" / "yet"), 1).status is Status.OK
+    absent = surroundings.check_disk(str(tmp_path / "not" / "yet"), 1)
+    assert absent.status is Status.OK
+    assert f"which does not exist yet: {tmp_path} was looked at" in absent.message
+    assert "exist yet" not in surroundings.check_disk(str(tmp_path), 1).message
     assert "less than" in surroundings.check_disk(str(tmp_path), 1 << 60).message
     assert surroundings.spool_folder(None, {"SPARK_LOCAL_DIRS": "/a,/b"}) == "/a"
     assert surroundings.spool_folder("/c", {"SPARK_LOCAL_DIRS": "/a"}) == "/c"
@@ -290,6 +293,18 @@ def test_doctor_names_the_spools_of_dead_executors_with_their_size(tmp_path: Pat
     agent.end()
     shutil.rmtree(dead)
     assert surroundings.check_left_spools(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("storage", ["relative/x", "s4://x/y", "s3://bucket/a?b"])
+def test_doctor_refuses_the_storage_that_a_job_refuses(
+    storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["doctor", "--storage", storage, "--python", sys.executable, "--json"]) == 1
+    found = {c["check"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["storage"]["status"] == "FAIL"
+    assert "a job refuses this spark.ckpt.storage; write s3://bucket/prefix" in found["storage"]["message"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_doctor_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -178,9 +178,27 @@ def test_savepoint_of_a_stream_that_nobody_runs(writer: StreamWriter, url: str, 
     status, doc = call(capsys, "savepoint", url, "--timeout", "100ms", "--name", "x", "--stop", "--drain")
     assert (status, doc["error"]["kind"]) == (1, "TIMEOUT")
     assert "is its query running?" in doc["error"]["message"]
+    assert "a run that begins later does not" in doc["error"]["message"]
     found = decode(writer.log + 1, writer.storage.get(f"log/{writer.log + 1:020d}"))
     assert isinstance(found, Request)
     assert (found.action, found.name, found.drain) == ("stop", "x", True)
+
+
+def test_savepoint_says_what_it_waits_for(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["savepoint", url, "--timeout", "100ms"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"asked in log entry {writer.log + 1} of {url}, waiting for up to 0.1 s\n")
+
+
+def test_a_checkpoint_is_not_asked_for_a_savepoint(
+    savepoint: str, writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The request went into the log of the checkpoint's stream."""
+    for path in (f"{url}/run-00000001/chk-1", savepoint):
+        assert run(["savepoint", path, "--timeout", "100ms"]) == 2
+        assert "is the folder of a checkpoint or savepoint" in capsys.readouterr().err
+    assert writer.storage.size(log_key(writer.log + 1)) is None
 
 
 def test_savepoint_that_is_answered(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 
 from spark_ckpt import metadata
+from spark_ckpt.cli import options
 from spark_ckpt.cli.main import run
+from spark_ckpt.errors import StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId, HandleKind
-from spark_ckpt.paths import metadata_key
-from spark_ckpt.protocol.entries import Damage, End
+from spark_ckpt.paths import log_key, metadata_key
+from spark_ckpt.protocol.entries import Adopted, Claim, Damage, End, Plan, decode, encode
 from spark_ckpt.storage import Storage, open_storage
+from spark_ckpt.storage.base import LARGEST_READ
+from spark_ckpt.storage.file import FileStorage
 from tests.unit.stored_stream import StreamWriter, make_store
 
 
@@ -175,6 +179,118 @@ def test_a_damaged_log_does_not_hide_the_checkpoints(
     status, doc = call(capsys, "verify", url)
     assert (status, doc["intact"], [c["intact"] for c in doc["checkpoints"]]) == (1, False, [True, True])
     assert "not JSON" in doc["problem"]
+
+
+def test_a_log_that_is_gone_is_told(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    storage.delete([s.key for s in storage.list("log/")])
+    status, doc = call(capsys, "list", url)
+    assert (status, len(doc["checkpoints"])) == (1, 2)
+    assert "has checkpoints, but its log is gone" in doc["problem"]
+    status, doc = call(capsys, "verify", url)
+    assert (status, doc["intact"], [c["intact"] for c in doc["checkpoints"]]) == (1, False, [True, True])
+    assert "its log is gone" in doc["problem"]
+
+
+def going_on(writer: StreamWriter, plans: int) -> int:
+    """Run 1 has planned so many epochs past its newest checkpoint; run 2 adopts their plans. Returns the first one's entry."""
+    first = writer.log + 1
+    for epoch in range(2, 2 + plans):
+        writer.append(Plan(writer.claim, 1, epoch, b"v1\n{}"))
+    claim = decode(1, writer.storage.get(log_key(1)))
+    assert isinstance(claim, Claim)
+    writer.claim = writer.log + 1
+    origin = CheckpointId(1, 1)
+    adopts = (Adopted(first, plans, 2),)
+    writer.append(replace(claim, claim=writer.claim, run=2, origin=origin, inherits=(origin,), adopts=adopts))
+    return first
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (None, "is missing, although there are later ones"),
+        (b"{", "is not JSON"),
+        (encode(Plan(1, 1, 9, b"v1\n{}")), "is not in the log, although epoch"),
+    ],
+)
+def test_verify_looks_at_what_a_start_reads_of_the_log(
+    damage: bytes | None, says: str, claimed: bool, writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Past the newest checkpoint, or adopted by the newest claim from before it."""
+    if claimed:
+        first = going_on(writer, 3)
+    else:
+        first = writer.log + 1
+        for epoch in range(2, 5):
+            writer.append(Plan(writer.claim, 1, epoch, b"v1\n{}"))
+    assert call(capsys, "verify", url)[0] == 0
+    key = log_key(first + 1)
+    if damage is None:
+        storage.delete([key])
+    else:
+        storage.put(key, damage)
+    status, doc = call(capsys, "verify", url)
+    assert (status, doc["intact"], [c["intact"] for c in doc["checkpoints"]]) == (1, False, [True] if claimed else [True, True])
+    assert "a start would be refused: " in doc["problem"]
+    assert says in doc["problem"]
+
+
+def test_verify_says_that_the_logs_end_is_missing(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage.delete([log_key(writer.log)])
+    status, doc = call(capsys, "verify", url)
+    assert (status, doc["problem"]) == (
+        1,
+        f"the log of {url} ends with entry 2, before the plan of run-1/chk-1; put the later ones back",
+    )
+
+
+def test_what_may_not_be_read_does_not_hide_the_others(
+    writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root, no file is out of reach: the storage refuses two objects as it refuses a file of mode 000."""
+    refused = {metadata_key(CheckpointId(1, 0)), handle_object(writer.checkpoints[1], HandleKind.CHANGELOG)}
+
+    class Locked(FileStorage):
+        def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
+            if key in refused:
+                raise StorageSetupError(f"cannot read {self.url}/{key}: Permission denied; give this user access to it")
+            return super().get(key, offset, length, limit)
+
+    monkeypatch.setattr(options, "open_storage", lambda url, _s3: Locked(url))
+    status, doc = call(capsys, "list", url)
+    assert (status, [c["status"] for c in doc["checkpoints"]]) == (1, ["UNREADABLE", "COMPLETED"])
+    assert "Permission denied" in doc["checkpoints"][0]["error"]
+    status, doc = call(capsys, "verify", url)
+    assert (status, [c["intact"] for c in doc["checkpoints"]]) == (1, [False, False])
+    assert run(["verify", url]) == 1
+    out = capsys.readouterr().out
+    assert "UNREADABLE" in out
+    assert out.count("Permission denied") == 2
+
+
+def test_verify_has_one_line_for_each_object(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = handle_object(writer.checkpoints[1], HandleKind.CHANGELOG)
+    storage.delete([key])
+    assert len(call(capsys, "verify", url)[1]["checkpoints"][1]["problems"]) > 1
+    assert run(["verify", url]) == 1
+    told = [line for line in capsys.readouterr().out.splitlines() if key in line]
+    assert told == [f"the object {key} is missing: run-1/chk-1 names 5 of its files"]
+
+
+@pytest.mark.parametrize(("text", "says"), [("s4://x/y", "the URL 's4://x/y' cannot be used"), ("", "the URL is empty"), (" ", "is empty")])
+def test_a_url_that_cannot_be_used_is_named(text: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", text]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_password_in_a_url_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "s3://me:secret@bucket/x"]) == 2
+    assert "secret" not in capsys.readouterr().err
 
 
 def test_a_moved_metadata_is_refused(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:

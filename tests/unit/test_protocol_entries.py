@@ -174,3 +174,15 @@ def test_forged_ranges_are_refused(rows: list[list[int]]) -> None:
 def test_adopted_plans_are_named_in_few_rows() -> None:
     assert as_adopted({7: 3, 5: 1, 6: 2, 9: 4, 10: 6}) == (Adopted(5, 3, 1), Adopted(9, 1, 4), Adopted(10, 1, 6))
     assert claim_with(Adopted(5, 3, 1), Adopted(9, 1, 4)).adopted_past(2) == {7: 3, 9: 4}
+
+
+def test_a_damaged_entry_names_a_way_out_that_keeps_the_state() -> None:
+    """A new checkpointLocation alone begins with nothing."""
+    with pytest.raises(FormatError, match="put the entry back as it was, or go on from one of the stream's checkpoints with"):
+        decode(48, b'{"v": 3, "ty')
+
+
+def test_a_number_that_no_stream_reaches_is_told_with_a_way_out() -> None:
+    """What a forged claim says is carried on by the next one."""
+    with pytest.raises(FormatError, match=r"is damaged or forged, most likely the last claim: go on from one of the stream's checkpoints"):
+        encode(Plan(1, 1, 2**63 + 5, b""))

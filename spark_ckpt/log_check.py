@@ -43,7 +43,7 @@ def _problem(storage: Storage, reader: StreamReader, standing: Standing, newest:
         its_claim = _read(storage, [newest.claim] if newest else (), standing.tail, strict=False)
         within = reach(newest, standing.claim, its_claim.get(newest.claim) if newest else None)
         if standing.tail - within.after > MOST_READ:
-            return f"a start would be refused: the last log entry of {reader.url}, {standing.tail}, is forged or there by mistake; remove it"
+            return f"a start would be refused: entry {standing.tail} of {reader.url} is forged or was put there by mistake; remove it"
         entries = _read(storage, within.numbers(newest, standing.tail), standing.tail)
         plans = recorded(entries, newest, standing.tail, standing.claim, within).plans
     except DamagedError as error:

@@ -18,7 +18,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError, UnlessMovedOnError
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
-from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
+from spark_ckpt.protocol.entries import Claim, Entry, Plan, Request, Restored
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.start_state import StartPhase, StartState
@@ -70,10 +70,13 @@ class Restoring(StartState):
 
     @property
     def _cut_short(self) -> bool:
-        """The last run died between its claim and the `_metadata` of the copy it was to begin with; it has run nothing."""
+        """The last run died between its claim and the `_metadata` of the copy it was to begin with; it has run nothing. One that has run
+        something had the copy, and it is gone: numbers are used of which only the plans behind the claim tell."""
         last = self._last
         imported = last.restored.imported if last and last.restored else None
-        return last is not None and imported is not None and imported.run == last.run and not self._listed
+        tail = self._entries.get(self._tail)
+        ran = isinstance(tail, Plan) or (isinstance(tail, Request) and not isinstance(self._before, Claim | None))
+        return last is not None and imported is not None and imported.run == last.run and not self._listed and not ran
 
     def _source_read(self, event: ev.SourceRead) -> list[Instruction]:
         self._answered(event.ticket)

@@ -14,7 +14,7 @@ from spark_ckpt.protocol.entries import SAVEPOINT as ASKS
 from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode, encode
 from tests.unit.protocol_driving import Driver, World
 from tests.unit.test_protocol_log_trim import epochs, running, tail_of
-from tests.unit.test_protocol_restore import own
+from tests.unit.test_protocol_restore import elsewhere, own
 from tests.unit.test_protocol_start import refusal, started
 
 SAVEPOINT = "s3://b/savepoints/x"
@@ -144,6 +144,22 @@ def test_where_new_numbers_are_in_the_way_what_was_noted_as_damaged_is_looked_at
     del again.log[max(again.log)]
     again.damaged[broken] = "broken still"
     assert "spark.ckpt.restore.plans=DISCARD" in refusal(Driver(again).start("d")).message
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_copy_that_is_gone_after_its_run_has_run_something_was_not_cut_short(asked: bool) -> None:
+    """Another stream's savepoint: a second restore of it would know nothing of the epochs that the first one's run has planned."""
+    world = World()
+    world.sources[SAVEPOINT] = elsewhere()
+    first = running(world, restore=ev.Restore(SAVEPOINT))
+    first.trigger(3)
+    if asked:
+        first.request(ASKS, claim=1)
+    world.checkpoints.clear()
+    for restore in (None, ev.Restore(SAVEPOINT)):
+        refused = refusal(Driver(world).start("b", restore=restore))
+        assert refused.kind is ErrorKind.DAMAGED
+        assert "put their objects back" in refused.message
 
 
 # --- whatever the reason

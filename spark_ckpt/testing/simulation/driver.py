@@ -24,6 +24,7 @@ from spark_ckpt.testing.simulation.port import Port, Surroundings
 from spark_ckpt.testing.simulation.process import DriverProcess
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 from spark_ckpt.testing.simulation.stage import PARTITIONS, Sink, Source, Span
+from spark_ckpt.testing.simulation.world import ELSEWHERE
 
 JOB = Job(("stateStoreSave key",), ("simulated",), "simulated")
 SCHEMA = "state/0/_metadata/metadata"
@@ -182,7 +183,8 @@ class Driver(DriverProcess, Query):
             return
         if self._restore is None:
             raise ViolationError(Rule.PROGRESS, f"{self.name} cannot start: {i.message}")
-        if i.kind is ErrorKind.CONFLICT and not self._a.world.renumbered:
+        of_another = self._restore.path == ELSEWHERE and "belongs to another stream" in i.message
+        if i.kind is ErrorKind.CONFLICT and not self._a.world.renumbered and not of_another:
             raise ViolationError(Rule.PROGRESS, f"{self.name} cannot restore {self._restore.path}: {i.message}")
         self._a.happened[Happened.CHOICE_REFUSED] += 1
 

@@ -59,6 +59,7 @@ class Happened(Enum):
     DRAINED = "queries drained"
     CHOSEN = "checkpoints that a person chose to go on from"
     IMPORTED = "savepoints that a stream went on from"
+    ELSEWHERE = "streams that began from another one's savepoint"
     CHOICE_REFUSED = "choices that were refused"
     SOURCE_GONE = "savepoints that a stream took over and deleted"
     DISCARDED = "plans that a person discarded"

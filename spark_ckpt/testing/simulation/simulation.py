@@ -23,6 +23,7 @@ from spark_ckpt.testing.simulation.person import Person
 from spark_ckpt.testing.simulation.port import Surroundings
 from spark_ckpt.testing.simulation.rules import Rule, ViolationError
 from spark_ckpt.testing.simulation.stage import Sink, Source
+from spark_ckpt.testing.simulation.world import ELSEWHERE, Saved
 
 TROUBLE = 1500
 """Milliseconds of faults."""
@@ -53,6 +54,8 @@ MOST_SLEEPERS = 8
 LONGEST_OUTAGE = 500
 LONGEST_LIFE = 600
 """Of a stream that is deleted, after its last start."""
+FROM_ELSEWHERE = 0.2
+"""How often a stream begins from it: at first, or after it was deleted."""
 FORGETFUL = 0.1
 """How often the source may not give the same data twice."""
 
@@ -98,11 +101,42 @@ class Simulation:
         self._source = Source(rng.choice(INPUT), forgetful)
         self._sink = Sink(self.happened, self._again, tells=seed // 4 % 2 == 1)
         self._choice: ev.Restore | None = None
+        self._beginning: ev.Restore | None = None
+        """Where the stream begins, if not with nothing."""
+        # By a source of its own: without it a seed is the schedule that it would be if there were none.
+        self._elsewhere = random.Random(-2 - seed)
         self._drivers: list[Driver] = []
         self._person = Person(self._a)
         self._vandal = Vandal(self._a)
         self._trouble = True
         self.longest = 0
+        self._seed = seed
+
+    def saved_elsewhere(self, more: int) -> Saved:
+        """What this stream has saved after so much input, without any trouble: to be another stream's beginning."""
+        self._a.faults = QUIET
+        self._trouble = False
+        self._feed(self._start(), more)
+        self._ask(stop=False)
+        (saved,) = self._world.savepoints.values()
+        return replace(saved, checkpoint=replace(saved.checkpoint, stream=ELSEWHERE, query_id=ELSEWHERE))
+
+    def _begin_from_elsewhere(self, begins: int) -> None:
+        """With a state that another stream has made of the input from `begins` on, and with more input."""
+        before = self._elsewhere.choice(INPUT)
+        other = Simulation(-1 - self._seed, Mode.EVERY)
+        other.begin(begins)
+        self._world.savepoints[ELSEWHERE] = other.saved_elsewhere(before)
+        self._beginning = ev.Restore(ELSEWHERE, owned=self._elsewhere.random() < 0.3)
+        self._source.available = begins + before + self._elsewhere.choice(INPUT)
+        self._a.begins = begins
+        self._sink.anew(begins, begins + before)
+        self.happened[Happened.ELSEWHERE] += 1
+
+    def begin(self, begins: int) -> None:
+        """A stream whose input begins there."""
+        self._a.begins = begins
+        self._sink.anew(begins, begins)
 
     def _drawn(self, rng: random.Random, mode: Mode) -> Settings:
         settings = Settings(
@@ -136,6 +170,8 @@ class Simulation:
 
     def run(self) -> None:
         """Raises `ViolationError`."""
+        if self._elsewhere.random() < FROM_ELSEWHERE:
+            self._begin_from_elsewhere(0)
         self._supervise()
         while self._clock.step(TROUBLE if self._settings.log_kept_ms == DAY_MS else LONG_TROUBLE):
             pass
@@ -189,6 +225,8 @@ class Simulation:
     def _chosen(self) -> ev.Restore | None:
         """What a person chose stays in the configuration for a while. A choice that was cut short has to be made again."""
         cut_short = self._world.cut_short
+        if self._beginning is not None and (self._world.last_claim is None or self._world.ended):
+            return self._beginning
         if cut_short and cut_short.restored and (not self._trouble or self._a.rng.random() < 0.7):
             return ev.Restore(cut_short.restored.path, owned=cut_short.restored.owned, discard=cut_short.first is not None)
         if self._a.chance(self._a.faults.restore):
@@ -327,9 +365,12 @@ class Simulation:
 
     def _begin_anew(self) -> None:
         """The stream is started again, with new input and the sink that it had: its numbers go on, or the sink skips what it has seen."""
-        self._a.begins = self._source.available
-        self._source.available += max(INPUT)
-        self._sink.anew(self._a.begins)
+        self._beginning = None
+        if not self._sink.tells and self._elsewhere.random() < FROM_ELSEWHERE:
+            self._begin_from_elsewhere(self._source.available)
+        else:
+            self.begin(self._source.available)
+            self._source.available += max(INPUT)
         self._a.faults = ANEW
         until = self._clock.now + self._a.rng.randrange(LONGEST_LIFE)
         while self._clock.now < until:

@@ -60,17 +60,24 @@ class Sink:
     def __init__(self, happened: Counter[Happened], again: bool, tells: bool = False) -> None:
         self.batches: dict[int, Row] = {}
         self.latest = -1
-        self._begins = 0
+        self._begins = self._first = 0
         self._happened = happened
         self._again = again
         self._tells = tells
         self._anew = False
         self._carried: dict[int, Row] = {}
 
-    def anew(self, begins: int) -> None:
-        """The stream was deleted, and its input up to `begins` archived. What was planned and not run leaves a hole in the numbers."""
+    @property
+    def tells(self) -> bool:
+        return self._tells
+
+    def anew(self, begins: int, first: int) -> None:
+        """The stream begins with input `first`, and a state that holds what came before it from `begins` on: another stream's savepoint.
+
+        Its numbers begin anywhere. Where it was deleted before, what was planned and not run leaves a hole in them.
+        """
         self.batches.clear()
-        self._begins = begins
+        self._begins, self._first = begins, first
         self._anew = True
 
     def add_batch(self, batch: int, row: Row, who: str) -> None:
@@ -93,11 +100,11 @@ class Sink:
     @property
     def end(self) -> int:
         """How far the input was ever run."""
-        return max((span.end for span, _ in self.batches.values()), default=self._begins)
+        return max((span.end for span, _ in self.batches.values()), default=self._first)
 
     def check(self, end: int) -> None:
         """The batches hold one pass over the input up to `end`; where it may be run again, at least one."""
-        at = self._begins
+        at = self._first
         rule = Rule.NOTHING_LOST if self._again else Rule.WHOLE_INPUT
         for number, (span, states) in sorted(self.batches.items()):
             if span.first > at or (span.first < at and not self._again):

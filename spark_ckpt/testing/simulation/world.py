@@ -27,6 +27,10 @@ LISTED = 4
 """Log entries that one LIST of the old ones shows."""
 
 
+ELSEWHERE = "elsewhere"
+"""Where another stream's savepoint is, and that stream's name."""
+
+
 @dataclass(frozen=True)
 class Saved:
     """A savepoint: a checkpoint and what its objects hold."""
@@ -258,7 +262,8 @@ class World:
         return own and not any(time < listed_at for time in self._completed.get(last.run, {}).values())
 
     def _check_anew(self, claim: Claim) -> None:
-        if claim.origin is not None or claim.inherits:
+        chosen = (claim.origin,) if claim.restored is not None and claim.restored.imported == claim.origin else ()
+        if claim.origin not in (None, *chosen) or claim.inherits != chosen:
             raise ViolationError(Rule.NEWEST_RESTORED, f"claim {claim.claim} begins from {claim.origin}, the stream was deleted")
 
     def _check_damaged(self, number: int, bad: Iterable[CheckpointId]) -> None:
@@ -474,8 +479,10 @@ class World:
         data = self.log.get(checkpoint.log)
         plan = decode(checkpoint.log, data) if data is not None else None
         adopted = isinstance(plan, Claim) and checkpoint.id.epoch in plan.adopted_past(-1).values()
-        if isinstance(plan, Claim) and plan.restored and plan.restored.imported == checkpoint.id:
-            self._happened[Happened.FORGOTTEN] += 1
+        imported = plan.restored.imported if isinstance(plan, Claim) and plan.restored else None
+        if imported is not None and imported.epoch == checkpoint.id.epoch:
+            # From elsewhere, or older than the log; or a copy of that copy.
+            self._happened[Happened.FORGOTTEN] += imported == checkpoint.id and ELSEWHERE not in self.savepoints
             adopted = True
         own = isinstance(plan, Plan) and plan.epoch == checkpoint.id.epoch
         if plan is None or plan.claim != checkpoint.claim or not (adopted or own):

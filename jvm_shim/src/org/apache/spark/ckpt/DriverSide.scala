@@ -198,9 +198,15 @@ object DriverSide extends Logging {
     (report.path("leaving").asBoolean() || context.taskScheduler.getExecutorDecommissionState(report.str("executor")).isDefined)
   }
 
-  private def isAlive(executor: String): Boolean = Option(sc).map(_.taskScheduler).forall {
-    case scheduler: TaskSchedulerImpl => scheduler.isExecutorAlive(executor)
-    case _ => true // of another kind of cluster: what it has lost is heard as an event
+  // One that is decommissioned gets no more tasks, and so is not "alive" to the scheduler; it still hands over what it holds, until it is gone.
+  // The scheduler remembers its decommission for minutes after that.
+  private def isAlive(executor: String): Boolean = Option(sc).forall { context =>
+    context.taskScheduler match {
+      case scheduler: TaskSchedulerImpl =>
+        scheduler.isExecutorAlive(executor) ||
+        (scheduler.getExecutorDecommissionState(executor).isDefined && context.getExecutorIds().contains(executor))
+      case _ => true // of another kind of cluster: what it has lost is heard as an event
+    }
   }
 
   private def covered(run: JsonNode): Option[JsonNode] =

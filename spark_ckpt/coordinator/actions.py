@@ -271,12 +271,10 @@ class StorageActions:
         return ev.OldEntriesListed(asked.ticket, in_force, tuple(found), more)
 
     def _objects_of(self, number: int) -> frozenset[str] | None:
-        """None: the entry cannot be read."""
+        """None: the entry cannot be read, or is not there."""
         data = self.read_entry(number)
-        if data is None:
-            return frozenset()
         try:
-            return objects_by_entry({number: decode(number, data)})[number]
+            return None if data is None else objects_by_entry({number: decode(number, data)})[number]
         except FormatError:
             return None
 

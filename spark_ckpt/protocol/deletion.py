@@ -6,8 +6,8 @@ and drops K; (3) the successor restores from K and finds it gone. Therefore
 * when: a run deletes nothing on the strength of a completion until an append of its own, *issued after* that completion was known, has
   succeeded. A successor that listed before the completion has not claimed before that append, so its claim is refused, and it looks again;
 * what: only what the run itself remembers, never what a listing shows; and it spares every object that any checkpoint not itself on the
-  list names, not only the retained ones: a successor may have listed one that was dropped since; and a large file of the driver as long
-  as a plan in the log names it (`planned_files.py`).
+  list names, not only the retained ones: a successor may have listed one that was dropped since. Large files of the driver, which plans
+  name too, never go with a checkpoint: they are let go when it is gone (`planned_files.py`).
 
 Each of the two is a method of its own, so that the simulation can leave it out and must then find lost checkpoints.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from spark_ckpt.model import CheckpointId
-from spark_ckpt.protocol.planned_files import PlannedFiles
+from spark_ckpt.protocol.planned_files import PlannedFiles, is_driver_file
 from spark_ckpt.protocol.shared import SharedStateRegistry
 
 
@@ -92,7 +92,7 @@ class Deletions:
             return None
         spared = self.spared(checkpoints) | frozenset(pending)
         objects = frozenset(strays).union(*(self._registry.objects(c) for c in checkpoints)) - spared
-        going = tuple(sorted(name for name in objects if not self.planned.keeps(name)))
+        going = tuple(sorted(name for name in objects if not is_driver_file(name)))
         return Batch(tuple(checkpoints), going) if checkpoints or going else None
 
     def deleted(self, batch: Batch) -> None:
@@ -104,9 +104,9 @@ class Deletions:
         named_by_it = frozenset[str]().union(*(self._registry.objects(c) for c in batch.checkpoints))
         for c in batch.checkpoints:
             self._registry.unregister(c)
-        for name in batch.objects:
-            self.planned.deleted(name)
-        self._strays.update(dict.fromkeys(sorted(named_by_it - self._registry.named() - frozenset(batch.objects))))
+        left = named_by_it - self._registry.named() - frozenset(batch.objects)
+        self.planned.let_go(left)
+        self._strays.update(dict.fromkeys(sorted(name for name in left if not is_driver_file(name))))
 
     def released(self, number: int) -> tuple[list[CheckpointId], list[str]]:
         """Rule *when*: only what waited before entry `number` was issued."""

@@ -236,7 +236,8 @@ class OldEntriesListed:
 
 @dataclass(frozen=True)
 class PlansRead:
-    """What each of these entries names that is an object of its own: nothing, unless it is a plan; None: it cannot be read."""
+    """What each of these entries names that is an object of its own: nothing, unless it is a plan; None: it cannot be read, or is not
+    there."""
 
     ticket: int
     objects: Mapping[int, frozenset[str] | None]

@@ -73,7 +73,7 @@ class ListOldEntries:
 
 @dataclass(frozen=True)
 class ReadPlans:
-    """In the background -> PlansRead, or TrimFailed. An entry that is missing names nothing."""
+    """In the background -> PlansRead, or TrimFailed."""
 
     ticket: int
     numbers: tuple[int, ...]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Snapshot
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Snapshot, objects_of
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.background import BackgroundCheckpoint, Final, SealedEpoch
@@ -78,6 +78,11 @@ class IntervalCheckpoints(RunRequests):
 
     def _named_by_pending(self) -> frozenset[str]:
         return frozenset[str]().union(*(p.named for p in self._pendings))
+
+    def _driver_objects(self) -> frozenset[str]:
+        """Also as they were when an epoch ended that is a checkpoint in the making, or may become one."""
+        then = [*(p.files for p in [*self._pendings, *self._ghosts]), *([self._sealed.files] if self._sealed else [])]
+        return super()._driver_objects().union(*(objects_of(files.values()) for files in then))
 
     def _lowest_pending(self) -> int | None:
         """One that completes after a newer one keeps its place among the older ones."""

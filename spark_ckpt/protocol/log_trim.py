@@ -38,7 +38,11 @@ def is_sure(before_ms: int | None, stored_ms: int | None, kept_ms: int) -> bool:
 
 class LogTrim:
     """A run's passes over the old entries, one at a time, in the background: list, read what plans name, delete; and on, while there are
-    more. In small steps, so that a run which ends soon has done some."""
+    more. In small steps, so that a run which ends soon has done some.
+
+    What an entry names is known before it is deleted; and before one is that names a large file of the driver, what all others name that
+    stay (`planned_files.py`). A run that is cut short meanwhile has deleted nothing that its successor would need to know.
+    """
 
     def __init__(self, planned: PlannedFiles, kept_ms: int, every: int) -> None:
         self._planned = planned
@@ -49,8 +53,10 @@ class LogTrim:
         self._floor = 0
         self._before_ms = 0
         self._ticket: int | None = None
-        self._staying: list[int] = []
-        """Entries at the floor or above of which it is not known what they name."""
+        self._read_to = 0
+        """Entries that stay are known up to here."""
+        self._unreadable = False
+        """One that stays is."""
         self._waiting: list[int] = []
         """Found old, and to be deleted."""
         self._going: tuple[int, ...] = ()
@@ -63,13 +69,18 @@ class LogTrim:
         """Of the question that is open."""
         return self._ticket
 
+    @property
+    def deletion(self) -> int | None:
+        """The open question, if it is a deletion."""
+        return self._ticket if self._going else None
+
     def begin(self, number: int, floor: int, stored_ms: int | None, tickets: Tickets) -> list[Instruction]:
         """Entry `number`, which says this floor, is stored."""
         if self._ticket is not None or floor <= 1 or stored_ms is None or (number < self._due and stored_ms < self._due_ms):
             return []
         self._due, self._due_ms = number + self._every, stored_ms + self._kept_ms // A_PART
         self._floor, self._before_ms, self._after = floor, stored_ms - self._kept_ms, 0
-        self._staying = list(self._planned.unknown(range(floor, self._planned.since)))
+        self._read_to, self._unreadable = 0, False
         return self._list(tickets)
 
     def listed(self, event: ev.OldEntriesListed, tickets: Tickets) -> list[Instruction]:
@@ -83,31 +94,32 @@ class LogTrim:
         return self._read(tickets) if self._waiting else self._on(tickets)
 
     def read(self, event: ev.PlansRead, tickets: Tickets) -> list[Instruction]:
-        """What cannot be read stays, and so does what it may name: nobody asks for it, and nobody knows."""
+        """What cannot be read stays. If it is needed, or may still be, all stays that it may name.
+
+        The same where an entry is missing that should stay: (1) this run has begun to read, and sleeps; (2) a successor goes back, and runs
+        again what that entry plans; (3) it has deleted the entry when this run wakes up: its own entries name the same files.
+        """
         self._ticket = None
         for number, objects in event.objects.items():
             if objects is not None:
                 self._planned.add(number, objects)
-        self._staying = [number for number in self._staying if number not in event.objects]
         unknown = {number for number, objects in event.objects.items() if objects is None}
-        if any(number >= self._floor for number in unknown):
-            self._waiting = []
-            self._more = False
-            return []
+        if not unknown.issubset(self._waiting):
+            self._unreadable, self._more = True, False
+            self._waiting = [number for number in self._waiting if not self._planned.names(number)]
         self._waiting = [number for number in self._waiting if number not in unknown]
         return self._read(tickets) if self._waiting else self._on(tickets)
 
-    def deleted(self, tickets: Tickets) -> tuple[frozenset[str], list[Instruction]]:
-        """Large files of the driver that no plan in the log names any more; and how the pass goes on."""
+    def deleted(self, tickets: Tickets) -> list[Instruction]:
         self._ticket = None
-        free = self._planned.gone(self._going)
+        self._planned.gone(self._going)
         self._waiting = self._waiting[len(self._going) :]
         self._going = ()
-        return free, self._read(tickets) if self._waiting else self._on(tickets)
+        return self._read(tickets) if self._waiting else self._on(tickets)
 
     def failed(self) -> None:
         """Given up until the next pass is due."""
-        self._ticket = None
+        self._ticket, self._going = None, ()
 
     def old(self, found: tuple[tuple[int, int], ...]) -> list[int]:
         """Rule: up to the first that is too young. What stands behind that is younger, unless somebody wrote into a hole."""
@@ -121,13 +133,25 @@ class LogTrim:
     def superfluous(self, old: list[int], in_force: int) -> tuple[int, ...]:
         return tuple(number for number in old if number < self._floor and number != in_force)
 
+    def staying(self, number: int) -> tuple[int, ...]:
+        """Rule: what stays is every entry behind `number`, the last that goes now; not only those from the floor on. Of which of them it is
+        not known what they name, a part at a time."""
+        following = range(max(number, self._read_to) + 1, self._planned.since)
+        unknown = tuple(n for n, _ in zip(self._planned.unknown(following), range(AT_A_TIME), strict=False))
+        self._read_to = unknown[-1] if unknown else self._planned.since
+        return unknown
+
     def _read(self, tickets: Tickets) -> list[Instruction]:
-        """First of what stays, then of what goes, as far as it is not known."""
-        unknown = tuple(self._staying[:AT_A_TIME]) or self._planned.unknown(self._waiting[:AT_A_TIME])
+        """First of what goes, then of what stays, as far as it is not known."""
+        part = self._waiting[:AT_A_TIME] if any(self._planned.unknown(self._waiting)) else self._waiting
+        unknown = tuple(self._planned.unknown(part))
+        if not unknown and not self._planned.all_known and not self._unreadable and self._planned.is_loosened(part):
+            unknown = self.staying(part[-1])
+            self._planned.all_known = not unknown
         self._ticket = tickets.next()
         if unknown:
             return [do.ReadPlans(self._ticket, unknown)]
-        self._going = tuple(self._waiting[:AT_A_TIME] if self._planned.unknown(self._waiting) else self._waiting)
+        self._going = tuple(part)
         return [do.DeleteEntries(self._ticket, self._going)]
 
     def _on(self, tickets: Tickets) -> list[Instruction]:

@@ -44,6 +44,8 @@ _WHEN_OVER: Mapping[type, str] = {
     ev.HoldingReceived: "nothing",
     ev.ExecutorLost: "nothing",
     ev.DamageReported: "nothing",
+    ev.EntriesDeleted: "_last_entries_deleted",
+    ev.TrimFailed: "_trim_failed",
 }
 
 
@@ -133,7 +135,7 @@ class RunEnding(RunLog):
         queued = self._deletions.queued
         checkpoints = self._registry.checkpoints.union(self._finalising(), self._puts.values(), queued.checkpoints)
         objects = self._registry.named().union(self._named_by_pending(), self._strays, queued.objects)
-        objects |= self._deletions.planned.named() | self._large.names
+        objects |= self._deletions.planned.objects | self._large.names
         return Batch(tuple(sorted(checkpoints)), tuple(sorted(objects)))
 
     def _put_end(self) -> Instruction:

@@ -88,5 +88,5 @@ class RunRequests(RunEnding):
         over = super()._over(phase, kind, message)
         self._finishing = None
         closed = self._desk.close("the run ended before it met the request; ask again when the query runs")
-        self._awaited &= set(self._deleting)
+        self._await_deletions()
         return over if phase is RunPhase.FENCED else [*over, *closed]

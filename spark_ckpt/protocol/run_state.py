@@ -244,12 +244,12 @@ class RunState(Machine):
         return self._trimming(self._trim.read(event, self._tickets))
 
     def _entries_deleted(self, _event: ev.EntriesDeleted) -> list[Instruction]:
-        """What no plan names any more goes at once, if no checkpoint does: whoever starts from one finds all that it takes named there, or
-        by entries from the floor on."""
-        free, following = self._trim.deleted(self._tickets)
-        going = free - self._registry.named() - self._named_by_pending() - objects_of(self._files.as_mapping().values())
-        deleting = self._delete(Batch((), tuple(sorted(going)))) if going else []
-        return [*deleting, *self._trimming(following)]
+        return self._trimming(self._trim.deleted(self._tickets))
+
+    def _last_entries_deleted(self, _event: ev.EntriesDeleted) -> list[Instruction]:
+        """The run is over: what these entries have let go of goes, and the pass ends."""
+        self._trim.deleted(self._tickets)
+        return self._let_go()
 
     def _trim_failed(self, event: ev.TrimFailed) -> list[Instruction]:
         self._trim.failed()
@@ -258,14 +258,27 @@ class RunState(Machine):
     def _trimming(self, instructions: list[Instruction]) -> list[Instruction]:
         if self._trim.ticket is not None:
             self._awaited.add(self._trim.ticket)
-        return instructions
+        return [*instructions, *self._let_go()]
 
     # --- large files of the driver
+
+    def _driver_objects(self) -> frozenset[str]:
+        """Large files that the driver's folder has, or that a checkpoint in the making will name."""
+        return objects_of(self._files.as_mapping().values())
+
+    def _let_go(self) -> list[Instruction]:
+        """Large files go that nothing names any more: whoever starts from a checkpoint finds all that it takes named there, or by entries
+        that are still in the log. A `_metadata` that may land when the run is over names what is not remembered any more."""
+        planned = self._deletions.planned
+        if not planned.is_loose or self.phase is RunPhase.FENCED or (self.phase in OVER and self._puts):
+            return []
+        free = planned.take_free(self._driver_objects() | self._registry.named())
+        return self._delete(Batch((), tuple(sorted(free)))) if free else []
 
     def _taken_in(self, changes: ev.Changes, epoch: int) -> tuple[dict[str, Content | None], list[Instruction]]:
         """What the driver has written or deleted, and the puts of what is large."""
         placed, new = self._large.place(changes, epoch)
-        self._deletions.keep(objects_of(placed.values()))
+        self._deletions.planned.keep(objects_of(placed.values()))
         return placed, [self._store_file(one) for one in new]
 
     def _take_over(self) -> list[Instruction]:
@@ -336,7 +349,7 @@ class RunState(Machine):
         if event.failure is None:
             self._deletion_failures = self._deletion_pause = 0
             self._deletions.deleted(batch)
-            return []
+            return self._let_go()
         self._undeleted.append(batch)
         self._deletion_failures += 1
         self._deletion_pause = min(2**self._deletion_failures, MOST_PASSED) - 2
@@ -349,8 +362,12 @@ class RunState(Machine):
         self._failure = (kind, message)
         self._discard_pending()
         cancelled = self._cancel(*ev.Timer)
-        self._awaited &= set(self._deleting)
+        self._await_deletions()
         return cancelled
+
+    def _await_deletions(self) -> None:
+        """And nothing else any more. What deleted entries of the log have named goes with them, else only `gc` would find it."""
+        self._awaited &= {*self._deleting, self._trim.deletion}
 
     def _fenced(self, number: int, entry: Entry | None) -> list[Instruction]:
         """Listeners are told nothing: the stream is somebody else's. The query ends, also if it asks for nothing."""

@@ -76,7 +76,7 @@ def answer(world: World, i: Instruction) -> ev.Event | None:
         return ev.OldEntriesListed(i.ticket, decode(i.floor, data).claim if data else None, world.old(i.floor, i.after))
     if isinstance(i, do.ReadPlans):
         entries = {n: decode(n, world.log[n]) for n in i.numbers if n in world.log}
-        return ev.PlansRead(i.ticket, {**dict.fromkeys(i.numbers, frozenset[str]()), **objects_by_entry(entries)})
+        return ev.PlansRead(i.ticket, {**dict.fromkeys(i.numbers), **objects_by_entry(entries)})
     if isinstance(i, do.DateEntries):
         return ev.EntriesDated(i.ticket, {n: world.stored_ms.get(n, 0) for n in i.numbers if n in world.log})
     if isinstance(i, do.DeleteEntries):

@@ -210,18 +210,19 @@ def test_they_go_when_no_plan_and_no_checkpoint_names_them() -> None:
     registry.register(checkpoint)
     deletions.planned.add(2, plan.objects)
     deletions.planned.add(5, plan.objects)
+    deletions.planned.all_known = True
     deletions.drop([checkpoint.id])
     deletions.append_issued(6)
     batch = deletions.append_stored(6)
     assert batch is not None
-    assert name not in batch.objects, "plans name it"
+    assert name not in batch.objects
     deletions.deleted(batch)
-    assert deletions.planned.gone([2]) == frozenset(), "the one in entry 5 does"
-    deletions.drop([], deletions.planned.gone([5]))
-    deletions.append_issued(7)
-    batch = deletions.append_stored(7)
-    assert batch is not None
-    assert batch.objects == (name,)
+    deletions.planned.gone([2])
+    assert deletions.planned.take_free(frozenset()) == frozenset(), "the one in entry 5 names it"
+    deletions.planned.gone([5])
+    assert deletions.planned.take_free(frozenset([name])) == frozenset(), "the driver's folder has it"
+    assert deletions.planned.take_free(frozenset()) == frozenset([name])
+    assert deletions.planned.take_free(frozenset()) == frozenset(), "once"
 
 
 def test_a_deleted_stream_takes_them_with_it() -> None:

@@ -110,6 +110,7 @@ class LeftOut(Enum):
     COLLECT_CLAIM_AGAIN = "a collector of garbage looks whether the claim is still the last when it has read the checkpoints"
     COLLECT_AGAIN = "a collector of garbage reads the checkpoints once more when it has read the log"
     A_DAY = "an entry of the log stays for a day"
+    YOUNG_KNOWN = "a large file of the driver goes when no entry of the log names it, also of those below the floor"
     CLAIM_STAYS = "the claim under which the entry at the floor was written stays"
     ADOPTED_STAY = "what a claim has adopted stays until its run has passed over it"
     APPEND_NOT_IN_HOLE = "a run that slept looks past what it has appended"
@@ -204,6 +205,7 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.COLLECT_SETTLED: Rules(collect=CollectOrder.UNSETTLED, faults={"gc": 1}),
         LeftOut.COLLECT_AGAIN: Rules(collect=CollectOrder.PLANS_LAST, faults={"gc": 1}, settings=_A_NIGHT),
         LeftOut.A_DAY: Rules(trim=trims.TakingYoung, faults=_SLEEPERS, settings={"log_kept_ms": 3 * KEPT}),
+        LeftOut.YOUNG_KNOWN: Rules(trim=trims.KnowingFromTheFloor, settings=_A_NIGHT),
         LeftOut.CLAIM_STAYS: Rules(trim=trims.TakingTheClaim, settings=_A_NIGHT),
         LeftOut.ADOPTED_STAY: Rules(
             stream=_stream(run=trims.ForgettingAdopted, interval_run=trims.ForgettingAdoptedInBackground), settings=_A_NIGHT

@@ -97,6 +97,7 @@ class Simulation:
         self._a = Surroundings(rng, self._clock, self._world, faults, self.happened, self._telling(tell))
         self._again = mode.of(seed) is Mode.AT_LEAST_ONCE
         self._settings = self._drawn(rng, mode.of(seed))
+        self._world.log_kept_ms = self._settings.log_kept_ms
         forgetful = ("simulated",) if self._settings.interval_ms and rng.random() < FORGETFUL else ()
         self._source = Source(rng.choice(INPUT), forgetful)
         self._sink = Sink(self.happened, self._again, tells=seed // 4 % 2 == 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from spark_ckpt import paths
@@ -13,6 +13,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode
 from spark_ckpt.protocol.garbage import entry_before_barrier
+from spark_ckpt.protocol.log_trim import DAY_MS
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.retention import newest_first
 from spark_ckpt.testing.simulation.clock import Clock
@@ -74,6 +75,12 @@ class World:
         self._completed: dict[int, dict[int, int]] = {}
         self.floor = 0
         """What the log's last entry says."""
+        self.log_kept_ms = DAY_MS
+        """How long entries stay, for young savepoints rest on those below the floor too."""
+        self._last_end = 0
+        """Entry by which the stream was deleted, and with it the files that entries before it name."""
+        self._in_holes: set[int] = set()
+        """Entries that a sleeper has stored where others had deleted theirs."""
         self._freed: dict[str, int] = {}
         """What plans have named -> when the last of these was deleted."""
         self._copied: set[str] = set()
@@ -164,6 +171,7 @@ class World:
         if number < self.floor:
             # Nobody reads it. Who wrote it has to find that out before it does anything on the strength of it.
             self._happened[Happened.HOLE] += 1
+            self._in_holes.add(number)
             self.log[number] = data
             self.logged[number] = self._clock.now
             return Outcome.STORED
@@ -189,7 +197,7 @@ class World:
     def _read_plan(self, number: int) -> frozenset[str] | None:
         data = self.read_entry(number)
         try:
-            return frozenset() if data is None else _objects_of(number, data)
+            return None if data is None else _objects_of(number, data)
         except FormatError:
             return None
 
@@ -208,8 +216,10 @@ class World:
         entries = (decode(n, self.log[n]) for n in (self.log if numbers is None else numbers))
         return frozenset().union(*(entry.objects for entry in entries if isinstance(entry, Plan)))
 
-    def _check_planned(self, when: str, numbers: Iterable[int] | None = None) -> None:
-        asked_for = [n for n in (self.log if numbers is None else numbers) if n >= self.floor]
+    def _check_planned(self, when: str, numbers: Set[int] | None = None) -> None:
+        young = self.logged[self.tail] - self.log_kept_ms if self.log else 0
+        there = (self.log.keys() if numbers is None else numbers) - self._in_holes
+        asked_for = [n for n in there if n >= self.floor or (self.logged[n] > young and n > self._last_end)]
         missing = sorted(self.planned_objects(asked_for) - self.objects.keys())
         if missing and not self.ended:
             raise ViolationError(Rule.PLANNED_EXIST, f"{when}: {missing[0]} is not there")
@@ -227,6 +237,7 @@ class World:
             self._check_damaged(number, entry.bad)
             self._happened[Happened.DAMAGE_NOTED] += 1
         before, self.ended = self.ended, isinstance(entry, End)
+        self._last_end = number if self.ended else self._last_end
         if isinstance(entry, Plan):
             self._plans[(entry.claim, entry.epoch)] = number
             self._highest[entry.claim] = max(entry.epoch, self._highest.get(entry.claim, -1))

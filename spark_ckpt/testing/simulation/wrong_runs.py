@@ -68,8 +68,12 @@ class SparingNothing(Deletions):
 
 
 class NotPlanned(PlannedFiles):
-    def keeps(self, name: str) -> bool:  # noqa: ARG002
-        return False
+    def __init__(self) -> None:
+        super().__init__()
+        self.all_known = True
+
+    def named(self) -> frozenset[str]:
+        return frozenset()
 
 
 class SparingNoPlan(Deletions):

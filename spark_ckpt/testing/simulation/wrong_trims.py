@@ -16,6 +16,13 @@ class TakingYoung(LogTrim):
         return [number for number, _ in found]
 
 
+class KnowingFromTheFloor(LogTrim):
+    """Takes what stays below the floor for what nobody asks for."""
+
+    def staying(self, number: int) -> tuple[int, ...]:
+        return super().staying(max(number, self._floor - 1))
+
+
 class TakingTheClaim(LogTrim):
     """The claim under which the entry at the floor was written is an entry like others."""
 

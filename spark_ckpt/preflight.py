@@ -27,6 +27,8 @@ class Preflight:
     same_stream: bool = False
     copied: bool = True
     reruns: tuple[int, ...] = ()
+    new_stream: bool = False
+    """Nothing has begun there yet."""
 
 
 _FORGOTTEN = (
@@ -57,7 +59,9 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
     reader = StreamReader(storage)
     standing = reader.standing()
     if standing is None:
-        return alone(content)
+        found = list(reader.read_all())
+        _, problem = reader.standing_or_problem(found)
+        return Preflight((*incomplete(content), *([problem] if problem else [])), new_stream=not found)
     if _is_applied(source, reader, standing):
         ignored = f"an earlier run has restored it, so a start with this option goes on from the newest checkpoint. {TO_APPLY_AGAIN}"
         return Preflight((ignored,), True, source.root != reader.url)

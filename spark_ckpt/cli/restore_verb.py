@@ -60,6 +60,7 @@ def _report(source: Source, c: Checkpoint, found: Preflight, check: str | None) 
         "fits": not found.problems,
         "problems": list(found.problems),
         "same_stream": found.same_stream if check is not None else None,
+        "new_stream": found.new_stream,
         "copied": found.copied,
         "reruns": list(found.reruns),
         "option": option,
@@ -84,7 +85,8 @@ def _verdict(found: Preflight, check: str | None, c: Checkpoint, option: str) ->
         return [Line("it cannot be restored")]
     if check is None:
         return [Line(f"restore it with {option}")]
-    lines = [f"{check} can go on from it, with {option}"]
+    new = [f"there is no stream at {check} yet; one with that URL would begin with it"] if found.new_stream else []
+    lines = [*new, f"{check} can go on from it, with {option}"]
     lines.append("its objects are copied into the stream first" if found.copied else "it is one of the stream's own")
     if found.reruns:
         lines.append(f"epochs {found.reruns[0]} to {found.reruns[-1]} run again as they were planned")

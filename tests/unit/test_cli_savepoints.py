@@ -106,9 +106,21 @@ def test_restore_into_its_own_stream_says_what_runs_again(
 
 def test_restore_into_a_new_stream_fits(savepoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, doc = call(capsys, "restore", savepoint, "--check", f"{tmp_path}/ckpt/new")
-    assert (status, doc["fits"], doc["same_stream"], doc["reruns"]) == (0, True, False, [])
+    assert (status, doc["fits"], doc["same_stream"], doc["new_stream"], doc["reruns"]) == (0, True, False, True, [])
     assert run(["restore", savepoint, "--check", f"{tmp_path}/ckpt/new"]) == 0
-    assert "its epochs begin with 2" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"there is no stream at {tmp_path}/ckpt/new yet" in out
+    assert "its epochs begin with 2" in out
+
+
+def test_restore_into_a_stream_whose_log_is_gone_is_refused(
+    savepoint: str, url: str, storage: Storage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(capsys, "restore", savepoint, "--check", url)[1]["new_stream"] is False
+    storage.delete([s.key for s in storage.list("log/")])
+    status, doc = call(capsys, "restore", savepoint, "--check", url)
+    assert (status, doc["fits"], doc["new_stream"]) == (1, False, False)
+    assert "its log is gone" in doc["problems"][0]
 
 
 def test_restore_looks_whether_the_objects_are_there(

@@ -18,12 +18,14 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError, UnlessMovedOnError
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
-from spark_ckpt.protocol.entries import Claim, Entry, Plan, Request, Restored
+from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.start_state import StartPhase, StartState
 
 _OPTION = "spark.ckpt.restore.path"
+MOST_REQUESTS = 100
+"""Entries behind the claim of a run that has run nothing: what people ask while nobody answers."""
 _SHOWN = 10
 TO_APPLY_AGAIN = "To go back to it once more, start the query once without the option, and then with it"
 
@@ -69,14 +71,38 @@ class Restoring(StartState):
         return GivenUpError(ErrorKind.MISSING, f"{_OPTION}={path} {why}; choose one of its others ({known}) or a savepoint")
 
     @property
-    def _cut_short(self) -> bool:
-        """The last run died between its claim and the `_metadata` of the copy it was to begin with; it has run nothing. One that has run
-        something had the copy, and it is gone: numbers are used of which only the plans behind the claim tell."""
+    def _without_a_copy(self) -> bool:
+        """The last run began with a copy, and has no checkpoint at all."""
         last = self._last
         imported = last.restored.imported if last and last.restored else None
-        tail = self._entries.get(self._tail)
-        ran = isinstance(tail, Plan) or (isinstance(tail, Request) and not isinstance(self._before, Claim | None))
-        return last is not None and imported is not None and imported.run == last.run and not self._listed and not ran
+        return last is not None and imported is not None and imported.run == last.run and not self._listed
+
+    @property
+    def _cut_short(self) -> bool:
+        """It died between its claim and the `_metadata` of the copy, and has run nothing. One that has run something had the copy, and
+        it is gone: numbers are used of which only the plans behind the claim tell."""
+        return self._without_a_copy and self._tail - self._behind <= MOST_REQUESTS and not self._planned_behind
+
+    @property
+    def _behind(self) -> int:
+        """The last claim's own number, behind which its run's entries are."""
+        return self._last.claim if self._last else 0
+
+    @property
+    def _planned_behind(self) -> bool:
+        return any(isinstance(entry, Plan) and n > self._behind for n, entry in self._entries.items())
+
+    def _read_behind(self) -> list[Instruction]:
+        """What the last run has appended, where it matters whether that is a plan, or requests of people."""
+        if not self._without_a_copy or self._tail - self._behind > MOST_REQUESTS:
+            return []
+        wanted = [n for n in range(self._behind + 1, self._tail) if n not in self._entries]
+        self.phase = StartPhase.READING_BEHIND if wanted else self.phase
+        return [self._ask(do.ReadEntry(self.ticket(), n)) for n in wanted]
+
+    def _behind_read(self, event: ev.EntryRead) -> list[Instruction]:
+        self._entry(event)
+        return [] if self._outstanding else self._restore() or self._read_candidates()
 
     def _source_read(self, event: ev.SourceRead) -> list[Instruction]:
         self._answered(event.ticket)

@@ -168,7 +168,7 @@ class Start(StartPlans):
         self._answered(event.ticket)
         self._listed = event.found
         self._candidates = [c for c in self._in_order if c not in self._bad]
-        return self._restore() or self._read_candidates()
+        return self._read_behind() or self._restore() or self._read_candidates()
 
     def _read_candidates(self) -> list[Instruction]:
         if not self._candidates:
@@ -407,6 +407,7 @@ class Start(StartPlans):
         (StartPhase.READING_CLAIM, ev.EntryRead): "_claim_read",
         (StartPhase.CHECKING_STORAGE, ev.StorageChecked): "_storage_checked",
         (StartPhase.LISTING, ev.CheckpointsListed): "_listed_checkpoints",
+        (StartPhase.READING_BEHIND, ev.EntryRead): "_behind_read",
         (StartPhase.READING_SOURCE, ev.SourceRead): "_source_read",
         (StartPhase.DATING, ev.EntriesDated): "_dated",
         (StartPhase.READING_ITS_PLAN, ev.EntryRead): "_its_plan_read",

@@ -44,6 +44,7 @@ class StartPhase(Enum):
     READING_CLAIM = "READING_CLAIM"
     CHECKING_STORAGE = "CHECKING_STORAGE"
     LISTING = "LISTING"
+    READING_BEHIND = "READING_BEHIND"
     READING_SOURCE = "READING_SOURCE"
     DATING = "DATING"
     """How old the entries are that a savepoint below the floor takes."""

@@ -271,9 +271,7 @@ def test_what_may_not_be_read_does_not_hide_the_others(
     assert out.count("Permission denied") == 2
 
 
-def test_verify_has_one_line_for_each_object(
-    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_has_one_line_for_each_object(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     key = handle_object(writer.checkpoints[1], HandleKind.CHANGELOG)
     storage.delete([key])
     assert len(call(capsys, "verify", url)[1]["checkpoints"][1]["problems"]) > 1

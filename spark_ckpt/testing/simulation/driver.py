@@ -194,6 +194,7 @@ class Driver(DriverProcess, Query):
             raise ViolationError(Rule.FENCED_STOPS, f"{self.name} takes the stream back from run {before.run}, which had claimed it")
         self.started = i
         self._open = None
+        self.objects = set()
         fetched = self._port.fetched
         self._files = {path: fetched[content] if isinstance(content, FileHandle) else content for path, content in i.files.items()}
         self._changes, self._unplanned, self._commits = {}, {}, {}

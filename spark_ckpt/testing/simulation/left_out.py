@@ -174,7 +174,9 @@ def leaving_out(rule: LeftOut) -> Rules:
         LeftOut.READ_BACK: Rules(settle=_unknown_is_stored),
         LeftOut.DELETE_NOTHING_UNKNOWN: Rules(stream=_stream(run=runs.UnknownFails, interval_run=runs.UnknownFailsInBackground)),
         LeftOut.WAIT_FOR_ACKS: Rules(stream=_stream(run=runs.WithoutAcks, interval_run=runs.WithoutAcksInBackground)),
-        LeftOut.DELETE_ISSUED_AFTER: Rules(deletions=runs.OnAnyAppend, faults=_SLOW_ANSWERS, settings=_OFTEN),
+        LeftOut.DELETE_ISSUED_AFTER: Rules(
+            deletions=runs.OnAnyAppend, faults={**_SLOW_ANSWERS, "restore": 0}, settings={**_OFTEN, "retained": 1}
+        ),
         LeftOut.GHOSTS_KEPT: Rules(stream=_stream(interval_run=runs.GivenUpAtOnce), faults=_SLOW_ACKS, settings=_IN_A_HURRY),
         LeftOut.RELEASE_LATER: Rules(stream=_stream(interval_run=runs.ReleasingAtOnce)),
         LeftOut.NEWEST_BY_EPOCH: Rules(

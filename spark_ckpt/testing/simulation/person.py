@@ -55,10 +55,10 @@ class Person:
         return ev.Restore(chosen, None, owned, discards)
 
     def stands_by(self, choice: ev.Restore | None) -> bool:
-        """Past one whose `_metadata` is not there at all, a start counts too few, and takes for retained what a living run may just
+        """Past one whose `_metadata` was not there at all, a start counts too few, and takes for retained what a living run may just
         delete: nobody chooses that."""
         own = choice.own if choice is not None else None
-        return own is None or not any(own.run == v.run and own.epoch < v.epoch for v in self._a.world.harm.vanished)
+        return own is None or not any(own.run == v.run and own.epoch <= v.epoch for v in self._a.world.harm.vanished)
 
     @property
     def waiting(self) -> list[int]:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from spark_ckpt.errors import DamagedError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol.entries import Entry
-from spark_ckpt.protocol.recorded import reach, recorded
+from spark_ckpt.protocol.recorded import does_not_follow, reach, recorded
 from spark_ckpt.protocol.start_plans import MOST_READ
 from spark_ckpt.reader import Standing, StreamReader, name_of
 from spark_ckpt.storage.base import Storage
@@ -35,8 +35,8 @@ def log_problem(storage: Storage, reader: StreamReader, standing: Standing, newe
 
 
 def _problem(storage: Storage, reader: StreamReader, standing: Standing, newest: Checkpoint | None) -> str | None:
-    if standing.ended:
-        return None
+    if standing.ended or (newest is None and standing.claim.origin is not None):
+        return None  # where no checkpoint can be read, that is told of each
     if newest is not None and newest.id.run == standing.claim.run and newest.log > standing.tail:
         return f"the log of {reader.url} ends with entry {standing.tail}, before the plan of {name_of(newest.id)}; put the later ones back"
     try:
@@ -45,10 +45,14 @@ def _problem(storage: Storage, reader: StreamReader, standing: Standing, newest:
         if standing.tail - within.after > MOST_READ:
             return f"a start would be refused: entry {standing.tail} of {reader.url} is forged or was put there by mistake; remove it"
         entries = _read(storage, within.numbers(newest, standing.tail), standing.tail)
-        plans = recorded(entries, newest, standing.tail, standing.claim, within).plans
+        found = recorded(entries, newest, standing.tail, standing.claim, within)
     except DamagedError as error:
         return f"a start would be refused: {error}"
-    for key in sorted({key for plan in plans for key in plan.objects}):
+    used = standing.claim.used if standing.claim.used is not None else -1
+    why = does_not_follow(found, newest.id, used) if newest is not None and not standing.claim.ahead else None
+    if why is not None:
+        return f"a start would be refused: {why}"
+    for key in sorted({key for plan in found.plans for key in plan.objects}):
         if storage.size(key) is None:
             return f"a start would be refused: {reader.url}/{key} is missing, which the plan of an epoch names that runs again; put it back"
     return None

@@ -11,7 +11,7 @@ from spark_ckpt.model import Checkpoint
 from spark_ckpt.presence import absent
 from spark_ckpt.protocol.entries import LIMITS, Entry, decode
 from spark_ckpt.protocol.log_trim import DAY_MS
-from spark_ckpt.protocol.recorded import does_not_follow, reach, recorded
+from spark_ckpt.protocol.recorded import CopyOf, does_not_follow, reach, recorded
 from spark_ckpt.protocol.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits
 from spark_ckpt.reader import Standing, StreamReader, Use
 from spark_ckpt.savepoints import Source
@@ -115,9 +115,10 @@ def _with_plans(problems: list[str], copied: bool, content: Checkpoint, source: 
     its_claim = _read(storage, {content.claim}, standing.tail).get(content.claim)
     within = reach(content, standing.claim, its_claim)
     entries = _read(storage, within.numbers(content, standing.tail), standing.tail)
-    found = recorded(entries, content, standing.tail, standing.claim, within, path=source.url)
-    noted = standing.claim.used if standing.claim.used is not None and not standing.claim.ahead else -1
-    why = does_not_follow(found, content.id, noted)
+    found = recorded(entries, content, standing.tail, standing.claim, within, complete=False, copied=CopyOf(content.id, source.url))
+    if standing.claim.ahead:
+        return Preflight(tuple(problems), True, copied)  # what followed runs anew under new numbers, whatever was planned
+    why = does_not_follow(found, content.id, standing.claim.used if standing.claim.used is not None else -1)
     if why is not None:
         problems = [*problems, f"{why}; with spark.ckpt.restore.plans=DISCARD they run anew, and sinks get their rows twice"]
     return Preflight(tuple(problems), True, copied, tuple(plan.epoch for plan in found.plans))

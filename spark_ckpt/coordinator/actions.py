@@ -156,7 +156,7 @@ class StorageActions:
         if isinstance(asked, do.ReadMetadata):
             return self._read_metadata(asked)
         if isinstance(asked, do.VerifyObjects):
-            return ev.ObjectsVerified(asked.ticket, asked.checkpoint.id, next(absent(self.storage, asked.checkpoint), None))
+            return ev.ObjectsVerified(asked.ticket, asked.checkpoint.id, self._lacks(asked))
         if isinstance(asked, do.ReadLeftAcks):
             return self._left_acks(asked)
         if isinstance(asked, do.ReadSource):
@@ -193,6 +193,14 @@ class StorageActions:
         with self._opener(Source.at(asked.path).root) as storage:
             copied = import_objects(storage, asked.checkpoint, self.storage, asked.run)
         return ev.SourceCopied(asked.ticket, copied.snapshots, copied.files)
+
+    def _lacks(self, asked: do.VerifyObjects) -> str | None:
+        if not asked.deep:
+            return next(absent(self.storage, asked.checkpoint), None)
+        from spark_ckpt.verification import Verifier  # loads RocksDB, which no other start needs
+
+        problem = next(iter(Verifier(self.storage).verify(asked.checkpoint).problems), None)
+        return problem.message if problem is not None else None
 
     def _fetch_files(self, asked: do.FetchFiles) -> str | None:
         from spark_ckpt.savepoints import Source

@@ -115,11 +115,12 @@ class ReadMetadata:
 
 @dataclass(frozen=True)
 class VerifyObjects:
-    """See that every object the checkpoint names is there and long enough -> ObjectsVerified."""
+    """See that every object the checkpoint names is there and long enough; `deep`: that it has the right checksums -> ObjectsVerified."""
 
     ticket: int
     checkpoint: Checkpoint = field(repr=False)
     attempt: int = 0
+    deep: bool = False
 
 
 @dataclass(frozen=True)

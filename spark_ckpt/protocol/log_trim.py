@@ -143,6 +143,10 @@ class LogTrim:
 
     def _read(self, tickets: Tickets) -> list[Instruction]:
         """First of what goes, then of what stays, as far as it is not known."""
+        if self._unreadable:
+            self._waiting = [n for n in self._waiting if not self._planned.names(n)]
+            if not self._waiting:
+                return self._on(tickets)
         part = self._waiting[:AT_A_TIME] if any(self._planned.unknown(self._waiting)) else self._waiting
         unknown = tuple(self._planned.unknown(part))
         if not unknown and not self._planned.all_known and not self._unreadable and self._planned.is_loosened(part):

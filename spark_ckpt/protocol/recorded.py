@@ -42,6 +42,14 @@ def reach(origin: Checkpoint | None, last: Claim | None, its_claim: Entry | None
 
 
 @dataclass(frozen=True)
+class CopyOf:
+    """What the origin of a restore is a copy of: the checkpoint that the savepoint was made of, and where it is."""
+
+    id: CheckpointId
+    path: str
+
+
+@dataclass(frozen=True)
 class Recorded:
     """`first`: number of the first epoch past the checkpoint. `used`: the highest number that an epoch may have had.
 
@@ -70,10 +78,10 @@ class _Line:
     all that counts of that; also where the stream was deleted in between.
     """
 
-    def __init__(self, origin: Checkpoint | None, within: Reach, last: Claim | None, path: str | None) -> None:
+    def __init__(self, origin: Checkpoint | None, within: Reach, last: Claim | None, copied: CopyOf | None) -> None:
         self._following = origin.id.epoch + 1 if origin else 0
-        self._path = path
-        self._same = {origin.id if origin else None}
+        self._path = copied.path if copied else None
+        self._same = {origin.id if origin else None, *([copied.id] if copied else [])}
         base = within.claim
         if base is not None and base.origin is not None and origin is not None and origin.log == origin.claim == base.claim:
             # What the run made of a plan that it had adopted names its claim too, but is of a later epoch.
@@ -114,8 +122,9 @@ class _Line:
 
     def _claim(self, entry: Claim) -> None:
         restored = entry.restored
-        if restored is not None and restored.imported is not None and restored.path == self._path:
-            self._same.add(restored.imported)
+        imported = restored.imported if restored is not None and restored.path == self._path else None
+        if imported is not None and imported.epoch == self._following - 1:  # else something else was there then
+            self._same.add(imported)
         self._ahead = entry.ahead if self._may_be_ahead else 0
         self._reached = max(self._reached, entry.origin.epoch if entry.origin else -1, (entry.first or 0) - 1)
         adopted = None if entry.adopts is None else {epoch: n for n, epoch in entry.adopted_past(self._following - 1).items()}
@@ -132,6 +141,8 @@ class _Line:
             self._plans = adopted
         elif entry.first is not None and entry.first != self.first:
             self._plans = {}
+        elif entry.restored is not None and self._buried is not None:
+            self._plans = self._buried
         if adopted is not None or entry.first is not None:
             self.first = self._following if entry.first is None else entry.first
         self.crossed = self.anew = False
@@ -157,14 +168,13 @@ def recorded(
     last: Claim | None,
     within: Reach,
     complete: bool = True,
-    path: str | None = None,
+    copied: CopyOf | None = None,
 ) -> Recorded:
-    """Epochs past `origin`, in order; of two plans for one epoch the later counts. `last`: the newest claim, wherever it stands. `path`:
-    what the origin is a copy of.
+    """Epochs past `origin`, in order; of two plans for one epoch the later counts. `last`: the newest claim, wherever it stands.
 
     Raises `FormatError` where a plan is missing between others, unless the entries are known not to be `complete`.
     """
-    line = _Line(origin, within, last, path)
+    line = _Line(origin, within, last, copied)
     for number in within.numbers(origin, tail):
         line.meets(number, entries.get(number))
     if line.crossed or line.anew:

@@ -24,7 +24,7 @@ from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.start_state import StartPhase, StartState
 
 _OPTION = "spark.ckpt.restore.path"
-MOST_REQUESTS = 100
+MOST_REQUESTS = 10_000
 """Entries behind the claim of a run that has run nothing: what people ask while nobody answers."""
 _SHOWN = 10
 TO_APPLY_AGAIN = "To go back to it once more, start the query once without the option, and then with it"

@@ -197,7 +197,7 @@ class Start(StartPlans):
             if named in self._read:
                 self._origin = self._read[named]
                 self.phase = StartPhase.VERIFYING
-                return [self._ask(do.VerifyObjects(self.ticket(), self._origin))]
+                return [self._ask(do.VerifyObjects(self.ticket(), self._origin, deep=named in self._again))]
             if last is not None and named not in self._bad and (named in self._listed or named == last.origin):
                 self._bad[named] = "its _metadata is missing"
         if last is not None and (last.origin or last.inherits or self._listed):
@@ -221,8 +221,10 @@ class Start(StartPlans):
         )
 
     def _look_again(self, noted: list[CheckpointId]) -> list[Instruction]:
-        """At those that earlier runs found damaged: a person may have put their objects back, and nothing else is left."""
+        """At those that earlier runs found damaged: a person may have put their objects back, and nothing else is left. With checksums, for
+        executors may have found what no size tells, and would again."""
         self._noted.clear()
+        self._again = {checkpoint: self._bad[checkpoint] for checkpoint in noted}
         for checkpoint in noted:
             cause = self._bad.pop(checkpoint)
             found = f" ({cause})" if cause else ""
@@ -230,12 +232,18 @@ class Start(StartPlans):
                 f"checkpoint run {checkpoint.run} epoch {checkpoint.epoch} was found damaged before{found}; it is looked at again, for no "
                 "other can be restored"
             )
-        self._candidates = [*noted, *(c for c in self._in_order if c in self._read)]
+        self._candidates = [c for c in self._in_order if c in self._again or c in self._read]
         return self._read_candidates()
 
     def _verified(self, event: ev.ObjectsVerified) -> list[Instruction]:
         self._answered(event.ticket)
-        return self._origin_damaged(event.damage) if event.damage is not None else self._fetch_origin()
+        if event.damage is not None:
+            return self._origin_damaged(event.damage)
+        for checkpoint, cause in self._again.items():
+            if checkpoint != event.id and checkpoint not in self._bad:
+                self._bad[checkpoint] = cause  # nobody has looked whether it is whole
+                self._read.pop(checkpoint, None)
+        return self._fetch_origin()
 
     def _fetch_origin(self) -> list[Instruction]:
         assert self._origin is not None

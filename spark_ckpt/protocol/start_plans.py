@@ -12,7 +12,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import GivenUpError, UnlessMovedOnError
 from spark_ckpt.protocol.entries import End, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.recorded import Reach, Recorded, does_not_follow, ever_used, reach, recorded
+from spark_ckpt.protocol.recorded import CopyOf, Reach, Recorded, does_not_follow, ever_used, reach, recorded
 from spark_ckpt.protocol.restoring import Restoring
 from spark_ckpt.protocol.start_state import StartPhase
 
@@ -152,9 +152,10 @@ class StartPlans(Restoring):
         if self._forgotten:
             self._number_anew(self._ever_used)
             self._check_sink(self._used)
+        elif self._follows_nothing:
+            self._number_behind(self._last.used if self._last and self._last.used is not None else -1)
         elif self._end is None or self._same_stream:
-            path = self._restoring.path if self._restoring else None
-            found = recorded(self._told, self._origin, self._tail, self._last, self._reach, not self._gaps, path)
+            found = self._recorded()
             noted = self._noted_before(found)
             if noted:
                 return self._look_again(noted)
@@ -164,17 +165,33 @@ class StartPlans(Restoring):
             self._check_sink(self._used)
         else:
             used = ever_used(self._entries) if self._end.used is None else self._end.used
-            following = self._origin.id.epoch + 1 if self._origin else 0
-            self._first = used + 1 if used >= following else None
+            self._number_behind(used)
             if self._first is not None and self._origin is None and self._request.from_zero:
                 raise GivenUpError(
                     ErrorKind.CONFLICT,
                     f"the stream was deleted after epoch {used} and its numbers go on from there, but Spark begins transformWithState, and "
                     "what has an initial state, with epoch 0 only; give the query a new checkpointLocation and a new output path",
                 )
-            self._used = max(used, following - 1)
-            self._check_sink(self._used)
         return self._fetch([c for plan in self._plans for c in plan.files.values()], self._next_step, self._plan_damaged)
+
+    @property
+    def _follows_nothing(self) -> bool:
+        """A copy from elsewhere, in the place of one that was cut short: nothing has run under that claim, and its numbers are behind all
+        that were used before."""
+        return self._imported is not None and not self._same_stream and self._end is None
+
+    def _number_behind(self, used: int) -> None:
+        following = self._origin.id.epoch + 1 if self._origin else 0
+        self._first = used + 1 if used >= following else None
+        self._used = max(used, following - 1)
+        self._check_sink(self._used)
+
+    def _recorded(self) -> Recorded:
+        wanted = self._restoring
+        source = self._source.id if self._source is not None and self._same_stream else None
+        complete = not self._gaps and (wanted is None or not wanted.discard)
+        copied = CopyOf(source, wanted.path) if source is not None and wanted is not None else None
+        return recorded(self._told, self._origin, self._tail, self._last, self._reach, complete, copied)
 
     def _plan_damaged(self, damage: str) -> list[Instruction]:
         raise UnlessMovedOnError(
@@ -256,6 +273,8 @@ class StartPlans(Restoring):
         """Checkpoints that earlier runs found damaged, where nobody may go on from the one that is left."""
         if self._origin is None or self._restoring is not None or not (found.crossed or found.anew):
             return []
+        if self._ahead or (self._last is not None and self._last.ahead):
+            return []  # it runs anew, under new numbers
         return [c for c in self._in_order if c in self._noted]
 
     @abstractmethod

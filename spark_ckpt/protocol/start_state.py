@@ -170,6 +170,8 @@ class StartState(Asking):
         self._same_stream = False
         self._forgotten = False
         self._young: int | None = None
+        self._again: dict[CheckpointId, str] = {}
+        """Found damaged by earlier runs, and looked at again; why."""
         self._before: Entry | None = None
         """The one before the log's tail."""
         self._imported: Checkpoint | None = None

@@ -12,6 +12,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT as ASKS
 from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode, encode
+from spark_ckpt.protocol.run import Settings
 from tests.unit.protocol_driving import Driver, World
 from tests.unit.test_protocol_log_trim import epochs, running, tail_of
 from tests.unit.test_protocol_restore import elsewhere, own
@@ -160,6 +161,98 @@ def test_a_copy_that_is_gone_after_its_run_has_run_something_was_not_cut_short(a
         refused = refusal(Driver(world).start("b", restore=restore))
         assert refused.kind is ErrorKind.DAMAGED
         assert "put their objects back" in refused.message
+
+
+def test_what_executors_found_damaged_is_read_before_it_is_gone_on_from_again() -> None:
+    """No size tells it: the start would begin from it, and end, for ever."""
+    world = World()
+    epochs(running(world, retained=5), 1, 0, 4)
+    running(world, "b", restore=replace(own(1, 3), discard=True), retained=5).trigger(5)
+    broken = CheckpointId(1, 3)
+    world.log[max(world.log) + 1] = encode(Damage(tail_of(world).claim, 2, (broken,), "broken"))
+    third = Driver(world)
+    third.hold = lambda i: isinstance(i, do.VerifyObjects) and i.deep
+    third.start("c")
+    (look,) = third.held
+    assert isinstance(look, do.VerifyObjects)
+    assert look.checkpoint.id == broken
+    third.hold = lambda _: False
+    said = third.push(ev.ObjectsVerified(look.ticket, broken, "a wrong checksum"))
+    assert "spark.ckpt.restore.plans=DISCARD" in refusal(said).message
+
+
+def test_where_numbers_are_new_anyhow_a_damaged_checkpoint_is_left_behind() -> None:
+    """At-least-once: each start takes new numbers, so an older checkpoint is one to go on from."""
+    ahead = Settings(interval_ms=60_000, ahead=64, retained=5)
+    world = World()
+    epochs(running(world, retained=5), 1, 0, 3)
+    second = Driver(world, ahead)
+    one = started(second.start("b"))
+    started(Driver(world, ahead).start("c"))
+    assert one.origin == CheckpointId(1, 3)
+    world.log[max(world.log) + 1] = encode(Damage(tail_of(world).claim, 3, (CheckpointId(1, 3),), "broken"))
+    assert started(Driver(world, ahead).start("d")).origin == CheckpointId(1, 2)
+
+
+# --- another stream's savepoint, or another savepoint's path
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+def test_a_restore_that_was_cut_short_is_done_again_behind_the_numbers_of_the_deleted_stream(deletes: bool) -> None:
+    world = World()
+    world.sources[SAVEPOINT] = elsewhere()
+    if deletes:
+        first = running(world)
+        epochs(first, 1, 0, 10)
+        first.push(ev.StopRequested(failed=False, delete=True))
+    cut = Driver(world)
+    cut.hold = lambda i: isinstance(i, do.StoreMetadata)
+    cut.start("b", restore=ev.Restore(SAVEPOINT))
+    assert isinstance(tail_of(world), Claim)
+    one = started(Driver(world).start("c", restore=ev.Restore(SAVEPOINT)))
+    assert (one.epoch, one.rerun) == (11 if deletes else 3, False)
+
+
+def test_another_savepoint_in_the_same_place_is_not_the_same_state() -> None:
+    world = World()
+    first = running(world, retained=9)
+    epochs(first, 1, 0, 9)
+    world.sources[SAVEPOINT] = world.checkpoints[CheckpointId(1, 3)]
+    second = running(world, "b", restore=ev.Restore(SAVEPOINT, discard=True), retained=9)
+    epochs(second, 2, 10, 11)
+    started(running(world, "c", retained=9).said)
+    world.sources[SAVEPOINT] = world.sources[COPY] = first.world.sources[SAVEPOINT]
+    five = replace(world.sources[COPY], id=CheckpointId(1, 5), log=7)
+    five = replace(five, files={path.replace("/3", "/5"): content for path, content in five.files.items()})
+    world.sources[SAVEPOINT] = five
+    refused = refusal(Driver(world).start("d", restore=ev.Restore(SAVEPOINT)))
+    assert "went on under new numbers" in refused.message
+    assert numbers(started(Driver(world).start("e", restore=ev.Restore(SAVEPOINT, discard=True)))) == [12]
+
+
+def test_a_savepoint_of_a_copy_names_the_copy() -> None:
+    """(1) Back to epoch 2 with DISCARD; (2) saved before epoch 7; (3) what followed the copy follows what was saved."""
+    world = World()
+    first = running(world, retained=9)
+    epochs(first, 1, 0, 6)
+    world.sources[SAVEPOINT] = world.checkpoints[CheckpointId(1, 2)]
+    second = running(world, "b", restore=ev.Restore(SAVEPOINT, discard=True), retained=9)
+    url = saved(second, started(second.said))
+    epochs(second, 2, 7, 8)
+    assert numbers(started(Driver(world).start("c", restore=ev.Restore(url)))) == [7, 8, 9]
+
+
+def test_an_older_release_s_restore_after_an_end_keeps_what_was_planned() -> None:
+    """Before version 3 a claim adopted nothing: what it had not appended again yet is in the log before the end."""
+    world = deleted()
+    saved_at = world.sources[SAVEPOINT]
+    second = running(world, "b", restore=ev.Restore(SAVEPOINT), retained=5)
+    claim = tail_of(world)
+    assert isinstance(claim, Claim)
+    world.log[claim.claim] = encode(replace(claim, adopts=None, used=None))
+    assert second.said
+    assert saved_at.id == CheckpointId(1, 1)
+    assert numbers(started(Driver(world).start("c"))) == [2, 3, 4]
 
 
 # --- whatever the reason

@@ -129,8 +129,8 @@ class Port:
             asked = i
             self._read(i.ticket, lambda: self._metadata(asked), pause)
         elif isinstance(i, do.VerifyObjects):
-            named, verify = i.checkpoint, i.ticket
-            self._read(verify, lambda: ev.ObjectsVerified(verify, named.id, world.missing(named)), pause)
+            named, verify, deep = i.checkpoint, i.ticket, i.deep
+            self._read(verify, lambda: ev.ObjectsVerified(verify, named.id, world.missing(named, deep)), pause)
         elif isinstance(i, do.StoreMetadata):
             self._store(i.ticket, i.checkpoint, pause)
         elif isinstance(i, do.StoreFile):

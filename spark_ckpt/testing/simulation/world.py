@@ -117,10 +117,14 @@ class World:
 
     @property
     def cut_short(self) -> Claim | None:
-        """The last claim, if its run died before it had the copy that it was to begin with."""
+        """The last claim, if its run died before it had the copy that it was to begin with, or if that is gone before it has run anything."""
         claim = self.last_claim
         imported = claim.restored.imported if claim and claim.restored else None
-        return claim if claim and imported and imported.run == claim.run and not self.was_completed(imported) else None
+        if claim is None or imported is None or imported.run != claim.run:
+            return None
+        ran = any(of == claim.claim and number > of for (of, _), number in self._plans.items())
+        gone = self.harm.metadata.get(imported) is Kind.GONE and not ran
+        return claim if gone or not self.was_completed(imported) else None
 
     def highest_planned(self, claim: int) -> int | None:
         """The newest epoch whose plan is in the log under that claim."""
@@ -270,7 +274,8 @@ class World:
             return claim.restored is not None
         imported = before.imported
         own = imported is not None and imported.run == last.run
-        return own and not any(time < listed_at for time in self._completed.get(last.run, {}).values())
+        gone = imported is not None and self.harm.metadata.get(imported) is Kind.GONE
+        return own and (gone or not any(time < listed_at for time in self._completed.get(last.run, {}).values()))
 
     def _check_anew(self, claim: Claim) -> None:
         chosen = (claim.origin,) if claim.restored is not None and claim.restored.imported == claim.origin else ()
@@ -472,9 +477,10 @@ class World:
         """When each object was stored; `_metadata` left out."""
         return {key: self._stored[key] for key in [*self.objects, *self.left_acks, *self.stored_answers]}
 
-    def missing(self, checkpoint: Checkpoint) -> str | None:
-        """As somebody finds it who looks at what is there, and does not read it."""
-        return next((o for o in sorted(checkpoint.objects) if o not in self.objects or self.harm.objects.get(o) is Kind.GONE), None)
+    def missing(self, checkpoint: Checkpoint, deep: bool = False) -> str | None:
+        """As somebody finds it who looks at what is there, and does not read it; `deep`: who does."""
+        seen = set(Kind) if deep else {Kind.GONE}
+        return next((o for o in sorted(checkpoint.objects) if o not in self.objects or self.harm.objects.get(o) in seen), None)
 
     @property
     def whole_left(self) -> bool:

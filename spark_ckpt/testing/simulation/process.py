@@ -179,6 +179,8 @@ class DriverProcess(ABC):
             self._announced(i)
         elif isinstance(i, do.Log):
             self._a.tell(f"{self.name} logs {i.level.name}: {i.message}")
+            if "the stream's end could not be noted in its log" in i.message:
+                self.demolished = False  # each of its puts failed
         elif not self._port.execute(i):
             self._check_told(i)
             # A pipe keeps the order.

@@ -117,7 +117,7 @@ class World:
 
     @property
     def cut_short(self) -> Claim | None:
-        """The last claim, if its run died before it had the copy that it was to begin with, or if that is gone before it has run anything."""
+        """The last claim, if its run died before it had the copy that it was to begin with, or that is gone and nothing has run."""
         claim = self.last_claim
         imported = claim.restored.imported if claim and claim.restored else None
         if claim is None or imported is None or imported.run != claim.run:

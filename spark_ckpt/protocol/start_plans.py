@@ -153,7 +153,8 @@ class StartPlans(Restoring):
             self._number_anew(self._ever_used)
             self._check_sink(self._used)
         elif self._follows_nothing:
-            self._number_behind(self._last.used if self._last and self._last.used is not None else -1)
+            last = self._last
+            self._number_behind(last.used + last.ahead if last and last.used is not None else -1)
         elif self._end is None or self._same_stream:
             found = self._recorded()
             noted = self._noted_before(found)
@@ -176,8 +177,8 @@ class StartPlans(Restoring):
 
     @property
     def _follows_nothing(self) -> bool:
-        """A copy from elsewhere, in the place of one that was cut short: nothing has run under that claim, and its numbers are behind all
-        that were used before."""
+        """A copy from elsewhere, in the place of one that was cut short: no plan is behind that claim, so its numbers go on behind all that
+        were used before it, and behind those of epochs that may have run without a plan."""
         return self._imported is not None and not self._same_stream and self._end is None
 
     def _number_behind(self, used: int) -> None:

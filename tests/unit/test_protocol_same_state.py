@@ -213,6 +213,15 @@ def test_a_restore_that_was_cut_short_is_done_again_behind_the_numbers_of_the_de
     assert (one.epoch, one.rerun) == (11 if deletes else 3, False)
 
 
+def test_epochs_that_ran_ahead_of_their_plans_before_the_copy_was_gone_keep_their_numbers() -> None:
+    world = World()
+    world.sources[SAVEPOINT] = elsewhere()
+    ahead = Settings(interval_ms=60_000, ahead=64)
+    assert started(Driver(world, ahead).start("b", restore=ev.Restore(SAVEPOINT))).epoch == 3
+    world.checkpoints.clear()
+    assert started(Driver(world, ahead).start("c", restore=ev.Restore(SAVEPOINT))).epoch == 3 + 64
+
+
 def test_another_savepoint_in_the_same_place_is_not_the_same_state() -> None:
     world = World()
     first = running(world, retained=9)

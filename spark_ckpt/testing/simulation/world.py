@@ -274,7 +274,7 @@ class World:
             return claim.restored is not None
         imported = before.imported
         own = imported is not None and imported.run == last.run
-        gone = imported is not None and self.harm.metadata.get(imported) is Kind.GONE
+        gone = claim.restored.imported != imported  # it was when somebody looked
         return own and (gone or not any(time < listed_at for time in self._completed.get(last.run, {}).values()))
 
     def _check_anew(self, claim: Claim) -> None:

@@ -12,7 +12,9 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, End, Entry, Plan, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.large_files import LARGE
-from spark_ckpt.protocol.log_trim import DAY_MS
+from spark_ckpt.protocol.log_trim import DAY_MS, LogTrim
+from spark_ckpt.protocol.machine import Tickets
+from spark_ckpt.protocol.planned_files import PlannedFiles
 from spark_ckpt.protocol.run import Settings
 from tests.unit.protocol_driving import Driver, World, offsets
 from tests.unit.test_protocol_restore import own
@@ -228,6 +230,31 @@ def test_a_large_file_stays_that_a_successor_has_planned_while_a_run_slept() -> 
     sleeper.release()
     assert its_own in world.log
     assert name in world.objects
+
+
+def test_entries_that_name_large_files_stay_however_late_that_is_known_while_one_is_missing() -> None:
+    """Entry 120 of 300 is missing, which should be there; what the entries from 201 on name is read after that."""
+    planned, tickets = PlannedFiles(), Tickets()
+    planned.since = 400
+    trim = LogTrim(planned, DAY_MS, 1)
+    names = dict.fromkeys((50, 240), frozenset({"run-00000001/drv/0-" + "0" * 32}))
+    old = tuple((n, 0) for n in range(1, 301) if n != 120)
+    said = trim.begin(1000, 390, 2 * DAY_MS, tickets)
+    deleted: set[int] = set()
+    while said:
+        (asked,) = said
+        if isinstance(asked, do.ListOldEntries):
+            said = trim.listed(ev.OldEntriesListed(asked.ticket, 1, tuple(e for e in old if e[0] > asked.after)), tickets)
+        elif isinstance(asked, do.ReadPlans):
+            told = {n: None if n == 120 else names.get(n, frozenset()) for n in asked.numbers}
+            said = trim.read(ev.PlansRead(asked.ticket, told), tickets)
+        else:
+            assert isinstance(asked, do.DeleteEntries)
+            deleted.update(asked.numbers)
+            said = trim.deleted(tickets)
+    assert 199 in deleted
+    assert 241 in deleted
+    assert not deleted & names.keys()
 
 
 def test_a_large_file_stays_while_an_entry_that_stays_cannot_be_read() -> None:

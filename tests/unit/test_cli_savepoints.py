@@ -158,6 +158,21 @@ def test_restore_says_that_it_was_applied_before(
         assert call(capsys, "restore", f"{url}/run-00000001/chk-1/", "--check", url)[0] == (1 if imported is None else 0)
 
 
+def test_restore_into_a_stream_in_at_least_once_takes_new_numbers_each_time(
+    savepoint: str, url: str, writer: StreamWriter, storage: Storage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claim = decode(1, storage.get(log_key(1)))
+    assert isinstance(claim, entries.Claim)
+    origin = CheckpointId(1, writer.checkpoints[-1].id.epoch)
+    for successor, ahead in ((2, 64), (3, 0)):
+        number = writer.claim = writer.log + 1
+        first = 67 * (successor - 1)
+        writer.append(replace(claim, claim=number, run=successor, origin=origin, inherits=(origin,), ahead=ahead, first=first, adopts=()))
+        status, doc = call(capsys, "restore", savepoint, "--check", url)
+        assert (status, doc["reruns"]) == (0 if ahead else 1, [])
+    assert "went on under new numbers" in doc["problems"][0]
+
+
 def test_restore_into_another_stream_does_not_fit(savepoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = StreamWriter(open_storage(f"file://{tmp_path}/ckpt/other"))
     job = replace(JOB, operators=("join",), sources=("kafka",))

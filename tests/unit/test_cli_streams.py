@@ -236,6 +236,18 @@ def test_verify_looks_at_what_a_start_reads_of_the_log(
     assert says in doc["problem"]
 
 
+def test_verify_asks_for_nothing_of_the_log_where_no_checkpoint_can_be_gone_on_from(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first entry went long ago, and nobody can put it back."""
+    going_on(writer, 3)
+    storage.delete([log_key(1)])
+    for checkpoint in writer.checkpoints:
+        storage.put(metadata_key(checkpoint.id), b"nothing of the kind")
+    status, doc = call(capsys, "verify", url)
+    assert (status, doc.get("problem")) == (1, None)
+
+
 def test_verify_says_that_the_logs_end_is_missing(
     writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

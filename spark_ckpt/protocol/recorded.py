@@ -218,7 +218,9 @@ def _check_unbroken(plans: Iterable[Plan], first: int) -> None:
     for expected, plan in enumerate(plans, first):
         if plan.epoch != expected:
             raise FormatError(
-                f"the plan of epoch {expected} is not in the log, although epoch {plan.epoch} was planned; the log is damaged"
+                f"the plan of epoch {expected} is not in the log, although epoch {plan.epoch} was planned; the log is damaged: put it"
+                " back, or go on from that checkpoint with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD: what followed runs"
+                " anew under new numbers, and sinks may get its rows twice"
             )
 
 

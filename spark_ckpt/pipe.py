@@ -107,6 +107,11 @@ class Pipe:
                 self._writer.flush()
             except (BrokenPipeError, ConnectionResetError):
                 self._broken = True
+            except ValueError:
+                # The process ends: a thread of it still reports while another one has closed the pipe.
+                if not self._writer.closed:
+                    raise
+                self._broken = True
 
     def _refuse(self, message: Mapping[str, Any], size: int) -> None:
         error = CheckpointError(f"a message of {size} bytes does not fit the pipe, which takes {self._max_line}; please report it")

@@ -110,5 +110,6 @@ def test_the_one_before_is_restored_and_planned_epochs_run_again(
         replanned = {epoch: plan.offsets for epoch, plan in adopted.items() if isinstance(plan, Plan)}
         replanned |= {plan.epoch: plan.offsets for plan in plans if plan.run == again.run and plan.epoch in first}
         assert newest.epoch in replanned
-        assert replanned == {epoch: first[epoch] for epoch in replanned}
+        # Some may have been planned first by the run in between, which ended.
+        assert {epoch: planned for epoch, planned in replanned.items() if epoch in first} == {e: first[e] for e in replanned if e in first}
     assert set(read(oracle["sessions"])) <= set(read(trial.out / "sessions")), "rows were lost"

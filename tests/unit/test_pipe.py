@@ -152,3 +152,12 @@ serve(pipe, {"x": x})
     done = subprocess.run([sys.executable, "-c", code], input=lines, capture_output=True, timeout=60, check=True)
     assert [json.loads(line) for line in done.stdout.splitlines()] == [{"re": n, "ok": True, "read": ""} for n in (1, 2)]
     assert done.stderr.count(b"more noise") == 2
+
+
+def test_what_is_said_after_the_pipe_was_closed_is_nobodys_error() -> None:
+    """A thread that reports while the process ends."""
+    written = io.BytesIO()
+    pipe = Pipe(io.BytesIO(), written)
+    written.close()
+    pipe.send({"type": "storage"})
+    pipe.log("INFO", "late")

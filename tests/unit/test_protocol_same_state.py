@@ -13,8 +13,8 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT as ASKS
 from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode, encode
 from spark_ckpt.protocol.run import Settings
+from tests.unit.long_logs import epochs, running, tail_of
 from tests.unit.protocol_driving import Driver, World
-from tests.unit.test_protocol_log_trim import epochs, running, tail_of
 from tests.unit.test_protocol_restore import elsewhere, own
 from tests.unit.test_protocol_start import refusal, started
 
@@ -230,8 +230,7 @@ def test_another_savepoint_in_the_same_place_is_not_the_same_state() -> None:
     second = running(world, "b", restore=ev.Restore(SAVEPOINT, discard=True), retained=9)
     epochs(second, 2, 10, 11)
     started(running(world, "c", retained=9).said)
-    world.sources[SAVEPOINT] = world.sources[COPY] = first.world.sources[SAVEPOINT]
-    five = replace(world.sources[COPY], id=CheckpointId(1, 5), log=7)
+    five = replace(world.sources[SAVEPOINT], id=CheckpointId(1, 5), log=7)
     five = replace(five, files={path.replace("/3", "/5"): content for path, content in five.files.items()})
     world.sources[SAVEPOINT] = five
     refused = refusal(Driver(world).start("d", restore=ev.Restore(SAVEPOINT)))

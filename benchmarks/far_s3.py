@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarks.errors import BenchmarkError
 from spark_ckpt.storage.options import S3Options
-from spark_ckpt.testing.servers import ACCESS, SECRET, TOXIPROXY, VERSITYGW, UnavailableError, free_port, running
-from spark_ckpt.testing.toxiproxy import Toxiproxy
+from testbed.servers import ACCESS, SECRET, TOXIPROXY, VERSITYGW, UnavailableError, free_port, running
+from testbed.toxiproxy import Toxiproxy
 
 REGION = "us-east-1"
 PROXY = "s3"
@@ -77,4 +77,3 @@ def far_s3(folder: Path) -> Iterator[FarS3]:
             yield FarS3(f"http://127.0.0.1:{port}", near, log, wire)
     except UnavailableError as e:
         raise BenchmarkError(str(e)) from e
-

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.errors import BenchmarkError
 from benchmarks.processes import session_cpu_ms
 from benchmarks.workloads import OUTPUT, QUERIES
-from spark_ckpt.pipe import Message, Pipe, serve
+from spark_ckpt.process.pipe import Message, Pipe, serve
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

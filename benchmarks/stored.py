@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from benchmarks.far_s3 import FarS3
-from spark_ckpt import metadata
 from spark_ckpt.model import Checkpoint, Snapshot
 from spark_ckpt.paths import parse_pack_key
+from spark_ckpt.stored.metadata import codec as metadata
 
 
 def newest(s3: FarS3, bucket: str, name: str) -> tuple[str, Checkpoint] | None:

@@ -13,8 +13,8 @@ from benchmarks.floor import write_interpreter
 from benchmarks.jars import s3a_jars
 from spark_ckpt.conf import PLUGIN_CLASS, parse_options
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.jar import jar_path
-from spark_ckpt.testing.spark_home import linked_home
+from spark_ckpt.process.jar import jar_path
+from testbed.spark_home import linked_home
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"

@@ -22,7 +22,7 @@ Written by `python -m campaign page`; do not edit. Every case is a line in [camp
     .venv/bin/python -m campaign status               # what is done, what is next
     .venv/bin/python -m campaign replay 12 --seed 7   # one case again, its logs kept, nothing recorded
 
-The plan has 300 kills. A result counts for the code that it was taken with (a digest of `spark_ckpt` without `testing`, and of
+The plan has 300 kills. A result counts for the code that it was taken with (a digest of `spark_ckpt` and
 `jvm_shim`): once that has changed, `make campaign` begins again, and `python -m campaign forget` drops the lines of other code.
 A case that is interrupted leaves no line, and runs again.
 

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from benchmarks.far_s3 import PROXY, FarS3
 from campaign.dimensions import Fault
-from spark_ckpt.testing.toxiproxy import Toxiproxy
+from testbed.toxiproxy import Toxiproxy
 
 PAUSE_S = (1.5, 6.0)
 LASTS_S: Mapping[Fault, tuple[float, float]] = {

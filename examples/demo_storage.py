@@ -6,7 +6,6 @@ import time
 
 from demo_machine import DemoError, Job
 
-from spark_ckpt import metadata
 from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import (
@@ -21,6 +20,7 @@ from spark_ckpt.paths import (
 )
 from spark_ckpt.protocol.entries import Claim, Entry, decode
 from spark_ckpt.storage import open_storage
+from spark_ckpt.stored.metadata import codec as metadata
 
 START = 90.0
 """Seconds in which a restarted job must have claimed its stream."""

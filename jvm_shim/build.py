@@ -3,8 +3,8 @@
     python jvm_shim/build.py [--force]     build spark_ckpt/jars/spark-ckpt-<version>.jar unless its sources are unchanged
     python jvm_shim/build.py --check-java  say nothing if a Java that Spark can use is there, else one sentence, and exit status 1
 
-Compiled are `src/**/*.scala` and, for Spark 4.3.x, `spark-4.3/**/*.scala`; `resources/` is packed as it is. Only the standard library is
-used: setup.py runs this before anything is installed. The same sources give the same bytes.
+Compiled are the folders `hooks`, `driver`, `executor`, `process` and `ui` and, for Spark 4.3.x, `spark-4.3`; `resources` is packed as it
+is. Only the standard library is used: setup.py runs this before anything is installed. The same sources give the same bytes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+FOLDERS = ("hooks", "driver", "executor", "process", "ui")
 OUTPUT = HERE.parent / "spark_ckpt" / "jars"
 OLDEST_JAVA = 17
 STAMP = "META-INF/spark-ckpt.properties"
@@ -86,9 +87,9 @@ def find_java() -> str:
 
 def sources(spark: Spark, root: Path) -> list[Path]:
     """All Scala files for this Spark, in a fixed order. Raises `BuildError` if there are none."""
-    found = sorted(root.joinpath("src").rglob("*.scala")) + sorted(root.joinpath(f"spark-{spark.line}").rglob("*.scala"))
+    found = sorted(file for folder in (*FOLDERS, f"spark-{spark.line}") for file in root.joinpath(folder).rglob("*.scala"))
     if not found:
-        raise BuildError(f"there are no Scala files below {root / 'src'}; the source tree is incomplete")
+        raise BuildError(f"there are no Scala files below {root}; the source tree is incomplete")
     return found
 
 
@@ -175,7 +176,7 @@ def main() -> int:
     parser.add_argument("--check-java", action="store_true", help="only check that a Java is there that Spark can use")
     parser.add_argument("--force", action="store_true", help="build even if the JAR is up to date")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder for the JAR (default: spark_ckpt/jars)")
-    parser.add_argument("--source", type=Path, default=HERE, help="folder with src/, spark-<line>/ and resources/ (default: jvm_shim)")
+    parser.add_argument("--source", type=Path, default=HERE, help="folder with the sources and resources/ (default: jvm_shim)")
     options = parser.parse_args()
     try:
         if options.check_java:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from spark_ckpt.api.session import configure
 from spark_ckpt.errors import CheckpointError, ConfigError
-from spark_ckpt.jar import jar_path
-from spark_ckpt.session import configure
+from spark_ckpt.process.jar import jar_path
 
 if TYPE_CHECKING:
-    from spark_ckpt.listener import CheckpointListener
-    from spark_ckpt.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, NotRestartedError, run
-    from spark_ckpt.savepoint_requests import savepoint
+    from spark_ckpt.api.listener import CheckpointListener
+    from spark_ckpt.api.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, NotRestartedError, run
+    from spark_ckpt.api.savepoints import savepoint
 
 __version__ = "0.1.0"
 
@@ -32,14 +32,14 @@ __all__ = [
 ]
 
 _LOADED_WHEN_USED = {
-    "CheckpointListener": "listener",
-    "ExponentialDelay": "restart",
-    "FailureRate": "restart",
-    "FixedDelay": "restart",
-    "NoRestart": "restart",
-    "NotRestartedError": "restart",
-    "run": "restart",
-    "savepoint": "savepoint_requests",
+    "CheckpointListener": "api.listener",
+    "ExponentialDelay": "api.restart",
+    "FailureRate": "api.restart",
+    "FixedDelay": "api.restart",
+    "NoRestart": "api.restart",
+    "NotRestartedError": "api.restart",
+    "run": "api.restart",
+    "savepoint": "api.savepoints",
 }
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 from spark_ckpt.agent.agent import Agent, Opener
-from spark_ckpt.pipe import Pipe, serve
+from spark_ckpt.process.pipe import Pipe, serve
 from spark_ckpt.storage import open_storage
 
 

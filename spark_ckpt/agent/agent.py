@@ -24,8 +24,8 @@ from spark_ckpt.agent.stream import PAUSES, Pauses, Stream
 from spark_ckpt.conf import Options, parse_options
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import StoreId
-from spark_ckpt.packages import check_jar, packages_for, require
-from spark_ckpt.pipe import Handler, Message, Pipe, Reply, describe
+from spark_ckpt.process.packages import check_jar, packages_for, require
+from spark_ckpt.process.pipe import Handler, Message, Pipe, Reply, describe
 from spark_ckpt.storage import S3Options, Storage, open_storage
 
 FETCHES_AT_ONCE = 16

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 
 from spark_ckpt.errors import ObjectMissingError
-from spark_ckpt.metadata_limits import LIMITS
 from spark_ckpt.model import CheckpointId, Snapshot, StoreId
 from spark_ckpt.paths import metadata_key
 from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.metadata.limits import LIMITS
 
 Snapshots = Mapping[StoreId, Snapshot]
 _KEPT = 2

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_ckpt import owner_only
 from spark_ckpt.agent.staging import Staging, local_error
-from spark_ckpt.checksums import combined
 from spark_ckpt.errors import DamagedError, ObjectMissingError
 from spark_ckpt.model import CheckpointId, Handle, StoreId
 from spark_ckpt.paths import check_file, check_object
+from spark_ckpt.process import owner_only
 from spark_ckpt.storage.base import Storage
+from spark_ckpt.storage.checksums import combined
 
 PIECE_BYTES = 8 << 20
 """A file longer than this is read in pieces, several at once. Smaller ones are more requests, which cost processor time."""

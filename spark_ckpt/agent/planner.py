@@ -13,7 +13,7 @@ from spark_ckpt.agent.history import History, Version
 from spark_ckpt.agent.staging import Part, PartState, Staging
 from spark_ckpt.errors import CheckpointError, DamagedError, DeclinedError, FormatError
 from spark_ckpt.model import CheckpointId, HandleKind, Snapshot, StoreId
-from spark_ckpt.state.archive import read_full_snapshot
+from spark_ckpt.stored.state.archive import read_full_snapshot
 
 SST_FOLDER = "SSTs"
 _FEW = 16

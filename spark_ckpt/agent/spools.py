@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from spark_ckpt.scratch import if_free
+from spark_ckpt.process.scratch import if_free
 
 _PREFIX = "spark-ckpt-"
 _LOCK = ".lock"

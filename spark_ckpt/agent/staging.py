@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from spark_ckpt import owner_only
 from spark_ckpt.errors import CheckpointError, DamagedError, StorageError
 from spark_ckpt.model import Handle, HandleKind
-from spark_ckpt.scratch import ScratchFolder
+from spark_ckpt.process import owner_only
+from spark_ckpt.process.scratch import ScratchFolder
 
 _PREFIX = ".agent-"
 _BLOCK = 1 << 20

@@ -26,7 +26,7 @@ from spark_ckpt.agent.staging import Part, PartState, Staging
 from spark_ckpt.agent.uploads import Uploader
 from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Ack, Decline, HandleKind, Snapshot, StoreId
-from spark_ckpt.pipe import describe
+from spark_ckpt.process.pipe import describe
 from spark_ckpt.storage.base import Storage
 
 QUEUED_BYTES = 8 << 20

@@ -9,9 +9,9 @@ import click
 
 from spark_ckpt.cli.options import DURATION, json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Section, Table, size_text
-from spark_ckpt.collection import Amount, Collector, Leftovers, RunLeftovers
-from spark_ckpt.reader import name_of
 from spark_ckpt.storage import S3Options
+from spark_ckpt.stored.gc import Amount, Collector, Leftovers, RunLeftovers
+from spark_ckpt.stored.reading import name_of
 
 
 @click.command("gc")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from spark_ckpt.jar import jar_path
+from spark_ckpt.process.jar import jar_path
 
 
 @click.command("jar")

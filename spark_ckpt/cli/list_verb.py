@@ -10,8 +10,8 @@ from spark_ckpt.cli.options import json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Table, size_text, time_text
 from spark_ckpt.errors import DamagedError
 from spark_ckpt.protocol.entries import Claim
-from spark_ckpt.reader import Found, Standing, StreamReader, Use, name_of
 from spark_ckpt.storage import S3Options
+from spark_ckpt.stored.reading import Found, Standing, StreamReader, Use, name_of
 
 COMPLETED, DAMAGED, UNREADABLE = "COMPLETED", "DAMAGED", "UNREADABLE"
 

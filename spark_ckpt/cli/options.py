@@ -13,9 +13,9 @@ import click
 from spark_ckpt.cli.output import JsonOutput, Output, TextOutput
 from spark_ckpt.conf import parse_stream
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.reader import SourceReader, StreamReader, parse_name
-from spark_ckpt.savepoints import Source
 from spark_ckpt.storage import S3Options, Storage, open_storage
+from spark_ckpt.stored.copies import Source
+from spark_ckpt.stored.reading import SourceReader, StreamReader, parse_name
 from spark_ckpt.units import parse_duration, parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])

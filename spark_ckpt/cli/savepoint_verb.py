@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
+from spark_ckpt.api.savepoints import Wanted, request_savepoint
 from spark_ckpt.cli.options import DURATION, json_option, opened_stream, s3_options, storage_url
 from spark_ckpt.cli.output import Line, Output, Report
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.reader import SourceReader
-from spark_ckpt.savepoint_requests import Wanted, request_savepoint
 from spark_ckpt.storage import S3Options
+from spark_ckpt.stored.reading import SourceReader
 
 
 @click.command("savepoint")

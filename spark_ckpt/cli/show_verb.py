@@ -11,8 +11,8 @@ from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Table, size_text, time_text
 from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Snapshot
-from spark_ckpt.reader import StreamReader, name_of
 from spark_ckpt.storage import S3Options
+from spark_ckpt.stored.reading import StreamReader, name_of
 
 _SHOWN = 50
 

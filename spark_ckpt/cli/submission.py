@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from spark_ckpt.api.session import appended
 from spark_ckpt.conf import PLUGIN_CLASS, PREFIX, parse_options
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.session import appended
 
 _FLAGS = frozenset({"--verbose", "-v", "--help", "-h", "--version", "--usage-error", "--supervise"})
 """Options of spark-submit that take no value (Spark: `SparkSubmitOptionParser.switches`)."""

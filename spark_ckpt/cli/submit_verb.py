@@ -11,7 +11,7 @@ import click
 
 from spark_ckpt.cli.submission import Given, parse, parse_properties, submit_arguments
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.jar import jar_path, pyspark_home
+from spark_ckpt.process.jar import jar_path, pyspark_home
 
 
 @click.command("submit", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

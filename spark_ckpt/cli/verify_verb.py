@@ -9,12 +9,12 @@ import click
 from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Table, size_text
 from spark_ckpt.errors import DamagedError, ObjectMissingError
-from spark_ckpt.log_check import log_problem
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import metadata_key
-from spark_ckpt.reader import Found, StreamReader, Use, name_of
 from spark_ckpt.storage import S3Options, Storage
-from spark_ckpt.verification import Verified, Verifier, to_json
+from spark_ckpt.stored.log_check import log_problem
+from spark_ckpt.stored.reading import Found, StreamReader, Use, name_of
+from spark_ckpt.stored.verify import Verified, Verifier, to_json
 
 _SHOWN = 20
 

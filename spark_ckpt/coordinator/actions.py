@@ -19,17 +19,17 @@ from spark_ckpt.errors import (
     OutcomeUnknownError,
     StorageSetupError,
 )
-from spark_ckpt.metadata_limits import LIMITS
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId
-from spark_ckpt.places import Places
-from spark_ckpt.presence import absent
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, End, Request, decode
 from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.storage.base import PutResult, Storage, Traffic
-from spark_ckpt.stream_log import StreamLog
+from spark_ckpt.stored.log import StreamLog
+from spark_ckpt.stored.metadata.limits import LIMITS
+from spark_ckpt.stored.places import Places
+from spark_ckpt.stored.presence import absent
 
 HINT_RUNS = 3
 """How many of the newest runs are searched for a checkpoint to start the gallop from."""
@@ -132,7 +132,7 @@ class StorageActions:
             self._log.delete(asked.numbers)
             return ev.EntriesDeleted(asked.ticket)
         if isinstance(asked, do.StoreMetadata):
-            from spark_ckpt import metadata
+            from spark_ckpt.stored.metadata import codec as metadata
 
             data = metadata.encode(asked.checkpoint)
             result = self.storage.put_if_absent(paths.metadata_key(asked.checkpoint.id), data)
@@ -178,7 +178,7 @@ class StorageActions:
     # --- savepoints
 
     def _read_source(self, asked: do.ReadSource) -> ev.Event:
-        from spark_ckpt.savepoints import Source
+        from spark_ckpt.stored.copies import Source
 
         source = Source.at(asked.path)
         try:
@@ -188,7 +188,7 @@ class StorageActions:
             return ev.SourceRead(asked.ticket, None, str(error))
 
     def _copy_source(self, asked: do.CopySource) -> ev.Event:
-        from spark_ckpt.savepoints import Source, import_objects
+        from spark_ckpt.stored.copies import Source, import_objects
 
         with self._opener(Source.at(asked.path).root) as storage:
             copied = import_objects(storage, asked.checkpoint, self.storage, asked.run)
@@ -197,13 +197,13 @@ class StorageActions:
     def _lacks(self, asked: do.VerifyObjects) -> str | None:
         if not asked.deep:
             return next(absent(self.storage, asked.checkpoint), None)
-        from spark_ckpt.verification import Verifier  # loads RocksDB, which no other start needs
+        from spark_ckpt.stored.verify import Verifier  # loads RocksDB, which no other start needs
 
         problem = next(iter(Verifier(self.storage).verify(asked.checkpoint).problems), None)
         return problem.message if problem is not None else None
 
     def _fetch_files(self, asked: do.FetchFiles) -> str | None:
-        from spark_ckpt.savepoints import Source
+        from spark_ckpt.stored.copies import Source
 
         if asked.path is None:
             return self.handover.fetch(self.storage, asked.handles)
@@ -212,7 +212,7 @@ class StorageActions:
 
     def _delete_source(self, path: str) -> None:
         """A claim alone does not make a folder the stream's."""
-        from spark_ckpt.savepoints import Source, delete_source
+        from spark_ckpt.stored.copies import Source, delete_source
 
         if not self._places.may_delete(path):
             return
@@ -221,7 +221,7 @@ class StorageActions:
             delete_source(source, storage)
 
     def _store_savepoint(self, asked: do.StoreSavepoint) -> ev.Event:
-        from spark_ckpt.savepoints import store_savepoint
+        from spark_ckpt.stored.copies import store_savepoint
 
         request = asked.request
         name = request.name or f"savepoint-{asked.checkpoint.id.epoch}-{request.nonce[:12]}"
@@ -323,7 +323,7 @@ class StorageActions:
         return tuple(sorted(found))
 
     def _checkpoint(self, checkpoint: CheckpointId) -> Checkpoint:
-        from spark_ckpt import metadata
+        from spark_ckpt.stored.metadata import codec as metadata
 
         known = self._read.get(checkpoint)
         if known is not None:
@@ -372,8 +372,8 @@ class StorageActions:
 def _checked(ack: Ack) -> Ack:
     """Of one that anybody may have left: what it names and no checkpoint needs is deleted. Raises `FormatError` for all that no
     checkpoint may hold."""
-    from spark_ckpt.metadata_columns import check_columns, columns_of
-    from spark_ckpt.metadata_rows import check_sizes
+    from spark_ckpt.stored.metadata.columns import check_columns, columns_of
+    from spark_ckpt.stored.metadata.rows import check_sizes
 
     columns = columns_of([ack.snapshot])
     try:

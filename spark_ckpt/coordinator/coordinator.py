@@ -23,17 +23,17 @@ from spark_ckpt.coordinator.pool import Pool
 from spark_ckpt.coordinator.worker import Fields, RefusedError, StreamWorker
 from spark_ckpt.errors import CheckpointError, ConflictError, DamagedError, ErrorKind
 from spark_ckpt.model import CheckpointId, Decline, Job
-from spark_ckpt.packages import check_jar, packages_for, require
 from spark_ckpt.paths import parse_checkpoint_url, stream_url
-from spark_ckpt.pipe import Handler, Message, Pipe, Reply
-from spark_ckpt.places import Places
+from spark_ckpt.process.packages import check_jar, packages_for, require
+from spark_ckpt.process.pipe import Handler, Message, Pipe, Reply
+from spark_ckpt.process.scratch import remove_dead
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.driver_files import is_numbered
 from spark_ckpt.protocol.entries import Application, Claim
 from spark_ckpt.protocol.run import Settings
-from spark_ckpt.scratch import remove_dead
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.places import Places
 
 Opener = Callable[[str, S3Options], Storage]
 FOREGROUND_THREADS = 32
@@ -371,7 +371,7 @@ def _sent_again(path: str, content: Any) -> bytes | ev.LocalFile | None:
 
 def _prepare() -> None:
     """Pyarrow is loaded before the first checkpoint needs it; copies that killed coordinators have left unfinished go."""
-    from spark_ckpt.savepoints import SCRATCH
+    from spark_ckpt.stored.copies import SCRATCH
 
     importlib.import_module("pyarrow.parquet")
     remove_dead(Path(tempfile.gettempdir()), SCRATCH)

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from spark_ckpt import owner_only
 from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Content, FileHandle
+from spark_ckpt.process import owner_only
 from spark_ckpt.protocol.events import LocalFile
 from spark_ckpt.storage.base import Slice, Storage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from spark_ckpt.coordinator.coordinator import Coordinator, Opener
-from spark_ckpt.pipe import Pipe, serve
+from spark_ckpt.process.pipe import Pipe, serve
 from spark_ckpt.storage import open_storage
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.packages import packages_for, require
+from spark_ckpt.process.packages import packages_for, require
 from spark_ckpt.storage.base import PutResult, Slice, Storage, Stored
 from spark_ckpt.storage.options import S3Options
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from spark_ckpt import owner_only
 from spark_ckpt.errors import DamagedError, StorageError
+from spark_ckpt.process import owner_only
 from spark_ckpt.storage.base import Slice
 
 CHUNK = 1 << 20

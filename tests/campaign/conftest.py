@@ -11,14 +11,14 @@ from pathlib import Path
 import boto3
 import pytest
 
-from spark_ckpt.testing.lossy_proxy import LossyProxy, Wire, WireFault
+from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spark"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from conftest import Server, events, oracle, start  # noqa: F401 - the last three are fixtures
 
-from spark_ckpt.testing.servers import ACCESS, S3_KINDS, SECRET, UnavailableError, binary, running
+from testbed.servers import ACCESS, S3_KINDS, SECRET, UnavailableError, binary, running
 
 LATENCY_S = 0.02
 _numbers = itertools.count()

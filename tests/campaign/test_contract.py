@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_ckpt.testing.lossy_proxy import LossyProxy
-from spark_ckpt.testing.servers import ACCESS, SECRET
+from testbed.lossy_proxy import LossyProxy
+from testbed.servers import ACCESS, SECRET
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1200)]
 

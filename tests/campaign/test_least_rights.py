@@ -18,7 +18,7 @@ from spark_ckpt.storage import S3Options, Slice
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
 from spark_ckpt.storage.s3_faults import Verdict
-from spark_ckpt.testing.servers import ACCESS, MINIO, SECRET, UnavailableError, running
+from testbed.servers import ACCESS, MINIO, SECRET, UnavailableError, running
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]
 

@@ -13,10 +13,10 @@ from spark_ckpt.protocol.entries import Claim, End, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.run import Settings
 from spark_ckpt.protocol.stream import Stream
-from spark_ckpt.reader import StreamReader
 from spark_ckpt.storage import Storage
 from spark_ckpt.storage.base import PAGE
-from spark_ckpt.stream_log import StreamLog
+from spark_ckpt.stored.log import StreamLog
+from spark_ckpt.stored.reading import StreamReader
 from tests.unit.protocol_driving import JOB, commit, offsets
 
 A_SECOND = 2.5

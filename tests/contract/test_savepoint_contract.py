@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from spark_ckpt.savepoints import Source, delete_source, import_objects, store_savepoint
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from spark_ckpt.verification import Verifier
+from spark_ckpt.stored.copies import Source, delete_source, import_objects, store_savepoint
+from spark_ckpt.stored.verify import Verifier
 from tests.contract.conftest import Open
 from tests.unit.test_savepoints import written
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Set
 
-from spark_ckpt.testing.simulation import Campaign, Happened, LeftOut, Mode, Rule, campaign, leaving_out, simulate
+from simulation import Campaign, Happened, LeftOut, Mode, Rule, campaign, leaving_out, simulate
 
 MISSED_IN_BOTH_GATES = {
     LeftOut.DELETE_AFTER_APPEND: {Rule.RETAINED_EXIST},
@@ -78,7 +78,7 @@ def check_missed_by_many(mode: Mode, rule: LeftOut, expected: Set[Rule]) -> None
 
 def check_replay(mode: str, seed: int) -> None:
     """A seed tells the same story whatever the hashes are."""
-    command = [sys.executable, "-m", "spark_ckpt.testing.simulation", "--seed", str(seed), "--mode", mode]
+    command = [sys.executable, "-m", "simulation", "--seed", str(seed), "--mode", mode]
     stories = [
         subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True).stdout
         for hashes in ("1", "2")

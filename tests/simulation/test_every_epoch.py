@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_ckpt.testing.simulation import (
+from simulation import (
     AGAIN,
     BACKGROUND,
     IN_AT_LEAST_ONCE,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import boto3
 import pytest
 
-from spark_ckpt.testing.lossy_proxy import LossyProxy
+from testbed.lossy_proxy import LossyProxy
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from spark_ckpt.jar import jar_path, pyspark_home
-from spark_ckpt.testing.spark_home import linked_home
+from spark_ckpt.process.jar import jar_path, pyspark_home
+from testbed.spark_home import linked_home
 
 JOBS = Path(__file__).parent / "jobs"
 PLUGIN = "org.apache.spark.ckpt.CheckpointPlugin"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness import Scratch, class_path
 
-from spark_ckpt.jar import jar_path
+from spark_ckpt.process.jar import jar_path
 
 
 @contextmanager

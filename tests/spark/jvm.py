@@ -14,7 +14,7 @@ from typing import Any
 from harness import Scratch, class_path
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from spark_ckpt.jar import jar_path
+from spark_ckpt.process.jar import jar_path
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from harness import Application
 
-from spark_ckpt import metadata
 from spark_ckpt.paths import parse_driver_file_key
 from spark_ckpt.protocol.entries import Plan, decode
 from spark_ckpt.storage import open_storage
+from spark_ckpt.stored.metadata import codec as metadata
 
 EVENTS = 3
 """Rows in each input file."""

@@ -18,11 +18,11 @@ from test_interval import CLUSTER, Trial
 
 from spark_ckpt import paths
 from spark_ckpt.cli.main import run as cli
-from spark_ckpt.metadata import decode
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.entries import decode as decode_entry
-from spark_ckpt.testing.lossy_proxy import Wire, WireFault
+from spark_ckpt.stored.metadata.codec import decode
+from testbed.lossy_proxy import Wire, WireFault
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 

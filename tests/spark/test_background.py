@@ -22,9 +22,9 @@ from test_sinks import keys_of
 from spark_ckpt import paths
 from spark_ckpt.protocol.entries import Claim, decode
 from spark_ckpt.protocol.schedule import Schedule
-from spark_ckpt.reader import StreamReader
 from spark_ckpt.storage import S3Options, open_storage
-from spark_ckpt.testing.lossy_proxy import Wire, WireFault
+from spark_ckpt.stored.reading import StreamReader
+from testbed.lossy_proxy import Wire, WireFault
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

@@ -11,9 +11,9 @@ from oracle import differences, read
 from test_interval import Trial
 from test_operators import completed
 
-from spark_ckpt import metadata
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, decode
+from spark_ckpt.stored.metadata import codec as metadata
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

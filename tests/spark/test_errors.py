@@ -18,8 +18,9 @@ import pytest
 from inputs import write_events
 from teller import Told, sentence
 
-from spark_ckpt import metadata, paths
-from spark_ckpt.testing.lossy_proxy import LossyProxy, Wire, WireFault
+from spark_ckpt import paths
+from spark_ckpt.stored.metadata import codec as metadata
+from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

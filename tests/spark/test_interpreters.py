@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from harness import JOBS, PLUGIN, Application, Scratch, rows, submit
 
-from spark_ckpt.jar import jar_path
+from spark_ckpt.process.jar import jar_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

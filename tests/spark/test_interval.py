@@ -16,8 +16,8 @@ from test_operators import completed
 from test_seen import conf as shown
 from test_seen import lines, told
 
-from spark_ckpt import metadata
-from spark_ckpt.testing.lossy_proxy import Wire, WireFault
+from spark_ckpt.stored.metadata import codec as metadata
+from testbed.lossy_proxy import Wire, WireFault
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 

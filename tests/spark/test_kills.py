@@ -12,7 +12,7 @@ from conftest import Server
 from harness import Application
 from oracle import differences
 
-from spark_ckpt.testing.lossy_proxy import Wire, WireFault
+from testbed.lossy_proxy import Wire, WireFault
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

@@ -12,7 +12,8 @@ import pytest
 from inputs import write_events
 from teller import Told, sentence
 
-from spark_ckpt import metadata, paths
+from spark_ckpt import paths
+from spark_ckpt.stored.metadata import codec as metadata
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

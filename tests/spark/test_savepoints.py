@@ -18,8 +18,8 @@ from harness import Application
 from inputs import write_events
 from oracle import read
 
-from spark_ckpt import metadata
 from spark_ckpt.cli.main import run as cli
+from spark_ckpt.stored.metadata import codec as metadata
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -19,11 +19,11 @@ import pytest
 from conftest import Server
 from harness import JOBS, Application, Scratch
 
-from spark_ckpt.jar import pyspark_home
-from spark_ckpt.reader import StreamReader
+from spark_ckpt.process.jar import pyspark_home
 from spark_ckpt.storage import S3Options, open_storage
-from spark_ckpt.testing.lossy_proxy import Wire, WireFault
-from spark_ckpt.verification import Verifier
+from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.stored.verify import Verifier
+from testbed.lossy_proxy import Wire, WireFault
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 

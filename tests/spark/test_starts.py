@@ -12,7 +12,7 @@ import pytest
 from conftest import Server
 from harness import Application
 
-from spark_ckpt.testing.lossy_proxy import Wire, WireFault
+from testbed.lossy_proxy import Wire, WireFault
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

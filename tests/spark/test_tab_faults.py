@@ -13,7 +13,7 @@ from oracle import differences, read
 from test_operators import completed
 from test_seen import lines
 
-from spark_ckpt.jar import jar_path
+from spark_ckpt.process.jar import jar_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -18,7 +18,7 @@ from inputs import write_events
 from test_seen import conf, lines, logged, metrics_in, told
 from test_tab import checked, picture
 
-from spark_ckpt.testing.lossy_proxy import Wire, WireFault
+from testbed.lossy_proxy import Wire, WireFault
 
 pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(400)]
 

@@ -18,14 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, cast
 
-from spark_ckpt import __version__, metadata
+from spark_ckpt import __version__
 from spark_ckpt.agent.agent import Agent, Opener
 from spark_ckpt.agent.changelog import parse_name, read_lineage
 from spark_ckpt.agent.stream import PAUSES, Pauses
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Job, Snapshot
 from spark_ckpt.paths import metadata_key
-from spark_ckpt.pipe import Pipe, serve
+from spark_ckpt.process.pipe import Pipe, serve
 from spark_ckpt.storage import Storage, open_storage
+from spark_ckpt.stored.metadata import codec as metadata
 
 ROOT = "file:/data/ckpt/orders"
 WAIT_S = 30

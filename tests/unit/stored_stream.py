@@ -11,10 +11,11 @@ from typing import Any
 
 from rocksdict import Options, Rdict
 
-from spark_ckpt import metadata, paths
+from spark_ckpt import paths
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
 from spark_ckpt.protocol import entries
 from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.metadata import codec as metadata
 
 JOB = Job(("stateStoreSave",), ("FileStreamSource",), "ForeachBatchSink")
 

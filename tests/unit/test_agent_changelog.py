@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from spark_ckpt.agent.changelog import parse_name, read_lineage, unpack_lz4
 from spark_ckpt.errors import FormatError
-from spark_ckpt.state.archive import MAX_METADATA, read_full_snapshot
+from spark_ckpt.stored.state.archive import MAX_METADATA, read_full_snapshot
 from tests.unit.agent_stores import FakeStore
 
 FROM_SPARK = base64.b64decode(

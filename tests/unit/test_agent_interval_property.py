@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from spark_ckpt.model import Ack, CheckpointId, Handle, Snapshot
 from spark_ckpt.storage import open_storage
-from spark_ckpt.testing.faulty import Fault, FaultyStorage, Moment
+from testbed.faulty import Fault, FaultyStorage, Moment
 from tests.unit.agent_stores import ROOT, WAIT_S, FakeStore, LocalAgent, complete, needed, staged
 
 STORES = 3

@@ -13,7 +13,7 @@ from spark_ckpt.model import CheckpointId, Snapshot
 from spark_ckpt.paths import left_acks_prefix
 from spark_ckpt.storage import open_storage
 from spark_ckpt.storage.base import Storage
-from spark_ckpt.testing.faulty import Fault, FaultyStorage, Moment
+from testbed.faulty import Fault, FaultyStorage, Moment
 from tests.unit.agent_stores import ROOT, AgentProcess, Client, FakeStore, LocalAgent, check_loads, staged
 
 MAX_BYTES = 32_000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_ckpt.model import CheckpointId, Snapshot
 from spark_ckpt.storage import open_storage
-from spark_ckpt.testing.faulty import Fault, FaultyStorage, Moment
+from testbed.faulty import Fault, FaultyStorage, Moment
 from tests.unit.agent_stores import FakeStore, LocalAgent, check_loads, complete
 
 STEPS = st.one_of(

@@ -29,8 +29,8 @@ def builder() -> ModuleType:
 @pytest.fixture
 def shim(tmp_path: Path) -> Path:
     root = tmp_path / "shim"
-    (root / "src" / "example").mkdir(parents=True)
-    (root / "src" / "example" / "Answer.scala").write_text(SCALA % 1)
+    (root / "hooks" / "example").mkdir(parents=True)
+    (root / "hooks" / "example" / "Answer.scala").write_text(SCALA % 1)
     (root / "spark-3.0").mkdir()
     (root / "spark-3.0" / "Other.scala").write_text("this is for another Spark and no Scala at all")
     (root / "resources").mkdir()
@@ -94,7 +94,7 @@ def test_built_once_then_only_after_a_change(builder: ModuleType, shim: Path, tm
     builder.build(output, shim, force=True)
     assert jar.read_bytes() == first
     assert jar.stat().st_ino != inode
-    (shim / "src" / "example" / "Answer.scala").write_text(SCALA % 2)
+    (shim / "hooks" / "example" / "Answer.scala").write_text(SCALA % 2)
     builder.build(output, shim)
     assert jar.read_bytes() != first
     assert [p.name for p in output.iterdir()] == [jar.name]
@@ -105,7 +105,7 @@ def test_compiler_messages_are_shown_and_the_old_jar_stays(builder: ModuleType, 
     output = tmp_path / "out"
     jar = builder.build(output, shim)
     before = jar.read_bytes()
-    (shim / "src" / "example" / "Answer.scala").write_text("package example\nclass Answer { def value: Int = missing }\n")
+    (shim / "hooks" / "example" / "Answer.scala").write_text("package example\nclass Answer { def value: Int = missing }\n")
     with pytest.raises(builder.BuildError, match="not found: value missing"):
         builder.build(output, shim)
     assert jar.read_bytes() == before
@@ -118,6 +118,6 @@ def test_a_damaged_jar_has_no_digest(builder: ModuleType, tmp_path: Path) -> Non
 
 
 def test_an_incomplete_tree_is_named(builder: ModuleType, shim: Path, tmp_path: Path) -> None:
-    shutil.rmtree(shim / "src")
+    shutil.rmtree(shim / "hooks")
     with pytest.raises(builder.BuildError, match="no Scala files"):
         builder.build(tmp_path / "out", shim)

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
 
-from spark_ckpt.causes import Cause, Thrown, cause_of, judge
+from spark_ckpt.api.causes import Cause, Thrown, cause_of, judge
 from spark_ckpt.errors import ConflictError, DamagedError, ErrorKind, StorageSetupError
 
 THROWABLE = ("java.lang.Exception", "java.lang.Throwable")

@@ -7,7 +7,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ckpt.checksums import combined
+from spark_ckpt.storage.checksums import combined
 
 
 @given(st.lists(st.binary(max_size=300), max_size=6))

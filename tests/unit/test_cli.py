@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 
 import spark_ckpt
 from spark_ckpt.agent.spools import Spools
+from spark_ckpt.api.session import argument_name, configure
 from spark_ckpt.cli import surroundings
 from spark_ckpt.cli.main import VERBS, run
 from spark_ckpt.cli.submission import parse, parse_properties, submit_arguments
 from spark_ckpt.cli.surroundings import Status
 from spark_ckpt.conf import PLUGIN_CLASS, template
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.jar import jar_path
-from spark_ckpt.session import argument_name, configure
+from spark_ckpt.process.jar import jar_path
 from spark_ckpt.storage import open_storage
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ from spark_ckpt.model import CheckpointId, Job
 from spark_ckpt.paths import log_key, metadata_key
 from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Damage, End, Request, decode
-from spark_ckpt.savepoints import store_savepoint
 from spark_ckpt.storage import Storage, open_storage
+from spark_ckpt.stored.copies import store_savepoint
 from tests.unit.stored_stream import JOB, StreamWriter, make_store
 from tests.unit.test_cli_streams import call, flip
 

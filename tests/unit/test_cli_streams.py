@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from spark_ckpt import metadata
 from spark_ckpt.cli import options
 from spark_ckpt.cli.main import run
 from spark_ckpt.errors import StorageSetupError
@@ -20,6 +19,7 @@ from spark_ckpt.protocol.entries import Adopted, Claim, Damage, End, Plan, decod
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.base import LARGEST_READ
 from spark_ckpt.storage.file import FileStorage
+from spark_ckpt.stored.metadata import codec as metadata
 from tests.unit.stored_stream import StreamWriter, make_store
 
 

@@ -13,19 +13,20 @@ from typing import Any
 
 import pytest
 
-from spark_ckpt import metadata, paths
+from spark_ckpt import paths
 from spark_ckpt.cli.main import run
-from spark_ckpt.collection import Collector
 from spark_ckpt.errors import ConflictError, DamagedError
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Claim, Plan
 from spark_ckpt.protocol.garbage import entry_before_barrier, kept_checkpoints
-from spark_ckpt.reader import Standing, StreamReader
 from spark_ckpt.storage import Storage
 from spark_ckpt.storage.base import LARGEST_READ, Stored
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
+from spark_ckpt.stored.gc import Collector
+from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.reading import Standing, StreamReader
 from tests.unit.stored_stream import JOB, StreamWriter, make_store
 
 SEEDS = 80

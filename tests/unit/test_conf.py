@@ -45,7 +45,7 @@ def test_the_options_that_are_shown_hold_when_they_are_written_out() -> None:
 def test_every_option_has_an_effect() -> None:
     """What is parsed of each option differs from its default when another value is given, or the JVM reads it."""
     of_jvm = {"python"}
-    scala = "".join(path.read_text() for path in (ROOT / "jvm_shim" / "src").rglob("*.scala"))
+    scala = "".join(path.read_text() for path in (ROOT / "jvm_shim").rglob("*.scala"))
     assert [name for name in of_jvm if f'"spark.ckpt.{name}"' not in scala] == []
     others = {
         "storage": "/x",

@@ -14,12 +14,13 @@ from uuid import uuid4
 
 import pytest
 
-from spark_ckpt import __version__, metadata
+from spark_ckpt import __version__
 from spark_ckpt.coordinator.coordinator import Coordinator
 from spark_ckpt.errors import CheckpointError, ErrorKind, StorageError
-from spark_ckpt.pipe import Pipe
+from spark_ckpt.process.pipe import Pipe
 from spark_ckpt.storage.memory import MemoryStorage
-from spark_ckpt.testing.faulty import Fault, FaultyStorage, Moment
+from spark_ckpt.stored.metadata import codec as metadata
+from testbed.faulty import Fault, FaultyStorage, Moment
 from tests.unit.coordinator_process import b64
 from tests.unit.protocol_driving import JOB, ack, commit, offsets, uid_of
 

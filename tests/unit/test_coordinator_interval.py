@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from spark_ckpt import metadata
+from spark_ckpt.api.savepoints import savepoint
 from spark_ckpt.coordinator.handover import LARGEST
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import log_key, metadata_key, run_prefix
 from spark_ckpt.protocol.entries import Claim, Plan, decode
 from spark_ckpt.protocol.large_files import DIGITS
-from spark_ckpt.savepoint_requests import savepoint
 from spark_ckpt.storage.file import FileStorage
+from spark_ckpt.stored.metadata import codec as metadata
 from tests.unit.coordinator_process import WAIT_S, FakeJvm, Jvm, b64, encoded
 from tests.unit.protocol_driving import commit, uid_of
 

@@ -8,10 +8,11 @@ import signal
 
 import pytest
 
-from spark_ckpt import __version__, metadata
+from spark_ckpt import __version__
 from spark_ckpt.cli.main import run
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import log_key, metadata_key, run_prefix
+from spark_ckpt.stored.metadata import codec as metadata
 from tests.unit.coordinator_process import FakeJvm, Jvm
 from tests.unit.protocol_driving import offsets
 

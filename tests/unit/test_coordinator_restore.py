@@ -17,18 +17,18 @@ from typing import Any
 import pytest
 
 from spark_ckpt import __version__
-from spark_ckpt.causes import Cause, cause_of
+from spark_ckpt.api.causes import Cause, cause_of
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.coordinator import Coordinator
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import log_key, metadata_key
-from spark_ckpt.pipe import Pipe
+from spark_ckpt.process.pipe import Pipe
 from spark_ckpt.protocol.entries import Plan, Request, encode
-from spark_ckpt.savepoints import Source, store_savepoint
 from spark_ckpt.storage import S3Options, Storage
 from spark_ckpt.storage import open_storage as open_real
 from spark_ckpt.storage.memory import MemoryStorage, wipe
+from spark_ckpt.stored.copies import Source, store_savepoint
 
 STORAGE = "file:///ckpt"
 OF_A = f"{STORAGE}/a/run-00000001/chk-1"

@@ -9,16 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from spark_ckpt import metadata, paths
+from spark_ckpt import paths
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
-from spark_ckpt.places import Places
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, Request
-from spark_ckpt.savepoints import Source
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.memory import wipe
+from spark_ckpt.stored.copies import Source
+from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.places import Places
 from tests.unit.test_savepoints import written
 
 STREAM = "memory://actions/s"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from spark_ckpt import metadata, paths
+from spark_ckpt import paths
 from spark_ckpt.cli.main import run
 from spark_ckpt.coordinator.handover import SMALL, Handover, read, store, taken
 from spark_ckpt.errors import CheckpointError, DamagedError
@@ -21,10 +21,11 @@ from spark_ckpt.model import CheckpointId, FileHandle
 from spark_ckpt.paths import driver_file_key, metadata_key
 from spark_ckpt.protocol.entries import Plan, decode, encode
 from spark_ckpt.protocol.large_files import DIGITS
-from spark_ckpt.savepoints import Source, import_objects, store_savepoint
 from spark_ckpt.storage import Storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from spark_ckpt.verification import Verifier
+from spark_ckpt.stored.copies import Source, import_objects, store_savepoint
+from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.verify import Verifier
 from tests.unit.coordinator_process import FakeJvm, Jvm, b64
 from tests.unit.protocol_driving import offsets
 from tests.unit.stored_stream import StreamWriter, make_store

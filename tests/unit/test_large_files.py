@@ -8,7 +8,6 @@ from zlib import crc32
 
 import pytest
 
-from spark_ckpt import metadata
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId, FileHandle
 from spark_ckpt.paths import driver_file_key
@@ -21,6 +20,7 @@ from spark_ckpt.protocol.large_files import DIGITS, LARGE, TOGETHER
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.run import Settings
 from spark_ckpt.protocol.shared import SharedStateRegistry
+from spark_ckpt.stored.metadata import codec as metadata
 from tests.unit.protocol_driving import Driver, World, ack, commit, uid_of
 from tests.unit.test_protocol_restore import own
 from tests.unit.test_protocol_start import refusal, started

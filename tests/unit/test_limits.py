@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spark_ckpt import metadata
 from spark_ckpt.errors import DamagedError, FormatError
-from spark_ckpt.metadata_limits import MetadataLimits
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Job
 from spark_ckpt.paths import driver_file_key
-from spark_ckpt.pipe import Pipe
+from spark_ckpt.process.pipe import Pipe
 from spark_ckpt.protocol.entries import MAX_NUMBER, Adopted, Claim, Damage, End, Entry, EntryLimits, Plan, Request, decode, encode
+from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.limits import MetadataLimits
 from tests.unit.test_metadata import sample
 
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)

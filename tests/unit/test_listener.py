@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_ckpt import CheckpointListener, ConfigError
-from spark_ckpt.listener import (
+from spark_ckpt.api.listener import (
     CheckpointAborted,
     CheckpointCompleted,
     CheckpointRestored,

@@ -20,12 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
-from spark_ckpt.metadata import CRC_KEY, DOCUMENT_KEY, decode, encode
-from spark_ckpt.metadata_columns import COLUMNS, STRINGS
-from spark_ckpt.metadata_files import LONG
-from spark_ckpt.metadata_limits import LIMITS
-from spark_ckpt.metadata_rows import MAX_STRING, MAX_STRINGS
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
+from spark_ckpt.stored.metadata.codec import CRC_KEY, DOCUMENT_KEY, decode, encode
+from spark_ckpt.stored.metadata.columns import COLUMNS, STRINGS
+from spark_ckpt.stored.metadata.files import LONG
+from spark_ckpt.stored.metadata.limits import LIMITS
+from spark_ckpt.stored.metadata.rows import MAX_STRING, MAX_STRINGS
 
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=12).filter(lambda n: n not in (".", ".."))
 NUMBERS = st.integers(0, 2**63 - 1)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from spark_ckpt import owner_only
 from spark_ckpt.agent.fetches import Fetcher
 from spark_ckpt.agent.staging import Staging
 from spark_ckpt.model import HandleKind
-from spark_ckpt.savepoints import SCRATCH
-from spark_ckpt.scratch import ScratchFolder
+from spark_ckpt.process import owner_only
+from spark_ckpt.process.scratch import ScratchFolder
 from spark_ckpt.storage.memory import MemoryStorage, wipe
+from spark_ckpt.stored.copies import SCRATCH
 from tests.unit.test_savepoints import written
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from spark_ckpt import __version__
 from spark_ckpt.errors import ConfigError, without_way_out
-from spark_ckpt.packages import check_jar, packages_for, require
+from spark_ckpt.process.packages import check_jar, packages_for, require
 
 
 def test_a_missing_package_is_named_with_the_interpreter_and_the_way_out() -> None:
@@ -23,7 +23,7 @@ def test_only_s3_takes_boto3() -> None:
 
 
 def test_looking_for_the_packages_does_not_load_them() -> None:
-    code = "import sys; from spark_ckpt.packages import *; require(packages_for('s3://b/p')); sys.exit('boto3' in sys.modules)"
+    code = "import sys; from spark_ckpt.process.packages import *; require(packages_for('s3://b/p')); sys.exit('boto3' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 
 

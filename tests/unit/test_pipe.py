@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from spark_ckpt.errors import ConflictError
-from spark_ckpt.pipe import Message, Pipe, Reply, serve
+from spark_ckpt.process.pipe import Message, Pipe, Reply, serve
 
 
 def talk(handlers: Mapping[str, Any], *lines: object) -> list[dict[str, Any]]:
@@ -139,7 +139,7 @@ def test_a_peer_that_no_longer_reads_is_not_an_error() -> None:
 def test_prints_do_not_reach_the_pipe_and_reads_do_not_steal_from_it() -> None:
     code = """
 import os, signal, sys
-from spark_ckpt.pipe import Pipe, serve
+from spark_ckpt.process.pipe import Pipe, serve
 pipe = Pipe.standard()
 def x(message):
     print("noise")

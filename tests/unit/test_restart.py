@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spark_ckpt
-from spark_ckpt.causes import Cause
-from spark_ckpt.coordinator.worker import RefusedError
-from spark_ckpt.errors import ConfigError, ErrorKind, StorageError
-from spark_ckpt.restart import (
+from spark_ckpt.api.causes import Cause
+from spark_ckpt.api.restart import (
     Decision,
     ExponentialDelay,
     Failure,
@@ -30,6 +28,8 @@ from spark_ckpt.restart import (
     Restart,
     RestartStrategy,
 )
+from spark_ckpt.coordinator.worker import RefusedError
+from spark_ckpt.errors import ConfigError, ErrorKind, StorageError
 
 MINUTE, HOUR = 60_000, 3_600_000
 
@@ -270,5 +270,5 @@ def test_an_interrupt_in_the_pause_ends_the_loop() -> None:
 
 
 def test_importing_the_package_does_not_load_it() -> None:
-    code = "import sys, spark_ckpt; early = 'spark_ckpt.restart' in sys.modules; spark_ckpt.run; print(early, 'pyspark' in sys.modules)"
+    code = "import sys, spark_ckpt; early = 'spark_ckpt.api.restart' in sys.modules; spark_ckpt.run; print(early, 'pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split() == ["False", "False"]

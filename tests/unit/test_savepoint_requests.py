@@ -10,6 +10,7 @@ import pytest
 
 import spark_ckpt
 from spark_ckpt import paths
+from spark_ckpt.api.savepoints import Wanted, request_savepoint
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.errors import (
     CheckpointError,
@@ -22,7 +23,6 @@ from spark_ckpt.errors import (
 )
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Claim, End, Plan, Request, decode, encode
-from spark_ckpt.savepoint_requests import Wanted, request_savepoint
 from spark_ckpt.storage import PutResult, Storage, open_storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from tests.unit.protocol_driving import JOB, offsets

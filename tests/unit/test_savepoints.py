@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from spark_ckpt import metadata, paths
+from spark_ckpt import paths
 from spark_ckpt.errors import ConfigError, ConflictError, DamagedError, ObjectMissingError, StorageError
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
-from spark_ckpt.places import Places
-from spark_ckpt.savepoints import SCRATCH, Source, delete_source, import_objects, store_savepoint
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from spark_ckpt.verification import Verifier
+from spark_ckpt.stored.copies import SCRATCH, Source, delete_source, import_objects, store_savepoint
+from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.places import Places
+from spark_ckpt.stored.verify import Verifier
 from tests.unit.stored_stream import JOB, StreamWriter, make_store
 
 SEED = 20

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from spark_ckpt.savepoints import SCRATCH
-from spark_ckpt.scratch import ScratchFolder
+from spark_ckpt.process.scratch import ScratchFolder
+from spark_ckpt.stored.copies import SCRATCH
 from tests.unit.coordinator_process import WAIT_S, Jvm
 
 _HOLD = """
 import sys, time
 from pathlib import Path
-from spark_ckpt.scratch import ScratchFolder
+from spark_ckpt.process.scratch import ScratchFolder
 folder = ScratchFolder(Path(sys.argv[1]), sys.argv[2])
 (folder.path / "large").write_bytes(b"x")
 print(folder.path, flush=True)

@@ -12,7 +12,7 @@ from spark_ckpt.errors import DamagedError, ObjectMissingError, OutcomeUnknownEr
 from spark_ckpt.storage import PutResult, Slice
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.storage.probe import check_put_if_absent
-from spark_ckpt.testing.faulty import Fault, FaultyStorage, Hit, Moment
+from testbed.faulty import Fault, FaultyStorage, Hit, Moment
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from spark_ckpt.storage import PutResult, S3Options, Slice, open_storage
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
 from spark_ckpt.storage.s3_faults import Place, Verdict, judge, setup_error
-from spark_ckpt.testing.lossy_proxy import LossyProxy, Wire, WireFault
+from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 
 BUCKET = "unit"
 MIB = 1 << 20

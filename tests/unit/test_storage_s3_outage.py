@@ -14,7 +14,7 @@ from spark_ckpt.errors import OutageError, StorageError, StorageSetupError
 from spark_ckpt.storage.base import PutResult, Storage
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
-from spark_ckpt.testing.lossy_proxy import LossyProxy, Wire, WireFault
+from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 
 TIMEOUT_S = 600.0
 

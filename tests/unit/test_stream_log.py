@@ -9,7 +9,7 @@ import pytest
 from spark_ckpt.errors import DamagedError
 from spark_ckpt.paths import log_key
 from spark_ckpt.storage.memory import MemoryStorage
-from spark_ckpt.stream_log import WIDEST_GAP, StreamLog
+from spark_ckpt.stored.log import WIDEST_GAP, StreamLog
 
 
 def log_of(*numbers: int) -> StreamLog:

@@ -1,0 +1,151 @@
+"""What a store's state is made of: a chain of files, each with its share of the sum, stored or still in an executor's spool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from simulation.happened import Happened
+from simulation.harm import checksum
+from simulation.port import Surroundings
+from simulation.rules import Rule, ViolationError
+from simulation.stage import PARTITIONS, Span, state_at, sum_of
+from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
+
+LONGEST = 6
+
+
+@dataclass(eq=False)
+class Part:
+    """One file. Commits share them; `handle` is set once it is stored."""
+
+    name: str
+    value: int
+    kind: HandleKind
+    handle: Handle | None = None
+    uploading: bool = False
+
+
+@dataclass(eq=False)
+class Commit:
+    """One store's version: all that it takes to load it. `wanted`: to be stored and acknowledged; `told`: its ack is on the way."""
+
+    run: int
+    epoch: int
+    partition: int
+    uid: str
+    base_uid: str | None
+    chain: tuple[Part, ...]
+    wanted: bool = False
+    told: bool = False
+    acked: bool = False
+
+    @property
+    def value(self) -> int:
+        return sum(part.value for part in self.chain)
+
+    @property
+    def unstored(self) -> list[Part]:
+        return [part for part in self.chain if part.handle is None]
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Of a commit all of whose parts are stored."""
+        handles = tuple(part.handle for part in self.chain if part.handle is not None)
+        assert len(handles) == len(self.chain)
+        return Snapshot(StoreId(0, self.partition, "default"), self.epoch + 1, self.uid, handles)
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """What `trigger` answered: whether tasks of the epoch are asked for snapshots, and for which earlier one as well."""
+
+    checkpoint: bool
+    late: int | None
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One try of an epoch: what it goes on from, and the commits of the winning tasks."""
+
+    run: int
+    epoch: int
+    span: Span
+    base: CheckpointId | None
+    uids: dict[int, str]
+    barrier: Barrier
+    version: int
+    """Of the state that it goes on from: the epoch's number, unless that is a new one."""
+    pace: int = 0
+    """Its tasks, and its sink, take up to so long."""
+    winners: dict[int, Commit] = field(default_factory=dict)
+    written: bool = False
+    """The sink has it: no task runs again."""
+
+
+class Chains:
+    """Makes the chains of one driver's executors. A shared file that is known to be stored is named, not stored again."""
+
+    def __init__(self, around: Surroundings, driver: str) -> None:
+        self._a = around
+        self._driver = driver
+        self._made = 0
+        self._shared: dict[tuple[int, int, int, str], Part] = {}
+
+    def name(self) -> str:
+        """Never used before."""
+        self._made += 1
+        return f"{self._driver}-{self._made}"
+
+    def commit(self, attempt: Attempt, base: Commit | None, partition: int) -> Commit:
+        """A changelog on top of what is there; or the newest files merged into a shared one; or everything, as under a new number."""
+        chain = base.chain if base else ()
+        delta = sum_of(partition, attempt.span)
+        uid = f"u{attempt.run}-{attempt.epoch}-{partition}-{self.name()}"
+        keep = self._a.rng.choice((len(chain), len(chain), len(chain) // 2, 0)) if attempt.version == attempt.epoch else 0
+        if keep == len(chain) and keep < LONGEST:
+            made = (*chain, Part(f"{uid}.changelog", delta, HandleKind.CHANGELOG))
+        else:
+            made = self._merged(attempt, chain[: min(keep, len(chain) // 2)], partition, sum(part.value for part in chain) + delta)
+        return Commit(attempt.run, attempt.epoch, partition, uid, base.uid if base else None, made)
+
+    def _merged(self, attempt: Attempt, kept: tuple[Part, ...], partition: int, total: int) -> tuple[Part, ...]:
+        key = (attempt.run, attempt.epoch, partition, "+".join(part.name for part in kept))
+        known = self._shared.get(key)
+        if known is not None and known.handle is not None:
+            self._a.happened[Happened.SHARED] += 1
+            return (*kept, known)
+        self._shared[key] = Part(f"{self.name()}.sst", total - sum(part.value for part in kept), HandleKind.SST)
+        return (*kept, self._shared[key])
+
+
+def stored(around: Surroundings, attempt: Attempt, snapshot: Snapshot, compare: bool = True) -> Commit | str:
+    """The commit that a snapshot in the storage is; or the name of an object that is missing or damaged. A task asks for one version."""
+    if snapshot.version != attempt.version:
+        raise ViolationError(
+            Rule.STATE_RIGHT, f"epoch {attempt.epoch} asks for version {attempt.version}, {snapshot.uid} has {snapshot.version}"
+        )
+    chain: list[Part] = []
+    for handle in snapshot.handles:
+        content = around.world.read_object(handle.object)
+        if content is None:
+            return handle.object
+        value = dict(content)[handle.offset]
+        if compare and checksum(value) != handle.checksum:
+            return handle.object
+        chain.append(Part(handle.name, value, handle.kind, handle))
+    around.happened[Happened.LOADED] += 1
+    return Commit(attempt.run, attempt.epoch - 1, snapshot.store.partition, snapshot.uid, None, tuple(chain), acked=True)
+
+
+def checked(commit: Commit, begins: int, end: int) -> Commit:
+    """That state is the sum of the input from where the stream began up to `end`."""
+    if commit.value != state_at(commit.partition, begins, end):
+        raise ViolationError(Rule.STATE_RIGHT, f"partition {commit.partition} in {commit.uid} is not the sum up to {end}")
+    return commit
+
+
+def named_in(checkpoint: Checkpoint, partition: int, uid: str) -> Snapshot | None:
+    found = {s.store.partition: s for s in checkpoint.snapshots}
+    if len(found) != PARTITIONS:
+        raise ViolationError(Rule.STATE_RIGHT, f"{checkpoint.id} holds the partitions {sorted(found)} of {PARTITIONS}")
+    return found[partition] if found[partition].uid == uid else None

@@ -1,0 +1,498 @@
+"""A simulated driver: the query thread, which does what Spark does in the order Spark does it."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from hashlib import sha256
+from zlib import crc32
+
+from simulation.agent import Executor
+from simulation.chains import Attempt, Barrier
+from simulation.executors import EXECUTORS, Executors, Query
+from simulation.happened import Happened
+from simulation.left_out import Rules
+from simulation.port import Port, Surroundings
+from simulation.process import DriverProcess
+from simulation.rules import Rule, ViolationError
+from simulation.stage import PARTITIONS, Sink, Source, Span
+from simulation.world import ELSEWHERE
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import Ack, CheckpointId, Decline, FileHandle, Job
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.driver_files import commits_file, offsets_file
+from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
+from spark_ckpt.protocol.large_files import DIGITS
+from spark_ckpt.protocol.run import Settings
+
+JOB = Job(("stateStoreSave key",), ("simulated",), "simulated")
+SCHEMA = "state/0/_metadata/metadata"
+REPLACED = "state/0/_metadata/large"
+"""A large file that is written anew now and then: checkpoints name the newest only, older plans the older ones."""
+LARGEST_EPOCH = 3
+LONGEST_EPOCH = 900
+"""Milliseconds that its tasks may take, and its sink again."""
+LARGE_EACH = 4
+"""One in so many files of the source is an object of its own."""
+COMMITS_KEPT = 2
+
+
+class Driver(DriverProcess, Query):
+    """One query through all its runs in one JVM."""
+
+    def __init__(
+        self,
+        name: str,
+        around: Surroundings,
+        rules: Rules,
+        settings: Settings,
+        source: Source,
+        sink: Sink,
+        restore: ev.Restore | None = None,
+    ) -> None:
+        super().__init__(name, around, rules, settings)
+        self.idle = False
+        self.damaged = False
+        """Whether the query ended because of damage."""
+        self._source = source
+        self._sink = sink
+        self._restore = restore
+        self._made = self._asked_at = 0
+        self._epoch = 0
+        self._end = 0
+        self._uids: dict[int, str] = {}
+        self._files: dict[str, bytes] = {}
+        self._changes: dict[str, bytes | None] = {}
+        self._unplanned: dict[str, bytes | None] = {}
+        """What went with a seal: the plan to come says it again."""
+        self._commits: dict[str, bytes] = {}
+        self._triggered = self._sealed_epoch = -1
+        self._planned: dict[int, bytes] = {}
+        self._attempt: Attempt | None = None
+        self._acks: list[Ack | Decline] = []
+        self._late: int | None = None
+        self._stopping: do.Stopping | None = None
+        self._finishing = False
+        self._sealed_at: dict[int, int] = {}
+        self._executors = Executors(around, Port(around, self, rules.settle), name, self, rules.compare)
+
+    def start(self) -> None:
+        self._made += 1
+        self._asked_at = self._a.clock.now
+        self._attempt = None
+        self._late = self._stopping = None
+        self._pending.clear()
+        nonce, local = f"{self.name}-{self._made}", tuple(sorted(self._files))
+        again = self.started is not None
+        self._ask(
+            ev.StartRequested(
+                "q",
+                JOB,
+                local,
+                nonce,
+                self.name,
+                forgetful=self._source.forgetful,
+                sink_seen=self._sink.seen,
+                restore=self._restore,
+                life=self.name,
+                again=again,
+            )
+        )
+
+    def answer(self, event: ev.Event) -> None:
+        """The executors' way to the storage asks nothing that the driver is told."""
+
+    def _resume_request(self, started: do.Started) -> ev.ResumeRequested:
+        files = {**self._unplanned, **self._commits}
+        return ev.ResumeRequested(started.run, started.claim, self._triggered, self._source.forgetful, self._sealed_epoch, files)
+
+    def _acks_in_hand(self) -> list[Ack | Decline]:
+        return self._acks
+
+    # --- what the protocol says
+
+    def _told(self, i: Instruction) -> None:
+        """An answer to what is not asked any more is left alone."""
+        if isinstance(i, do.Resumed):
+            self._a.happened[Happened.RESUMED] += 1
+        elif isinstance(i, do.Started) and isinstance(self._open, ev.StartRequested):
+            self._begin(i)
+        elif isinstance(i, do.Triggered) and isinstance(self._open, ev.TriggerRequested):
+            self._open = None
+            self._unplanned = {}
+            self._run_epoch(i.base, Barrier(i.checkpoint, i.late), i.version)
+        elif isinstance(i, do.Late):
+            self._want_late(i)
+        elif isinstance(i, do.Stopping):
+            self._a.happened[Happened.STOPPING] += 1
+            self._stopping = i
+        elif isinstance(i, do.Failed):
+            self._fail(i)
+        elif isinstance(i, do.Sealed) and isinstance(self._open, ev.SealRequested):
+            self._sealed()
+        elif isinstance(i, do.Finished) and isinstance(self._open, ev.FinishRequested):
+            self._finished(i)
+        elif isinstance(i, do.Refused) and not isinstance(self._open, ev.StopRequested):
+            self._refused(i)
+        elif isinstance(i, do.Stopped):
+            self.stopped = True
+            self.die("stopped")
+
+    def _refused(self, i: do.Refused) -> None:
+        if i.kind is ErrorKind.LOST and self._in_background:
+            self._go_back(i.message)
+            return
+        if i.request is RequestName.SEAL and i.kind is ErrorKind.LOST:
+            self._open = None
+            self._a.happened[Happened.RERUN_IN_PLACE] += 1
+            assert self._attempt is not None
+            self._run_epoch(self._attempt.base, self._attempt.barrier, self._attempt.version)
+            return
+        if i.request is RequestName.FINISH:
+            self._a.happened[Happened.NOT_FINISHED] += 1
+            if self._stopping and i.kind is not ErrorKind.FENCED:
+                self._open = self._stopping = None  # without its savepoint the query goes on
+                self._soon(self._next_epoch)
+                return
+            if i.kind is not ErrorKind.FENCED:
+                self._ask(ev.StopRequested(failed=True))
+                return
+        if i.request is RequestName.START and i.kind in (ErrorKind.MISSING, ErrorKind.DAMAGED, ErrorKind.CONFLICT):
+            self._check_refused(i)
+        if i.kind is ErrorKind.INTERNAL:
+            raise ViolationError(Rule.MACHINE, f"{self.name}: {i.message}")
+        if i.kind is ErrorKind.FENCED and not self._fenced:
+            self._a.happened[Happened.FENCED] += 1
+        elif i.kind is not ErrorKind.FENCED:
+            self._a.happened[Happened.FAILED] += 1
+        self.die(f"{i.request.name} refused, {i.kind.name}: {i.message}")
+
+    def _check_refused(self, i: do.Refused) -> None:
+        """Only a choice can be refused, one that was made before and not carried out, a start that others were always faster than, or one
+        that damage leaves nothing to go on from."""
+        if "log grew" in i.message or "was cut short" in i.message:
+            return
+        if "older than what the stream's log is sure to hold" in i.message and not (self._restore and self._restore.discard):
+            self._a.happened[Happened.CHOICE_REFUSED] += 1
+            return
+        world = self._a.world
+        if world.harm or world.harm.gone_at >= self._asked_at:
+            self._a.happened[Happened.DAMAGE_REFUSED] += 1
+            self.damaged = True
+            return
+        if self._restore is None:
+            raise ViolationError(Rule.PROGRESS, f"{self.name} cannot start: {i.message}")
+        of_another = self._restore.path == ELSEWHERE and "belongs to another stream" in i.message
+        if i.kind is ErrorKind.CONFLICT and not self._a.world.renumbered and not of_another:
+            raise ViolationError(Rule.PROGRESS, f"{self.name} cannot restore {self._restore.path}: {i.message}")
+        self._a.happened[Happened.CHOICE_REFUSED] += 1
+
+    def _begin(self, i: do.Started) -> None:
+        before = self._a.world.claim_before(i.claim)
+        if self.started and before and before.life != self.name:
+            raise ViolationError(Rule.FENCED_STOPS, f"{self.name} takes the stream back from run {before.run}, which had claimed it")
+        self.started = i
+        self._open = None
+        self.objects = set()
+        fetched = self._port.fetched
+        self._files = {path: fetched[content] if isinstance(content, FileHandle) else content for path, content in i.files.items()}
+        self._changes, self._unplanned, self._commits = {}, {}, {}
+        for path in sorted((p for p in self._files if p.startswith("commits/")), key=number_of):
+            self._remember(path)
+        self._sealed_at = {}
+        self._epoch = self._triggered = i.epoch
+        self._sealed_epoch = i.origin.epoch if i.origin else -1
+        self._planned = {plan.epoch: plan.offsets for plan in i.planned}
+        self._a.happened[Happened.STARTED] += 1
+        self._executors.forget()
+        self._check_files(i)
+        self._end = Span.decode(self._files[offsets_file(i.epoch - 1)]).end if i.origin else self._a.begins
+        self._uids = uids_of(self._files[commits_file(i.epoch - 1)]) if i.origin else {}
+        if i.rerun:
+            self._a.happened[Happened.RERUN] += 1
+            self._run_epoch(i.origin, Barrier(i.gate is Gate.EPOCH, None), i.version)
+        else:
+            self._next_epoch()
+
+    def _check_files(self, i: do.Started) -> None:
+        """All that Spark needs in its `checkpointLocation` to go on."""
+        last = i.epoch if i.rerun else i.epoch - 1
+        due = {SCHEMA, offsets_file(i.epoch - 1), commits_file(i.epoch - 1)} if i.origin else set()
+        due |= {offsets_file(i.epoch)} if i.rerun else set()
+        missing = sorted(due - self._files.keys())
+        if missing:
+            raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin} without {missing}")
+        at = self._a.begins
+        for file in sorted((path for path in self._files if path.startswith("sources/")), key=number_of):
+            span = Span.decode(self._files[file])
+            if span.first != at:
+                raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin}, {file} goes on from {span.first} instead of {at}")
+            at = span.end
+        end = Span.decode(self._files[offsets_file(last)]).end if i.origin or i.rerun else self._a.begins
+        if at != end:
+            raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin} up to {end}, its source's files go up to {at}")
+
+    # --- one epoch after the other
+
+    def _next_epoch(self) -> None:
+        """Plan: what was planned before as it was, else whatever the source has now."""
+        if self._a.chance(self._a.faults.stop, Happened.STOPPED):
+            self._finishing = self._in_background and self._a.rng.random() < 0.5
+            self._ask(ev.FinishRequested() if self._finishing else ev.StopRequested(failed=False))
+            return
+        if self._finishing:
+            self._ask(ev.FinishRequested() if self._in_background else ev.StopRequested(failed=False))
+            return
+        recorded = self._planned.pop(self._epoch, None)
+        if recorded is None and self._stopping:
+            self._end_with_savepoint(self._stopping)
+            return
+        if recorded is None and self._end >= self._source.available:
+            self.idle = True
+            self._soon(partial(self._look_again, self._made), 20)
+            return
+        span = Span(self._end, min(self._source.available, self._end + self._a.rng.randrange(1, LARGEST_EPOCH + 1)))
+        self._plan(recorded or span.encode())
+
+    def _plan(self, offsets: bytes) -> None:
+        self._write({source_file(self._epoch): offsets})
+        self._files[offsets_file(self._epoch)] = offsets
+        self._triggered = self._epoch
+        self._ask(ev.TriggerRequested(self._epoch, offsets, self._take_changes()))
+
+    def _look_again(self, made: int) -> None:
+        """Not if the query has gone back meanwhile."""
+        if made != self._made:
+            return
+        self.idle = False
+        self._next_epoch()
+
+    def _write(self, files: dict[str, bytes]) -> None:
+        self._files.update(files)
+        self._changes.update(files)
+
+    def _take_changes(self) -> dict[str, bytes | ev.LocalFile | None]:
+        """Some of the source's files are large."""
+        changes, self._changes = self._changes, {}
+        return {path: handed_over(content) if content and is_large(path) else content for path, content in changes.items()}
+
+    def _write_schemas(self) -> None:
+        """What Spark writes once an epoch is planned: it goes with the seal."""
+        if SCHEMA not in self._files:
+            self._write({SCHEMA: b"schema"})
+        if self._epoch % LARGE_EACH == 1:
+            self._write({REPLACED: b"of epoch %d" % self._epoch})
+
+    def _run_epoch(self, base: CheckpointId | None, barrier: Barrier, version: int | None) -> None:
+        assert self.started is not None
+        self._write_schemas()
+        span = Span.decode(self._files[offsets_file(self._epoch)])
+        self._acks = []
+        goes_on_from = self._epoch if version is None else version
+        pace = self._a.rng.randrange(1, LONGEST_EPOCH) if self._a.chance(self._a.faults.long, Happened.LONG) else 0
+        attempt = Attempt(self.started.run, self._epoch, span, base, dict(self._uids), barrier, goes_on_from, pace)
+        self._attempt = attempt
+        self._executors.run_tasks(attempt, list(range(PARTITIONS)))
+        if self._a.chance(self._a.faults.task_failure, Happened.TASK_FAILED):
+            self._soon(self._task_failed, self._a.rng.randrange(0, 40))
+        if self._a.chance(self._a.faults.executor_loss):
+            self._soon(lambda: self._lose_executor(attempt), self._a.rng.randrange(0, 60))
+
+    def _task_failed(self) -> None:
+        """The query ends; what was asked last may be unanswered."""
+        self._attempt = None
+        self._ask(ev.StopRequested(failed=True))
+
+    def _fail(self, i: do.Failed) -> None:
+        """The protocol gives up, while the query runs or waits for data."""
+        self._a.happened[Happened.NOT_TOLERATED] += 1
+        self._a.tell(f"{self.name} has to fail, {i.kind.name}: {i.message}")
+        if not isinstance(self._open, (ev.StartRequested, ev.StopRequested)):
+            self._task_failed()
+
+    # --- the end of `AvailableNow`
+
+    def finish(self) -> None:
+        """There will be no more input."""
+        self._finishing = True
+
+    def demolish(self) -> None:
+        """A person stops the query, whatever it is doing, and wants its checkpoints deleted."""
+        self._attempt = None
+        self._ask(ev.StopRequested(failed=False, delete=True))
+
+    @property
+    def end(self) -> int:
+        """How far the query has run its input."""
+        return self._end
+
+    @property
+    def lag(self) -> int:
+        """How long ago the oldest epoch was sealed that no completed checkpoint holds."""
+        behind = [time for epoch, time in self._sealed_at.items() if epoch > self._completed_epoch]
+        if not behind:
+            return 0
+        if self._a.pressed_at < min(behind):
+            return self._a.clock.now - min(behind)
+        # A spool that filled up since may have given up what the epoch in hand has replaced: its end is waited for, and counts.
+        return self._a.clock.now - max(behind) if self.idle else 0
+
+    def _end_with_savepoint(self, stopping: do.Stopping) -> None:
+        """After the last epoch, which a drain adds: one without input."""
+        if stopping.drain:
+            self._a.happened[Happened.DRAINED] += 1
+            self._stopping = do.Stopping(drain=False)
+            self._plan(Span(self._end, self._end).encode())
+        else:
+            self._ask(ev.FinishRequested(stopping=True))
+
+    def _finished(self, i: do.Finished) -> None:
+        asked = isinstance(self._open, ev.FinishRequested) and self._open.stopping  # else it ends by itself, whatever becomes of requests
+        if asked and i.savepoint not in self._a.world.savepoints:
+            raise ViolationError(Rule.SAVEPOINT, f"{self.name} ends as asked with the savepoint {i.savepoint}, which is not there")
+        self._a.happened[Happened.FINISHED] += 1
+        durable = self._a.world.reached(self._a.world.claim(self._claim), self._a.clock.now + 1)
+        if durable < self._epoch - 1:
+            raise ViolationError(Rule.COVERED, f"{self.name} ends after epoch {self._epoch - 1}, durable is {durable}")
+        self._ask(ev.StopRequested(failed=False))
+
+    def _write_batch(self, attempt: Attempt) -> None:
+        """The sink's commit; `commits/N` is another step."""
+        if attempt is not self._attempt or attempt.written or len(attempt.winners) < PARTITIONS:
+            return
+        attempt.written = True
+        rows = tuple(attempt.winners[p].value for p in range(PARTITIONS))
+        self._sink.add_batch(attempt.epoch, (attempt.span, rows), self.name)
+        self._soon(lambda: self._seal(attempt))
+
+    def _seal(self, attempt: Attempt) -> None:
+        if attempt is self._attempt:
+            self._unplanned.update(self._changes)
+            self._ask(ev.SealRequested(attempt.epoch, commit_of(attempt), self._take_changes()))
+
+    def _sealed(self) -> None:
+        attempt = self._attempt
+        if attempt is None:
+            return
+        self._open = self._attempt = None
+        self._uids = {p: commit.uid for p, commit in attempt.winners.items()}
+        self._files[commits_file(attempt.epoch)] = commit_of(attempt)
+        self._remember(commits_file(attempt.epoch))
+        self._sealed_epoch = attempt.epoch
+        self._end = attempt.span.end
+        self._sealed_at = {n: time for n, time in self._sealed_at.items() if n > self._completed_epoch}
+        self._sealed_at[attempt.epoch] = self._a.clock.now
+        self._epoch += 1
+        self._soon(self._next_epoch)
+
+    def _remember(self, commit: str) -> None:
+        """A coordinator that takes the place of one that dies is told the newest of them."""
+        self._commits[commit] = self._files[commit]
+        for path in sorted(self._commits, key=number_of)[:-COMMITS_KEPT]:
+            del self._commits[path]
+
+    # --- what executors say
+
+    def acknowledge(self, ack: Ack | Decline) -> None:
+        self._acks.append(ack)
+        self._signal(ack, self._coordinator)
+
+    def holding(self, executor: Executor) -> None:
+        self._give_holding(executor)
+        if self._late is not None:
+            executor.late(self._late)
+
+    def _want_late(self, i: do.Late) -> None:
+        if self.started and i.run == self.started.run:
+            self._late = i.epoch
+            self._a.happened[Happened.LATE] += i.epoch is not None
+
+    def tasks_done(self, attempt: Attempt) -> None:
+        self._soon(lambda: self._write_batch(attempt), self._a.rng.randrange(attempt.pace) if attempt.pace else None)
+
+    def current(self, attempt: Attempt) -> bool:
+        return attempt is self._attempt and not attempt.written
+
+    def state_gone(self, checkpoint: CheckpointId | None, missing: str | None) -> None:
+        world = self._a.world
+        harmed = missing in world.harm.objects or checkpoint in world.harm.metadata
+        went_back = bool(world.claim(self._claim).bad)  # past one that is damaged, to what may just have been deleted
+        if not world.superseded(self._claim) and not harmed and not went_back:
+            raise ViolationError(
+                Rule.ORIGIN_LOADS, f"{self.name}, which is not fenced, cannot load {checkpoint}: {missing or 'no _metadata'}"
+            )
+        self._a.happened[Happened.LOAD_FENCED] += not harmed
+        self.damaged = self.damaged or harmed
+        self.give(ev.DamageReported(missing, checkpoint, "missing or damaged"), self._coordinator)
+        self._soon(lambda: self.die("its state is gone"), 200)
+
+    def state_lost(self, attempt: Attempt, partition: int) -> None:
+        """Back to the last checkpoint, in the same query: a new run of it."""
+        if not self._in_background:
+            raise ViolationError(Rule.STATE_RIGHT, f"{self.name} lost partition {partition} of epoch {attempt.epoch - 1}")
+        self._go_back(f"partition {partition} of epoch {attempt.epoch - 1} is lost")
+
+    def _go_back(self, why: str) -> None:
+        self._a.happened[Happened.WENT_BACK] += 1
+        self._a.tell(f"{self.name} goes back in place: {why}")
+        self.start()
+
+    # --- losses
+
+    def _lose_executor(self, attempt: Attempt) -> None:
+        """Tasks that had not finished run elsewhere; what had finished counts, wherever its snapshot is."""
+        dead, partitions = self._executors.lose(self._a.rng.randrange(EXECUTORS))
+        coordinator = self._coordinator
+        self._a.clock.after(self._a.delay(), lambda: self.give(ev.ExecutorLost(dead.name), coordinator))
+        for host in self._executors.hosts:
+            self._a.clock.after(10 + self._a.delay(), partial(self._give_holding, host))
+        if self.current(attempt):
+            unfinished = [p for p in range(PARTITIONS) if p not in attempt.winners]
+            again = [p for p in partitions if p in attempt.winners] if self._a.rng.random() < 0.5 else []
+            for p in again:
+                attempt.winners.pop(p)
+            if again or unfinished:
+                self._executors.run_tasks(attempt, sorted({*again, *unfinished}))
+
+    def _give_holding(self, executor: Executor) -> None:
+        if executor.alive:
+            self.give(ev.HoldingReceived(executor.name, executor.held, executor.bytes), self._coordinator)
+
+    @property
+    def _in_background(self) -> bool:
+        return self.started is not None and self.started.gate is Gate.BACKGROUND
+
+    @property
+    def _claim(self) -> int:
+        assert self.started is not None
+        return self.started.claim
+
+
+def source_file(epoch: int) -> str:
+    return f"sources/0/{epoch}"
+
+
+def number_of(path: str) -> int:
+    """The epoch in the name of a file."""
+    return int(path.rpartition("/")[2])
+
+
+def is_large(path: str) -> bool:
+    return path == REPLACED or (path.startswith("sources/") and number_of(path) % LARGE_EACH == 0)
+
+
+def handed_over(content: bytes) -> ev.LocalFile:
+    """In the place of a path the content."""
+    return ev.LocalFile(content.decode(), len(content), crc32(content), sha256(content).hexdigest()[:DIGITS])
+
+
+def commit_of(attempt: Attempt) -> bytes:
+    """`commits/N` in format v2: the ids of the attempts that won."""
+    ids = [[attempt.winners[p].uid] for p in range(PARTITIONS)]
+    return b"v2\n" + json.dumps({"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": ids}}).encode()
+
+
+def uids_of(commit: bytes) -> dict[int, str]:
+    ids = json.loads(commit.partition(b"\n")[2])["stateUniqueIds"]["0"]
+    return {partition: stores[0] for partition, stores in enumerate(ids)}

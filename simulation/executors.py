@@ -1,0 +1,184 @@
+"""The simulated executors of one driver: where tasks run, where their state comes from, and what is lost with an executor."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import partial
+
+from simulation.agent import Executor
+from simulation.chains import Attempt, Chains, Commit, checked, named_in, stored
+from simulation.happened import Happened
+from simulation.port import Port, Surroundings
+from simulation.rules import Rule, ViolationError
+from simulation.stage import PARTITIONS
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline
+
+EXECUTORS = 2
+POLL = 25
+"""Milliseconds between two questions of an executor to its driver."""
+
+
+class Query(ABC):
+    """What executors tell the driver's JVM."""
+
+    @abstractmethod
+    def acknowledge(self, ack: Ack | Decline) -> None: ...
+
+    @abstractmethod
+    def holding(self, executor: Executor) -> None:
+        """It says what it holds, and hears which late checkpoint is wanted."""
+
+    @abstractmethod
+    def tasks_done(self, attempt: Attempt) -> None:
+        """Every partition of the attempt has a winner."""
+
+    @abstractmethod
+    def state_gone(self, checkpoint: CheckpointId | None, missing: str | None) -> None:
+        """A checkpoint, or an object that it names, is not there or damaged; no checkpoint: what another executor has just stored."""
+
+    @abstractmethod
+    def state_lost(self, attempt: Attempt, partition: int) -> None:
+        """No checkpoint and no live executor holds what a task needs."""
+
+    @abstractmethod
+    def current(self, attempt: Attempt) -> bool:
+        """Whether its tasks still run."""
+
+
+class Executors:
+    """`EXECUTORS` hosts; a dead one is replaced by another without memory."""
+
+    def __init__(self, around: Surroundings, port: Port, driver: str, query: Query, compare: bool) -> None:
+        """`compare`: what is loaded with its checksum."""
+        self._a = around
+        self._port = port
+        self._driver = driver
+        self._query = query
+        self._compare = compare
+        self._chains = Chains(around, driver)
+        self._made = 0
+        self._dead: list[Executor] = []
+        self.hosts = [self._new() for _ in range(EXECUTORS)]
+
+    def _new(self) -> Executor:
+        self._made += 1
+        executor = Executor(f"{self._driver}-x{self._made}", self._a, self._port, self._query.acknowledge)
+        self._a.clock.after(POLL + self._a.delay(), partial(self._poll, executor))
+        return executor
+
+    def _poll(self, executor: Executor) -> None:
+        if executor.alive and self._port.alive:
+            if executor.held:
+                self._query.holding(executor)
+            self._a.clock.after(POLL, partial(self._poll, executor))
+
+    def forget(self) -> None:
+        """Another run begins."""
+        for host in self.hosts:
+            host.forget()
+
+    # --- tasks
+
+    def run_tasks(self, attempt: Attempt, partitions: list[int]) -> None:
+        """Run the tasks of these partitions, each where its state is, now and then elsewhere."""
+        placed: dict[int, list[int]] = {}
+        for p in partitions:
+            n = self._a.rng.randrange(EXECUTORS) if self._a.chance(self._a.faults.moved, Happened.MOVED) else p % EXECUTORS
+            placed.setdefault(n, []).append(p)
+        for n, mine in placed.items():
+            if attempt.pace:
+                self._a.clock.after(self._a.rng.randrange(attempt.pace), partial(self._load, attempt, n, mine, {}))
+            else:
+                self._load(attempt, n, mine, {})
+
+    def _load(self, attempt: Attempt, n: int, partitions: list[int], loaded: dict[int, Commit]) -> None:
+        """One partition's state after the other, then all tasks of this executor."""
+        if not self._query.current(attempt):
+            return
+        host = self.hosts[n]
+        for p in partitions:
+            uid = attempt.uids.get(p)
+            if p in loaded or uid is None:
+                continue
+            kept = host.kept.get(uid)
+            if kept is None:
+                self._a.clock.after(self._a.delay(), lambda p=p, uid=uid: self._fetch(attempt, n, partitions, loaded, p, uid))  # type: ignore[misc]
+                return
+            loaded[p] = checked(kept, self._a.begins, attempt.span.first)
+        self._run(attempt, n, partitions, loaded)
+
+    def _run(self, attempt: Attempt, n: int, partitions: list[int], loaded: dict[int, Commit]) -> None:
+        host = self.hosts[n]
+        if host.full:
+            self._a.happened[Happened.SPOOL_FULL] += 1
+            self._a.clock.after(POLL, lambda: self._load(attempt, n, partitions, loaded))
+            return
+        losers = [p for p in partitions if self._a.chance(self._a.faults.losing, Happened.LOSING_ATTEMPT)]
+        if losers:
+            self._commit(attempt, host, losers, loaded)
+        won = self._commit(attempt, host, partitions, loaded)
+        attempt.winners.update(won)
+        if len(attempt.winners) == PARTITIONS:
+            self._query.tasks_done(attempt)
+
+    def _commit(self, attempt: Attempt, host: Executor, partitions: list[int], loaded: dict[int, Commit]) -> dict[int, Commit]:
+        made = {p: self._chains.commit(attempt, loaded.get(p), p) for p in partitions}
+        host.commit(list(made.values()), attempt.barrier.checkpoint, attempt.barrier.late)
+        return made
+
+    # --- state from elsewhere
+
+    def _fetch(self, attempt: Attempt, n: int, partitions: list[int], loaded: dict[int, Commit], partition: int, uid: str) -> None:
+        """From the newest completed checkpoint, if that holds it; else from whoever does."""
+        if not self._query.current(attempt):
+            return
+        found = self._a.world.read_metadata(attempt.base) if attempt.base else None
+        checkpoint = found if isinstance(found, Checkpoint) else None
+        if attempt.base is not None and checkpoint is None:
+            self._query.state_gone(attempt.base, None)
+            return
+        snapshot = named_in(checkpoint, partition, uid) if checkpoint else None
+        if snapshot is None:
+            if attempt.base is not None and attempt.base.epoch + 1 == attempt.version:
+                raise ViolationError(Rule.STATE_RIGHT, f"{attempt.base} does not hold {uid}, which its commit names")
+            self._a.happened[Happened.WANTED] += 1
+            self._want(attempt, n, partitions, loaded, partition, uid, asked=False)
+            return
+        self._loaded(attempt, n, partitions, loaded, stored(self._a, attempt, snapshot, self._compare), attempt.base)
+
+    def _loaded(
+        self, attempt: Attempt, n: int, partitions: list[int], loaded: dict[int, Commit], found: Commit | str, of: CheckpointId | None
+    ) -> None:
+        if isinstance(found, str):
+            self._query.state_gone(of, found)
+            return
+        loaded[found.partition] = checked(found, self._a.begins, attempt.span.first)
+        self._load(attempt, n, partitions, loaded)
+
+    def _want(
+        self, attempt: Attempt, n: int, partitions: list[int], loaded: dict[int, Commit], partition: int, uid: str, asked: bool
+    ) -> None:
+        """The holder stores it and hands over its handles; without a holder it is lost."""
+        if not self._query.current(attempt):
+            return
+        holder = next((h for h in self.hosts if uid in h.kept), None)
+        if holder is None:
+            self._query.state_lost(attempt, partition)
+            return
+        commit = holder.kept[uid]
+        if asked and commit.acked:
+            self._loaded(attempt, n, partitions, loaded, stored(self._a, attempt, commit.snapshot, self._compare), None)
+            return
+        if not asked:
+            holder.handover(uid)
+        self._a.clock.after(POLL, lambda: self._want(attempt, n, partitions, loaded, partition, uid, asked=True))
+
+    # --- losses
+
+    def lose(self, n: int) -> tuple[Executor, list[int]]:
+        """An executor dies and another takes its place; returns the dead one and the partitions whose tasks ran there."""
+        dead = self.hosts[n]
+        dead.alive = False
+        self.hosts[n] = self._new()
+        self._a.happened[Happened.EXECUTOR_LOST] += 1
+        return dead, [p for p in range(PARTITIONS) if any(c.partition == p for c in dead.kept.values())]

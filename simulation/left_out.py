@@ -1,0 +1,223 @@
+"""The rules of the protocol, each of which can be left out: the simulation must then fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from simulation import wrong_runs as runs
+from simulation import wrong_starts as starts
+from simulation import wrong_trims as trims
+from simulation.faults import KEPT
+from simulation.world import OverwritingWorld, World
+from spark_ckpt.protocol.deletion import Deletions
+from spark_ckpt.protocol.interval_run import IntervalRun
+from spark_ckpt.protocol.log_trim import LogTrim
+from spark_ckpt.protocol.planned_files import PlannedFiles
+from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.run import Run
+from spark_ckpt.protocol.shared import SharedStateRegistry
+from spark_ckpt.protocol.start import Start, StartOrder
+from spark_ckpt.protocol.stream import Stream
+
+
+def _as_it_is(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+class CollectOrder(Enum):
+    """What a collector of garbage reads, after the claim."""
+
+    RIGHT = "RIGHT"
+    """The checkpoints that the claim keeps, those of its own run, again if one is gone; then whether the claim is still the last."""
+    CLAIM_ONCE = "CLAIM_ONCE"
+    """Wrong: a successor may have deleted both kinds meanwhile, and what it needs of older runs is named by nothing that was read."""
+    OWN_FIRST = "OWN_FIRST"
+    """Wrong: a kept one may be superseded and deleted after the listing, and its objects are named by nothing that was read."""
+    UNREADABLE = "UNREADABLE"
+    """Wrong: what a kept checkpoint names is not known while its `_metadata` cannot be read."""
+    PLANS_LAST = "PLANS_LAST"
+    """Wrong: a checkpoint may complete after the run's own were read, and old plans go before the log is read: both name one object."""
+    UNSETTLED = "UNSETTLED"
+    """Wrong: what the living run has stored since its newest checkpoint was triggered is named by one to come."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a simulated world is made of; by default all real. `faults`, `settings`: not left to the seed, so that a rule soon matters."""
+
+    deletions: Callable[[SharedStateRegistry], Deletions] = Deletions
+    order: StartOrder = field(default_factory=StartOrder)
+    stream: type[Stream] = Stream
+    world: type[World] = World
+    settle: Callable[[Outcome], Outcome] = _as_it_is
+    compare: bool = True
+    """Is what executors load compared with its checksum?"""
+    collect: CollectOrder = CollectOrder.RIGHT
+    trim: Callable[[PlannedFiles, int, int], LogTrim] = LogTrim
+    faults: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, int] = field(default_factory=dict)
+
+
+def _unknown_is_stored(outcome: Outcome) -> Outcome:
+    return Outcome.STORED if outcome is Outcome.UNKNOWN else outcome
+
+
+def _stream(*, start: type[Start] = Start, run: type[Run] = Run, interval_run: type[IntervalRun] = IntervalRun) -> type[Stream]:
+    """Streams whose stages are these."""
+    return type("WrongStream", (Stream,), {"START": start, "RUN": run, "INTERVAL_RUN": interval_run})
+
+
+class LeftOut(Enum):
+    """One rule each."""
+
+    START_ORDER = "the tail is read before the checkpoints are listed"
+    DELETE_AFTER_APPEND = "nothing is deleted before an own append that follows the completion"
+    PUT_IF_ABSENT = "an entry that exists is not overwritten"
+    SPARE_DROPPED = "a deletion spares what dropped checkpoints name that are not gone yet"
+    SPARE_NAMED = "a deletion spares what other checkpoints name"
+    SPARE_PLANNED = "a deletion spares what plans in the log name"
+    RERUN_PLANNED = "planned epochs run again as planned"
+    ADOPT = "a claim names the plans that run again"
+    READ_BACK = "an unknown outcome is read back, not taken for stored"
+    DELETE_NOTHING_UNKNOWN = "after an unknown outcome nothing is deleted"
+    WAIT_FOR_ACKS = "a checkpoint is complete when all its acks are in"
+    DELETE_ISSUED_AFTER = "nothing is deleted on an append that was issued before the completion was known"
+    GHOSTS_KEPT = "a checkpoint that is given up while its _metadata is under way keeps its objects until it is known"
+    RELEASE_LATER = "what aborted and losing attempts uploaded stays until a later checkpoint completes"
+    NEWEST_BY_EPOCH = "a checkpoint that completes after a newer one is not the newest"
+    AHEAD_COUNTED = "numbers that may have been used without a plan are not used again"
+    FIRST_VOIDS = "plans before a claim with new numbers are void"
+    CARRIED_VOIDS_NOT = "a claim that carries new numbers on voids no plans"
+    AHEAD_WHEN_KNOWN = "no epoch runs ahead of its plan before every successor finds a checkpoint"
+    PLAN_BEFORE_METADATA = "a checkpoint is stored after the plan of its epoch"
+    OLD_VERSION = "state that goes on under a new number is loaded under its old one"
+    GO_BACK_OWN = "a query goes back in place only while the stream is its own"
+    CHOOSE_RETAINED = "a person can choose only what the last run retains"
+    TIMED_FROM_SEAL = "the time-out of a checkpoint is counted from the end of its epoch"
+    LONG_BRIDGED = "while an epoch runs for long, the newest finished one becomes a checkpoint"
+    FILES_OF_ITS_END = "a checkpoint of a finished epoch holds the driver's files as they were at its end"
+    SEALS_RESENT = "a coordinator that takes another one's place is told what went with a seal and is in no plan yet"
+    ORIGIN_VERIFIED = "a start looks whether all is there that its origin names"
+    LOADED_COMPARED = "what executors load is compared with its checksum"
+    NOTED_AGAIN = "what was found damaged is looked at again when nothing else is left"
+    COLLECT_READABLE = "a collector of garbage deletes nothing while a checkpoint that is kept cannot be read"
+    NUMBERS_GO_ON = "a stream that was deleted begins anew behind every number that it had used"
+    GONE_AT_LAST = "what a deleted stream leaves goes when every put of _metadata is answered"
+    COLLECT_KEPT_FIRST = "a collector of garbage reads the kept checkpoints before it lists the run's own"
+    COLLECT_SETTLED = "a collector takes for garbage of a living run only what was stored before the epoch of a completed checkpoint ran"
+    COLLECT_CLAIM_AGAIN = "a collector of garbage looks whether the claim is still the last when it has read the checkpoints"
+    COLLECT_AGAIN = "a collector of garbage reads the checkpoints once more when it has read the log"
+    A_DAY = "an entry of the log stays for a day"
+    YOUNG_KNOWN = "a large file of the driver goes when no entry of the log names it, also of those below the floor"
+    CLAIM_STAYS = "the claim under which the entry at the floor was written stays"
+    ADOPTED_STAY = "what a claim has adopted stays until its run has passed over it"
+    APPEND_NOT_IN_HOLE = "a run that slept looks past what it has appended"
+    CLAIM_NOT_IN_HOLE = "a start looks past its claim"
+
+
+IN_BACKGROUND = frozenset(
+    {
+        LeftOut.DELETE_ISSUED_AFTER,
+        LeftOut.GHOSTS_KEPT,
+        LeftOut.RELEASE_LATER,
+        LeftOut.NEWEST_BY_EPOCH,
+        LeftOut.GO_BACK_OWN,
+        LeftOut.TIMED_FROM_SEAL,
+        LeftOut.LONG_BRIDGED,
+        LeftOut.SEALS_RESENT,
+        LeftOut.ADOPTED_STAY,
+    }
+)
+"""What only the interval mode can show: in the other one an epoch's append is issued when the checkpoint of the one before is complete."""
+
+
+IN_AT_LEAST_ONCE = frozenset(
+    {
+        LeftOut.AHEAD_COUNTED,
+        LeftOut.FIRST_VOIDS,
+        LeftOut.CARRIED_VOIDS_NOT,
+        LeftOut.AHEAD_WHEN_KNOWN,
+        LeftOut.PLAN_BEFORE_METADATA,
+        LeftOut.OLD_VERSION,
+        LeftOut.FILES_OF_ITS_END,
+    }
+)
+"""What only at-least-once can show: where a plan is stored while its epoch's tasks run, and input runs again under new numbers."""
+
+
+_STEADY = {"damage": 0, "crash": 0, "sleep": 0, "stop": 0, "task_failure": 0}
+_A_NIGHT = {"log_kept_ms": KEPT}
+_SLEEPERS = {**_STEADY, "sleep": 0.01, "rival": 0.5, "restore": 0, "outage": 0, "coordinator_crash": 0, "executor_loss": 0}
+_SLOW_ANSWERS = {**_STEADY, "answer_lost": 0.4, "ack_lost": 0.5, "rival": 1}
+_SLOW_ACKS = {**_STEADY, "answer_lost": 0.2, "ack_lost": 0.8, "rival": 0, "coordinator_crash": 0, "executor_loss": 0}
+_RIVALS = {**_STEADY, "coordinator_crash": 0, "outage": 0, "read_failed": 0, "slow": 0.05, "restore": 0, "rival": 1}
+_CHOICES = {"restore": 1, "rival": 0.4, "sleep": 0.03, "slow": 0.1, "stop": 0, "crash": 0.003}
+_DAMAGE = {"damage": 0.3}
+_REPLACED = {**_STEADY, "coordinator_crash": 0.02, "outage": 0}
+_OFTEN = {"interval_ms": 30, "max_concurrent": 3}
+_IN_A_HURRY = {**_OFTEN, "timeout_ms": 150, "tolerable_failures": 10}
+
+
+def leaving_out(rule: LeftOut) -> Rules:
+    """A world in which one rule is not kept."""
+    return {
+        LeftOut.START_ORDER: Rules(order=starts.TailTwice()),
+        LeftOut.DELETE_AFTER_APPEND: Rules(stream=_stream(run=runs.AtCompletion, interval_run=runs.AtCompletionInBackground)),
+        LeftOut.PUT_IF_ABSENT: Rules(world=OverwritingWorld),
+        LeftOut.SPARE_DROPPED: Rules(deletions=runs.SparingRetained, faults={"delete_failed": 0.6, "crash": 0}),
+        LeftOut.SPARE_NAMED: Rules(deletions=runs.SparingNothing),
+        LeftOut.SPARE_PLANNED: Rules(deletions=runs.SparingNoPlan),
+        LeftOut.RERUN_PLANNED: Rules(stream=_stream(start=starts.WithoutPlans)),
+        LeftOut.ADOPT: Rules(stream=_stream(start=starts.WithoutAdopting)),
+        LeftOut.READ_BACK: Rules(settle=_unknown_is_stored),
+        LeftOut.DELETE_NOTHING_UNKNOWN: Rules(stream=_stream(run=runs.UnknownFails, interval_run=runs.UnknownFailsInBackground)),
+        LeftOut.WAIT_FOR_ACKS: Rules(stream=_stream(run=runs.WithoutAcks, interval_run=runs.WithoutAcksInBackground)),
+        LeftOut.DELETE_ISSUED_AFTER: Rules(
+            deletions=runs.OnAnyAppend, faults={**_SLOW_ANSWERS, "restore": 0}, settings={**_OFTEN, "retained": 1}
+        ),
+        LeftOut.GHOSTS_KEPT: Rules(stream=_stream(interval_run=runs.GivenUpAtOnce), faults=_SLOW_ACKS, settings=_IN_A_HURRY),
+        LeftOut.RELEASE_LATER: Rules(stream=_stream(interval_run=runs.ReleasingAtOnce)),
+        LeftOut.NEWEST_BY_EPOCH: Rules(
+            stream=_stream(interval_run=runs.LastCompletedIsNewest), faults={**_STEADY, "answer_lost": 0.4}, settings=_OFTEN
+        ),
+        LeftOut.AHEAD_COUNTED: Rules(stream=_stream(start=starts.CountingPlans)),
+        LeftOut.FIRST_VOIDS: Rules(stream=_stream(start=starts.VoidingNothing)),
+        LeftOut.CARRIED_VOIDS_NOT: Rules(stream=_stream(start=starts.VoidingTwice), faults={"rival": 1, "crash": 0.01, "sleep": 0.02}),
+        LeftOut.AHEAD_WHEN_KNOWN: Rules(
+            stream=_stream(interval_run=runs.AheadAtOnce), faults=_RIVALS, settings={**_OFTEN, "interval_ms": 10, "ahead": 5}
+        ),
+        LeftOut.PLAN_BEFORE_METADATA: Rules(stream=_stream(interval_run=runs.WithoutItsPlan)),
+        LeftOut.OLD_VERSION: Rules(stream=_stream(interval_run=runs.UnderItsNumber)),
+        LeftOut.GO_BACK_OWN: Rules(
+            stream=_stream(start=starts.TakingItBack), faults={**_STEADY, "sleep": 0.005, "rival": 1, "executor_loss": 0.15}
+        ),
+        LeftOut.CHOOSE_RETAINED: Rules(stream=_stream(start=starts.ChoosingAny), faults=_CHOICES, settings={"retained": 1}),
+        LeftOut.TIMED_FROM_SEAL: Rules(stream=_stream(interval_run=runs.TimedFromItsTrigger)),
+        LeftOut.LONG_BRIDGED: Rules(stream=_stream(interval_run=runs.WaitingForItsEnd)),
+        LeftOut.FILES_OF_ITS_END: Rules(stream=_stream(interval_run=runs.WithFilesOfNow)),
+        LeftOut.SEALS_RESENT: Rules(stream=runs.WithoutSeals, faults=_REPLACED),
+        LeftOut.ORIGIN_VERIFIED: Rules(stream=_stream(start=starts.TrustingObjects), faults=_DAMAGE),
+        LeftOut.LOADED_COMPARED: Rules(compare=False, faults=_DAMAGE),
+        LeftOut.NOTED_AGAIN: Rules(stream=_stream(start=starts.OnceBad), faults=_DAMAGE),
+        LeftOut.COLLECT_READABLE: Rules(collect=CollectOrder.UNREADABLE, faults={**_DAMAGE, "gc": 1}),
+        LeftOut.NUMBERS_GO_ON: Rules(stream=_stream(start=starts.NumbersAnew)),
+        LeftOut.GONE_AT_LAST: Rules(stream=_stream(run=runs.GoneAtOnce, interval_run=runs.GoneAtOnceInBackground)),
+        LeftOut.COLLECT_SETTLED: Rules(collect=CollectOrder.UNSETTLED, faults={"gc": 1}),
+        LeftOut.COLLECT_AGAIN: Rules(collect=CollectOrder.PLANS_LAST, faults={"gc": 1}, settings=_A_NIGHT),
+        LeftOut.A_DAY: Rules(trim=trims.TakingYoung, faults=_SLEEPERS, settings={"log_kept_ms": 3 * KEPT}),
+        LeftOut.YOUNG_KNOWN: Rules(trim=trims.KnowingFromTheFloor, settings=_A_NIGHT),
+        LeftOut.CLAIM_STAYS: Rules(trim=trims.TakingTheClaim, settings=_A_NIGHT),
+        LeftOut.ADOPTED_STAY: Rules(
+            stream=_stream(run=trims.ForgettingAdopted, interval_run=trims.ForgettingAdoptedInBackground), settings=_A_NIGHT
+        ),
+        LeftOut.APPEND_NOT_IN_HOLE: Rules(
+            stream=_stream(run=trims.SureOfItsAppends, interval_run=trims.SureOfItsAppendsInBackground),
+            faults=_SLEEPERS,
+            settings=_A_NIGHT,
+        ),
+        LeftOut.CLAIM_NOT_IN_HOLE: Rules(stream=_stream(start=trims.SureOfItsClaim), faults=_SLEEPERS, settings=_A_NIGHT),
+        LeftOut.COLLECT_CLAIM_AGAIN: Rules(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
+        LeftOut.COLLECT_KEPT_FIRST: Rules(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),
+    }[rule]

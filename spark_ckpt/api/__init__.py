@@ -1,0 +1,1 @@
+"""What users call from Python: enabling the plugin, restarting after failures, listening, asking for a savepoint."""

@@ -1,0 +1,70 @@
+"""Enabling the plugin on a session builder, in Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from spark_ckpt.conf import OPTIONS, PLUGIN_CLASS, PREFIX, parse_options, unknown_option
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.process.jar import jar_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def appended(existing: str | None, item: str) -> str:
+    """A comma-separated list with `item` in it, once."""
+    items = [part.strip() for part in (existing or "").split(",") if part.strip()]
+    return ",".join(items if item in items else [*items, item])
+
+
+def argument_name(option: str) -> str:
+    """How an option is called as a keyword: `spool.dir` -> `spool_dir`, `s3.pathStyle` -> `s3_path_style`."""
+    return "".join(f"_{c.lower()}" if c.isupper() else "_" if c == "." else c for c in option)
+
+
+def configure(builder: SparkSession.Builder, *, storage: str | None = None, **options: str | int | bool) -> SparkSession.Builder:
+    """Enable checkpoints on a `SparkSession.builder` and return it: adds to `spark.jars` and `spark.plugins`, sets `spark.ckpt.*`.
+
+    `storage` is `s3://bucket/prefix`, `file:///path` or an absolute path; without it every stream is kept beside its
+    `checkpointLocation`. `options` are those that `spark-ckpt conf` prints, in snake case: `timeout="5min"`, `s3_path_style=True`.
+    Raises `ConfigError` for an unknown or malformed option, and where a session runs already (it would not see the plugin).
+    """
+    if _session_is_running():
+        raise ConfigError("a Spark session is already running and cannot take the plugin; call configure() before the first getOrCreate()")
+    settings = _settings(storage, options)
+    before: Mapping[str, Any] = getattr(builder, "_options", {})
+    conf = {**{k: str(v) for k, v in before.items() if k.startswith(PREFIX)}, **settings}
+    parse_options(conf)
+    if PREFIX + "python" not in conf and _workers_run_here(before):
+        settings[PREFIX + "python"] = sys.executable
+    settings["spark.jars"] = appended(before.get("spark.jars"), str(jar_path()))
+    settings["spark.plugins"] = appended(before.get("spark.plugins"), PLUGIN_CLASS)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def _settings(storage: str | None, options: Mapping[str, str | int | bool]) -> dict[str, str]:
+    keys = {argument_name(option.name): option.key for option in OPTIONS}
+    settings = {} if storage is None else {PREFIX + "storage": storage}
+    for name, value in options.items():
+        if name not in keys:
+            raise unknown_option(name, keys)
+        settings[keys[name]] = str(value).lower() if isinstance(value, bool) else str(value)
+    return settings
+
+
+def _session_is_running() -> bool:
+    context = sys.modules.get("pyspark.core.context") or sys.modules.get("pyspark.context")
+    return context is not None and getattr(context.SparkContext, "_active_spark_context", None) is not None
+
+
+def _workers_run_here(options: Mapping[str, Any]) -> bool:
+    """Nobody chose an interpreter, and the master is this process: its own Python is the one that has the package."""
+    if "PYSPARK_PYTHON" in os.environ or "spark.pyspark.python" in options or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return False
+    return str(options.get("spark.master", os.environ.get("MASTER", "local"))).startswith("local")

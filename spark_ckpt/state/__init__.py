@@ -1,9 +1,0 @@
-"""Reading what is in a checkpoint's state stores, without Spark."""
-
-from __future__ import annotations
-
-from spark_ckpt.state.archive import FullSnapshot
-from spark_ckpt.state.assemble import AssembledStore, assemble
-from spark_ckpt.state.count import CountResult, KeyCount, count_keys
-
-__all__ = ["AssembledStore", "CountResult", "FullSnapshot", "KeyCount", "assemble", "count_keys"]

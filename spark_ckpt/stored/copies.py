@@ -1,0 +1,209 @@
+"""Copies of checkpoints: into a savepoint's folder, and from there or from another stream into a stream (docs/format.md).
+
+A copy holds the ranges that the checkpoint names and nothing else, each read once and compared with its CRC-32 on the way.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from spark_ckpt.agent.fetches import near
+from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
+from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Handle
+from spark_ckpt.paths import METADATA_NAME, copied_key, metadata_key, parse_checkpoint_url
+from spark_ckpt.process import owner_only
+from spark_ckpt.process.scratch import ScratchFolder
+from spark_ckpt.storage.base import PutResult, Slice, Storage
+from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.limits import LIMITS
+
+SCRATCH = ".spark-ckpt-copy-"
+"""Folders in the temporary folder, for large objects on their way. Not named like a spool: agents remove old ones of those."""
+_THREADS = 4
+_IN_MEMORY = 4 << 20
+"""Bytes of an object that are copied through memory; more go through a file."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a person named by the URL of its folder: a checkpoint of some stream, or a savepoint.
+
+    `root`: what its objects are relative to, the stream's URL or the savepoint's own. `key`: of its `_metadata` below that.
+    """
+
+    url: str
+    root: str
+    key: str
+    checkpoint: CheckpointId | None
+
+    @staticmethod
+    def at(url: str) -> Source:
+        folder = url.rstrip("/").removesuffix(f"/{METADATA_NAME}")
+        found = parse_checkpoint_url(folder)
+        if found is None:
+            return Source(folder, folder, METADATA_NAME, None)
+        stream, checkpoint = found
+        return Source(folder, stream, metadata_key(checkpoint), checkpoint)
+
+    @property
+    def is_savepoint(self) -> bool:
+        return self.checkpoint is None
+
+    def read(self, storage: Storage) -> Checkpoint:
+        """`storage` is rooted at `root`. Raises `ObjectMissingError`, `DamagedError`, `StorageError`."""
+        try:
+            data = storage.get(self.key, limit=LIMITS.file)
+        except ObjectMissingError as e:
+            raise ObjectMissingError(
+                f"there is no checkpoint or savepoint at {self.url}; give the URL of the folder that holds its {METADATA_NAME}, as "
+                "`spark-ckpt list` and `spark-ckpt savepoint` print it"
+            ) from e
+        content = metadata.decode(data, where=f"{self.url}/{METADATA_NAME}")
+        if self.checkpoint is not None and content.id != self.checkpoint:
+            raise DamagedError(
+                f"{self.url} holds run {content.id.run} epoch {content.id.epoch} instead; it was moved or damaged. If it is a savepoint, "
+                "rename its folder: this is the name of a checkpoint"
+            )
+        return content
+
+
+def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) -> Checkpoint:
+    """Copy a checkpoint of the stream at `source` into the folder at `target`; returns what the folder's `_metadata` says.
+
+    Done again, it finds its own savepoint there and is content. Raises `ConflictError` where another one is, `DamagedError` and
+    `ObjectMissingError` for what the checkpoint lacks, `StorageError`; nothing that was there before is changed by any of them.
+    """
+    copies = _plan(checkpoint, None)
+    made = _renamed(checkpoint, copies)
+    if target.size(METADATA_NAME) is None:
+        _copy(source, copies, target)
+        if target.put_if_absent(METADATA_NAME, metadata.encode(made)) is PutResult.STORED:
+            return made
+    there = Source.at(target.url).read(target)
+    if replace(there, counters={}) != replace(made, counters={}):
+        raise ConflictError(
+            f"there is another savepoint at {target.url} already (epoch {there.id.epoch} of query {there.query_id}); choose another name"
+        )
+    return made
+
+
+def import_objects(source: Storage, checkpoint: Checkpoint, target: Storage, run: int) -> Checkpoint:
+    """Copy the objects of a checkpoint under the prefix of run `run` of the stream at `target`; returns it with the names that they have
+    there.
+
+    Raises like `store_savepoint`.
+    """
+    copies = _plan(checkpoint, run)
+    _copy(source, copies, target)
+    return _renamed(checkpoint, copies)
+
+
+def delete_source(source: Source, storage: Storage) -> None:
+    """Delete a savepoint that a stream has claimed: its `_metadata` first, then what that named. One that is gone is fine.
+
+    A checkpoint of another stream stays: a run of that stream may live, go back to it, and share what it names with the next.
+    """
+    if not source.is_savepoint:
+        return
+    try:
+        named = source.read(storage).objects
+    except ObjectMissingError:
+        return
+    storage.delete([source.key])
+    storage.delete(sorted(named))
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """The copy of one object: its ranges in their order, back to back."""
+
+    key: str
+    handles: tuple[Handle, ...]
+
+    def renamed(self) -> Iterable[tuple[Handle, Handle]]:
+        begin = 0
+        for handle in self.handles:
+            yield handle, replace(handle, object=self.key, offset=begin)
+            begin += handle.length
+
+
+def _plan(checkpoint: Checkpoint, run: int | None) -> list[_Copy]:
+    """One copy of each object, of the distinct ranges that are named. The same checkpoint gives the same plan."""
+    objects: dict[str, dict[tuple[int, int, int], Handle]] = {}
+    for handle in checkpoint.handles:
+        objects.setdefault(handle.object, {}).setdefault((handle.offset, handle.length, handle.checksum), handle)
+    copies = []
+    for key, ranges in sorted(objects.items()):
+        chosen = zlib.crc32(repr(sorted(ranges)).encode())
+        copies.append(_Copy(copied_key(key, chosen, run), tuple(ranges[place] for place in sorted(ranges))))
+    return copies
+
+
+def _renamed(checkpoint: Checkpoint, copies: Iterable[_Copy]) -> Checkpoint:
+    places: dict[tuple[str, int, int, int], Handle] = {}
+    for copy in copies:
+        places.update(((old.object, old.offset, old.length, old.checksum), new) for old, new in copy.renamed())
+
+    def there(handle: Handle) -> Handle:
+        copied = places[handle.object, handle.offset, handle.length, handle.checksum]
+        return replace(handle, object=copied.object, offset=copied.offset)
+
+    def file(path: str, content: Content) -> Content:
+        return replace(content, object=there(content.whole(path)).object) if isinstance(content, FileHandle) else content
+
+    snapshots = tuple(replace(s, handles=tuple(there(h) for h in s.handles)) for s in checkpoint.snapshots)
+    return replace(checkpoint, snapshots=snapshots, files={path: file(path, content) for path, content in checkpoint.files.items()})
+
+
+def _copy(source: Storage, copies: Iterable[_Copy], target: Storage) -> None:
+    with ScratchFolder(Path(tempfile.gettempdir()), SCRATCH) as folder, ThreadPoolExecutor(_THREADS, "copy") as pool:
+        numbered = enumerate(copies)
+        for done in [pool.submit(_copy_one, source, copy, target, folder / str(number)) for number, copy in numbered]:
+            done.result()
+
+
+def _copy_one(source: Storage, copy: _Copy, target: Storage, path: Path) -> None:
+    if sum(h.length for h in copy.handles) <= _IN_MEMORY:
+        target.put(copy.key, b"".join(data for group in near(copy.handles) for data in _read(source, group)))
+        return
+    pieces = []
+    try:
+        for number, group in enumerate(near(copy.handles)):
+            pieces.append(path.with_suffix(f".{number}"))
+            _to_file(source, group, pieces[-1])
+        target.put_slices(copy.key, [Slice(piece, 0, piece.stat().st_size) for piece in pieces])
+    finally:
+        for piece in pieces:
+            piece.unlink(missing_ok=True)
+
+
+def _to_file(source: Storage, group: list[Handle], path: Path) -> None:
+    """One range above the size of a group goes through `get_to_file`, which streams."""
+    handle = group[0]
+    if len(group) > 1 or handle.length <= _IN_MEMORY:
+        with open(path, "xb", opener=owner_only.opener) as file:
+            file.writelines(_read(source, group))
+    else:
+        _compare(source, handle, source.get_to_file(handle.object, handle.offset, handle.length, path))
+
+
+def _read(source: Storage, group: list[Handle]) -> Iterable[bytes]:
+    begin, end = group[0].offset, max(h.offset + h.length for h in group)
+    data = source.get(group[0].object, begin, end - begin) if end > begin else b""
+    for handle in group:
+        piece = data[handle.offset - begin : handle.offset - begin + handle.length]
+        _compare(source, handle, zlib.crc32(piece))
+        yield piece
+
+
+def _compare(source: Storage, handle: Handle, checksum: int) -> None:
+    if checksum != handle.checksum:
+        raise DamagedError(
+            f"{handle.name} in {source.url.rstrip('/')}/{handle.object} has the CRC-32 {checksum:08x} instead of {handle.checksum:08x}; "
+            "choose another checkpoint"
+        )

@@ -1,0 +1,276 @@
+"""Leftovers of runs: finding them in a storage, and deleting them, while runs go on (rules: protocol/garbage.py).
+
+Safe beside a running stream, because of the order of the reads, which `garbage` explains, and because of the run that lives only that is
+taken which a checkpoint of its own has passed over, and which was stored long before that one began (`garbage_of_living`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from spark_ckpt import paths
+from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol.entries import Claim, Entry, decode
+from spark_ckpt.protocol.garbage import (
+    Settled,
+    entry_before_barrier,
+    garbage,
+    garbage_of_living,
+    is_bare,
+    is_over,
+    kept_checkpoints,
+    planned_objects,
+    settled,
+    vanished,
+)
+from spark_ckpt.storage.base import Storage, Stored
+from spark_ckpt.stored.log import StreamLog
+from spark_ckpt.stored.reading import Standing, StreamReader, name_of
+
+READERS = 8
+"""Log entries that are read at a time."""
+ROUNDS = 20
+"""How often a stream may have moved on while it was read, before that is given up."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Objects, and the bytes in them."""
+
+    objects: int = 0
+    bytes: int = 0
+
+    @staticmethod
+    def of(stored: Iterable[Stored]) -> Amount:
+        sizes = [s.size for s in stored]
+        return Amount(len(sizes), sum(sizes))
+
+
+@dataclass(frozen=True)
+class RunLeftovers:
+    """One run: what may go, what is too young to, and what checkpoints refer to. Of the one that lives nobody knows of what is young
+    whether it will be referred to."""
+
+    run: int
+    garbage: Amount
+    young: Amount
+    referenced: Amount
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What was found under `claim`; `ended`: of a stream that was deleted.
+
+    `metadata` and `objects` are the keys that may be deleted, in this order.
+    """
+
+    claim: Claim
+    ended: bool
+    checkpoints: tuple[CheckpointId, ...]
+    metadata: tuple[str, ...]
+    objects: tuple[str, ...]
+    runs: tuple[RunLeftovers, ...]
+    probes: RunLeftovers
+    """What tests of the storage have left; `run` is 0."""
+
+    def total(self) -> RunLeftovers:
+        """Over all these runs, and probes; `run` is 0."""
+
+        def add(amounts: Iterable[Amount]) -> Amount:
+            known = list(amounts)
+            return Amount(sum(a.objects for a in known), sum(a.bytes for a in known))
+
+        parts = (*self.runs, self.probes)
+        return RunLeftovers(0, add(r.garbage for r in parts), add(r.young for r in parts), add(r.referenced for r in parts))
+
+
+class Collector:
+    """`storage` is rooted at the stream. `now_ms` is this machine's clock, `min_age_ms` what must lie between it and an object's time.
+
+    The age is a belt only; that nothing needed is deleted rests on what was read, and not on this machine's clock. What may still be on its
+    way, in the run that lives and of tests of the storage, has the `spark.ckpt.timeout` that this run's claim names, if that is longer.
+    """
+
+    def __init__(self, storage: Storage, min_age_ms: int, now_ms: int) -> None:
+        self._storage = storage
+        self._reader = StreamReader(storage)
+        self._min_age_ms = min_age_ms
+        self._log = StreamLog(storage)
+        self._now_ms = now_ms
+
+    def look(self) -> Leftovers:
+        """Raises `DamagedError` where it cannot be known what is referred to, `ConflictError` where runs follow each other too fast."""
+        standing = self._standing(0)
+        for _ in range(ROUNDS):
+            restorable = self._restorable(standing)
+            again = self._standing(standing.tail)
+            if again.claim == standing.claim:
+                self._check(again, restorable)
+                found = self._leftovers(standing, restorable)
+                if found is not None:
+                    return found
+                again = self._standing(standing.tail)
+            # A successor may have deleted both what was read and what was looked for in vain.
+            standing = again
+        raise self._moving()
+
+    def delete(self, found: Leftovers) -> None:
+        """`_metadata` first: a checkpoint that exists has its objects. Raises `StorageError`; what it left is found the next time."""
+        self._storage.delete(found.metadata)
+        self._storage.delete(found.objects)
+
+    def _standing(self, known: int) -> Standing:
+        standing = self._reader.standing(known)
+        if standing is None:
+            raise DamagedError(
+                f"the stream at {self._reader.url} has no log, so nothing tells which of its runs are superseded; nothing is deleted"
+            )
+        return standing
+
+    def _restorable(self, standing: Standing) -> list[Checkpoint]:
+        """What a restart could use, now or after any later claim: the kept ones first, then the run's own.
+
+        The other way round: (1) the run has no checkpoint yet; (2) it completes two and deletes the kept one; (3) that one is read:
+        gone; (4) nothing names what the two still share with it.
+        """
+        claim = standing.claim
+        if standing.ended:
+            return []
+        kept = sorted(kept_checkpoints(claim))
+        read = {c: content for c in kept if (content := self._read(c)) is not None}
+        for _ in range(ROUNDS):
+            own = [c for c, _ in self._reader.checkpoints_of(claim.run)]
+            for c in own:
+                if c not in read and (content := self._read(c)) is not None:
+                    read[c] = content
+            if all(c in read for c in own):
+                break
+        else:
+            raise self._moving()
+        return list(read.values())
+
+    def _check(self, standing: Standing, restorable: list[Checkpoint]) -> None:
+        """A run that lives has dropped what it began with only if it has newer ones."""
+        gone = () if standing.ended else vanished(standing.claim, (c.id for c in restorable))
+        if gone:
+            raise DamagedError(
+                f"{name_of(gone[0])}, which the stream at {self._reader.url} could go on from, is not there, and its run has not deleted "
+                "it; nothing is deleted, for what is left may be needed to repair it: put its _metadata back, or start the stream once"
+            )
+        if not standing.ended and is_bare(standing.claim, standing.floor, (c.id for c in restorable)):
+            raise DamagedError(
+                f"the checkpoints of run {standing.claim.run} at {self._reader.url} are gone; nothing is deleted, for what is "
+                "left may be needed to repair it: put its _metadata back"
+            )
+
+    def _read(self, checkpoint: CheckpointId) -> Checkpoint | None:
+        """None if the running stream has dropped it."""
+        try:
+            return self._reader.read(checkpoint)
+        except ObjectMissingError:
+            return None
+        except FormatError as e:
+            raise FormatError(f"{e}; nothing is deleted, for what {name_of(checkpoint)} refers to is not known") from e
+        except DamagedError as e:
+            raise DamagedError(
+                f"{e}; nothing is deleted, for what {name_of(checkpoint)} refers to is not known: start the stream once, it goes back "
+                "to the checkpoint before it, and try again"
+            ) from e
+
+    def _leftovers(self, standing: Standing, restorable: list[Checkpoint]) -> Leftovers | None:
+        """None: a successor has claimed meanwhile."""
+        claim, ended = standing.claim, standing.ended
+        stored: dict[str, Stored] = {}
+        for run in self._reader.runs():
+            if is_over(run, claim, ended):
+                stored.update((s.key, s) for s in self._storage.list(paths.run_prefix(run)))
+        batch = garbage(claim, restorable, stored, ended)
+        if not ended and any(paths.parse_driver_file_key(key) is not None for key in batch.objects):
+            planned = self._planned()
+            restorable = [*restorable, *self._restorable(standing)]
+            if self._standing(standing.tail).claim != claim:
+                return None
+            batch = garbage(claim, restorable, stored, planned=planned)
+        checkpoints = {paths.metadata_key(c): c for c in batch.checkpoints}
+        metadata = [key for key in checkpoints if self._old(stored[key])]
+        spared = self._named_by([checkpoints[key] for key in checkpoints if not self._old(stored[key])])
+        objects = [key for key in batch.objects if self._old(stored[key]) and key not in spared]
+        going, superfluous = {*metadata, *objects}, {*checkpoints, *batch.objects}
+        runs: dict[int, list[Stored]] = {}
+        for key, s in stored.items():
+            runs.setdefault(paths.parse_run_prefix(key.split("/", 1)[0]) or 0, []).append(s)
+        shares = [_share(run, found, going, superfluous) for run, found in sorted(runs.items())]
+        living = None if ended else self._of_living(standing, restorable)
+        if living is not None:
+            objects += living[0]
+            shares.append(living[1])
+        probes = {s.key: s for s in self._storage.list(paths.PROBE_PREFIX)}
+        over = {key for key, s in probes.items() if self._old(s, claim.timeout_ms)}
+        objects += sorted(over)
+        left = _share(0, probes.values(), over, probes)
+        return Leftovers(claim, ended, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares), left)
+
+    def _of_living(self, standing: Standing, restorable: list[Checkpoint]) -> tuple[list[str], RunLeftovers] | None:
+        """None if there is nothing to delete."""
+        claim = standing.claim
+        newest = settled(c for c in restorable if c.id.run == claim.run)
+        if newest is None:
+            return None
+        number = entry_before_barrier(claim, newest, standing.floor, self._entry)
+        entry = next(iter(self._storage.list(paths.log_key(number))), None)
+        if entry is None:
+            return None
+        stored = {s.key: s for s in self._storage.list(paths.run_prefix(claim.run))}
+        times = {key: s.modified_ms for key, s in stored.items()}
+        on_its_way = max(self._min_age_ms, claim.timeout_ms)
+        found = garbage_of_living(Settled(newest, entry.modified_ms), restorable, times, on_its_way)
+        going = [key for key in found if self._old(stored[key])]
+        named = frozenset[str]().union(*(c.objects for c in restorable))
+        unnamed = {key for key in stored if paths.parse_leavable(key) is not None and key not in named}
+        return (going, _share(claim.run, stored.values(), set(going), unnamed)) if going else None
+
+    def _entry(self, number: int) -> Entry | None:
+        try:
+            return decode(number, self._storage.get(paths.log_key(number)))
+        except (ObjectMissingError, FormatError):
+            return None
+
+    def _planned(self) -> frozenset[str]:
+        """What plans in the log name that may be run again. Raises `FormatError` for an entry that cannot be read."""
+        numbers = [n for s in self._storage.list(paths.LOG_PREFIX) if (n := paths.parse_log_key(s.key)) is not None]
+
+        def read(number: int) -> Entry | None:
+            data = self._log.read(number)
+            return decode(number, data) if data is not None else None
+
+        with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
+            return planned_objects(entry for entry in pool.map(read, numbers) if entry is not None)
+
+    def _old(self, stored: Stored, least_ms: int = 0) -> bool:
+        return stored.modified_ms <= self._now_ms - max(self._min_age_ms, least_ms)
+
+    def _named_by(self, young: list[CheckpointId]) -> frozenset[str]:
+        """A checkpoint that stays for its age keeps its objects, however old those are."""
+        named: set[str] = set()
+        for checkpoint in young:
+            try:
+                named |= self._reader.read(checkpoint).objects
+            except (DamagedError, ObjectMissingError):
+                continue  # nobody can read what it names, and nobody looks for it
+        return frozenset(named)
+
+    def _moving(self) -> ConflictError:
+        return ConflictError(f"the stream at {self._reader.url} changed each of {ROUNDS} times it was read; nothing is deleted, try again")
+
+
+def _share(run: int, stored: Iterable[Stored], going: Collection[str], unreferenced: Collection[str]) -> RunLeftovers:
+    found = list(stored)
+    return RunLeftovers(
+        run,
+        Amount.of(s for s in found if s.key in going),
+        Amount.of(s for s in found if s.key in unreferenced and s.key not in going),
+        Amount.of(s for s in found if s.key not in unreferenced),
+    )

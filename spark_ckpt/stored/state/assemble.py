@@ -1,0 +1,81 @@
+"""From a checkpoint's handles to a folder that RocksDB opens: the newest full snapshot of one store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_ckpt import paths
+from spark_ckpt.errors import CheckpointError, DamagedError, StorageError
+from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot
+from spark_ckpt.process import owner_only
+from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.state.archive import FullSnapshot, unpack
+
+
+@dataclass(frozen=True)
+class AssembledStore:
+    """A RocksDB folder with one store's newest full snapshot; `zip_name` tells its version (`7_<uid>.zip`)."""
+
+    folder: Path
+    zip_name: str
+    content: FullSnapshot
+
+
+def full_snapshot(snapshot: Snapshot) -> Handle | None:
+    """The handle of the newest full snapshot's zip; None: the store's state is changelogs from its first version on."""
+    zips = [handle for handle in snapshot.handles if handle.kind is HandleKind.SNAPSHOT]
+    return zips[-1] if zips else None
+
+
+def assemble(storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path) -> AssembledStore | None:
+    """Download, verify and unpack the newest full snapshot into `folder`, which must be new or empty. None: there is no full one yet.
+
+    Raises `DamagedError`, `ObjectMissingError` and `StorageError`, each naming checkpoint and store.
+    """
+    newest = full_snapshot(snapshot)
+    if newest is None:
+        return None
+    try:
+        return _assemble(storage, snapshot, newest, folder)
+    except (DamagedError, StorageError) as e:
+        raise _named(e, checkpoint, snapshot) from e
+
+
+def _assemble(storage: Storage, snapshot: Snapshot, newest: Handle, folder: Path) -> AssembledStore:
+    owner_only.make_folder(folder)
+    if any(folder.iterdir()):
+        raise ValueError(f"the folder {folder} is not empty")
+    archive = folder / ".snapshot.zip"
+    fetch(storage, newest, archive)
+    content = unpack(archive, folder)
+    archive.unlink()
+    stored = {handle.name: handle for handle in snapshot.handles if handle.kind is HandleKind.SST}
+    for sst in content.ssts:
+        handle = stored.get(f"SSTs/{sst.stored_name}")
+        if handle is None:
+            raise DamagedError(f"{newest.name} needs {sst.stored_name}, which the checkpoint does not hold")
+        if handle.length != sst.size:
+            raise DamagedError(f"{newest.name} says {sst.stored_name} has {sst.size} bytes, the checkpoint says {handle.length}")
+        target = folder / sst.local_name
+        if target.exists():
+            raise DamagedError(f"{newest.name} holds {sst.local_name} and names it as an SST too")
+        fetch(storage, handle, target)
+    return AssembledStore(folder, newest.name, content)
+
+
+def fetch(storage: Storage, handle: Handle, path: Path) -> None:
+    """Write one handle's bytes to a new file. Raises `DamagedError` where length or CRC-32 differ, `ObjectMissingError`, `StorageError`."""
+    key = paths.check_object(handle.object)
+    checksum = storage.get_to_file(key, handle.offset, handle.length, path)
+    size = path.stat().st_size
+    if size != handle.length:
+        raise DamagedError(f"{handle.name} in {key} has {size} bytes instead of {handle.length}")
+    if checksum != handle.checksum:
+        raise DamagedError(f"{handle.name} in {key} has the CRC-32 {checksum:08x} instead of {handle.checksum:08x}")
+
+
+def _named(error: CheckpointError, checkpoint: Checkpoint, snapshot: Snapshot) -> CheckpointError:
+    store = snapshot.store
+    where = f"operator {store.operator}, partition {store.partition}, store {store.store}"
+    return type(error)(f"{paths.checkpoint_prefix(checkpoint.id).rstrip('/')}: {where}: {error}")

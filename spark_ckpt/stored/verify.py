@@ -1,0 +1,181 @@
+"""Does a stream hold what its checkpoints say? Reads, changes nothing."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spark_ckpt.agent.fetches import near
+from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageSetupError
+from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.paths import check_object
+from spark_ckpt.process.scratch import temporary_folder
+from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.state import CountResult, assemble, count_keys
+from spark_ckpt.stored.state.assemble import fetch, full_snapshot
+
+_SCRATCH = ".spark-ckpt-verify-"
+_WHOLE = 4 << 20
+"""Bytes that are read into memory at once; larger ranges go through a file."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`what` names the thing: an object, a store or a driver file."""
+
+    what: str
+    message: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"what": self.what, "message": self.message}
+
+
+@dataclass
+class Verified:
+    """What was looked at in one checkpoint; all of it intact where `problems` is empty. `stores` and `keys` count opened ones (deep)."""
+
+    checkpoint: Checkpoint
+    objects: int = 0
+    files: int = 0
+    bytes: int = 0
+    stores: int = 0
+    keys: int = 0
+    without_full: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+
+class Verifier:
+    """Checkpoints share objects: a range that was read once, and a snapshot that was opened once, is not read again."""
+
+    def __init__(self, storage: Storage, threads: int = 8) -> None:
+        self._storage = storage
+        self._threads = threads
+        self._sizes: dict[str, int | None] = {}
+        self._checked: dict[Handle, str | None] = {}
+        self._opened: dict[tuple[StoreId, Handle], tuple[int, str | None]] = {}
+
+    def verify(self, checkpoint: Checkpoint) -> Verified:
+        """Every referenced object exists and has its length, every range its CRC-32, and the driver's files of the epoch are there; large
+        ones of those are ranges like any other.
+
+        Raises `StorageError` where the storage does not answer; what is damaged or missing is in the result.
+        """
+        handles = dict.fromkeys(checkpoint.handles)
+        size = checkpoint.size + sum(h.length for h in handles if h.kind is HandleKind.FILE)
+        found = Verified(checkpoint, objects=len(checkpoint.objects), bytes=size)
+        for name in (f"offsets/{checkpoint.id.epoch}", f"commits/{checkpoint.id.epoch}"):
+            if name not in checkpoint.files:
+                found.problems.append(Problem(name, f"the driver's file {name} is not in the checkpoint; it cannot be restored"))
+        found.files = len(handles)
+        new = [h for h in handles if h not in self._checked]
+        with ThreadPoolExecutor(self._threads) as pool:
+            fresh = sorted({h.object for h in new} - self._sizes.keys())
+            self._sizes.update(zip(fresh, pool.map(lambda key: self._storage.size(check_object(key)), fresh), strict=True))
+            for results in pool.map(self._check, near(new)):
+                self._checked.update(results)
+        found.problems += [Problem(h.object, message) for h in handles if (message := self._checked[h]) is not None]
+        return found
+
+    def open_stores(self, found: Verified) -> None:
+        """Open the newest full snapshot of every store and count its keys against the number recorded with it (deep)."""
+        with temporary_folder(_SCRATCH) as folder, ThreadPoolExecutor(min(2, self._threads)) as pool:
+
+            def one(item: tuple[int, Snapshot]) -> tuple[Snapshot, int, str | None]:
+                return (item[1], *self._open(found.checkpoint, item[1], folder / str(item[0])))
+
+            whole = [s for s in found.checkpoint.snapshots if full_snapshot(s) is not None]
+            found.without_full = len(found.checkpoint.snapshots) - len(whole)
+            for snapshot, keys, message in pool.map(one, enumerate(whole)):
+                found.stores += 1
+                found.keys += keys
+                if message is not None:
+                    store = snapshot.store
+                    found.problems.append(Problem(f"operator {store.operator}, partition {store.partition}, store {store.store}", message))
+
+    def _check(self, group: list[Handle]) -> Mapping[Handle, str | None]:
+        """What is wrong with each of these ranges of one object, if anything."""
+        size = self._sizes[group[0].object]
+        if size is None:
+            return dict.fromkeys(group, f"the object {group[0].object} is missing")
+        results: dict[Handle, str | None] = {}
+        inside = []
+        for handle in group:
+            if handle.offset + handle.length > size:
+                results[handle] = f"{handle.name} ends at byte {handle.offset + handle.length} of {handle.object}, which has only {size}"
+            else:
+                inside.append(handle)
+        if not inside:
+            return results
+        begin = inside[0].offset
+        end = max(h.offset + h.length for h in inside)
+        try:
+            if end - begin > _WHOLE:
+                return {**results, **{handle: self._through_file(handle) for handle in inside}}
+            data = memoryview(self._storage.get(inside[0].object, begin, end - begin))
+        except (DamagedError, ObjectMissingError, StorageSetupError) as e:
+            return {**results, **dict.fromkeys(inside, str(e))}
+        for handle in inside:
+            checksum = zlib.crc32(data[handle.offset - begin : handle.offset - begin + handle.length])
+            wrong = f"{handle.name} in {handle.object} has the CRC-32 {checksum:08x} instead of {handle.checksum:08x}"
+            results[handle] = wrong if checksum != handle.checksum else None
+        return results
+
+    def _through_file(self, handle: Handle) -> str | None:
+        with temporary_folder(_SCRATCH) as folder:
+            try:
+                fetch(self._storage, handle, folder / "range")
+            except (DamagedError, ObjectMissingError, StorageSetupError) as e:
+                return str(e)
+        return None
+
+    def _open(self, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path) -> tuple[int, str | None]:
+        newest = full_snapshot(snapshot)
+        assert newest is not None
+        key = snapshot.store, newest
+        if key not in self._opened:
+            self._opened[key] = self._count(checkpoint, snapshot, folder)
+        return self._opened[key]
+
+    def _count(self, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path) -> tuple[int, str | None]:
+        try:
+            store = assemble(self._storage, checkpoint, snapshot, folder)
+            assert store is not None
+            count = count_keys(store)
+        except (DamagedError, ObjectMissingError, StorageSetupError) as e:
+            return 0, str(e)
+        finally:
+            _remove(folder)
+        if count.result is CountResult.DIFFERENT:
+            return count.entries, f"{store.zip_name} holds {count.entries} entries, {count.recorded} were recorded with it"
+        return count.entries, None
+
+
+def _remove(folder: Path) -> None:
+    """Stores are removed one by one: together they can be larger than the disk."""
+    if folder.exists():
+        for path in folder.iterdir():
+            if path.is_file():
+                path.unlink()
+        folder.rmdir()
+
+
+def to_json(found: Iterable[Verified], deep: bool) -> list[dict[str, Any]]:
+    """For programs."""
+    documents = []
+    for v in found:
+        c = v.checkpoint.id
+        doc: dict[str, Any] = {
+            "checkpoint": f"run-{c.run}/chk-{c.epoch}",
+            "intact": not v.problems,
+            "objects": v.objects,
+            "files": v.files,
+            "bytes": v.bytes,
+        }
+        if deep:
+            doc |= {"stores_opened": v.stores, "entries_counted": v.keys, "stores_without_full_snapshot": v.without_full}
+        documents.append({**doc, "problems": [p.to_json() for p in v.problems]})
+    return documents

@@ -1,0 +1,1 @@
+"""What tests, campaign and benchmarks share: real servers, faults on the wire and in a storage."""

@@ -46,7 +46,7 @@ class Bases:
         return load.result().get(store)
 
     def _read(self, base: CheckpointId) -> Snapshots:
-        from spark_ckpt import metadata  # pyarrow takes a while to load, and most agents never need it
+        from spark_ckpt.stored.metadata import codec as metadata  # pyarrow takes a while to load, and most agents never need it
 
         key = metadata_key(base)
         try:

@@ -359,7 +359,7 @@ def test_strings_are_not_expanded_before_their_size_is_known(text: str) -> None:
     data = bomb(rows, text)
     assert len(data) < 1 << 20
     code = (
-        "import resource, sys; from spark_ckpt import metadata; import pyarrow.parquet\n"
+        "import resource, sys; from spark_ckpt.stored.metadata import codec as metadata; import pyarrow.parquet\n"
         "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
         "try: metadata.decode(sys.stdin.buffer.read())\n"
         "except Exception as error: print(type(error).__name__, error)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -27,6 +28,8 @@ class Moment(Enum):
     """`Fault.pause` runs first: a sleep, a wait for an event, the kill of a process."""
     TRUNCATE = "TRUNCATE"
     """Only half of the bytes arrive. A put stores half; a read of known length raises `DamagedError`, one of unknown length is short."""
+    FLIP = "FLIP"
+    """The first byte of a read is another one, and only a checksum tells."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ class FaultyStorage(Storage):
         moments = self._strike("get", key)
         data = self.inner.get(key, offset, length, limit)
         self._lose(moments, "get", key)
+        if Moment.FLIP in moments:
+            data = _flipped(data)
         if Moment.TRUNCATE not in moments:
             return data
         if length is not None:
@@ -123,7 +128,14 @@ class FaultyStorage(Storage):
             raise DamagedError(f"{self.url}/{key}: {length // 2} bytes instead of {length} (injected)")
         crc = self.inner.get_to_file(key, offset, length, path, at)
         self._lose(moments, "get", key)
-        return crc
+        if Moment.FLIP not in moments:
+            return crc
+        with path.open("r+b") as file:
+            file.seek(at or 0)
+            data = _flipped(file.read(length))
+            file.seek(at or 0)
+            file.write(data)
+        return zlib.crc32(data)
 
     def size(self, key: str) -> int | None:
         moments = self._strike("head", key)
@@ -182,3 +194,7 @@ class FaultyStorage(Storage):
             return
         message = f"the answer to {operation} {self.url}/{key} was lost (injected, seed {self.seed})"
         raise OutcomeUnknownError(message) if operation in ("put", "put_if_absent") else StorageError(message)
+
+
+def _flipped(data: bytes) -> bytes:
+    return bytes(byte ^ 1 for byte in data[:1]) + data[1:]

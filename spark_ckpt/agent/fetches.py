@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,13 +16,8 @@ from spark_ckpt.model import CheckpointId, Handle, StoreId
 from spark_ckpt.paths import check_file, check_object
 from spark_ckpt.process import owner_only
 from spark_ckpt.storage.base import Storage
-from spark_ckpt.storage.checksums import combined
-
-PIECE_BYTES = 8 << 20
-"""A file longer than this is read in pieces, several at once. Smaller ones are more requests, which cost processor time."""
-_NEAR_BYTES = 64 << 10
-_RANGE_BYTES = 4 << 20
-_BLOCK = 1 << 20
+from spark_ckpt.storage.checksums import combined, crc32_of
+from spark_ckpt.stored.ranges import RangeDamagedError, near, pieces, read_piece, read_to_files
 
 
 @dataclass(frozen=True)
@@ -107,10 +101,11 @@ class Fetcher:
         return Fetched(len(absent), sum(h.length for h in absent), len(missing) - len(absent))
 
     def _begin(self, storage: Storage, group: list[Handle], targets: list[Path], checkpoint: str) -> list[Future[int]]:
-        if _pieces(group) == [(0, 0)]:
+        parts = pieces(group)
+        if not parts:
             return [self._pool.submit(self._read, storage, group, targets, checkpoint)]
         targets[0].touch(owner_only.FILE, exist_ok=False)
-        return [self._pool.submit(self._read_piece, storage, group[0], at, length, targets[0], checkpoint) for at, length in _pieces(group)]
+        return [self._pool.submit(self._read_piece, storage, group[0], at, length, targets[0], checkpoint) for at, length in parts]
 
     def _joined(
         self, groups: Sequence[tuple[list[Handle], list[Path]]], reads: Sequence[Future[int]]
@@ -118,45 +113,18 @@ class Fetcher:
         """What was read in pieces, with the checksum of the whole."""
         crcs = iter(read.result() for read in reads)
         for group, targets in groups:
-            pieces = [(next(crcs), length) for _, length in _pieces(group)]
-            if len(pieces) > 1:
-                yield (group, targets), combined(pieces)
+            parts = [(next(crcs), length) for _, length in pieces(group) or [(0, 0)]]
+            if len(parts) > 1:
+                yield (group, targets), combined(parts)
 
     def _read_piece(self, storage: Storage, handle: Handle, at: int, length: int, target: Path, checkpoint: str) -> int:
         with _told(storage, handle, checkpoint):
-            try:
-                return storage.get_to_file(handle.object, handle.offset + at, length, target, at)
-            except DamagedError:
-                return storage.get_to_file(handle.object, handle.offset + at, length, target, at)
+            return read_piece(storage, handle, at, length, target)
 
     def _read(self, storage: Storage, group: list[Handle], targets: list[Path], checkpoint: str) -> int:
-        """One ranged read; a second one if what came is damaged: it may have been damaged on its way only."""
         with _told(storage, group[0], checkpoint):
-            try:
-                self._read_once(storage, group, targets)
-            except DamagedError:
-                for target in targets:
-                    target.unlink(missing_ok=True)
-                self._read_once(storage, group, targets)
+            read_to_files(storage, group, targets, self._staging.path())
         return 0
-
-    def _read_once(self, storage: Storage, group: list[Handle], targets: list[Path]) -> None:
-        begin, end = group[0].offset, max(h.offset + h.length for h in group)
-        if begin == end:
-            for handle, target in zip(group, targets, strict=True):
-                target.touch(owner_only.FILE)
-                _compare(handle, zlib.crc32(b""))
-            return
-        if len(group) == 1:
-            _compare(group[0], storage.get_to_file(group[0].object, begin, end - begin, targets[0]))
-            return
-        whole = self._staging.path()
-        try:
-            storage.get_to_file(group[0].object, begin, end - begin, whole)
-            for handle, target in zip(group, targets, strict=True):
-                _compare(handle, _copy(whole, handle.offset - begin, handle.length, target))
-        finally:
-            whole.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -167,7 +135,7 @@ def _told(storage: Storage, handle: Handle, checkpoint: str) -> Iterator[None]:
         yield
     except DamagedError as error:
         told = DamagedError(
-            f"{storage.url}/{handle.object} of {checkpoint} is damaged: {error}; restart the query, "
+            f"{storage.url}/{handle.object} of {checkpoint} is damaged: {_what(error)}; restart the query, "
             "it goes back to the newest intact checkpoint, and `spark-ckpt verify` lists all that is damaged"
         )
         told.object = handle.object
@@ -181,36 +149,11 @@ def _told(storage: Storage, handle: Handle, checkpoint: str) -> Iterator[None]:
         raise told from error
 
 
-def _pieces(group: Sequence[Handle]) -> list[tuple[int, int]]:
-    """Position and length of the pieces of a long file; (0, 0) for what is read at once."""
-    length = group[0].length
-    if len(group) > 1 or length <= PIECE_BYTES:
-        return [(0, 0)]
-    return [(at, min(PIECE_BYTES, length - at)) for at in range(0, length, PIECE_BYTES)]
-
-
-def near(handles: Sequence[Handle]) -> list[list[Handle]]:
-    """Groups that one ranged read covers: of one object, at most 64 KiB apart, 4 MiB together."""
-    groups: list[list[Handle]] = []
-    end = 0
-    for handle in sorted(handles, key=lambda h: (h.object, h.offset, h.length)):
-        after = handle.offset + handle.length
-        if groups:
-            first = groups[-1][0]
-            if handle.object == first.object and handle.offset - end <= _NEAR_BYTES and max(end, after) - first.offset <= _RANGE_BYTES:
-                groups[-1].append(handle)
-                end = max(end, after)
-                continue
-        groups.append([handle])
-        end = after
-    return groups
-
-
-def _compare(handle: Handle, checksum: int) -> None:
-    if checksum != handle.checksum:
-        raise DamagedError(
-            f"the {handle.length} bytes from {handle.offset} on, {handle.name}, have CRC-32 {checksum:08x} instead of {handle.checksum:08x}"
-        )
+def _what(error: DamagedError) -> str:
+    if not isinstance(error, RangeDamagedError):
+        return str(error)
+    h = error.handle
+    return f"the {h.length} bytes from {h.offset} on, {h.name}, have CRC-32 {error.checksum:08x} instead of {h.checksum:08x}"
 
 
 def _link(handle: Handle, folders: Sequence[Path], target: Path) -> bool:
@@ -230,24 +173,10 @@ def _is_there(path: Path, handle: Handle) -> bool:
     try:
         if path.stat().st_size != handle.length:
             return False
-        crc = 0
         with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                crc = zlib.crc32(block, crc)
+            return crc32_of(file) == handle.checksum
     except FileNotFoundError:
         return False
-    return crc == handle.checksum
-
-
-def _copy(source: Path, offset: int, length: int, target: Path) -> int:
-    crc = 0
-    with source.open("rb") as whole, open(target, "xb", opener=owner_only.opener) as file:
-        whole.seek(offset)
-        while length > 0 and (block := whole.read(min(length, _BLOCK))):
-            file.write(block)
-            crc = zlib.crc32(block, crc)
-            length -= len(block)
-    return crc
 
 
 def missing_snapshot(store: StoreId, version: int, uid: str, base: CheckpointId | None) -> ObjectMissingError:

@@ -8,7 +8,6 @@ import itertools
 import os
 import shutil
 import threading
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,9 +17,9 @@ from spark_ckpt.errors import CheckpointError, DamagedError, StorageError
 from spark_ckpt.model import Handle, HandleKind
 from spark_ckpt.process import owner_only
 from spark_ckpt.process.scratch import ScratchFolder
+from spark_ckpt.storage.checksums import crc32_of
 
 _PREFIX = ".agent-"
-_BLOCK = 1 << 20
 
 
 class PartState(Enum):
@@ -87,11 +86,8 @@ class Part:
 
     def checksum(self) -> int:
         """CRC-32 of the file, read in blocks. Raises `DamagedError` if it is not as staged; whether it stays so is for a later `check`."""
-        crc = 0
         with open(self.check(), "rb", buffering=0) as file:
-            while block := file.read(_BLOCK):
-                crc = zlib.crc32(block, crc)
-        return crc
+            return crc32_of(file)
 
 
 class Staging:

@@ -20,6 +20,8 @@ from spark_ckpt.model import Content, FileHandle
 from spark_ckpt.process import owner_only
 from spark_ckpt.protocol.events import LocalFile
 from spark_ckpt.storage.base import Slice, Storage
+from spark_ckpt.storage.checksums import crc32_of
+from spark_ckpt.stored.ranges import RangeDamagedError, read_to_file
 
 SMALL = 64 * 1024
 """Bytes of a file that a message may hold."""
@@ -27,9 +29,6 @@ TOGETHER = 4 * 1024 * 1024
 """Bytes of all files that one message may hold."""
 LARGEST = 64 * 1024 * 1024
 """Bytes of an `offsets/N` or `commits/N`, which the coordinator reads into memory."""
-_CHUNK = 1 << 20
-_TRIES = 2
-"""Bytes can be lost on the way: an object is damaged for good if it is when it is read a second time."""
 
 
 class Handover:
@@ -76,23 +75,18 @@ class Handover:
 
     def _fetch(self, storage: Storage, handle: FileHandle) -> str | None:
         where = f"{storage.url.rstrip('/')}/{handle.object}"
-        damage = ""
-        for _ in range(_TRIES):
-            target = self._new_file()
-            try:
-                checksum = storage.get_to_file(handle.object, 0, handle.length, target)
-            except ObjectMissingError:
-                return f"{where} is missing"
-            except DamagedError as error:
-                damage = str(error)
-                continue
-            if checksum == handle.checksum:
-                with self._lock:
-                    self._fetched[handle] = target
-                return None
-            target.unlink()
-            damage = f"{where} has the CRC-32 {checksum:08x} instead of {handle.checksum:08x}"
-        return damage
+        target = self._new_file()
+        try:
+            read_to_file(storage, handle.whole(handle.object), target)
+        except ObjectMissingError:
+            return f"{where} is missing"
+        except RangeDamagedError as error:
+            return f"{where} {error.difference}"
+        except DamagedError as error:
+            return str(error)
+        with self._lock:
+            self._fetched[handle] = target
+        return None
 
     def _new_file(self) -> Path:
         if self.folder is None:
@@ -151,9 +145,6 @@ def _told(path: Path, length: int, checksum: int) -> dict[str, Any]:
 
 
 def _sum(path: Path) -> tuple[int, int]:
-    length = checksum = 0
     with path.open("rb") as file:
-        while data := file.read(_CHUNK):
-            length += len(data)
-            checksum = zlib.crc32(data, checksum)
-    return length, checksum
+        checksum = crc32_of(file)
+        return file.tell(), checksum

@@ -1,15 +1,34 @@
-"""CRC-32 of bytes that were read in pieces, from the pieces' own (zlib's `crc32_combine`, which Python's zlib lacks)."""
+"""CRC-32 of what is not in memory at once: of a file, and of pieces that were read apart."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+CHUNK = 1 << 20
+"""Bytes that are in memory at a time."""
 
 _POLYNOMIAL = 0xEDB88320
 _Matrix = Sequence[int]
 
 
+class Readable(Protocol):
+    """A binary file."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def crc32_of(file: Readable) -> int:
+    """From where it is read on, to its end."""
+    crc = 0
+    while chunk := file.read(CHUNK):
+        crc = zlib.crc32(chunk, crc)
+    return crc
+
+
 def combined(pieces: Iterable[tuple[int, int]]) -> int:
-    """Of pieces in their order, each with its CRC-32 and its length in bytes."""
+    """Of pieces in their order, each with its CRC-32 and its length in bytes (zlib's `crc32_combine`, which Python's zlib lacks)."""
     crc = 0
     for checksum, length in pieces:
         crc = _shifted(crc, length) ^ checksum

@@ -11,7 +11,6 @@ import heapq
 import os
 import time
 import uuid
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,8 @@ from stat import S_ISDIR, S_ISREG
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
 from spark_ckpt.storage.base import LARGEST_READ, PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size
-from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, download, local_write_error
+from spark_ckpt.storage.checksums import CHUNK
+from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
 
 _TEMP = ".tmp"
 _TEMP_KEPT_S = 24 * 3600
@@ -73,22 +73,19 @@ class FileStorage(Storage):
         return bytes(found)
 
     def get_to_file(self, key: str, offset: int, length: int, path: Path, at: int | None = None) -> int:
-        crc = 0
         try:
-            with download(path, at) as write:
+            with download(path, at) as out:
 
                 def take(chunk: bytes) -> None:
-                    nonlocal crc
-                    crc = zlib.crc32(chunk, crc)
                     try:
-                        write(chunk)
+                        out.write(chunk)
                     except OSError as error:
                         raise local_write_error(path, error) from error
 
                 self._read(key, offset, length, length, take)
         except OSError as error:
             raise local_write_error(path, error) from error
-        return crc
+        return out.checksum
 
     def size(self, key: str) -> int | None:
         self._begin(key, "head")

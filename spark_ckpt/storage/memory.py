@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -75,11 +74,11 @@ class MemoryStorage(Storage):
     def get_to_file(self, key: str, offset: int, length: int, path: Path, at: int | None = None) -> int:
         data = self.get(key, offset, length, limit=length)
         try:
-            with download(path, at) as take:
-                take(data)
+            with download(path, at) as out:
+                out.write(data)
         except OSError as error:
             raise local_write_error(path, error) from error
-        return zlib.crc32(data)
+        return out.checksum
 
     def size(self, key: str) -> int | None:
         self._begin(key, "head")

@@ -20,10 +20,11 @@ from botocore.exceptions import ClientError
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, StorageError, StorageSetupError
 from spark_ckpt.storage.base import LARGEST_READ, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size
+from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.storage.s3_faults import ShortAnswerError, Verdict, status_of
 from spark_ckpt.storage.s3_requests import S3Limits, S3Requests
-from spark_ckpt.storage.slices import CHUNK, SliceReader, check_slices, download, local_write_error
+from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
 
 __all__ = ["S3Limits", "S3Storage"]
 
@@ -114,15 +115,9 @@ class S3Storage(Storage):
 
         def send() -> None:
             nonlocal crc
-            crc = 0
-            with download(path, at) as write:
-
-                def take(chunk: bytes) -> None:
-                    nonlocal crc
-                    crc = zlib.crc32(chunk, crc)
-                    write(chunk)
-
-                self._receive(key, offset, length, length, take)
+            with download(path, at) as out:
+                self._receive(key, offset, length, length, out.write)
+            crc = out.checksum
 
         try:
             self._read(key, offset, length, send)

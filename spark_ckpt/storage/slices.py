@@ -6,7 +6,7 @@ import io
 import os
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -14,8 +14,7 @@ from typing import BinaryIO
 from spark_ckpt.errors import DamagedError, StorageError
 from spark_ckpt.process import owner_only
 from spark_ckpt.storage.base import Slice
-
-CHUNK = 1 << 20
+from spark_ckpt.storage.checksums import crc32_of
 
 
 def check_slices(slices: Sequence[Slice]) -> int:
@@ -99,9 +98,7 @@ class SliceReader(io.RawIOBase):
     def crc32(self) -> int:
         """CRC-32 of all of it; leaves the position at the start."""
         self.seek(0)
-        crc = 0
-        while chunk := self.read(CHUNK):
-            crc = zlib.crc32(chunk, crc)
+        crc = crc32_of(self)
         self.seek(0)
         return crc
 
@@ -115,13 +112,26 @@ class SliceReader(io.RawIOBase):
         super().close()
 
 
+class Download:
+    """Takes the bytes that come for a local file. `checksum`: their CRC-32 so far."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.checksum = 0
+
+    def write(self, chunk: bytes) -> None:
+        self._file.write(chunk)
+        self.checksum = zlib.crc32(chunk, self.checksum)
+
+
 @contextmanager
-def download(path: Path, at: int | None) -> Iterator[Callable[[bytes], object]]:
-    """What takes the bytes that come, for `Storage.get_to_file`. May be opened again for another attempt."""
+def download(path: Path, at: int | None) -> Iterator[Download]:
+    """To a new file, or from byte `at` on into one that is there, for `Storage.get_to_file`. May be opened again for another attempt; a new
+    file is gone after a failed one."""
     try:
         with open(path, "wb" if at is None else "r+b", opener=owner_only.opener) as out:
             out.seek(at or 0)
-            yield out.write
+            yield Download(out)
     except BaseException:
         if at is None:
             with suppress(OSError):

@@ -1,18 +1,17 @@
 """Copies of checkpoints: into a savepoint's folder, and from there or from another stream into a stream (docs/format.md).
 
-A copy holds the ranges that the checkpoint names and nothing else, each read once and compared with its CRC-32 on the way.
+A copy holds the ranges that the checkpoint names and nothing else, each compared with its CRC-32 on the way.
 """
 
 from __future__ import annotations
 
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from spark_ckpt.agent.fetches import near
 from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Handle
 from spark_ckpt.paths import METADATA_NAME, copied_key, metadata_key, parse_checkpoint_url
@@ -21,12 +20,11 @@ from spark_ckpt.process.scratch import ScratchFolder
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 from spark_ckpt.stored.metadata import codec as metadata
 from spark_ckpt.stored.metadata.limits import LIMITS
+from spark_ckpt.stored.ranges import IN_MEMORY, RangeDamagedError, is_long, near, read, read_to_file
 
 SCRATCH = ".spark-ckpt-copy-"
 """Folders in the temporary folder, for large objects on their way. Not named like a spool: agents remove old ones of those."""
 _THREADS = 4
-_IN_MEMORY = 4 << 20
-"""Bytes of an object that are copied through memory; more go through a file."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,7 @@ def _copy(source: Storage, copies: Iterable[_Copy], target: Storage) -> None:
 
 
 def _copy_one(source: Storage, copy: _Copy, target: Storage, path: Path) -> None:
-    if sum(h.length for h in copy.handles) <= _IN_MEMORY:
+    if sum(h.length for h in copy.handles) <= IN_MEMORY:
         target.put(copy.key, b"".join(data for group in near(copy.handles) for data in _read(source, group)))
         return
     pieces = []
@@ -182,28 +180,24 @@ def _copy_one(source: Storage, copy: _Copy, target: Storage, path: Path) -> None
             piece.unlink(missing_ok=True)
 
 
-def _to_file(source: Storage, group: list[Handle], path: Path) -> None:
-    """One range above the size of a group goes through `get_to_file`, which streams."""
-    handle = group[0]
-    if len(group) > 1 or handle.length <= _IN_MEMORY:
+def _to_file(source: Storage, group: Sequence[Handle], path: Path) -> None:
+    if not is_long(group):
         with open(path, "xb", opener=owner_only.opener) as file:
             file.writelines(_read(source, group))
-    else:
-        _compare(source, handle, source.get_to_file(handle.object, handle.offset, handle.length, path))
+        return
+    try:
+        read_to_file(source, group[0], path)
+    except RangeDamagedError as error:
+        raise _damaged(source, error) from error
 
 
-def _read(source: Storage, group: list[Handle]) -> Iterable[bytes]:
-    begin, end = group[0].offset, max(h.offset + h.length for h in group)
-    data = source.get(group[0].object, begin, end - begin) if end > begin else b""
-    for handle in group:
-        piece = data[handle.offset - begin : handle.offset - begin + handle.length]
-        _compare(source, handle, zlib.crc32(piece))
-        yield piece
+def _read(source: Storage, group: Sequence[Handle]) -> Iterable[memoryview]:
+    for one in read(source, group):
+        if (damage := one.damage) is not None:
+            raise _damaged(source, damage)
+        yield one.data
 
 
-def _compare(source: Storage, handle: Handle, checksum: int) -> None:
-    if checksum != handle.checksum:
-        raise DamagedError(
-            f"{handle.name} in {source.url.rstrip('/')}/{handle.object} has the CRC-32 {checksum:08x} instead of {handle.checksum:08x}; "
-            "choose another checkpoint"
-        )
+def _damaged(source: Storage, damage: RangeDamagedError) -> DamagedError:
+    handle = damage.handle
+    return DamagedError(f"{handle.name} in {source.url.rstrip('/')}/{handle.object} {damage.difference}; choose another checkpoint")

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spark_ckpt.agent.fetches import near
 from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageSetupError
 from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import check_object
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.ranges import is_long, near, read, read_to_file
 from spark_ckpt.stored.state import CountResult, assemble, count_keys
-from spark_ckpt.stored.state.assemble import fetch, full_snapshot
+from spark_ckpt.stored.state.assemble import full_snapshot
 
 _SCRATCH = ".spark-ckpt-verify-"
-_WHOLE = 4 << 20
-"""Bytes that are read into memory at once; larger ranges go through a file."""
 
 
 @dataclass(frozen=True)
@@ -110,27 +107,14 @@ class Verifier:
                 inside.append(handle)
         if not inside:
             return results
-        begin = inside[0].offset
-        end = max(h.offset + h.length for h in inside)
         try:
-            if end - begin > _WHOLE:
-                return {**results, **{handle: self._through_file(handle) for handle in inside}}
-            data = memoryview(self._storage.get(inside[0].object, begin, end - begin))
+            if is_long(inside):
+                with temporary_folder(_SCRATCH) as folder:
+                    read_to_file(self._storage, inside[0], folder / "range")
+                return {inside[0]: None}
+            return results | {one.handle: str(one.damage) if one.damage else None for one in read(self._storage, inside)}
         except (DamagedError, ObjectMissingError, StorageSetupError) as e:
-            return {**results, **dict.fromkeys(inside, str(e))}
-        for handle in inside:
-            checksum = zlib.crc32(data[handle.offset - begin : handle.offset - begin + handle.length])
-            wrong = f"{handle.name} in {handle.object} has the CRC-32 {checksum:08x} instead of {handle.checksum:08x}"
-            results[handle] = wrong if checksum != handle.checksum else None
-        return results
-
-    def _through_file(self, handle: Handle) -> str | None:
-        with temporary_folder(_SCRATCH) as folder:
-            try:
-                fetch(self._storage, handle, folder / "range")
-            except (DamagedError, ObjectMissingError, StorageSetupError) as e:
-                return str(e)
-        return None
+            return results | dict.fromkeys(inside, str(e))
 
     def _open(self, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path) -> tuple[int, str | None]:
         newest = full_snapshot(snapshot)

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from spark_ckpt.agent.fetches import PIECE_BYTES, Fetcher, near
+from spark_ckpt.agent.fetches import Fetcher
 from spark_ckpt.agent.staging import Staging
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import CheckpointId, Handle, HandleKind
 from spark_ckpt.paths import metadata_key
 from spark_ckpt.storage import Storage, open_storage
+from spark_ckpt.stored.ranges import PIECE_BYTES
 from testbed.faulty import Fault, FaultyStorage, Moment
 from tests.unit.agent_stores import FakeStore, LocalAgent, check_loads, complete
 
@@ -257,14 +256,3 @@ def test_handles_that_point_elsewhere_are_refused(world: World, name: str, key: 
         Fetcher(staging, pool).fetch(world.storage, [handle], world.folder, "checkpoint 1/3")
     assert not world.folder.exists()
     staging.close()
-
-
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 10 << 20), st.integers(0, 1 << 20)), max_size=20))
-def test_coalescing_covers_every_handle_once_and_stays_small(rows: list[tuple[str, int, int]]) -> None:
-    handles = [Handle(HandleKind.CHANGELOG, str(n), obj, offset, length, 0) for n, (obj, offset, length) in enumerate(rows)]
-    groups = near(handles)
-    assert sorted(h.name for g in groups for h in g) == sorted(h.name for h in handles)
-    for group in groups:
-        assert len({h.object for h in group}) == 1
-        assert group[0].offset == min(h.offset for h in group)
-        assert len(group) == 1 or max(h.offset + h.length for h in group) - group[0].offset <= 4 << 20

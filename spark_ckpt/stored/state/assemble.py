@@ -10,6 +10,7 @@ from spark_ckpt.errors import CheckpointError, DamagedError, StorageError
 from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot
 from spark_ckpt.process import owner_only
 from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.ranges import RangeDamagedError, read_to_file
 from spark_ckpt.stored.state.archive import FullSnapshot, unpack
 
 
@@ -47,7 +48,7 @@ def _assemble(storage: Storage, snapshot: Snapshot, newest: Handle, folder: Path
     if any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty")
     archive = folder / ".snapshot.zip"
-    fetch(storage, newest, archive)
+    _fetch(storage, newest, archive)
     content = unpack(archive, folder)
     archive.unlink()
     stored = {handle.name: handle for handle in snapshot.handles if handle.kind is HandleKind.SST}
@@ -60,19 +61,16 @@ def _assemble(storage: Storage, snapshot: Snapshot, newest: Handle, folder: Path
         target = folder / sst.local_name
         if target.exists():
             raise DamagedError(f"{newest.name} holds {sst.local_name} and names it as an SST too")
-        fetch(storage, handle, target)
+        _fetch(storage, handle, target)
     return AssembledStore(folder, newest.name, content)
 
 
-def fetch(storage: Storage, handle: Handle, path: Path) -> None:
-    """Write one handle's bytes to a new file. Raises `DamagedError` where length or CRC-32 differ, `ObjectMissingError`, `StorageError`."""
-    key = paths.check_object(handle.object)
-    checksum = storage.get_to_file(key, handle.offset, handle.length, path)
-    size = path.stat().st_size
-    if size != handle.length:
-        raise DamagedError(f"{handle.name} in {key} has {size} bytes instead of {handle.length}")
-    if checksum != handle.checksum:
-        raise DamagedError(f"{handle.name} in {key} has the CRC-32 {checksum:08x} instead of {handle.checksum:08x}")
+def _fetch(storage: Storage, handle: Handle, path: Path) -> None:
+    paths.check_object(handle.object)
+    try:
+        read_to_file(storage, handle, path)
+    except RangeDamagedError as e:
+        raise DamagedError(str(e)) from e
 
 
 def _named(error: CheckpointError, checkpoint: Checkpoint, snapshot: Snapshot) -> CheckpointError:

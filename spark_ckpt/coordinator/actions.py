@@ -237,15 +237,9 @@ class StorageActions:
 
         A request proves nothing: whoever asks a stream appends it, whether a query runs or not.
         """
-        before = number - 1
-        while before and self._is_request(before):
-            before -= 1
+        before, _ = self._log.newest_of_a_run(number - 1)
         was, at = self._log.stored_ms(before) if before else None, self._log.stored_ms(number)
         return None if was is None or at is None else at - was
-
-    def _is_request(self, number: int) -> bool:
-        data = self.read_entry(number)
-        return data is not None and isinstance(decode(number, data), Request)
 
     @property
     def _log(self) -> StreamLog:
@@ -292,6 +286,8 @@ class StorageActions:
         if tail == 0:
             return None
         entry = self._log.entry(tail)
+        if isinstance(entry, Request):
+            entry = self._log.newest_of_a_run(tail)[1] or entry
         if isinstance(entry, End):
             return None
         claim = entry if isinstance(entry, Claim) else self._log.entry(entry.claim)

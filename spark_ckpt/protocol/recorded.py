@@ -7,7 +7,7 @@ of the checkpoint goes on under that number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from spark_ckpt.errors import FormatError
@@ -55,6 +55,7 @@ class Recorded:
 
     `numbers`: the entries of the plans -> their epochs. `crossed`: another run went on from a newer checkpoint under new numbers, so that
     the plans do not follow from this one. `anew`: the same, for the stream was deleted, and began again with something else.
+    `missing`: an epoch whose plan is not there, although one for a later epoch is.
     """
 
     first: int
@@ -63,6 +64,7 @@ class Recorded:
     crossed: bool
     anew: bool
     numbers: Mapping[int, int]
+    missing: int | None = None
 
     @property
     def unplanned(self) -> int:
@@ -167,22 +169,17 @@ def recorded(
     tail: int,
     last: Claim | None,
     within: Reach,
-    complete: bool = True,
     copied: CopyOf | None = None,
 ) -> Recorded:
-    """Epochs past `origin`, in order; of two plans for one epoch the later counts. `last`: the newest claim, wherever it stands.
-
-    Raises `FormatError` where a plan is missing between others, unless the entries are known not to be `complete`.
-    """
+    """Epochs past `origin`, in order; of two plans for one epoch the later counts. `last`: the newest claim, wherever it stands."""
     line = _Line(origin, within, last, copied)
     for number in within.numbers(origin, tail):
         line.meets(number, entries.get(number))
     if line.crossed or line.anew:
         return Recorded(line.first, (), line.used, line.crossed, line.anew, {})
     found = tuple(entry for _, number in sorted(line.plans.items()) if isinstance(entry := entries.get(number), Plan))
-    if complete:
-        _check_unbroken(found, line.first)
-    return Recorded(line.first, found, line.used, False, False, {number: epoch for epoch, number in line.plans.items()})
+    missing = next((expected for expected, plan in enumerate(found, line.first) if plan.epoch != expected), None)
+    return Recorded(line.first, found, line.used, False, False, {number: epoch for epoch, number in line.plans.items()}, missing)
 
 
 def does_not_follow(found: Recorded, origin: CheckpointId, noted: int) -> str | None:
@@ -202,6 +199,14 @@ def does_not_follow(found: Recorded, origin: CheckpointId, noted: int) -> str | 
     return None
 
 
+def numbers_known(gaps: Collection[int], entries: Mapping[int, Entry], last: Claim) -> bool:
+    """With entries missing, and nothing to run again: whether the last claim says what was used before it, or its own plans go up to one
+    behind what is missing."""
+    own = max((n for n, entry in entries.items() if isinstance(entry, Plan) and entry.claim == last.claim), default=0)
+    noted = last.claim if last.used is not None else 0
+    return all(n < max(own, noted) for n in gaps)
+
+
 def ever_used(entries: Mapping[int, Entry]) -> int:
     """The highest number that an epoch may have had, by a whole log that was written before `End` noted it."""
     used, highest, ahead = -1, -1, 0
@@ -214,14 +219,21 @@ def ever_used(entries: Mapping[int, Entry]) -> int:
     return used
 
 
-def _check_unbroken(plans: Iterable[Plan], first: int) -> None:
-    for expected, plan in enumerate(plans, first):
-        if plan.epoch != expected:
-            raise FormatError(
-                f"the plan of epoch {expected} is not in the log, although epoch {plan.epoch} was planned; the log is damaged: put it"
-                " back, or go on from that checkpoint with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD: what followed runs"
-                " anew under new numbers, and sinks may get its rows twice"
-            )
+def check_unbroken(found: Recorded, origin: CheckpointId | None) -> None:
+    """Raises `FormatError` where a plan is missing between others: what ran then is not known."""
+    if found.missing is None:
+        return
+    later = next(plan.epoch for plan in found.plans if plan.epoch > found.missing)
+    way_out = "start with a new checkpointLocation and a new output path"
+    if origin is not None:
+        way_out = (
+            f"go on from checkpoint run {origin.run} epoch {origin.epoch}, the origin of this start, with spark.ckpt.restore.path and "
+            "spark.ckpt.restore.plans=DISCARD: what followed runs anew under new numbers, and sinks may get its rows twice"
+        )
+    raise FormatError(
+        f"the plan of epoch {found.missing} is not in the log, although epoch {later} was planned; the log is damaged: put it back, or "
+        f"{way_out}"
+    )
 
 
 def driver_files_of(checkpoint: Checkpoint | None, first: int, sources: int) -> dict[str, Content]:

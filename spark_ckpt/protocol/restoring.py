@@ -46,8 +46,8 @@ class Restoring(StartState):
             return []
         if last and last.restored and last.restored.path == wanted.path and not self._cut_short:
             self._notes.append(
-                f"{_OPTION}={wanted.path} was applied by an earlier run; the stream goes on from its newest checkpoint, whatever "
-                f"restore.plans says now. {TO_APPLY_AGAIN}"
+                f"{_OPTION}={wanted.path} was applied by an earlier run; the stream goes on from its newest checkpoint, and "
+                f"restore.plans=DISCARD counts only where that would be refused. {TO_APPLY_AGAIN}"
             )
             return []
         if wanted.rival is not None:
@@ -64,6 +64,14 @@ class Restoring(StartState):
             return self._read_candidates()
         raise self._no_choice("was found damaged" if wanted.own in self._bad else "is not one that the stream can go back to")
 
+    @property
+    def _begins_from_what_was_applied(self) -> bool:
+        """The option names what an earlier run has restored, and nothing newer can be gone on from."""
+        wanted, last, origin = self._request.restore, self._living, self._origin
+        if wanted is None or self._restoring is not None or last is None or last.restored is None or origin is None:
+            return False
+        return last.restored.path == wanted.path and origin.id == (wanted.own or last.restored.imported)
+
     def _no_choice(self, why: str) -> GivenUpError:
         assert self._restoring is not None
         known = ", ".join(f"run {c.run} epoch {c.epoch}" for c in self._candidates if self._is_retained(c)) or "none"
@@ -72,10 +80,12 @@ class Restoring(StartState):
 
     @property
     def _without_a_copy(self) -> bool:
-        """The last run began with a copy, and has no checkpoint at all."""
+        """The last run began with a copy, and has no checkpoint at all; it had none either, for no run raises the floor before that."""
         last = self._last
         imported = last.restored.imported if last and last.restored else None
-        return last is not None and imported is not None and imported.run == last.run and not self._listed
+        if last is None or imported is None or imported.run != last.run:
+            return False
+        return not self._listed and self._floor <= last.floor
 
     @property
     def _cut_short(self) -> bool:

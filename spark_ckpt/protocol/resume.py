@@ -15,7 +15,7 @@ from spark_ckpt.protocol.entries import Claim, Plan, Request, decode
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.planned_files import objects_by_entry
-from spark_ckpt.protocol.recorded import Reach, Recorded, driver_files_of, reach, recorded
+from spark_ckpt.protocol.recorded import Reach, Recorded, check_unbroken, driver_files_of, reach, recorded
 from spark_ckpt.protocol.start import fenced_message
 from spark_ckpt.protocol.start_state import Beginning, Replaced
 
@@ -171,6 +171,7 @@ class Resume(Asking):
     def _done(self) -> list[Instruction]:
         base = self._base
         found = recorded(self._entries, base, self._tail, self._claim, self._reach)
+        check_unbroken(found, base.id if base else None)
         self.beginning = self._in_the_background(base, found) if self._gate is Gate.BACKGROUND else self._every_epoch(base, found)
         self.phase = ResumePhase.DONE
         return [do.Resumed()]

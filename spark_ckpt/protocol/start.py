@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from spark_ckpt.errors import ErrorKind, FormatError, printable, without_way_out
-from spark_ckpt.model import CheckpointId
+from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError, UnlessMovedOnError
@@ -18,7 +18,7 @@ from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.recorded import driver_files_of
 from spark_ckpt.protocol.start_plans import StartPlans
-from spark_ckpt.protocol.start_state import Beginning, StartOrder, StartPhase, Step
+from spark_ckpt.protocol.start_state import Beginning, StartOrder, StartPhase, Step, named
 
 __all__ = ["Beginning", "Start", "StartOrder", "StartPhase", "Step", "fenced_message"]
 
@@ -71,17 +71,19 @@ class Start(StartPlans):
     def _tail_read(self, event: ev.EntryRead) -> list[Instruction]:
         entry = self._entry(event)
         self._floor = entry.floor
-        self._end = entry if isinstance(entry, End) else None
-        if isinstance(entry, Damage):
-            self._bad.update(dict.fromkeys(entry.bad, entry.cause))
-            self._noted.update(entry.bad)
         if isinstance(entry, Claim):
             return self._claim_known(entry)
         self.phase = StartPhase.READING_CLAIM
-        self._before = None
-        # Below the floor a run that slept may have stored its entry in a hole; from there on nothing was ever deleted.
-        before = [event.number - 1] if event.number - 1 >= max(entry.floor, entry.claim + 1) else []
-        return [self._ask(do.ReadEntry(self.ticket(), n)) for n in (entry.claim, *before)]
+        self._back = event.number
+        return [self._ask(do.ReadEntry(self.ticket(), n)) for n in (entry.claim, *self._further_back())]
+
+    def _further_back(self) -> range:
+        """As many entries as were read back already. Below the floor a run that slept may have stored its entry in a hole; from there on
+        nothing was ever deleted."""
+        tail = self._entries[self._tail]
+        last, width = self._back, max(1, self._tail - self._back)
+        self._back = max(last - width, tail.floor, tail.claim + 1)
+        return range(self._back, last)
 
     def _claim_read(self, event: ev.EntryRead) -> list[Instruction]:
         if event.number == self._entries[self._tail].claim:
@@ -89,26 +91,44 @@ class Start(StartPlans):
         else:
             self._answered(event.ticket)
             try:
-                self._before = decode(event.number, event.data) if event.data is not None else None
+                entry = decode(event.number, event.data) if event.data is not None else None
             except FormatError:
-                self._before = None  # whether it is needed turns out later
+                entry = None  # whether it is needed turns out later
+            if entry is not None:
+                self._before[event.number] = entry
         return [] if self._outstanding else self._tail_and_claim_read()
 
     def _tail_and_claim_read(self) -> list[Instruction]:
-        """Rule: an entry names the claim that the one before it names, or is one."""
-        tail, before = self._entries[self._tail], self._before
-        if before is not None and before.claim != tail.claim:
+        """What the run itself appended last says how it ended: behind that are requests of people, who ask whether it lives or not.
+
+        Rule: an entry names the claim that the one before it names, or is one.
+        """
+        tail = self._entries[self._tail]
+        number, newest = self._tail, tail
+        while (before := self._before.get(number - 1)) is not None:
+            if before.claim != tail.claim:
+                at = f"log entry {number}, the last one," if number == self._tail else f"log entry {number}, and each one behind it,"
+                raise GivenUpError(
+                    ErrorKind.DAMAGED,
+                    f"{at} names the claim in entry {tail.claim}, and the one before it that in entry {before.claim}: it was forged or put "
+                    "there by mistake; remove it",
+                )
+            if not isinstance(newest, Request):
+                break
+            number, newest = number - 1, before
+        if isinstance(newest, Request) and number == self._back and (further := self._further_back()):
+            return [self._ask(do.ReadEntry(self.ticket(), n)) for n in further]
+        claim = self._entries[tail.claim]
+        if not isinstance(claim, Claim):
             raise GivenUpError(
-                ErrorKind.DAMAGED,
-                f"log entry {self._tail}, the last one, names the claim in entry {tail.claim}, and the one before it that in entry "
-                f"{before.claim}: it was forged or put there by mistake; remove it",
+                ErrorKind.DAMAGED, f"log entry {tail.claim} should be a claim and is a {type(claim).__name__.lower()}; the log is damaged"
             )
-        entry = self._entries[tail.claim]
-        if not isinstance(entry, Claim):
-            raise GivenUpError(
-                ErrorKind.DAMAGED, f"log entry {tail.claim} should be a claim and is a {type(entry).__name__.lower()}; the log is damaged"
-            )
-        return self._claim_known(entry)
+        self._floor = max(self._floor, newest.floor)
+        self._end = newest if isinstance(newest, End) else None
+        if isinstance(newest, Damage):
+            self._bad.update(dict.fromkeys(newest.bad, newest.cause))
+            self._noted.update(newest.bad)
+        return self._claim_known(claim)
 
     def _claim_known(self, claim: Claim) -> list[Instruction]:
         if self._last is not None and claim != self._last:
@@ -193,13 +213,14 @@ class Start(StartPlans):
         number after the tail as it was before the listing, is refused; so nothing wrong is ever written about it.
         """
         last = self._last if self._end is None else None
-        for named in self._candidates:
-            if named in self._read:
-                self._origin = self._read[named]
+        for candidate in self._candidates:
+            if candidate in self._read:
+                self._origin = self._read[candidate]
                 self.phase = StartPhase.VERIFYING
-                return [self._ask(do.VerifyObjects(self.ticket(), self._origin, deep=named in self._again))]
-            if last is not None and named not in self._bad and (named in self._listed or named == last.origin):
-                self._bad[named] = "its _metadata is missing"
+                told = [self._deep_look(self._origin)] if candidate in self._again else []
+                return [*told, self._ask(do.VerifyObjects(self.ticket(), self._origin, deep=candidate in self._again))]
+            if last is not None and candidate not in self._bad and (candidate in self._listed or candidate == last.origin):
+                self._bad[candidate] = "its _metadata is missing"
         if last is not None and (last.origin or last.inherits or self._listed):
             noted = [c for c in self._in_order if c in self._noted]
             if noted and self._restoring is None:
@@ -211,29 +232,30 @@ class Start(StartPlans):
     @property
     def _none_intact(self) -> UnlessMovedOnError:
         """True only if nobody has appended since, who could have completed newer ones."""
-        bad = ", ".join(
-            f"run {c.run} epoch {c.epoch} ({why})" if why else f"run {c.run} epoch {c.epoch}" for c, why in sorted(self._bad.items())
-        )
         return UnlessMovedOnError(
             ErrorKind.DAMAGED,
-            f"no checkpoint of the stream can be restored: damaged or missing are {bad}; put their objects back, or start with a new "
-            "checkpointLocation",
+            f"no checkpoint of the stream can be restored: damaged or missing are {named(self._bad)}; put their objects back, or start "
+            "with a new checkpointLocation",
         )
 
     def _look_again(self, noted: list[CheckpointId]) -> list[Instruction]:
         """At those that earlier runs found damaged: a person may have put their objects back, and nothing else is left. With checksums, for
         executors may have found what no size tells, and would again."""
         self._noted.clear()
+        self._gaps.clear()
         self._again = {checkpoint: self._bad[checkpoint] for checkpoint in noted}
         for checkpoint in noted:
-            cause = self._bad.pop(checkpoint)
-            found = f" ({cause})" if cause else ""
-            self._notes.append(
-                f"checkpoint run {checkpoint.run} epoch {checkpoint.epoch} was found damaged before{found}; it is looked at again, for no "
-                "other can be restored"
-            )
+            del self._bad[checkpoint]
         self._candidates = [c for c in self._in_order if c in self._again or c in self._read]
         return self._read_candidates()
+
+    def _deep_look(self, checkpoint: Checkpoint) -> do.Log:
+        found = f" ({self._again[checkpoint.id]})" if self._again[checkpoint.id] else ""
+        return do.Log(
+            do.Level.WARN,
+            f"checkpoint run {checkpoint.id.run} epoch {checkpoint.id.epoch} was found damaged before{found}; it is looked at again, for "
+            f"no other can be restored: all of it is read, {checkpoint.size} bytes",
+        )
 
     def _verified(self, event: ev.ObjectsVerified) -> list[Instruction]:
         self._answered(event.ticket)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
-from spark_ckpt.errors import ErrorKind
+from spark_ckpt.errors import CheckpointError, ErrorKind, FormatError, without_way_out
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import GivenUpError, UnlessMovedOnError
 from spark_ckpt.protocol.entries import End, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.recorded import CopyOf, Reach, Recorded, does_not_follow, ever_used, reach, recorded
+from spark_ckpt.protocol.recorded import CopyOf, Reach, Recorded, check_unbroken, does_not_follow, ever_used, numbers_known, reach, recorded
 from spark_ckpt.protocol.restoring import Restoring
-from spark_ckpt.protocol.start_state import StartPhase
+from spark_ckpt.protocol.start_state import StartPhase, named
 
 MOST_READ = 1_000_000
 """Entries past a checkpoint that a start reads."""
@@ -119,8 +119,8 @@ class StartPlans(Restoring):
         return self._read_plans() if not self._outstanding else []
 
     def _plans_known(self) -> list[Instruction]:
-        if self._gaps and not self._numbers_known():
-            raise self._log_too_short()
+        if self._gaps and not (self._discards and self._numbers_known):
+            return self._unless_cured(self._log_too_short())
         found, origin = self._unplanned, self._origin
         if found is not None and origin is not None:
             # True only if nobody has appended since, who could have planned that epoch.
@@ -157,9 +157,9 @@ class StartPlans(Restoring):
             self._number_behind(last.used + last.ahead if last and last.used is not None else -1)
         elif self._end is None or self._same_stream:
             found = self._recorded()
-            noted = self._noted_before(found)
-            if noted:
-                return self._look_again(noted)
+            refused = self._cannot_follow(found)
+            if refused is not None:
+                return self._unless_cured(refused)
             self._plans_found(found)
             self._check_deleted()
             self._used = max(found.used, (self._first or 0) - 1)
@@ -190,17 +190,44 @@ class StartPlans(Restoring):
     def _recorded(self) -> Recorded:
         wanted = self._restoring
         source = self._source.id if self._source is not None and self._same_stream else None
-        complete = not self._gaps and (wanted is None or not wanted.discard)
         copied = CopyOf(source, wanted.path) if source is not None and wanted is not None else None
-        return recorded(self._told, self._origin, self._tail, self._last, self._reach, complete, copied)
+        return recorded(self._told, self._origin, self._tail, self._last, self._reach, copied)
 
     def _plan_damaged(self, damage: str) -> list[Instruction]:
-        raise UnlessMovedOnError(
+        refused = UnlessMovedOnError(
             ErrorKind.DAMAGED,
             f"what was planned past the checkpoint that this start goes on from cannot run again: {damage}; put the object back, or go on "
             "from that checkpoint with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD: what followed runs anew under new "
             "numbers, and sinks may get its rows twice",
         )
+        return self._unless_cured(refused)
+
+    @property
+    def _discards(self) -> bool:
+        return self._in_need or (self._restoring is not None and self._restoring.discard)
+
+    def _unless_cured(self, refused: CheckpointError) -> list[Instruction]:
+        """What was planned past the origin cannot run again. Rule: first what makes it right, and only then what gives sinks rows twice.
+
+        A choice that was applied is applied once more only here, or a refusal would name a way out that is none.
+        """
+        noted = [c for c in self._newer if c in self._noted] if self._restoring is None else []
+        if noted:
+            return self._look_again(noted)
+        wanted = self._request.restore
+        may = wanted is not None and wanted.discard and self._begins_from_what_was_applied and self._numbers_known
+        if self._in_need or not may:
+            raise refused
+        self._in_need = True
+        self._notes.append(f"spark.ckpt.restore.plans=DISCARD is applied again, for {without_way_out(str(refused))}")
+        return self._plans_known()
+
+    @property
+    def _newer(self) -> list[CheckpointId]:
+        """What the last run had that is newer than the origin: none of these can be gone on from."""
+        order = self._in_order
+        at = self._origin.id if self._origin is not None else None
+        return order[: order.index(at)] if at in order else []
 
     @abstractmethod
     def _next_step(self) -> list[Instruction]:
@@ -217,15 +244,9 @@ class StartPlans(Restoring):
                 "output path that is new, or the checkpointLocation with which that one was written",
             )
 
+    @property
     def _numbers_known(self) -> bool:
-        """With entries missing, and nothing to run again: the last claim says what was used before it, and its own plans go up to one
-        behind what is missing."""
-        last, gaps = self._last, self._gaps
-        if last is None or self._restoring is None or not self._restoring.discard:
-            return False
-        own = max((n for n, entry in self._entries.items() if isinstance(entry, Plan) and entry.claim == last.claim), default=0)
-        noted = last.claim if last.used is not None else 0
-        return all(n < max(own, noted) for n in gaps)
+        return self._last is not None and numbers_known(self._gaps, self._entries, self._last)
 
     def _log_too_short(self) -> UnlessMovedOnError:
         if self._origin is None:
@@ -236,7 +257,7 @@ class StartPlans(Restoring):
             )
         at = self._origin.id
         way_out = "put it back"
-        if self._restoring is None or not self._restoring.discard:
+        if not self._discards and self._numbers_known:
             way_out += (
                 "; or go on from that checkpoint without them, with spark.ckpt.restore.path (its URL, from `spark-ckpt list`) and "
                 "spark.ckpt.restore.plans=DISCARD: what followed runs anew under new numbers, and sinks may get its rows twice"
@@ -256,27 +277,41 @@ class StartPlans(Restoring):
         if origin is None:
             self._check_ahead(found)
             return
-        last = self._last
-        noted = last.used if last is not None and last.used is not None else -1
-        unplanned = last is not None and last.ahead > 0
-        discard = self._restoring is not None and self._restoring.discard
-        problem = does_not_follow(found, origin.id, noted)
-        if problem is not None and not (unplanned or discard or (found.crossed and self._ahead)):
-            raise GivenUpError(
-                ErrorKind.CONFLICT,
-                f"{problem}; with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD they run anew, and sinks get their rows "
-                "twice",
-            )
-        if problem is not None or unplanned or (discard and (found.plans or self._gaps)):
-            self._number_anew(max(found.used, self._ever_used if found.anew else noted))
+        unwanted = self._discards and (found.plans or self._gaps)
+        if unwanted or self._may_be_unplanned or does_not_follow(found, origin.id, self._noted_used) is not None:
+            self._number_anew(max(found.used, self._ever_used if found.anew else self._noted_used))
 
-    def _noted_before(self, found: Recorded) -> list[CheckpointId]:
-        """Checkpoints that earlier runs found damaged, where nobody may go on from the one that is left."""
-        if self._origin is None or self._restoring is not None or not (found.crossed or found.anew):
-            return []
-        if self._ahead or (self._last is not None and self._last.ahead):
-            return []  # it runs anew, under new numbers
-        return [c for c in self._in_order if c in self._noted]
+    @property
+    def _noted_used(self) -> int:
+        return self._last.used if self._last is not None and self._last.used is not None else -1
+
+    @property
+    def _may_be_unplanned(self) -> bool:
+        """Epochs of the last run may have run without a plan, so what followed the origin runs anew in any case."""
+        return self._last is not None and self._last.ahead > 0
+
+    def _cannot_follow(self, found: Recorded) -> CheckpointError | None:
+        """Why what is planned cannot run again, and nobody has said that it need not."""
+        origin = self._origin
+        if self._discards:
+            return None
+        try:
+            check_unbroken(found, origin.id if origin else None)
+        except FormatError as error:
+            return error
+        problem = does_not_follow(found, origin.id, self._noted_used) if origin else None
+        if problem is None or self._may_be_unplanned or (found.crossed and self._ahead):
+            return None
+        kind, way_out = ErrorKind.CONFLICT, ""
+        newer = {c: self._bad[c] for c in self._newer if c in self._bad} if self._restoring is None else {}
+        if newer:
+            kind, way_out = ErrorKind.DAMAGED, f"put back what is damaged or missing of newer ones: {named(newer)}; or "
+        # True only if nobody has appended since, who could have completed newer ones, and deleted what is missing.
+        return UnlessMovedOnError(
+            kind,
+            f"{problem}; {way_out}with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD they run anew, and sinks get their "
+            "rows twice",
+        )
 
     @abstractmethod
     def _look_again(self, noted: list[CheckpointId]) -> list[Instruction]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from spark_ckpt.errors import without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -165,6 +166,8 @@ class StartState(Asking):
         self._stored_ms: int | None = None
         self._adopted: Mapping[int, int] = {}
         self._notes: list[str] = []
+        self._in_need = False
+        """Whether plans are discarded that would run again if they could."""
         self._restoring: ev.Restore | None = None
         self._source: Checkpoint | None = None
         self._same_stream = False
@@ -172,8 +175,9 @@ class StartState(Asking):
         self._young: int | None = None
         self._again: dict[CheckpointId, str] = {}
         """Found damaged by earlier runs, and looked at again; why."""
-        self._before: Entry | None = None
-        """The one before the log's tail."""
+        self._before: dict[int, Entry] = {}
+        """What stands before the log's tail, read from there back to the one of that number."""
+        self._back = 0
         self._imported: Checkpoint | None = None
         self._aside: tuple[Checkpoint, ...] = ()
         self._fetched: Fetched | None = None
@@ -220,3 +224,9 @@ class StartState(Asking):
     @abstractmethod
     def begin(self, now_ms: int) -> list[Instruction]:
         """From the beginning, or again after somebody else was faster."""
+
+
+def named(damaged: Mapping[CheckpointId, str]) -> str:
+    """Damaged checkpoints with the causes, where known, to be told to a person."""
+    causes = {c: f" ({without_way_out(why)})" if why else "" for c, why in damaged.items()}
+    return ", ".join(f"run {c.run} epoch {c.epoch}{cause}" for c, cause in sorted(causes.items()))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from spark_ckpt import paths
 from spark_ckpt.errors import DamagedError, FormatError, ObjectMissingError
-from spark_ckpt.protocol.entries import LIMITS, Entry, decode
+from spark_ckpt.protocol.entries import LIMITS, Entry, Request, decode
 from spark_ckpt.protocol.tail import Gallop
 from spark_ckpt.storage.base import PAGE, Storage
 
+_READERS = 8
+"""Entries that are read at a time."""
 WIDEST_GAP = 100_000
 """Entries that can be missing between two that are there: a start asks for each of them, to say which ones."""
 
@@ -60,6 +63,28 @@ class StreamLog:
         """When, by the storage's clock; None where there is no such entry."""
         found = next(iter(self._storage.list(paths.LOG_PREFIX, paths.log_key(number - 1))), None)
         return found.modified_ms if found is not None and found.key == paths.log_key(number) else None
+
+    def newest_of_a_run(self, number: int) -> tuple[int, Entry | None]:
+        """What a run itself appended last, at `number` or before: whoever asks a stream appends a request, whether a query runs or not.
+
+        The entry is None where it is missing, damaged, or there is none: what it was cannot be told.
+        """
+        width = 1
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="log") as pool:
+            while number:
+                numbers = range(number, max(0, number - width), -1)
+                for number, entry in zip(numbers, pool.map(self._readable, numbers), strict=True):
+                    if not isinstance(entry, Request):
+                        return number, entry
+                number, width = numbers[-1] - 1, min(width * 2, _READERS)
+        return 0, None
+
+    def _readable(self, number: int) -> Entry | None:
+        data = self.read(number)
+        try:
+            return decode(number, data) if data is not None else None
+        except FormatError:
+            return None
 
     def past(self, number: int) -> tuple[int, bytes] | None:
         """The first entry past that number, None where there is none."""

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from spark_ckpt.errors import DamagedError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol.entries import Entry
-from spark_ckpt.protocol.recorded import does_not_follow, reach, recorded
+from spark_ckpt.protocol.recorded import check_unbroken, does_not_follow, reach, recorded
 from spark_ckpt.protocol.start_plans import MOST_READ
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.log import StreamLog
@@ -46,6 +46,7 @@ def _problem(storage: Storage, reader: StreamReader, standing: Standing, newest:
             return f"a start would be refused: entry {standing.tail} of {reader.url} is forged or was put there by mistake; remove it"
         entries = _read(storage, within.numbers(newest, standing.tail), standing.tail)
         found = recorded(entries, newest, standing.tail, standing.claim, within)
+        check_unbroken(found, newest.id if newest else None)
     except DamagedError as error:
         return f"a start would be refused: {error}"
     used = standing.claim.used if standing.claim.used is not None else -1

@@ -115,7 +115,7 @@ def _with_plans(problems: list[str], copied: bool, content: Checkpoint, source: 
     its_claim = _read(storage, {content.claim}, standing.tail).get(content.claim)
     within = reach(content, standing.claim, its_claim)
     entries = _read(storage, within.numbers(content, standing.tail), standing.tail)
-    found = recorded(entries, content, standing.tail, standing.claim, within, complete=False, copied=CopyOf(content.id, source.url))
+    found = recorded(entries, content, standing.tail, standing.claim, within, copied=CopyOf(content.id, source.url))
     if standing.claim.ahead:
         return Preflight(tuple(problems), True, copied)  # what followed runs anew under new numbers, whatever was planned
     why = does_not_follow(found, content.id, standing.claim.used if standing.claim.used is not None else -1)

@@ -9,7 +9,7 @@ from enum import Enum
 from spark_ckpt import paths
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId
-from spark_ckpt.protocol.entries import Claim, Damage, End
+from spark_ckpt.protocol.entries import Claim, Damage, End, Request
 from spark_ckpt.protocol.garbage import kept_checkpoints
 from spark_ckpt.protocol.retention import is_retained, newest_first
 from spark_ckpt.storage.base import Storage
@@ -46,7 +46,8 @@ class Use(Enum):
 
 @dataclass(frozen=True)
 class Standing:
-    """What the log's last entry says: `tail` is its number, `claim` that of the newest run. Ended: the stream was deleted on purpose.
+    """What the newest run itself appended last says: `tail` is the number of the log's last entry, `claim` that run's. Ended: the stream
+    was deleted on purpose.
     `floor`: of the entries below it nothing is asked any more."""
 
     tail: int
@@ -172,8 +173,9 @@ class StreamReader:
         claim = last if isinstance(last, Claim) else log.entry(last.claim)
         if not isinstance(claim, Claim):
             raise DamagedError(f"log entry {tail} of {self.url} names {last.claim} as its claim, which is none; the log is damaged")
-        bad = frozenset([*claim.bad, *(last.bad if isinstance(last, Damage) else ())])
-        return Standing(tail, claim, bad, isinstance(last, End), last.floor)
+        _, newest = log.newest_of_a_run(tail) if isinstance(last, Request) else (tail, last)
+        bad = frozenset([*claim.bad, *(newest.bad if isinstance(newest, Damage) else ())])
+        return Standing(tail, claim, bad, isinstance(newest, End), max(last.floor, newest.floor if newest is not None else 0))
 
     def standing_or_problem(self, found: list[Found]) -> tuple[Standing | None, str | None]:
         """A damaged log says nothing about the checkpoints: they are looked at all the same, and the damage is told."""

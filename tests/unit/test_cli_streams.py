@@ -15,7 +15,7 @@ from spark_ckpt.cli.main import run
 from spark_ckpt.errors import StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId, HandleKind
 from spark_ckpt.paths import log_key, metadata_key
-from spark_ckpt.protocol.entries import Adopted, Claim, Damage, End, Plan, decode, encode
+from spark_ckpt.protocol.entries import SAVEPOINT, Adopted, Claim, Damage, End, Plan, Request, decode, encode
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.base import LARGEST_READ
 from spark_ckpt.storage.file import FileStorage
@@ -118,19 +118,31 @@ def test_a_late_checkpoint_of_a_fenced_run_is_superseded_and_no_damage(
     assert "left out, because no restart would use them: 2" in capsys.readouterr().out
 
 
+def ask(writer: StreamWriter, times: int) -> None:
+    """People ask a stream that nobody runs."""
+    for n in range(times):
+        writer.append(Request(writer.claim, SAVEPOINT, "", "me", nonce=str(n)))
+
+
+@pytest.mark.parametrize("asked", [0, 1, 20])
 def test_a_checkpoint_that_was_found_bad_is_left_out(
-    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+    asked: int, writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     storage.put(metadata_key(CheckpointId(1, 1)), b"PAR1 is not all")
     writer.append(Damage(writer.claim, 1, (CheckpointId(1, 1),), "a test"))
+    ask(writer, asked)
     status, doc = call(capsys, "list", url)
     assert (status, [c["status"] for c in doc["checkpoints"]]) == (0, ["COMPLETED", "BAD"])
     status, doc = call(capsys, "verify", url)
     assert (status, doc["left_out"]) == (0, [{"checkpoint": "run-1/chk-1", "status": "BAD"}])
 
 
-def test_nothing_that_a_restart_would_use_is_nothing_to_verify(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("asked", [0, 2])
+def test_nothing_that_a_restart_would_use_is_nothing_to_verify(
+    asked: int, writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     writer.append(End(writer.claim, 1))
+    ask(writer, asked)
     assert call(capsys, "verify", url)[0] == 1
 
 

@@ -199,8 +199,7 @@ class StorageActions:
             return next(absent(self.storage, asked.checkpoint), None)
         from spark_ckpt.stored.verify import Verifier  # loads RocksDB, which no other start needs
 
-        problem = next(iter(Verifier(self.storage).verify(asked.checkpoint).problems), None)
-        return problem.message if problem is not None else None
+        return Verifier(self.storage).verify(asked.checkpoint).damage
 
     def _fetch_files(self, asked: do.FetchFiles) -> str | None:
         from spark_ckpt.stored.copies import Source

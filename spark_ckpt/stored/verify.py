@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageSetupError
+from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError, StorageSetupError
 from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import check_object
 from spark_ckpt.process.scratch import temporary_folder
@@ -22,10 +22,11 @@ _SCRATCH = ".spark-ckpt-verify-"
 
 @dataclass(frozen=True)
 class Problem:
-    """`what` names the thing: an object, a store or a driver file."""
+    """`what` names the thing: an object, a store or a driver file. `unreadable`: nobody here may read it, so it may be intact."""
 
     what: str
     message: str
+    unreadable: bool = False
 
     def to_json(self) -> dict[str, str]:
         return {"what": self.what, "message": self.message}
@@ -44,6 +45,14 @@ class Verified:
     without_full: int = 0
     problems: list[Problem] = field(default_factory=list)
 
+    @property
+    def damage(self) -> str | None:
+        """Something that is certainly damaged or missing. Raises `StorageSetupError` where nothing is, as far as it may be read."""
+        certain = next((problem for problem in self.problems if not problem.unreadable), None)
+        if certain is None and self.problems:
+            raise StorageSetupError(self.problems[0].message)
+        return certain.message if certain is not None else None
+
 
 class Verifier:
     """Checkpoints share objects: a range that was read once, and a snapshot that was opened once, is not read again."""
@@ -52,7 +61,7 @@ class Verifier:
         self._storage = storage
         self._threads = threads
         self._sizes: dict[str, int | None] = {}
-        self._checked: dict[Handle, str | None] = {}
+        self._checked: dict[Handle, CheckpointError | None] = {}
         self._opened: dict[tuple[StoreId, Handle], tuple[int, str | None]] = {}
 
     def verify(self, checkpoint: Checkpoint) -> Verified:
@@ -74,7 +83,10 @@ class Verifier:
             self._sizes.update(zip(fresh, pool.map(lambda key: self._storage.size(check_object(key)), fresh), strict=True))
             for results in pool.map(self._check, near(new)):
                 self._checked.update(results)
-        found.problems += [Problem(h.object, message) for h in handles if (message := self._checked[h]) is not None]
+        for handle in handles:
+            error = self._checked[handle]
+            if error is not None:
+                found.problems.append(Problem(handle.object, str(error), isinstance(error, StorageSetupError)))
         return found
 
     def open_stores(self, found: Verified) -> None:
@@ -93,16 +105,17 @@ class Verifier:
                     store = snapshot.store
                     found.problems.append(Problem(f"operator {store.operator}, partition {store.partition}, store {store.store}", message))
 
-    def _check(self, group: list[Handle]) -> Mapping[Handle, str | None]:
+    def _check(self, group: list[Handle]) -> Mapping[Handle, CheckpointError | None]:
         """What is wrong with each of these ranges of one object, if anything."""
         size = self._sizes[group[0].object]
         if size is None:
-            return dict.fromkeys(group, f"the object {group[0].object} is missing")
-        results: dict[Handle, str | None] = {}
+            return dict.fromkeys(group, ObjectMissingError(f"the object {group[0].object} is missing"))
+        results: dict[Handle, CheckpointError | None] = {}
         inside = []
         for handle in group:
             if handle.offset + handle.length > size:
-                results[handle] = f"{handle.name} ends at byte {handle.offset + handle.length} of {handle.object}, which has only {size}"
+                end = handle.offset + handle.length
+                results[handle] = DamagedError(f"{handle.name} ends at byte {end} of {handle.object}, which has only {size}")
             else:
                 inside.append(handle)
         if not inside:
@@ -112,9 +125,9 @@ class Verifier:
                 with temporary_folder(_SCRATCH) as folder:
                     read_to_file(self._storage, inside[0], folder / "range")
                 return {inside[0]: None}
-            return results | {one.handle: str(one.damage) if one.damage else None for one in read(self._storage, inside)}
+            return results | {one.handle: one.damage for one in read(self._storage, inside)}
         except (DamagedError, ObjectMissingError, StorageSetupError) as e:
-            return results | dict.fromkeys(inside, str(e))
+            return results | dict.fromkeys(inside, e)
 
     def _open(self, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path) -> tuple[int, str | None]:
         newest = full_snapshot(snapshot)

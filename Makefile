@@ -89,6 +89,13 @@ test-lowest: jar ## The same with the lowest version of every dependency that py
 screenshots: jar browser ## The Checkpoints tab in a headless Chromium; renews docs/images
 	@SPARK_CKPT_PICTURES=docs/images $(PY) -m pytest -m spark tests/spark/test_tab.py tests/spark/test_tab_interval.py $(ARGS)
 
+.PHONY: docs
+docs: venv ## The documents as a site in build/site, to read without a network
+	@$(PY) -c 'import material' 2>/dev/null || $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[docs]'
+	@$(PY) -m documents
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+	@echo "build/site/index.html (its search needs a server: $(PY) -m http.server --bind 127.0.0.1 --directory build/site)"
+
 .PHONY: campaign
 campaign: jar $(CLASSES) ## 300 kills and the long tests, hours: goes on where it was (CASES=n, MINUTES=n: a part of it; docs/reliability.md)
 	@$(PY) -m campaign run $(if $(SEED),--seed $(SEED)) $(if $(KILLS),--kills $(KILLS)) $(if $(CASES),--cases $(CASES)) \

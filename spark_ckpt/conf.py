@@ -407,21 +407,24 @@ _EXTENSIONS_KEY = "spark.sql.extensions"
 _VALIDATION_KEY = "spark.sql.streaming.stateStore.commitValidation.enabled"
 _BYPASS_KEY = "spark.shuffle.sort.bypassMergeThreshold"
 
-_SET: Mapping[str, tuple[str, str]] = {
+NEEDED_SETTINGS: Mapping[str, tuple[str, str]] = {
     _PROVIDER_KEY: (PROVIDER_CLASS, "the plugin brings a provider of its own, on Spark's own RocksDB engine"),
     _MANAGER_KEY: (FILE_MANAGER_CLASS, "the plugin sees the query's log through a file manager of its own"),
     _FORMAT_KEY: ("2", "checkpoints need the unique ids of format 2"),
     _CHANGELOG_KEY: ("true", "checkpoints are made of changelogs"),
     _FILE_CHECKSUM_KEY: ("false", "the plugin stores and checks checksums of its own, and Spark's side files would get in the way"),
 }
-_UNLESS_GIVEN: Mapping[str, str] = {
+"""Setting -> value, and why the plugin cannot do without it."""
+SUGGESTED_SETTINGS: Mapping[str, str] = {
     # After each commit of a store its task would ask the driver twice; with format 2 the driver counts the unique ids anyway.
     _VALIDATION_KEY: "false",
     # With up to 200 partitions each task before a shuffle would write a file for every one of them (BypassMergeSortShuffleWriter): an
     # epoch has few rows for each, and files are what it costs. 1 leaves that to shuffles into one partition.
     _BYPASS_KEY: "1",
 }
-_APPENDED: Mapping[str, str] = {_LISTENERS_KEY: LISTENER_CLASS, _EXTENSIONS_KEY: EXTENSIONS_CLASS}
+"""Made where the user has none: they only save time."""
+ADDED_SETTINGS: Mapping[str, str] = {_LISTENERS_KEY: LISTENER_CLASS, _EXTENSIONS_KEY: EXTENSIONS_CLASS}
+"""Added to the user's own lists."""
 
 
 def spark_settings(conf: Mapping[str, str], existing: Mapping[str, str]) -> dict[str, str]:
@@ -431,7 +434,7 @@ def spark_settings(conf: Mapping[str, str], existing: Mapping[str, str]) -> dict
     """
     parse_options(conf)
     plugin = f"spark.plugins={PLUGIN_CLASS}"
-    for key, (needed, reason) in _SET.items():
+    for key, (needed, reason) in NEEDED_SETTINGS.items():
         given = existing.get(key)
         if given is not None and given.strip().lower() != needed.lower():
             raise ConfigError(f"{key}={given} contradicts {plugin}: {reason}; remove {key}, or the plugin")
@@ -440,9 +443,9 @@ def spark_settings(conf: Mapping[str, str], existing: Mapping[str, str]) -> dict
             raise ConfigError(
                 f"{key}=true contradicts {plugin}: the log of an epoch must be stored before the epoch runs; remove {key}, or the plugin"
             )
-    settings = {key: needed for key, (needed, _) in _SET.items()}
-    settings |= {key: existing.get(key, value) for key, value in _UNLESS_GIVEN.items()}
-    for key, added in _APPENDED.items():
+    settings = {key: needed for key, (needed, _) in NEEDED_SETTINGS.items()}
+    settings |= {key: existing.get(key, value) for key, value in SUGGESTED_SETTINGS.items()}
+    for key, added in ADDED_SETTINGS.items():
         names = [name.strip() for name in existing.get(key, "").split(",") if name.strip()]
         settings[key] = ",".join([*names, added] if added not in names else names)
     return settings

@@ -1,0 +1,66 @@
+"""README's table of costs: taken from docs/benchmarks.md, which the benchmark writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+_BEGIN = "<!-- from docs/benchmarks.md, by `python -m documents` -->"
+_END = "<!-- end -->"
+_FORM, _WORKLOAD = "## The full form", "### Aggregation"
+_LEFT_OUT = "floor"
+"""No system that one could choose."""
+
+Row = Mapping[str, str]
+
+
+def renewed(readme: str, benchmarks: str) -> str:
+    """README with the table of today. Raises ValueError where it has no place for it, or where docs/benchmarks.md has no such workload."""
+    if readme.count(_BEGIN) != 1 or readme.count(_END) != 1:
+        raise ValueError(f"README.md has no place for the table of costs; it lies between {_BEGIN} and {_END}")
+    before, rest = readme.split(_BEGIN)
+    return f"{before}{_BEGIN}\n{table(benchmarks)}\n{_END}{rest.split(_END)[1]}"
+
+
+def table(benchmarks: str) -> str:
+    """Time and requests of an epoch, by system and number of partitions."""
+    rows = [row for row in _rows(benchmarks) if row["system"] != _LEFT_OUT]
+    systems = list(dict.fromkeys(row["system"] for row in rows))
+    partitions = sorted({int(row["partitions"]) for row in rows})
+    head = ["", *(f"{n} partitions" for n in partitions), *(f"S3 requests, {n} partitions" for n in partitions)]
+    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 1)]
+    for system in systems:
+        own = {int(row["partitions"]): row for row in rows if row["system"] == system}
+        times = [_seconds(own[n]["epoch ms"]) if n in own else "" for n in partitions]
+        requests = [_count(own[n]["requests"]) if n in own else "" for n in partitions]
+        lines.append(f"| {' | '.join([system, *times, *requests])} |")
+    return "\n".join(lines)
+
+
+def _rows(benchmarks: str) -> list[Row]:
+    form = benchmarks.partition(f"\n{_FORM}\n")[2]
+    section = form.partition(f"\n{_WORKLOAD}\n")[2].partition("\n##")[0]
+    lines = [_cells(line) for line in section.splitlines() if line.startswith("|")]
+    if len(lines) < 3 or not {"system", "partitions", "epoch ms", "requests"} <= set(lines[0]):
+        raise ValueError(f"docs/benchmarks.md has no table of times and requests under {_WORKLOAD!r} of {_FORM!r}")
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
+
+
+def _cells(line: str) -> Sequence[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def _seconds(median: str) -> str:
+    """`1,254 (1,170 - 1,694)`, in milliseconds, with the quartiles."""
+    return f"{_number(median) / 1000:.1f} s"
+
+
+def _count(requests: str) -> str:
+    return f"{_number(requests):,.{0 if _number(requests) >= 100 else 1}f}" if requests else ""
+
+
+def _number(text: str) -> float:
+    found = re.match(r"[\d,]+(\.\d+)?", text)
+    if not found:
+        raise ValueError(f"docs/benchmarks.md has {text!r} where a number belongs")
+    return float(found[0].replace(",", ""))

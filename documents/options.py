@@ -1,0 +1,76 @@
+"""docs/options.md: written from the table that parses the options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spark_ckpt.conf import ADDED_SETTINGS, NEEDED_SETTINGS, OPTIONS, SUGGESTED_SETTINGS, Option
+
+_HEAD = """# Options
+
+Written by `python -m documents` from `spark_ckpt/conf.py`; do not edit.
+
+- Options are Spark settings. They belong in `spark-defaults.conf`, behind `--conf`, or in `spark_ckpt.configure`; there they are written in
+  snake case: `spark.ckpt.minPause` is `min_pause`, `spark.ckpt.s3.pathStyle` is `s3_path_style`.
+- They hold for the whole application, and are read when it starts.
+- A wrong value, or a name that does not exist, ends the start with an error. For a wrong name the error suggests the nearest one.
+- Durations are written as Spark writes them: `500ms`, `10s`, `10min`, `1h`. A plain number is milliseconds.
+- Sizes are written as `512m` or `10g`. A plain number is bytes.
+- Credentials are not options. They come from boto3's own chain: environment, profile, role.
+- `spark-ckpt conf` prints all options as a template for `spark-defaults.conf`.
+
+## All options
+"""
+
+_SETTINGS = """
+## Spark's own settings
+
+The plugin makes these settings itself. It cannot work without them. If you have set one of them to another value, the start ends with an
+error that names it.
+
+{needed}
+
+It adds itself to these two lists, and leaves what you have there:
+
+{added}
+
+These two it makes only where you have set nothing. They save time, and nothing else depends on them:
+
+{suggested}
+
+Without the first, each task would ask the driver twice after every commit of a store. Without the second, each task before a shuffle would
+write a file for each of up to 200 partitions. The second one holds for all shuffles of the application.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    table = _table("option | default | in Flink", ((f"[`{o.key}`](#{_anchor(o)})", _code(o.default), o.flink_name or "") for o in OPTIONS))
+    settings = _SETTINGS.format(
+        needed=_table("setting | value | why", ((f"`{key}`", f"`{value}`", why) for key, (value, why) in NEEDED_SETTINGS.items())),
+        added=_table("setting | what is added", ((f"`{key}`", f"`{value}`") for key, value in ADDED_SETTINGS.items())),
+        suggested=_table("setting | value", ((f"`{key}`", f"`{value}`") for key, value in SUGGESTED_SETTINGS.items())),
+    )
+    return "\n".join([_HEAD, table, "", "## One by one", "", *(_told(option) for option in OPTIONS)]) + settings
+
+
+def _told(option: Option) -> str:
+    facts = [f"Default: `{option.default}`." if option.default is not None else "Not set by default."]
+    if option.flink_name:
+        facts.append(f"In Flink: {option.flink_name}.")
+    told = option.help.replace("<", "&lt;")
+    return f"### {option.key}\n\n{told}\n\n{' '.join(facts)}\n"
+
+
+def _anchor(option: Option) -> str:
+    """As GitHub and the site make it of the heading."""
+    return option.key.lower().replace(".", "")
+
+
+def _code(text: str | None) -> str:
+    return f"`{text}`" if text is not None else ""
+
+
+def _table(head: str, rows: Iterable[Iterable[str]]) -> str:
+    columns = head.count("|") + 1
+    return "\n".join([f"| {head} |", "|---" * columns + "|", *(f"| {' | '.join(row)} |" for row in rows)])

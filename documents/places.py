@@ -1,0 +1,12 @@
+"""Where the documents lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+BENCHMARKS = DOCS / "benchmarks.md"
+OPTIONS = DOCS / "options.md"
+COMMAND_LINE = DOCS / "command-line.md"

@@ -1,0 +1,132 @@
+"""README and docs/ say what the code says: what is generated is up to date, and what they name is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from documents import command_line, costs, options
+from documents.places import BENCHMARKS, COMMAND_LINE, DOCS, OPTIONS, README, ROOT
+from spark_ckpt.cli.main import VERBS, cli
+from spark_ckpt.conf import OPTIONS as TABLE
+from spark_ckpt.protocol.reasons import AbortReason
+
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+NO_OPTIONS = {"spark.ckpt.barrier"}
+"""A local property of Spark's."""
+OPEN_ENDED = ("submit",)
+"""Verbs that pass on options which are not theirs."""
+
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_NAMED = re.compile(r"`((?:spark_ckpt|jvm_shim|tests|simulation|campaign|benchmarks|documents|testbed|examples|conf)/[\w./-]*)`")
+_COMMAND = re.compile(r"(?:`|^(?: {4}|)(?:\$ )?|\| )spark-ckpt ([a-z]+)([^`\n]*)", re.MULTILINE)
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=named)
+
+
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ +(.*)$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_the_page_of_options_is_the_table() -> None:
+    assert OPTIONS.read_text(encoding="utf-8") == options.render(), "docs/options.md is stale: run `python -m documents`"
+
+
+def test_the_page_of_commands_is_what_help_says() -> None:
+    assert COMMAND_LINE.read_text(encoding="utf-8") == command_line.render(), "docs/command-line.md is stale: run `python -m documents`"
+
+
+def test_what_it_costs_is_what_the_benchmark_has_measured() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert text == costs.renewed(text, BENCHMARKS.read_text(encoding="utf-8")), "README.md is stale: run `python -m documents`"
+
+
+def test_costs_are_those_of_the_full_form() -> None:
+    page = """
+## The short form
+### Aggregation
+| system | partitions | epoch ms | requests |
+|---|---:|---:|---:|
+| stock | 20 | 1 (1 - 1) | 1.0 |
+
+## The full form
+
+### Aggregation
+Some words.
+
+| system | partitions | rows | epoch ms | requests |
+|---|---:|---:|---:|---:|
+| stock | 20 | 1 | 1,254 (1,170 - 1,694) |  |
+| floor | 20 | 1 | 9 (9 - 9) |  |
+| ours | 20 | 1 | 695 (617 - 752) | 4.24 |
+| ours | 200 | 1 | 1,634 (1,508 - 1,748) | 1,221.7 |
+
+### Another
+| system | partitions | epoch ms | requests |
+"""
+    assert costs.table(page).splitlines()[2:] == ["| stock | 1.3 s |  |  |  |", "| ours | 0.7 s | 1.6 s | 4.2 | 1,222 |"]
+    with pytest.raises(ValueError, match="has no table"):
+        costs.table(page.replace("### Aggregation", "### Something"))
+    with pytest.raises(ValueError, match="has no place"):
+        costs.renewed("# README", page)
+
+
+@every_page
+def test_every_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for target in _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        if not found.exists() or (anchor and found.suffix == ".md" and anchor not in anchors(found)):
+            broken.append(target)
+    assert broken == []
+
+
+@every_page
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    assert [path for path in _NAMED.findall(page.read_text(encoding="utf-8")) if not (ROOT / path).exists()] == []
+
+
+@every_page
+def test_every_option_that_is_named_is_one(page: Path) -> None:
+    keys = {option.key for option in TABLE} | NO_OPTIONS
+    parents = {key.rsplit(".", 1)[0] for key in keys}
+    mentioned = {key.rstrip(".") for key in re.findall(r"(?<!apache\.)spark\.ckpt\.(?:\w+\.?)+", page.read_text(encoding="utf-8"))}
+    assert mentioned - keys - parents == set()
+
+
+@every_page
+def test_every_command_that_is_shown_is_one(page: Path) -> None:
+    with click.Context(cli) as top:
+        for verb, rest in _COMMAND.findall(page.read_text(encoding="utf-8")):
+            command = cli.get_command(top, verb)
+            assert command is not None, f"spark-ckpt {verb}"
+            if verb not in OPEN_ENDED:
+                known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+                assert set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - known == set(), f"spark-ckpt {verb}{rest}"
+
+
+def test_every_verb_is_explained_and_every_reason_has_its_way_out() -> None:
+    assert set(re.findall(r"^## (\S+)$", COMMAND_LINE.read_text(encoding="utf-8"), re.MULTILINE)) == set(VERBS)
+    operations = (DOCS / "operations.md").read_text(encoding="utf-8")
+    rows = operations.partition("## Checkpoints fail")[2]
+    told = {reason for row in re.findall(r"^\| ([A-Z_, ]+) \|", rows, re.MULTILINE) for reason in row.split(", ")}
+    assert told == {reason.value for reason in AbortReason}
+
+
+def test_every_page_is_in_the_site() -> None:
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [named(page) for page in DOCS.rglob("*.md") if str(page.relative_to(DOCS)) not in site] == []

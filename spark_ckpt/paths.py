@@ -114,6 +114,19 @@ def parse_checkpoint_prefix(key: str) -> CheckpointId | None:
     return found if found is not None and checkpoint_prefix(found) == key.rstrip("/") + "/" else None
 
 
+def checkpoint_name(checkpoint: CheckpointId) -> str:
+    """`run-3/chk-42`, as people write it."""
+    return f"run-{checkpoint.run}/chk-{checkpoint.epoch}"
+
+
+def parse_checkpoint_name(text: str) -> CheckpointId:
+    """`run-3/chk-42` or with the zeros of the stored key. Raises ConfigError."""
+    run, slash, epoch = text.strip("/").partition("/")
+    if slash and run.startswith("run-") and run[4:].isdecimal() and epoch.startswith("chk-") and epoch[4:].isdecimal():
+        return CheckpointId(int(run[4:]), int(epoch[4:]))
+    raise ConfigError(f"{text!r} is not a checkpoint; write it as run-3/chk-42, as `spark-ckpt list` prints it")
+
+
 def metadata_key(checkpoint: CheckpointId) -> str:
     return checkpoint_prefix(checkpoint) + METADATA_NAME
 

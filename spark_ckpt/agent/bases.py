@@ -11,7 +11,7 @@ from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import CheckpointId, Snapshot, StoreId
 from spark_ckpt.paths import metadata_key
 from spark_ckpt.storage.base import Storage
-from spark_ckpt.stored.metadata.limits import LIMITS
+from spark_ckpt.stored.metadata.reading import read_metadata
 
 Snapshots = Mapping[StoreId, Snapshot]
 _KEPT = 2
@@ -46,11 +46,9 @@ class Bases:
         return load.result().get(store)
 
     def _read(self, base: CheckpointId) -> Snapshots:
-        from spark_ckpt.stored.metadata import codec as metadata  # pyarrow takes a while to load, and most agents never need it
-
         key = metadata_key(base)
         try:
-            checkpoint = metadata.decode(self._storage.get(key, limit=LIMITS.file), where=f"{self._storage.url}/{key}")
+            checkpoint = read_metadata(self._storage, key, base)
         except ObjectMissingError as error:
             raise ObjectMissingError(
                 f"{key} is missing in {self._storage.url}: the checkpoint that the query runs from was deleted; "

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-import uuid
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +11,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from spark_ckpt import paths
 from spark_ckpt.agent.bases import Bases
 from spark_ckpt.agent.chains import Chain
 from spark_ckpt.agent.changelog import changelog_name
@@ -28,6 +25,7 @@ from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Ack, Decline, HandleKind, Snapshot, StoreId
 from spark_ckpt.process.pipe import describe
 from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.left_acks import leave_acks
 
 QUEUED_BYTES = 8 << 20
 """What has to be durable is uploaded when so many bytes of it have come, if no flush comes before."""
@@ -471,9 +469,8 @@ class Stream:
     def _leave_acks(self, acks: list[Ack]) -> None:
         for run, epoch in dict.fromkeys((a.run, a.epoch) for a in acks):
             for portion in _portions([a for a in acks if (a.run, a.epoch) == (run, epoch)]):
-                document = {"acks": [a.to_json() for a in portion]}
                 try:
-                    self.storage.put(paths.left_acks_key(run, epoch, uuid.uuid4().hex), json.dumps(document).encode())
+                    leave_acks(self.storage, run, epoch, portion)
                 except CheckpointError as error:
                     self._warn(f"acknowledgements of epoch {epoch} could not be left in {self.storage.url}: {error}")
 

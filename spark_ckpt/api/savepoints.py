@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import socket
 import sys
@@ -17,17 +16,16 @@ from typing import TYPE_CHECKING, Any
 from spark_ckpt import paths
 from spark_ckpt.conf import PREFIX, Options, parse_options, parse_stream
 from spark_ckpt.errors import (
-    CheckpointError,
     ConfigError,
     ConflictError,
     DamagedError,
-    FormatError,
-    ObjectMissingError,
     OutcomeUnknownError,
     TimeoutExpiredError,
 )
-from spark_ckpt.protocol.entries import LIMITS, SAVEPOINT, STOP, Claim, Request, encode
+from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Claim, Request, encode
 from spark_ckpt.storage import PutResult, Storage, open_storage
+from spark_ckpt.stored.answers import read_answer
+from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.reading import Standing, StreamReader
 from spark_ckpt.units import parse_duration
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
 APPENDS = 1000
 """How often the stream may be faster with its next entry, before that is given up."""
 POLL_S = 0.25
-ANSWER_BYTES = 1 << 20
 LOOKS = 8
 """Polls for the answer to one look at the log, where a newer claim says that nobody will answer."""
 
@@ -108,7 +105,7 @@ def request_savepoint(
     asked(number)
     looks = 0
     while True:
-        answer = _answer(storage, claim, number)
+        answer = read_answer(storage, claim.run, number)
         if answer is not None:
             return answer
         if clock() >= until:
@@ -119,7 +116,7 @@ def request_savepoint(
             )
         looks += 1
         if looks % LOOKS == 0 and (after := _gone(reader, claim, number)) is not None:
-            answer = _answer(storage, claim, number)
+            answer = read_answer(storage, claim.run, number)
             if answer is not None:
                 return answer
             raise ConflictError(f"{after} before it had met the request in log entry {number} of {reader.url}; ask again")
@@ -129,6 +126,7 @@ def request_savepoint(
 def _append(storage: Storage, reader: StreamReader, wanted: Wanted) -> tuple[Claim, int]:
     """Put-if-absent at the tail, under the last claim. A number that somebody else took: look again."""
     nonce, by, known = uuid.uuid4().hex, f"{_user()}@{socket.gethostname()}", 0
+    log = StreamLog(storage)
     for _ in range(APPENDS):
         standing = _standing(reader, known)
         _places(reader, standing.claim).savepoint(wanted.target, wanted.name or "savepoint")
@@ -136,16 +134,14 @@ def _append(storage: Storage, reader: StreamReader, wanted: Wanted) -> tuple[Cla
         action = STOP if wanted.stop else SAVEPOINT
         request = encode(Request(standing.claim.claim, action, wanted.target, by, wanted.name, wanted.drain, nonce, standing.floor))
         try:
-            if storage.put_if_absent(paths.log_key(number), request) is PutResult.STORED:
+            if log.put(number, request)[0] is PutResult.STORED:
                 return standing.claim, number
         except OutcomeUnknownError:
             pass  # whose it is, is read
-        try:
-            if storage.get(paths.log_key(number), limit=LIMITS.bytes) == request:
-                return standing.claim, number
-            known = number
-        except ObjectMissingError:
-            known = standing.tail
+        there = log.read(number)
+        if there == request:
+            return standing.claim, number
+        known = standing.tail if there is None else number
     raise ConflictError(f"the log of {reader.url} grew {APPENDS} times while a request was to be appended; ask again")
 
 
@@ -162,22 +158,6 @@ def _standing(reader: StreamReader, known: int) -> Standing:
     if standing.ended:
         raise ConflictError(f"the stream at {reader.url} was deleted on purpose, and no query has begun it anew; start its query first")
     return standing
-
-
-def _answer(storage: Storage, claim: Claim, number: int) -> str | None:
-    """The savepoint's URL, None while there is no answer. Raises `CheckpointError` for an answer that says why there will be none."""
-    key = paths.answer_key(claim.run, number)
-    try:
-        doc = json.loads(storage.get(key, limit=ANSWER_BYTES))
-        if "error" in doc:
-            raise CheckpointError(f"the run could not make the savepoint: {doc['error']}")
-        return str(doc["path"])
-    except ObjectMissingError:
-        return None
-    except (ValueError, KeyError, TypeError, RecursionError) as e:
-        raise FormatError(
-            f"{storage.url.rstrip('/')}/{key} is not an answer to a request; the savepoint may have been made all the same"
-        ) from e
 
 
 def _gone(reader: StreamReader, claim: Claim, number: int) -> str | None:

@@ -9,9 +9,9 @@ import click
 
 from spark_ckpt.cli.options import DURATION, json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Section, Table, size_text
+from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.gc import Amount, Collector, Leftovers, RunLeftovers
-from spark_ckpt.stored.reading import name_of
 
 
 @click.command("gc")
@@ -49,7 +49,7 @@ def _report(url: str, found: Leftovers, deleted: bool, min_age_ms: int) -> Repor
         "young": _amount(total.young),
         "referenced": _amount(total.referenced),
         "probes": {"garbage": _amount(found.probes.garbage), "young": _amount(found.probes.young)},
-        "checkpoints": [name_of(c) for c in found.checkpoints],
+        "checkpoints": [checkpoint_name(c) for c in found.checkpoints],
         "runs": [
             {"run": r.run, "garbage": _amount(r.garbage), "young": _amount(r.young), "referenced": _amount(r.referenced)}
             for r in found.runs

@@ -9,9 +9,10 @@ import click
 from spark_ckpt.cli.options import json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Table, size_text, time_text
 from spark_ckpt.errors import DamagedError
+from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.storage import S3Options
-from spark_ckpt.stored.reading import Found, Standing, StreamReader, Use, name_of
+from spark_ckpt.stored.reading import Found, Standing, StreamReader, Use
 
 COMPLETED, DAMAGED, UNREADABLE = "COMPLETED", "DAMAGED", "UNREADABLE"
 
@@ -49,7 +50,7 @@ def command(stream: str, s3: S3Options, output: Output) -> int:
                 {
                     "stream": reader.url,
                     "runs": list(reader.runs()),
-                    "latest": name_of(latest) if latest else None,
+                    "latest": checkpoint_name(latest) if latest else None,
                     "ended": ended,
                     "owner": _owner(standing.claim) if standing else None,
                     "checkpoints": documents,
@@ -84,7 +85,7 @@ def _status(item: Found, standing: Standing | None) -> str:
 
 def _document(reader: StreamReader, item: Found, status: str, latest: bool) -> dict[str, Any]:
     doc: dict[str, Any] = {
-        "checkpoint": name_of(item.id),
+        "checkpoint": checkpoint_name(item.id),
         "run": item.id.run,
         "epoch": item.id.epoch,
         "path": reader.path_of(item.id),
@@ -107,10 +108,10 @@ def _told(status: str, latest: bool, retained: bool) -> str:
 def _row(item: Found, status: str) -> tuple[str, ...]:
     c = item.checkpoint
     if c is None:
-        return (name_of(item.id), str(item.id.epoch), "-", "-", "-", "-", "-", status)
+        return (checkpoint_name(item.id), str(item.id.epoch), "-", "-", "-", "-", "-", status)
     new, took = c.counters.get("new_bytes"), c.counters.get("duration_ms")
     return (
-        name_of(item.id),
+        checkpoint_name(item.id),
         str(item.id.epoch),
         time_text(c.time_ms),
         str(len(c.snapshots)),

@@ -13,9 +13,10 @@ import click
 from spark_ckpt.cli.output import JsonOutput, Output, TextOutput
 from spark_ckpt.conf import parse_stream
 from spark_ckpt.errors import ConfigError
+from spark_ckpt.paths import parse_checkpoint_name
 from spark_ckpt.storage import S3Options, Storage, open_storage
 from spark_ckpt.stored.copies import Source
-from spark_ckpt.stored.reading import SourceReader, StreamReader, parse_name
+from spark_ckpt.stored.reading import SourceReader, StreamReader
 from spark_ckpt.units import parse_duration, parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,7 +80,9 @@ DURATION, SIZE = Parsed("duration", parse_duration), Parsed("size", parse_size)
 
 def checkpoint_option(default: str) -> Callable[[F], F]:
     """Adds `--checkpoint run-3/chk-42` and passes a `checkpoint: CheckpointId | None`; `default` says what None means."""
-    return click.option("--checkpoint", type=parse_name, metavar="run-N/chk-M", help=f"Which one, as `list` prints it. Default: {default}.")
+    return click.option(
+        "--checkpoint", type=parse_checkpoint_name, metavar="run-N/chk-M", help=f"Which one, as `list` prints it. Default: {default}."
+    )
 
 
 def storage_url(text: str) -> str:

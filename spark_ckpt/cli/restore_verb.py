@@ -9,11 +9,11 @@ import click
 from spark_ckpt.cli.options import json_option, opened, s3_options, storage_url
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, size_text, time_text
 from spark_ckpt.model import Checkpoint
+from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.restoring import partitions_of
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.copies import Source
 from spark_ckpt.stored.preflight import Preflight, alone, into, without_objects
-from spark_ckpt.stored.reading import name_of
 
 
 @click.command("restore")
@@ -49,7 +49,7 @@ def _report(source: Source, c: Checkpoint, found: Preflight, check: str | None) 
     document = {
         "path": source.url,
         "kind": kind,
-        "checkpoint": name_of(c.id),
+        "checkpoint": checkpoint_name(c.id),
         "epoch": c.id.epoch,
         "query_id": c.query_id,
         "time_ms": c.time_ms,

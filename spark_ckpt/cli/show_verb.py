@@ -11,8 +11,9 @@ from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Table, size_text, time_text
 from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Snapshot
+from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.storage import S3Options
-from spark_ckpt.stored.reading import StreamReader, name_of
+from spark_ckpt.stored.reading import StreamReader
 
 _SHOWN = 50
 
@@ -42,7 +43,7 @@ def _latest(reader: StreamReader) -> CheckpointId:
 def _report(reader: StreamReader, c: Checkpoint) -> Report:
     path = reader.path_of(c.id)
     document: dict[str, Any] = {
-        "checkpoint": name_of(c.id),
+        "checkpoint": checkpoint_name(c.id),
         "run": c.id.run,
         "epoch": c.id.epoch,
         "path": path,
@@ -61,7 +62,7 @@ def _report(reader: StreamReader, c: Checkpoint) -> Report:
     keys = [s.num_keys for s in c.snapshots if s.num_keys is not None]
     facts = Facts(
         [
-            ("checkpoint", name_of(c.id)),
+            ("checkpoint", checkpoint_name(c.id)),
             ("path", path),
             ("epoch", str(c.id.epoch)),
             ("completed", time_text(c.time_ms)),

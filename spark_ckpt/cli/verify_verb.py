@@ -10,10 +10,10 @@ from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream
 from spark_ckpt.cli.output import Line, Output, Report, Table, size_text
 from spark_ckpt.errors import DamagedError, ObjectMissingError
 from spark_ckpt.model import CheckpointId
-from spark_ckpt.paths import metadata_key
+from spark_ckpt.paths import checkpoint_name, metadata_key
 from spark_ckpt.storage import S3Options, Storage
 from spark_ckpt.stored.log_check import log_problem
-from spark_ckpt.stored.reading import Found, StreamReader, Use, name_of
+from spark_ckpt.stored.reading import Found, StreamReader, Use
 from spark_ckpt.stored.verify import Verified, Verifier, to_json
 
 _SHOWN = 20
@@ -47,14 +47,14 @@ def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Opti
                 verified.append(result)
         unreadable = [item for item in found if item.error is not None]
         intact = bool(verified) and not unreadable and problem is None and all(not v.problems for v in verified)
-        damaged = [{"checkpoint": name_of(i.id), "intact": False, "problems": [_unreadable(i)]} for i in unreadable]
+        damaged = [{"checkpoint": checkpoint_name(i.id), "intact": False, "problems": [_unreadable(i)]} for i in unreadable]
         document = {
             "stream": reader.url,
             "intact": intact,
             "problem": problem,
             "deep": deep,
             "checkpoints": [*damaged, *to_json(verified, deep)],
-            "left_out": [{"checkpoint": name_of(c), "status": use.value} for c, use in left_out.items()],
+            "left_out": [{"checkpoint": checkpoint_name(c), "status": use.value} for c, use in left_out.items()],
         }
         sections = _sections(reader, verified, unreadable, deep)
         if problem is not None:
@@ -103,7 +103,7 @@ def _told(verified: list[Verified]) -> list[str]:
             if problem.message not in distinct:
                 distinct.append(problem.message)
             counts = named.setdefault(problem.what, {})
-            counts[name_of(v.checkpoint.id)] = counts.get(name_of(v.checkpoint.id), 0) + 1
+            counts[checkpoint_name(v.checkpoint.id)] = counts.get(checkpoint_name(v.checkpoint.id), 0) + 1
     lines = []
     for what, (first, *others) in messages.items():
         whose = ", ".join(f"{name} names {count} of its files" if count > 1 else name for name, count in named[what].items())
@@ -118,9 +118,9 @@ def _sections(reader: StreamReader, verified: list[Verified], unreadable: list[F
     for v in verified:
         opened = [f"{v.stores} of {len(v.checkpoint.snapshots)}", str(v.keys)] if deep else []
         result = f"{len(v.problems)} PROBLEMS" if v.problems else "INTACT"
-        rows.append([name_of(v.checkpoint.id), str(v.objects), str(v.files), size_text(v.bytes), *opened, result])
+        rows.append([checkpoint_name(v.checkpoint.id), str(v.objects), str(v.files), size_text(v.bytes), *opened, result])
     unread = {item.id: "DAMAGED" if isinstance(item.error, DamagedError) else "UNREADABLE" for item in unreadable}
-    rows += [[name_of(checkpoint), *["-"] * (len(columns) - 2), why] for checkpoint, why in unread.items()]
+    rows += [[checkpoint_name(checkpoint), *["-"] * (len(columns) - 2), why] for checkpoint, why in unread.items()]
     sections: list[Any] = [Table(columns, rows, right=columns[1:-1])]
     lines = [str(item.error) for item in unreadable]
     lines += _told(verified)

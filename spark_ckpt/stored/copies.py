@@ -19,12 +19,13 @@ from spark_ckpt.process import owner_only
 from spark_ckpt.process.scratch import ScratchFolder
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 from spark_ckpt.stored.metadata import codec as metadata
-from spark_ckpt.stored.metadata.limits import LIMITS
+from spark_ckpt.stored.metadata.reading import read_metadata
 from spark_ckpt.stored.ranges import IN_MEMORY, RangeDamagedError, is_long, near, read, read_to_file
 
 SCRATCH = ".spark-ckpt-copy-"
 """Folders in the temporary folder, for large objects on their way. Not named like a spool: agents remove old ones of those."""
 _THREADS = 4
+_OF_A_SAVEPOINT = ". If it is a savepoint, rename its folder: this is the name of a checkpoint"
 
 
 @dataclass(frozen=True)
@@ -55,19 +56,12 @@ class Source:
     def read(self, storage: Storage) -> Checkpoint:
         """`storage` is rooted at `root`. Raises `ObjectMissingError`, `DamagedError`, `StorageError`."""
         try:
-            data = storage.get(self.key, limit=LIMITS.file)
+            return read_metadata(storage, self.key, self.checkpoint, advice=_OF_A_SAVEPOINT)
         except ObjectMissingError as e:
             raise ObjectMissingError(
                 f"there is no checkpoint or savepoint at {self.url}; give the URL of the folder that holds its {METADATA_NAME}, as "
                 "`spark-ckpt list` and `spark-ckpt savepoint` print it"
             ) from e
-        content = metadata.decode(data, where=f"{self.url}/{METADATA_NAME}")
-        if self.checkpoint is not None and content.id != self.checkpoint:
-            raise DamagedError(
-                f"{self.url} holds run {content.id.run} epoch {content.id.epoch} instead; it was moved or damaged. If it is a savepoint, "
-                "rename its folder: this is the name of a checkpoint"
-            )
-        return content
 
 
 def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) -> Checkpoint:

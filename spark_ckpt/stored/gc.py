@@ -7,13 +7,13 @@ taken which a checkpoint of its own has passed over, and which was stored long b
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from spark_ckpt import paths
 from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
-from spark_ckpt.protocol.entries import Claim, Entry, decode
+from spark_ckpt.paths import checkpoint_name
+from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.garbage import (
     Settled,
     entry_before_barrier,
@@ -28,10 +28,8 @@ from spark_ckpt.protocol.garbage import (
 )
 from spark_ckpt.storage.base import Storage, Stored
 from spark_ckpt.stored.log import StreamLog
-from spark_ckpt.stored.reading import Standing, StreamReader, name_of
+from spark_ckpt.stored.reading import Standing, StreamReader
 
-READERS = 8
-"""Log entries that are read at a time."""
 ROUNDS = 20
 """How often a stream may have moved on while it was read, before that is given up."""
 
@@ -157,8 +155,9 @@ class Collector:
         gone = () if standing.ended else vanished(standing.claim, (c.id for c in restorable))
         if gone:
             raise DamagedError(
-                f"{name_of(gone[0])}, which the stream at {self._reader.url} could go on from, is not there, and its run has not deleted "
-                "it; nothing is deleted, for what is left may be needed to repair it: put its _metadata back, or start the stream once"
+                f"{checkpoint_name(gone[0])}, which the stream at {self._reader.url} could go on from, is not there, and its run has not "
+                "deleted it; nothing is deleted, for what is left may be needed to repair it: put its _metadata back, or start the stream "
+                "once"
             )
         if not standing.ended and is_bare(standing.claim, standing.floor, (c.id for c in restorable)):
             raise DamagedError(
@@ -173,11 +172,11 @@ class Collector:
         except ObjectMissingError:
             return None
         except FormatError as e:
-            raise FormatError(f"{e}; nothing is deleted, for what {name_of(checkpoint)} refers to is not known") from e
+            raise FormatError(f"{e}; nothing is deleted, for what {checkpoint_name(checkpoint)} refers to is not known") from e
         except DamagedError as e:
             raise DamagedError(
-                f"{e}; nothing is deleted, for what {name_of(checkpoint)} refers to is not known: start the stream once, it goes back "
-                "to the checkpoint before it, and try again"
+                f"{e}; nothing is deleted, for what {checkpoint_name(checkpoint)} refers to is not known: start the stream once, it goes "
+                "back to the checkpoint before it, and try again"
             ) from e
 
     def _leftovers(self, standing: Standing, restorable: list[Checkpoint]) -> Leftovers | None:
@@ -219,35 +218,22 @@ class Collector:
         newest = settled(c for c in restorable if c.id.run == claim.run)
         if newest is None:
             return None
-        number = entry_before_barrier(claim, newest, standing.floor, self._entry)
-        entry = next(iter(self._storage.list(paths.log_key(number))), None)
-        if entry is None:
+        number = entry_before_barrier(claim, newest, standing.floor, self._log.readable)
+        before_ms = self._log.stored_ms(number)
+        if before_ms is None:
             return None
         stored = {s.key: s for s in self._storage.list(paths.run_prefix(claim.run))}
         times = {key: s.modified_ms for key, s in stored.items()}
         on_its_way = max(self._min_age_ms, claim.timeout_ms)
-        found = garbage_of_living(Settled(newest, entry.modified_ms), restorable, times, on_its_way)
+        found = garbage_of_living(Settled(newest, before_ms), restorable, times, on_its_way)
         going = [key for key in found if self._old(stored[key])]
         named = frozenset[str]().union(*(c.objects for c in restorable))
         unnamed = {key for key in stored if paths.parse_leavable(key) is not None and key not in named}
         return (going, _share(claim.run, stored.values(), set(going), unnamed)) if going else None
 
-    def _entry(self, number: int) -> Entry | None:
-        try:
-            return decode(number, self._storage.get(paths.log_key(number)))
-        except (ObjectMissingError, FormatError):
-            return None
-
     def _planned(self) -> frozenset[str]:
         """What plans in the log name that may be run again. Raises `FormatError` for an entry that cannot be read."""
-        numbers = [n for s in self._storage.list(paths.LOG_PREFIX) if (n := paths.parse_log_key(s.key)) is not None]
-
-        def read(number: int) -> Entry | None:
-            data = self._log.read(number)
-            return decode(number, data) if data is not None else None
-
-        with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
-            return planned_objects(entry for entry in pool.map(read, numbers) if entry is not None)
+        return planned_objects(entry for _, entry in self._log.each(self._log.found, self._log.numbers()) if entry is not None)
 
     def _old(self, stored: Stored, least_ms: int = 0) -> bool:
         return stored.modified_ms <= self._now_ms - max(self._min_age_ms, least_ms)

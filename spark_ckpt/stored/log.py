@@ -1,20 +1,23 @@
-"""Where a stream's log ends, and what an entry holds: read from the storage, by the coordinator and by whoever looks from outside."""
+"""A stream's log as it lies in the storage: where it ends, what an entry holds, when it was stored; for all who read it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from spark_ckpt import paths
 from spark_ckpt.errors import DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.protocol.entries import LIMITS, Entry, Request, decode
 from spark_ckpt.protocol.tail import Gallop
-from spark_ckpt.storage.base import PAGE, Storage
+from spark_ckpt.storage.base import PAGE, PutResult, Storage
 
-_READERS = 8
-"""Entries that are read at a time."""
 WIDEST_GAP = 100_000
 """Entries that can be missing between two that are there: a start asks for each of them, to say which ones."""
+_READERS = 8
+"""Entries that are read at a time."""
+
+T = TypeVar("T")
 
 
 class StreamLog:
@@ -61,8 +64,15 @@ class StreamLog:
 
     def stored_ms(self, number: int) -> int | None:
         """When, by the storage's clock; None where there is no such entry."""
-        found = next(iter(self._storage.list(paths.LOG_PREFIX, paths.log_key(number - 1))), None)
-        return found.modified_ms if found is not None and found.key == paths.log_key(number) else None
+        key = paths.log_key(number)
+        found = next(iter(self._storage.list(key)), None)
+        return found.modified_ms if found is not None and found.key == key else None
+
+    def pause_before(self, claim: int) -> int | None:
+        """Milliseconds between entry `claim` and what a run appended before it, by the storage's own times; None where one is gone."""
+        before, _ = self.newest_of_a_run(claim - 1)
+        was, at = self.stored_ms(before) if before else None, self.stored_ms(claim)
+        return None if was is None or at is None else at - was
 
     def newest_of_a_run(self, number: int) -> tuple[int, Entry | None]:
         """What a run itself appended last, at `number` or before: whoever asks a stream appends a request, whether a query runs or not.
@@ -73,18 +83,11 @@ class StreamLog:
         with ThreadPoolExecutor(_READERS, thread_name_prefix="log") as pool:
             while number:
                 numbers = range(number, max(0, number - width), -1)
-                for number, entry in zip(numbers, pool.map(self._readable, numbers), strict=True):
+                for number, entry in zip(numbers, pool.map(self.readable, numbers), strict=True):
                     if not isinstance(entry, Request):
                         return number, entry
                 number, width = numbers[-1] - 1, min(width * 2, _READERS)
         return 0, None
-
-    def _readable(self, number: int) -> Entry | None:
-        data = self.read(number)
-        try:
-            return decode(number, data) if data is not None else None
-        except FormatError:
-            return None
 
     def past(self, number: int) -> tuple[int, bytes] | None:
         """The first entry past that number, None where there is none."""
@@ -110,6 +113,10 @@ class StreamLog:
             found.append((number, stored.modified_ms))
         return found, False
 
+    def put(self, number: int, data: bytes) -> tuple[PutResult, int | None]:
+        """Put-if-absent, and when it was stored (`Storage.put_if_absent_dated`)."""
+        return self._storage.put_if_absent_dated(paths.log_key(number), data)
+
     def delete(self, numbers: Iterable[int]) -> None:
         self._storage.delete(paths.log_key(number) for number in numbers)
 
@@ -125,13 +132,35 @@ class StreamLog:
 
     def entry(self, number: int) -> Entry:
         """One that must be there. Raises `DamagedError`, `FormatError`."""
-        data = self.read(number)
-        if data is None:
+        found = self.found(number)
+        if found is None:
             raise DamagedError(f"log entry {number} of {self._url} is missing, although there are later ones; put it back")
+        return found
+
+    def found(self, number: int) -> Entry | None:
+        """One that may be missing: None. Raises `FormatError`."""
+        data = self.read(number)
         try:
-            return decode(number, data)
+            return None if data is None else decode(number, data)
         except FormatError as e:
             raise FormatError(f"{self._url}: {e}") from e
+
+    def readable(self, number: int) -> Entry | None:
+        """None for one that is missing, and for one that cannot be read."""
+        try:
+            return self.found(number)
+        except FormatError:
+            return None
+
+    def numbers(self) -> Iterator[int]:
+        """Of all that are there, ascending."""
+        return (n for stored in self._storage.list(paths.LOG_PREFIX) if (n := paths.parse_log_key(stored.key)) is not None)
+
+    def each(self, read: Callable[[int], T], numbers: Iterable[int]) -> Iterator[tuple[int, T]]:
+        """What one of the ways to read an entry tells of each of these, several at a time."""
+        wanted = list(numbers)
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="log") as pool:
+            yield from zip(wanted, pool.map(read, wanted), strict=True)
 
     def _first_after(self, number: int) -> int | None:
         keys = (stored.key for stored in self._storage.list(paths.LOG_PREFIX, paths.log_key(number)))

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from spark_ckpt.errors import DamagedError
 from spark_ckpt.model import Checkpoint
+from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.entries import Entry
 from spark_ckpt.protocol.recorded import check_unbroken, does_not_follow, reach, recorded
 from spark_ckpt.protocol.start_plans import MOST_READ
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.log import StreamLog
-from spark_ckpt.stored.reading import Standing, StreamReader, name_of
+from spark_ckpt.stored.reading import Standing, StreamReader
 
 _READERS = 8
 """Log entries that are read at a time."""
@@ -38,7 +39,8 @@ def _problem(storage: Storage, reader: StreamReader, standing: Standing, newest:
     if standing.ended or (newest is None and standing.claim.origin is not None):
         return None  # where no checkpoint can be read, that is told of each
     if newest is not None and newest.id.run == standing.claim.run and newest.log > standing.tail:
-        return f"the log of {reader.url} ends with entry {standing.tail}, before the plan of {name_of(newest.id)}; put the later ones back"
+        its_plan = f"the plan of {checkpoint_name(newest.id)}"
+        return f"the log of {reader.url} ends with entry {standing.tail}, before {its_plan}; put the later ones back"
     try:
         its_claim = _read(storage, [newest.claim] if newest else (), standing.tail, strict=False)
         within = reach(newest, standing.claim, its_claim.get(newest.claim) if newest else None)

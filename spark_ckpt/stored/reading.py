@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_ckpt import paths
-from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, StorageSetupError
+from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.entries import Claim, Damage, End, Request
 from spark_ckpt.protocol.garbage import kept_checkpoints
 from spark_ckpt.protocol.retention import is_retained, newest_first
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.copies import Source
 from spark_ckpt.stored.log import StreamLog
-from spark_ckpt.stored.metadata import codec as metadata
-from spark_ckpt.stored.metadata.limits import LIMITS
+from spark_ckpt.stored.metadata.reading import read_metadata
 
 _SHOWN = 5
 
@@ -67,6 +67,7 @@ class StreamReader:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self._log = StreamLog(storage)
 
     @property
     def url(self) -> str:
@@ -111,6 +112,14 @@ class StreamReader:
                 found.append((checkpoint, stored.size))
         return sorted(found)
 
+    def newest(self, runs: int) -> CheckpointId | None:
+        """Of the newest run that has one; so many runs are looked at."""
+        for run in sorted(self.runs(), reverse=True)[:runs]:
+            found = self.checkpoints_of(run)
+            if found:
+                return found[-1][0]
+        return None
+
     def path_of(self, checkpoint: CheckpointId) -> str:
         """URL of the folder that holds its `_metadata`."""
         return f"{self.url}/{paths.checkpoint_prefix(checkpoint).rstrip('/')}"
@@ -120,15 +129,12 @@ class StreamReader:
 
     def read(self, checkpoint: CheckpointId) -> Checkpoint:
         """Raises `ObjectMissingError`, `DamagedError`, `StorageError`."""
-        key = paths.metadata_key(checkpoint)
         try:
-            data = self._storage.get(key, limit=LIMITS.file)
+            return read_metadata(self._storage, paths.metadata_key(checkpoint), checkpoint)
         except ObjectMissingError as e:
-            raise ObjectMissingError(f"there is no checkpoint {name_of(checkpoint)} at {self.url}; `spark-ckpt list` shows what is") from e
-        content = metadata.decode(data, where=f"{self.url}/{key}")
-        if content.id != checkpoint:
-            raise DamagedError(f"{self.url}/{key} holds {name_of(content.id)} instead; it was moved or damaged")
-        return content
+            raise ObjectMissingError(
+                f"there is no checkpoint {checkpoint_name(checkpoint)} at {self.url}; `spark-ckpt list` shows what is"
+            ) from e
 
     def read_all(self) -> Iterator[Found]:
         """Every completed checkpoint, ascending. One that vanishes meanwhile (a running stream drops old ones) is left out."""
@@ -165,10 +171,12 @@ class StreamReader:
 
         Raises `DamagedError` for a log that contradicts itself, `StorageError`.
         """
-        log = StreamLog(self._storage)
-        tail = log.tail(known)
-        if tail == 0:
-            return None
+        tail = self._log.tail(known)
+        return self.standing_at(tail) if tail else None
+
+    def standing_at(self, tail: int) -> Standing:
+        """The same, where the log ends with entry `tail`."""
+        log = self._log
         last = log.entry(tail)
         claim = last if isinstance(last, Claim) else log.entry(last.claim)
         if not isinstance(claim, Claim):
@@ -177,6 +185,22 @@ class StreamReader:
         bad = frozenset([*claim.bad, *(newest.bad if isinstance(newest, Damage) else ())])
         return Standing(tail, claim, bad, isinstance(newest, End), max(last.floor, newest.floor if newest is not None else 0))
 
+    def tail(self, known: int = 0) -> int:
+        """The log's highest number, 0 where nothing ever began.
+
+        Raises `DamagedError` also where there are checkpoints without a log: a query must not begin from nothing then.
+        """
+        found = self._log.tail(known)
+        if found == 0 and any(self.checkpoints_of(run) for run in self.runs()):
+            raise DamagedError(self._log_gone(""))
+        return found
+
+    def _log_gone(self, so: str) -> str:
+        return (
+            f"{self.url} has checkpoints, but its log is gone{so}; put {paths.LOG_PREFIX} back, or go on from one of them with "
+            "spark.ckpt.restore.path, a new checkpointLocation and a new output path"
+        )
+
     def standing_or_problem(self, found: list[Found]) -> tuple[Standing | None, str | None]:
         """A damaged log says nothing about the checkpoints: they are looked at all the same, and the damage is told."""
         try:
@@ -184,10 +208,7 @@ class StreamReader:
         except DamagedError as e:
             return None, str(e)
         if standing is None and found:
-            return None, (
-                f"{self.url} has checkpoints, but its log is gone, so a start would be refused; put {paths.LOG_PREFIX} back, or go on from "
-                "one of them with spark.ckpt.restore.path, a new checkpointLocation and a new output path"
-            )
+            return None, self._log_gone(", so a start would be refused")
         return standing, None
 
 
@@ -217,7 +238,9 @@ class SourceReader(StreamReader):
     def read(self, checkpoint: CheckpointId) -> Checkpoint:
         content = self._whole()
         if content.id != checkpoint:
-            raise ObjectMissingError(f"{self._source.url} is {name_of(content.id)} and not {name_of(checkpoint)}; leave --checkpoint out")
+            raise ObjectMissingError(
+                f"{self._source.url} is {checkpoint_name(content.id)} and not {checkpoint_name(checkpoint)}; leave --checkpoint out"
+            )
         return content
 
     def standing(self, known: int = 0) -> Standing | None:  # noqa: ARG002 - it has no log
@@ -233,16 +256,3 @@ class SourceReader(StreamReader):
         if self._content is None:
             self._content = self._source.read(self._storage)
         return self._content
-
-
-def name_of(checkpoint: CheckpointId) -> str:
-    """`run-3/chk-42`, as people write it."""
-    return f"run-{checkpoint.run}/chk-{checkpoint.epoch}"
-
-
-def parse_name(text: str) -> CheckpointId:
-    """`run-3/chk-42` or with the zeros of the stored key. Raises ConfigError."""
-    run, slash, epoch = text.strip("/").partition("/")
-    if slash and run.startswith("run-") and run[4:].isdecimal() and epoch.startswith("chk-") and epoch[4:].isdecimal():
-        return CheckpointId(int(run[4:]), int(epoch[4:]))
-    raise ConfigError(f"{text!r} is not a checkpoint; write it as run-3/chk-42, as `spark-ckpt list` prints it")

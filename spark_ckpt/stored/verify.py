@@ -10,7 +10,7 @@ from typing import Any
 
 from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError, StorageSetupError
 from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot, StoreId
-from spark_ckpt.paths import check_object
+from spark_ckpt.paths import check_object, checkpoint_name
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.ranges import is_long, near, read, read_to_file
@@ -164,9 +164,8 @@ def to_json(found: Iterable[Verified], deep: bool) -> list[dict[str, Any]]:
     """For programs."""
     documents = []
     for v in found:
-        c = v.checkpoint.id
         doc: dict[str, Any] = {
-            "checkpoint": f"run-{c.run}/chk-{c.epoch}",
+            "checkpoint": checkpoint_name(v.checkpoint.id),
             "intact": not v.problems,
             "objects": v.objects,
             "files": v.files,

@@ -237,6 +237,16 @@ def test_a_damaged_metadata_is_refused(world: World) -> None:
     agent.close()
 
 
+def test_a_metadata_that_is_of_another_checkpoint_is_refused(world: World) -> None:
+    other = complete(world.storage, CheckpointId(1, 2), [world.snapshot])
+    world.storage.put(metadata_key(BASE), world.storage.get(metadata_key(other)))
+    agent = world.agent()
+    error = world.fetch(agent)["error"]
+    assert (error["kind"], error["checkpoint"]) == ("DAMAGED", BASE.to_json())
+    assert "holds run-1/chk-2 instead" in error["message"]
+    agent.close()
+
+
 def test_a_storage_that_fails_once_is_asked_again_by_the_next_fetch(world: World) -> None:
     storage = FaultyStorage(world.storage, [Fault(Moment.FAIL_BEFORE, "*/_metadata")])
     agent = world.agent(storage)

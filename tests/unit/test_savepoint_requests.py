@@ -107,11 +107,11 @@ def test_a_stream_that_is_faster_is_followed(stream: Storage) -> None:
 
         left = 3
 
-        def put_if_absent(self, key: str, data: bytes) -> PutResult:
+        def put_if_absent_dated(self, key: str, data: bytes) -> tuple[PutResult, int | None]:
             if self.left:
                 self.left -= 1
-                super().put_if_absent(key, encode(Plan(1, 1, 3 - self.left, offsets(0))))
-            return super().put_if_absent(key, data)
+                super().put_if_absent_dated(key, encode(Plan(1, 1, 3 - self.left, offsets(0))))
+            return super().put_if_absent_dated(key, data)
 
     assert ask(Busy(URL), {1: answered(5)}) == "s3://b/x"
     assert request_in(stream, 5).claim == 1
@@ -119,10 +119,10 @@ def test_a_stream_that_is_faster_is_followed(stream: Storage) -> None:
 
 def test_a_new_run_that_claims_first_is_the_one_that_is_asked(stream: Storage) -> None:
     class Claimed(MemoryStorage):
-        def put_if_absent(self, key: str, data: bytes) -> PutResult:
+        def put_if_absent_dated(self, key: str, data: bytes) -> tuple[PutResult, int | None]:
             if key == paths.log_key(2):
-                super().put_if_absent(key, encode(Claim(2, 2, "q", JOB, None, (), (), "h", {}, 0, "n2")))
-            return super().put_if_absent(key, data)
+                super().put_if_absent_dated(key, encode(Claim(2, 2, "q", JOB, None, (), (), "h", {}, 0, "n2")))
+            return super().put_if_absent_dated(key, data)
 
     assert ask(Claimed(URL), {1: answered(3, run=2)}) == "s3://b/x"
     assert request_in(stream, 3).claim == 2
@@ -142,12 +142,12 @@ def test_a_put_with_a_lost_answer_is_looked_at(stream: Storage, arrives: bool) -
     class Unsure(MemoryStorage):
         times = 0
 
-        def put_if_absent(self, key: str, data: bytes) -> PutResult:
+        def put_if_absent_dated(self, key: str, data: bytes) -> tuple[PutResult, int | None]:
             self.times += 1
             if self.times > 1:
-                return super().put_if_absent(key, data)
+                return super().put_if_absent_dated(key, data)
             if arrives:
-                super().put_if_absent(key, data)
+                super().put_if_absent_dated(key, data)
             raise OutcomeUnknownError("the answer was lost")
 
     storage = Unsure(URL)

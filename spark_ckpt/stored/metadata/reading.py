@@ -1,0 +1,23 @@
+"""A completed checkpoint's `_metadata`, from the storage where it lies."""
+
+from __future__ import annotations
+
+from spark_ckpt.errors import DamagedError
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.paths import checkpoint_name
+from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.metadata.codec import decode
+from spark_ckpt.stored.metadata.limits import LIMITS
+
+
+def read_metadata(storage: Storage, key: str, named: CheckpointId | None, advice: str = "") -> Checkpoint:
+    """What lies under `key`. `named`: the checkpoint that its folder is the name of; None: a savepoint, whose folder may have any name.
+
+    Raises `ObjectMissingError`, `DamagedError` (also for another checkpoint than `named`, with `advice` behind the sentence) and
+    `StorageError`.
+    """
+    where = f"{storage.url.rstrip('/')}/{key}"
+    content = decode(storage.get(key, limit=LIMITS.file), where=where)
+    if named is not None and content.id != named:
+        raise DamagedError(f"{where} holds {checkpoint_name(content.id)} instead; it was moved or damaged{advice}")
+    return content

@@ -172,9 +172,9 @@ OPTIONS: tuple[Option, ...] = (
         EXACTLY_ONCE,
         _one_of(EXACTLY_ONCE, AT_LEAST_ONCE),
         "checkpointing mode",
-        "What a sink that is idempotent by batch id sees. EXACTLY_ONCE: an epoch's plan is stored before it runs, so after a crash it "
-        "runs again with the same data. AT_LEAST_ONCE (with an interval only): plans are stored without waiting; the next start goes on "
-        "under new batch ids, so that rows since the last checkpoint may come twice, and none is lost.",
+        "What a sink that is idempotent by batch id sees. EXACTLY_ONCE: an epoch's plan is stored before the epoch runs, so after a crash "
+        "it runs again with the same data. AT_LEAST_ONCE (with an interval only): epochs do not wait for their plans. The next start goes "
+        "on under new batch ids: rows since the last checkpoint may come twice, and none is lost.",
     ),
     Option(
         "interval",
@@ -182,17 +182,18 @@ OPTIONS: tuple[Option, ...] = (
         parse_duration,
         "checkpoint interval",
         "0: every epoch is a checkpoint, and an epoch is committed only when its checkpoint is complete. A duration such as 10s: "
-        "checkpoints complete in the background and the query does not wait for them; after a crash the epochs since the last one run "
-        "again. While an epoch runs longer than that, the one before it becomes the checkpoint. Sources that cannot replay keep 0.",
+        "checkpoints complete in the background, and the query does not wait for them. After a crash the epochs since the last checkpoint "
+        "run again. While an epoch runs longer than the interval, the epoch before it becomes the checkpoint. With sources that cannot "
+        "give the same data twice every epoch is a checkpoint, whatever is set here.",
     ),
     Option(
         "timeout",
         "10min",
         _positive_duration,
         "checkpoint timeout",
-        "How long uploads and the final put of one checkpoint may take, retries included, counted from the end of its epoch: however long "
-        "an epoch runs, that fails no checkpoint. Past it the query fails; with an interval, the checkpoint does. A plain number is "
-        "milliseconds.",
+        "How long uploads and the final put of one checkpoint may take, retries included. It is counted from the end of the epoch, so a "
+        "long epoch fails no checkpoint. When the time is over the query fails; with an interval, only the checkpoint fails. A plain "
+        "number is milliseconds.",
     ),
     Option(
         "minPause",
@@ -206,8 +207,8 @@ OPTIONS: tuple[Option, ...] = (
         "1",
         _whole(1),
         "max concurrent checkpoints",
-        "How many checkpoints may be under way at a time. More than 1 needs an interval. The checkpoint that covers for an epoch which "
-        "runs longer than the interval is one more.",
+        "How many checkpoints may be under way at a time. More than 1 needs an interval. While an epoch runs longer than the interval, "
+        "the checkpoint of the epoch before it comes on top.",
     ),
     Option(
         "tolerableFailures",
@@ -229,24 +230,24 @@ OPTIONS: tuple[Option, ...] = (
         None,
         _folder,
         "restore path",
-        "Begin from this checkpoint or savepoint: the URL of its folder, as `spark-ckpt list` and `spark-ckpt savepoint` print it. Applied "
-        "once: later starts with the same value go on from the newest checkpoint. Default: the stream's newest checkpoint.",
+        "Begin from this checkpoint or savepoint: the URL of its folder, as `spark-ckpt savepoint` and `spark-ckpt list --json` print it. "
+        "It is applied once: later starts with the same value go on from the newest checkpoint. Default: the stream's newest checkpoint.",
     ),
     Option(
         "restore.mode",
         NO_CLAIM,
         _one_of(NO_CLAIM, CLAIM),
         "restore mode",
-        "Who owns the folder of restore.path. NO_CLAIM: you do, it is left as it is and never needed again. CLAIM: the stream, which "
-        "deletes it like a checkpoint of its own.",
+        "Who owns the folder in restore.path. NO_CLAIM: you. It is left as it is, and not needed any more once the query runs. CLAIM: the "
+        "stream, which deletes it like a checkpoint of its own.",
     ),
     Option(
         "restore.plans",
         RERUN,
         _one_of(RERUN, DISCARD),
         None,
-        "What happens to epochs that this stream has planned past the checkpoint in restore.path. RERUN: they run again with the same data "
-        "under the same numbers. DISCARD: they are planned anew, under new numbers; sinks may get their rows twice.",
+        "What happens to epochs that this stream has planned after the checkpoint in restore.path. RERUN: they run again with the same "
+        "data, under the same batch ids. DISCARD: they are planned anew, under new batch ids; sinks may get their rows twice.",
     ),
     Option(
         "savepointDir",
@@ -260,7 +261,7 @@ OPTIONS: tuple[Option, ...] = (
         "true",
         _boolean,
         "local recovery",
-        "true: state that an earlier run left in the spool of the same machine is used if its checksums match, and only the rest is "
+        "true: state that an earlier run has left in the spool of the same machine is used if its checksums match. Only the rest is "
         "downloaded.",
     ),
     Option(
@@ -268,15 +269,15 @@ OPTIONS: tuple[Option, ...] = (
         None,
         _words,
         None,
-        "The Python that runs coordinator and agents, on the driver and on every executor; it needs this package and its runtime "
-        "dependencies. Default: for the coordinator the driver's Python, for the agents that of PySpark's workers, as Spark finds them.",
+        "The Python that runs the coordinator on the driver and an agent on every executor. It needs this package and what the package "
+        "depends on. Default: the driver's Python for the coordinator, the Python of PySpark's workers for agents, as Spark finds them.",
     ),
     Option(
         "spool.dir",
         None,
         _absolute_path,
         None,
-        "Local folder for what the engine has written and the agent has not uploaded yet. Default: Spark's local dir.",
+        "Local folder for what the state stores have written and the agent has not uploaded yet. Default: Spark's local dir.",
     ),
     Option(
         "spool.maxSize",

@@ -24,10 +24,11 @@ from spark_ckpt.storage import S3Options
 @s3_options
 @json_option
 def command(storage: str | None, python: str, spool_dir: str | None, min_free: int, s3: S3Options, output: Output) -> int:
-    """Look at what a job will need: Java, Spark and JAR, the workers' Python, the storage, clock, disk, and what
-    dead executors have left in the spool's folder (not in Spark's own folders, spark-*, below it).
+    """Look at what a job will need: Java, Spark and JAR, the workers' Python, the storage, the clock and the disk.
 
-    Puts three small objects below probe/ in the storage and deletes them; a folder that was not there before stays. Exit status 1 if
+    It also names what dead executors have left in the spool's folder (not in Spark's own folders, spark-*, below it).
+
+    In the storage it puts three small objects below probe/ and deletes them. A folder that it had to make stays. Exit status 1 if
     something would keep a job from running.
     """
     try:

@@ -21,13 +21,15 @@ from spark_ckpt.stored.gc import Amount, Collector, Leftovers, RunLeftovers
 @s3_options
 @json_option
 def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Output) -> None:
-    """Find what runs of STREAM left behind and nothing refers to: uploads of crashed runs, checkpoints nobody inherited; of the run that
-    lives, uploads of agents that died, old answers to requests, copies of restores that were refused; what is left of a stream that was
-    deleted (onStop=DELETE); and what tests of the storage left.
+    """Find what runs of STREAM have left behind and nothing refers to.
 
-    Safe beside a running query, whatever --min-age says: what may still be on its way there stays for its spark.ckpt.timeout. What a
-    restart could use, what the run that lives may still need, and savepoints are never touched. Exit status 1 if it cannot be known what
-    is referred to; then nothing is deleted.
+    Of runs that crashed: uploads, and checkpoints that no later run has taken over. Of the run that lives: uploads of agents that died,
+    old answers to requests, copies of restores that were refused. Also what is left of a stream that was deleted (onStop=DELETE), and what
+    tests of the storage have left.
+
+    This is safe beside a running query, whatever --min-age says: what may still be on its way there stays for the query's
+    spark.ckpt.timeout. What a start could use, what the run that lives may still need, and savepoints are never touched. Exit status 1 if
+    it cannot be known what is referred to; then nothing is deleted.
     """
     with opened_stream(stream, s3) as (storage, reader):
         collector = Collector(storage, min_age, int(time.time() * 1000))

@@ -24,10 +24,12 @@ COMPLETED, DAMAGED, UNREADABLE = "COMPLETED", "DAMAGED", "UNREADABLE"
 def command(stream: str, s3: S3Options, output: Output) -> int:
     """List the completed checkpoints of STREAM (s3://bucket/prefix/path, file:///path or a path).
 
-    The one that a restart goes on from is marked; those that no restart would use are SUPERSEDED, or BAD if they were found damaged
-    before. One that is not retained is deleted when the run goes on, or by the next.
-    UNREADABLE is one that may not be read from here.
-    STREAM may be the folder of one checkpoint or savepoint too. Exit status 1 if any other cannot be read, or the log cannot.
+    The checkpoint from which the next start goes on is marked as latest. One that is not retained is deleted when the run goes on, or by
+    the next run. No start would use one that is SUPERSEDED (a later run goes on from another checkpoint) or BAD (a run has found it
+    damaged). DAMAGED means that its _metadata is damaged, UNREADABLE that it may not be read from here.
+
+    STREAM may also be the folder of one checkpoint or savepoint. Exit status 1 if a checkpoint that a start could use, or the log, cannot
+    be read.
     """
     with opened_stream(stream, s3) as (_, reader):
         found = list(reader.read_all())

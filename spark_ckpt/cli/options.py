@@ -24,7 +24,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 _S3 = (
     click.option("--endpoint", envvar="SPARK_CKPT_S3_ENDPOINT", show_envvar=True, help="URL of an S3 server other than AWS."),
     click.option("--region", envvar="SPARK_CKPT_S3_REGION", show_envvar=True, help="Region of the bucket."),
-    click.option("--path-style", is_flag=True, envvar="SPARK_CKPT_S3_PATH_STYLE", show_envvar=True, help="http://server/bucket/key."),
+    click.option(
+        "--path-style",
+        is_flag=True,
+        envvar="SPARK_CKPT_S3_PATH_STYLE",
+        show_envvar=True,
+        help="Write http://server/bucket/key instead of http://bucket.server/key.",
+    ),
     click.option("--sse", type=click.Choice(["AES256", "aws:kms"]), envvar="SPARK_CKPT_S3_SSE", help="Encryption of what is stored."),
     click.option("--kms-key-id", envvar="SPARK_CKPT_S3_KMS_KEY_ID", help="Key for --sse aws:kms."),
 )

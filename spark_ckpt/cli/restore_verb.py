@@ -22,11 +22,11 @@ from spark_ckpt.stored.preflight import Preflight, alone, into, without_objects
 @s3_options
 @json_option
 def command(path: str, check: str | None, s3: S3Options, output: Output) -> int:
-    """Look at a checkpoint or savepoint before it is restored, and print the option that does it. Changes nothing.
+    """Look at a checkpoint or savepoint before it is restored, and print the option that restores it. Changes nothing.
 
-    PATH is the URL of its folder, as `list` and `savepoint` print it. A restore is done by starting the query. The state's schemas are
-    compared then, by Spark, before anything is changed. All objects that it names must be there; `verify` reads them. Exit status 1 if it
-    cannot be restored, or if STREAM would not restore it because an earlier run has.
+    PATH is the URL of its folder, as `savepoint` and `list --json` print it. To restore it, start the query with that option. Spark
+    compares the schemas of the state then, before anything is changed. This command looks whether all objects are there; `verify` also
+    reads them. Exit status 1 if it cannot be restored, or if STREAM would not restore it because an earlier run has.
     """
     source = Source.at(storage_url(path))
     with opened(source.root, s3) as storage:

@@ -15,11 +15,15 @@ from spark_ckpt.stored.reading import SourceReader
 @click.command("savepoint")
 @click.argument("stream")
 @click.option(
-    "--target", metavar="FOLDER", help="A folder below the query's savepointDir or below savepoints/ in the stream's. Default: that one."
+    "--target",
+    metavar="FOLDER",
+    help="A folder below the query's savepointDir, or below savepoints/ in the stream's folder. Default: that folder itself.",
 )
 @click.option("--name", help="Its name in that folder. Default: a new one.")
-@click.option("--stop", is_flag=True, help="End the query after it.")
-@click.option("--drain", is_flag=True, help="With --stop: the watermark goes to its end before, so that windows and timers fire.")
+@click.option("--stop", is_flag=True, help="End the query after the savepoint.")
+@click.option(
+    "--drain", is_flag=True, help="With --stop: first run one more epoch with the watermark at its end, so that windows and timers fire."
+)
 @click.option("--timeout", default="10min", show_default=True, type=DURATION, metavar="DURATION", help="How long to wait for it.")
 @s3_options
 @json_option
@@ -28,10 +32,11 @@ def command(
 ) -> None:
     """Make a savepoint of STREAM, whose query must be running, and print its URL.
 
-    A savepoint is complete in itself: it may be copied or moved anywhere, and nothing but a person deletes it. Restore it with
-    spark.ckpt.restore.path. What it waits for is said on stderr. A --name that has been used gives the same URL again while the
-    newest epoch is the same, and is an error after that. Exit status 1 if there is none: nothing takes the request up, or the run could
-    not make it.
+    A savepoint is complete in itself. You may copy or move it anywhere, and only people delete it. Restore it with
+    spark.ckpt.restore.path.
+
+    On stderr the command says what it waits for. The same --name gives the same URL again while the newest epoch is the same; after that
+    it is an error. Exit status 1 if there is no savepoint: no query has taken up the request, or the query could not make one.
     """
     wanted = Wanted(storage_url(target) if target is not None else "", name or "", stop, drain)
     with opened_stream(stream, s3) as (storage, reader):

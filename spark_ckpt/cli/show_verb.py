@@ -26,7 +26,7 @@ _SHOWN = 50
 def command(stream: str, checkpoint: CheckpointId | None, s3: S3Options, output: Output) -> None:
     """Show what is in a checkpoint of STREAM: job, offsets, stores, objects, sizes.
 
-    STREAM may be the folder of one checkpoint or savepoint too.
+    STREAM may also be the folder of one checkpoint or savepoint.
     """
     with opened_stream(stream, s3) as (_, reader):
         output.show(_report(reader, reader.read(checkpoint or _latest(reader))))

@@ -19,7 +19,8 @@ from spark_ckpt.process.jar import jar_path, pyspark_home
 def command(arguments: tuple[str, ...]) -> None:
     """Run a job through PySpark's own spark-submit, with the JAR, the plugin and the storage.
 
-    All of spark-submit's options are passed on; --jars, spark.jars and spark.plugins, also those in spark-defaults.conf, are added to.
+    All of spark-submit's options are passed on. The JAR and the plugin are added to what --jars, spark.jars and spark.plugins have, also
+    to what spark-defaults.conf has there.
     """
     given = parse(arguments)
     home = pyspark_home()

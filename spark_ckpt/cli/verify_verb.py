@@ -26,11 +26,13 @@ _SHOWN = 20
 @s3_options
 @json_option
 def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Options, output: Output) -> int:
-    """Verify that all that STREAM's checkpoints refer to exists, with its length and checksum, and that the log holds what a start from
-    the newest one reads there.
+    """Verify the checkpoints of STREAM: everything they refer to must exist, with its length and checksum.
 
-    STREAM may be the folder of one checkpoint or savepoint too. Checkpoints that no restart would use (SUPERSEDED or BAD in `list`) are
-    left out unless named: what they refer to may be gone. Exit status 1 if anything is damaged or missing, or if there is no checkpoint.
+    The log must hold what a start from the newest one reads there. Checkpoints that no start would use (SUPERSEDED or BAD in `list`) are
+    left out unless you name them: what they refer to may be gone.
+
+    STREAM may also be the folder of one checkpoint or savepoint. Exit status 1 if anything is damaged or missing, or if there is no
+    checkpoint.
     """
     with opened_stream(stream, s3) as (storage, reader):
         found, left_out, problem = _found(storage, reader, checkpoint)

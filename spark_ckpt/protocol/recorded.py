@@ -199,6 +199,27 @@ def does_not_follow(found: Recorded, origin: CheckpointId, noted: int) -> str | 
     return None
 
 
+def takes_its_claim(origin: Checkpoint, tail: int, floor: int) -> bool:
+    """Whether a start from the origin has to know what the claim under which it was made has adopted. Of a savepoint which goes on from
+    none of that, the claim may be gone, like any that is not in force at the log's `floor`."""
+    return 0 < origin.claim <= tail and (origin.log_from is not None or origin.claim >= floor)
+
+
+def past_all_plans(
+    origin: Checkpoint, listed: Collection[CheckpointId], entries: Mapping[int, Entry], tail: int, last: Claim
+) -> CheckpointId | None:
+    """A checkpoint of the last run past all plans in the log: there is none without a plan, so the log's end is missing.
+
+    Not the copy of a savepoint: the plan of that is where it was made. `listed`: the last run's.
+    """
+    if origin.id in listed and origin.log > tail:
+        return origin.id
+    imported = last.restored.imported if last.restored else None
+    plans = [entry.epoch for entry in entries.values() if isinstance(entry, Plan) and entry.run == last.run]
+    planned = max([origin.id.epoch, *plans, *last.adopted_past(-1).values()])
+    return max((c for c in listed if c.epoch > planned and c != imported), default=None)
+
+
 def numbers_known(gaps: Collection[int], entries: Mapping[int, Entry], last: Claim) -> bool:
     """With entries missing, and nothing to run again: whether the last claim says what was used before it, or its own plans go up to one
     behind what is missing."""
@@ -227,7 +248,7 @@ def check_unbroken(found: Recorded, origin: CheckpointId | None) -> None:
     way_out = "start with a new checkpointLocation and a new output path"
     if origin is not None:
         way_out = (
-            f"go on from checkpoint run {origin.run} epoch {origin.epoch}, the origin of this start, with spark.ckpt.restore.path and "
+            f"go on from checkpoint run {origin.run} epoch {origin.epoch} with spark.ckpt.restore.path and "
             "spark.ckpt.restore.plans=DISCARD: what followed runs anew under new numbers, and sinks may get its rows twice"
         )
     raise FormatError(

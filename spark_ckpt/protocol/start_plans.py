@@ -12,7 +12,19 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import GivenUpError, UnlessMovedOnError
 from spark_ckpt.protocol.entries import End, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.recorded import CopyOf, Reach, Recorded, check_unbroken, does_not_follow, ever_used, numbers_known, reach, recorded
+from spark_ckpt.protocol.recorded import (
+    CopyOf,
+    Reach,
+    Recorded,
+    check_unbroken,
+    does_not_follow,
+    ever_used,
+    numbers_known,
+    past_all_plans,
+    reach,
+    recorded,
+    takes_its_claim,
+)
 from spark_ckpt.protocol.restoring import Restoring
 from spark_ckpt.protocol.start_state import StartPhase, named
 
@@ -54,17 +66,9 @@ class StartPlans(Restoring):
         if self._forgotten:
             return self._past_newest()
         within, origin = self._reach, self._origin
-        its_claim = within.claim is None and self._takes_its_claim
+        tail = self._entries.get(self._tail)
+        its_claim = origin and within.claim is None and takes_its_claim(origin, self._tail, tail.floor if tail else 0)
         return [*([origin.claim] if origin and its_claim else []), *within.numbers(origin, self._tail)]
-
-    @property
-    def _takes_its_claim(self) -> bool:
-        """Whether a start from the origin has to know what the claim under which it was made has adopted. Of a savepoint which goes on from
-        none of that, the claim may be gone, like any that is not in force at the floor."""
-        origin, tail = self._origin, self._entries.get(self._tail)
-        if origin is None or not 0 < origin.claim <= self._tail:
-            return False
-        return origin.log_from is not None or tail is None or origin.claim >= tail.floor
 
     def _forgets(self, number: int) -> bool:
         its_claim = self._origin is not None and self._origin.claim == number
@@ -134,19 +138,10 @@ class StartPlans(Restoring):
 
     @property
     def _unplanned(self) -> CheckpointId | None:
-        """A checkpoint of the last run past all plans in the log: there is none without a plan.
-
-        Not the copy of a savepoint: the plan of that is where it was made.
-        """
         origin, last = self._origin, self._living
         if origin is None or last is None or self._forgotten:
             return None
-        if origin.id in self._listed and origin.log > self._tail:
-            return origin.id
-        imported = last.restored.imported if last.restored else None
-        plans = [entry.epoch for entry in self._entries.values() if isinstance(entry, Plan) and entry.run == last.run]
-        planned = max([origin.id.epoch, *plans, *last.adopted_past(-1).values()])
-        return max((c for c in self._listed if c.epoch > planned and c != imported), default=None)
+        return past_all_plans(origin, self._listed, self._entries, self._tail, last)
 
     def _log_known(self) -> list[Instruction]:
         if self._forgotten:

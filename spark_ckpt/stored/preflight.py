@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_ckpt import paths
 from spark_ckpt.errors import ObjectMissingError
-from spark_ckpt.model import Checkpoint
-from spark_ckpt.protocol.entries import LIMITS, Entry, decode
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.paths import checkpoint_name
+from spark_ckpt.protocol.entries import LIMITS, Claim, Entry, decode
 from spark_ckpt.protocol.log_trim import DAY_MS
-from spark_ckpt.protocol.recorded import CopyOf, does_not_follow, reach, recorded
+from spark_ckpt.protocol.recorded import (
+    CopyOf,
+    Recorded,
+    does_not_follow,
+    numbers_known,
+    past_all_plans,
+    reach,
+    recorded,
+    takes_its_claim,
+)
 from spark_ckpt.protocol.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits
 from spark_ckpt.storage import Storage
 from spark_ckpt.stored.copies import Source
 from spark_ckpt.stored.log import StreamLog
-from spark_ckpt.stored.presence import absent
+from spark_ckpt.stored.presence import absent, without_file
 from spark_ckpt.stored.reading import Standing, StreamReader, Use
 
 
@@ -35,6 +45,11 @@ _FORGOTTEN = (
     "it is older than what the stream's log is sure to hold, so what was planned past it cannot run again: restore it with "
     "spark.ckpt.restore.plans=DISCARD, and sinks get the rows that followed it twice; or with a new checkpointLocation and a new output "
     "path"
+)
+
+
+_DISCARD_ONLY = (
+    "with spark.ckpt.restore.plans=DISCARD only: what followed runs anew under new numbers, and sinks may get its rows twice"
 )
 
 
@@ -79,7 +94,7 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
         problems.append(
             f"it belongs to another stream, and this one has epochs of its own (run {standing.claim.run}); use a new checkpointLocation"
         )
-    return _with_plans(problems, True, content, source, storage, standing) if same else Preflight(tuple(problems))
+    return _with_plans(problems, True, content, source, storage, reader, standing) if same else Preflight(tuple(problems))
 
 
 def _is_applied(source: Source, reader: StreamReader, standing: Standing) -> bool:
@@ -87,8 +102,9 @@ def _is_applied(source: Source, reader: StreamReader, standing: Standing) -> boo
     restored = standing.claim.restored
     if standing.ended or restored is None or restored.path != source.url:
         return False
-    cut_short = restored.imported is not None and restored.imported.run == standing.claim.run
-    return not cut_short or bool(reader.checkpoints_of(standing.claim.run))
+    claim = standing.claim
+    may_be_cut_short = restored.imported is not None and restored.imported.run == claim.run and standing.floor <= claim.floor
+    return not may_be_cut_short or standing.newest != claim.claim or bool(reader.checkpoints_of(claim.run))
 
 
 def _young(storage: Storage, lowest: int, tail: int) -> bool:
@@ -107,21 +123,53 @@ def _own(content: Checkpoint, source: Source, storage: Storage, reader: StreamRe
     elif content.id not in reader.retained(list(reader.read_all()), standing):
         retained = standing.claim.retained
         problems.append(f"it is not among the newest {retained} (spark.ckpt.retained), and may be deleted at any moment")
-    return _with_plans(problems, False, content, source, storage, standing)
+    return _with_plans(problems, False, content, source, storage, reader, standing)
 
 
-def _with_plans(problems: list[str], copied: bool, content: Checkpoint, source: Source, storage: Storage, standing: Standing) -> Preflight:
+def _with_plans(
+    problems: list[str], copied: bool, content: Checkpoint, source: Source, storage: Storage, reader: StreamReader, standing: Standing
+) -> Preflight:
     """What was planned past it runs again, or `Preflight.problems` says why not."""
-    its_claim = _read(storage, {content.claim}, standing.tail).get(content.claim)
-    within = reach(content, standing.claim, its_claim)
-    entries = _read(storage, within.numbers(content, standing.tail), standing.tail)
-    found = recorded(entries, content, standing.tail, standing.claim, within, copied=CopyOf(content.id, source.url))
-    if standing.claim.ahead:
-        return Preflight(tuple(problems), True, copied)  # what followed runs anew under new numbers, whatever was planned
-    why = does_not_follow(found, content.id, standing.claim.used if standing.claim.used is not None else -1)
+    claim, tail = standing.claim, standing.tail
+    origin = replace(content, id=CheckpointId(claim.run + 1, content.id.epoch)) if copied else content
+    within = reach(origin, claim, _read(storage, {content.claim}, tail).get(content.claim))
+    wanted = within.numbers(origin, tail)
+    if within.claim is None and takes_its_claim(origin, tail, standing.floor):
+        wanted.append(origin.claim)
+    entries = _read(storage, wanted, tail)
+    found = recorded(entries, origin, tail, claim, within, copied=CopyOf(content.id, source.url))
+    listed = [] if standing.ended else [checkpoint for checkpoint, _ in reader.checkpoints_of(claim.run)]
+    endless = past_all_plans(origin, listed, entries, tail, claim)
+    gaps = [number for number in wanted if number not in entries]
+    if gaps:
+        way_out = f"; or restore it {_DISCARD_ONLY}" if numbers_known(gaps, entries, claim) else ""
+        why: str | None = f"log entry {min(gaps)} is missing, so it is not known which epochs were planned past it; put it back{way_out}"
+    elif endless is not None:
+        why = (
+            f"the log ends with entry {tail}, before the plan of {checkpoint_name(endless)}, so it is not known what ran past it; put the "
+            "later entries back, or restore it with a new checkpointLocation and a new output path"
+        )
+    else:
+        why = _not_again(found, content, storage, claim)
     if why is not None:
-        problems = [*problems, f"{why}; with spark.ckpt.restore.plans=DISCARD they run anew, and sinks get their rows twice"]
-    return Preflight(tuple(problems), True, copied, tuple(plan.epoch for plan in found.plans))
+        problems = [*problems, why]
+    again = () if gaps or claim.ahead else found.plans  # in at-least-once what followed runs anew under new numbers
+    return Preflight(tuple(problems), True, copied, tuple(plan.epoch for plan in again))
+
+
+def _not_again(found: Recorded, content: Checkpoint, storage: Storage, claim: Claim) -> str | None:
+    """Why what was planned cannot run again, in words."""
+    if found.missing is not None:
+        return f"the plan of epoch {found.missing} is not in the log, although a later one is; put it back; or restore it {_DISCARD_ONLY}"
+    if claim.ahead:
+        return None
+    why = does_not_follow(found, content.id, claim.used if claim.used is not None else -1)
+    if why is not None:
+        return f"{why}; with spark.ckpt.restore.plans=DISCARD they run anew, and sinks get their rows twice"
+    lost = without_file(storage, found.plans)
+    if lost is None:
+        return None
+    return f"{storage.url.rstrip('/')}/{lost} is missing, which an epoch takes that runs again; put it back; or restore it {_DISCARD_ONLY}"
 
 
 def _read(storage: Storage, numbers: Iterable[int], tail: int) -> dict[int, Entry]:

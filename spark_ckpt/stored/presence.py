@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from spark_ckpt.model import Checkpoint
+from spark_ckpt.protocol.entries import Plan
 from spark_ckpt.storage.base import Storage
 
 _HEADS = 8
@@ -26,3 +27,8 @@ def absent(storage: Storage, checkpoint: Checkpoint) -> Iterator[str]:
                 yield f"{root}/{name} is missing"
             elif size < length:
                 yield f"{root}/{name} has {size} bytes of {length}"
+
+
+def without_file(storage: Storage, plans: Iterable[Plan]) -> str | None:
+    """A large file of the driver that one of these plans names, and that is missing. Raises `StorageError`."""
+    return next((key for key in sorted({key for plan in plans for key in plan.objects}) if storage.size(key) is None), None)

@@ -48,13 +48,14 @@ class Use(Enum):
 class Standing:
     """What the newest run itself appended last says: `tail` is the number of the log's last entry, `claim` that run's. Ended: the stream
     was deleted on purpose.
-    `floor`: of the entries below it nothing is asked any more."""
+    `floor`: of the entries below it nothing is asked any more. `newest`: the number of what that run appended last."""
 
     tail: int
     claim: Claim
     bad: frozenset[CheckpointId]
     ended: bool
     floor: int = 0
+    newest: int = 0
 
     def use(self, checkpoint: CheckpointId) -> Use:
         if self.ended or not (checkpoint.run == self.claim.run or checkpoint in kept_checkpoints(self.claim)):
@@ -181,9 +182,10 @@ class StreamReader:
         claim = last if isinstance(last, Claim) else log.entry(last.claim)
         if not isinstance(claim, Claim):
             raise DamagedError(f"log entry {tail} of {self.url} names {last.claim} as its claim, which is none; the log is damaged")
-        _, newest = log.newest_of_a_run(tail) if isinstance(last, Request) else (tail, last)
+        number, newest = log.newest_of_a_run(tail) if isinstance(last, Request) else (tail, last)
         bad = frozenset([*claim.bad, *(newest.bad if isinstance(newest, Damage) else ())])
-        return Standing(tail, claim, bad, isinstance(newest, End), max(last.floor, newest.floor if newest is not None else 0))
+        floor = max(last.floor, newest.floor if newest is not None else 0)
+        return Standing(tail, claim, bad, isinstance(newest, End), floor, number)
 
     def tail(self, known: int = 0) -> int:
         """The log's highest number, 0 where nothing ever began.

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt.cli.main import run
-from spark_ckpt.model import CheckpointId, Job
+from spark_ckpt.model import CheckpointId, FileHandle, Job
 from spark_ckpt.paths import log_key, metadata_key
 from spark_ckpt.protocol import entries
-from spark_ckpt.protocol.entries import Damage, End, Request, decode
+from spark_ckpt.protocol.entries import Damage, End, Plan, Request, decode, encode
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import store_savepoint
 from tests.unit.stored_stream import JOB, StreamWriter, make_store
@@ -285,3 +285,75 @@ def test_what_the_last_run_may_delete_at_any_moment_is_no_choice(
     assert call(capsys, "restore", f"{url}/run-00000001/chk-1", "--check", url)[0] == 0
     storage.put(metadata_key(CheckpointId(1, 2)), b"damaged")
     assert call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)[0] == 0, "damaged ones do not count"
+
+
+ONLY = "with spark.ckpt.restore.plans=DISCARD only"
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(
+    ("lost", "stored", "says"),
+    [
+        ([4], None, f"log entry 4 is missing, so it is not known which epochs were planned past it; put it back; or restore it {ONLY}"),
+        ([4, 5], None, "log entry 4 is missing"),
+        ([], Plan(1, 1, 3, b"v1\n{}"), "the plan of epoch 2 is not in the log, although a later one is; put it back; or restore it "),
+        (
+            [],
+            Plan(1, 1, 2, b"v1\n{}", {"sources/0/9.compact": FileHandle("run-00000001/drv/2-" + "0" * 32, 70_000, 1)}),
+            f"run-00000001/drv/2-{'0' * 32} is missing, which an epoch takes that runs again; put it back; or restore it {ONLY}",
+        ),
+    ],
+    ids=["an entry", "all entries", "a plan", "a file"],
+)
+def test_restore_says_what_is_missing_of_what_runs_again(
+    own: bool,
+    lost: list[int],
+    stored: Plan | None,
+    says: str,
+    savepoint: str,
+    url: str,
+    writer: StreamWriter,
+    storage: Storage,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A start would be refused for it, or say that it takes `DISCARD`."""
+    writer.append(Plan(1, 1, 4, b"v1\n{}"))
+    path = f"{url}/run-00000001/chk-1" if own else savepoint
+    assert call(capsys, "restore", path, "--check", url)[1]["reruns"] == [2, 3, 4]
+    storage.delete([log_key(number) for number in lost])
+    if stored is not None:
+        storage.put(log_key(4), encode(stored))
+    status, doc = call(capsys, "restore", path, "--check", url)
+    assert (status, doc["fits"], doc["same_stream"]) == (1, False, True)
+    assert len(doc["problems"]) == 1
+    assert says in doc["problems"][0]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_restore_says_that_the_logs_end_is_missing(
+    own: bool, savepoint: str, url: str, writer: StreamWriter, storage: Storage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage.delete([log_key(writer.log)])
+    path = f"{url}/run-00000001/chk-0" if own else savepoint
+    assert call(capsys, "restore", path, "--check", url)[0] == 0
+    storage.delete([log_key(writer.log - 1)])
+    status, doc = call(capsys, "restore", path, "--check", url)
+    assert (status, doc["fits"]) == (1, False)
+    assert "the log ends with entry 3, before the plan of run-1/chk-2" in doc["problems"][0]
+
+
+@pytest.mark.parametrize("ran", [False, True])
+def test_restore_tells_a_copy_that_is_gone_from_one_that_was_never_made(
+    ran: bool, savepoint: str, url: str, writer: StreamWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that has planned something had the copy: its restore is not done again, whoever has asked since."""
+    claim = decode(1, writer.storage.get(log_key(1)))
+    assert isinstance(claim, entries.Claim)
+    writer.claim = writer.log + 1
+    copy = CheckpointId(2, 1)
+    writer.append(replace(claim, claim=writer.claim, run=2, origin=copy, restored=entries.Restored(savepoint, copy)))
+    if ran:
+        writer.append(Plan(writer.claim, 2, 2, b"v1\n{}"))
+    writer.append(entries.Request(writer.claim, entries.SAVEPOINT, "", "me"))
+    problems = call(capsys, "restore", savepoint, "--check", url)[1]["problems"]
+    assert any("an earlier run has restored it" in problem for problem in problems) is ran

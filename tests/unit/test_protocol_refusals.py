@@ -195,7 +195,7 @@ def test_a_plan_that_is_missing_between_others_is_said_with_the_checkpoint_to_go
     without_a_plan(world)
     refused = refusal(Driver(world).start("c"))
     assert "the plan of epoch 5 is not in the log, although epoch 6 was planned" in refused.message
-    assert "go on from checkpoint run 1 epoch 3, the origin of this start" in refused.message
+    assert "go on from checkpoint run 1 epoch 3 with spark.ckpt.restore.path" in refused.message
 
 
 # --- what earlier runs noted as damaged

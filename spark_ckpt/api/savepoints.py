@@ -27,7 +27,8 @@ from spark_ckpt.storage import PutResult, Storage, open_storage
 from spark_ckpt.stored.answers import read_answer
 from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.places import Places
-from spark_ckpt.stored.reading import Standing, StreamReader
+from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.stored.standing import Standing
 from spark_ckpt.units import parse_duration
 
 if TYPE_CHECKING:

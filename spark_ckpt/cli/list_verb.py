@@ -12,7 +12,8 @@ from spark_ckpt.errors import DamagedError
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.storage import S3Options
-from spark_ckpt.stored.reading import Found, Standing, StreamReader, Use
+from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.stored.standing import Found, Overview, Use
 
 COMPLETED, DAMAGED, UNREADABLE = "COMPLETED", "DAMAGED", "UNREADABLE"
 
@@ -32,16 +33,15 @@ def command(stream: str, s3: S3Options, output: Output) -> int:
     be read.
     """
     with opened_stream(stream, s3) as (_, reader):
-        found = list(reader.read_all())
-        standing, problem = reader.standing_or_problem(found)
-        latest = reader.latest(found, standing)
-        retained = reader.retained(found, standing)
+        overview = reader.overview()
+        found, standing, latest = overview.found, overview.standing, overview.latest
+        problem, retained = overview.problem, overview.retained
         documents = [
-            {**_document(reader, item, _status(item, standing), item.id == latest), "retained": item.id in retained} for item in found
+            {**_document(reader, item, _status(item, overview), item.id == latest), "retained": item.id in retained} for item in found
         ]
-        damaged = [item for item in found if _status(item, standing) in (DAMAGED, UNREADABLE)]
+        damaged = [item for item in found if _status(item, overview) in (DAMAGED, UNREADABLE)]
         columns = ("CHECKPOINT", "EPOCH", "COMPLETED", "STORES", "SIZE", "NEW", "DURATION", "STATUS")
-        rows = [_row(item, _told(_status(item, standing), item.id == latest, item.id in retained)) for item in found]
+        rows = [_row(item, _told(_status(item, overview), item.id == latest, item.id in retained)) for item in found]
         notes = [Line(str(item.error)) for item in damaged] + ([Line(problem)] if problem else [])
         table = Table(columns, rows, right=("EPOCH", "STORES", "SIZE", "NEW", "DURATION"))
         ended = standing is not None and standing.ended
@@ -76,8 +76,8 @@ def _owner_text(claim: Claim) -> str:
     return f"run-{claim.run} was begun by {whose} on host {claim.host} at {time_text(claim.time_ms)}"
 
 
-def _status(item: Found, standing: Standing | None) -> str:
-    use = standing.use(item.id) if standing is not None else Use.USABLE
+def _status(item: Found, overview: Overview) -> str:
+    use = overview.use(item.id)
     if use is not Use.USABLE:
         return use.name
     if item.error is None:

@@ -9,7 +9,7 @@ import click
 
 from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Table, size_text, time_text
-from spark_ckpt.errors import ObjectMissingError
+from spark_ckpt.errors import DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Snapshot
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.storage import S3Options
@@ -33,11 +33,12 @@ def command(stream: str, checkpoint: CheckpointId | None, s3: S3Options, output:
 
 
 def _latest(reader: StreamReader) -> CheckpointId:
-    found = list(reader.read_all())
-    latest = reader.latest(found, reader.standing(max((i.checkpoint.log for i in found if i.checkpoint), default=0)))
-    if latest is None:
+    overview = reader.overview()
+    if overview.problem is not None:
+        raise DamagedError(overview.problem)
+    if overview.latest is None:
         raise ObjectMissingError(f"the stream at {reader.url} has no checkpoint to go on from; `spark-ckpt list` shows what there is")
-    return latest
+    return overview.latest
 
 
 def _report(reader: StreamReader, c: Checkpoint) -> Report:

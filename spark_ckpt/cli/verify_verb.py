@@ -13,7 +13,8 @@ from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import checkpoint_name, metadata_key
 from spark_ckpt.storage import S3Options, Storage
 from spark_ckpt.stored.log_check import log_problem
-from spark_ckpt.stored.reading import Found, StreamReader, Use
+from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.stored.standing import Found, Use
 from spark_ckpt.stored.verify import Verified, Verifier, to_json
 
 _SHOWN = 20
@@ -73,17 +74,15 @@ def _found(
     """What is to be looked at; what is left out, with the reason; what is wrong with the log."""
     if checkpoint is not None:
         return [Found(checkpoint, 0, reader.read(checkpoint), None)], {}, None
-    found = list(reader.read_all())
-    standing, problem = reader.standing_or_problem(found)
-    uses = {item.id: standing.use(item.id) if standing is not None else Use.USABLE for item in found}
-    left_out: dict[CheckpointId, Use] = {c: use for c, use in uses.items() if use is not Use.USABLE}
+    overview = reader.overview()
+    found, problem = overview.found, overview.problem
+    left_out: dict[CheckpointId, Use] = {item.id: use for item in found if (use := overview.use(item.id)) is not Use.USABLE}
     looked_at = [item for item in found if item.id not in left_out]
     if not looked_at:
         others = f"; of {len(found)} others no restart would use any" if found else ""
         raise ObjectMissingError(f"the stream at {reader.url} has no completed checkpoint to verify{others}")
-    if standing is not None:
-        latest = reader.latest(found, standing)
-        problem = log_problem(storage, reader, standing, next((item.checkpoint for item in found if item.id == latest), None))
+    if overview.standing is not None:
+        problem = log_problem(storage, reader, overview.standing, overview.newest)
     return looked_at, left_out, problem
 
 

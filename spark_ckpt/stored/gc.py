@@ -28,7 +28,8 @@ from spark_ckpt.protocol.garbage import (
 )
 from spark_ckpt.storage.base import Storage, Stored
 from spark_ckpt.stored.log import StreamLog
-from spark_ckpt.stored.reading import Standing, StreamReader
+from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.stored.standing import Standing
 
 ROUNDS = 20
 """How often a stream may have moved on while it was read, before that is given up."""

@@ -13,7 +13,8 @@ from spark_ckpt.protocol.recorded import check_unbroken, does_not_follow, reach,
 from spark_ckpt.protocol.start_plans import MOST_READ
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.log import StreamLog
-from spark_ckpt.stored.reading import Standing, StreamReader
+from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.stored.standing import Overview, Standing
 
 _READERS = 8
 """Log entries that are read at a time."""
@@ -29,9 +30,7 @@ def log_problem(storage: Storage, reader: StreamReader, standing: Standing, newe
         if problem is None or now == standing or now is None:
             break
         # A running stream may have deleted what nobody needs any more.
-        found = list(reader.read_all())
-        standing, latest = now, reader.latest(found, now)
-        newest = next((item.checkpoint for item in found if item.id == latest), None)
+        standing, newest = now, Overview.of(reader.read_all(), now).newest
     return problem
 
 

@@ -26,7 +26,8 @@ from spark_ckpt.storage import Storage
 from spark_ckpt.stored.copies import Source
 from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.presence import absent, without_file
-from spark_ckpt.stored.reading import Standing, StreamReader, Use
+from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.stored.standing import Overview, Standing, Use
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,8 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
     reader = StreamReader(storage)
     standing = reader.standing()
     if standing is None:
-        found = list(reader.read_all())
-        _, problem = reader.standing_or_problem(found)
-        return Preflight((*incomplete(content), *([problem] if problem else [])), new_stream=not found)
+        overview = reader.overview()
+        return Preflight((*incomplete(content), *([overview.problem] if overview.problem else [])), new_stream=not overview.found)
     if _is_applied(source, reader, standing):
         ignored = f"an earlier run has restored it, so a start with this option goes on from the newest checkpoint. {TO_APPLY_AGAIN}"
         return Preflight((ignored,), True, source.root != reader.url)
@@ -120,7 +120,7 @@ def _own(content: Checkpoint, source: Source, storage: Storage, reader: StreamRe
     if use is not Use.USABLE:
         why = "was found damaged" if use is Use.BAD else "is not one that the stream can go back to"
         problems.append(f"it {why} ({use.value} in `spark-ckpt list`)")
-    elif content.id not in reader.retained(list(reader.read_all()), standing):
+    elif content.id not in Overview.of(reader.read_all(), standing).retained:
         retained = standing.claim.retained
         problems.append(f"it is not among the newest {retained} (spark.ckpt.retained), and may be deleted at any moment")
     return _with_plans(problems, False, content, source, storage, reader, standing)

@@ -1,66 +1,21 @@
-"""Reading a stream from outside: its runs, its checkpoints, and which of them a restart would go on from. Changes nothing."""
+"""Reading a stream: its runs, its checkpoints, who has it, and which of them a restart would go on from. Changes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum
 
 from spark_ckpt import paths
 from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.entries import Claim, Damage, End, Request
-from spark_ckpt.protocol.garbage import kept_checkpoints
-from spark_ckpt.protocol.retention import is_retained, newest_first
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.copies import Source
 from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.metadata.reading import read_metadata
+from spark_ckpt.stored.standing import Found, Overview, Standing
 
 _SHOWN = 5
-
-
-@dataclass(frozen=True)
-class Found:
-    """One checkpoint in a listing: its content, or the error that reading it met: damaged, or nobody here may read it. `size` is that of
-    `_metadata`, in bytes."""
-
-    id: CheckpointId
-    size: int
-    checkpoint: Checkpoint | None
-    error: DamagedError | StorageSetupError | None
-
-
-class Use(Enum):
-    """What a restart would make of a completed checkpoint."""
-
-    USABLE = "USABLE"
-    """It may go on from it."""
-    BAD = "BAD"
-    """It was found damaged, and is never gone back to."""
-    SUPERSEDED = "SUPERSEDED"
-    """Nobody looks for it: the last claim's run did not inherit it. A fenced run completes what it had planned even after that claim; what
-    such a checkpoint names may be gone, and that is no damage."""
-
-
-@dataclass(frozen=True)
-class Standing:
-    """What the newest run itself appended last says: `tail` is the number of the log's last entry, `claim` that run's. Ended: the stream
-    was deleted on purpose.
-    `floor`: of the entries below it nothing is asked any more. `newest`: the number of what that run appended last."""
-
-    tail: int
-    claim: Claim
-    bad: frozenset[CheckpointId]
-    ended: bool
-    floor: int = 0
-    newest: int = 0
-
-    def use(self, checkpoint: CheckpointId) -> Use:
-        if self.ended or not (checkpoint.run == self.claim.run or checkpoint in kept_checkpoints(self.claim)):
-            return Use.SUPERSEDED
-        return Use.BAD if checkpoint in self.bad else Use.USABLE
 
 
 class StreamReader:
@@ -147,26 +102,6 @@ class StreamReader:
             except (DamagedError, StorageSetupError) as e:
                 yield Found(checkpoint, size, None, e)
 
-    def latest(self, found: list[Found], standing: Standing | None) -> CheckpointId | None:
-        """The checkpoint a restart goes on from, given all that were found: the newest intact one of the last claim's run, else that
-        claim's origin, else an older one that it inherited; never one that was named bad. None: a restart begins anew.
-        """
-        if standing is None:
-            return None
-        claim = standing.claim
-        intact = {item.id for item in found if item.checkpoint is not None and standing.use(item.id) is Use.USABLE}
-        newest = sorted((c for c in intact if c.run == claim.run), reverse=True)
-        candidates = [*newest, *([claim.origin] if claim.origin else []), *sorted(claim.inherits, reverse=True)]
-        return next((c for c in candidates if c in intact), None)
-
-    def retained(self, found: list[Found], standing: Standing | None) -> frozenset[CheckpointId]:
-        """Those a person may choose to go back to, given all that were found; the last run may delete any other at any moment."""
-        if standing is None:
-            return frozenset(item.id for item in found)
-        order = newest_first(standing.claim, (item.id for item in found if item.id.run == standing.claim.run))
-        intact = {item.id for item in found if item.checkpoint is not None and standing.use(item.id) is Use.USABLE}
-        return frozenset(c for c in order if is_retained(c, order, intact, standing.claim.retained))
-
     def standing(self, known: int = 0) -> Standing | None:
         """Who has the stream; None where nothing was ever logged. `known`: an entry that probably exists, to begin to look at.
 
@@ -203,15 +138,15 @@ class StreamReader:
             "spark.ckpt.restore.path, a new checkpointLocation and a new output path"
         )
 
-    def standing_or_problem(self, found: list[Found]) -> tuple[Standing | None, str | None]:
-        """A damaged log says nothing about the checkpoints: they are looked at all the same, and the damage is told."""
+    def overview(self) -> Overview:
+        """All checkpoints, and who has the stream. Raises `StorageError`; damage is in the result."""
+        found = tuple(self.read_all())
         try:
             standing = self.standing(max((item.checkpoint.log for item in found if item.checkpoint is not None), default=0))
         except DamagedError as e:
-            return None, str(e)
-        if standing is None and found:
-            return None, self._log_gone(", so a start would be refused")
-        return standing, None
+            return Overview.of(found, None, str(e))
+        gone = standing is None and bool(found)
+        return Overview.of(found, standing, self._log_gone(", so a start would be refused") if gone else None)
 
 
 class SourceReader(StreamReader):
@@ -248,11 +183,9 @@ class SourceReader(StreamReader):
     def standing(self, known: int = 0) -> Standing | None:  # noqa: ARG002 - it has no log
         return None
 
-    def standing_or_problem(self, found: list[Found]) -> tuple[Standing | None, str | None]:  # noqa: ARG002
-        return None, None
-
-    def latest(self, found: list[Found], standing: Standing | None) -> CheckpointId | None:  # noqa: ARG002
-        return found[0].id if found else None
+    def overview(self) -> Overview:
+        found = tuple(self.read_all())
+        return Overview(found, None, None, found[0].id if found else None)
 
     def _whole(self) -> Checkpoint:
         if self._content is None:

@@ -201,6 +201,10 @@ def test_a_log_that_is_gone_is_told(writer: StreamWriter, storage: Storage, url:
     status, doc = call(capsys, "verify", url)
     assert (status, doc["intact"], [c["intact"] for c in doc["checkpoints"]]) == (1, False, [True, True])
     assert "its log is gone" in doc["problem"]
+    status, doc = call(capsys, "show", url)
+    assert (status, doc["error"]["kind"]) == (1, "DAMAGED")
+    assert "has checkpoints, but its log is gone" in doc["error"]["message"]
+    assert call(capsys, "show", url, "--checkpoint", "run-1/chk-1")[0] == 0
 
 
 def going_on(writer: StreamWriter, plans: int) -> int:

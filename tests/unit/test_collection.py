@@ -26,7 +26,8 @@ from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.gc import Collector
 from spark_ckpt.stored.metadata import codec as metadata
-from spark_ckpt.stored.reading import Standing, StreamReader
+from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.stored.standing import Standing
 from tests.unit.stored_stream import JOB, StreamWriter, make_store
 
 SEEDS = 80

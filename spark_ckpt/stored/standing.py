@@ -1,0 +1,107 @@
+"""What lies in a stream, and what a start would make of it. Read by `stored/reading.py`; nothing is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from spark_ckpt.errors import DamagedError, StorageSetupError
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.garbage import kept_checkpoints
+from spark_ckpt.protocol.retention import is_retained, newest_first
+
+
+@dataclass(frozen=True)
+class Found:
+    """One checkpoint in a listing: its content, or the error that reading it met: damaged, or nobody here may read it. `size` is that of
+    `_metadata`, in bytes."""
+
+    id: CheckpointId
+    size: int
+    checkpoint: Checkpoint | None
+    error: DamagedError | StorageSetupError | None
+
+
+class Use(Enum):
+    """What a restart would make of a completed checkpoint."""
+
+    USABLE = "USABLE"
+    """It may go on from it."""
+    BAD = "BAD"
+    """It was found damaged, and is never gone back to."""
+    SUPERSEDED = "SUPERSEDED"
+    """Nobody looks for it: the last claim's run did not inherit it. A fenced run completes what it had planned even after that claim; what
+    such a checkpoint names may be gone, and that is no damage."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the newest run itself appended last says: `tail` is the number of the log's last entry, `claim` that run's. Ended: the stream
+    was deleted on purpose.
+    `floor`: of the entries below it nothing is asked any more. `newest`: the number of what that run appended last."""
+
+    tail: int
+    claim: Claim
+    bad: frozenset[CheckpointId]
+    ended: bool
+    floor: int = 0
+    newest: int = 0
+
+    def use(self, checkpoint: CheckpointId) -> Use:
+        if self.ended or not (checkpoint.run == self.claim.run or checkpoint in kept_checkpoints(self.claim)):
+            return Use.SUPERSEDED
+        return Use.BAD if checkpoint in self.bad else Use.USABLE
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A stream's completed checkpoints, ascending, beside who has it.
+
+    A damaged log says nothing about the checkpoints: they are here all the same, without `standing`, and `problem` says what is wrong with
+    it. `latest`: the one that a restart goes on from; None: it begins anew, or is refused.
+    """
+
+    found: tuple[Found, ...]
+    standing: Standing | None
+    problem: str | None
+    latest: CheckpointId | None
+
+    @staticmethod
+    def of(found: Iterable[Found], standing: Standing | None, problem: str | None = None) -> Overview:
+        """Of a whole stream: all that was found, read before `standing` was."""
+        known = tuple(found)
+        return Overview(known, standing, problem, _latest(known, standing))
+
+    @property
+    def newest(self) -> Checkpoint | None:
+        """What is in the latest."""
+        return next((item.checkpoint for item in self.found if item.id == self.latest), None)
+
+    def use(self, checkpoint: CheckpointId) -> Use:
+        return self.standing.use(checkpoint) if self.standing is not None else Use.USABLE
+
+    @property
+    def retained(self) -> frozenset[CheckpointId]:
+        """Those a person may choose to go back to; the last run may delete any other at any moment."""
+        if self.standing is None:
+            return frozenset(item.id for item in self.found)
+        claim = self.standing.claim
+        order = newest_first(claim, (item.id for item in self.found if item.id.run == claim.run))
+        intact = _intact(self.found, self.standing)
+        return frozenset(c for c in order if is_retained(c, order, intact, claim.retained))
+
+
+def _intact(found: Iterable[Found], standing: Standing) -> frozenset[CheckpointId]:
+    return frozenset(item.id for item in found if item.checkpoint is not None and standing.use(item.id) is Use.USABLE)
+
+
+def _latest(found: Iterable[Found], standing: Standing | None) -> CheckpointId | None:
+    """The newest intact one of the last claim's run, else that claim's origin, else an older one that it inherited; never a bad one."""
+    if standing is None:
+        return None
+    claim, intact = standing.claim, _intact(found, standing)
+    newest = sorted((c for c in intact if c.run == claim.run), reverse=True)
+    candidates = [*newest, *([claim.origin] if claim.origin else []), *sorted(claim.inherits, reverse=True)]
+    return next((c for c in candidates if c in intact), None)

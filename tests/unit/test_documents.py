@@ -9,6 +9,8 @@ import click
 import pytest
 
 from documents import command_line, costs, options
+from documents.links import rewritten
+from documents.network import loaded
 from documents.places import BENCHMARKS, COMMAND_LINE, DOCS, OPTIONS, README, ROOT
 from spark_ckpt.cli.main import VERBS, cli
 from spark_ckpt.conf import OPTIONS as TABLE
@@ -130,3 +132,45 @@ def test_every_verb_is_explained_and_every_reason_has_its_way_out() -> None:
 def test_every_page_is_in_the_site() -> None:
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert [named(page) for page in DOCS.rglob("*.md") if str(page.relative_to(DOCS)) not in site] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "on_site", "copied"),
+    [
+        ("index.md", "[a](docs/restore.md#savepoints)", "[a](restore.md#savepoints)", []),
+        ("index.md", "![a](docs/images/x.png)", "![a](images/x.png)", []),
+        ("index.md", "[a](LICENSE)", "[a](repository/LICENSE)", ["LICENSE"]),
+        ("contributing.md", "[a](docs/protocol.md)", "[a](protocol.md)", []),
+        ("getting-started.md", "[a](../README.md#try-it)", "[a](index.md#try-it)", []),
+        (
+            "getting-started.md",
+            "[a](options.md) [b](#here) [c](https://x.org/y.md)",
+            "[a](options.md) [b](#here) [c](https://x.org/y.md)",
+            [],
+        ),
+        ("rfcs/1.md", "[a](../protocol.md)", "[a](../protocol.md)", []),
+        ("rfcs/1.md", "[a](../../conf/x.template)", "[a](../repository/conf/x.template)", ["conf/x.template"]),
+        ("benchmarks.md", "all in [results](../benchmarks/results).", "all in results.", []),
+    ],
+)
+def test_links_on_the_site(page: str, link: str, on_site: str, copied: list[str]) -> None:
+    assert rewritten(link, page, lambda path: path == "benchmarks/results") == (on_site, copied)
+
+
+@pytest.mark.parametrize(
+    ("page", "found"),
+    [
+        ('<script src="https://x.org/a.js"></script>', True),
+        ("<img alt=a src=//x.org/a.png>", True),
+        ('<link rel="stylesheet" href="https://fonts.x.org/css?family=Y">', True),
+        ('<link rel="preconnect" href="https://fonts.x.org" crossorigin>', True),
+        ("@import url(https://x.org/a.css);", True),
+        ("a { background: url('//x.org/a.png') }", True),
+        ('<pre class="mermaid"><code>', True),
+        ('<script src="assets/a.js"></script><link rel="stylesheet" href="a.css"><img src=images/x.png>', False),
+        ('<a href="https://x.org/">x</a> <link rel="canonical" href="https://x.org/y.html">', False),
+        ("a { background: url(data:image/svg+xml;base64,AA//AA) }", False),
+    ],
+)
+def test_what_a_page_would_load_from_the_network_is_found(page: str, found: bool) -> None:
+    assert bool(loaded(page)) is found

@@ -121,6 +121,15 @@ def test_every_command_that_is_shown_is_one(page: Path) -> None:
                 assert set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - known == set(), f"spark-ckpt {verb}{rest}"
 
 
+@every_page
+def test_every_list_is_one_on_the_site_too(page: Path) -> None:
+    """GitHub takes a dash behind a line of text for the begin of a list; the site needs an empty line between them."""
+    blocks = re.split(r"\n\s*\n", _FENCE.sub("\n\n", page.read_text(encoding="utf-8")))
+    item = re.compile(r"(?:- |\d+\. )")
+    lists = [block for block in blocks if not item.match(block.strip()) and not block.strip().startswith("#")]
+    assert [line for block in lists for line in block.splitlines() if item.match(line)] == []
+
+
 def test_every_verb_is_explained_and_every_reason_has_its_way_out() -> None:
     assert set(re.findall(r"^## (\S+)$", COMMAND_LINE.read_text(encoding="utf-8"), re.MULTILINE)) == set(VERBS)
     operations = (DOCS / "operations.md").read_text(encoding="utf-8")

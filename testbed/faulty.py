@@ -29,7 +29,7 @@ class Moment(Enum):
     TRUNCATE = "TRUNCATE"
     """Only half of the bytes arrive. A put stores half; a read of known length raises `DamagedError`, one of unknown length is short."""
     FLIP = "FLIP"
-    """The first byte of a read is another one, and only a checksum tells."""
+    """A byte in the middle of a read is another one, and only a checksum tells."""
 
 
 @dataclass(frozen=True)
@@ -197,4 +197,5 @@ class FaultyStorage(Storage):
 
 
 def _flipped(data: bytes) -> bytes:
-    return bytes(byte ^ 1 for byte in data[:1]) + data[1:]
+    at = len(data) // 2
+    return data[:at] + bytes(byte ^ 1 for byte in data[at : at + 1]) + data[at + 1 :]

@@ -33,6 +33,7 @@ from spark_ckpt.stored.metadata import codec as metadata
 from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.presence import absent
 from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.stored.verify import Verifier
 
 HINT_RUNS = 3
 """How many of the newest runs are searched for a checkpoint to start the gallop from."""
@@ -113,62 +114,64 @@ class StorageActions:
         return ev.ReadFailed(asked.ticket, message, outcome is Outcome.REFUSED, kind)
 
     def _perform(self, asked: do.Question | do.Delete | do.Trimming) -> ev.Event:
-        if isinstance(asked, do.PutEntry):
-            result, stored_ms = self._log.put(asked.number, asked.data)
-            self._known = max(self._known, asked.number)
-            return ev.EntryPut(asked.ticket, asked.number, _outcome(result), stored_ms=stored_ms)
-        if isinstance(asked, do.LookPast):
-            past, data = self._log.past(asked.number) or (None, None)
-            return ev.PastSeen(asked.ticket, asked.number, past, data)
-        if isinstance(asked, do.ListOldEntries):
-            return self._list_old_entries(asked)
-        if isinstance(asked, do.ReadPlans):
-            return ev.PlansRead(asked.ticket, self._plans(asked.numbers))
-        if isinstance(asked, do.DateEntries):
-            dates = {number: self._log.stored_ms(number) for number in asked.numbers}
-            return ev.EntriesDated(asked.ticket, {number: at for number, at in dates.items() if at is not None})
-        if isinstance(asked, do.DeleteEntries):
-            self._log.delete(asked.numbers)
-            return ev.EntriesDeleted(asked.ticket)
-        if isinstance(asked, do.StoreMetadata):
-            data = metadata.encode(asked.checkpoint)
-            result = self.storage.put_if_absent(paths.metadata_key(asked.checkpoint.id), data)
-            return ev.MetadataPut(asked.ticket, asked.checkpoint.id, _outcome(result), len(data))
-        if isinstance(asked, do.StoreFile):
-            store(self.storage, asked.handle, asked.source)
-            return ev.FileStored(asked.ticket, asked.handle.object, Outcome.STORED)
-        if isinstance(asked, do.FetchFiles):
-            return ev.FilesFetched(asked.ticket, self._fetch_files(asked))
-        if isinstance(asked, do.LocateTail):
-            return ev.TailLocated(asked.ticket, self.locate_tail())
-        if isinstance(asked, do.ReadEntry):
-            return ev.EntryRead(asked.ticket, asked.number, self._log.read(asked.number))
-        if isinstance(asked, do.CheckStorage):
-            check_put_if_absent(self.storage)
-            return ev.StorageChecked(asked.ticket)
-        if isinstance(asked, do.ListCheckpoints):
-            found = tuple(checkpoint for checkpoint, _ in self._reader.checkpoints_of(asked.run))
-            return ev.CheckpointsListed(asked.ticket, asked.run, found)
-        if isinstance(asked, do.ReadMetadata):
-            return self._read_metadata(asked)
-        if isinstance(asked, do.VerifyObjects):
-            return ev.ObjectsVerified(asked.ticket, asked.checkpoint.id, self._lacks(asked))
-        if isinstance(asked, do.ReadLeftAcks):
-            return ev.LeftAcksRead(asked.ticket, *left_acks(self.storage, asked.run, asked.epoch))
-        if isinstance(asked, do.ReadSource):
-            return self._read_source(asked)
-        if isinstance(asked, do.CopySource):
-            return self._copy_source(asked)
-        if isinstance(asked, do.StoreSavepoint):
-            return self._store_savepoint(asked)
-        if isinstance(asked, do.AnswerRequest):
-            put_answer(self.storage, asked.run, asked.number, asked.path, asked.error)
-            return ev.RequestAnswered(asked.ticket, asked.number)
-        self.storage.delete([paths.metadata_key(c) for c in asked.checkpoints])
-        self.storage.delete(asked.objects)
-        if asked.source is not None:
-            self._delete_source(asked.source)
-        return ev.Deleted(asked.ticket)
+        match asked:
+            case do.PutEntry():
+                result, stored_ms = self._log.put(asked.number, asked.data)
+                self._known = max(self._known, asked.number)
+                return ev.EntryPut(asked.ticket, asked.number, _outcome(result), stored_ms=stored_ms)
+            case do.LookPast():
+                past, data = self._log.past(asked.number) or (None, None)
+                return ev.PastSeen(asked.ticket, asked.number, past, data)
+            case do.ListOldEntries():
+                return self._list_old_entries(asked)
+            case do.ReadPlans():
+                return ev.PlansRead(asked.ticket, self._plans(asked.numbers))
+            case do.DateEntries():
+                dates = {number: self._log.stored_ms(number) for number in asked.numbers}
+                return ev.EntriesDated(asked.ticket, {number: at for number, at in dates.items() if at is not None})
+            case do.DeleteEntries():
+                self._log.delete(asked.numbers)
+                return ev.EntriesDeleted(asked.ticket)
+            case do.StoreMetadata():
+                data = metadata.encode(asked.checkpoint)
+                result = self.storage.put_if_absent(paths.metadata_key(asked.checkpoint.id), data)
+                return ev.MetadataPut(asked.ticket, asked.checkpoint.id, _outcome(result), len(data))
+            case do.StoreFile():
+                store(self.storage, asked.handle, asked.source)
+                return ev.FileStored(asked.ticket, asked.handle.object, Outcome.STORED)
+            case do.FetchFiles():
+                return ev.FilesFetched(asked.ticket, self._fetch_files(asked))
+            case do.LocateTail():
+                return ev.TailLocated(asked.ticket, self.locate_tail())
+            case do.ReadEntry():
+                return ev.EntryRead(asked.ticket, asked.number, self._log.read(asked.number))
+            case do.CheckStorage():
+                check_put_if_absent(self.storage)
+                return ev.StorageChecked(asked.ticket)
+            case do.ListCheckpoints():
+                found = tuple(checkpoint for checkpoint, _ in self._reader.checkpoints_of(asked.run))
+                return ev.CheckpointsListed(asked.ticket, asked.run, found)
+            case do.ReadMetadata():
+                return self._read_metadata(asked)
+            case do.VerifyObjects():
+                return ev.ObjectsVerified(asked.ticket, asked.checkpoint.id, self._lacks(asked))
+            case do.ReadLeftAcks():
+                return ev.LeftAcksRead(asked.ticket, *left_acks(self.storage, asked.run, asked.epoch))
+            case do.ReadSource():
+                return self._read_source(asked)
+            case do.CopySource():
+                return self._copy_source(asked)
+            case do.StoreSavepoint():
+                return self._store_savepoint(asked)
+            case do.AnswerRequest():
+                put_answer(self.storage, asked.run, asked.number, asked.path, asked.error)
+                return ev.RequestAnswered(asked.ticket, asked.number)
+            case do.Delete():
+                self.storage.delete([paths.metadata_key(c) for c in asked.checkpoints])
+                self.storage.delete(asked.objects)
+                if asked.source is not None:
+                    self._delete_source(asked.source)
+                return ev.Deleted(asked.ticket)
 
     # --- savepoints
 
@@ -188,8 +191,6 @@ class StorageActions:
     def _lacks(self, asked: do.VerifyObjects) -> str | None:
         if not asked.deep:
             return next(absent(self.storage, asked.checkpoint), None)
-        from spark_ckpt.stored.verify import Verifier  # loads RocksDB, which no other start needs
-
         return Verifier(self.storage).verify(asked.checkpoint).damage
 
     def _fetch_files(self, asked: do.FetchFiles) -> str | None:
@@ -268,14 +269,11 @@ class StorageActions:
         return known
 
     def _read_metadata(self, asked: do.ReadMetadata) -> ev.Event:
-        """Damaged for good only if it is damaged when read a second time: bytes can be lost on the way."""
         try:
             return ev.MetadataRead(asked.ticket, asked.id, self._exists_and_reads(asked.id))
         except FormatError:
             raise
         except DamagedError as error:
-            if asked.attempt == 0:
-                raise
             return ev.MetadataRead(asked.ticket, asked.id, None, str(error))
 
     def _exists_and_reads(self, checkpoint: CheckpointId) -> Checkpoint | None:

@@ -74,7 +74,7 @@ class Handover:
         return None
 
     def _fetch(self, storage: Storage, handle: FileHandle) -> str | None:
-        where = f"{storage.url.rstrip('/')}/{handle.object}"
+        where = storage.url_of(handle.object)
         target = self._new_file()
         try:
             read_to_file(storage, handle.whole(handle.object), target)

@@ -145,6 +145,10 @@ class Storage(ABC):
         self.traffic = Traffic() if traffic is None else traffic
         self._closed = False
 
+    def url_of(self, key: str) -> str:
+        """Of one object, for messages."""
+        return f"{self.url.rstrip('/')}/{key}"
+
     @property
     def requests(self) -> Counter[str]:
         """Requests so far by operation: put, put_if_absent, get, head, list, delete. On S3 every attempt that went to the wire counts."""

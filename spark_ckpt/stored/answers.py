@@ -29,6 +29,4 @@ def read_answer(storage: Storage, run: int, number: int) -> str | None:
     except ObjectMissingError:
         return None
     except (ValueError, KeyError, TypeError, RecursionError) as e:
-        raise FormatError(
-            f"{storage.url.rstrip('/')}/{key} is not an answer to a request; the savepoint may have been made all the same"
-        ) from e
+        raise FormatError(f"{storage.url_of(key)} is not an answer to a request; the savepoint may have been made all the same") from e

@@ -194,4 +194,4 @@ def _read(source: Storage, group: Sequence[Handle]) -> Iterable[memoryview]:
 
 def _damaged(source: Storage, damage: RangeDamagedError) -> DamagedError:
     handle = damage.handle
-    return DamagedError(f"{handle.name} in {source.url.rstrip('/')}/{handle.object} {damage.difference}; choose another checkpoint")
+    return DamagedError(f"{handle.name} in {source.url_of(handle.object)} {damage.difference}; choose another checkpoint")

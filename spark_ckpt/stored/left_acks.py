@@ -34,7 +34,7 @@ def left_acks(storage: Storage, run: int, epoch: int) -> tuple[tuple[Ack, ...], 
         try:
             acks += [_checked(Ack.from_json(row)) for row in json.loads(data)["acks"] if "decline" not in row]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-            raise DamagedError(f"{storage.url.rstrip('/')}/{stored.key} is not a list of acknowledgements") from error
+            raise DamagedError(f"{storage.url_of(stored.key)} is not a list of acknowledgements") from error
     return tuple(acks), tuple(keys)
 
 

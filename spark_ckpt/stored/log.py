@@ -26,10 +26,6 @@ class StreamLog:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    @property
-    def _url(self) -> str:
-        return self._storage.url.rstrip("/")
-
     def tail(self, known: int = 0) -> int:
         """The highest number, 0 for none; `known`: an entry that probably exists, to begin to look at.
 
@@ -51,8 +47,8 @@ class StreamLog:
         before, at = widest
         if at and self._last_of(found, before).floor < at:
             raise DamagedError(
-                f"{self._url}/{paths.log_key(at)} cannot be an entry of this log, the one before it is {before}; it is forged or was put "
-                "there by mistake: remove it"
+                f"{self._storage.url_of(paths.log_key(at))} cannot be an entry of this log, the one before it is {before}; it is forged or "
+                "was put there by mistake: remove it"
             )
         return found
 
@@ -134,7 +130,7 @@ class StreamLog:
         """One that must be there. Raises `DamagedError`, `FormatError`."""
         found = self.found(number)
         if found is None:
-            raise DamagedError(f"log entry {number} of {self._url} is missing, although there are later ones; put it back")
+            raise DamagedError(f"log entry {number} of {self._storage.url} is missing, although there are later ones; put it back")
         return found
 
     def found(self, number: int) -> Entry | None:
@@ -143,7 +139,7 @@ class StreamLog:
         try:
             return None if data is None else decode(number, data)
         except FormatError as e:
-            raise FormatError(f"{self._url}: {e}") from e
+            raise FormatError(f"{self._storage.url}: {e}") from e
 
     def readable(self, number: int) -> Entry | None:
         """None for one that is missing, and for one that cannot be read."""

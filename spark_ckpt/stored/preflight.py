@@ -49,9 +49,7 @@ _FORGOTTEN = (
 )
 
 
-_DISCARD_ONLY = (
-    "with spark.ckpt.restore.plans=DISCARD only: what followed runs anew under new numbers, and sinks may get its rows twice"
-)
+_DISCARD_ONLY = "with spark.ckpt.restore.plans=DISCARD only: what followed runs anew under new numbers, and sinks may get its rows twice"
 
 
 _SHOWN = 10
@@ -169,7 +167,7 @@ def _not_again(found: Recorded, content: Checkpoint, storage: Storage, claim: Cl
     lost = without_file(storage, found.plans)
     if lost is None:
         return None
-    return f"{storage.url.rstrip('/')}/{lost} is missing, which an epoch takes that runs again; put it back; or restore it {_DISCARD_ONLY}"
+    return f"{storage.url_of(lost)} is missing, which an epoch takes that runs again; put it back; or restore it {_DISCARD_ONLY}"
 
 
 def _read(storage: Storage, numbers: Iterable[int], tail: int) -> dict[int, Entry]:

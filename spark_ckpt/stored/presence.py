@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from spark_ckpt.model import Checkpoint
+from spark_ckpt.paths import check_object
 from spark_ckpt.protocol.entries import Plan
 from spark_ckpt.storage.base import Storage
 
@@ -13,20 +14,24 @@ _HEADS = 8
 """Objects looked at in parallel."""
 
 
+def sizes(storage: Storage, names: Iterable[str]) -> Iterator[tuple[str, int | None]]:
+    """Of objects, each once: in bytes, None where there is none. Raises `FormatError` for the name of no such object, `StorageError`."""
+    wanted = [check_object(name) for name in dict.fromkeys(names)]
+    if wanted:
+        with ThreadPoolExecutor(_HEADS, thread_name_prefix="presence") as pool:
+            yield from zip(wanted, pool.map(storage.size, wanted), strict=True)
+
+
 def absent(storage: Storage, checkpoint: Checkpoint) -> Iterator[str]:
     """Each object that is missing or too short, in words. `storage` is what its objects are relative to. Raises `StorageError`."""
     needed: dict[str, int] = {}
     for handle in checkpoint.handles:
         needed[handle.object] = max(needed.get(handle.object, 0), handle.offset + handle.length)
-    if not needed:
-        return
-    root = storage.url.rstrip("/")
-    with ThreadPoolExecutor(_HEADS, thread_name_prefix="presence") as pool:
-        for (name, length), size in zip(needed.items(), pool.map(storage.size, needed), strict=True):
-            if size is None:
-                yield f"{root}/{name} is missing"
-            elif size < length:
-                yield f"{root}/{name} has {size} bytes of {length}"
+    for name, size in sizes(storage, needed):
+        if size is None:
+            yield f"{storage.url_of(name)} is missing"
+        elif size < needed[name]:
+            yield f"{storage.url_of(name)} has {size} bytes of {needed[name]}"
 
 
 def without_file(storage: Storage, plans: Iterable[Plan]) -> str | None:

@@ -1,31 +1,28 @@
 """Ranges of objects, as handles name them: read together where they lie near each other, and compared with their CRC-32.
 
-One rule for all who read them (agents, copies, `verify`, starts): what arrives damaged is read a second time, for bytes can be lost on the
-way. What is damaged then is damaged for good.
+For all who read them: agents, copies, `verify`, starts. What arrives damaged is read a second time (`damage.py`).
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from spark_ckpt.errors import DamagedError
 from spark_ckpt.model import Handle
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.slices import download
+from spark_ckpt.stored.damage import read_twice
 
 IN_MEMORY = 4 << 20
 """Bytes of a group: what may be read into memory at once. Only one range alone can be longer."""
 PIECE_BYTES = 8 << 20
 """A range longer than this can be read in pieces, several at once. Smaller ones are more requests, which cost processor time."""
 _NEAR_BYTES = 64 << 10
-
-T = TypeVar("T")
 
 
 class RangeDamagedError(DamagedError):
@@ -103,7 +100,7 @@ def read_to_files(storage: Storage, group: Sequence[Handle], paths: Sequence[Pat
                 path.unlink(missing_ok=True)
             raise
 
-    _twice(once)
+    read_twice(once)
 
 
 def pieces(group: Sequence[Handle]) -> list[tuple[int, int]]:
@@ -116,14 +113,7 @@ def pieces(group: Sequence[Handle]) -> list[tuple[int, int]]:
 
 def read_piece(storage: Storage, handle: Handle, at: int, length: int, path: Path) -> int:
     """One of them to its place in a file that is there; returns its CRC-32 (`storage/checksums.py` combines them). Raises like `read`."""
-    return _twice(lambda: storage.get_to_file(handle.object, handle.offset + at, length, path, at))
-
-
-def _twice(once: Callable[[], T]) -> T:
-    try:
-        return once()
-    except DamagedError:
-        return once()
+    return read_twice(lambda: storage.get_to_file(handle.object, handle.offset + at, length, path, at))
 
 
 def _span(group: Sequence[Handle]) -> tuple[int, int]:

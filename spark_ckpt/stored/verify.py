@@ -10,9 +10,10 @@ from typing import Any
 
 from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError, StorageSetupError
 from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot, StoreId
-from spark_ckpt.paths import check_object, checkpoint_name
+from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.presence import sizes
 from spark_ckpt.stored.ranges import is_long, near, read, read_to_file
 from spark_ckpt.stored.state import CountResult, assemble, count_keys
 from spark_ckpt.stored.state.assemble import full_snapshot
@@ -78,9 +79,8 @@ class Verifier:
                 found.problems.append(Problem(name, f"the driver's file {name} is not in the checkpoint; it cannot be restored"))
         found.files = len(handles)
         new = [h for h in handles if h not in self._checked]
+        self._sizes.update(sizes(self._storage, sorted({h.object for h in new} - self._sizes.keys())))
         with ThreadPoolExecutor(self._threads) as pool:
-            fresh = sorted({h.object for h in new} - self._sizes.keys())
-            self._sizes.update(zip(fresh, pool.map(lambda key: self._storage.size(check_object(key)), fresh), strict=True))
             for results in pool.map(self._check, near(new)):
                 self._checked.update(results)
         for handle in handles:

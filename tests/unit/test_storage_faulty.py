@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,6 +117,15 @@ def test_truncation(inner: MemoryStorage, tmp_path: Path) -> None:
         storage.get("torn", 0, 5)
     with pytest.raises(DamagedError):
         storage.get_to_file("torn", 0, 5, tmp_path / "out")
+
+
+def test_a_flipped_byte(inner: MemoryStorage, tmp_path: Path) -> None:
+    storage = FaultyStorage(inner, [Fault(Moment.FLIP, operations=frozenset({"get"}), times=2)])
+    storage.put("k", b"0123456789")
+    assert storage.get("k", 2, 5) == b"23556"
+    assert storage.get_to_file("k", 2, 5, tmp_path / "out") == zlib.crc32(b"23556")
+    assert (tmp_path / "out").read_bytes() == b"23556"
+    assert storage.get("k", 2, 5) == b"23456"
 
 
 def test_skip_times_inject_and_heal(inner: MemoryStorage) -> None:

@@ -30,7 +30,8 @@ def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Opti
     """Verify the checkpoints of STREAM: everything they refer to must exist, with its length and checksum.
 
     The log must hold what a start from the newest one reads there. Checkpoints that no start would use (SUPERSEDED or BAD in `list`) are
-    left out unless you name them: what they refer to may be gone.
+    left out unless you name them: what they refer to may be gone. If there are only BAD ones, they are verified: a start looks at them
+    again too.
 
     STREAM may also be the folder of one checkpoint or savepoint. Exit status 1 if anything is damaged or missing, or if there is no
     checkpoint.
@@ -76,7 +77,10 @@ def _found(
         return [Found(checkpoint, 0, reader.read(checkpoint), None)], {}, None
     overview = reader.overview()
     found, problem = overview.found, overview.problem
-    left_out: dict[CheckpointId, Use] = {item.id: use for item in found if (use := overview.use(item.id)) is not Use.USABLE}
+    uses = {item.id: overview.use(item.id) for item in found}
+    # Where only those are left that were found damaged, a start looks at them again.
+    wanted = Use.USABLE if Use.USABLE in uses.values() else Use.BAD
+    left_out = {checkpoint: use for checkpoint, use in uses.items() if use is not wanted}
     looked_at = [item for item in found if item.id not in left_out]
     if not looked_at:
         others = f"; of {len(found)} others no restart would use any" if found else ""

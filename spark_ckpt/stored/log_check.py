@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-
-from spark_ckpt.errors import DamagedError
-from spark_ckpt.model import Checkpoint
+from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageSetupError, without_way_out
+from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
-from spark_ckpt.protocol.entries import Entry
-from spark_ckpt.protocol.recorded import check_unbroken, does_not_follow, reach, recorded
-from spark_ckpt.protocol.start_plans import MOST_READ
+from spark_ckpt.protocol.recorded import check_unbroken, does_not_follow
+from spark_ckpt.protocol.retention import newest_first
 from spark_ckpt.storage.base import Storage
-from spark_ckpt.stored.log import StreamLog
+from spark_ckpt.stored.planned import planned_past
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Overview, Standing
+from spark_ckpt.stored.verify import Verifier
 
-_READERS = 8
-"""Log entries that are read at a time."""
 _ROUNDS = 3
 """How often a stream that moves on is looked at."""
 
@@ -35,38 +30,53 @@ def log_problem(storage: Storage, reader: StreamReader, standing: Standing, newe
 
 
 def _problem(storage: Storage, reader: StreamReader, standing: Standing, newest: Checkpoint | None) -> str | None:
-    if standing.ended or (newest is None and standing.claim.origin is not None):
-        return None  # where no checkpoint can be read, that is told of each
-    if newest is not None and newest.id.run == standing.claim.run and newest.log > standing.tail:
-        its_plan = f"the plan of {checkpoint_name(newest.id)}"
-        return f"the log of {reader.url} ends with entry {standing.tail}, before {its_plan}; put the later ones back"
+    if standing.ended:
+        return None
+    order = newest_first(standing.claim, (checkpoint for checkpoint, _ in reader.checkpoints_of(standing.claim.run)))
+    newer = order if newest is None else order[: order.index(newest.id)] if newest.id in order else []
+    noted = [checkpoint for checkpoint in newer if checkpoint in standing.bad and reader.is_there(checkpoint)]
+    problem = _refused(storage, reader, standing, newest)
+    if not noted or (problem is None and newest is not None):
+        return problem
+    # Before a start is refused it looks again at what was noted as damaged (`StartPlans._unless_cured`).
+    still: list[str] = []
+    for checkpoint in noted:
+        content, damage = _looked_at_again(storage, reader, checkpoint)
+        if content is not None:
+            return _refused(storage, reader, standing, content)
+        still.append(f"{checkpoint_name(checkpoint)} ({damage})")
+    return f"{problem}; found damaged before, and not whole yet: {', '.join(still)}" if problem is not None else None
+
+
+def _looked_at_again(storage: Storage, reader: StreamReader, checkpoint: CheckpointId) -> tuple[Checkpoint | None, str]:
+    """A checkpoint that is whole, or why it is not, or cannot be looked at."""
     try:
-        its_claim = _read(storage, [newest.claim] if newest else (), standing.tail, strict=False)
-        within = reach(newest, standing.claim, its_claim.get(newest.claim) if newest else None)
-        if standing.tail - within.after > MOST_READ:
-            return f"a start would be refused: entry {standing.tail} of {reader.url} is forged or was put there by mistake; remove it"
-        entries = _read(storage, within.numbers(newest, standing.tail), standing.tail)
-        found = recorded(entries, newest, standing.tail, standing.claim, within)
-        check_unbroken(found, newest.id if newest else None)
+        content = reader.read(checkpoint)
+        damage = Verifier(storage).verify(content).damage
+    except (DamagedError, ObjectMissingError, StorageSetupError) as error:
+        return None, without_way_out(str(error))
+    return (content, "") if damage is None else (None, without_way_out(damage))
+
+
+def _refused(storage: Storage, reader: StreamReader, standing: Standing, newest: Checkpoint | None) -> str | None:
+    """Why a start from exactly this one would be."""
+    if newest is None and standing.claim.origin is not None:
+        return None  # where no checkpoint can be read, that is told of each
+    try:
+        planned = planned_past(storage, reader, standing, newest)
+        if planned.gaps:
+            raise DamagedError(f"log entry {planned.gaps[0]} of {reader.url} is missing, although there are later ones; put it back")
+        if planned.past_all is not None:
+            its_plan = f"the plan of {checkpoint_name(planned.past_all)}"
+            return f"the log of {reader.url} ends with entry {standing.tail}, before {its_plan}; put the later ones back"
+        check_unbroken(planned.recorded, newest.id if newest is not None else None)
     except DamagedError as error:
         return f"a start would be refused: {error}"
     used = standing.claim.used if standing.claim.used is not None else -1
-    why = does_not_follow(found, newest.id, used) if newest is not None and not standing.claim.ahead else None
+    why = does_not_follow(planned.recorded, newest.id, used) if newest is not None and not standing.claim.ahead else None
     if why is not None:
         return f"a start would be refused: {why}"
-    for key in sorted({key for plan in found.plans for key in plan.objects}):
-        if storage.size(key) is None:
-            return f"a start would be refused: {reader.url}/{key} is missing, which the plan of an epoch names that runs again; put it back"
+    lost = planned.lost(storage) if not standing.claim.ahead else None
+    if lost is not None:
+        return f"a start would be refused: {storage.url_of(lost)} is missing, which the plan of an epoch names that runs again; put it back"
     return None
-
-
-def _read(storage: Storage, numbers: Iterable[int], tail: int, strict: bool = True) -> Mapping[int, Entry]:
-    log = StreamLog(storage)
-    wanted = [number for number in numbers if 0 < number <= tail]
-
-    def one(number: int) -> Entry | None:
-        return log.entry(number) if strict or log.holds(number) else None
-
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="log") as pool:
-        found = zip(wanted, pool.map(one, wanted), strict=True)
-        return {number: entry for number, entry in found if entry is not None}

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from spark_ckpt import paths
-from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
-from spark_ckpt.protocol.entries import LIMITS, Claim, Entry, decode
+from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.log_trim import DAY_MS
-from spark_ckpt.protocol.recorded import (
-    CopyOf,
-    Recorded,
-    does_not_follow,
-    numbers_known,
-    past_all_plans,
-    reach,
-    recorded,
-    takes_its_claim,
-)
+from spark_ckpt.protocol.recorded import CopyOf, does_not_follow
 from spark_ckpt.protocol.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits
 from spark_ckpt.storage import Storage
 from spark_ckpt.stored.copies import Source
 from spark_ckpt.stored.log import StreamLog
-from spark_ckpt.stored.presence import absent, without_file
+from spark_ckpt.stored.planned import Planned, planned_past
+from spark_ckpt.stored.presence import absent
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Overview, Standing, Use
 
@@ -80,8 +69,9 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
         return Preflight((ignored,), True, source.root != reader.url)
     if source.checkpoint is not None and source.root == reader.url:
         return _own(content, source, storage, reader, standing)
-    log = _read(storage, {content.claim, content.log}, standing.tail)
-    stream, its_claim, its_plan = standing.claim.stream, log.get(content.claim), log.get(content.log)
+    log = StreamLog(storage)
+    its_claim, its_plan = (log.found(number) if number <= standing.tail else None for number in (content.claim, content.log))
+    stream = standing.claim.stream
     by_its_entries = is_of_this_stream(content, stream, its_claim, its_plan)
     same = by_its_entries or is_of_this_stream(content, stream, its_claim, its_plan, standing.floor)
     problems = misfits(content, standing.claim.job)
@@ -130,33 +120,27 @@ def _with_plans(
     """What was planned past it runs again, or `Preflight.problems` says why not."""
     claim, tail = standing.claim, standing.tail
     origin = replace(content, id=CheckpointId(claim.run + 1, content.id.epoch)) if copied else content
-    within = reach(origin, claim, _read(storage, {content.claim}, tail).get(content.claim))
-    wanted = within.numbers(origin, tail)
-    if within.claim is None and takes_its_claim(origin, tail, standing.floor):
-        wanted.append(origin.claim)
-    entries = _read(storage, wanted, tail)
-    found = recorded(entries, origin, tail, claim, within, copied=CopyOf(content.id, source.url))
-    listed = [] if standing.ended else [checkpoint for checkpoint, _ in reader.checkpoints_of(claim.run)]
-    endless = past_all_plans(origin, listed, entries, tail, claim)
-    gaps = [number for number in wanted if number not in entries]
-    if gaps:
-        way_out = f"; or restore it {_DISCARD_ONLY}" if numbers_known(gaps, entries, claim) else ""
-        why: str | None = f"log entry {min(gaps)} is missing, so it is not known which epochs were planned past it; put it back{way_out}"
-    elif endless is not None:
+    planned = planned_past(storage, reader, standing, origin, CopyOf(content.id, source.url))
+    if planned.gaps:
+        way_out = f"; or restore it {_DISCARD_ONLY}" if planned.numbers_known else ""
+        missing = f"log entry {planned.gaps[0]} is missing, so it is not known which epochs were planned past it"
+        why: str | None = f"{missing}; put it back{way_out}"
+    elif planned.past_all is not None:
         why = (
-            f"the log ends with entry {tail}, before the plan of {checkpoint_name(endless)}, so it is not known what ran past it; put the "
-            "later entries back, or restore it with a new checkpointLocation and a new output path"
+            f"the log ends with entry {tail}, before the plan of {checkpoint_name(planned.past_all)}, so it is not known what ran past it; "
+            "put the later entries back, or restore it with a new checkpointLocation and a new output path"
         )
     else:
-        why = _not_again(found, content, storage, claim)
+        why = _not_again(planned, content, storage, claim)
     if why is not None:
         problems = [*problems, why]
-    again = () if gaps or claim.ahead else found.plans  # in at-least-once what followed runs anew under new numbers
+    again = () if planned.gaps or claim.ahead else planned.recorded.plans  # in at-least-once what followed runs anew under new numbers
     return Preflight(tuple(problems), True, copied, tuple(plan.epoch for plan in again))
 
 
-def _not_again(found: Recorded, content: Checkpoint, storage: Storage, claim: Claim) -> str | None:
+def _not_again(planned: Planned, content: Checkpoint, storage: Storage, claim: Claim) -> str | None:
     """Why what was planned cannot run again, in words."""
+    found = planned.recorded
     if found.missing is not None:
         return f"the plan of epoch {found.missing} is not in the log, although a later one is; put it back; or restore it {_DISCARD_ONLY}"
     if claim.ahead:
@@ -164,18 +148,7 @@ def _not_again(found: Recorded, content: Checkpoint, storage: Storage, claim: Cl
     why = does_not_follow(found, content.id, claim.used if claim.used is not None else -1)
     if why is not None:
         return f"{why}; with spark.ckpt.restore.plans=DISCARD they run anew, and sinks get their rows twice"
-    lost = without_file(storage, found.plans)
+    lost = planned.lost(storage)
     if lost is None:
         return None
     return f"{storage.url_of(lost)} is missing, which an epoch takes that runs again; put it back; or restore it {_DISCARD_ONLY}"
-
-
-def _read(storage: Storage, numbers: Iterable[int], tail: int) -> dict[int, Entry]:
-    found = {}
-    for number in numbers:
-        if number <= tail:
-            try:
-                found[number] = decode(number, storage.get(paths.log_key(number), limit=LIMITS.bytes))
-            except ObjectMissingError:
-                continue
-    return found

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.paths import check_object
-from spark_ckpt.protocol.entries import Plan
 from spark_ckpt.storage.base import Storage
 
 _HEADS = 8
@@ -32,8 +31,3 @@ def absent(storage: Storage, checkpoint: Checkpoint) -> Iterator[str]:
             yield f"{storage.url_of(name)} is missing"
         elif size < needed[name]:
             yield f"{storage.url_of(name)} has {size} bytes of {needed[name]}"
-
-
-def without_file(storage: Storage, plans: Iterable[Plan]) -> str | None:
-    """A large file of the driver that one of these plans names, and that is missing. Raises `StorageError`."""
-    return next((key for key in sorted({key for plan in plans for key in plan.objects}) if storage.size(key) is None), None)

@@ -437,3 +437,54 @@ def test_names_from_the_storage_cannot_steer_the_terminal(storage: Storage, url:
     storage.put(metadata_key(checkpoint.id), metadata.encode(replace(checkpoint, query_id="\x1b[2Jgone")))
     assert run(["show", url]) == 0
     assert "\x1b" not in capsys.readouterr().out
+
+
+def renumbered(writer: StreamWriter, noted: bool = True) -> None:
+    """Run 2 goes on from epoch 1 under new numbers, and has noted that it is damaged."""
+    claim = decode(1, writer.storage.get(log_key(1)))
+    assert isinstance(claim, Claim)
+    origin, older = CheckpointId(1, 1), CheckpointId(1, 0)
+    writer.claim = writer.log + 1
+    writer.append(replace(claim, claim=writer.claim, run=2, origin=origin, inherits=(older, origin), adopts=(), first=7, used=6))
+    writer.append(Plan(writer.claim, 2, 7, b"v1\n{}"))
+    if noted:
+        writer.append(Damage(writer.claim, 2, (origin,), "a test"))
+
+
+def test_verify_looks_again_at_what_was_noted_where_a_start_does(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From epoch 0 nobody can go on: what followed it has other numbers. Epoch 1 was put back."""
+    renumbered(writer)
+    status, doc = call(capsys, "verify", url)
+    assert (status, doc["problem"], doc["left_out"]) == (0, None, [{"checkpoint": "run-1/chk-1", "status": "BAD"}])
+    lost = handle_object(writer.checkpoints[1], HandleKind.CHANGELOG)
+    storage.delete([lost])
+    status, doc = call(capsys, "verify", url)
+    assert status == 1
+    assert doc["problem"].startswith("a start would be refused: epochs past checkpoint run 1 epoch 0 went on under new numbers")
+    assert f"found damaged before, and not whole yet: run-1/chk-1 (the object {lost} is missing)" in doc["problem"]
+    storage.delete([metadata_key(CheckpointId(1, 1))])
+    assert "not whole yet" not in call(capsys, "verify", url)[1]["problem"]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_verify_looks_at_what_was_noted_where_nothing_else_is_left(
+    whole: bool, writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer.append(Damage(writer.claim, 1, (CheckpointId(1, 0), CheckpointId(1, 1)), "a test"))
+    if not whole:
+        for checkpoint in writer.checkpoints:
+            flip(storage, handle_object(checkpoint, HandleKind.CHANGELOG))
+    status, doc = call(capsys, "verify", url)
+    assert (status, [c["intact"] for c in doc["checkpoints"]], doc["left_out"]) == (int(not whole), [whole] * 2, [])
+
+
+def test_verify_sees_that_the_claim_is_gone_under_which_the_newest_was_made(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The newest claim begins from epoch 1, which is damaged; of epoch 0 it is not known what its own claim adopted."""
+    renumbered(writer, noted=False)
+    storage.put(metadata_key(CheckpointId(1, 1)), b"nothing of the kind")
+    storage.delete([log_key(1)])
+    assert "log entry 1 of" in call(capsys, "verify", url)[1]["problem"]

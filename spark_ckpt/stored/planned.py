@@ -1,0 +1,55 @@
+"""What the log says was planned past a checkpoint, read from outside as a start reads it (`protocol/start_plans.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_ckpt.errors import DamagedError
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol.recorded import CopyOf, Recorded, numbers_known, past_all_plans, reach, recorded, takes_its_claim
+from spark_ckpt.protocol.start_plans import MOST_READ
+from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.log import StreamLog
+from spark_ckpt.stored.presence import sizes
+from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.stored.standing import Standing
+
+
+@dataclass(frozen=True)
+class Planned:
+    """`gaps`: entries that a start would ask for, and that are missing. `numbers_known`: whether it is known all the same which numbers
+    were used. `past_all`: a checkpoint whose plan is not in the log, since the log's end is missing.
+    """
+
+    recorded: Recorded
+    gaps: tuple[int, ...]
+    numbers_known: bool
+    past_all: CheckpointId | None
+
+    def lost(self, storage: Storage) -> str | None:
+        """A large file of the driver that an epoch takes which would run again, and that is missing. Raises `StorageError`."""
+        named = sorted({key for plan in self.recorded.plans for key in plan.objects})
+        return next((key for key, size in sizes(storage, named) if size is None), None)
+
+
+def planned_past(
+    storage: Storage, reader: StreamReader, standing: Standing, origin: Checkpoint | None, copied: CopyOf | None = None
+) -> Planned:
+    """Raises `DamagedError` for an entry that is damaged or forged, `StorageError`."""
+    claim, tail, log = standing.claim, standing.tail, StreamLog(storage)
+    its_claim = log.found(origin.claim) if origin is not None and 0 < origin.claim <= tail else None
+    within = reach(origin, claim, its_claim)
+    if tail - within.after > MOST_READ:
+        raise DamagedError(f"entry {tail} of {reader.url} is forged or was put there by mistake; remove it")
+    wanted = within.numbers(origin, tail)
+    if origin is not None and within.claim is None and takes_its_claim(origin, tail, standing.floor):
+        wanted.append(origin.claim)
+    entries = {number: entry for number, entry in log.each(log.found, wanted) if entry is not None}
+    gaps = tuple(sorted(number for number in wanted if number not in entries))
+    listed = [checkpoint for checkpoint, _ in reader.checkpoints_of(claim.run)] if origin is not None and not standing.ended else []
+    return Planned(
+        recorded(entries, origin, tail, claim, within, copied),
+        gaps,
+        numbers_known(gaps, entries, claim),
+        past_all_plans(origin, listed, entries, tail, claim) if origin is not None else None,
+    )

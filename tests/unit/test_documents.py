@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import re
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from spark_ckpt.protocol.reasons import AbortReason
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 NO_OPTIONS = {"spark.ckpt.barrier"}
 """A local property of Spark's."""
+SPARKS = ("StreamingQuery",)
+"""Classes that are not ours."""
 OPEN_ENDED = ("submit",)
 """Verbs that pass on options which are not theirs."""
 
@@ -100,6 +104,26 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 @every_page
 def test_every_file_that_is_named_is_there(page: Path) -> None:
     assert [path for path in _NAMED.findall(page.read_text(encoding="utf-8")) if not (ROOT / path).exists()] == []
+
+
+@functools.cache
+def members() -> dict[str, set[str]]:
+    """By class, of the package and the simulation: what it defines in its body, and what its methods give `self`."""
+    found: dict[str, set[str]] = {}
+    for path in [*(ROOT / "spark_ckpt").rglob("*.py"), *(ROOT / "simulation").glob("*.py")]:
+        for cls in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(cls, ast.ClassDef):
+                own = found.setdefault(cls.name, set())
+                own |= {node.name for node in cls.body if isinstance(node, ast.FunctionDef)}
+                own |= {node.id for node in ast.walk(cls) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+                own |= {node.attr for node in ast.walk(cls) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    return found
+
+
+@every_page
+def test_every_member_of_a_class_that_is_named_is_there(page: Path) -> None:
+    said = re.findall(r"`([A-Z]\w+)\.(?!md\b)(\w+)(?:\(.*?\))?`", page.read_text(encoding="utf-8"))
+    assert [f"{cls}.{name}" for cls, name in said if cls not in SPARKS and name not in members().get(cls, ())] == []
 
 
 @every_page

@@ -21,6 +21,7 @@ from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.retention import is_retained
 from spark_ckpt.protocol.start_state import StartPhase, StartState
 
 _OPTION = "spark.ckpt.restore.path"
@@ -38,10 +39,12 @@ class Restoring(StartState):
         wanted, last = self._request.restore, self._living
         if wanted is None:
             if last and last.restored and self._cut_short:
-                raise GivenUpError(
+                choices = self._choices
+                others = f"go on from one of the stream's checkpoints ({choices}) with {_OPTION} and restore.plans=DISCARD, or start it "
+                raise UnlessMovedOnError(
                     ErrorKind.CONFLICT,
                     f"the restore of {last.restored.path} was cut short before the stream had a copy of it; start the query with "
-                    f"{_OPTION}={last.restored.path} again, or with a new checkpointLocation",
+                    f"{_OPTION}={last.restored.path} again, or {others if choices else ''}with a new checkpointLocation",
                 )
             return []
         if last and last.restored and last.restored.path == wanted.path and not self._cut_short:
@@ -74,9 +77,18 @@ class Restoring(StartState):
 
     def _no_choice(self, why: str) -> GivenUpError:
         assert self._restoring is not None
-        known = ", ".join(f"run {c.run} epoch {c.epoch}" for c in self._candidates if self._is_retained(c)) or "none"
         path = self._restoring.path
-        return GivenUpError(ErrorKind.MISSING, f"{_OPTION}={path} {why}; choose one of its others ({known}) or a savepoint")
+        others = self._choices or "none"
+        return GivenUpError(ErrorKind.MISSING, f"{_OPTION}={path} {why}; choose one of its others ({others}) or a savepoint")
+
+    @property
+    def _choices(self) -> str:
+        """Checkpoints that a person may choose; before they are read all of them are taken to be whole."""
+        assert self._last is not None
+        never_made = self._last.restored.imported if self._last.restored and self._cut_short else None
+        there = [c for c in self._candidates if c != never_made]
+        known = self._read or there
+        return ", ".join(f"run {c.run} epoch {c.epoch}" for c in there if is_retained(c, self._in_order, known, self._last.retained))
 
     @property
     def _without_a_copy(self) -> bool:

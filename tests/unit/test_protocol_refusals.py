@@ -302,3 +302,50 @@ def test_an_entry_of_an_older_claim_is_found_behind_requests_too() -> None:
         assert at + n in world.log
     refused = refusal(Driver(world).start("c"))
     assert f"log entry {at}, and each one behind it, names the claim in entry 1" in refused.message
+
+
+# --- a restore that was cut short, and whose savepoint is gone
+
+
+def cut_short() -> World:
+    """Epochs 0 to 6; a savepoint of epoch 5 is restored with DISCARD, and nothing of it is there but the claim."""
+    world = World()
+    epochs(running(world, retained=3), 1, 0, 6)
+    world.sources[SAVEPOINT] = world.checkpoints[CheckpointId(1, 5)]
+    cut = Driver(world, Settings(retained=3))
+    cut.hold = lambda i: isinstance(i, do.StoreMetadata)
+    cut.start("b", restore=ev.Restore(SAVEPOINT, discard=True))
+    del world.sources[SAVEPOINT]
+    return world
+
+
+def test_a_restore_that_was_cut_short_names_what_there_is_to_go_on_from() -> None:
+    world = cut_short()
+    refused = refusal(Driver(world).start("c"))
+    assert f"start the query with spark.ckpt.restore.path={SAVEPOINT} again" in refused.message
+    assert "one of the stream's checkpoints (run 1 epoch 5, run 1 epoch 4)" in refused.message
+    assert "restore.plans=DISCARD" in refused.message
+    chosen = Driver(world)
+    assert numbers(started(chosen.start("d", restore=replace(own(1, 5), discard=True)))) == [7]
+
+
+def test_a_copy_that_was_never_made_is_no_choice() -> None:
+    refused = refusal(Driver(cut_short()).start("c", restore=own(1, 6)))
+    assert "choose one of its others (run 1 epoch 5, run 1 epoch 4) or a savepoint" in refused.message
+
+
+def test_a_new_stream_whose_restore_was_cut_short_has_no_other_choice() -> None:
+    world = World()
+    world.sources[SAVEPOINT] = elsewhere()
+    cut = Driver(world)
+    cut.hold = lambda i: isinstance(i, do.StoreMetadata)
+    cut.start("b", restore=ev.Restore(SAVEPOINT))
+    assert refusal(Driver(world).start("c")).message.endswith("again, or with a new checkpointLocation")
+
+
+def test_what_is_no_longer_retained_is_not_offered() -> None:
+    world = World()
+    epochs(running(world, retained=2), 1, 0, 4)
+    assert len(world.checkpoints) == 3
+    refused = refusal(Driver(world).start("b", restore=own(7, 1)))
+    assert "choose one of its others (run 1 epoch 4, run 1 epoch 3) or a savepoint" in refused.message

@@ -24,7 +24,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.large_files import DIGITS
-from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.settings import Settings
 
 JOB = Job(("stateStoreSave key",), ("simulated",), "simulated")
 SCHEMA = "state/0/_metadata/metadata"

@@ -11,14 +11,9 @@ from simulation import wrong_starts as starts
 from simulation import wrong_trims as trims
 from simulation.faults import KEPT
 from simulation.world import OverwritingWorld, World
-from spark_ckpt.protocol.deletion import Deletions
-from spark_ckpt.protocol.interval_run import IntervalRun
-from spark_ckpt.protocol.log_trim import LogTrim
-from spark_ckpt.protocol.planned_files import PlannedFiles
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.run import Run
-from spark_ckpt.protocol.shared import SharedStateRegistry
-from spark_ckpt.protocol.start import Start, StartOrder
+from spark_ckpt.protocol.run import Parts
+from spark_ckpt.protocol.start import StartOrder
 from spark_ckpt.protocol.stream import Stream
 
 
@@ -47,7 +42,7 @@ class CollectOrder(Enum):
 class Rules:
     """What a simulated world is made of; by default all real. `faults`, `settings`: not left to the seed, so that a rule soon matters."""
 
-    deletions: Callable[[SharedStateRegistry], Deletions] = Deletions
+    parts: Parts = field(default_factory=Parts)
     order: StartOrder = field(default_factory=StartOrder)
     stream: type[Stream] = Stream
     world: type[World] = World
@@ -55,18 +50,12 @@ class Rules:
     compare: bool = True
     """Is what executors load compared with its checksum?"""
     collect: CollectOrder = CollectOrder.RIGHT
-    trim: Callable[[PlannedFiles, int, int], LogTrim] = LogTrim
     faults: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, int] = field(default_factory=dict)
 
 
 def _unknown_is_stored(outcome: Outcome) -> Outcome:
     return Outcome.STORED if outcome is Outcome.UNKNOWN else outcome
-
-
-def _stream(*, start: type[Start] = Start, run: type[Run] = Run, interval_run: type[IntervalRun] = IntervalRun) -> type[Stream]:
-    """Streams whose stages are these."""
-    return type("WrongStream", (Stream,), {"START": start, "RUN": run, "INTERVAL_RUN": interval_run})
 
 
 class LeftOut(Enum):
@@ -164,60 +153,60 @@ def leaving_out(rule: LeftOut) -> Rules:
     """A world in which one rule is not kept."""
     return {
         LeftOut.START_ORDER: Rules(order=starts.TailTwice()),
-        LeftOut.DELETE_AFTER_APPEND: Rules(stream=_stream(run=runs.AtCompletion, interval_run=runs.AtCompletionInBackground)),
+        LeftOut.DELETE_AFTER_APPEND: Rules(parts=Parts(checkpoints=runs.AtCompletion)),
         LeftOut.PUT_IF_ABSENT: Rules(world=OverwritingWorld),
-        LeftOut.SPARE_DROPPED: Rules(deletions=runs.SparingRetained, faults={"delete_failed": 0.6, "crash": 0}),
-        LeftOut.SPARE_NAMED: Rules(deletions=runs.SparingNothing),
-        LeftOut.SPARE_PLANNED: Rules(deletions=runs.SparingNoPlan),
-        LeftOut.RERUN_PLANNED: Rules(stream=_stream(start=starts.WithoutPlans)),
-        LeftOut.ADOPT: Rules(stream=_stream(start=starts.WithoutAdopting)),
+        LeftOut.SPARE_DROPPED: Rules(parts=Parts(deletions=runs.SparingRetained), faults={"delete_failed": 0.6, "crash": 0}),
+        LeftOut.SPARE_NAMED: Rules(parts=Parts(deletions=runs.SparingNothing)),
+        LeftOut.SPARE_PLANNED: Rules(parts=Parts(deletions=runs.SparingNoPlan)),
+        LeftOut.RERUN_PLANNED: Rules(parts=Parts(start=starts.WithoutPlans)),
+        LeftOut.ADOPT: Rules(parts=Parts(start=starts.WithoutAdopting)),
         LeftOut.READ_BACK: Rules(settle=_unknown_is_stored),
-        LeftOut.DELETE_NOTHING_UNKNOWN: Rules(stream=_stream(run=runs.UnknownFails, interval_run=runs.UnknownFailsInBackground)),
-        LeftOut.WAIT_FOR_ACKS: Rules(stream=_stream(run=runs.WithoutAcks, interval_run=runs.WithoutAcksInBackground)),
+        LeftOut.DELETE_NOTHING_UNKNOWN: Rules(parts=Parts(checkpoints=runs.UnknownFails)),
+        LeftOut.WAIT_FOR_ACKS: Rules(parts=Parts(checkpoints=runs.WithoutAcks)),
         LeftOut.DELETE_ISSUED_AFTER: Rules(
-            deletions=runs.OnAnyAppend, faults={**_SLOW_ANSWERS, "restore": 0}, settings={**_OFTEN, "retained": 1}
+            parts=Parts(deletions=runs.OnAnyAppend), faults={**_SLOW_ANSWERS, "restore": 0}, settings={**_OFTEN, "retained": 1}
         ),
-        LeftOut.GHOSTS_KEPT: Rules(stream=_stream(interval_run=runs.GivenUpAtOnce), faults=_SLOW_ACKS, settings=_IN_A_HURRY),
-        LeftOut.RELEASE_LATER: Rules(stream=_stream(interval_run=runs.ReleasingAtOnce)),
+        LeftOut.GHOSTS_KEPT: Rules(parts=Parts(checkpoints=runs.GivenUpAtOnce), faults=_SLOW_ACKS, settings=_IN_A_HURRY),
+        LeftOut.RELEASE_LATER: Rules(parts=Parts(subsumption=runs.ReleasingAtOnce)),
         LeftOut.NEWEST_BY_EPOCH: Rules(
-            stream=_stream(interval_run=runs.LastCompletedIsNewest), faults={**_STEADY, "answer_lost": 0.4}, settings=_OFTEN
+            parts=Parts(store=runs.InOrderOfCompletion), faults={**_STEADY, "answer_lost": 0.4}, settings=_OFTEN
         ),
-        LeftOut.AHEAD_COUNTED: Rules(stream=_stream(start=starts.CountingPlans)),
-        LeftOut.FIRST_VOIDS: Rules(stream=_stream(start=starts.VoidingNothing)),
-        LeftOut.CARRIED_VOIDS_NOT: Rules(stream=_stream(start=starts.VoidingTwice), faults={"rival": 1, "crash": 0.01, "sleep": 0.02}),
+        LeftOut.AHEAD_COUNTED: Rules(parts=Parts(start=starts.CountingPlans)),
+        LeftOut.FIRST_VOIDS: Rules(parts=Parts(start=starts.VoidingNothing)),
+        LeftOut.CARRIED_VOIDS_NOT: Rules(parts=Parts(start=starts.VoidingTwice), faults={"rival": 1, "crash": 0.01, "sleep": 0.02}),
         LeftOut.AHEAD_WHEN_KNOWN: Rules(
-            stream=_stream(interval_run=runs.AheadAtOnce), faults=_RIVALS, settings={**_OFTEN, "interval_ms": 10, "ahead": 5}
+            parts=Parts(log=runs.AheadAtOnce), faults=_RIVALS, settings={**_OFTEN, "interval_ms": 10, "ahead": 5}
         ),
-        LeftOut.PLAN_BEFORE_METADATA: Rules(stream=_stream(interval_run=runs.WithoutItsPlan)),
-        LeftOut.OLD_VERSION: Rules(stream=_stream(interval_run=runs.UnderItsNumber)),
+        LeftOut.PLAN_BEFORE_METADATA: Rules(parts=Parts(checkpoints=runs.WithoutItsPlan)),
+        LeftOut.OLD_VERSION: Rules(parts=Parts(epoch=runs.UnderItsNumber)),
         LeftOut.GO_BACK_OWN: Rules(
-            stream=_stream(start=starts.TakingItBack), faults={**_STEADY, "sleep": 0.005, "rival": 1, "executor_loss": 0.15}
+            parts=Parts(start=starts.TakingItBack), faults={**_STEADY, "sleep": 0.005, "rival": 1, "executor_loss": 0.15}
         ),
-        LeftOut.CHOOSE_RETAINED: Rules(stream=_stream(start=starts.ChoosingAny), faults=_CHOICES, settings={"retained": 1}),
-        LeftOut.TIMED_FROM_SEAL: Rules(stream=_stream(interval_run=runs.TimedFromItsTrigger)),
-        LeftOut.LONG_BRIDGED: Rules(stream=_stream(interval_run=runs.WaitingForItsEnd)),
-        LeftOut.FILES_OF_ITS_END: Rules(stream=_stream(interval_run=runs.WithFilesOfNow)),
+        LeftOut.CHOOSE_RETAINED: Rules(parts=Parts(start=starts.ChoosingAny), faults=_CHOICES, settings={"retained": 1}),
+        LeftOut.TIMED_FROM_SEAL: Rules(parts=Parts(checkpoints=runs.TimedFromItsTrigger)),
+        LeftOut.LONG_BRIDGED: Rules(parts=Parts(epoch=runs.WaitingForItsEnd)),
+        LeftOut.FILES_OF_ITS_END: Rules(parts=Parts(checkpoints=runs.WithFilesOfNow)),
         LeftOut.SEALS_RESENT: Rules(stream=runs.WithoutSeals, faults=_REPLACED),
-        LeftOut.ORIGIN_VERIFIED: Rules(stream=_stream(start=starts.TrustingObjects), faults=_DAMAGE),
+        LeftOut.ORIGIN_VERIFIED: Rules(parts=Parts(start=starts.TrustingObjects), faults=_DAMAGE),
         LeftOut.LOADED_COMPARED: Rules(compare=False, faults=_DAMAGE),
-        LeftOut.NOTED_AGAIN: Rules(stream=_stream(start=starts.OnceBad), faults=_DAMAGE),
+        LeftOut.NOTED_AGAIN: Rules(parts=Parts(start=starts.OnceBad), faults=_DAMAGE),
         LeftOut.COLLECT_READABLE: Rules(collect=CollectOrder.UNREADABLE, faults={**_DAMAGE, "gc": 1}),
-        LeftOut.NUMBERS_GO_ON: Rules(stream=_stream(start=starts.NumbersAnew)),
-        LeftOut.GONE_AT_LAST: Rules(stream=_stream(run=runs.GoneAtOnce, interval_run=runs.GoneAtOnceInBackground)),
+        LeftOut.NUMBERS_GO_ON: Rules(parts=Parts(start=starts.NumbersAnew)),
+        LeftOut.GONE_AT_LAST: Rules(parts=Parts(ending=runs.GoneAtOnce)),
         LeftOut.COLLECT_SETTLED: Rules(collect=CollectOrder.UNSETTLED, faults={"gc": 1}),
         LeftOut.COLLECT_AGAIN: Rules(collect=CollectOrder.PLANS_LAST, faults={"gc": 1}, settings=_A_NIGHT),
-        LeftOut.A_DAY: Rules(trim=trims.TakingYoung, faults=_SLEEPERS, settings={"log_kept_ms": 3 * KEPT}),
-        LeftOut.YOUNG_KNOWN: Rules(trim=trims.KnowingFromTheFloor, settings=_A_NIGHT),
-        LeftOut.CLAIM_STAYS: Rules(trim=trims.TakingTheClaim, settings=_A_NIGHT),
+        LeftOut.A_DAY: Rules(parts=Parts(trim=trims.TakingYoung), faults=_SLEEPERS, settings={"log_kept_ms": 3 * KEPT}),
+        LeftOut.YOUNG_KNOWN: Rules(parts=Parts(trim=trims.KnowingFromTheFloor), settings=_A_NIGHT),
+        LeftOut.CLAIM_STAYS: Rules(parts=Parts(trim=trims.TakingTheClaim), settings=_A_NIGHT),
         LeftOut.ADOPTED_STAY: Rules(
-            stream=_stream(run=trims.ForgettingAdopted, interval_run=trims.ForgettingAdoptedInBackground), settings=_A_NIGHT
+            parts=Parts(checkpoints=runs.ForgettingAdopted), settings=_A_NIGHT
         ),
         LeftOut.APPEND_NOT_IN_HOLE: Rules(
-            stream=_stream(run=trims.SureOfItsAppends, interval_run=trims.SureOfItsAppendsInBackground),
+            parts=Parts(log=runs.SureOfItsAppends),
             faults=_SLEEPERS,
             settings=_A_NIGHT,
         ),
-        LeftOut.CLAIM_NOT_IN_HOLE: Rules(stream=_stream(start=trims.SureOfItsClaim), faults=_SLEEPERS, settings=_A_NIGHT),
+        LeftOut.CLAIM_NOT_IN_HOLE: Rules(parts=Parts(start=trims.SureOfItsClaim), faults=_SLEEPERS, settings=_A_NIGHT),
         LeftOut.COLLECT_CLAIM_AGAIN: Rules(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
         LeftOut.COLLECT_KEPT_FIRST: Rules(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),
     }[rule]

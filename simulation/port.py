@@ -387,12 +387,12 @@ class Port:
     def _answer_request(self, i: do.AnswerRequest, pause: int) -> None:
         def store() -> None:
             if self._a.down or self._a.chance(self._a.faults.put_failed, Happened.PUT_FAILED):
-                self._answer(ev.RequestAnswered(i.ticket, i.number, "injected"))
+                self._answer(ev.RequestAnswered(i.ticket, i.number, Outcome.FAILED, "injected"))
                 return
             self._a.world.answer(i.run, i.number, i.path, i.error)
             self._a.happened[Happened.NOT_SAVED] += i.path is None
             self._a.tell(f"    entry {i.number} is answered: {i.path or i.error}")
-            self._answer(ev.RequestAnswered(i.ticket, i.number))
+            self._answer(ev.RequestAnswered(i.ticket, i.number, Outcome.STORED))
 
         self.send(store, pause)
 

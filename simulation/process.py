@@ -14,11 +14,10 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Announcement, Instruction
-from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.log_trim import DAY_MS
 from spark_ckpt.protocol.reasons import TOLERATED, AbortReason
-from spark_ckpt.protocol.run import Run, RunPhase, Settings
-from spark_ckpt.protocol.run_state import OVER
+from spark_ckpt.protocol.run import OVER, Run, RunPhase
+from spark_ckpt.protocol.settings import Settings
 
 LONGEST_SLEEP = 800
 LONG_SLEEP = (1000, 3000)
@@ -134,7 +133,7 @@ class DriverProcess(ABC):
     def _new_coordinator(self) -> None:
         self._coordinator = _Coordinator(self)
         self._port = Port(self._a, self._coordinator, self._rules.settle)
-        self._stream = self._rules.stream(self._settings, self._rules.order)
+        self._stream = self._rules.stream(self._settings, self._rules.order, self._rules.parts)
         self._pending.clear()
         self._timers: set[int] = set()
 
@@ -239,9 +238,9 @@ class DriverProcess(ABC):
 
     # --- what the protocol says, checked when it says it
 
-    def _check_answered(self, run: Run | IntervalRun | None, event: ev.Event, instructions: list[Instruction]) -> None:
+    def _check_answered(self, run: Run | None, event: ev.Event, instructions: list[Instruction]) -> None:
         """In the interval mode a seal waits for nothing, and is told how far behind the storage is."""
-        if not isinstance(event, ev.SealRequested) or not isinstance(run, IntervalRun):
+        if not isinstance(event, ev.SealRequested) or run is None or run.context.every_epoch:
             return
         if not any(isinstance(i, (do.Sealed, do.Refused)) for i in instructions):
             raise ViolationError(Rule.NO_WAITING, f"{self.name} sealed epoch {event.epoch}, and had no answer")
@@ -288,7 +287,8 @@ class DriverProcess(ABC):
         self._a.tell(f"{self.name} announces {i.event.name} of {named} {i.summary.get('reason', '')}")
         if i.event is Announcement.TRIGGERED:
             self._pending.add(named.epoch)
-            making = run.making if isinstance(run := self._stream.run, IntervalRun) else self._pending
+            run = self._stream.run
+            making = run.making if run is not None and not run.context.every_epoch else self._pending
             if len(making) > self._settings.max_concurrent + isinstance(self._open, ev.FinishRequested):
                 raise ViolationError(Rule.CONCURRENT, f"{self.name} has the checkpoints {sorted(making)} in the making")
         else:
@@ -301,7 +301,7 @@ class DriverProcess(ABC):
         if i.event is Announcement.COMPLETED:
             self._a.happened[Happened.COMPLETED] += 1
             run = self._stream.run
-            self._a.happened[Happened.BRIDGED] += isinstance(run, IntervalRun) and run.phase is RunPhase.RUNNING and run.is_long
+            self._a.happened[Happened.BRIDGED] += run is not None and run.phase is RunPhase.RUNNING and run.epoch.is_long
             self._completed_epoch = max(self._completed_epoch, named.epoch)
             if not self._a.world.was_completed(named):
                 raise ViolationError(Rule.COMPLETED_STORED, f"{self.name} announces {named}, whose _metadata was never stored")

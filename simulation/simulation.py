@@ -23,7 +23,7 @@ from simulation.stage import Sink, Source
 from simulation.world import ELSEWHERE, Saved
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.log_trim import DAY_MS
-from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.settings import Settings
 
 TROUBLE = 1500
 """Milliseconds of faults."""
@@ -145,10 +145,8 @@ class Simulation:
             timeout_ms=600,
             grace_ms=40,
             idle_ms=50,
-            deletions=self._rules.deletions,
             log_kept_ms=self._rules.settings.get("log_kept_ms", rng.choice((DAY_MS, KEPT))),
             trim_every=TRIM_EVERY,
-            trim=self._rules.trim,
         )
         if mode is Mode.EVERY:
             return settings
@@ -162,7 +160,7 @@ class Simulation:
             ahead=rng.choice(AHEAD) if mode is Mode.AT_LEAST_ONCE else 0,
             spool_max_bytes=SPOOL_MAX,
         )
-        return replace(drawn, **self._rules.settings)  # type: ignore[arg-type]
+        return replace(drawn, **self._rules.settings)
 
     def _telling(self, tell: Callable[[str], None] | None) -> Callable[[str], None]:
         if tell is None:

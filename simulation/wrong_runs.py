@@ -1,41 +1,38 @@
-"""Runs, and deletions of runs, that leave out one rule each."""
+"""Parts of a run, each of which leaves out one rule."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import CheckpointId, Snapshot
+from spark_ckpt.model import Checkpoint, CheckpointId, Snapshot
 from spark_ckpt.paths import run_prefix
 from spark_ckpt.protocol import events as ev
-from spark_ckpt.protocol.background import BackgroundCheckpoint, Final, SealedEpoch
 from spark_ckpt.protocol.completed import CompletedCheckpointStore
 from spark_ckpt.protocol.deletion import Batch, Deletions
+from spark_ckpt.protocol.durable_put import DurablePut, Known
+from spark_ckpt.protocol.ending import Ending
+from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.epoch import EpochInHand
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.interval_run import IntervalRun
-from spark_ckpt.protocol.machine import Story, Tickets
+from spark_ckpt.protocol.log import RunLog
+from spark_ckpt.protocol.pending import FinishedEpoch, PendingCheckpoint
+from spark_ckpt.protocol.pending_checkpoints import PendingCheckpoints
 from spark_ckpt.protocol.planned_files import PlannedFiles
 from spark_ckpt.protocol.reasons import AbortReason, Outcome
-from spark_ckpt.protocol.run import Run, RunPhase, Settings
-from spark_ckpt.protocol.run_ending import RunEnding
+from spark_ckpt.protocol.run import Run
 from spark_ckpt.protocol.shared import SharedStateRegistry
-from spark_ckpt.protocol.start import Beginning
 from spark_ckpt.protocol.stream import Stream
+from spark_ckpt.protocol.subsumption import Subsumption
 
 
-class AtCompletion(Run):
-    def _completed(self, metadata_bytes: int) -> list[Instruction]:
-        told = super()._completed(metadata_bytes)
-        self._deletions.append_issued(0)
-        return [*told, *self._delete(self._deletions.append_stored(0))]
-
-
-class AtCompletionInBackground(IntervalRun):
-    def _completed(self, p: BackgroundCheckpoint, metadata_bytes: int) -> list[Instruction]:
-        told = super()._completed(p, metadata_bytes)
-        self._deletions.append_issued(0)
-        return [*told, *self._delete(self._deletions.append_stored(0, self._named_by_pending()))]
+class AtCompletion(PendingCheckpoints):
+    def complete(self, p: PendingCheckpoint, metadata_bytes: int) -> list[Instruction]:
+        told = super().complete(p, metadata_bytes)
+        self._subsumption.deletions.append_issued(0)
+        return [*told, *self._subsumption.appended(0, self.named)]
 
 
 class OnAnyAppend(Deletions):
@@ -84,54 +81,47 @@ class SparingNoPlan(Deletions):
         self.planned = NotPlanned()
 
 
-class UnknownFails(Run):
+class UnknownIsFailed(DurablePut):
+    def answered(self, event: Any) -> list[Instruction]:
+        return super().answered(replace(event, outcome=Outcome.REFUSED) if event.outcome is Outcome.UNKNOWN else event)
+
+
+class UnknownFails(PendingCheckpoints):
     """Takes an unknown outcome of `_metadata` for a failure, and deletes what it uploaded."""
 
-    def _metadata_put(self, event: ev.MetadataPut) -> list[Instruction]:
-        if event.outcome is not Outcome.UNKNOWN:
-            return super()._metadata_put(event)
-        uploaded = sorted(o for o in self._named_by_pending() if o not in self._registry.named())
-        aborted = self._abort(AbortReason.FINALISE_FAILURE, ErrorKind.STORAGE, "an unknown outcome was taken for a failure")
-        return [*self._delete(Batch((), tuple(uploaded))), *aborted]
+    def put_of(self, p: PendingCheckpoint, checkpoint: Checkpoint) -> DurablePut:
+        put = super().put_of(p, checkpoint)
+        return UnknownIsFailed(put._questions, put._put, put._known, put._read, put._judge)
+
+    def known(self, p: PendingCheckpoint, known: Known, event: ev.MetadataPut | ev.MetadataRead | None) -> list[Instruction]:
+        if known is not Known.REFUSED or p not in self.pending:
+            return super().known(p, known, event)
+        uploaded = sorted(o for o in p.acks.named if o not in self._subsumption.registry.named())
+        p.put = None
+        aborted = self.abort(p, AbortReason.FINALISE_FAILURE, ErrorKind.STORAGE, "an unknown outcome was taken for a failure")
+        return [*self._subsumption.deleter.delete(Batch((), tuple(uploaded))), *aborted]
 
 
-class UnknownFailsInBackground(IntervalRun):
-    def _metadata_put(self, event: ev.MetadataPut) -> list[Instruction]:
-        p = self._asked.get(event.ticket)
-        if event.outcome is not Outcome.UNKNOWN or p not in self._pendings:
-            return super()._metadata_put(event)
-        assert p is not None
-        del self._asked[event.ticket]
-        uploaded = sorted(o for o in p.named if o not in self._registry.named())
-        p.final = Final.NOT_YET
-        aborted = self._abort(p, AbortReason.FINALISE_FAILURE, ErrorKind.STORAGE, "an unknown outcome was taken for a failure")
-        return [*self._delete(Batch((), tuple(uploaded))), *aborted]
-
-
-class GivenUpAtOnce(IntervalRun):
+class GivenUpAtOnce(PendingCheckpoints):
     """Takes a checkpoint whose time is up while its `_metadata` is under way for one that will not be there."""
 
-    def _expired(self, p: BackgroundCheckpoint) -> list[Instruction]:
-        p.final = Final.NOT_YET
-        return super()._expired(p)
-
-    def _abort(self, p: BackgroundCheckpoint, reason: AbortReason, kind: ErrorKind, message: str) -> list[Instruction]:
-        given_up = [ticket for ticket, q in self._asked.items() if q is p]
-        self.forget(*given_up)
-        self._asked = {ticket: q for ticket, q in self._asked.items() if q is not p}
-        return super()._abort(p, reason, kind, message)
+    def expired(self, p: PendingCheckpoint) -> list[Instruction]:
+        if p.put is not None:
+            p.put.abandon(lambda _: [])
+            p.put = None
+        return super().expired(p)
 
 
-class ReleasingAtOnce(IntervalRun):
+class ReleasingAtOnce(Subsumption):
     """What an aborted or losing attempt uploaded goes with the next append."""
 
-    def _release(self, snapshots: Iterable[Snapshot]) -> None:
-        own = run_prefix(self.claim.run)
+    def release(self, snapshots: Iterable[Snapshot], named: frozenset[str], epoch: int) -> None:  # noqa: ARG002
+        own = run_prefix(self._context.claim.run)
         objects = {h.object for snapshot in snapshots for h in snapshot.handles if h.object.startswith(own)}
-        self._deletions.drop([], sorted(objects - self._registry.named()))
+        self.deletions.drop([], sorted(objects - self.registry.named()))
 
-    def _named_by_pending(self) -> frozenset[str]:
-        return frozenset()
+    def appended(self, number: int, named: frozenset[str]) -> list[Instruction]:  # noqa: ARG002
+        return super().appended(number, frozenset())
 
 
 class InOrderOfCompletion(CompletedCheckpointStore):
@@ -141,97 +131,81 @@ class InOrderOfCompletion(CompletedCheckpointStore):
         return len(self._logs)
 
 
-class LastCompletedIsNewest(IntervalRun):
-    def __init__(self, beginning: Beginning, settings: Settings, tickets: Tickets, story: Story) -> None:
-        super().__init__(beginning, settings, tickets, story)
-        known = self._store
-        self._store = InOrderOfCompletion(settings.retained)
-        self._store.newest, self._store._logs = known.newest, known._logs
+class WithoutAcks(PendingCheckpoints):
+    """Completes a checkpoint with the snapshots that happen to be there."""
+
+    def is_ready(self, p: PendingCheckpoint) -> bool:
+        p.acks.required = {uid: slot for uid, slot in p.acks.required.items() if uid not in p.acks.missing}
+        p.acks._missing.clear()
+        return super().is_ready(p)
 
 
-class WithoutAcksInBackground(IntervalRun):
-    def _maybe_finalise(self, p: BackgroundCheckpoint) -> list[Instruction]:
-        if p.waits_for_acks:
-            p.required = {uid: slot for uid, slot in p.required.items() if uid not in p.missing}
-            p._missing.clear()
-        return super()._maybe_finalise(p)
-
-
-class AheadAtOnce(IntervalRun):
+class AheadAtOnce(RunLog):
     """Runs epochs ahead of their plans as soon as the first checkpoint is complete."""
 
     @property
-    def _may_be_ahead(self) -> int:
-        return self._settings.ahead if self.base is not None else 0
+    def ahead(self) -> int:
+        return self._context.settings.ahead if self._owner.base_is_known else 0
 
 
-class WithoutItsPlan(IntervalRun):
+class WithoutItsPlan(PendingCheckpoints):
     """Completes a checkpoint before its plan is in the log, where it will probably be."""
 
-    def _maybe_finalise(self, p: BackgroundCheckpoint) -> list[Instruction]:
-        p.log = p.log or self._next_number
-        return super()._maybe_finalise(p)
+    def is_ready(self, p: PendingCheckpoint) -> bool:
+        assert isinstance(self._owner, Run)
+        p.log = p.log or self._owner._log.next_number
+        return super().is_ready(p)
 
 
-class UnderItsNumber(IntervalRun):
+class UnderItsNumber(EpochInHand):
     """Asks for the state of a checkpoint under the number with which the stream goes on from it."""
 
-    @property
-    def _version(self) -> int | None:
+    def version(self, claim: Claim) -> int | None:  # noqa: ARG002
         return None
 
 
-class TimedFromItsTrigger(IntervalRun):
+class TimedFromItsTrigger(PendingCheckpoints):
     """Counts the time that tasks need as a checkpoint's."""
 
-    def _make(self, p: BackgroundCheckpoint) -> list[Instruction]:
-        return [*super()._make(p), *super()._count_time(p)]
+    def tell_triggered(self, p: PendingCheckpoint) -> list[Instruction]:
+        return [*super().tell_triggered(p), *super().count_time(p)]
 
-    def _count_time(self, p: BackgroundCheckpoint) -> list[Instruction]:  # noqa: ARG002
+    def count_time(self, p: PendingCheckpoint) -> list[Instruction]:  # noqa: ARG002
         return []
 
 
-class WaitingForItsEnd(IntervalRun):
+class WaitingForItsEnd(EpochInHand):
     """While an epoch runs none that has ended becomes a checkpoint, however long that takes."""
 
     @property
-    def _quiet(self) -> bool:
-        return self.phase is RunPhase.IDLE
+    def is_long(self) -> bool:
+        return False
 
 
-class WithFilesOfNow(IntervalRun):
+class WithFilesOfNow(PendingCheckpoints):
     """A checkpoint of a finished epoch holds the driver's files as they are when it begins."""
 
-    def _seal_background(self, p: BackgroundCheckpoint, sealed: SealedEpoch) -> list[Instruction]:
-        return super()._seal_background(p, replace(sealed, files=self._files.as_mapping()))
+    def seal(self, p: PendingCheckpoint, finished: FinishedEpoch) -> list[Instruction]:
+        return super().seal(p, replace(finished, files=self._folder.files.as_mapping()))
 
 
-class WithoutAcks(Run):
-    """Completes a checkpoint with the snapshots that happen to be there."""
-
-    def _maybe_finalise(self) -> list[Instruction]:
-        if self.phase is RunPhase.SEALED and self._pending is not None:
-            pending = self._pending
-            pending.required = {uid: slot for uid, slot in pending.required.items() if uid not in pending.missing}
-            pending._missing.clear()
-        return super()._maybe_finalise()
-
-
-class GoingAtOnce(RunEnding):
+class GoneAtOnce(Ending):
     """Deletes all there is at the end, whatever `_metadata` is still on its way."""
 
-    def _gone(self) -> list[Instruction]:
-        self.forget(*self._puts)
-        self._puts.clear()
-        return super()._gone()
+    def await_puts(self, tickets: Iterable[int]) -> None:
+        """Nobody does."""
 
 
-class GoneAtOnce(GoingAtOnce, Run):
-    """In the every-epoch mode."""
+class ForgettingAdopted(PendingCheckpoints):
+    """Takes the plans that its claim has adopted for no part of what a start from its checkpoints reads."""
+
+    def log_from(self, epoch: int) -> int | None:  # noqa: ARG002
+        return None
 
 
-class GoneAtOnceInBackground(GoingAtOnce, IntervalRun):
-    """In the interval mode."""
+class SureOfItsAppends(RunLog):
+    def is_sure(self, before_ms: int | None) -> bool:  # noqa: ARG002
+        return True
 
 
 class WithoutSeals(Stream):

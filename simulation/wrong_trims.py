@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.log_trim import LogTrim
-from spark_ckpt.protocol.run import Run
 from spark_ckpt.protocol.start import Start
 
 
@@ -30,30 +28,8 @@ class TakingTheClaim(LogTrim):
         return super().superfluous(old, 0)
 
 
-class SureOfItsAppends(Run):
-    def _is_sure(self, before_ms: int | None) -> bool:  # noqa: ARG002
-        return True
-
-
-class SureOfItsAppendsInBackground(IntervalRun):
-    def _is_sure(self, before_ms: int | None) -> bool:  # noqa: ARG002
-        return True
-
-
 class SureOfItsClaim(Start):
     """A claim that is stored holds."""
 
     def _look_past(self, number: int) -> list[Instruction]:  # noqa: ARG002
         return self._import() if self._imported else self._done()
-
-
-class ForgettingAdopted(Run):
-    """Takes the plans that its claim has adopted for no part of what a start from its checkpoints reads."""
-
-    def _log_from(self, epoch: int) -> int | None:  # noqa: ARG002
-        return None
-
-
-class ForgettingAdoptedInBackground(IntervalRun):
-    def _log_from(self, epoch: int) -> int | None:  # noqa: ARG002
-        return None

@@ -107,7 +107,7 @@ class StorageActions:
             hopeless = outcome is Outcome.REFUSED or error.kind is not ErrorKind.STORAGE
             return ev.SavepointStored(asked.ticket, asked.number, None, message, hopeless)
         if isinstance(asked, do.AnswerRequest):
-            return ev.RequestAnswered(asked.ticket, asked.number, message)
+            return ev.RequestAnswered(asked.ticket, asked.number, outcome, message)
         if isinstance(asked, do.CopySource) and error.kind is ErrorKind.MISSING:
             return ev.ReadFailed(asked.ticket, message, True, ErrorKind.DAMAGED)
         kind = error.kind if error.kind in (ErrorKind.DAMAGED, ErrorKind.CONFIG) else ErrorKind.STORAGE
@@ -165,7 +165,7 @@ class StorageActions:
                 return self._store_savepoint(asked)
             case do.AnswerRequest():
                 put_answer(self.storage, asked.run, asked.number, asked.path, asked.error)
-                return ev.RequestAnswered(asked.ticket, asked.number)
+                return ev.RequestAnswered(asked.ticket, asked.number, Outcome.STORED)
             case do.Delete():
                 self.storage.delete([paths.metadata_key(c) for c in asked.checkpoints])
                 self.storage.delete(asked.objects)

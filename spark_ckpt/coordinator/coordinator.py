@@ -30,7 +30,7 @@ from spark_ckpt.process.scratch import remove_dead
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.driver_files import is_numbered
 from spark_ckpt.protocol.entries import Application, Claim
-from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.places import Places

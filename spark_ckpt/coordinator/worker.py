@@ -26,7 +26,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import offsets_file, sources_of
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
-from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.stream import Stream
 
 FIRST_DELAY_S = 0.1

@@ -53,7 +53,7 @@ class Asking(Machine):
 
     def _refuse(self, kind: ErrorKind, message: str) -> list[Instruction]:
         self.phase = self._refused_phase
-        self.forget_all()
+        self.questions.forget_all()
         return [Refused(self._request_name, kind, message)]
 
     def _ask(self, question: Question) -> Question:
@@ -67,7 +67,7 @@ class Asking(Machine):
         asked = self._answered(event.ticket)
         if event.hopeless or asked.attempt + 1 >= ATTEMPTS:
             raise GivenUpError(event.kind, f"the stream cannot be {_DONE[self._request_name]}: {event.message}")
-        return [self._ask(replace(asked, ticket=self.ticket(), attempt=asked.attempt + 1))]
+        return [self._ask(replace(asked, ticket=self.questions.ticket(), attempt=asked.attempt + 1))]
 
     def _entry(self, event: ev.EntryRead) -> Entry:
         """An entry that must be there: above its floor the log has no gap. Raises `UnlessMovedOnError`."""
@@ -86,9 +86,9 @@ class Asking(Machine):
         """Whether the log has grown since its tail was located: only a LIST tells, for the next number may be gone as well."""
         self._unless = error
         self._outstanding.clear()
-        self.forget_all()
+        self.questions.forget_all()
         self.phase = self._confirming_phase
-        return [self._ask(LookPast(self.ticket(), self._tail))]
+        return [self._ask(LookPast(self.questions.ticket(), self._tail))]
 
     def _confirmed(self, event: ev.PastSeen) -> list[Instruction]:
         self._answered(event.ticket)

@@ -18,8 +18,6 @@ from spark_ckpt.protocol.reasons import Outcome
 class Timer(Enum):
     PLAN = "PLAN"
     """The plan of an epoch is to be stored by then."""
-    SEAL = "SEAL"
-    """The checkpoint of a sealed epoch is to be complete by then."""
     GRACE = "GRACE"
     """How long after an executor's loss its snapshots may still turn up."""
     IDLE = "IDLE"
@@ -347,22 +345,29 @@ class SourceCopied:
 
 @dataclass(frozen=True)
 class SavepointStored:
-    """`url` of its folder; None, with the `failure`, where it could not be stored. `hopeless`: trying again cannot help."""
+    """`url` of its folder; None, with the reason in `message`, where it could not be stored. `hopeless`: trying again cannot help."""
 
     ticket: int
     number: int
     url: str | None
-    failure: str = ""
+    message: str = ""
     hopeless: bool = False
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.url is not None:
+            return Outcome.STORED
+        return Outcome.REFUSED if self.hopeless else Outcome.FAILED
 
 
 @dataclass(frozen=True)
 class RequestAnswered:
-    """`failure`: why nobody will read the answer."""
+    """`outcome`: what became of the put of the answer."""
 
     ticket: int
     number: int
-    failure: str | None = None
+    outcome: Outcome
+    message: str = ""
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,12 @@ Four rules, each of which the simulation leaves out once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.machine import Tickets
+from spark_ckpt.protocol.instructions import Instruction, Level
+from spark_ckpt.protocol.machine import Questions, Then
 from spark_ckpt.protocol.planned_files import PlannedFiles
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -44,8 +46,12 @@ class LogTrim:
     stay (`planned_files.py`). A run that is cut short meanwhile has deleted nothing that its successor would need to know.
     """
 
-    def __init__(self, planned: PlannedFiles, kept_ms: int, every: int) -> None:
+    def __init__(
+        self, planned: PlannedFiles, kept_ms: int, every: int, questions: Questions, changed: Callable[[], list[Instruction]]
+    ) -> None:
         self._planned = planned
+        self._questions = questions
+        self._changed = changed
         self._kept_ms = kept_ms
         self._every = every
         self._due = 0
@@ -63,27 +69,27 @@ class LogTrim:
         self._after = 0
         """Entries up to here were looked at."""
         self._more = False
-
-    @property
-    def ticket(self) -> int | None:
-        """Of the question that is open."""
-        return self._ticket
+        self._last = False
 
     @property
     def deletion(self) -> int | None:
         """The open question, if it is a deletion."""
         return self._ticket if self._going else None
 
-    def begin(self, number: int, floor: int, stored_ms: int | None, tickets: Tickets) -> list[Instruction]:
+    def end(self) -> None:
+        """The run is over: what entries that are being deleted have let go of goes too, else only `gc` would find it; and no more does."""
+        self._last = True
+
+    def begin(self, number: int, floor: int, stored_ms: int | None) -> list[Instruction]:
         """Entry `number`, which says this floor, is stored."""
         if self._ticket is not None or floor <= 1 or stored_ms is None or (number < self._due and stored_ms < self._due_ms):
             return []
         self._due, self._due_ms = number + self._every, stored_ms + self._kept_ms // A_PART
         self._floor, self._before_ms, self._after = floor, stored_ms - self._kept_ms, 0
         self._read_to, self._unreadable = 0, False
-        return self._list(tickets)
+        return self._list()
 
-    def listed(self, event: ev.OldEntriesListed, tickets: Tickets) -> list[Instruction]:
+    def _listed(self, event: ev.OldEntriesListed) -> list[Instruction]:
         self._ticket = None
         if event.in_force is None:
             return []  # the log is damaged: nothing of it goes
@@ -91,9 +97,9 @@ class LogTrim:
         self._waiting = list(self.superfluous(old, event.in_force))
         self._more = event.more and len(old) == len(event.found)
         self._after = max((number for number, _ in event.found), default=self._after)
-        return self._read(tickets) if self._waiting else self._on(tickets)
+        return self._on()
 
-    def read(self, event: ev.PlansRead, tickets: Tickets) -> list[Instruction]:
+    def _plans_read(self, event: ev.PlansRead) -> list[Instruction]:
         """What cannot be read stays. If it is needed, or may still be, all stays that it may name.
 
         The same where an entry is missing that should stay: (1) this run has begun to read, and sleeps; (2) a successor goes back, and runs
@@ -108,18 +114,19 @@ class LogTrim:
             self._unreadable, self._more = True, False
             self._waiting = [number for number in self._waiting if not self._planned.names(number)]
         self._waiting = [number for number in self._waiting if number not in unknown]
-        return self._read(tickets) if self._waiting else self._on(tickets)
+        return self._on()
 
-    def deleted(self, tickets: Tickets) -> list[Instruction]:
+    def _deleted(self, _event: ev.EntriesDeleted) -> list[Instruction]:
         self._ticket = None
         self._planned.gone(self._going)
         self._waiting = self._waiting[len(self._going) :]
         self._going = ()
-        return self._read(tickets) if self._waiting else self._on(tickets)
+        return self._on()
 
-    def failed(self) -> None:
+    def _failed(self, event: ev.TrimFailed) -> list[Instruction]:
         """Given up until the next pass is due."""
         self._ticket, self._going = None, ()
+        return [do.Log(Level.WARN, f"old entries of the log could not be deleted, which is tried again: {event.message}")]
 
     def old(self, found: tuple[tuple[int, int], ...]) -> list[int]:
         """Rule: up to the first that is too young. What stands behind that is younger, unless somebody wrote into a hole."""
@@ -141,26 +148,31 @@ class LogTrim:
         self._read_to = unknown[-1] if unknown else self._planned.since
         return unknown
 
-    def _read(self, tickets: Tickets) -> list[Instruction]:
+    def _on(self) -> list[Instruction]:
+        """The next step, and what entries that are gone have let go of."""
+        steps = [] if self._last else self._read() if self._waiting else self._list() if self._more else []
+        return [*steps, *self._changed()]
+
+    def _read(self) -> list[Instruction]:
         """First of what goes, then of what stays, as far as it is not known."""
         if self._unreadable:
             self._waiting = [n for n in self._waiting if not self._planned.names(n)]
             if not self._waiting:
-                return self._on(tickets)
+                return self._list() if self._more else []
         part = self._waiting[:AT_A_TIME] if any(self._planned.unknown(self._waiting)) else self._waiting
         unknown = tuple(self._planned.unknown(part))
         if not unknown and not self._planned.all_known and not self._unreadable and self._planned.is_loosened(part):
             unknown = self.staying(part[-1])
             self._planned.all_known = not unknown
-        self._ticket = tickets.next()
         if unknown:
-            return [do.ReadPlans(self._ticket, unknown)]
-        self._going = tuple(part)
-        return [do.DeleteEntries(self._ticket, self._going)]
+            return self._ask(lambda ticket: do.ReadPlans(ticket, unknown), self._plans_read)
+        going = self._going = tuple(part)
+        return self._ask(lambda ticket: do.DeleteEntries(ticket, going), self._deleted)
 
-    def _on(self, tickets: Tickets) -> list[Instruction]:
-        return self._list(tickets) if self._more else []
+    def _list(self) -> list[Instruction]:
+        return self._ask(lambda ticket: do.ListOldEntries(ticket, self._floor, self._after), self._listed)
 
-    def _list(self, tickets: Tickets) -> list[Instruction]:
-        self._ticket = tickets.next()
-        return [do.ListOldEntries(self._ticket, self._floor, self._after)]
+    def _ask(self, make: Callable[[int], do.Trimming], then: Then) -> list[Instruction]:
+        asked = self._questions.ask(make, then, self._failed)
+        self._ticket = asked.ticket
+        return [asked]

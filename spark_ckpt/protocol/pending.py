@@ -2,99 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
-from enum import Enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from spark_ckpt.model import Ack, CheckpointId, Decline, Snapshot
+from spark_ckpt.model import Checkpoint, CheckpointId, Content, objects_of
+from spark_ckpt.protocol.acknowledgements import Acknowledgements, Gathering
 from spark_ckpt.protocol.commit import Slot
-from spark_ckpt.protocol.reasons import AckResult
-from spark_ckpt.protocol.subtasks import Subtasks
+from spark_ckpt.protocol.durable_put import DurablePut
+from spark_ckpt.protocol.stats import Summary, summary_of
 
 
-class PendingState(Enum):
-    GATHERING = "GATHERING"
-    """Tasks run; which acks are needed is not known yet."""
-    SEALED = "SEALED"
-    """`commits/N` named the acks that are needed."""
-    DISCARDED = "DISCARDED"
+@dataclass(frozen=True)
+class FinishedEpoch:
+    """What a checkpoint of a finished epoch needs. `required` is None where `commits/N` cannot be read, for the reason in `problem`.
+
+    `files`: all driver files as they were when it ended.
+    """
+
+    epoch: int
+    required: Mapping[str, Slot] | None
+    time_ms: int
+    files: Mapping[str, Content]
+    problem: str = ""
 
 
 class PendingCheckpoint:
-    """Acks and declines of one epoch. The first ack of a unique id counts: an id belongs to one attempt of one task."""
+    """`log`: the entry that plans its epoch, 0 until that is stored. `base`: the checkpoint that the tasks of its epoch loaded from.
+    `losses`: how many executors had been lost before."""
 
-    def __init__(self, checkpoint: CheckpointId, log: int, triggered_ms: int) -> None:
+    def __init__(self, checkpoint: CheckpointId, log: int, triggered_ms: int, base: CheckpointId | None, losses: int, plan_ms: int) -> None:
         self.id = checkpoint
         self.log = log
         self.triggered_ms = triggered_ms
-        self.state = PendingState.GATHERING
-        self.acks: dict[str, Ack] = {}
-        self.subtasks = Subtasks()
-        self.declines: dict[str, Decline] = {}
-        self.required: dict[str, Slot] = {}
-        self.carried: dict[str, Snapshot] = {}
-        self._missing: set[str] = set()
-
-    def acknowledge(self, ack: Ack) -> AckResult:
-        uid = ack.snapshot.uid
-        if self.state is PendingState.DISCARDED or (ack.run, ack.epoch) != (self.id.run, self.id.epoch):
-            return AckResult.DISCARDED
-        if uid in self.acks:
-            return AckResult.DUPLICATE
-        if self.state is PendingState.SEALED and not self._needs(uid, ack):
-            return AckResult.UNKNOWN
-        self.acks[uid] = ack
-        self.subtasks.add(ack)
-        self._missing.discard(uid)
-        return AckResult.SUCCESS
-
-    def decline(self, decline: Decline) -> AckResult:
-        if self.state is PendingState.DISCARDED or (decline.run, decline.epoch) != (self.id.run, self.id.epoch):
-            return AckResult.DISCARDED
-        if self.state is PendingState.SEALED and decline.uid not in self.required:
-            return AckResult.UNKNOWN
-        if decline.uid in self.acks or decline.uid in self.declines:
-            return AckResult.DUPLICATE
-        self.declines[decline.uid] = decline
-        return AckResult.SUCCESS
-
-    def seal(self, required: Mapping[str, Slot], known: Iterable[Snapshot]) -> list[Snapshot]:
-        """Learn which ids are needed; returns the snapshots of losing attempts, which count no more.
-
-        An id that the previous checkpoint already holds (`known`) is satisfied by its snapshot: that store took no part in the epoch.
-        """
-        self.state = PendingState.SEALED
-        self.required = dict(required)
-        losers = [ack for uid, ack in self.acks.items() if not self._needs(uid, ack)]
-        for ack in losers:
-            del self.acks[ack.snapshot.uid]
-        if losers:
-            self.subtasks = Subtasks(self.acks.values())
-        lacking = self.required.keys() - self.acks.keys()
-        self.carried = {s.uid: s for s in known if s.uid in lacking} if lacking else {}
-        self._missing = lacking - self.carried.keys()
-        return [ack.snapshot for ack in losers]
-
-    def discard(self) -> list[Snapshot]:
-        """Aborted; returns the snapshots whose uploads are to be released. Those carried may be in no checkpoint yet either."""
-        self.state = PendingState.DISCARDED
-        return [*(ack.snapshot for ack in self.acks.values()), *self.carried.values()]
+        self.base = base
+        self.losses = losses
+        self.plan_ms = plan_ms
+        self.acks = Acknowledgements(checkpoint)
+        self.savepoint = False
+        self.late = False
+        """Executors are told to upload what they have of its epoch: its barrier did not say so."""
+        self.bridges = False
+        """It was begun because a later epoch runs for long, and only until that one ends. It is more than was asked for: it counts neither
+        against `maxConcurrent` nor when it fails."""
+        self.files: Mapping[str, Content] = {}
+        self.checkpoint: Checkpoint | None = None
+        """As it is to be stored, once all is there."""
+        self.put: DurablePut | None = None
+        """Of its `_metadata`."""
+        self.finalise_from = 0
+        self.expiry: int | None = None
+        """The ticket of its timer, from the end of its epoch on."""
+        self.left: int | None = None
+        """The ticket of a look for acks that a lost executor has left."""
 
     @property
-    def missing(self) -> Set[str]:
-        """Needed ids that nothing satisfies yet. Looked at with every ack of maybe tens of thousands."""
-        return self._missing
+    def epoch(self) -> int:
+        return self.id.epoch
 
     @property
-    def refused(self) -> Decline | None:
-        """The first decline of a needed snapshot; none as long as it is not known what is needed."""
-        return next((d for uid, d in self.declines.items() if uid in self.missing), None)
+    def waits_for_acks(self) -> bool:
+        """Its epoch has ended, and its `_metadata` is not under way."""
+        return self.acks.state is Gathering.SEALED and self.put is None
 
     @property
-    def snapshots(self) -> tuple[Snapshot, ...]:
-        """What `_metadata` will hold, ordered by store."""
-        found = [self.acks[uid].snapshot if uid in self.acks else self.carried[uid] for uid in self.required]
-        return tuple(sorted(found, key=lambda s: (s.store.operator, s.store.partition, s.store.store, s.uid)))
+    def counts(self) -> bool:
+        """Against `maxConcurrent`, and when it fails."""
+        return not self.savepoint and not self.bridges
 
-    def _needs(self, uid: str, ack: Ack) -> bool:
-        slot, store = self.required.get(uid), ack.snapshot.store
-        return slot is not None and slot.operator == store.operator and slot.partition == store.partition
+    @property
+    def driver_objects(self) -> frozenset[str]:
+        return objects_of(self.files.values())
+
+    def summary(self, now_ms: int, **numbers: Any) -> Summary:
+        return summary_of(self.id, self.triggered_ms, self.acks, now_ms, self.plan_ms, **numbers)

@@ -62,7 +62,7 @@ class Restoring(StartState):
         self._restoring = wanted
         if wanted.own is None:
             self.phase = StartPhase.READING_SOURCE
-            return [self._ask(do.ReadSource(self.ticket(), wanted.path))]
+            return [self._ask(do.ReadSource(self.questions.ticket(), wanted.path))]
         if wanted.own in self._candidates:
             return self._read_candidates()
         raise self._no_choice("was found damaged" if wanted.own in self._bad else "is not one that the stream can go back to")
@@ -120,7 +120,7 @@ class Restoring(StartState):
             return []
         wanted = [n for n in range(self._behind + 1, self._tail) if n not in self._entries]
         self.phase = StartPhase.READING_BEHIND if wanted else self.phase
-        return [self._ask(do.ReadEntry(self.ticket(), n)) for n in wanted]
+        return [self._ask(do.ReadEntry(self.questions.ticket(), n)) for n in wanted]
 
     def _behind_read(self, event: ev.EntryRead) -> list[Instruction]:
         self._entry(event)
@@ -137,7 +137,7 @@ class Restoring(StartState):
             return self._source_known()
         if source.lowest_entry < self._floor:
             self.phase = StartPhase.DATING
-            return [self._ask(do.DateEntries(self.ticket(), (source.lowest_entry, self._tail)))]
+            return [self._ask(do.DateEntries(self.questions.ticket(), (source.lowest_entry, self._tail)))]
         return self._read_its_plan()
 
     def _dated(self, event: ev.EntriesDated) -> list[Instruction]:
@@ -158,7 +158,7 @@ class Restoring(StartState):
         if not numbers:
             return self._source_known()
         self.phase = StartPhase.READING_ITS_PLAN
-        return [self._ask(do.ReadEntry(self.ticket(), n)) for n in numbers]
+        return [self._ask(do.ReadEntry(self.questions.ticket(), n)) for n in numbers]
 
     def _its_plan_read(self, event: ev.EntryRead) -> list[Instruction]:
         if event.data is None:
@@ -216,7 +216,7 @@ class Restoring(StartState):
 
         def compare() -> list[Instruction]:
             self.phase = StartPhase.REFUSED
-            self.forget_all()
+            self.questions.forget_all()
             return [do.Compare(wanted.path, source.id.epoch, files)]
 
         def refuse(damage: str) -> list[Instruction]:
@@ -240,7 +240,7 @@ class Restoring(StartState):
         self._origin = self._read[own]
         self._set_aside(self._origin.log)
         self.phase = StartPhase.VERIFYING
-        return [self._ask(do.VerifyObjects(self.ticket(), self._origin))]
+        return [self._ask(do.VerifyObjects(self.questions.ticket(), self._origin))]
 
     def _refuse_chosen(self, damage: str) -> GivenUpError:
         """No other is taken in its place: a person has chosen."""
@@ -264,7 +264,7 @@ class Restoring(StartState):
         assert self._source is not None
         assert self._restoring is not None
         self.phase = StartPhase.COPYING
-        return [self._ask(do.CopySource(self.ticket(), self._restoring.path, self._source, self._next_run))]
+        return [self._ask(do.CopySource(self.questions.ticket(), self._restoring.path, self._source, self._next_run))]
 
     def _read_failed(self, event: ev.ReadFailed) -> list[Instruction]:
         asked = self._outstanding[event.ticket]
@@ -320,7 +320,7 @@ class Restoring(StartState):
     def _import(self) -> list[Instruction]:
         assert self._imported is not None
         self.phase = StartPhase.IMPORTING
-        return [self._ask(do.StoreMetadata(self.ticket(), self._imported))]
+        return [self._ask(do.StoreMetadata(self.questions.ticket(), self._imported))]
 
     def _import_put(self, event: ev.MetadataPut) -> list[Instruction]:
         asked = self._answered(event.ticket)
@@ -329,7 +329,7 @@ class Restoring(StartState):
             return self._done()
         if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
             self.phase = StartPhase.READING_BACK_IMPORT
-            return [self._ask(do.ReadMetadata(self.ticket(), event.id, asked.attempt))]
+            return [self._ask(do.ReadMetadata(self.questions.ticket(), event.id, asked.attempt))]
         return self._import_again(asked.attempt, event.outcome, event.message)
 
     def _import_read_back(self, event: ev.MetadataRead) -> list[Instruction]:
@@ -344,7 +344,7 @@ class Restoring(StartState):
         if outcome is Outcome.REFUSED or attempt + 1 >= ATTEMPTS:
             raise GivenUpError(ErrorKind.STORAGE, f"the stream cannot be started, the copy of its origin is not complete: {message}")
         self.phase = StartPhase.IMPORTING
-        return [self._ask(do.StoreMetadata(self.ticket(), self._imported, attempt + 1))]
+        return [self._ask(do.StoreMetadata(self.questions.ticket(), self._imported, attempt + 1))]
 
     # --- given by `Start`
 

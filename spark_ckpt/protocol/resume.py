@@ -13,7 +13,7 @@ from spark_ckpt.protocol.asking import Asking, GivenUpError
 from spark_ckpt.protocol.driver_files import DriverFiles, is_numbered, offsets_file
 from spark_ckpt.protocol.entries import Claim, Plan, Request, decode
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
-from spark_ckpt.protocol.machine import Story, Tickets
+from spark_ckpt.protocol.machine import Story, Tickets, leads
 from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.recorded import Reach, Recorded, check_unbroken, driver_files_of, reach, recorded
 from spark_ckpt.protocol.start import fenced_message
@@ -56,7 +56,7 @@ class Resume(Asking):
         self.now_ms = now_ms
         self._entries, self._read, self._damaged = {}, {}, {}
         self.phase = ResumePhase.LOCATING
-        return [self._ask(do.LocateTail(self.ticket()))]
+        return [self._ask(do.LocateTail(self.questions.ticket()))]
 
     def _tail_located(self, event: ev.TailLocated) -> list[Instruction]:
         self._answered(event.ticket)
@@ -66,7 +66,7 @@ class Resume(Asking):
                 ErrorKind.DAMAGED, f"claim {self._request.claim} of run {self._request.run} is not in the log; start the query again"
             )
         self.phase = ResumePhase.READING_TAIL
-        return [self._ask(do.ReadEntry(self.ticket(), self._tail))]
+        return [self._ask(do.ReadEntry(self.questions.ticket(), self._tail))]
 
     def _tail_read(self, event: ev.EntryRead) -> list[Instruction]:
         """A successor's: the run is fenced, and its claim may be gone."""
@@ -74,7 +74,7 @@ class Resume(Asking):
         if entry.claim != self._request.claim:
             raise GivenUpError(ErrorKind.FENCED, fenced_message(None, event.number, entry))
         self.phase = ResumePhase.READING_CLAIM
-        return [self._ask(do.ReadEntry(self.ticket(), self._request.claim))]
+        return [self._ask(do.ReadEntry(self.questions.ticket(), self._request.claim))]
 
     def _claim_read(self, event: ev.EntryRead) -> list[Instruction]:
         entry = self._entry(event)
@@ -84,7 +84,7 @@ class Resume(Asking):
             )
         self._claim = entry
         self.phase = ResumePhase.LISTING
-        return [self._ask(do.ListCheckpoints(self.ticket(), self._claim.run))]
+        return [self._ask(do.ListCheckpoints(self.questions.ticket(), self._claim.run))]
 
     def _listed(self, event: ev.CheckpointsListed) -> list[Instruction]:
         self._answered(event.ticket)
@@ -93,7 +93,7 @@ class Resume(Asking):
         if not wanted:
             return self._read_plans()
         self.phase = ResumePhase.READING_METADATA
-        return [self._ask(do.ReadMetadata(self.ticket(), c)) for c in wanted]
+        return [self._ask(do.ReadMetadata(self.questions.ticket(), c)) for c in wanted]
 
     def _metadata_read(self, event: ev.MetadataRead) -> list[Instruction]:
         self._answered(event.ticket)
@@ -127,7 +127,7 @@ class Resume(Asking):
         if not wanted:
             return self._look_again()
         self.phase = ResumePhase.READING_PLANS
-        return [self._ask(do.ReadEntry(self.ticket(), n)) for n in wanted]
+        return [self._ask(do.ReadEntry(self.questions.ticket(), n)) for n in wanted]
 
     @property
     def _reach(self) -> Reach:
@@ -142,7 +142,7 @@ class Resume(Asking):
 
     def _look_again(self) -> list[Instruction]:
         self.phase = ResumePhase.CONFIRMING
-        return [self._ask(do.LookPast(self.ticket(), self._tail))]
+        return [self._ask(do.LookPast(self.questions.ticket(), self._tail))]
 
     def _looked_again(self, event: ev.PastSeen) -> list[Instruction]:
         """Right only if nobody has claimed since: a successor drops this run's checkpoints, maybe while they were read."""
@@ -270,13 +270,13 @@ class Resume(Asking):
         return tuple((n, entry) for n, entry in sorted(self._entries.items()) if isinstance(entry, Request))
 
     TABLE: ClassVar = {
-        (ResumePhase.LOCATING, ev.TailLocated): "_tail_located",
-        (ResumePhase.READING_CLAIM, ev.EntryRead): "_claim_read",
-        (ResumePhase.READING_TAIL, ev.EntryRead): "_tail_read",
-        (ResumePhase.LISTING, ev.CheckpointsListed): "_listed",
-        (ResumePhase.READING_METADATA, ev.MetadataRead): "_metadata_read",
-        (ResumePhase.CONFIRMING, ev.PastSeen): "_looked_again",
-        (ResumePhase.CHECKING, ev.PastSeen): "_confirmed",
-        (ResumePhase.READING_PLANS, ev.EntryRead): "_plan_read",
-        **{(phase, ev.ReadFailed): "_read_failed" for phase in ResumePhase if phase not in _SILENT},
+        (ResumePhase.LOCATING, ev.TailLocated): leads("_tail_located", *ResumePhase),
+        (ResumePhase.READING_CLAIM, ev.EntryRead): leads("_claim_read", *ResumePhase),
+        (ResumePhase.READING_TAIL, ev.EntryRead): leads("_tail_read", *ResumePhase),
+        (ResumePhase.LISTING, ev.CheckpointsListed): leads("_listed", *ResumePhase),
+        (ResumePhase.READING_METADATA, ev.MetadataRead): leads("_metadata_read", *ResumePhase),
+        (ResumePhase.CONFIRMING, ev.PastSeen): leads("_looked_again", *ResumePhase),
+        (ResumePhase.CHECKING, ev.PastSeen): leads("_confirmed", *ResumePhase),
+        (ResumePhase.READING_PLANS, ev.EntryRead): leads("_plan_read", *ResumePhase),
+        **{(phase, ev.ReadFailed): leads("_read_failed", *ResumePhase) for phase in ResumePhase if phase not in _SILENT},
     }

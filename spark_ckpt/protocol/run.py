@@ -1,413 +1,642 @@
-"""One run in the every-epoch mode: plan, snapshots, seal, `_metadata`; epoch after epoch."""
+"""One run of a stream: epochs and their checkpoints, from the claim to the last entry.
+
+Two gates. Where every epoch is a checkpoint, an epoch's end waits for it, and there is never more than one in the making; in the interval
+mode epochs follow each other without waiting, and checkpoints complete in the background. Everything else is the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, ClassVar
 
-from spark_ckpt.errors import ErrorKind, FormatError
-from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline
+from spark_ckpt.errors import ErrorKind, FormatError, without_way_out
+from spark_ckpt.model import CheckpointId, Content
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.commit import required_ids
-from spark_ckpt.protocol.driver_files import commits_file, needed, offsets_file
-from spark_ckpt.protocol.entries import Plan
-from spark_ckpt.protocol.instructions import Announcement, Instruction, RequestName
-from spark_ckpt.protocol.machine import Story, Tickets
-from spark_ckpt.protocol.pending import PendingCheckpoint
-from spark_ckpt.protocol.reasons import AbortReason, AckResult, Outcome
-from spark_ckpt.protocol.run_ending import of_either_mode
-from spark_ckpt.protocol.run_requests import RunRequests
-from spark_ckpt.protocol.run_state import RunPhase, Settings
-from spark_ckpt.protocol.start import Beginning
-from spark_ckpt.protocol.stats import Summary, summary_of
+from spark_ckpt.protocol.completed import CompletedCheckpointStore
+from spark_ckpt.protocol.context import Context
+from spark_ckpt.protocol.deletion import Deletions
+from spark_ckpt.protocol.driver_files import commits_file
+from spark_ckpt.protocol.driver_folder import DriverFolder
+from spark_ckpt.protocol.ending import Ending
+from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, Request
+from spark_ckpt.protocol.epoch import EpochInHand
+from spark_ckpt.protocol.executors import Executors
+from spark_ckpt.protocol.instructions import Announcement, Gate, Instruction, Level, RequestName
+from spark_ckpt.protocol.log import RunLog
+from spark_ckpt.protocol.log_trim import LogTrim
+from spark_ckpt.protocol.machine import Machine, Story, Tickets, Transition, leads
+from spark_ckpt.protocol.packs import sparse_packs
+from spark_ckpt.protocol.pending import FinishedEpoch, PendingCheckpoint
+from spark_ckpt.protocol.pending_checkpoints import PendingCheckpoints
+from spark_ckpt.protocol.policy import CheckpointPolicy
+from spark_ckpt.protocol.reasons import AbortReason
+from spark_ckpt.protocol.savepoint_queue import SavepointQueue
+from spark_ckpt.protocol.settings import Settings
+from spark_ckpt.protocol.start import Start, fenced_message
+from spark_ckpt.protocol.start_state import Beginning
+from spark_ckpt.protocol.stats import Summary
+from spark_ckpt.protocol.subsumption import Subsumption
+from spark_ckpt.protocol.timers import Timers
 
-__all__ = ["Run", "RunPhase", "Settings"]
+_END_UNKNOWN = (
+    "nothing was deleted (spark.ckpt.onStop=DELETE): the stream's end could not be noted in its log, or it is not known whether it is "
+    "there; see `spark-ckpt list`"
+)
 
 
-_LIVE = (RunPhase.IDLE, RunPhase.PLANNING, RunPhase.RUNNING, RunPhase.SEALED, RunPhase.STORING, RunPhase.READING_BACK)
-_OPEN_REQUEST = {
-    RunPhase.PLANNING: RequestName.TRIGGER,
-    RunPhase.SEALED: RequestName.SEAL,
-    RunPhase.STORING: RequestName.SEAL,
-    RunPhase.READING_BACK: RequestName.SEAL,
-}
+class RunPhase(Enum):
+    IDLE = "IDLE"
+    """Between two epochs."""
+    PLANNING = "PLANNING"
+    """The epoch's plan is being appended."""
+    RUNNING = "RUNNING"
+    """Tasks run; in exactly-once the plan is durable."""
+    SEALED = "SEALED"
+    """Where every epoch is a checkpoint: `commits/N` is known, and the driver waits for the checkpoint."""
+    REPORTING = "REPORTING"
+    """Damage is being noted in the log."""
+    ENDING = "ENDING"
+    """The stream's end is being noted in the log."""
+    ENDED = "ENDED"
+    """It is noted; puts of `_metadata` that are on their way are waited for, then all goes."""
+    FAILED = "FAILED"
+    FENCED = "FENCED"
+    STOPPED = "STOPPED"
 
 
-class Run(RunRequests):
+LIVE = (RunPhase.IDLE, RunPhase.PLANNING, RunPhase.RUNNING, RunPhase.SEALED)
+OVER = tuple(phase for phase in RunPhase if phase not in LIVE)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a start and a run are made of. The simulation gives some in which a rule is left out, and must then find what it prevents."""
+
+    start: type[Start] = Start
+    deletions: type[Deletions] = Deletions
+    store: type[CompletedCheckpointStore] = CompletedCheckpointStore
+    subsumption: type[Subsumption] = Subsumption
+    trim: type[LogTrim] = LogTrim
+    log: type[RunLog] = RunLog
+    policy: type[CheckpointPolicy] = CheckpointPolicy
+    epoch: type[EpochInHand] = EpochInHand
+    checkpoints: type[PendingCheckpoints] = PendingCheckpoints
+    ending: type[Ending] = Ending
+
+
+class Run(Machine):
     """Begins with what `Start` or `Resume` found out."""
 
-    def __init__(self, beginning: Beginning, settings: Settings, tickets: Tickets, story: Story) -> None:
-        super().__init__(beginning, settings, tickets, story)
-        self._losses_seen = 0
-        self._early: list[Ack] = []
-        self._pending: PendingCheckpoint | None = None
-        self._checkpoint: Checkpoint | None = None
+    def __init__(self, beginning: Beginning, settings: Settings, gate: Gate, tickets: Tickets, story: Story, parts: Parts) -> None:
+        super().__init__(RunPhase.RUNNING if beginning.plan else RunPhase.IDLE, tickets, story)
+        self.context = context = Context(beginning.claim, settings, gate, self.questions)
+        self.epoch = parts.epoch(beginning)
+        self._timers = Timers(self.questions)
+        self._executors = Executors()
+        self._subsumption = parts.subsumption(context, beginning, parts.deletions, parts.store, self.let_go)
+        planned, released = self._subsumption.deletions.planned, self._subsumption.deleter.has_released
+        self.folder = DriverFolder(self, beginning.claim.run, beginning.files, self.questions, planned, released)
+        self._savepoints = SavepointQueue(beginning.claim.run, self.questions, self.proceed)
+        self._policy = parts.policy(context, self._timers, self.proceed)
+        self._checkpoints = parts.checkpoints(
+            self, context, self._timers, self._executors, self.folder, self._subsumption, self._policy, self._savepoints
+        )
+        trim = parts.trim(planned, settings.log_kept_ms, settings.trim_every, self.questions, self.let_go)
+        self._log = parts.log(self, context, self._timers, self.folder, self._subsumption.deletions, trim, beginning)
+        self._ending = parts.ending(self, context, self._log)
+        self._replaced = beginning.replaced
+        self._failure = (ErrorKind.INTERNAL, "")
         self._told: Summary | None = None
-        self._last_summary: Summary | None = None
-        self._left: int | None = None
-        self._finalise_from = 0
-        if beginning.plan:
-            self._pending = self._new_pending(self._numbers[beginning.epoch], beginning.claim.time_ms)
+        """Of the checkpoint for which the driver waited last."""
 
     def begin(self, now_ms: int) -> list[Instruction]:
         """What a new run does first."""
-        self.now_ms = now_ms
-        self._deletions.drop(self._free(self._store.cut()))
-        puts = self._take_over()
-        if self.phase is RunPhase.IDLE:
-            return [*puts, *self._turn_away_lost(), *self._set(ev.Timer.IDLE, self._settings.idle_ms)]
-        if self._pending:
-            self._pending.triggered_ms = now_ms
-        self._asked_ms = now_ms
-        told = do.Announce(Announcement.TRIGGERED, Summary(self.claim.run, self._epoch, now_ms).to_json())
-        return [*puts, *self._turn_away_lost(), told]
+        self.now_ms = self.context.now_ms = self.epoch.asked_ms = now_ms
+        running = self.phase is RunPhase.RUNNING
+        if running:
+            self._subsumption.loads_from_base(self.epoch.number)
+        self._checkpoints.supersede(self._subsumption.store.cut())
+        taken_over = [*self._take_over(), *self._turn_away_lost()]
+        rests = [] if running else self._log.rest()
+        if self.context.every_epoch:
+            begun = self._begin_checkpoint(self.epoch.number, now_ms, pressure=False) if running else []
+            return [*taken_over, *begun, *rests]
+        if self._replaced is None:
+            return [*self._policy.begin(), *(self._watch() if running else []), *rests]
+        # What was in the making is forgotten, hence the next one is due.
+        self._policy.due = True
+        # In at-least-once the driver may be past an epoch whose plan is lost, and with it the driver's files that went with that plan: the
+        # query goes back, and what it goes back to must not be made without these files.
+        ahead = bool(self.claim.ahead) and not running and self._replaced.in_hand > self._replaced.sealed
+        if self._replaced.sealed > self._subsumption.completed_epoch and not ahead:
+            self._checkpoints.finished = self._finished_epoch(self._replaced.sealed)
+        # Nothing is bridged while the epoch in hand runs: which of the driver's files are only its own is not known.
+        return [*taken_over, *rests, *self.proceed()]
 
-    # --- the checkpoint in hand
+    def handle(self, event: ev.Event, now_ms: int) -> list[Instruction]:
+        self.context.now_ms = now_ms
+        return super().handle(event, now_ms)
 
-    def _new_pending(self, number: int, triggered_ms: int) -> PendingCheckpoint:
-        pending = PendingCheckpoint(CheckpointId(self.claim.run, self._epoch), number, triggered_ms)
-        early, self._early = self._early, []
-        for ack in early:
-            pending.acknowledge(ack)
-        self._losses_seen = self._executors.losses
-        return pending
+    # --- what others may look at
 
-    def _named_by_pending(self) -> frozenset[str]:
-        acks = self._pending.acks.values() if self._pending else ()
-        return frozenset(h.object for a in [*acks, *self._early] for h in a.snapshot.handles)
+    @property
+    def claim(self) -> Claim:
+        return self.context.claim
 
-    def _lowest_pending(self) -> int | None:
-        return None  # it is newer than every one that is complete
+    @property
+    def base(self) -> CheckpointId | None:
+        """The newest completed checkpoint."""
+        return self._subsumption.base
 
-    def _finalising(self) -> frozenset[CheckpointId]:
-        return frozenset([self._checkpoint.id] if self._checkpoint else [])
+    @property
+    def completed(self) -> tuple[CheckpointId, ...]:
+        return self._subsumption.store.ids
 
-    def _discard_pending(self) -> None:
-        if self._pending:
-            self._pending.discard()
+    @property
+    def making(self) -> tuple[int, ...]:
+        """Epochs whose checkpoints are in the making and count against `maxConcurrent`."""
+        return self._checkpoints.making
 
-    def _open_requests(self) -> list[RequestName]:
-        request = _OPEN_REQUEST.get(self.phase)
-        return [*([request] if request else []), *super()._open_requests()]
+    # --- what its parts ask
 
-    def _summary(self, **numbers: Any) -> Summary:
-        assert self._pending is not None
-        return summary_of(self._pending, self.now_ms, self._plan_ms, **numbers)
+    @property
+    def last_triggered(self) -> int:
+        """The newest epoch that was triggered, or is about to be."""
+        return self.epoch.number - 1 if self.phase is RunPhase.IDLE else self.epoch.number
 
-    def _aborted(self, reason: AbortReason, message: str) -> Instruction:
-        told = self._summary() if self._pending is not None else Summary(self.claim.run, self._epoch, self._asked_ms)
-        return do.Announce(Announcement.ABORTED, replace(told, reason=reason.value, message=message))
+    @property
+    def lowest_entry(self) -> int | None:
+        complete, pending = self._subsumption.lowest_entry, self._checkpoints.lowest_entry
+        return complete if complete is None or pending is None else min(complete, pending)
 
-    def _abort(self, reason: AbortReason, kind: ErrorKind, message: str) -> list[Instruction]:
-        """The query fails. Nothing is deleted: what was uploaded is the successor's garbage."""
-        aborted = self._aborted(reason, message)
-        refused = self._refuse_open(kind, message)
-        return [*self._over(RunPhase.FAILED, kind, message), *refused, aborted]
+    @property
+    def base_is_known(self) -> bool:
+        return self.base is not None
 
-    def _stopped_in_hand(self, message: str) -> list[Instruction]:
-        return [self._aborted(AbortReason.STOPPED, message)] if self._pending is not None and self.phase in _LIVE else []
+    def let_go(self) -> list[Instruction]:
+        """Large files of the driver that nothing names any more. A `_metadata` that may land when the run is over names what is not
+        remembered any more."""
+        if self.phase is RunPhase.FENCED or self._ending.landing:
+            return []
+        return self._subsumption.let_go(self.folder.objects | self._checkpoints.driver_objects)
 
-    # --- timers
+    def files_stored(self) -> list[Instruction]:
+        return [*self._log.files_stored(), *self._checkpoints.finalise_all()]
 
-    def _timer_fired(self, event: ev.TimerFired) -> list[Instruction]:
-        self._timers.pop(event.timer, None)
-        if event.timer is ev.Timer.IDLE:
-            return self._look_at_log() if self.phase is RunPhase.IDLE else []
-        if event.timer is ev.Timer.GRACE:
-            return self._grace_over() if self.phase is RunPhase.SEALED else []
-        if event.timer is ev.Timer.PLAN:
-            return self._plan_timed_out()
-        waited = f"within {self._settings.timeout_ms} ms (spark.ckpt.timeout)"
-        if self.phase is RunPhase.SEALED:
-            assert self._pending is not None
-            missing, needed_acks = len(self._pending.missing), len(self._pending.required)
-            return self._abort(
-                AbortReason.EXPIRED,
-                ErrorKind.TIMEOUT,
-                f"checkpoint {self._epoch} did not complete {waited}: {missing} of {needed_acks} snapshots are not stored yet; "
-                "see the agents' log lines"
-                if missing
-                else f"checkpoint {self._epoch} did not complete {waited}: a file of the driver could not be stored: {self._cause}",
-            )
-        return self._abort(
-            AbortReason.EXPIRED,
-            ErrorKind.TIMEOUT,
-            f"_metadata of checkpoint {self._epoch} could not be stored {waited}: {self._cause or 'no answer'}",
-        )
+    def file_refused(self, message: str) -> list[Instruction]:
+        return self.plan_failed(ErrorKind.STORAGE, f"a file of the driver could not be stored: {message}")
+
+    # --- a new coordinator
+
+    def _take_over(self) -> list[Instruction]:
+        """What a coordinator that has died had taken in with the last seal: a content has the name that it had for that one."""
+        return self.folder.take_in(self._replaced.unplanned, self.last_triggered) if self._replaced else []
+
+    def _turn_away_lost(self) -> list[Instruction]:
+        """A coordinator that this one replaced took these up. Where it answered, that answer stays: answers are put if absent."""
+        message = "the coordinator was replaced before it met the request; ask again"
+        lost = self._replaced.requests if self._replaced else ()
+        return [answer for number, request in lost for answer in self._savepoints.refuse(number, request, message)]
 
     # --- trigger
 
-    def _planned(self, plan: Plan) -> list[Instruction]:
-        return [*self._stop_looking(), *self._set(ev.Timer.PLAN, self._settings.timeout_ms), *self._append_plan(plan)]
+    def _trigger(self, event: ev.TriggerRequested) -> list[Instruction]:
+        if event.epoch != self.epoch.number:
+            return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
+        self.phase = RunPhase.PLANNING
+        self.epoch.asked_ms = self.now_ms
+        again = self.epoch.recorded is not None
+        puts = self.folder.take_in_planned(event.epoch, event.offsets, event.files, self.epoch.listed())
+        plan = Plan(self.claim.claim, self.claim.run, event.epoch, event.offsets, self.folder.files.take_changes(), again)
+        if not self.epoch.planned(plan):
+            message = "was planned before with other data, and a sink may have seen that; start the query again to run it as it was planned"
+            return self.plan_failed(ErrorKind.CONFLICT, f"epoch {event.epoch} {message}")
+        appended = [*puts, *self._log.append(plan)]
+        if self.phase in OVER:  # no plan can be stored that no reader would take
+            return appended
+        if len(self._log.line) <= self._log.ahead:
+            return [*appended, *self._go()]
+        return [*appended, *self._timers.set(ev.Timer.PLAN, self.context.settings.timeout_ms, self._plan_timed_out)]
 
     def _trigger_again(self, event: ev.TriggerRequested) -> list[Instruction]:
         """Sent again because the coordinator that got it first died."""
-        if event.epoch != self._epoch or self._plan is None or not self._plan.same_data(Plan(0, 0, event.epoch, event.offsets)):
+        if not self.epoch.is_asked_again(event):
             return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
-        written, puts = self._taken_in(event.files, event.epoch)
-        self._files.apply({**written, offsets_file(event.epoch): event.offsets})
-        return [*puts, self._barrier()]
+        return [*self.folder.take_in_planned(event.epoch, event.offsets, event.files), self._barrier()]
+
+    def plan_stored(self, plan: Plan, number: int) -> list[Instruction]:
+        self.epoch.stored(plan.epoch, number)
+        may_go = self.phase is RunPhase.PLANNING and len(self._log.line) <= self._log.ahead
+        instructions = self._go() if may_go else []
+        if not self._log.line and self._is_quiet:
+            instructions += self._log.rest()
+        instructions += self._checkpoints.planned(plan.epoch, self.epoch.log(plan.epoch))
+        return instructions + self._subsumption.appended(number, self._checkpoints.named)
+
+    def plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
+        told: list[Instruction] = []
+        if self.context.every_epoch and not self._checkpoints.pending:
+            failed = Summary(self.claim.run, self.epoch.number, self.epoch.asked_ms, reason=AbortReason.PLAN_FAILURE.value, message=message)
+            told.append(do.Announce(Announcement.ABORTED, failed))
+        return [*told, *self.fail(kind, message)]
+
+    def _plan_timed_out(self, _event: ev.TimerFired) -> list[Instruction]:
+        waited = f"within {self.context.settings.timeout_ms} ms (spark.ckpt.timeout)"
+        why = self._log.cause or "no answer"
+        return self.plan_failed(ErrorKind.TIMEOUT, f"the plan of epoch {self._log.line[0].epoch} could not be stored {waited}: {why}")
+
+    def _go(self) -> list[Instruction]:
+        """The epoch may run. Whether it is a checkpoint is decided now."""
+        self.phase = RunPhase.RUNNING
+        self.epoch.plan_ms = self.now_ms - self.epoch.asked_ms
+        self._subsumption.loads_from_base(self.epoch.number)
+        begun = self._begin_checkpoint(self.epoch.number, self.epoch.asked_ms, pressure=True)
+        return [*self._timers.cancel(ev.Timer.PLAN), *self._watch(), self._barrier(), *begun]
 
     def _barrier(self) -> Instruction:
-        return do.Triggered(self.claim.run, self._epoch, self.base, self.now_ms, version=self._version, sparse=self._sparse)
+        number, newest = self.epoch.number, self._subsumption.store.newest
+        checkpoint = self._checkpoints.of(number) is not None
+        version = self.epoch.version(self.claim)
+        late = self._checkpoints.late
+        sparse = sparse_packs(newest.snapshots) if checkpoint and newest else ()
+        return do.Triggered(self.claim.run, number, self.base, self.now_ms, checkpoint, late.epoch if late else None, version, sparse)
 
-    def _plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
-        return self._abort(AbortReason.PLAN_FAILURE, kind, message)
-
-    def _proceed(self, pressure: bool = False) -> list[Instruction]:  # noqa: ARG002
-        if self.phase is not RunPhase.IDLE:
+    def _watch(self) -> list[Instruction]:
+        """An epoch begins to run."""
+        self.epoch.has_run_for_an_interval = False
+        if self.context.every_epoch:
             return []
-        newest = self._store.newest
-        copies = self._desk.copy(newest, self._finishing is not None) if newest else self._nothing_to_save()
-        return [*copies, *self._maybe_finished()]
+        return self._timers.set(ev.Timer.LONG, self._policy.interval_ms, self._runs_long)
 
-    def _plan_stored(self, number: int) -> list[Instruction]:
-        self._plan_ms = self.now_ms - self._asked_ms
-        self._pending = self._new_pending(self._numbers.pop(self._epoch, number), self._asked_ms)
-        self.phase = RunPhase.RUNNING
-        return [
-            *self._cancel(ev.Timer.PLAN),
-            self._barrier(),
-            do.Announce(
-                Announcement.TRIGGERED, replace(Summary(self.claim.run, self._epoch, self._asked_ms), plan_ms=self._plan_ms).to_json()
-            ),
-            *self._delete(self._deletions.append_stored(number, self._named_by_pending())),
-        ]
+    def _runs_long(self, _event: ev.TimerFired) -> list[Instruction]:
+        self.epoch.has_run_for_an_interval = True
+        return [*self.proceed(), *([] if self._log.line else self._log.look())]
 
-    def _files_stored(self) -> list[Instruction]:
-        return self._maybe_finalise()
+    # --- when a checkpoint begins
 
-    # --- acks
+    @property
+    def _is_quiet(self) -> bool:
+        """No barrier is to be expected soon: no epoch runs, or a long one does."""
+        return self.phase is RunPhase.IDLE or (self.phase is RunPhase.RUNNING and self.epoch.is_long)
 
-    def _ack(self, event: ev.AckReceived) -> list[Instruction]:
-        ack = event.ack
-        mine = (ack.run, ack.epoch) == (self.claim.run, self._epoch)
-        gone = self._released_object(ack)
-        if gone is not None and self._pending is not None:
-            self._release([ack.snapshot])
-            cause = f"it names {gone}, which was released"
-            return self._decline(ev.DeclineReceived(Decline(ack.run, ack.epoch, ack.snapshot.store, ack.snapshot.uid, ack.executor, cause)))
-        if self._pending is None and self.phase in (RunPhase.IDLE, RunPhase.PLANNING) and mine:
-            self._early.append(ack)
+    def _begin_checkpoint(self, epoch: int, triggered_ms: int, pressure: bool) -> list[Instruction]:
+        """If one is due or asked for. One that is asked for is a savepoint, and counts neither as pending nor when it fails."""
+        asked = not self.context.every_epoch and self._savepoints.wants
+        # A spool that is half full of what only a checkpoint frees.
+        presses = pressure and self._executors.fullest > self.context.settings.spool_max_bytes // 2
+        due = self._policy.wants(self._checkpoints.uploading, presses)
+        if not (asked or due or self._savepoints.finishing):
             return []
-        result = self._pending.acknowledge(ack) if self._pending else AckResult.DISCARDED
-        if result is AckResult.SUCCESS:
-            self._keep(h.object for h in ack.snapshot.handles)
-            return self._maybe_finalise()
-        if result is not AckResult.DUPLICATE:
-            self._release([ack.snapshot])
-        return []
+        p = self._checkpoints.begin(epoch, self.epoch.log(epoch), triggered_ms, self.epoch.plan_ms)
+        begun = self._checkpoints.tell_triggered(p)
+        if asked:
+            self._give(p)
+        return [*(self._policy.triggered() if due else []), *begun]
 
-    def _decline(self, event: ev.DeclineReceived) -> list[Instruction]:
-        if self._pending is None:
+    def _give(self, p: PendingCheckpoint) -> None:
+        p.savepoint, p.bridges = True, False
+        self._savepoints.give(p.epoch)
+
+    def proceed(self, pressure: bool = False) -> list[Instruction]:
+        """While no epoch runs there is no barrier: the newest finished epoch becomes the checkpoint, one at a time.
+
+        While a long one runs that is true as well, and its predecessor's state lies in the spools alone. Whether they still have all of it
+        nobody knows: a spool that fills up gives up what its newest epoch has replaced. So that checkpoint is given up when the long epoch
+        ends, unless a savepoint needs it, and another one is due at once.
+        """
+        finished, newest = self._checkpoints.finished, self._subsumption.store.newest
+        if not self._is_quiet:
             return []
-        self._pending.decline(event.decline)
-        return self._maybe_refuse()
-
-    def _maybe_refuse(self) -> list[Instruction]:
-        refused = self._pending.refused if self._pending and self.phase is RunPhase.SEALED else None
-        if refused is None:
+        if finished is None or self._subsumption.completed_epoch >= finished.epoch:
+            copies = self._savepoints.copy(newest) if newest else self._savepoints.nothing_to_save()
+            return [*copies, *self._savepoints.finished()]
+        p = self._checkpoints.of(finished.epoch)
+        if p is not None:
+            if self._savepoints.wants:
+                self._give(p)
             return []
-        store = refused.store
-        return self._abort(
-            AbortReason.DECLINED,
-            ErrorKind.DECLINED,
-            f"executor {refused.executor} could not store operator {store.operator} partition {store.partition} of epoch "
-            f"{self._epoch}: {refused.cause}",
-        )
+        if finished.required is None or self._checkpoints.late is not None:
+            return []
+        begun = self._begin_checkpoint(finished.epoch, finished.time_ms, pressure and not self.epoch.is_long)
+        p = self._checkpoints.of(finished.epoch)
+        if p is None:
+            return begun
+        p.bridges = self.epoch.is_long and not p.savepoint
+        if p.put is not None:
+            return begun
+        p.late = True
+        return [*begun, do.Late(self.claim.run, finished.epoch), *self._checkpoints.seal(p, finished)]
 
-    # --- executors
-
-    def _holding(self, event: ev.HoldingReceived) -> list[Instruction]:
-        self._executors.holds(event.executor, event.held)
-        return []
-
-    def _executor_lost(self, event: ev.ExecutorLost) -> list[Instruction]:
-        self._executors.lost(event.executor)
-        return self._maybe_grace()
-
-    def _maybe_grace(self) -> list[Instruction]:
-        waiting = ev.Timer.GRACE in self._timers or self._left is not None
-        if self.phase is RunPhase.SEALED and self._executors.losses > self._losses_seen and not waiting:
-            return self._set(ev.Timer.GRACE, self._settings.grace_ms)
-        return []
-
-    def _grace_over(self) -> list[Instruction]:
-        """An agent outlives its executor and leaves its acks in the storage; look there before giving up."""
-        self._left = self.ticket()
-        return [do.ReadLeftAcks(self._left, self.claim.run, self._epoch)]
-
-    def _left_acks(self, event: ev.LeftAcksRead) -> list[Instruction]:
-        instructions: list[Instruction] = []
-        self._left = None
-        self._heard(event)
-        for ack in event.acks:
-            if self.phase is RunPhase.SEALED:
-                instructions += self._ack(ev.AckReceived(ack))
-        if self.phase is not RunPhase.SEALED or self._pending is None:
-            return instructions
-        lost = self._pending.missing - self._executors.held
-        return instructions + (self._lost(lost) if lost else self._maybe_grace())
-
-    def _left_acks_failed(self, _event: ev.ReadFailed) -> list[Instruction]:
-        self._left = None
-        return self._maybe_grace()
-
-    def _lost(self, uids: Set[str]) -> list[Instruction]:
-        """The epoch runs again in place, under the same plan: this attempt's acks are discarded, a new one is pending."""
-        assert self._pending is not None
-        old = self._pending
-        message = f"{len(uids)} of {len(old.required)} snapshots of epoch {self._epoch} died with their executor; it has to run again"
-        aborted = self._aborted(AbortReason.LOST, message)
-        uploaded = old.discard()
-        self._pending = self._new_pending(old.log, self.now_ms)
-        self._release(uploaded)
-        self.phase = RunPhase.RUNNING
-        return [*self._cancel(ev.Timer.SEAL, ev.Timer.GRACE), do.Refused(RequestName.SEAL, ErrorKind.LOST, message), aborted]
+    def idle(self, _event: ev.TimerFired) -> list[Instruction]:
+        if self._log.line or not self._is_quiet:
+            return []
+        return [*self.proceed(pressure=True), *self._log.look()]
 
     # --- seal
 
     def _seal(self, event: ev.SealRequested) -> list[Instruction]:
-        if event.epoch != self._epoch or self._pending is None:
-            return [self._out_of_order(RequestName.SEAL, event.epoch)]
-        try:
-            required = required_ids(event.epoch, event.commit)
-        except FormatError as error:
+        if event.epoch != self.epoch.number:
+            return self._seal_again(event)
+        puts = self.folder.take_in(event.files, event.epoch)
+        self.folder.files.apply({commits_file(event.epoch): event.commit})
+        self.folder.files.forget_before(event.epoch - 1)
+        self.epoch.forget_before(event.epoch)
+        before, finished = self._checkpoints.finished, self._finished_epoch(event.epoch)
+        self._checkpoints.finish(finished)
+        p = self._checkpoints.of(event.epoch)
+        if self.context.every_epoch:
             self.phase = RunPhase.SEALED
-            return self._abort(AbortReason.BAD_COMMIT, error.kind, str(error))
-        written, puts = self._taken_in(event.files, event.epoch)
-        self._files.apply({**written, commits_file(event.epoch): event.commit})
-        self._release(self._pending.seal(required, self._store.newest.snapshots if self._store.newest else ()))
-        self.phase = RunPhase.SEALED
-        timer = self._set(ev.Timer.SEAL, self._settings.timeout_ms)
-        refused = self._maybe_refuse()
-        return [*timer, *puts, *(refused or self._maybe_finalise() or self._maybe_grace())]
+            return [*puts, *(self._seal_checkpoint(p, finished, before) if p else [])]
+        self.epoch.ended()
+        self.phase = RunPhase.IDLE
+        sealed = [do.Sealed(None, self._checkpoints.lag), *puts, *self._timers.cancel(ev.Timer.LONG), *self._log.stop_looking()]
+        rests = [] if self._log.line else self._log.rest()
+        ends = self._checkpoints.bridges_end(f"epoch {event.epoch} has ended first")
+        if p is not None:
+            return [*sealed, *rests, *ends, *self._seal_checkpoint(p, finished, before)]
+        if finished.required is None:
+            ends.append(do.Log(Level.WARN, f"epoch {event.epoch} cannot become a checkpoint: {finished.problem}"))
+        return [*sealed, *rests, *ends]
+
+    def _seal_checkpoint(self, p: PendingCheckpoint, finished: FinishedEpoch, before: FinishedEpoch | None) -> list[Instruction]:
+        if finished.required is None:
+            return self._checkpoints.abort(p, AbortReason.BAD_COMMIT, ErrorKind.DAMAGED, finished.problem)
+        instructions = self._checkpoints.seal(p, finished)
+        unchanged = not p.acks.missing.isdisjoint(before.required or ()) if before else False
+        if unchanged and p in self._checkpoints.pending and self._checkpoints.late is None:
+            # A store that took no part in the epoch commits nothing at its barrier, and may not be stored yet.
+            p.late = True
+            instructions.append(do.Late(self.claim.run, p.epoch))
+        return instructions
 
     def _seal_again(self, event: ev.SealRequested) -> list[Instruction]:
-        """Sent again because the coordinator that completed it died before it could answer."""
-        newest = self._store.newest
-        known = newest is not None and newest.id == CheckpointId(self.claim.run, event.epoch)
-        if newest is None or not known or newest.files.get(commits_file(event.epoch)) != event.commit:
+        """Sent again because the coordinator that answered it died; or that one let the epoch run before its plan was stored."""
+        newest, number = self._subsumption.store.newest, self.epoch.number
+        if self.context.every_epoch:
+            known = newest is not None and newest.id == CheckpointId(self.claim.run, event.epoch)
+            if newest is None or not known or newest.files.get(commits_file(event.epoch)) != event.commit:
+                return [self._out_of_order(RequestName.SEAL, event.epoch)]
+            told = self._told or Summary(newest.id.run, newest.id.epoch, newest.time_ms, full_bytes=newest.size)
+            return [do.Sealed(told.to_json())]
+        if event.epoch == number and self._replaced is not None and self.claim.ahead:
+            message = f"the plan of epoch {event.epoch} was lost with the coordinator; the query has to go back to its last checkpoint"
+            return [do.Refused(RequestName.SEAL, ErrorKind.LOST, message)]
+        if event.epoch != number - 1 or self.folder.files.get(commits_file(event.epoch)) != event.commit:
             return [self._out_of_order(RequestName.SEAL, event.epoch)]
-        told = self._last_summary or Summary(newest.id.run, newest.id.epoch, newest.time_ms, full_bytes=newest.size)
-        return [do.Sealed(told.to_json())]
+        return [do.Sealed(None, self._checkpoints.lag)]
 
-    def _maybe_finalise(self) -> list[Instruction]:
-        if self.phase is not RunPhase.SEALED or self._pending is None or self._pending.missing:
+    def _finished_epoch(self, epoch: int) -> FinishedEpoch:
+        """`commits/N` is among the driver's files."""
+        files = self.folder.files.as_mapping()
+        return finished_epoch(epoch, files.get(commits_file(epoch)), self.epoch.asked_ms, files)
+
+    def checkpoint_completed(self, p: PendingCheckpoint, told: Summary) -> list[Instruction]:
+        if self.phase is not RunPhase.SEALED or p.epoch != self.epoch.number:
             return []
-        pending, files = self._pending, needed(self._files.as_mapping(), self._epoch)
-        if self._large.awaits(files.values()):
-            return []
-        self.phase = RunPhase.STORING
-        self.forget(self._left)
-        self._left = None
-        self._finalise_from = self.now_ms
-        self._attempt = 0
-        self._cause = ""
-        snapshots = pending.snapshots
-        told = self._told = self._summary(full_bytes=sum(s.size for s in snapshots))
-        self._checkpoint = Checkpoint(
-            pending.id,
-            pending.log,
-            self.claim.claim,
-            self.claim.query_id,
-            pending.triggered_ms,
-            self.claim.job,
-            files,
-            snapshots,
-            {k: v for k, v in told.to_json().items() if k not in ("run", "epoch", "time_ms", "metadata_bytes", "finalise_ms")},
-            log_from=self._log_from(pending.id.epoch),
-            stream=self.claim.stream,
-        )
-        return [*self._cancel(ev.Timer.GRACE), self._put_metadata(self._checkpoint, self.ticket())]
-
-    # --- finalise
-
-    def _metadata_put(self, event: ev.MetadataPut) -> list[Instruction]:
-        del self._puts[event.ticket]
-        if event.outcome is Outcome.STORED:
-            return self._completed(event.size)
-        if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
-            self.phase = RunPhase.READING_BACK
-            return [do.ReadMetadata(self.ticket(), event.id)]
-        self._cause = event.message
-        if event.outcome is Outcome.REFUSED:
-            return self._abort(
-                AbortReason.FINALISE_FAILURE,
-                ErrorKind.STORAGE,
-                f"_metadata of checkpoint {self._epoch} could not be stored: {event.message}",
-            )
-        return self._store_again()
-
-    def _store_again(self) -> list[Instruction]:
-        assert self._checkpoint is not None
-        self.phase = RunPhase.STORING
-        self._attempt += 1
-        return [self._put_metadata(self._checkpoint, self.ticket(), self._attempt)]
-
-    def _metadata_read_back(self, event: ev.MetadataRead) -> list[Instruction]:
-        mine, theirs = self._checkpoint, event.checkpoint
-        assert mine is not None
-        if event.damage is not None or theirs is None:
-            self._cause = event.damage or "a put was not answered and did not arrive"
-            return self._store_again()
-        if replace(theirs, time_ms=0, counters={}) == replace(mine, time_ms=0, counters={}):
-            return self._completed(0)
-        return self._abort(
-            AbortReason.FINALISE_FAILURE,
-            ErrorKind.CONFLICT,
-            f"there is another _metadata for checkpoint {self._epoch} of run {self.claim.run}; start the query again",
-        )
-
-    def _read_back_failed(self, event: ev.ReadFailed) -> list[Instruction]:
-        self._cause = event.message
-        return self._store_again()
-
-    def _completed(self, metadata_bytes: int) -> list[Instruction]:
-        checkpoint, pending, told = self._checkpoint, self._pending, self._told
-        assert checkpoint is not None
-        assert pending is not None
-        assert told is not None
-        took, waited = self.now_ms - pending.triggered_ms, self.now_ms - self._finalise_from
-        told = replace(told, duration_ms=took, metadata_bytes=metadata_bytes, finalise_ms=waited)
-        self._registry.register(checkpoint)
-        dropped = self._store.add(checkpoint)
-        ready = [name for name, released in self._strays.items() if released < self._epoch]
-        named = self._registry.named()
-        for name in ready:
-            del self._strays[name]
-        self._deletions.drop(self._free(dropped), [name for name in ready if name not in named])
-        self._files.forget_before(self._epoch - 1)
-        self._last_summary = told
-        self._pending = self._checkpoint = self._plan = self._told = None
-        self._epoch += 1
+        self._told = told
+        self.epoch.ended()
         self.phase = RunPhase.IDLE
-        return [
-            *self._cancel(ev.Timer.SEAL, ev.Timer.GRACE),
-            do.Sealed(told.to_json()),
-            do.Announce(Announcement.COMPLETED, told),
-            *self._set(ev.Timer.IDLE, self._settings.idle_ms),
-            *self._proceed(),
-        ]
+        return [do.Sealed(told.to_json()), *self._log.rest()]
 
-    TABLE: ClassVar = {
-        **of_either_mode(_LIVE),
-        (RunPhase.IDLE, ev.TriggerRequested): "_trigger",
-        (RunPhase.IDLE, ev.SealRequested): "_seal_again",
-        (RunPhase.IDLE, ev.EntryRead): "_looked",
-        (RunPhase.IDLE, ev.FinishRequested): "_finish",
-        (RunPhase.IDLE, ev.ReadFailed): "_look_failed",
-        (RunPhase.PLANNING, ev.EntryPut): "_plan_put",
-        (RunPhase.PLANNING, ev.EntryRead): "_plan_read_back",
-        (RunPhase.PLANNING, ev.ReadFailed): "_plan_read_failed",
-        (RunPhase.PLANNING, ev.PastSeen): "_past_seen",
-        (RunPhase.RUNNING, ev.TriggerRequested): "_trigger_again",
-        (RunPhase.RUNNING, ev.SealRequested): "_seal",
-        (RunPhase.SEALED, ev.LeftAcksRead): "_left_acks",
-        (RunPhase.SEALED, ev.ReadFailed): "_left_acks_failed",
-        (RunPhase.STORING, ev.MetadataPut): "_metadata_put",
-        (RunPhase.READING_BACK, ev.MetadataRead): "_metadata_read_back",
-        (RunPhase.READING_BACK, ev.ReadFailed): "_read_back_failed",
+    def checkpoint_aborted(self, p: PendingCheckpoint, reason: AbortReason, kind: ErrorKind, message: str) -> list[Instruction]:
+        finished = self._checkpoints.finished
+        if self.phase is RunPhase.SEALED and reason is AbortReason.LOST:
+            # The epoch runs again in place, under the same plan: the acks of this attempt count no more.
+            self._checkpoints.begin(p.epoch, p.log, self.now_ms, p.plan_ms)
+            self.phase = RunPhase.RUNNING
+            return [do.Refused(RequestName.SEAL, kind, message)]
+        if self._savepoints.finishing is None or finished is None or p.epoch != finished.epoch:
+            return []
+        self._savepoints.finishing = None
+        return [do.Refused(RequestName.FINISH, kind, message)]
+
+    # --- what executors say
+
+    def _ack(self, event: ev.AckReceived) -> list[Instruction]:
+        return self._checkpoints.acknowledge(event.ack)
+
+    def _decline(self, event: ev.DeclineReceived) -> list[Instruction]:
+        return self._checkpoints.decline(event.decline)
+
+    def _holding(self, event: ev.HoldingReceived) -> list[Instruction]:
+        self._executors.holds(event.executor, event.held, event.bytes)
+        return []
+
+    def _executor_lost(self, event: ev.ExecutorLost) -> list[Instruction]:
+        return self._checkpoints.executor_lost(event.executor)
+
+    def _damage_reported(self, event: ev.DamageReported) -> list[Instruction]:
+        registry = self._subsumption.registry
+        known = registry.checkpoints
+        bad = {c for c in known if c == event.checkpoint or (event.object is not None and event.object in registry.objects(c))}
+        if not bad:
+            return [do.Log(Level.ERROR, f"state could not be loaded: {event.cause}")]
+        cause = without_way_out(event.cause)
+        damage = Damage(self.claim.claim, self.claim.run, tuple(sorted(bad | set(self.claim.bad))), cause, self._log.floor)
+        named = ", ".join(f"run {c.run} epoch {c.epoch}" for c in sorted(bad))
+        message = f"checkpoint {named} cannot be restored ({cause}); the next start goes back to the one before it"
+        refused = self._refuse_open(ErrorKind.DAMAGED, message)
+        over = self._over(RunPhase.REPORTING, ErrorKind.DAMAGED, message)
+        return [*over, *refused, do.Log(Level.ERROR, message), *self._ending.note_damage(damage)]
+
+    # --- people's requests, and the end in good order
+
+    def taken_up(self, number: int, entry: Entry) -> list[Instruction]:
+        if not isinstance(entry, Request):
+            return [do.Log(Level.WARN, f"log entry {number} is a {type(entry).__name__.lower()} that this run did not write")]
+        return self._savepoints.take(number, entry)
+
+    def _finish(self, event: ev.FinishRequested) -> list[Instruction]:
+        finished = self._checkpoints.finished
+        if finished is not None and finished.required is None:
+            return [do.Refused(RequestName.FINISH, ErrorKind.DAMAGED, f"the last epoch cannot become a checkpoint: {finished.problem}")]
+        if self.phase is not RunPhase.IDLE or self._savepoints.finishing:
+            message = f"finish came while epoch {self.epoch.number} was in hand; please report it"
+            return [do.Refused(RequestName.FINISH, ErrorKind.INTERNAL, message)]
+        self._savepoints.finish(event)
+        return self.proceed()
+
+    # --- the ends
+
+    def fail(self, kind: ErrorKind, message: str) -> list[Instruction]:
+        """Nothing is deleted: what was uploaded is the successor's garbage."""
+        told = self._checkpoints.tell_stopped("the query failed")
+        refused = self._refuse_open(kind, message)
+        return [*self._over(RunPhase.FAILED, kind, message), *refused, *told, do.Failed(kind, message)]
+
+    def fenced(self, number: int, entry: Entry | None) -> list[Instruction]:
+        """Listeners are told nothing: the stream is somebody else's. The query ends, also if it asks for nothing."""
+        if entry is None:
+            message = f"log entry {number} was written by a release this one cannot read; run {self.claim.run} stops"
+        else:
+            message = fenced_message(self.claim, number, entry)
+        self._subsumption.deletions.append_failed(number)
+        refused = self._refuse_open(ErrorKind.FENCED, message)
+        over = self._over(RunPhase.FENCED, ErrorKind.FENCED, message)
+        return [*over, *refused, do.Failed(ErrorKind.FENCED, message), *self._ending.stopped_meanwhile()]
+
+    def damage_noted(self, *said: Instruction) -> list[Instruction]:
+        self.phase = RunPhase.FAILED
+        return [*said, *self._ending.stopped_meanwhile()]
+
+    def _stop(self, event: ev.StopRequested) -> list[Instruction]:
+        message = f"the query stopped while epoch {self.epoch.number} was in hand"
+        refused = self._refuse_open(ErrorKind.INTERNAL, message)
+        told = self._checkpoints.tell_stopped(message)
+        if not (event.delete and not event.failed and self.phase in LIVE):
+            return [*self._over(RunPhase.STOPPED, ErrorKind.CONFLICT, _STOPPED), *refused, *told, do.Stopped()]
+        in_hand = self._replaced.in_hand if self._replaced and self.claim.ahead else -1
+        before = self.claim.used if self.claim.used is not None else -1
+        used = max(before, self.last_triggered, in_hand, self.epoch.highest_recorded)
+        self._ending.going = self._subsumption.everything(self._checkpoints.finalising, self._checkpoints.named | self.folder.unstored)
+        over = self._over(RunPhase.ENDING, ErrorKind.CONFLICT, _STOPPED)
+        return [*over, *refused, *told, *self._ending.note_end(End(self.claim.claim, self.claim.run, used, self._log.floor))]
+
+    def _stop_after_report(self, _event: ev.StopRequested) -> list[Instruction]:
+        """Without the note the next start would load the same damage: the query's stop waits for it."""
+        self._ending.stop_waits = True
+        return []
+
+    def end_noted(self, noted: bool) -> list[Instruction]:
+        """Once the end is in the log, nobody will ask for these checkpoints: all go."""
+        if not noted:
+            self.phase = RunPhase.STOPPED
+            return [do.Log(Level.WARN, _END_UNKNOWN), do.Stopped()]
+        self.phase = RunPhase.ENDED
+        return self.all_landed()
+
+    def all_landed(self) -> list[Instruction]:
+        """Rule: `_metadata` that is on its way would land after its deletion, which waits until every put is answered."""
+        if self.phase is not RunPhase.ENDED or self._ending.landing:
+            return []
+        self.phase = RunPhase.STOPPED
+        return [*self._subsumption.deleter.delete(self._ending.going, at_last=True), do.Stopped()]
+
+    def _over(self, phase: RunPhase, kind: ErrorKind, message: str) -> list[Instruction]:
+        """What is in the making is given up. Deletions are waited for, and of what ends the stream the puts of `_metadata`."""
+        self.phase = phase
+        self._failure = (kind, message)
+        self._ending.await_puts(self._checkpoints.unanswered)
+        given_up = [*self._timers.cancel(*ev.Timer), *self._checkpoints.give_up_all()]
+        closed = self._savepoints.close("the run ended before it met the request; ask again when the query runs")
+        self._log.trim.end()
+        landing = self._ending.landing if phase is RunPhase.ENDING else ()
+        self.questions.forget_all(but=[*self._subsumption.deleter.open, self._log.trim.deletion, *landing])
+        return given_up if phase is RunPhase.FENCED else [*given_up, *closed]
+
+    def _refuse_open(self, kind: ErrorKind, message: str) -> list[Instruction]:
+        """The requests that wait for an answer."""
+        waiting = {RunPhase.PLANNING: RequestName.TRIGGER, RunPhase.SEALED: RequestName.SEAL}.get(self.phase)
+        finish = RequestName.FINISH if self._savepoints.finishing else None
+        return [do.Refused(request, kind, message) for request in (waiting, finish) if request is not None]
+
+    def _out_of_order(self, request: RequestName, epoch: int) -> Instruction:
+        message = f"{request.value} of epoch {epoch} came while epoch {self.epoch.number} was due; please report it"
+        return do.Refused(request, ErrorKind.INTERNAL, message)
+
+    def _refuse_trigger(self, _event: ev.TriggerRequested) -> list[Instruction]:
+        return [do.Refused(RequestName.TRIGGER, *self._failure)]
+
+    def _refuse_seal(self, _event: ev.SealRequested) -> list[Instruction]:
+        return [do.Refused(RequestName.SEAL, *self._failure)]
+
+    def _refuse_finish(self, _event: ev.FinishRequested) -> list[Instruction]:
+        return [do.Refused(RequestName.FINISH, *self._failure)]
+
+    def _answered(self, event: ev.Answer) -> list[Instruction]:
+        """Handed to the part that asked."""
+        return self.questions.answer(event)
+
+    TABLE: ClassVar = {}
+
+
+_STOPPED = "the query was stopped; start it again"
+
+
+def finished_epoch(epoch: int, commit: Content | None, time_ms: int, files: Mapping[str, Content]) -> FinishedEpoch:
+    try:
+        return FinishedEpoch(epoch, required_ids(epoch, commit if isinstance(commit, bytes) else b""), time_ms, files)
+    except FormatError as error:
+        return FinishedEpoch(epoch, None, time_ms, files, str(error))
+
+
+def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
+    idle, planning, running, sealed = LIVE
+    failed, fenced = RunPhase.FAILED, RunPhase.FENCED
+    answered, nothing = "_answered", leads("nothing")
+    rows: dict[tuple[Any, type | ev.Timer], Transition] = {
+        # The epoch in hand.
+        (idle, ev.TriggerRequested): leads("_trigger", planning, running, failed),
+        (planning, ev.EntryPut): leads(answered, running, failed),
+        (planning, ev.EntryRead): leads(answered, running, failed, fenced),
+        (planning, ev.PastSeen): leads(answered, running, fenced),
+        (planning, ev.Timer.PLAN): leads(answered, failed),
+        (running, ev.TriggerRequested): leads("_trigger_again"),
+        (running, ev.SealRequested): leads("_seal", idle, sealed, failed),
+        (running, ev.Timer.LONG): leads(answered, failed),
+        (sealed, ev.MetadataPut): leads(answered, idle, failed),
+        (sealed, ev.MetadataRead): leads(answered, idle, failed),
+        (sealed, ev.LeftAcksRead): leads(answered, running, failed),
+        (idle, ev.SealRequested): leads("_seal_again"),
     }
+    for phase in LIVE:
+        live: dict[type | ev.Timer, Transition] = {
+            # Its plan may still stand in the line while it runs, or has ended.
+            ev.EntryPut: leads(answered, failed),
+            ev.EntryRead: leads(answered, failed, fenced),
+            ev.PastSeen: leads(answered, fenced),
+            ev.ReadFailed: leads(answered, failed),
+            # Checkpoints, and what they wait for.
+            ev.AckReceived: leads("_ack", failed),
+            ev.DeclineReceived: leads("_decline", failed),
+            ev.HoldingReceived: leads("_holding"),
+            ev.ExecutorLost: leads("_executor_lost"),
+            ev.FileStored: leads(answered, failed),
+            ev.MetadataPut: leads(answered, failed),
+            ev.MetadataRead: leads(answered, failed),
+            ev.LeftAcksRead: leads(answered, failed),
+            ev.Timer.EXPIRY: leads(answered, failed),
+            ev.Timer.GRACE: leads(answered),
+            ev.Timer.INTERVAL: leads(answered, failed),
+            ev.Timer.PAUSE: leads(answered, failed),
+            ev.Timer.IDLE: leads(answered, failed),
+            # Savepoints, deletions, and the ends.
+            ev.SavepointStored: leads(answered),
+            ev.RequestAnswered: leads(answered),
+            ev.OldEntriesListed: leads(answered),
+            ev.PlansRead: leads(answered),
+            ev.FinishRequested: leads("_finish", failed),
+            ev.DamageReported: leads("_damage_reported", RunPhase.REPORTING),
+            ev.StopRequested: leads("_stop", RunPhase.STOPPED, RunPhase.ENDING),
+        }
+        rows |= {(phase, key): row for key, row in live.items() if (phase, key) not in rows}
+    for phase in OVER:
+        rows[phase, ev.TriggerRequested] = leads("_refuse_trigger")
+        rows[phase, ev.SealRequested] = leads("_refuse_seal")
+        rows[phase, ev.FinishRequested] = leads("_refuse_finish")
+        rows[phase, ev.StopRequested] = leads("_stop", RunPhase.STOPPED)
+        for signal in (ev.AckReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported):
+            rows[phase, signal] = nothing
+    for phase in RunPhase:
+        for answer in (ev.Deleted, ev.EntriesDeleted, ev.TrimFailed):
+            rows[phase, answer] = leads(answered)
+    rows |= {
+        (RunPhase.REPORTING, ev.EntryPut): leads(answered, failed),
+        (RunPhase.REPORTING, ev.EntryRead): leads(answered, failed, fenced),
+        (RunPhase.REPORTING, ev.ReadFailed): leads(answered, failed),
+        (RunPhase.REPORTING, ev.StopRequested): leads("_stop_after_report"),
+        (RunPhase.ENDING, ev.EntryPut): leads(answered, RunPhase.STOPPED),
+        (RunPhase.ENDING, ev.EntryRead): leads(answered, RunPhase.STOPPED),
+        (RunPhase.ENDING, ev.ReadFailed): leads(answered, RunPhase.STOPPED),
+        (RunPhase.ENDING, ev.PastSeen): leads(answered, RunPhase.ENDED, RunPhase.STOPPED),
+        (RunPhase.ENDING, ev.MetadataPut): leads(answered),
+        (RunPhase.ENDED, ev.MetadataPut): leads(answered, RunPhase.STOPPED),
+    }
+    return rows
+
+
+Run.TABLE = _table()

@@ -14,6 +14,7 @@ from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError, UnlessMovedOnErro
 from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
 from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Request, as_adopted, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.machine import leads
 from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.recorded import driver_files_of
@@ -51,11 +52,11 @@ class Start(StartPlans):
         step = self._steps.pop(0)
         if step is Step.TAIL:
             self.phase = StartPhase.LOCATING
-            return [self._ask(do.LocateTail(self.ticket()))]
+            return [self._ask(do.LocateTail(self.questions.ticket()))]
         if self._last is None or self._end is not None:
             return self._restore() or self._choose()
         self.phase = StartPhase.LISTING
-        return [self._ask(do.ListCheckpoints(self.ticket(), self._last.run))]
+        return [self._ask(do.ListCheckpoints(self.questions.ticket(), self._last.run))]
 
     # --- step TAIL
 
@@ -66,7 +67,7 @@ class Start(StartPlans):
             self._last = None
             return self._first_start()
         self.phase = StartPhase.READING_TAIL
-        return [self._ask(do.ReadEntry(self.ticket(), event.number))]
+        return [self._ask(do.ReadEntry(self.questions.ticket(), event.number))]
 
     def _tail_read(self, event: ev.EntryRead) -> list[Instruction]:
         entry = self._entry(event)
@@ -75,7 +76,7 @@ class Start(StartPlans):
             return self._claim_known(entry)
         self.phase = StartPhase.READING_CLAIM
         self._back = event.number
-        return [self._ask(do.ReadEntry(self.ticket(), n)) for n in (entry.claim, *self._further_back())]
+        return [self._ask(do.ReadEntry(self.questions.ticket(), n)) for n in (entry.claim, *self._further_back())]
 
     def _further_back(self) -> range:
         """As many entries as were read back already. Below the floor a run that slept may have stored its entry in a hole; from there on
@@ -117,7 +118,7 @@ class Start(StartPlans):
                 break
             number, newest = number - 1, before
         if isinstance(newest, Request) and number == self._back and (further := self._further_back()):
-            return [self._ask(do.ReadEntry(self.ticket(), n)) for n in further]
+            return [self._ask(do.ReadEntry(self.questions.ticket(), n)) for n in further]
         claim = self._entries[tail.claim]
         if not isinstance(claim, Claim):
             raise GivenUpError(
@@ -176,7 +177,7 @@ class Start(StartPlans):
                 "this stream; give the query a new checkpointLocation, or delete the folder if its state is not needed",
             )
         self.phase = StartPhase.CHECKING_STORAGE
-        return [self._ask(do.CheckStorage(self.ticket()))]
+        return [self._ask(do.CheckStorage(self.questions.ticket()))]
 
     def _storage_checked(self, event: ev.StorageChecked) -> list[Instruction]:
         self._answered(event.ticket)
@@ -194,7 +195,7 @@ class Start(StartPlans):
         if not self._candidates:
             return self._choose()
         self.phase = StartPhase.READING_METADATA
-        return [self._ask(do.ReadMetadata(self.ticket(), c)) for c in self._candidates]
+        return [self._ask(do.ReadMetadata(self.questions.ticket(), c)) for c in self._candidates]
 
     def _metadata_read(self, event: ev.MetadataRead) -> list[Instruction]:
         self._answered(event.ticket)
@@ -218,7 +219,7 @@ class Start(StartPlans):
                 self._origin = self._read[candidate]
                 self.phase = StartPhase.VERIFYING
                 told = [self._deep_look(self._origin)] if candidate in self._again else []
-                return [*told, self._ask(do.VerifyObjects(self.ticket(), self._origin, deep=candidate in self._again))]
+                return [*told, self._ask(do.VerifyObjects(self.questions.ticket(), self._origin, deep=candidate in self._again))]
             if last is not None and candidate not in self._bad and (candidate in self._listed or candidate == last.origin):
                 self._bad[candidate] = "its _metadata is missing"
         if last is not None and (last.origin or last.inherits or self._listed):
@@ -315,7 +316,7 @@ class Start(StartPlans):
             (self._last.stream if self._last else "") or self._request.nonce,
         )
         self.phase = StartPhase.CLAIMING
-        return [self._ask(do.PutEntry(self.ticket(), number, encode(self._claim)))]
+        return [self._ask(do.PutEntry(self.questions.ticket(), number, encode(self._claim)))]
 
     @property
     def _sure_to_retain(self) -> int:
@@ -334,13 +335,13 @@ class Start(StartPlans):
             return self._claimed()
         if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
             self.phase = StartPhase.READING_BACK
-            return [self._ask(do.ReadEntry(self.ticket(), event.number, asked.attempt))]
+            return [self._ask(do.ReadEntry(self.questions.ticket(), event.number, asked.attempt))]
         return self._put_again(asked, event)
 
     def _put_again(self, asked: do.PutEntry, event: ev.EntryPut) -> list[Instruction]:
         if event.outcome is Outcome.REFUSED or asked.attempt + 1 >= ATTEMPTS:
             raise GivenUpError(ErrorKind.STORAGE, f"the stream cannot be started, its log takes no entry: {event.message}")
-        return [self._ask(replace(asked, ticket=self.ticket(), attempt=asked.attempt + 1))]
+        return [self._ask(replace(asked, ticket=self.questions.ticket(), attempt=asked.attempt + 1))]
 
     def _claim_read_back(self, event: ev.EntryRead) -> list[Instruction]:
         asked = self._answered(event.ticket)
@@ -361,7 +362,7 @@ class Start(StartPlans):
 
     def _look_past(self, number: int) -> list[Instruction]:
         self.phase = StartPhase.LOOKING_PAST
-        return [self._ask(do.LookPast(self.ticket(), number))]
+        return [self._ask(do.LookPast(self.questions.ticket(), number))]
 
     def _past_seen(self, event: ev.PastSeen) -> list[Instruction]:
         self._answered(event.ticket)
@@ -432,27 +433,27 @@ class Start(StartPlans):
         return claim.host == self._request.host and (theirs is None or mine is None or theirs.id == mine.id)
 
     TABLE: ClassVar = {
-        (StartPhase.LOCATING, ev.TailLocated): "_tail_located",
-        (StartPhase.READING_TAIL, ev.EntryRead): "_tail_read",
-        (StartPhase.READING_CLAIM, ev.EntryRead): "_claim_read",
-        (StartPhase.CHECKING_STORAGE, ev.StorageChecked): "_storage_checked",
-        (StartPhase.LISTING, ev.CheckpointsListed): "_listed_checkpoints",
-        (StartPhase.READING_BEHIND, ev.EntryRead): "_behind_read",
-        (StartPhase.READING_SOURCE, ev.SourceRead): "_source_read",
-        (StartPhase.DATING, ev.EntriesDated): "_dated",
-        (StartPhase.READING_ITS_PLAN, ev.EntryRead): "_its_plan_read",
-        (StartPhase.READING_METADATA, ev.MetadataRead): "_metadata_read",
-        (StartPhase.VERIFYING, ev.ObjectsVerified): "_verified",
-        (StartPhase.FETCHING, ev.FilesFetched): "_files_fetched",
-        (StartPhase.CONFIRMING, ev.PastSeen): "_confirmed",
-        (StartPhase.READING_PLANS, ev.EntryRead): "_plan_read",
-        (StartPhase.COPYING, ev.SourceCopied): "_source_copied",
-        (StartPhase.IMPORTING, ev.MetadataPut): "_import_put",
-        (StartPhase.READING_BACK_IMPORT, ev.MetadataRead): "_import_read_back",
-        (StartPhase.CLAIMING, ev.EntryPut): "_claim_put",
-        (StartPhase.READING_BACK, ev.EntryRead): "_claim_read_back",
-        (StartPhase.LOOKING_PAST, ev.PastSeen): "_past_seen",
-        **{(phase, ev.ReadFailed): "_read_failed" for phase in StartPhase if phase not in _SILENT},
+        (StartPhase.LOCATING, ev.TailLocated): leads("_tail_located", *StartPhase),
+        (StartPhase.READING_TAIL, ev.EntryRead): leads("_tail_read", *StartPhase),
+        (StartPhase.READING_CLAIM, ev.EntryRead): leads("_claim_read", *StartPhase),
+        (StartPhase.CHECKING_STORAGE, ev.StorageChecked): leads("_storage_checked", *StartPhase),
+        (StartPhase.LISTING, ev.CheckpointsListed): leads("_listed_checkpoints", *StartPhase),
+        (StartPhase.READING_BEHIND, ev.EntryRead): leads("_behind_read", *StartPhase),
+        (StartPhase.READING_SOURCE, ev.SourceRead): leads("_source_read", *StartPhase),
+        (StartPhase.DATING, ev.EntriesDated): leads("_dated", *StartPhase),
+        (StartPhase.READING_ITS_PLAN, ev.EntryRead): leads("_its_plan_read", *StartPhase),
+        (StartPhase.READING_METADATA, ev.MetadataRead): leads("_metadata_read", *StartPhase),
+        (StartPhase.VERIFYING, ev.ObjectsVerified): leads("_verified", *StartPhase),
+        (StartPhase.FETCHING, ev.FilesFetched): leads("_files_fetched", *StartPhase),
+        (StartPhase.CONFIRMING, ev.PastSeen): leads("_confirmed", *StartPhase),
+        (StartPhase.READING_PLANS, ev.EntryRead): leads("_plan_read", *StartPhase),
+        (StartPhase.COPYING, ev.SourceCopied): leads("_source_copied", *StartPhase),
+        (StartPhase.IMPORTING, ev.MetadataPut): leads("_import_put", *StartPhase),
+        (StartPhase.READING_BACK_IMPORT, ev.MetadataRead): leads("_import_read_back", *StartPhase),
+        (StartPhase.CLAIMING, ev.EntryPut): leads("_claim_put", *StartPhase),
+        (StartPhase.READING_BACK, ev.EntryRead): leads("_claim_read_back", *StartPhase),
+        (StartPhase.LOOKING_PAST, ev.PastSeen): leads("_past_seen", *StartPhase),
+        **{(phase, ev.ReadFailed): leads("_read_failed", *StartPhase) for phase in StartPhase if phase not in _SILENT},
     }
 
 

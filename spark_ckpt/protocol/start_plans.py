@@ -45,7 +45,7 @@ class StartPlans(Restoring):
         if not wanted:
             return self._plans_known()
         self.phase = StartPhase.READING_PLANS
-        return [self._ask(do.ReadEntry(self.ticket(), n)) for n in wanted]
+        return [self._ask(do.ReadEntry(self.questions.ticket(), n)) for n in wanted]
 
     def _check_length(self) -> None:
         """No log has so many entries past a checkpoint; one that seems to was forged, and asking for each would take for ever."""

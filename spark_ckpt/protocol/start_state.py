@@ -195,7 +195,7 @@ class StartState(Asking):
             return then()
         self.phase = StartPhase.FETCHING
         self._fetched = Fetched(then, damaged)
-        return [self._ask(do.FetchFiles(self.ticket(), handles, path))]
+        return [self._ask(do.FetchFiles(self.questions.ticket(), handles, path))]
 
     def _files_fetched(self, event: ev.FilesFetched) -> list[Instruction]:
         self._answered(event.ticket)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from spark_ckpt.protocol.pending import PendingCheckpoint
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol.acknowledgements import Acknowledgements
 from spark_ckpt.protocol.subtasks import Subtasks
 
 
@@ -63,20 +64,20 @@ class Summary:
         return {**self.to_json(), **self.subtasks.by_partition()} if self.subtasks else self.to_json()
 
 
-def summary_of(pending: PendingCheckpoint, now_ms: int, plan_ms: int, **numbers: Any) -> Summary:
+def summary_of(checkpoint: CheckpointId, triggered_ms: int, acks: Acknowledgements, now_ms: int, plan_ms: int, **numbers: Any) -> Summary:
     """Numbers of a checkpoint in the making, or just completed or aborted."""
     return Summary(
-        pending.id.run,
-        pending.id.epoch,
-        pending.triggered_ms,
-        acked=len(pending.acks) + len(pending.carried),
-        required=len(pending.required),
-        duration_ms=now_ms - pending.triggered_ms,
+        checkpoint.run,
+        checkpoint.epoch,
+        triggered_ms,
+        acked=acks.counted,
+        required=len(acks.required),
+        duration_ms=now_ms - triggered_ms,
         plan_ms=plan_ms,
-        new_bytes=pending.subtasks.new_bytes,
-        sync_ms_max=pending.subtasks.sync_ms_max,
-        async_ms_max=pending.subtasks.async_ms_max,
-        operators=pending.subtasks.by_operator(),
-        subtasks=pending.subtasks,
+        new_bytes=acks.subtasks.new_bytes,
+        sync_ms_max=acks.subtasks.sync_ms_max,
+        async_ms_max=acks.subtasks.async_ms_max,
+        operators=acks.subtasks.by_operator(),
+        subtasks=acks.subtasks,
         **numbers,
     )

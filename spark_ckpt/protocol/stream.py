@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId
@@ -13,10 +13,10 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Restored
 from spark_ckpt.protocol.instructions import Announcement, Gate, Instruction, Level, RequestName
-from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.resume import Resume, ResumePhase
-from spark_ckpt.protocol.run import Run, Settings
+from spark_ckpt.protocol.run import Parts, Run
+from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start import Start, StartOrder, StartPhase
 from spark_ckpt.protocol.stats import Summary
 
@@ -26,11 +26,8 @@ _SIGNALS = (ev.AckReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorL
 class Stream:
     """Events in, instructions out. A `StartRequested` begins a new run whatever came before; answers to an older stage are ignored."""
 
-    START: ClassVar[type[Start]] = Start
-    RUN: ClassVar[type[Run]] = Run
-    INTERVAL_RUN: ClassVar[type[IntervalRun]] = IntervalRun
-
-    def __init__(self, settings: Settings | None = None, order: StartOrder | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, order: StartOrder | None = None, parts: Parts | None = None) -> None:
+        self._parts = parts or Parts()
         self._settings = settings or Settings()
         self._order = order or StartOrder()
         self._tickets = Tickets()
@@ -38,11 +35,11 @@ class Stream:
         self._waiting: list[ev.Event] = []
         self._refusal = do.Refused(RequestName.RESUME, ErrorKind.INTERNAL, "")
         self._gate = Gate.EPOCH
-        self.stage: Start | Resume | Run | IntervalRun | None = None
+        self.stage: Start | Resume | Run | None = None
 
     @property
-    def run(self) -> Run | IntervalRun | None:
-        return self.stage if isinstance(self.stage, (Run, IntervalRun)) else None
+    def run(self) -> Run | None:
+        return self.stage if isinstance(self.stage, Run) else None
 
     def handle(self, event: ev.Event, now_ms: int) -> list[Instruction]:
         """Raises `InvalidTransitionError` for what cannot happen; the stream is unusable then, until the next `StartRequested`."""
@@ -51,7 +48,7 @@ class Stream:
             self._gate = self._gate_for(event.forgetful)
             ahead = self._settings.ahead if self._gate is Gate.BACKGROUND else 0
             settings = self._settings
-            self.stage = self.START(
+            self.stage = self._parts.start(
                 event, self._tickets, self._story, self._order, ahead, settings.retained, settings.timeout_ms, settings.log_kept_ms
             )
             return [*self._why_every_epoch(event.forgetful), *self._advance(self.stage.begin(now_ms), now_ms)]
@@ -113,8 +110,7 @@ class Stream:
         if not isinstance(stage, (Start, Resume)) or stage.beginning is None:
             return given
         given = [replace(i, gate=self._gate) if isinstance(i, do.Started) else i for i in given]
-        made = self.INTERVAL_RUN if self._gate is Gate.BACKGROUND else self.RUN
-        run = made(stage.beginning, self._settings, self._tickets, self._story)
+        run = Run(stage.beginning, self._settings, self._gate, self._tickets, self._story, self._parts)
         self.stage = run
         if isinstance(stage, Start) and stage.beginning.origin:
             origin = stage.beginning.origin

@@ -11,7 +11,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, End, encode
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.stream import Stream
 from spark_ckpt.storage import Storage
 from spark_ckpt.storage.base import PAGE

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from spark_ckpt.model import Ack, CheckpointId, Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.protocol.acknowledgements import Acknowledgements
 from spark_ckpt.protocol.commit import Slot
-from spark_ckpt.protocol.pending import PendingCheckpoint
 from spark_ckpt.protocol.stats import summary_of
 
 BEGIN_MS = 1_767_225_600_000
@@ -131,11 +131,12 @@ def _events(app: str, checkpoints: int, partitions: int, rng: random.Random) -> 
 
 
 def _announcement(acks: list[Ack]) -> dict[str, Any]:
-    pending = PendingCheckpoint(CheckpointId(3, 0), 1, BEGIN_MS)
+    acknowledged = Acknowledgements(CheckpointId(3, 0))
     for ack in acks:
-        pending.acknowledge(ack)
-    pending.seal({a.snapshot.uid: Slot(a.snapshot.store.operator, a.snapshot.store.partition, 0) for a in acks}, ())
-    told: dict[str, Any] = summary_of(pending, BEGIN_MS, 0, full_bytes=sum(a.snapshot.size for a in acks)).announcement()
+        acknowledged.acknowledge(ack)
+    acknowledged.seal({a.snapshot.uid: Slot(a.snapshot.store.operator, a.snapshot.store.partition, 0) for a in acks})
+    full_bytes = sum(a.snapshot.size for a in acks)
+    told: dict[str, Any] = summary_of(CheckpointId(3, 0), BEGIN_MS, acknowledged, BEGIN_MS, 0, full_bytes=full_bytes).announcement()
     assert told["acked"] == told["required"] == len(acks)
     return told
 

@@ -21,7 +21,7 @@ from test_sinks import keys_of
 
 from spark_ckpt import paths
 from spark_ckpt.protocol.entries import Claim, decode
-from spark_ckpt.protocol.schedule import Schedule
+from spark_ckpt.protocol.policy import first_delay_ms
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.stored.reading import StreamReader
 from testbed.lossy_proxy import Wire, WireFault
@@ -147,7 +147,7 @@ def test_checkpoints_begin_when_they_are_due_and_failures_in_a_row_are_counted(s
     for name in ("left", "right"):
         with credentials(s3):
             claim = first_claim(s3, steady.stream(name))
-        delays[name] = Schedule(3000, 2000, 1).first_delay_ms(claim.nonce)
+        delays[name] = first_delay_ms(claim.nonce, 3000, 2000)
         assert 2000 <= delays[name] <= 3000
         # The timer is set when the run begins, after its claim.
         assert steady.heard(name, "triggered")[0]["at"] * 1000 >= claim.time_ms + delays[name], name

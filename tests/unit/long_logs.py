@@ -6,7 +6,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Entry, decode
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.settings import Settings
 from tests.unit.protocol_driving import Driver, World
 from tests.unit.test_protocol_start import started
 
@@ -27,7 +27,7 @@ def tail_of(world: World) -> Entry:
 
 
 def running(world: World, nonce: str = "a", restore: ev.Restore | None = None, **settings: int) -> Driver:
-    driver = Driver(world, Settings(**{"retained": 2, "trim_every": 1, **settings}))  # type: ignore[arg-type]
+    driver = Driver(world, Settings(**{"retained": 2, "trim_every": 1, **settings}))
     started(driver.start(nonce, restore=restore))
     return driver
 

@@ -15,7 +15,7 @@ from spark_ckpt.protocol.entries import Request, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start import StartOrder
 from spark_ckpt.protocol.stream import Stream
 
@@ -123,7 +123,7 @@ def answer(world: World, i: Instruction) -> ev.Event | None:
         return ev.SavepointStored(i.ticket, i.number, url)
     if isinstance(i, do.AnswerRequest):
         world.answers.setdefault(i.number, i.path if i.path is not None else f"error: {i.error}")
-        return ev.RequestAnswered(i.ticket, i.number)
+        return ev.RequestAnswered(i.ticket, i.number, Outcome.STORED)
     if isinstance(i, do.Delete):
         if i.source is not None:
             world.sources.pop(i.source, None)

@@ -15,6 +15,7 @@ from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Handle, HandleKind, 
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, Request
+from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.memory import wipe
 from spark_ckpt.stored.copies import Source
@@ -75,7 +76,7 @@ def test_a_forged_request_makes_no_savepoint_elsewhere(actions: StorageActions, 
     for target in ("file:///tmp/x", "/tmp/x", "memory://actions/dirty", *within):
         refused = stored(configured.perform(do.StoreSavepoint(1, checkpoint, asked(target, "chk-9"), 12)))
         assert (refused.url, refused.hopeless) == (None, True), target
-        assert f"{STREAM}/savepoints and memory://actions/dir and what lies below" in refused.failure
+        assert f"{STREAM}/savepoints and memory://actions/dir and what lies below" in refused.message
     assert opened == []
 
 
@@ -83,7 +84,7 @@ def test_a_savepoint_that_cannot_be_made_says_whether_it_is_worth_another_attemp
     stored(actions.perform(do.StoreSavepoint(1, checkpoint, asked(name="x"), 12)))
     other = stored(actions.perform(do.StoreSavepoint(2, replace(checkpoint, id=CheckpointId(1, 9)), asked(name="x"), 13)))
     assert (other.url, other.hopeless) == (None, True)
-    assert "another savepoint" in other.failure
+    assert "another savepoint" in other.message
     badly_named = stored(actions.perform(do.StoreSavepoint(3, checkpoint, asked(name="../x"), 14)))
     assert (badly_named.url, badly_named.hopeless) == (None, True)
     actions.storage.delete(sorted(checkpoint.objects))
@@ -92,8 +93,8 @@ def test_a_savepoint_that_cannot_be_made_says_whether_it_is_worth_another_attemp
 
 
 def test_an_answer_lies_where_who_asked_looks(actions: StorageActions) -> None:
-    assert actions.perform(do.AnswerRequest(1, 3, 12, "s3://b/x")) == ev.RequestAnswered(1, 12)
-    assert actions.perform(do.AnswerRequest(2, 3, 13, None, "no")) == ev.RequestAnswered(2, 13)
+    assert actions.perform(do.AnswerRequest(1, 3, 12, "s3://b/x")) == ev.RequestAnswered(1, 12, Outcome.STORED)
+    assert actions.perform(do.AnswerRequest(2, 3, 13, None, "no")) == ev.RequestAnswered(2, 13, Outcome.STORED)
     found = [json.loads(actions.storage.get(paths.answer_key(3, number))) for number in (12, 13)]
     assert found == [{"path": "s3://b/x"}, {"error": "no"}]
 
@@ -158,7 +159,7 @@ def test_a_savepoint_that_meets_a_broken_disk_is_refused_and_nothing_else(checkp
         raise PermissionError(13, "Permission denied", url)
 
     refused = stored(StorageActions(STREAM, full).perform(do.StoreSavepoint(1, checkpoint, asked(), 12)))
-    assert "look at TMPDIR and free space" in refused.failure
+    assert "look at TMPDIR and free space" in refused.message
     assert refused.hopeless
 
 

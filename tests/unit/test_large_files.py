@@ -18,7 +18,7 @@ from spark_ckpt.protocol.entries import LIMITS, Plan, decode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.large_files import DIGITS, LARGE, TOGETHER
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.shared import SharedStateRegistry
 from spark_ckpt.stored.metadata import codec as metadata
 from tests.unit.protocol_driving import Driver, World, ack, commit, uid_of

@@ -13,9 +13,9 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, decode, encode
 from spark_ckpt.protocol.instructions import Gate, Instruction
-from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.run import Run
+from spark_ckpt.protocol.settings import Settings
 from tests.unit.protocol_driving import JOB, Driver, World, ack, commit, offsets, uid_of
 from tests.unit.test_protocol_run import held, kinds, reasons
 
@@ -28,8 +28,8 @@ def running(world: World | None = None, **changes: Any) -> Driver:
     return driver
 
 
-def run_of(driver: Driver) -> IntervalRun:
-    assert isinstance(driver.stream.run, IntervalRun)
+def run_of(driver: Driver) -> Run:
+    assert isinstance(driver.stream.run, Run)
     return driver.stream.run
 
 

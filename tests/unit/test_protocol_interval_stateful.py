@@ -18,9 +18,9 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, Claim, Request, encode
 from spark_ckpt.protocol.instructions import Announcement, Instruction
-from spark_ckpt.protocol.interval_run import IntervalRun
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.run import RunPhase, Settings
+from spark_ckpt.protocol.run import Run, RunPhase
+from spark_ckpt.protocol.settings import Settings
 from tests.unit.protocol_driving import Driver, World, answer, commit, offsets
 from tests.unit.stream_machine import StreamMachine
 
@@ -66,9 +66,9 @@ class Query:
     stored: set[str] = field(default_factory=set)
 
     @property
-    def run(self) -> IntervalRun | None:
+    def run(self) -> Run | None:
         run = self.driver.stream.run if self.driver else None
-        assert run is None or isinstance(run, IntervalRun)
+        assert run is None or isinstance(run, Run)
         return run
 
     def in_phase(self, phase: RunPhase) -> bool:
@@ -170,7 +170,7 @@ class IntervalMachine(StreamMachine):
         assert run is not None
         if run.phase in OVER or self.settings.ahead or not really:
             return
-        planning, plan, sealed = run.phase is RunPhase.PLANNING, run._in_hand, max(query.commits, default=-1)
+        planning, plan, sealed = run.phase is RunPhase.PLANNING, run.epoch.plan, max(query.commits, default=-1)
         query.driver, query.questions = Driver(self.world, self.settings), []
         query.driver.hold = lambda i: answer(World(), i) is not None
         self.push(query, ev.ResumeRequested(run.claim.run, run.claim.claim, sealed + 1, sealed=sealed, files=query.files))
@@ -232,9 +232,9 @@ class IntervalMachine(StreamMachine):
     def do_trigger(self, query: Query, amount: int) -> None:
         run = query.run
         assert run is not None
-        recorded = run._recorded.get(run._epoch)
-        content = recorded.offsets if recorded else offsets(run._epoch) + str(amount).encode()
-        self.push(query, ev.TriggerRequested(run._epoch, content))
+        recorded = run.epoch.recorded
+        content = recorded.offsets if recorded else offsets(run.epoch.number) + str(amount).encode()
+        self.push(query, ev.TriggerRequested(run.epoch.number, content))
 
     @precondition(lambda self: any(q.in_phase(RunPhase.RUNNING) for q in self.queries))
     @rule(data=st.data(), moved=st.sampled_from([None, None, 0, 1]), snapshot=st.sampled_from([None, 0, 1]))
@@ -244,7 +244,7 @@ class IntervalMachine(StreamMachine):
     def do_seal(self, query: Query, moved: int | None, snapshot: int | None) -> None:
         run = query.run
         assert run is not None
-        number, epoch = run.claim.run, run._epoch
+        number, epoch = run.claim.run, run.epoch.number
         base = self.world.checkpoints.get(query.base) if query.base else None
         if moved is not None and base is not None:
             assert base.objects <= self.world.objects or query.fenced or self.superseded(run), "a task cannot load the base"
@@ -281,7 +281,7 @@ class IntervalMachine(StreamMachine):
                     self.upload(query, query.uploads.pop(0))
             self.settle(query, slow=slow)
 
-    def superseded(self, run: IntervalRun) -> bool:
+    def superseded(self, run: Run) -> bool:
         return any(isinstance(entry, Claim) and entry.run > run.claim.run for entry in self.entries().values())
 
     # --- executors

@@ -12,9 +12,9 @@ from spark_ckpt.protocol.entries import Plan
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.large_files import LARGE
 from spark_ckpt.protocol.log_trim import DAY_MS, LogTrim
-from spark_ckpt.protocol.machine import Tickets
+from spark_ckpt.protocol.machine import Questions, Tickets
 from spark_ckpt.protocol.planned_files import PlannedFiles
-from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.settings import Settings
 from tests.unit.long_logs import HOUR_MS, SAVEPOINT, entry_of, epochs, ids_of, running, tail_of
 from tests.unit.protocol_driving import Driver, World
 from tests.unit.test_protocol_restore import own
@@ -123,24 +123,24 @@ def test_a_large_file_stays_that_a_successor_has_planned_while_a_run_slept() -> 
 
 def test_entries_that_name_large_files_stay_however_late_that_is_known_while_one_is_missing() -> None:
     """Entry 120 of 300 is missing, which should be there; what the entries from 201 on name is read after that."""
-    planned, tickets = PlannedFiles(), Tickets()
+    planned, questions = PlannedFiles(), Questions(Tickets())
     planned.since = 400
-    trim = LogTrim(planned, DAY_MS, 1)
+    trim = LogTrim(planned, DAY_MS, 1, questions, list)
     names = dict.fromkeys((50, 240), frozenset({"run-00000001/drv/0-" + "0" * 32}))
     old = tuple((n, 0) for n in range(1, 301) if n != 120)
-    said = trim.begin(1000, 390, 2 * DAY_MS, tickets)
+    said = trim.begin(1000, 390, 2 * DAY_MS)
     deleted: set[int] = set()
     while said:
         (asked,) = said
         if isinstance(asked, do.ListOldEntries):
-            said = trim.listed(ev.OldEntriesListed(asked.ticket, 1, tuple(e for e in old if e[0] > asked.after)), tickets)
+            said = questions.answer(ev.OldEntriesListed(asked.ticket, 1, tuple(e for e in old if e[0] > asked.after)))
         elif isinstance(asked, do.ReadPlans):
             told = {n: None if n == 120 else names.get(n, frozenset()) for n in asked.numbers}
-            said = trim.read(ev.PlansRead(asked.ticket, told), tickets)
+            said = questions.answer(ev.PlansRead(asked.ticket, told))
         else:
             assert isinstance(asked, do.DeleteEntries)
             deleted.update(asked.numbers)
-            said = trim.deleted(tickets)
+            said = questions.answer(ev.EntriesDeleted(asked.ticket))
     assert 199 in deleted
     assert 241 in deleted
     assert not deleted & names.keys()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId, Decline, FileHandle
+from spark_ckpt.protocol.acknowledgements import Acknowledgements, Gathering
 from spark_ckpt.protocol.commit import Slot, required_ids
 from spark_ckpt.protocol.completed import CompletedCheckpointStore
 from spark_ckpt.protocol.deletion import Batch, Deletions
@@ -17,7 +18,6 @@ from spark_ckpt.protocol.driver_files import DriverFiles, needed
 from spark_ckpt.protocol.entries import Claim, End, Entry, Plan, Restored
 from spark_ckpt.protocol.executors import Executors
 from spark_ckpt.protocol.garbage import garbage, planned_objects, settled
-from spark_ckpt.protocol.pending import PendingCheckpoint, PendingState
 from spark_ckpt.protocol.reasons import AckResult
 from spark_ckpt.protocol.shared import SharedStateRegistry
 from spark_ckpt.protocol.tail import Gallop
@@ -80,7 +80,7 @@ def test_driver_files_collect_changes_for_the_next_plan() -> None:
 
 
 def test_pending_counts_each_id_once_and_drops_losers_at_the_seal() -> None:
-    pending = PendingCheckpoint(CheckpointId(1, 4), 7, 0)
+    pending = Acknowledgements(CheckpointId(1, 4))
     assert pending.acknowledge(ack(1, 4, 0, "a")) is AckResult.SUCCESS
     assert pending.acknowledge(ack(1, 4, 0, "a")) is AckResult.DUPLICATE
     assert pending.acknowledge(ack(1, 4, 0, "loser")) is AckResult.SUCCESS
@@ -88,7 +88,8 @@ def test_pending_counts_each_id_once_and_drops_losers_at_the_seal() -> None:
     assert pending.acknowledge(ack(2, 4, 0, "zombie")) is AckResult.DISCARDED
     assert pending.subtasks.new_bytes == 2 * ack(1, 4, 0, "a").new_bytes
     known = [ack(1, 3, 2, "same").snapshot, ack(1, 3, 1, "replaced").snapshot]
-    losers = pending.seal({"a": Slot(0, 0, 0), "b": Slot(0, 1, 0), "same": Slot(0, 2, 0)}, known)
+    losers = pending.seal({"a": Slot(0, 0, 0), "b": Slot(0, 1, 0), "same": Slot(0, 2, 0)})
+    assert [pending.carry(one) for one in known] == [True, False]
     assert [one.uid for one in losers] == ["loser"]
     assert pending.subtasks.new_bytes == ack(1, 4, 0, "a").new_bytes > 0, "what losers have stored is none of the checkpoint's"
     assert list(pending.carried) == ["same"]
@@ -101,7 +102,7 @@ def test_pending_counts_each_id_once_and_drops_losers_at_the_seal() -> None:
     assert list(filter(None, [pending.refused])) == []
     assert [s.uid for s in pending.snapshots] == ["a", "b", "same"]
     assert [s.uid for s in pending.discard()] == ["a", "b", "same"], "what was carried may be in no checkpoint yet either"
-    assert pending.state is PendingState.DISCARDED
+    assert pending.state is Gathering.DISCARDED
     assert pending.acknowledge(ack(1, 4, 1, "c")) is AckResult.DISCARDED
 
 

@@ -13,7 +13,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT as ASKS
 from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.settings import Settings
 from tests.unit.long_logs import epochs, running, tail_of
 from tests.unit.protocol_driving import Driver, World
 from tests.unit.test_protocol_restore import elsewhere, own

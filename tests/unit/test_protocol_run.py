@@ -15,7 +15,8 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, Claim, Plan, decode, encode
 from spark_ckpt.protocol.instructions import Announcement, Instruction, RequestName
 from spark_ckpt.protocol.reasons import AbortReason, Outcome
-from spark_ckpt.protocol.run import Run, Settings
+from spark_ckpt.protocol.run import Run
+from spark_ckpt.protocol.settings import Settings
 from tests.unit.protocol_driving import JOB, Driver, World, ack, commit, offsets, uid_of
 
 
@@ -58,7 +59,7 @@ def test_an_epoch_instruction_by_instruction() -> None:
     driver = running()
     stream = driver.stream
     trigger = stream.handle(ev.TriggerRequested(0, offsets(0), {"sources/0/0": b"s"}), 100)
-    cancel, timer, put = trigger
+    cancel, put, timer = trigger
     assert isinstance(cancel, do.CancelTimer)
     assert isinstance(timer, do.SetTimer)
     assert isinstance(put, do.PutEntry)
@@ -81,7 +82,7 @@ def test_an_epoch_instruction_by_instruction() -> None:
     assert set(checkpoint.files) == {"offsets/0", "commits/0", "sources/0/0"}
     assert [s.uid for s in checkpoint.snapshots] == [uid_of(1, 0, 0), uid_of(1, 0, 1)]
     done = stream.handle(ev.MetadataPut(store.ticket, checkpoint.id, Outcome.STORED, 777), 170)
-    assert kinds(done) == ["CancelTimer", "Sealed", "COMPLETED", "SetTimer"]
+    assert kinds(done) == ["CancelTimer", "Sealed", "SetTimer", "COMPLETED"]
     sealed = done[1]
     assert isinstance(sealed, do.Sealed)
     assert sealed.summary == {
@@ -196,7 +197,7 @@ def test_what_losing_attempts_uploaded_goes_after_a_later_checkpoint() -> None:
     delete = held(driver, do.Delete)
     assert (delete.checkpoints, delete.objects) == ((), ("run-00000001/seg/0-late", "run-00000001/seg/0-loser"))
     driver.push(ev.AckReceived(ack(1, 2, 0, obj="run-00000001/seg/0-loser")))
-    assert kinds(driver.seal(1, 2)) == ["seal DECLINED", "ABORTED"]
+    assert kinds(driver.seal(1, 2)) == ["ABORTED", "seal DECLINED", "Failed"]
 
 
 def test_what_a_losing_attempt_uploaded_beside_a_released_object_goes_too() -> None:
@@ -325,7 +326,7 @@ def test_another_metadata_under_our_name_is_never_taken_for_ours() -> None:
     other.ack(1, 0, 0)
     other.seal(1, 0, partitions=1)
     said = driver.push(ev.MetadataRead(read.ticket, read.id, other.world.checkpoints[read.id]))
-    assert kinds(said) == ["seal CONFLICT", "ABORTED"]
+    assert kinds(said) == ["ABORTED", "seal CONFLICT", "Failed"]
     assert reasons(driver) == [AbortReason.FINALISE_FAILURE.value]
 
 
@@ -337,8 +338,8 @@ def test_time_out_of_plan_seal_and_final_put() -> None:
         if phase != "plan":
             driver.ack(1, 0, 0)
             driver.seal(1, 0, partitions=2 if phase == "seal" else 1)
-        said = driver.fire(ev.Timer.PLAN if phase == "plan" else ev.Timer.SEAL)
-        assert kinds(said) == [expected, "ABORTED"]
+        said = driver.fire(ev.Timer.PLAN if phase == "plan" else ev.Timer.EXPIRY)
+        assert kinds(said) == ["ABORTED", expected, "Failed"]
         assert kinds(driver.trigger(1)) == ["trigger TIMEOUT"]
         assert driver.world.checkpoints == {}
 
@@ -351,7 +352,7 @@ def test_only_a_needed_decline_fails_the_query() -> None:
     driver.trigger(1)
     driver.push(ev.DeclineReceived(Decline(1, 1, StoreId(0, 0, "default"), uid_of(1, 1, 0), "1", "disk full")))
     said = driver.seal(1, 1)
-    assert kinds(said) == ["seal DECLINED", "ABORTED"]
+    assert kinds(said) == ["ABORTED", "seal DECLINED", "Failed"]
     assert reasons(driver) == ["DECLINED"]
 
 
@@ -376,7 +377,7 @@ def test_lost_snapshots_let_the_epoch_run_again_in_place(when: str) -> None:
     if when == "after the seal":
         driver.push(ev.ExecutorLost("2"))
     said = driver.fire(ev.Timer.GRACE)
-    assert kinds(said) == ["seal LOST", "ABORTED"]
+    assert kinds(said) == ["ABORTED", "seal LOST"]
     assert reasons(driver) == ["LOST"]
     driver.ack(1, 0, 1)
     for p in range(2):
@@ -433,7 +434,7 @@ def test_an_answer_about_left_acks_that_comes_too_late_is_ignored() -> None:
 def test_an_unreadable_commit_fails_the_query() -> None:
     driver = running()
     driver.trigger(0)
-    assert kinds(driver.push(ev.SealRequested(0, b"v2\n{"))) == ["seal DAMAGED", "ABORTED"]
+    assert kinds(driver.push(ev.SealRequested(0, b"v2\n{"))) == ["ABORTED", "seal DAMAGED", "Failed"]
 
 
 def test_a_storage_that_refuses_for_good_is_not_asked_again() -> None:
@@ -441,7 +442,8 @@ def test_a_storage_that_refuses_for_good_is_not_asked_again() -> None:
     driver.hold = lambda i: isinstance(i, (do.PutEntry, do.StoreMetadata))
     driver.trigger(0)
     put = held(driver, do.PutEntry)
-    assert kinds(driver.push(ev.EntryPut(put.ticket, put.number, Outcome.REFUSED, "no such bucket"))) == ["trigger STORAGE", "ABORTED"]
+    said = driver.push(ev.EntryPut(put.ticket, put.number, Outcome.REFUSED, "no such bucket"))
+    assert kinds(said) == ["ABORTED", "trigger STORAGE", "Failed"]
 
 
 def test_a_wrong_epoch_is_refused_by_name() -> None:

@@ -10,7 +10,7 @@ from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, STOP
-from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.settings import Settings
 from tests.unit.protocol_driving import Driver, World, uid_of
 from tests.unit.test_protocol_interval import due, epoch, plain, told
 from tests.unit.test_protocol_run import held, kinds, reasons
@@ -260,7 +260,7 @@ def test_a_coordinator_is_replaced_while_epochs_run_past_the_newest_checkpoint()
     driver.trigger(3)
     log = dict(world.log)
     assert driver.stream.run is not None
-    files = {path: driver.stream.run._files.as_mapping()[path] for path in ("commits/1", "commits/2")}
+    files = {path: driver.stream.run.folder.files.as_mapping()[path] for path in ("commits/1", "commits/2")}
     other, said = resumed(world, epoch=3, sealed=2, files=files)
     assert kinds(said) == ["Resumed"]
     again = told(other.trigger(3), do.Triggered)
@@ -283,7 +283,7 @@ def test_a_coordinator_that_is_replaced_while_idle_makes_the_newest_epoch_a_chec
         driver.trigger(number)
         driver.seal(1, number)
     assert driver.stream.run is not None
-    files = {path: content for path, content in driver.stream.run._files.as_mapping().items() if path.startswith("commits/")}
+    files = {path: content for path, content in driver.stream.run.folder.files.as_mapping().items() if path.startswith("commits/")}
     other, said = resumed(world, epoch=1, sealed=1, files={**files, "state/0/_metadata/schema": b"s"})
     assert kinds(said) == ["Resumed", "TRIGGERED", "Late"]
     assert kinds(acks(other, 1)) == ["Late", "COMPLETED"]

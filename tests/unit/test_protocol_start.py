@@ -12,7 +12,7 @@ from spark_ckpt.protocol.entries import Adopted, Claim, End, Plan, decode, encod
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.machine import InvalidTransitionError
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.run import Settings
+from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start import ROUNDS
 from spark_ckpt.protocol.stream import Stream
 from tests.unit.protocol_driving import JOB, Driver, World, answer, offsets
@@ -500,8 +500,8 @@ def test_an_impossible_event_tells_the_story() -> None:
     driver = Driver(World())
     driver.start("a")
     driver.trigger(0)
-    ticket = driver.stream.run
-    assert ticket is not None
-    with pytest.raises(InvalidTransitionError, match=r"EntryRead cannot happen in phase RUNNING.*TriggerRequested") as caught:
-        driver.stream.handle(ev.EntryRead(ticket.ticket(), 1, None), 1)
-    assert any("Start" in line or "TailLocated" in line for line in caught.value.story)
+    run = driver.stream.run
+    assert run is not None
+    with pytest.raises(InvalidTransitionError, match=r"TailLocated cannot happen in phase RUNNING.*TriggerRequested") as caught:
+        driver.stream.handle(ev.TailLocated(run.questions.ticket(), 1), 1)
+    assert any("StartRequested" in line or "Started" in line for line in caught.value.story)

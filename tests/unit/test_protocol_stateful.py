@@ -13,7 +13,8 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.run import Run, RunPhase, Settings
+from spark_ckpt.protocol.run import Run, RunPhase
+from spark_ckpt.protocol.settings import Settings
 from tests.unit.protocol_driving import Driver, World, ack, answer, commit, offsets, uid_of
 from tests.unit.stream_machine import StreamMachine
 
@@ -137,10 +138,10 @@ class ProtocolMachine(StreamMachine):
         query.driver = Driver(self.world, self.settings)
         query.driver.hold = lambda i: answer(World(), i) is not None
         query.questions = []
-        epoch = run._epoch
+        epoch = run.epoch.number
         self.said(query, query.push(ev.ResumeRequested(run.claim.run, run.claim.claim, epoch)))
-        if pending and run._plan is not None:
-            self.said(query, query.push(ev.TriggerRequested(epoch, run._plan.offsets)))
+        if pending and run.epoch.plan is not None:
+            self.said(query, query.push(ev.TriggerRequested(epoch, run.epoch.plan.offsets)))
 
     @precondition(lambda self: any(q.questions for q in self.queries))
     @rule(data=st.data(), lose=st.sampled_from(["", "", "", "answer", "put", "fail"]))
@@ -169,9 +170,9 @@ class ProtocolMachine(StreamMachine):
     def do_trigger(self, query: Query, amount: int) -> None:
         run = query.run
         assert run is not None
-        recorded = run._recorded.get(run._epoch)
-        content = recorded.offsets if recorded else offsets(run._epoch) + str(amount).encode()
-        self.said(query, query.push(ev.TriggerRequested(run._epoch, content)))
+        recorded = run.epoch.recorded
+        content = recorded.offsets if recorded else offsets(run.epoch.number) + str(amount).encode()
+        self.said(query, query.push(ev.TriggerRequested(run.epoch.number, content)))
 
     @precondition(lambda self: any(q.in_phase(RunPhase.RUNNING) for q in self.queries))
     @rule(data=st.data(), lost=st.booleans(), shared=st.booleans())
@@ -182,8 +183,8 @@ class ProtocolMachine(StreamMachine):
         run = query.run
         assert run is not None
         query.attempt += 1
-        uids = [f"{uid_of(run.claim.run, run._epoch, p)}-{query.attempt}" for p in range(PARTITIONS)]
-        number, epoch = run.claim.run, run._epoch
+        uids = [f"{uid_of(run.claim.run, run.epoch.number, p)}-{query.attempt}" for p in range(PARTITIONS)]
+        number, epoch = run.claim.run, run.epoch.number
         self.said(query, query.push(ev.SealRequested(epoch, commit(uids))))
         if lost:
             self.said(query, query.push(ev.ExecutorLost(f"e{query.attempt}")))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_ckpt.model import Ack, CheckpointId, Handle, HandleKind, Snapshot, StoreId
-from spark_ckpt.protocol.pending import PendingCheckpoint
+from spark_ckpt.protocol.acknowledgements import Acknowledgements
 from spark_ckpt.protocol.stats import Summary, summary_of
 from spark_ckpt.protocol.subtasks import PARTITIONS_LISTED, SLOWEST_LISTED, Subtasks, distribution
 
@@ -91,10 +91,10 @@ def test_a_distribution_is_ordered(values: list[int]) -> None:
 
 
 def told_of(acks: list[Ack]) -> Summary:
-    pending = PendingCheckpoint(CheckpointId(1, 7), 3, 1000)
+    acknowledged = Acknowledgements(CheckpointId(1, 7))
     for one in acks:
-        pending.acknowledge(one)
-    return summary_of(pending, 1090, 5)
+        acknowledged.acknowledge(one)
+    return summary_of(CheckpointId(1, 7), 1000, acknowledged, 1090, 5)
 
 
 def test_only_listeners_are_told_the_partitions() -> None:

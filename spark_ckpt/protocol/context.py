@@ -1,0 +1,24 @@
+"""What all parts of one run share."""
+
+from __future__ import annotations
+
+from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.instructions import Gate
+from spark_ckpt.protocol.machine import Questions
+from spark_ckpt.protocol.settings import Settings
+
+
+class Context:
+    """`gate`: what the seal of an epoch waits for. `now_ms`: the runtime's clock at the event in hand."""
+
+    def __init__(self, claim: Claim, settings: Settings, gate: Gate, questions: Questions) -> None:
+        self.claim = claim
+        self.settings = settings
+        self.gate = gate
+        self.questions = questions
+        self.now_ms = 0
+
+    @property
+    def every_epoch(self) -> bool:
+        """Every epoch is a checkpoint, and its end waits for it."""
+        return self.gate is Gate.EPOCH

@@ -1,0 +1,74 @@
+"""Deletions that are under way, and those that failed and wait for another try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.deletion import Batch, gathered
+from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.instructions import Instruction, Level
+from spark_ckpt.protocol.machine import Questions
+
+FORGET_RELEASED = 10_000
+"""How many released objects are remembered, to refuse acks that name one; those whose deletion is still to come are in any case."""
+MOST_PASSED = 64
+"""How many calls at most pass without a deletion, when deletions fail."""
+
+
+class Deleter:
+    """`gone`: called when a batch is gone."""
+
+    def __init__(self, claim: Claim, questions: Questions, gone: Callable[[Batch], list[Instruction]]) -> None:
+        self._claim = claim
+        self._questions = questions
+        self._gone = gone
+        self._released: dict[str, None] = {}
+        self._waiting: list[Batch] = []
+        self._open: set[int] = set()
+        self._failures = self._pause = 0
+
+    def has_released(self, name: str) -> bool:
+        """The object was given up for deletion, or is gone."""
+        return name in self._released
+
+    @property
+    def open(self) -> frozenset[int]:
+        """The tickets of deletions that are under way."""
+        return frozenset(self._open)
+
+    def delete(self, batch: Batch | None, at_last: bool = False) -> list[Instruction]:
+        """What is new, and what failed before. After failures more and more calls pass without a request (`at_last`: this one does not):
+        a storage that refuses deletions would be asked for more with every epoch."""
+        if batch:
+            self._released.update(dict.fromkeys(batch.objects))
+            while len(self._released) > FORGET_RELEASED and not self._waiting:
+                del self._released[next(iter(self._released))]
+            self._waiting.append(batch)
+        if self._pause and not at_last:
+            self._pause -= 1
+            return []
+        waiting, self._waiting = self._waiting, []
+        return [self._delete(b) for b in gathered(waiting, lambda b: self._source_of(b) is not None)]
+
+    def _delete(self, batch: Batch) -> Instruction:
+        def deleted(event: ev.Deleted) -> list[Instruction]:
+            self._open.discard(event.ticket)
+            if event.failure is None:
+                self._failures = self._pause = 0
+                return self._gone(batch)
+            self._waiting.append(batch)
+            self._failures += 1
+            self._pause = min(2**self._failures, MOST_PASSED) - 2
+            return [do.Log(Level.WARN, f"old checkpoints could not be deleted, which is tried again: {event.failure}")]
+
+        asked = self._questions.ask(lambda ticket: do.Delete(ticket, batch.checkpoints, batch.objects, self._source_of(batch)), deleted)
+        self._open.add(asked.ticket)
+        return asked
+
+    def _source_of(self, batch: Batch) -> str | None:
+        """The folder that the stream took over with a checkpoint goes when that does (CLAIM)."""
+        restored = self._claim.restored
+        return restored.path if restored and restored.owned and restored.imported in batch.checkpoints else None
+

@@ -1,0 +1,115 @@
+"""The last entry of a run: damage that it found, or the stream's end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.context import Context
+from spark_ckpt.protocol.deletion import Batch
+from spark_ckpt.protocol.durable_put import Known, Seen
+from spark_ckpt.protocol.entries import Damage, End, Entry, Plan, Request, encode
+from spark_ckpt.protocol.instructions import Instruction, Level
+from spark_ckpt.protocol.log import RunLog, entry_in, put_entry
+
+ATTEMPTS = 4
+
+
+class EndingOwner(Protocol):
+    """The run, as its last entry sees it."""
+
+    def damage_noted(self, *said: Instruction) -> list[Instruction]:
+        """Or not, where that was not possible."""
+
+    def fenced(self, number: int, entry: Entry | None) -> list[Instruction]: ...
+
+    def end_noted(self, noted: bool) -> list[Instruction]:
+        """False: nobody knows."""
+
+    def all_landed(self) -> list[Instruction]:
+        """A put of `_metadata` was answered; perhaps the last."""
+
+
+class Ending:
+    """A plan or a request may stand where it was to go: then it goes behind that."""
+
+    def __init__(self, owner: EndingOwner, context: Context, log: RunLog) -> None:
+        self.landing: set[int] = set()
+        """Puts of `_metadata` that were under way when the run was over."""
+        self.stop_waits = False
+        """The query's stop waits until damage is noted."""
+        self.going = Batch((), ())
+        """All that the stream has, once its end is noted."""
+        self._owner = owner
+        self._context = context
+        self._log = log
+
+    def await_puts(self, tickets: Iterable[int]) -> None:
+        """Nobody else waits for them any more."""
+
+        def answered(event: ev.MetadataPut) -> list[Instruction]:
+            self.landing.discard(event.ticket)
+            return self._owner.all_landed()
+
+        for ticket in tickets:
+            self.landing.add(ticket)
+            self._context.questions.hand_over(ticket, answered)
+
+    def stopped_meanwhile(self) -> list[Instruction]:
+        return [do.Stopped()] if self.stop_waits else []
+
+    def note_damage(self, damage: Damage) -> list[Instruction]:
+        """So that the next claim goes back further. A successor's claim there: fenced, nothing is damaged."""
+
+        def known(known: Known, event: ev.EntryPut | ev.EntryRead) -> list[Instruction]:
+            if known is Known.TAKEN and isinstance(event, ev.EntryRead):
+                entry = entry_in(event.number, event.data)
+                if entry is not None and entry.claim != self._context.claim.claim:
+                    return self._owner.fenced(event.number, entry)
+                if isinstance(entry, (Plan, Request)):
+                    self._log.next_number = event.number + 1
+                    return self.note_damage(damage)
+            if known in (Known.REFUSED, Known.TRIED_OUT):
+                return self._owner.damage_noted(do.Log(Level.ERROR, f"the damage could not be noted in the log: {put.cause}"))
+            return self._owner.damage_noted()
+
+        data = encode(damage)
+        put = put_entry(self._context, self._log.next_number, data, lambda event: _judge(event, data), known, ATTEMPTS)
+        return put.begin()
+
+    def note_end(self, end: End) -> list[Instruction]:
+        """Everything goes on the strength of it, so it must not stand in a hole of the log (`log_trim.py`)."""
+
+        def known(known: Known, event: ev.EntryPut | ev.EntryRead) -> list[Instruction]:
+            if known is Known.STORED:
+                return self._look_past(self._log.next_number)
+            if known is Known.TAKEN and isinstance(event, ev.EntryRead):
+                entry = entry_in(event.number, event.data)
+                if isinstance(entry, (Plan, Request)) and entry.claim == self._context.claim.claim:
+                    self._log.next_number = event.number + 1
+                    return self.note_end(end)
+            return self._owner.end_noted(False)
+
+        data = encode(end)
+        return put_entry(self._context, self._log.next_number, data, lambda event: _judge(event, data), known, ATTEMPTS).begin()
+
+    def _look_past(self, number: int, attempt: int = 0) -> list[Instruction]:
+        def seen(event: ev.PastSeen) -> list[Instruction]:
+            if event.found is None:
+                return self._owner.end_noted(True)
+            entry = entry_in(event.found, event.data)
+            own = isinstance(entry, Request) and entry.claim == self._context.claim.claim
+            return self._look_past(event.found) if own else self._owner.end_noted(False)
+
+        def not_seen(_event: ev.ReadFailed) -> list[Instruction]:
+            return self._look_past(number, attempt + 1) if attempt + 1 < ATTEMPTS else self._owner.end_noted(False)
+
+        return [self._context.questions.ask(lambda ticket: do.LookPast(ticket, number, attempt), seen, not_seen)]
+
+
+def _judge(event: ev.EntryRead, data: bytes) -> Seen:
+    if event.data is None:
+        return Seen.NOTHING
+    return Seen.OURS if event.data == data else Seen.OTHERS

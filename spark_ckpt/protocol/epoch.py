@@ -1,0 +1,77 @@
+"""The epoch in hand, and those that are still to run as they were planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_ckpt.model import Content
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol.driver_files import sources_of
+from spark_ckpt.protocol.entries import Claim, Plan
+from spark_ckpt.protocol.start_state import Beginning
+
+
+class EpochInHand:
+    """`number`: the one that is due, or runs."""
+
+    def __init__(self, beginning: Beginning) -> None:
+        self.number = beginning.epoch
+        self.plan: Plan | None = beginning.plan
+        self.asked_ms = 0
+        """When the driver asked for it."""
+        self.plan_ms = 0
+        """How long its plan took."""
+        self.has_run_for_an_interval = False
+        self._recorded = {plan.epoch: plan for plan in beginning.recorded}
+        self._logs = dict(beginning.numbers)
+
+    @property
+    def is_long(self) -> bool:
+        """Rule: while an epoch runs for long, what is done while idle is done all the same."""
+        return self.has_run_for_an_interval
+
+    def version(self, claim: Claim) -> int | None:
+        """`Triggered.version`. Rule: state that goes on under a new number is loaded under its old one."""
+        if self.number != claim.first:
+            return None
+        return claim.origin.epoch + 1 if claim.origin is not None else 0
+
+    def listed(self) -> Mapping[str, Content | None]:
+        """What its sources had listed for it when it was planned before, which lies there since the start: nobody writes it again."""
+        return sources_of(self.recorded.files) if self.recorded else {}
+
+    def planned(self, plan: Plan) -> bool:
+        """The driver has asked for it. False: it was planned before with other data."""
+        recorded = self._recorded.pop(self.number, None)
+        self.plan = plan
+        return recorded is None or recorded.same_data(plan)
+
+    @property
+    def recorded(self) -> Plan | None:
+        """As it was planned before; it runs again."""
+        return self._recorded.get(self.number)
+
+    def is_asked_again(self, event: ev.TriggerRequested) -> bool:
+        """The same trigger was sent once more, because the coordinator that got it first died."""
+        plan = self.plan
+        return plan is not None and event.epoch == self.number and plan.same_data(Plan(0, 0, event.epoch, event.offsets))
+
+    def ended(self) -> None:
+        self.number += 1
+        self.plan = None
+        self.has_run_for_an_interval = False
+
+    def stored(self, epoch: int, number: int) -> None:
+        """Entry `number` plans that epoch. The first that does counts: what is planned for later epochs stands behind it."""
+        self._logs.setdefault(epoch, number)
+
+    def log(self, epoch: int) -> int:
+        """The entry that plans that epoch, 0 if none is stored yet."""
+        return self._logs.get(epoch, 0)
+
+    def forget_before(self, epoch: int) -> None:
+        self._logs = {one: number for one, number in self._logs.items() if one >= epoch}
+
+    @property
+    def highest_recorded(self) -> int:
+        return max(self._recorded, default=-1)

@@ -1,0 +1,171 @@
+"""People's requests for savepoints: they wait for a checkpoint, for its copy, for their answer (Flink: `CheckpointRequestDecider`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.durable_put import DurablePut, Known
+from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Request
+from spark_ckpt.protocol.instructions import Announcement, Instruction, Level, RequestName
+from spark_ckpt.protocol.machine import Questions
+from spark_ckpt.protocol.stats import Summary
+
+ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request and the number of its log entry."""
+
+    number: int
+    request: Request
+
+    @property
+    def stops(self) -> bool:
+        return self.request.action == STOP
+
+
+class SavepointQueue:
+    """Every request gets one answer. Those to stop wait until the query is about to end: no epoch is to follow their savepoint.
+
+    Savepoints are copies of completed checkpoints, made in the background. `changed`: called when one more copy is made, or will not be.
+    """
+
+    def __init__(self, run: int, questions: Questions, changed: Callable[[], list[Instruction]]) -> None:
+        self.finishing: ev.FinishRequested | None = None
+        """No further epoch will run."""
+        self._run = run
+        self._questions = questions
+        self._changed = changed
+        self._waiting: list[Asked] = []
+        self._given: dict[int, list[Asked]] = {}
+        self._copies: dict[int, tuple[Asked, Checkpoint]] = {}
+        self._answers: dict[int, do.AnswerRequest] = {}
+        self._stop_url: str | None = None
+        """Where the savepoint of a request to stop was stored."""
+        self._stop_failure = ""
+
+    def take(self, number: int, request: Request) -> list[Instruction]:
+        asked = Asked(number, request)
+        if request.action not in (SAVEPOINT, STOP):
+            return self._answer(asked, None, f"this release does not know the request {request.action!r}")
+        self._waiting.append(asked)
+        return [do.Stopping(request.drain)] if asked.stops else []
+
+    @property
+    def wants(self) -> bool:
+        """Whether a request waits for a checkpoint."""
+        return any(self._is_called(asked) for asked in self._waiting)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a savepoint is in the making."""
+        return bool(self._given or self._copies)
+
+    def pins(self, checkpoint: CheckpointId) -> bool:
+        """It is being copied."""
+        return any(copied.id == checkpoint for _, copied in self._copies.values())
+
+    def give(self, epoch: int) -> None:
+        """The checkpoint of this epoch will be theirs."""
+        self._given.setdefault(epoch, []).extend(self._called())
+
+    def copy(self, checkpoint: Checkpoint) -> list[Instruction]:
+        """This completed one is theirs."""
+        return [i for asked in self._called() for i in self._store(asked, checkpoint)]
+
+    def completed(self, checkpoint: Checkpoint) -> list[Instruction]:
+        return [i for asked in self._given.pop(checkpoint.id.epoch, []) for i in self._store(asked, checkpoint)]
+
+    def aborted(self, epoch: int, message: str) -> list[Instruction]:
+        return [i for asked in self._given.pop(epoch, []) for i in self._answer(asked, None, message)]
+
+    def refuse(self, number: int, request: Request, message: str) -> list[Instruction]:
+        return self._answer(Asked(number, request), None, message)
+
+    def nothing_to_save(self) -> list[Instruction]:
+        """Nothing will ever be, if the query ends now; else the first epoch is waited for."""
+        if self.finishing is None:
+            return []
+        message = "no epoch has finished yet, so there is nothing to save"
+        return [i for asked in self._called() for i in self._answer(asked, None, message)]
+
+    def close(self, message: str) -> list[Instruction]:
+        """The run is over: nobody else will answer them."""
+        waiting, self._waiting = self._waiting, []
+        given = [asked for several in self._given.values() for asked in several]
+        copied = [asked for asked, _ in self._copies.values()]
+        unsure = list(self._answers.values())
+        self._given, self._copies, self._answers, self.finishing = {}, {}, {}, None
+        refused = [i for asked in (*waiting, *given, *copied) for i in self._answer(asked, None, message)]
+        return [*refused, *(i for one in unsure for i in self._put(one))]
+
+    # --- the end in good order
+
+    def finish(self, event: ev.FinishRequested) -> None:
+        self.finishing = event
+        self._stop_url, self._stop_failure = None, ""
+
+    def finished(self) -> list[Instruction]:
+        """The newest epoch is in a completed checkpoint. The query stops only with the savepoint that was asked for (as in Flink)."""
+        if self.finishing is None or self.busy:
+            return []
+        stopping, url = self.finishing.stopping, self._stop_url
+        self.finishing = None
+        if stopping and url is None:
+            failure = self._stop_failure or "the request was lost with the coordinator that took it up; ask again"
+            message = f"the query goes on, it could not be stopped with a savepoint: {failure}"
+            return [do.Refused(RequestName.FINISH, ErrorKind.STORAGE, message)]
+        return [do.Finished(url)]
+
+    def _is_called(self, asked: Asked) -> bool:
+        return self.finishing is not None or not asked.stops
+
+    def _called(self) -> list[Asked]:
+        called = [asked for asked in self._waiting if self._is_called(asked)]
+        self._waiting = [asked for asked in self._waiting if not self._is_called(asked)]
+        return called
+
+    def _store(self, asked: Asked, checkpoint: Checkpoint) -> list[Instruction]:
+        def known(_known: Known, event: ev.SavepointStored) -> list[Instruction]:
+            self._copies.pop(asked.number, None)
+            return [*self._stored(asked, checkpoint, event), *self._changed()]
+
+        self._copies[asked.number] = (asked, checkpoint)
+        copy = partial(do.StoreSavepoint, checkpoint=checkpoint, request=asked.request, number=asked.number)
+        return DurablePut(self._questions, lambda ticket, attempt: copy(ticket, attempt=attempt), known, attempts=ATTEMPTS).begin()
+
+    def _stored(self, asked: Asked, checkpoint: Checkpoint, event: ev.SavepointStored) -> list[Instruction]:
+        if event.url is None:
+            failed = f"the savepoint that log entry {asked.number} asks for could not be stored: {event.message}"
+            return [*self._answer(asked, None, event.message), do.Log(Level.WARN, failed)]
+        told = Summary(checkpoint.id.run, checkpoint.id.epoch, checkpoint.time_ms, full_bytes=checkpoint.size)
+        said = do.Announce(Announcement.SAVEPOINT, {**told.to_json(), "savepoint": event.url})
+        return [*self._answer(asked, event.url, None), said]
+
+    def _answer(self, asked: Asked, url: str | None, error: str | None) -> list[Instruction]:
+        if asked.stops:
+            self._stop_url = url or self._stop_url
+            self._stop_failure = error or self._stop_failure
+        return self._put(do.AnswerRequest(0, self._run, asked.number, url, error))
+
+    def _put(self, answer: do.AnswerRequest) -> list[Instruction]:
+        """Put if absent: an answer that a coordinator which has died has given stays."""
+
+        def known(known: Known, event: ev.RequestAnswered) -> list[Instruction]:
+            self._answers.pop(answer.number, None)
+            if known is Known.STORED:
+                return []
+            return [do.Log(Level.WARN, f"the answer to the request in log entry {answer.number} could not be stored: {event.message}")]
+
+        def ask(ticket: int, attempt: int) -> Instruction:
+            return do.AnswerRequest(ticket, answer.run, answer.number, answer.path, answer.error, attempt)
+
+        self._answers[answer.number] = answer
+        return DurablePut(self._questions, ask, known, attempts=ATTEMPTS).begin()

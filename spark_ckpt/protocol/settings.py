@@ -1,0 +1,29 @@
+"""What a run is configured with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_ckpt.protocol.log_trim import DAY_MS, EVERY
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Durations in milliseconds, sizes in bytes.
+
+    `interval_ms` 0: every epoch is a checkpoint. `ahead`: so many epochs may run whose plan is not stored yet (0: exactly-once).
+    `log_kept_ms`, `trim_every`: how old entries of the log become at least, and how many are appended between two looks at the old ones.
+    """
+
+    retained: int = 3
+    timeout_ms: int = 600_000
+    grace_ms: int = 5_000
+    idle_ms: int = 5_000
+    interval_ms: int = 0
+    min_pause_ms: int = 0
+    max_concurrent: int = 1
+    tolerable_failures: int = 0
+    ahead: int = 0
+    spool_max_bytes: int = 10 * 1024**3
+    log_kept_ms: int = DAY_MS
+    trim_every: int = EVERY

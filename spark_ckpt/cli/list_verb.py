@@ -8,14 +8,11 @@ import click
 
 from spark_ckpt.cli.options import json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Table, size_text, time_text
-from spark_ckpt.errors import DamagedError
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.reading import StreamReader
-from spark_ckpt.stored.standing import Found, Overview, Use
-
-COMPLETED, DAMAGED, UNREADABLE = "COMPLETED", "DAMAGED", "UNREADABLE"
+from spark_ckpt.stored.standing import Condition, Found, Overview, Use
 
 
 @click.command("list")
@@ -39,7 +36,7 @@ def command(stream: str, s3: S3Options, output: Output) -> int:
         documents = [
             {**_document(reader, item, _status(item, overview), item.id == latest), "retained": item.id in retained} for item in found
         ]
-        damaged = [item for item in found if _status(item, overview) in (DAMAGED, UNREADABLE)]
+        damaged = [item for item in found if item.error is not None and overview.use(item.id) is Use.USABLE]
         columns = ("CHECKPOINT", "EPOCH", "COMPLETED", "STORES", "SIZE", "NEW", "DURATION", "STATUS")
         rows = [_row(item, _told(_status(item, overview), item.id == latest, item.id in retained)) for item in found]
         notes = [Line(str(item.error)) for item in damaged] + ([Line(problem)] if problem else [])
@@ -78,11 +75,7 @@ def _owner_text(claim: Claim) -> str:
 
 def _status(item: Found, overview: Overview) -> str:
     use = overview.use(item.id)
-    if use is not Use.USABLE:
-        return use.name
-    if item.error is None:
-        return COMPLETED
-    return DAMAGED if isinstance(item.error, DamagedError) else UNREADABLE
+    return item.condition.value if use is Use.USABLE else use.value
 
 
 def _document(reader: StreamReader, item: Found, status: str, latest: bool) -> dict[str, Any]:
@@ -104,7 +97,7 @@ def _document(reader: StreamReader, item: Found, status: str, latest: bool) -> d
 def _told(status: str, latest: bool, retained: bool) -> str:
     if latest:
         return f"{status}, latest"
-    return status if retained or status != COMPLETED else f"{status}, not retained"
+    return status if retained or status != Condition.COMPLETED.value else f"{status}, not retained"
 
 
 def _row(item: Found, status: str) -> tuple[str, ...]:

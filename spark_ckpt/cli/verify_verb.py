@@ -8,7 +8,7 @@ import click
 
 from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Table, size_text
-from spark_ckpt.errors import DamagedError, ObjectMissingError
+from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import checkpoint_name, metadata_key
 from spark_ckpt.storage import S3Options, Storage
@@ -77,11 +77,9 @@ def _found(
         return [Found(checkpoint, 0, reader.read(checkpoint), None)], {}, None
     overview = reader.overview()
     found, problem = overview.found, overview.problem
-    uses = {item.id: overview.use(item.id) for item in found}
-    # Where only those are left that were found damaged, a start looks at them again.
-    wanted = Use.USABLE if Use.USABLE in uses.values() else Use.BAD
-    left_out = {checkpoint: use for checkpoint, use in uses.items() if use is not wanted}
-    looked_at = [item for item in found if item.id not in left_out]
+    looked_at = list(overview.looked_at)
+    chosen = {item.id for item in looked_at}
+    left_out = {item.id: overview.use(item.id) for item in found if item.id not in chosen}
     if not looked_at:
         others = f"; of {len(found)} others no restart would use any" if found else ""
         raise ObjectMissingError(f"the stream at {reader.url} has no completed checkpoint to verify{others}")
@@ -124,8 +122,7 @@ def _sections(reader: StreamReader, verified: list[Verified], unreadable: list[F
         opened = [f"{v.stores} of {len(v.checkpoint.snapshots)}", str(v.keys)] if deep else []
         result = f"{len(v.problems)} PROBLEMS" if v.problems else "INTACT"
         rows.append([checkpoint_name(v.checkpoint.id), str(v.objects), str(v.files), size_text(v.bytes), *opened, result])
-    unread = {item.id: "DAMAGED" if isinstance(item.error, DamagedError) else "UNREADABLE" for item in unreadable}
-    rows += [[checkpoint_name(checkpoint), *["-"] * (len(columns) - 2), why] for checkpoint, why in unread.items()]
+    rows += [[checkpoint_name(item.id), *["-"] * (len(columns) - 2), item.condition.value] for item in unreadable]
     sections: list[Any] = [Table(columns, rows, right=columns[1:-1])]
     lines = [str(item.error) for item in unreadable]
     lines += _told(verified)

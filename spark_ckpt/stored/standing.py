@@ -13,6 +13,15 @@ from spark_ckpt.protocol.garbage import kept_checkpoints
 from spark_ckpt.protocol.retention import is_retained, newest_first
 
 
+class Condition(Enum):
+    """What reading the `_metadata` of a checkpoint that is there has shown."""
+
+    COMPLETED = "COMPLETED"
+    DAMAGED = "DAMAGED"
+    UNREADABLE = "UNREADABLE"
+    """It may not be read from here."""
+
+
 @dataclass(frozen=True)
 class Found:
     """One checkpoint in a listing: its content, or the error that reading it met: damaged, or nobody here may read it. `size` is that of
@@ -22,6 +31,12 @@ class Found:
     size: int
     checkpoint: Checkpoint | None
     error: DamagedError | StorageSetupError | None
+
+    @property
+    def condition(self) -> Condition:
+        if self.error is None:
+            return Condition.COMPLETED
+        return Condition.DAMAGED if isinstance(self.error, DamagedError) else Condition.UNREADABLE
 
 
 class Use(Enum):
@@ -81,6 +96,13 @@ class Overview:
 
     def use(self, checkpoint: CheckpointId) -> Use:
         return self.standing.use(checkpoint) if self.standing is not None else Use.USABLE
+
+    @property
+    def looked_at(self) -> tuple[Found, ...]:
+        """What a start looks at: all that it may go on from; where only those are left that were found damaged, these once more."""
+        uses = {item.id: self.use(item.id) for item in self.found}
+        wanted = Use.USABLE if Use.USABLE in uses.values() else Use.BAD
+        return tuple(item for item in self.found if uses[item.id] is wanted)
 
     @property
     def retained(self) -> frozenset[CheckpointId]:

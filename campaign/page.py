@@ -15,6 +15,46 @@ HEAD = f"""# Reliability
 
 Written by `python -m campaign page`; do not edit. Every case is a line in [campaign/results](../campaign/results).
 
+This page has what a campaign of kills has shown: real Spark applications are killed with SIGKILL again and again, and what their sinks hold
+in the end is compared with a batch query, row by row.
+
+## How a case goes
+1. A Spark application (`local-cluster[2,1,1024]`: two executors, each in a process of its own) runs three streams with different operators
+   and sinks. They read files that come one after the other.
+2. It is killed six times. The seed draws the moments: some epochs and a moment later, while the streams have nothing to do, or shortly
+   after the kill before. `gc --delete` runs beside the live query before a fifth of the kills.
+3. It gets the rest of its input. Its queries are stopped, and started again with `AvailableNow`.
+4. Each sink is compared, row by row, with a batch query of stock Spark over the same files.
+5. `gc --delete` and `verify --deep` run for every stream.
+
+Words in the tables:
+
+| | |
+|---|---|
+| **driver** | killed: its JVM alone, or with all that it started |
+| **machine** | killed: the driver with all that it started. Gone: `checkpointLocation`, spool and local folders |
+| **executor**, **agent**, **coordinator** | killed: one such process |
+| storage **file** | `file://` |
+| storage **s3** | versitygw behind toxiproxy, 20 ms away |
+| wire | what happens to connections with S3 every few seconds, for a moment. **latency**: 0.4 s more. **reset**: of all connections |
+| | **lost answer**: 26 bytes of it come through. **away**: for up to 5 s nobody can connect |
+| processors **starved** | {BUSY} busy processes for each processor run beside it all |
+| spool **kept** | `spark.ckpt.spool.dir` is set: the next executor finds what the one before has left there |
+| sink **file** | Spark's file sink |
+| sink **skips** | a `foreachBatch` that skips batch ids that it has seen |
+| **missing** | rows of the batch query that the sink lacks |
+| **in excess** | rows that the sink should not have |
+| **twice** | right rows that came again, where at-least-once permits it; they do not count as in excess |
+| outcome **equal** | nothing is missing, nothing is in excess, and every checkpoint that is left verifies |
+| **ended** | equal, but an application ended by itself and had to be started again |
+| **different** | rows are missing or in excess |
+| **damaged** | equal, but a checkpoint that is left does not verify |
+| **hung**, **failed** | the case did not come to its end; an application ended by itself again and again |
+
+Nothing but a kill is to end an application. There is one exception: Spark itself gives a Python worker no more than 10 s to start. Where
+the processors are starved, that ends queries of stock Spark too. Such ends are told below, and do not count against the case.
+
+## How to run it
     make campaign                       # goes on with what has no result for this code yet, kills first, then the long tests
     make campaign CASES=3 MINUTES=60    # a part of it: so many cases at most, none begun after so long
     make campaign SEED=7                # another plan
@@ -22,35 +62,9 @@ Written by `python -m campaign page`; do not edit. Every case is a line in [camp
     .venv/bin/python -m campaign status               # what is done, what is next
     .venv/bin/python -m campaign replay 12 --seed 7   # one case again, its logs kept, nothing recorded
 
-The plan has 300 kills. A result counts for the code that it was taken with (a digest of `spark_ckpt` and
-`jvm_shim`): once that has changed, `make campaign` begins again, and `python -m campaign forget` drops the lines of other code.
-A case that is interrupted leaves no line, and runs again.
-
-## How a case goes
-A Spark application (`local-cluster[2,1,1024]`: two executors, each in a process of its own) runs three streams of different operators
-and sinks over files that come one after the other. It is killed six times, with SIGKILL, at moments drawn by the seed: some epochs and a
-moment later, while the streams have nothing to do, or shortly after the kill before. Then it is fed to the end, its queries are stopped and
-started again with `AvailableNow`, and each sink is compared, row by row, with a batch query of stock Spark over the same files. Then
-`gc --delete` and `verify --deep` run for every stream; `gc --delete` runs beside the live query too, before a fifth of the kills.
-
-| | |
-|---|---|
-| **driver** | its JVM alone, or with all that it started |
-| **machine** | the driver with all that it started, `checkpointLocation`, spool and local folders |
-| **executor**, **agent**, **coordinator** | one such process |
-| storage **file** | `file://` |
-| storage **s3** | versitygw behind toxiproxy, 20 ms away |
-| wire | every few seconds, for a moment: **latency** of 0.4 s more, **reset** of all connections |
-| | **lost answer**: 26 bytes of it come through; **away**: for up to 5 s nobody can connect |
-| processors **starved** | {BUSY} busy processes for each processor, beside it all |
-| spool **kept** | `spark.ckpt.spool.dir` is set: the next executor finds what the one before left there |
-| sink **file** | Spark's file sink |
-| sink **skips** | a `foreachBatch` that skips batch ids that it has seen |
-
-**missing**: rows of the batch query that the sink lacks. **in excess**: rows that it should not have; in at-least-once, where right rows
-may come again, those are counted as **twice** only. **ended**: an application ended by itself and had to be started again; equal all the
-same. Nothing but a kill is to end one, except that Spark itself gives a Python worker no more than 10 s to start: where the processors
-are starved that ends queries of stock Spark too. Such ends are told below, and are not counted against the case.
+The plan has 300 kills. A result counts for the code that it was taken with (a digest of `spark_ckpt` and `jvm_shim`). When that has
+changed, `make campaign` begins again, and `python -m campaign forget` drops the lines of other code. A case that is interrupted leaves no
+line, and runs again.
 """
 
 
@@ -148,11 +162,11 @@ def _met(lines: Sequence[Line]) -> list[str]:
         return _table(("", *(value for _, value in columns)), found)
 
     return [
-        "## What met what",
+        "## What was combined with what",
         "",
-        "Cases, streams and kills are drawn so that each pair comes about as often as the others of its kind. How often it did",
-        "(a kill, where one of the two was killed); `·`: never. Faults on the wire are for S3 only, and the file sink takes no results",
-        "that change (complete, pandas, transform, update).",
+        "Cases, streams and kills are drawn so that all pairs of a kind come about equally often. The tables say how often each did;",
+        "`·` is never. If one of the two was killed, the kills are counted. Two kinds of pairs cannot be: faults on the wire are for S3",
+        "only, and the file sink takes no results that change (complete, pandas, transform, update).",
         "",
         grid(operators, settings),
         grid(settings, settings),

@@ -106,6 +106,13 @@ def test_every_file_that_is_named_is_there(page: Path) -> None:
     assert [path for path in _NAMED.findall(page.read_text(encoding="utf-8")) if not (ROOT / path).exists()] == []
 
 
+@every_page
+def test_every_module_that_is_named_is_there(page: Path) -> None:
+    folders = ("spark_ckpt", "simulation", "campaign", "benchmarks", "documents", "tests")
+    there = {path.name for folder in folders for path in (ROOT / folder).rglob("*.py")}
+    assert set(re.findall(r"`(\w+\.py)`", page.read_text(encoding="utf-8"))) - there == set()
+
+
 @functools.cache
 def members() -> dict[str, set[str]]:
     """By class, of the package and the simulation: what it defines in its body, and what its methods give `self`."""

@@ -11,7 +11,7 @@ from simulation.rules import Rule, ViolationError
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim, Entry, decode
-from spark_ckpt.protocol.garbage import (
+from spark_ckpt.protocol.retention.garbage import (
     Settled,
     entry_before_barrier,
     garbage,

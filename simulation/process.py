@@ -14,9 +14,10 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Announcement, Instruction
-from spark_ckpt.protocol.log_trim import DAY_MS
 from spark_ckpt.protocol.reasons import TOLERATED, AbortReason
-from spark_ckpt.protocol.run import OVER, Run, RunPhase
+from spark_ckpt.protocol.retention.log_trim import DAY_MS
+from spark_ckpt.protocol.run import Run
+from spark_ckpt.protocol.run_phases import OVER, RunPhase
 from spark_ckpt.protocol.settings import Settings
 
 LONGEST_SLEEP = 800

@@ -22,7 +22,7 @@ from simulation.rules import Rule, ViolationError
 from simulation.stage import Sink, Source
 from simulation.world import ELSEWHERE, Saved
 from spark_ckpt.protocol import events as ev
-from spark_ckpt.protocol.log_trim import DAY_MS
+from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.protocol.settings import Settings
 
 TROUBLE = 1500

@@ -16,10 +16,10 @@ from spark_ckpt.model import Ack, Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode
-from spark_ckpt.protocol.garbage import entry_before_barrier
-from spark_ckpt.protocol.log_trim import DAY_MS
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.retention import newest_first
+from spark_ckpt.protocol.retention.garbage import entry_before_barrier
+from spark_ckpt.protocol.retention.log_trim import DAY_MS
+from spark_ckpt.protocol.retention.order import newest_first
 
 Content = tuple[tuple[int, int], ...]
 """What an object holds: (offset, value)."""

@@ -10,22 +10,22 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Checkpoint, CheckpointId, Snapshot
 from spark_ckpt.paths import run_prefix
 from spark_ckpt.protocol import events as ev
-from spark_ckpt.protocol.completed import CompletedCheckpointStore
-from spark_ckpt.protocol.deletion import Batch, Deletions
+from spark_ckpt.protocol.checkpoints.pending import FinishedEpoch, PendingCheckpoint
+from spark_ckpt.protocol.checkpoints.pending_checkpoints import PendingCheckpoints
 from spark_ckpt.protocol.durable_put import DurablePut, Known
 from spark_ckpt.protocol.ending import Ending
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.epoch import EpochInHand
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.log import RunLog
-from spark_ckpt.protocol.pending import FinishedEpoch, PendingCheckpoint
-from spark_ckpt.protocol.pending_checkpoints import PendingCheckpoints
-from spark_ckpt.protocol.planned_files import PlannedFiles
 from spark_ckpt.protocol.reasons import AbortReason, Outcome
+from spark_ckpt.protocol.retention.completed import CompletedCheckpointStore
+from spark_ckpt.protocol.retention.deletion import Batch, Deletions
+from spark_ckpt.protocol.retention.planned_files import PlannedFiles
+from spark_ckpt.protocol.retention.shared_state import SharedStateRegistry
+from spark_ckpt.protocol.retention.subsumption import Subsumption
 from spark_ckpt.protocol.run import Run
-from spark_ckpt.protocol.shared import SharedStateRegistry
 from spark_ckpt.protocol.stream import Stream
-from spark_ckpt.protocol.subsumption import Subsumption
 
 
 class AtCompletion(PendingCheckpoints):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.log_trim import LogTrim
+from spark_ckpt.protocol.retention.log_trim import LogTrim
 from spark_ckpt.protocol.start import Start
 
 

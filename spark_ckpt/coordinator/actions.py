@@ -21,8 +21,8 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim
-from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.retention.planned_files import objects_by_entry
 from spark_ckpt.storage.base import PutResult, Storage, Traffic
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.stored.answers import put_answer

@@ -13,7 +13,7 @@ from spark_ckpt.protocol.durable_put import DurablePut, Known
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.large_files import LargeFiles, Unstored
 from spark_ckpt.protocol.machine import Questions
-from spark_ckpt.protocol.planned_files import PlannedFiles
+from spark_ckpt.protocol.retention.planned_files import PlannedFiles
 
 
 class FolderOwner(Protocol):

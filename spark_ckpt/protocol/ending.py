@@ -8,11 +8,11 @@ from typing import Protocol
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.context import Context
-from spark_ckpt.protocol.deletion import Batch
 from spark_ckpt.protocol.durable_put import Known, Seen
 from spark_ckpt.protocol.entries import Damage, End, Entry, Plan, Request, encode
 from spark_ckpt.protocol.instructions import Instruction, Level
 from spark_ckpt.protocol.log import RunLog, entry_in, put_entry
+from spark_ckpt.protocol.retention.deletion import Batch
 
 ATTEMPTS = 4
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle
+from spark_ckpt.protocol.checkpoints.stats import NO_LAG, Lag, Summary
 from spark_ckpt.protocol.entries import Claim, Plan, Request
 from spark_ckpt.protocol.events import Timer
-from spark_ckpt.protocol.stats import NO_LAG, Lag, Summary
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ class Triggered:
 
     `checkpoint`: whether the epoch's snapshots are to be uploaded. `late`: a finished epoch whose snapshots are wanted after all.
     `version`: that of the state the epoch begins with, where it is not the epoch's number (`Claim.first`). `sparse`: packs of which little
-    is needed any more (`packs.py`).
+    is needed any more (`sparse_packs.py`).
     """
 
     run: int

@@ -2,7 +2,7 @@
 
 Spark's file source keeps every file that it has ever seen, in a log that it writes anew, whole, with every tenth epoch. In each plan and
 in each `_metadata` that would be most of what a stream stores. Order: an object is durable before a plan or a `_metadata` that names it is
-put; nothing deletes it while either is there (`planned_files.py`, `shared.py`).
+put; nothing deletes it while either is there (`planned_files.py`, `shared_state.py`).
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from spark_ckpt.errors import ErrorKind, FormatError
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.context import Context
-from spark_ckpt.protocol.deletion import Deletions
 from spark_ckpt.protocol.driver_folder import DriverFolder
 from spark_ckpt.protocol.durable_put import DurablePut, Known, Seen
 from spark_ckpt.protocol.entries import Entry, Plan, Request, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.log_trim import LogTrim, is_sure
+from spark_ckpt.protocol.retention.deletion import Deletions
+from spark_ckpt.protocol.retention.log_trim import LogTrim, is_sure
 from spark_ckpt.protocol.start_state import Beginning
 from spark_ckpt.protocol.timers import Timers
 

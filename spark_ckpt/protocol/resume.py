@@ -14,8 +14,8 @@ from spark_ckpt.protocol.driver_files import DriverFiles, is_numbered, offsets_f
 from spark_ckpt.protocol.entries import Claim, Plan, Request, decode
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets, leads
-from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.recorded import Reach, Recorded, check_unbroken, driver_files_of, reach, recorded
+from spark_ckpt.protocol.retention.planned_files import objects_by_entry
 from spark_ckpt.protocol.start import fenced_message
 from spark_ckpt.protocol.start_state import Beginning, Replaced
 

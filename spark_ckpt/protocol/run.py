@@ -8,68 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from spark_ckpt.errors import ErrorKind, FormatError, without_way_out
 from spark_ckpt.model import CheckpointId, Content
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.commit import required_ids
-from spark_ckpt.protocol.completed import CompletedCheckpointStore
+from spark_ckpt.protocol.checkpoints.executors import Executors
+from spark_ckpt.protocol.checkpoints.pending import FinishedEpoch, PendingCheckpoint
+from spark_ckpt.protocol.checkpoints.pending_checkpoints import PendingCheckpoints
+from spark_ckpt.protocol.checkpoints.policy import CheckpointPolicy
+from spark_ckpt.protocol.checkpoints.required_ids import required_ids
+from spark_ckpt.protocol.checkpoints.savepoint_queue import SavepointQueue
+from spark_ckpt.protocol.checkpoints.stats import Summary
 from spark_ckpt.protocol.context import Context
-from spark_ckpt.protocol.deletion import Deletions
 from spark_ckpt.protocol.driver_files import commits_file
 from spark_ckpt.protocol.driver_folder import DriverFolder
 from spark_ckpt.protocol.ending import Ending
 from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, Request
 from spark_ckpt.protocol.epoch import EpochInHand
-from spark_ckpt.protocol.executors import Executors
 from spark_ckpt.protocol.instructions import Announcement, Gate, Instruction, Level, RequestName
 from spark_ckpt.protocol.log import RunLog
-from spark_ckpt.protocol.log_trim import LogTrim
-from spark_ckpt.protocol.machine import Machine, Story, Tickets, Transition, leads
-from spark_ckpt.protocol.packs import sparse_packs
-from spark_ckpt.protocol.pending import FinishedEpoch, PendingCheckpoint
-from spark_ckpt.protocol.pending_checkpoints import PendingCheckpoints
-from spark_ckpt.protocol.policy import CheckpointPolicy
+from spark_ckpt.protocol.machine import Machine, Story, Tickets
 from spark_ckpt.protocol.reasons import AbortReason
-from spark_ckpt.protocol.savepoint_queue import SavepointQueue
+from spark_ckpt.protocol.retention.completed import CompletedCheckpointStore
+from spark_ckpt.protocol.retention.deletion import Deletions
+from spark_ckpt.protocol.retention.log_trim import LogTrim
+from spark_ckpt.protocol.retention.sparse_packs import sparse_packs
+from spark_ckpt.protocol.retention.subsumption import Subsumption
+from spark_ckpt.protocol.run_phases import LIVE, OVER, TABLE, RunPhase
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start import Start, fenced_message
 from spark_ckpt.protocol.start_state import Beginning
-from spark_ckpt.protocol.stats import Summary
-from spark_ckpt.protocol.subsumption import Subsumption
 from spark_ckpt.protocol.timers import Timers
 
 _END_UNKNOWN = (
     "nothing was deleted (spark.ckpt.onStop=DELETE): the stream's end could not be noted in its log, or it is not known whether it is "
     "there; see `spark-ckpt list`"
 )
-
-
-class RunPhase(Enum):
-    IDLE = "IDLE"
-    """Between two epochs."""
-    PLANNING = "PLANNING"
-    """The epoch's plan is being appended."""
-    RUNNING = "RUNNING"
-    """Tasks run; in exactly-once the plan is durable."""
-    SEALED = "SEALED"
-    """Where every epoch is a checkpoint: `commits/N` is known, and the driver waits for the checkpoint."""
-    REPORTING = "REPORTING"
-    """Damage is being noted in the log."""
-    ENDING = "ENDING"
-    """The stream's end is being noted in the log."""
-    ENDED = "ENDED"
-    """It is noted; puts of `_metadata` that are on their way are waited for, then all goes."""
-    FAILED = "FAILED"
-    FENCED = "FENCED"
-    STOPPED = "STOPPED"
-
-
-LIVE = (RunPhase.IDLE, RunPhase.PLANNING, RunPhase.RUNNING, RunPhase.SEALED)
-OVER = tuple(phase for phase in RunPhase if phase not in LIVE)
 
 
 @dataclass(frozen=True)
@@ -551,7 +527,7 @@ class Run(Machine):
         """Handed to the part that asked."""
         return self.questions.answer(event)
 
-    TABLE: ClassVar = {}
+    TABLE: ClassVar = TABLE
 
 
 _STOPPED = "the query was stopped; start it again"
@@ -562,81 +538,3 @@ def finished_epoch(epoch: int, commit: Content | None, time_ms: int, files: Mapp
         return FinishedEpoch(epoch, required_ids(epoch, commit if isinstance(commit, bytes) else b""), time_ms, files)
     except FormatError as error:
         return FinishedEpoch(epoch, None, time_ms, files, str(error))
-
-
-def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
-    idle, planning, running, sealed = LIVE
-    failed, fenced = RunPhase.FAILED, RunPhase.FENCED
-    answered, nothing = "_answered", leads("nothing")
-    rows: dict[tuple[Any, type | ev.Timer], Transition] = {
-        # The epoch in hand.
-        (idle, ev.TriggerRequested): leads("_trigger", planning, running, failed),
-        (planning, ev.EntryPut): leads(answered, running, failed),
-        (planning, ev.EntryRead): leads(answered, running, failed, fenced),
-        (planning, ev.PastSeen): leads(answered, running, fenced),
-        (planning, ev.Timer.PLAN): leads(answered, failed),
-        (running, ev.TriggerRequested): leads("_trigger_again"),
-        (running, ev.SealRequested): leads("_seal", idle, sealed, failed),
-        (running, ev.Timer.LONG): leads(answered, failed),
-        (sealed, ev.MetadataPut): leads(answered, idle, failed),
-        (sealed, ev.MetadataRead): leads(answered, idle, failed),
-        (sealed, ev.LeftAcksRead): leads(answered, running, failed),
-        (idle, ev.SealRequested): leads("_seal_again"),
-    }
-    for phase in LIVE:
-        live: dict[type | ev.Timer, Transition] = {
-            # Its plan may still stand in the line while it runs, or has ended.
-            ev.EntryPut: leads(answered, failed),
-            ev.EntryRead: leads(answered, failed, fenced),
-            ev.PastSeen: leads(answered, fenced),
-            ev.ReadFailed: leads(answered, failed),
-            # Checkpoints, and what they wait for.
-            ev.AckReceived: leads("_ack", failed),
-            ev.DeclineReceived: leads("_decline", failed),
-            ev.HoldingReceived: leads("_holding"),
-            ev.ExecutorLost: leads("_executor_lost"),
-            ev.FileStored: leads(answered, failed),
-            ev.MetadataPut: leads(answered, failed),
-            ev.MetadataRead: leads(answered, failed),
-            ev.LeftAcksRead: leads(answered, failed),
-            ev.Timer.EXPIRY: leads(answered, failed),
-            ev.Timer.GRACE: leads(answered),
-            ev.Timer.INTERVAL: leads(answered, failed),
-            ev.Timer.PAUSE: leads(answered, failed),
-            ev.Timer.IDLE: leads(answered, failed),
-            # Savepoints, deletions, and the ends.
-            ev.SavepointStored: leads(answered),
-            ev.RequestAnswered: leads(answered),
-            ev.OldEntriesListed: leads(answered),
-            ev.PlansRead: leads(answered),
-            ev.FinishRequested: leads("_finish", failed),
-            ev.DamageReported: leads("_damage_reported", RunPhase.REPORTING),
-            ev.StopRequested: leads("_stop", RunPhase.STOPPED, RunPhase.ENDING),
-        }
-        rows |= {(phase, key): row for key, row in live.items() if (phase, key) not in rows}
-    for phase in OVER:
-        rows[phase, ev.TriggerRequested] = leads("_refuse_trigger")
-        rows[phase, ev.SealRequested] = leads("_refuse_seal")
-        rows[phase, ev.FinishRequested] = leads("_refuse_finish")
-        rows[phase, ev.StopRequested] = leads("_stop", RunPhase.STOPPED)
-        for signal in (ev.AckReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported):
-            rows[phase, signal] = nothing
-    for phase in RunPhase:
-        for answer in (ev.Deleted, ev.EntriesDeleted, ev.TrimFailed):
-            rows[phase, answer] = leads(answered)
-    rows |= {
-        (RunPhase.REPORTING, ev.EntryPut): leads(answered, failed),
-        (RunPhase.REPORTING, ev.EntryRead): leads(answered, failed, fenced),
-        (RunPhase.REPORTING, ev.ReadFailed): leads(answered, failed),
-        (RunPhase.REPORTING, ev.StopRequested): leads("_stop_after_report"),
-        (RunPhase.ENDING, ev.EntryPut): leads(answered, RunPhase.STOPPED),
-        (RunPhase.ENDING, ev.EntryRead): leads(answered, RunPhase.STOPPED),
-        (RunPhase.ENDING, ev.ReadFailed): leads(answered, RunPhase.STOPPED),
-        (RunPhase.ENDING, ev.PastSeen): leads(answered, RunPhase.ENDED, RunPhase.STOPPED),
-        (RunPhase.ENDING, ev.MetadataPut): leads(answered),
-        (RunPhase.ENDED, ev.MetadataPut): leads(answered, RunPhase.STOPPED),
-    }
-    return rows
-
-
-Run.TABLE = _table()

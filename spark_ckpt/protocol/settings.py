@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_ckpt.protocol.log_trim import DAY_MS, EVERY
+from spark_ckpt.protocol.retention.log_trim import DAY_MS, EVERY
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
 from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Request, as_adopted, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.machine import leads
-from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.recorded import driver_files_of
+from spark_ckpt.protocol.retention.planned_files import objects_by_entry
 from spark_ckpt.protocol.start_plans import StartPlans
 from spark_ckpt.protocol.start_state import Beginning, StartOrder, StartPhase, Step, named
 

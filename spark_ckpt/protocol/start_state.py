@@ -15,9 +15,9 @@ from spark_ckpt.protocol.asking import Asking
 from spark_ckpt.protocol.driver_files import DriverFiles
 from spark_ckpt.protocol.entries import DEFAULT_TIMEOUT_MS, Claim, End, Entry, Plan, Request
 from spark_ckpt.protocol.instructions import Instruction, RequestName
-from spark_ckpt.protocol.log_trim import DAY_MS
 from spark_ckpt.protocol.machine import Story, Tickets
-from spark_ckpt.protocol.retention import is_retained, newest_first
+from spark_ckpt.protocol.retention.log_trim import DAY_MS
+from spark_ckpt.protocol.retention.order import is_retained, newest_first
 
 
 class Step(Enum):

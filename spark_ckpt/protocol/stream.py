@@ -11,6 +11,7 @@ from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import parse_checkpoint_url
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.checkpoints.stats import Summary
 from spark_ckpt.protocol.entries import Restored
 from spark_ckpt.protocol.instructions import Announcement, Gate, Instruction, Level, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
@@ -18,7 +19,6 @@ from spark_ckpt.protocol.resume import Resume, ResumePhase
 from spark_ckpt.protocol.run import Parts, Run
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start import Start, StartOrder, StartPhase
-from spark_ckpt.protocol.stats import Summary
 
 _SIGNALS = (ev.AckReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported)
 

@@ -1,4 +1,4 @@
-"""Leftovers of runs: finding them in a storage, and deleting them, while runs go on (rules: protocol/garbage.py).
+"""Leftovers of runs: finding them in a storage, and deleting them, while runs go on (rules: protocol/retention/garbage.py).
 
 Safe beside a running stream, because of the order of the reads, which `garbage` explains, and because of the run that lives only that is
 taken which a checkpoint of its own has passed over, and which was stored long before that one began (`garbage_of_living`).
@@ -14,7 +14,7 @@ from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMi
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.entries import Claim
-from spark_ckpt.protocol.garbage import (
+from spark_ckpt.protocol.retention.garbage import (
     Settled,
     entry_before_barrier,
     garbage,

@@ -9,8 +9,8 @@ from enum import Enum
 from spark_ckpt.errors import DamagedError, StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol.entries import Claim
-from spark_ckpt.protocol.garbage import kept_checkpoints
-from spark_ckpt.protocol.retention import is_retained, newest_first
+from spark_ckpt.protocol.retention.garbage import kept_checkpoints
+from spark_ckpt.protocol.retention.order import is_retained, newest_first
 
 
 class Condition(Enum):

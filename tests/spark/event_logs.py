@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from spark_ckpt.model import Ack, CheckpointId, Handle, HandleKind, Snapshot, StoreId
-from spark_ckpt.protocol.acknowledgements import Acknowledgements
-from spark_ckpt.protocol.commit import Slot
-from spark_ckpt.protocol.stats import summary_of
+from spark_ckpt.protocol.checkpoints.acknowledgements import Acknowledgements
+from spark_ckpt.protocol.checkpoints.required_ids import Slot
+from spark_ckpt.protocol.checkpoints.stats import summary_of
 
 BEGIN_MS = 1_767_225_600_000
 PACKAGE = "org.apache.spark.ckpt."

@@ -20,8 +20,8 @@ from harness import Application
 from test_sinks import keys_of
 
 from spark_ckpt import paths
+from spark_ckpt.protocol.checkpoints.policy import first_delay_ms
 from spark_ckpt.protocol.entries import Claim, decode
-from spark_ckpt.protocol.policy import first_delay_ms
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.stored.reading import StreamReader
 from testbed.lossy_proxy import Wire, WireFault

@@ -13,8 +13,8 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Request, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.planned_files import objects_by_entry
 from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.retention.planned_files import objects_by_entry
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start import StartOrder
 from spark_ckpt.protocol.stream import Stream

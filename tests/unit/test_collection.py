@@ -19,7 +19,7 @@ from spark_ckpt.errors import ConflictError, DamagedError
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Claim, Plan
-from spark_ckpt.protocol.garbage import entry_before_barrier, kept_checkpoints
+from spark_ckpt.protocol.retention.garbage import entry_before_barrier, kept_checkpoints
 from spark_ckpt.storage import Storage
 from spark_ckpt.storage.base import LARGEST_READ, Stored
 from spark_ckpt.storage.file import FileStorage

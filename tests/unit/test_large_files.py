@@ -13,13 +13,13 @@ from spark_ckpt.model import CheckpointId, FileHandle
 from spark_ckpt.paths import driver_file_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.deletion import Deletions
 from spark_ckpt.protocol.entries import LIMITS, Plan, decode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.large_files import DIGITS, LARGE, TOGETHER
 from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.retention.deletion import Deletions
+from spark_ckpt.protocol.retention.shared_state import SharedStateRegistry
 from spark_ckpt.protocol.settings import Settings
-from spark_ckpt.protocol.shared import SharedStateRegistry
 from spark_ckpt.stored.metadata import codec as metadata
 from tests.unit.protocol_driving import Driver, World, ack, commit, uid_of
 from tests.unit.test_protocol_restore import own

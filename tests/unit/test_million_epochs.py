@@ -7,7 +7,7 @@ import pytest
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.log_trim import DAY_MS, EVERY
+from spark_ckpt.protocol.retention.log_trim import DAY_MS, EVERY
 from spark_ckpt.protocol.settings import Settings
 from tests.unit.protocol_driving import Driver, World
 from tests.unit.test_protocol_start import started

@@ -8,7 +8,7 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import End, decode
-from spark_ckpt.protocol.log_trim import DAY_MS
+from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from tests.unit.long_logs import epochs, looks, running
 from tests.unit.protocol_driving import Driver, World
 from tests.unit.test_protocol_start import refusal, started

@@ -19,7 +19,8 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, Claim, Request, encode
 from spark_ckpt.protocol.instructions import Announcement, Instruction
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.run import Run, RunPhase
+from spark_ckpt.protocol.run import Run
+from spark_ckpt.protocol.run_phases import RunPhase
 from spark_ckpt.protocol.settings import Settings
 from tests.unit.protocol_driving import Driver, World, answer, commit, offsets
 from tests.unit.stream_machine import StreamMachine

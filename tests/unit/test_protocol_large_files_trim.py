@@ -11,9 +11,9 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Plan
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.large_files import LARGE
-from spark_ckpt.protocol.log_trim import DAY_MS, LogTrim
 from spark_ckpt.protocol.machine import Questions, Tickets
-from spark_ckpt.protocol.planned_files import PlannedFiles
+from spark_ckpt.protocol.retention.log_trim import DAY_MS, LogTrim
+from spark_ckpt.protocol.retention.planned_files import PlannedFiles
 from spark_ckpt.protocol.settings import Settings
 from tests.unit.long_logs import HOUR_MS, SAVEPOINT, entry_of, epochs, ids_of, running, tail_of
 from tests.unit.protocol_driving import Driver, World

@@ -10,7 +10,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim, Plan
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.log_trim import DAY_MS
+from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.protocol.settings import Settings
 from tests.unit.long_logs import SAVEPOINT, entry_of, epochs, ids_of, running, tail_of
 from tests.unit.protocol_driving import Driver, World

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId, Decline, FileHandle
-from spark_ckpt.protocol.acknowledgements import Acknowledgements, Gathering
-from spark_ckpt.protocol.commit import Slot, required_ids
-from spark_ckpt.protocol.completed import CompletedCheckpointStore
-from spark_ckpt.protocol.deletion import Batch, Deletions
+from spark_ckpt.protocol.checkpoints.acknowledgements import Acknowledgements, Gathering
+from spark_ckpt.protocol.checkpoints.executors import Executors
+from spark_ckpt.protocol.checkpoints.required_ids import Slot, required_ids
 from spark_ckpt.protocol.driver_files import DriverFiles, needed
 from spark_ckpt.protocol.entries import Claim, End, Entry, Plan, Restored
-from spark_ckpt.protocol.executors import Executors
-from spark_ckpt.protocol.garbage import garbage, planned_objects, settled
 from spark_ckpt.protocol.reasons import AckResult
-from spark_ckpt.protocol.shared import SharedStateRegistry
+from spark_ckpt.protocol.retention.completed import CompletedCheckpointStore
+from spark_ckpt.protocol.retention.deletion import Batch, Deletions
+from spark_ckpt.protocol.retention.garbage import garbage, planned_objects, settled
+from spark_ckpt.protocol.retention.shared_state import SharedStateRegistry
 from spark_ckpt.protocol.tail import Gallop
 from tests.unit.protocol_driving import JOB, ack, commit
 

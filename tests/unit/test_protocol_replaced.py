@@ -9,7 +9,7 @@ from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import LIMITS, End, decode
-from spark_ckpt.protocol.run import RunPhase
+from spark_ckpt.protocol.run_phases import RunPhase
 from spark_ckpt.protocol.settings import Settings
 from tests.unit.protocol_driving import Driver, World, commit, uid_of
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_ckpt.model import Ack, CheckpointId, Handle, HandleKind, Snapshot, StoreId
-from spark_ckpt.protocol.acknowledgements import Acknowledgements
-from spark_ckpt.protocol.stats import Summary, summary_of
-from spark_ckpt.protocol.subtasks import PARTITIONS_LISTED, SLOWEST_LISTED, Subtasks, distribution
+from spark_ckpt.protocol.checkpoints.acknowledgements import Acknowledgements
+from spark_ckpt.protocol.checkpoints.stats import Summary, summary_of
+from spark_ckpt.protocol.checkpoints.subtasks import PARTITIONS_LISTED, SLOWEST_LISTED, Subtasks, distribution
 
 TEN_MINUTES = 600_000
 ROW = 64

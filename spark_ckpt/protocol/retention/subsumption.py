@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Snapshot
 from spark_ckpt.paths import run_prefix
-from spark_ckpt.protocol.completed import CompletedCheckpointStore
 from spark_ckpt.protocol.context import Context
-from spark_ckpt.protocol.deleter import Deleter
-from spark_ckpt.protocol.deletion import Batch, Deletions
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.shared import SharedStateRegistry
+from spark_ckpt.protocol.retention.completed import CompletedCheckpointStore
+from spark_ckpt.protocol.retention.deleter import Deleter
+from spark_ckpt.protocol.retention.deletion import Batch, Deletions
+from spark_ckpt.protocol.retention.shared_state import SharedStateRegistry
 from spark_ckpt.protocol.start_state import Beginning
 
 

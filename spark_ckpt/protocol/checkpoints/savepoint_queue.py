@@ -10,11 +10,11 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.checkpoints.stats import Summary
 from spark_ckpt.protocol.durable_put import DurablePut, Known
 from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Request
 from spark_ckpt.protocol.instructions import Announcement, Instruction, Level, RequestName
 from spark_ckpt.protocol.machine import Questions
-from spark_ckpt.protocol.stats import Summary
 
 ATTEMPTS = 5
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from spark_ckpt.model import CheckpointId
-from spark_ckpt.protocol.acknowledgements import Acknowledgements
-from spark_ckpt.protocol.subtasks import Subtasks
+from spark_ckpt.protocol.checkpoints.acknowledgements import Acknowledgements
+from spark_ckpt.protocol.checkpoints.subtasks import Subtasks
 
 
 @dataclass(frozen=True)

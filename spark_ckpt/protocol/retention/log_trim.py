@@ -22,7 +22,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.instructions import Instruction, Level
 from spark_ckpt.protocol.machine import Questions, Then
-from spark_ckpt.protocol.planned_files import PlannedFiles
+from spark_ckpt.protocol.retention.planned_files import PlannedFiles
 
 DAY_MS = 24 * 60 * 60 * 1000
 EVERY = 1000

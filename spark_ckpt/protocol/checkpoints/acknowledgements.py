@@ -6,9 +6,9 @@ from collections.abc import Mapping, Set
 from enum import Enum
 
 from spark_ckpt.model import Ack, CheckpointId, Decline, Snapshot
-from spark_ckpt.protocol.commit import Slot
+from spark_ckpt.protocol.checkpoints.required_ids import Slot
+from spark_ckpt.protocol.checkpoints.subtasks import Subtasks
 from spark_ckpt.protocol.reasons import AckResult
-from spark_ckpt.protocol.subtasks import Subtasks
 
 
 class Gathering(Enum):

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.deletion import Batch, gathered
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Instruction, Level
 from spark_ckpt.protocol.machine import Questions
+from spark_ckpt.protocol.retention.deletion import Batch, gathered
 
 FORGET_RELEASED = 10_000
 """How many released objects are remembered, to refuse acks that name one; those whose deletion is still to come are in any case."""

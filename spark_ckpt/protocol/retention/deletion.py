@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from spark_ckpt.model import CheckpointId
-from spark_ckpt.protocol.planned_files import PlannedFiles, is_driver_file
-from spark_ckpt.protocol.shared import SharedStateRegistry
+from spark_ckpt.protocol.retention.planned_files import PlannedFiles, is_driver_file
+from spark_ckpt.protocol.retention.shared_state import SharedStateRegistry
 
 
 @dataclass(frozen=True)

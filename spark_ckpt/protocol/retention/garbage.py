@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import METADATA_NAME, parse_checkpoint_prefix, parse_leavable, parse_run_prefix
-from spark_ckpt.protocol.deletion import Batch
 from spark_ckpt.protocol.entries import Claim, End, Entry, Plan
-from spark_ckpt.protocol.retention import is_retained, newest_first
+from spark_ckpt.protocol.retention.deletion import Batch
+from spark_ckpt.protocol.retention.order import is_retained, newest_first
 
 
 def kept_checkpoints(claim: Claim) -> frozenset[CheckpointId]:

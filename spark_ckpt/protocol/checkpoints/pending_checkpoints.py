@@ -12,20 +12,20 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Snapshot, objects_of
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.acknowledgements import Gathering
+from spark_ckpt.protocol.checkpoints.acknowledgements import Gathering
+from spark_ckpt.protocol.checkpoints.executors import Executors
+from spark_ckpt.protocol.checkpoints.failures import FailurePolicy
+from spark_ckpt.protocol.checkpoints.pending import FinishedEpoch, PendingCheckpoint
+from spark_ckpt.protocol.checkpoints.policy import CheckpointPolicy
+from spark_ckpt.protocol.checkpoints.savepoint_queue import SavepointQueue
+from spark_ckpt.protocol.checkpoints.stats import Lag, Summary
 from spark_ckpt.protocol.context import Context
 from spark_ckpt.protocol.driver_files import needed
 from spark_ckpt.protocol.driver_folder import DriverFolder
 from spark_ckpt.protocol.durable_put import DurablePut, Known, Seen
-from spark_ckpt.protocol.executors import Executors
-from spark_ckpt.protocol.failures import FailurePolicy
 from spark_ckpt.protocol.instructions import Announcement, Instruction, Level
-from spark_ckpt.protocol.pending import FinishedEpoch, PendingCheckpoint
-from spark_ckpt.protocol.policy import CheckpointPolicy
 from spark_ckpt.protocol.reasons import AbortReason, AckResult, Outcome
-from spark_ckpt.protocol.savepoint_queue import SavepointQueue
-from spark_ckpt.protocol.stats import Lag, Summary
-from spark_ckpt.protocol.subsumption import Subsumption
+from spark_ckpt.protocol.retention.subsumption import Subsumption
 from spark_ckpt.protocol.timers import Timers
 
 

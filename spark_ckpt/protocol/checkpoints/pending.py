@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, objects_of
-from spark_ckpt.protocol.acknowledgements import Acknowledgements, Gathering
-from spark_ckpt.protocol.commit import Slot
+from spark_ckpt.protocol.checkpoints.acknowledgements import Acknowledgements, Gathering
+from spark_ckpt.protocol.checkpoints.required_ids import Slot
+from spark_ckpt.protocol.checkpoints.stats import Summary, summary_of
 from spark_ckpt.protocol.durable_put import DurablePut
-from spark_ckpt.protocol.stats import Summary, summary_of
 
 
 @dataclass(frozen=True)

@@ -40,11 +40,14 @@ class Restoring(StartState):
         if wanted is None:
             if last and last.restored and self._cut_short:
                 choices = self._choices
-                others = f"go on from one of the stream's checkpoints ({choices}) with {_OPTION} and restore.plans=DISCARD, or start it "
+                others = (
+                    f" and restore.plans as it was, or go on from one of the stream's checkpoints ({choices}) with {_OPTION} and "
+                    "restore.plans=DISCARD, or start it"
+                )
                 raise UnlessMovedOnError(
                     ErrorKind.CONFLICT,
                     f"the restore of {last.restored.path} was cut short before the stream had a copy of it; start the query with "
-                    f"{_OPTION}={last.restored.path} again, or {others if choices else ''}with a new checkpointLocation",
+                    f"{_OPTION}={last.restored.path} again{others if choices else ', or'} with a new checkpointLocation",
                 )
             return []
         if last and last.restored and last.restored.path == wanted.path and not self._cut_short:

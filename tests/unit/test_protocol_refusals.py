@@ -322,7 +322,7 @@ def cut_short() -> World:
 def test_a_restore_that_was_cut_short_names_what_there_is_to_go_on_from() -> None:
     world = cut_short()
     refused = refusal(Driver(world).start("c"))
-    assert f"start the query with spark.ckpt.restore.path={SAVEPOINT} again" in refused.message
+    assert f"start the query with spark.ckpt.restore.path={SAVEPOINT} again and restore.plans as it was" in refused.message
     assert "one of the stream's checkpoints (run 1 epoch 5, run 1 epoch 4)" in refused.message
     assert "restore.plans=DISCARD" in refused.message
     chosen = Driver(world)

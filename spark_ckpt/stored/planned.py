@@ -37,7 +37,7 @@ def planned_past(
 ) -> Planned:
     """Raises `DamagedError` for an entry that is damaged or forged, `StorageError`."""
     claim, tail, log = standing.claim, standing.tail, StreamLog(storage)
-    its_claim = log.found(origin.claim) if origin is not None and 0 < origin.claim <= tail else None
+    its_claim = log.readable(origin.claim) if origin is not None and 0 < origin.claim <= tail else None
     within = reach(origin, claim, its_claim)
     if tail - within.after > MOST_READ:
         raise DamagedError(f"entry {tail} of {reader.url} is forged or was put there by mistake; remove it")

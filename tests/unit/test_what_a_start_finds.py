@@ -1,0 +1,234 @@
+"""`verify` and `restore --check` look at a stream from outside: they must say of its log what a real start then does."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from spark_ckpt.coordinator.actions import StorageActions
+from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.paths import LOG_PREFIX, METADATA_NAME
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.settings import Settings
+from spark_ckpt.protocol.stream import Stream
+from spark_ckpt.storage import Storage, open_storage
+from spark_ckpt.storage.memory import wipe
+from spark_ckpt.stored.copies import Source, store_savepoint
+from spark_ckpt.stored.log_check import log_problem
+from spark_ckpt.stored.preflight import into
+from spark_ckpt.stored.reading import StreamReader
+from tests.unit.protocol_driving import JOB, commit, offsets
+
+Damage = Sequence[tuple[str, bytes | None]]
+"""Keys and what lies there then; None: nothing."""
+BACKGROUND = Settings(interval_ms=1_000_000)
+AHEAD = Settings(interval_ms=1_000_000, ahead=2)
+
+
+class Query:
+    """A start of a query without state over a real storage, and the epochs that it runs."""
+
+    def __init__(self, storage: Storage, restore: ev.Restore | None = None, settings: Settings | None = None) -> None:
+        self._stream = Stream(settings or Settings())
+        self._actions = StorageActions(storage.url, open_storage)
+        self._running = False
+        self.refused: str | None = None
+        self._push(ev.StartRequested("q", JOB, (), uuid.uuid4().hex, "host", restore=restore))
+
+    def _push(self, event: ev.Event) -> None:
+        events = [event]
+        while events:
+            for i in self._stream.handle(events.pop(0), int(time.time() * 1000)):
+                if isinstance(i, do.Refused):
+                    self.refused = i.message
+                elif isinstance(i, do.Started):
+                    self._running = bool(i.planned)
+                elif isinstance(i, (do.Delete, do.Trimming, do.Question)):
+                    events.append(self._actions.perform(i))
+
+    def epochs(self, *numbers: int) -> Query:
+        for epoch in numbers:
+            self.plans(epoch)
+            self._push(ev.SealRequested(epoch, commit([])))
+            assert self.refused is None
+        return self
+
+    def plans(self, epoch: int) -> Query:
+        """It dies in the middle of this one. The first that runs again is not planned anew."""
+        if not self._running:
+            self._push(ev.TriggerRequested(epoch, offsets(epoch)))
+        self._running = False
+        assert self.refused is None
+        return self
+
+
+def back_to(path: str, own: CheckpointId | None = None, discard: bool = False) -> ev.Restore:
+    return ev.Restore(path, own, discard=discard)
+
+
+def own(storage: Storage, epoch: int, run: int = 1, discard: bool = False) -> ev.Restore:
+    at = CheckpointId(run, epoch)
+    return back_to(StreamReader(storage).path_of(at), at, discard)
+
+
+def saved(storage: Storage, epoch: int, run: int = 1) -> str:
+    """URL of a savepoint of that checkpoint, in the stream's folder."""
+    url = f"{storage.url}/savepoints/of-{run}-{epoch}"
+    with open_storage(url) as target:
+        store_savepoint(storage, StreamReader(storage).read(CheckpointId(run, epoch)), target)
+    return url
+
+
+def killed_in_an_epoch(storage: Storage) -> None:
+    Query(storage).epochs(0, 1, 2).plans(3)
+
+
+def killed_again_and_again(storage: Storage) -> None:
+    Query(storage).epochs(0, 1).plans(2)
+    Query(storage)
+    Query(storage)
+
+
+def several_runs(storage: Storage) -> None:
+    Query(storage).epochs(0, 1).plans(2)
+    Query(storage).epochs(2, 3).plans(4)
+
+
+def gone_back(storage: Storage) -> None:
+    Query(storage).epochs(0, 1, 2, 3)
+    Query(storage, own(storage, 1))
+
+
+def gone_back_and_on(storage: Storage) -> None:
+    Query(storage).epochs(0, 1, 2, 3)
+    Query(storage, own(storage, 1)).epochs(2, 3).plans(4)
+
+
+def gone_back_under_new_numbers(storage: Storage) -> None:
+    Query(storage).epochs(0, 1, 2, 3)
+    Query(storage, own(storage, 1, discard=True)).epochs(4).plans(5)
+
+
+def in_the_background(storage: Storage) -> None:
+    Query(storage).epochs(0, 1)
+    Query(storage, settings=BACKGROUND).epochs(2, 3).plans(4)
+    Query(storage, settings=BACKGROUND).epochs(2).plans(3)
+
+
+def ahead_of_its_plans(storage: Storage) -> None:
+    Query(storage).epochs(0, 1)
+    Query(storage, settings=AHEAD).epochs(2, 3)
+    Query(storage, settings=AHEAD)
+
+
+def from_a_savepoint(storage: Storage) -> None:
+    Query(storage).epochs(0, 1)
+    url = saved(storage, 1)
+    Query(storage).epochs(2, 3)
+    Query(storage, back_to(url)).epochs(2)
+
+
+def savepoints(storage: Storage) -> None:
+    Query(storage).epochs(0, 1)
+    saved(storage, 1)
+    Query(storage).epochs(2).plans(3)
+    saved(storage, 2, 2)
+
+
+SHAPES: list[Callable[[Storage], None]] = [
+    killed_in_an_epoch,
+    killed_again_and_again,
+    several_runs,
+    gone_back,
+    gone_back_and_on,
+    gone_back_under_new_numbers,
+    in_the_background,
+    ahead_of_its_plans,
+    from_a_savepoint,
+    savepoints,
+]
+
+
+@contextmanager
+def written(shape: Callable[[Storage], None]) -> Iterator[Storage]:
+    name = str(uuid.uuid4())
+    with open_storage(f"memory://{name}/stream") as storage:
+        shape(storage)
+        yield storage
+    wipe(name)
+
+
+@contextmanager
+def copied(storage: Storage, damage: Damage = ()) -> Iterator[Storage]:
+    name, changed = str(uuid.uuid4()), dict(damage)
+    with open_storage(f"memory://{name}/stream") as target:
+        for stored in storage.list(""):
+            data = changed[stored.key] if stored.key in changed else storage.get(stored.key)
+            if data is not None:
+                target.put(stored.key, data)
+        yield target
+    wipe(name)
+
+
+def damages(storage: Storage) -> Iterator[Damage]:
+    """Nothing; what is missing: one or two entries of the log, a `_metadata`, also with any one entry; one of all that cannot be read."""
+    entries = [stored.key for stored in storage.list(LOG_PREFIX)]
+    checkpoints = [stored.key for stored in storage.list("run-") if stored.key.endswith(METADATA_NAME)]
+    missing = [(key,) for key in (*entries, *checkpoints)]
+    for keys in ((), *missing, *itertools.combinations(entries, 2), *itertools.product(checkpoints, entries)):
+        yield tuple((key, None) for key in keys)
+    yield from (((key, b"{"),) for key in (*entries, *checkpoints))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
+def test_verify_says_of_the_log_what_a_start_does(shape: Callable[[Storage], None]) -> None:
+    wrong = []
+    with written(shape) as storage:
+        for damage in damages(storage):
+            with copied(storage, damage) as stream:
+                reader = StreamReader(stream)
+                overview = reader.overview()
+                if not overview.looked_at:
+                    continue  # the verb says that there is nothing to verify
+                standing = overview.standing
+                said = overview.problem if standing is None else log_problem(stream, reader, standing, overview.newest)
+                refused = Query(stream).refused
+            unreadable = any(item.error is not None for item in overview.looked_at)  # the verb tells of each
+            if said is not None if refused is None else said is None and not unreadable:
+                wrong.append((damage, said, refused))
+    assert wrong == []
+
+
+def sources(storage: Storage) -> Iterator[tuple[Source, Checkpoint]]:
+    """Checkpoints and savepoints that can be read."""
+    for folder in (*storage.list_folders("run-"), "savepoints/"):
+        for inner in storage.list_folders(folder):
+            source = Source.at(f"{storage.url}/{inner.rstrip('/')}")
+            with open_storage(source.root) as root, suppress(DamagedError, ObjectMissingError):
+                yield source, source.read(root)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
+def test_restore_check_says_what_a_start_does(shape: Callable[[Storage], None]) -> None:
+    wrong = []
+    with written(shape) as storage:
+        for damage in damages(storage):
+            with copied(storage, damage) as stream:
+                for source, content in sources(stream):
+                    try:
+                        problems = into(content, source, stream).problems
+                    except CheckpointError as error:
+                        problems = (str(error),)
+                    with copied(stream) as other:
+                        path = source.url.replace(stream.url, other.url)
+                        refused = Query(other, back_to(path, source.checkpoint)).refused
+                    if bool(problems) != (refused is not None):
+                        wrong.append((damage, source.url, problems, refused))
+    assert wrong == []

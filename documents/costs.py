@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-_BEGIN = "<!-- from docs/benchmarks.md, by `python -m documents` -->"
-_END = "<!-- end -->"
+from documents.parts import replaced
+
+_SOURCE = "docs/benchmarks.md"
 _FORM, _WORKLOAD = "## The full form", "### Aggregation"
 _LEFT_OUT = "floor"
 """No system that one could choose."""
@@ -16,10 +17,7 @@ Row = Mapping[str, str]
 
 def renewed(readme: str, benchmarks: str) -> str:
     """README with the table of today. Raises ValueError where it has no place for it, or where docs/benchmarks.md has no such workload."""
-    if readme.count(_BEGIN) != 1 or readme.count(_END) != 1:
-        raise ValueError(f"README.md has no place for the table of costs; it lies between {_BEGIN} and {_END}")
-    before, rest = readme.split(_BEGIN)
-    return f"{before}{_BEGIN}\n{table(benchmarks)}\n{_END}{rest.split(_END)[1]}"
+    return replaced(readme, _SOURCE, table(benchmarks))
 
 
 def table(benchmarks: str) -> str:

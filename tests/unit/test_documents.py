@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 
-from documents import command_line, costs, options
+from documents import command_line, costs, options, transitions
 from documents.links import rewritten
 from documents.network import loaded
-from documents.places import BENCHMARKS, COMMAND_LINE, DOCS, OPTIONS, README, ROOT
+from documents.places import BENCHMARKS, COMMAND_LINE, DOCS, OPTIONS, PROTOCOL, README, ROOT
 from spark_ckpt.cli.main import VERBS, cli
 from spark_ckpt.conf import OPTIONS as TABLE
 from spark_ckpt.protocol.reasons import AbortReason
@@ -56,6 +56,27 @@ def test_the_page_of_commands_is_what_help_says() -> None:
 def test_what_it_costs_is_what_the_benchmark_has_measured() -> None:
     text = README.read_text(encoding="utf-8")
     assert text == costs.renewed(text, BENCHMARKS.read_text(encoding="utf-8")), "README.md is stale: run `python -m documents`"
+
+
+def test_the_diagrams_of_the_protocol_are_its_tables() -> None:
+    text = PROTOCOL.read_text(encoding="utf-8")
+    assert text == transitions.renewed(text), "docs/protocol.md is stale: run `python -m documents`"
+
+
+def test_a_diagram_has_each_change_of_phase_once() -> None:
+    for stage in transitions.STAGES:
+        lines = transitions.diagram(stage).splitlines()[1:-1]
+        shown: list[tuple[str, str, str]] = []
+        for line in lines:
+            if "->" in line:
+                phases, to = line.split(" -> ")
+            else:
+                shown += [(phase, event, to) for phase in phases.split(", ") for event in line.strip(" ,").split(", ")]
+        changes = [(phase.name, kind, row) for (phase, kind), row in stage.TABLE.items() if row.to]
+        assert len(shown) == len(set(shown)) == len(changes)
+        assert {(phase, frozenset(to.split(", "))) for phase, _, to in shown} == {
+            (phase, frozenset(p.name for p in row.to)) for phase, _, row in changes
+        }
 
 
 def test_costs_are_those_of_the_full_form() -> None:

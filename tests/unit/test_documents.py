@@ -14,6 +14,7 @@ from documents import command_line, costs, options, transitions
 from documents.links import rewritten
 from documents.network import loaded
 from documents.places import BENCHMARKS, COMMAND_LINE, DOCS, OPTIONS, PROTOCOL, README, ROOT
+from spark_ckpt import __version__
 from spark_ckpt.cli.main import VERBS, cli
 from spark_ckpt.conf import OPTIONS as TABLE
 from spark_ckpt.protocol.reasons import AbortReason
@@ -188,6 +189,11 @@ def test_every_verb_is_explained_and_every_reason_has_its_way_out() -> None:
     rows = operations.partition("## Checkpoints fail")[2]
     told = {reason for row in re.findall(r"^\| ([A-Z_, ]+) \|", rows, re.MULTILINE) for reason in row.split(", ")}
     assert told == {reason.value for reason in AbortReason}
+
+
+def test_this_version_is_among_the_changes() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (\d+\.\d+\.\d+)", changes, re.MULTILINE)[0] == __version__
 
 
 def test_every_page_is_in_the_site() -> None:

@@ -11,7 +11,6 @@ from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import CheckpointId, Snapshot, StoreId
 from spark_ckpt.paths import metadata_key
 from spark_ckpt.storage.base import Storage
-from spark_ckpt.stored.metadata.reading import read_metadata
 
 Snapshots = Mapping[StoreId, Snapshot]
 _KEPT = 2
@@ -46,6 +45,8 @@ class Bases:
         return load.result().get(store)
 
     def _read(self, base: CheckpointId) -> Snapshots:
+        from spark_ckpt.stored.metadata.reading import read_metadata  # takes a while to load, and most agents never need it
+
         key = metadata_key(base)
         try:
             checkpoint = read_metadata(self._storage, key, base)

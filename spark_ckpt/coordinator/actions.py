@@ -27,13 +27,13 @@ from spark_ckpt.storage.base import PutResult, Storage, Traffic
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.stored.answers import put_answer
 from spark_ckpt.stored.copies import Source, delete_source, import_objects, store_savepoint
+from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.left_acks import left_acks
 from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.metadata import codec as metadata
 from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.presence import absent
 from spark_ckpt.stored.reading import StreamReader
-from spark_ckpt.stored.verify import Verifier
 
 HINT_RUNS = 3
 """How many of the newest runs are searched for a checkpoint to start the gallop from."""
@@ -167,8 +167,7 @@ class StorageActions:
                 put_answer(self.storage, asked.run, asked.number, asked.path, asked.error)
                 return ev.RequestAnswered(asked.ticket, asked.number, Outcome.STORED)
             case do.Delete():
-                self.storage.delete([paths.metadata_key(c) for c in asked.checkpoints])
-                self.storage.delete(asked.objects)
+                delete_checkpoints(self.storage, map(paths.metadata_key, asked.checkpoints), asked.objects)
                 if asked.source is not None:
                     self._delete_source(asked.source)
                 return ev.Deleted(asked.ticket)
@@ -191,6 +190,8 @@ class StorageActions:
     def _lacks(self, asked: do.VerifyObjects) -> str | None:
         if not asked.deep:
             return next(absent(self.storage, asked.checkpoint), None)
+        from spark_ckpt.stored.verify import Verifier  # takes a while to load, and hardly any start looks so deep
+
         return Verifier(self.storage).verify(asked.checkpoint).damage
 
     def _fetch_files(self, asked: do.FetchFiles) -> str | None:

@@ -18,6 +18,7 @@ from spark_ckpt.paths import METADATA_NAME, copied_key, metadata_key, parse_chec
 from spark_ckpt.process import owner_only
 from spark_ckpt.process.scratch import ScratchFolder
 from spark_ckpt.storage.base import PutResult, Slice, Storage
+from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.metadata import codec as metadata
 from spark_ckpt.stored.metadata.reading import read_metadata
 from spark_ckpt.stored.ranges import IN_MEMORY, RangeDamagedError, is_long, near, read, read_to_file
@@ -106,8 +107,7 @@ def delete_source(source: Source, storage: Storage) -> None:
         named = source.read(storage).objects
     except ObjectMissingError:
         return
-    storage.delete([source.key])
-    storage.delete(sorted(named))
+    delete_checkpoints(storage, [source.key], sorted(named))
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from spark_ckpt.protocol.retention.garbage import (
     vanished,
 )
 from spark_ckpt.storage.base import Storage, Stored
+from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Standing
@@ -117,9 +118,8 @@ class Collector:
         raise self._moving()
 
     def delete(self, found: Leftovers) -> None:
-        """`_metadata` first: a checkpoint that exists has its objects. Raises `StorageError`; what it left is found the next time."""
-        self._storage.delete(found.metadata)
-        self._storage.delete(found.objects)
+        """Raises `StorageError`; what it left is found the next time."""
+        delete_checkpoints(self._storage, found.metadata, found.objects)
 
     def _standing(self, known: int) -> Standing:
         standing = self._reader.standing(known)

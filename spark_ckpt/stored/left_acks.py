@@ -10,9 +10,6 @@ from spark_ckpt import paths
 from spark_ckpt.errors import DamagedError, FormatError
 from spark_ckpt.model import Ack
 from spark_ckpt.storage.base import Storage
-from spark_ckpt.stored.metadata.columns import check_columns, columns_of
-from spark_ckpt.stored.metadata.limits import LIMITS
-from spark_ckpt.stored.metadata.rows import check_sizes
 
 LARGEST = 64 * 1024 * 1024
 """Bytes of one such object."""
@@ -41,6 +38,11 @@ def left_acks(storage: Storage, run: int, epoch: int) -> tuple[tuple[Ack, ...], 
 def _checked(ack: Ack) -> Ack:
     """Of one that anybody may have left: what it names and no checkpoint needs is deleted. Raises `FormatError` for all that no
     checkpoint may hold."""
+    # An agent, which leaves acks and reads none, need not load these.
+    from spark_ckpt.stored.metadata.columns import check_columns, columns_of
+    from spark_ckpt.stored.metadata.limits import LIMITS
+    from spark_ckpt.stored.metadata.rows import check_sizes
+
     columns = columns_of([ack.snapshot])
     try:
         check_columns(columns)

@@ -15,7 +15,7 @@ import pytest
 
 from spark_ckpt import paths
 from spark_ckpt.cli.main import run
-from spark_ckpt.errors import ConflictError, DamagedError
+from spark_ckpt.errors import ConflictError, DamagedError, StorageError
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Claim, Plan
@@ -24,10 +24,12 @@ from spark_ckpt.storage import Storage
 from spark_ckpt.storage.base import LARGEST_READ, Stored
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
+from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.gc import Collector
 from spark_ckpt.stored.metadata import codec as metadata
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Standing
+from testbed.faulty import Fault, FaultyStorage, Moment
 from tests.unit.stored_stream import JOB, StreamWriter, make_store
 
 SEEDS = 80
@@ -480,3 +482,14 @@ def test_the_time_that_counts_is_that_of_a_plan_which_was_stored_before_the_chec
 
 def now(storage: Storage) -> int:
     return max(s.modified_ms for s in storage.list("")) + HOUR
+
+
+def test_a_checkpoint_goes_before_its_objects() -> None:
+    storage = FaultyStorage(MemoryStorage("memory://deletion/s"), [Fault(Moment.FAIL_BEFORE, "*/seg/*", frozenset({"delete"}))])
+    metadata, segment = paths.metadata_key(CheckpointId(1, 0)), paths.segment_key(1, 0, "a")
+    for key in (metadata, segment):
+        storage.put(key, b"x")
+    with pytest.raises(StorageError):
+        delete_checkpoints(storage, [metadata], [segment])
+    assert [stored.key for stored in storage.list("")] == [segment]
+    wipe("deletion")

@@ -189,7 +189,7 @@ class StorageActions:
 
     def _lacks(self, asked: do.VerifyObjects) -> str | None:
         if not asked.deep:
-            return next(absent(self.storage, asked.checkpoint), None)
+            return next(absent(self.storage, asked.checkpoint.handles), None)
         from spark_ckpt.stored.verify import Verifier  # takes a while to load, and hardly any start looks so deep
 
         return Verifier(self.storage).verify(asked.checkpoint).damage

@@ -9,6 +9,7 @@ from spark_ckpt.protocol.recorded import check_unbroken, does_not_follow
 from spark_ckpt.protocol.retention.order import newest_first
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.planned import planned_past
+from spark_ckpt.stored.presence import absent
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Overview, Standing
 from spark_ckpt.stored.verify import Verifier
@@ -76,7 +77,7 @@ def _refused(storage: Storage, reader: StreamReader, standing: Standing, newest:
     why = does_not_follow(planned.recorded, newest.id, used) if newest is not None and not standing.claim.ahead else None
     if why is not None:
         return f"a start would be refused: {why}"
-    lost = planned.lost(storage) if not standing.claim.ahead else None
-    if lost is not None:
-        return f"a start would be refused: {storage.url_of(lost)} is missing, which the plan of an epoch names that runs again; put it back"
-    return None
+    if standing.claim.ahead:
+        return None
+    lost = next(absent(storage, planned.files), None) or next(filter(None, Verifier(storage).check(planned.files).values()), None)
+    return f"a start would be refused: {lost}, which the plan of an epoch names that runs again; put it back" if lost is not None else None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 from spark_ckpt.errors import DamagedError
-from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Handle
 from spark_ckpt.protocol.recorded import CopyOf, Recorded, numbers_known, past_all_plans, reach, recorded, takes_its_claim
 from spark_ckpt.protocol.start_plans import MOST_READ
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.log import StreamLog
-from spark_ckpt.stored.presence import sizes
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Standing
 
@@ -26,10 +26,11 @@ class Planned:
     numbers_known: bool
     past_all: CheckpointId | None
 
-    def lost(self, storage: Storage) -> str | None:
-        """A large file of the driver that an epoch takes which would run again, and that is missing. Raises `StorageError`."""
-        named = sorted({key for plan in self.recorded.plans for key in plan.objects})
-        return next((key for key, size in sizes(storage, named) if size is None), None)
+    @property
+    def files(self) -> list[Handle]:
+        """Large files of the driver that epochs take which would run again."""
+        contents = (named for plan in self.recorded.plans for named in sorted(plan.files.items(), key=itemgetter(0)))
+        return [content.whole(path) for path, content in contents if isinstance(content, FileHandle)]
 
 
 def planned_past(

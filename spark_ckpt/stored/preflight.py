@@ -47,7 +47,7 @@ _SHOWN = 10
 
 def without_objects(content: Checkpoint, storage: Storage) -> list[str]:
     """What a checkpoint names and `storage`, where its objects are, has not. Raises `StorageError`."""
-    found = list(absent(storage, content))
+    found = list(absent(storage, content.handles))
     more = [f"{len(found) - _SHOWN} more of its objects are missing or too short"] if len(found) > _SHOWN else []
     return [*found[:_SHOWN], *more]
 
@@ -148,7 +148,7 @@ def _not_again(planned: Planned, content: Checkpoint, storage: Storage, claim: C
     why = does_not_follow(found, content.id, claim.used if claim.used is not None else -1)
     if why is not None:
         return f"{why}; with spark.ckpt.restore.plans=DISCARD they run anew, and sinks get their rows twice"
-    lost = planned.lost(storage)
+    lost = next(absent(storage, planned.files), None)
     if lost is None:
         return None
-    return f"{storage.url_of(lost)} is missing, which an epoch takes that runs again; put it back; or restore it {_DISCARD_ONLY}"
+    return f"{lost}, which an epoch takes that runs again; put it back; or restore it {_DISCARD_ONLY}"

@@ -1,11 +1,11 @@
-"""Whether the objects that a checkpoint names are there, in their length. Nothing is read of them (`stored/verify.py` does that)."""
+"""Whether the objects that handles name are there, in their length. Nothing is read of them (`stored/verify.py` does that)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from spark_ckpt.model import Checkpoint
+from spark_ckpt.model import Handle
 from spark_ckpt.paths import check_object
 from spark_ckpt.storage.base import Storage
 
@@ -21,10 +21,10 @@ def sizes(storage: Storage, names: Iterable[str]) -> Iterator[tuple[str, int | N
             yield from zip(wanted, pool.map(storage.size, wanted), strict=True)
 
 
-def absent(storage: Storage, checkpoint: Checkpoint) -> Iterator[str]:
-    """Each object that is missing or too short, in words. `storage` is what its objects are relative to. Raises `StorageError`."""
+def absent(storage: Storage, handles: Iterable[Handle]) -> Iterator[str]:
+    """Each object that is missing or too short, in words. `storage` is what they are relative to. Raises `StorageError`."""
     needed: dict[str, int] = {}
-    for handle in checkpoint.handles:
+    for handle in handles:
         needed[handle.object] = max(needed.get(handle.object, 0), handle.offset + handle.length)
     for name, size in sizes(storage, needed):
         if size is None:

@@ -78,16 +78,20 @@ class Verifier:
             if name not in checkpoint.files:
                 found.problems.append(Problem(name, f"the driver's file {name} is not in the checkpoint; it cannot be restored"))
         found.files = len(handles)
-        new = [h for h in handles if h not in self._checked]
+        for handle, error in self.check(handles).items():
+            if error is not None:
+                found.problems.append(Problem(handle.object, str(error), isinstance(error, StorageSetupError)))
+        return found
+
+    def check(self, handles: Iterable[Handle]) -> dict[Handle, CheckpointError | None]:
+        """What is wrong with each of these ranges, if anything: missing, damaged, or nobody here may read it. Raises `StorageError`."""
+        wanted = dict.fromkeys(handles)
+        new = [h for h in wanted if h not in self._checked]
         self._sizes.update(sizes(self._storage, sorted({h.object for h in new} - self._sizes.keys())))
         with ThreadPoolExecutor(self._threads) as pool:
             for results in pool.map(self._check, near(new)):
                 self._checked.update(results)
-        for handle in handles:
-            error = self._checked[handle]
-            if error is not None:
-                found.problems.append(Problem(handle.object, str(error), isinstance(error, StorageSetupError)))
-        return found
+        return {handle: self._checked[handle] for handle in wanted}
 
     def open_stores(self, found: Verified) -> None:
         """Open the newest full snapshot of every store and count its keys against the number recorded with it (deep)."""

@@ -7,15 +7,18 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
-from spark_ckpt.paths import LOG_PREFIX, METADATA_NAME
+from spark_ckpt.paths import LOG_PREFIX, METADATA_NAME, parse_driver_file_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.large_files import LARGE
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.stream import Stream
 from spark_ckpt.storage import Storage, open_storage
@@ -24,6 +27,7 @@ from spark_ckpt.stored.copies import Source, store_savepoint
 from spark_ckpt.stored.log_check import log_problem
 from spark_ckpt.stored.preflight import into
 from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.stored.verify import Verifier
 from tests.unit.protocol_driving import JOB, commit, offsets
 
 Damage = Sequence[tuple[str, bytes | None]]
@@ -33,11 +37,14 @@ AHEAD = Settings(interval_ms=1_000_000, ahead=2)
 
 
 class Query:
-    """A start of a query without state over a real storage, and the epochs that it runs."""
+    """A start of a query without state over a real storage, and the epochs that it runs. `folder`: for large files."""
+
+    folder: ClassVar[Path]
 
     def __init__(self, storage: Storage, restore: ev.Restore | None = None, settings: Settings | None = None) -> None:
         self._stream = Stream(settings or Settings())
         self._actions = StorageActions(storage.url, open_storage)
+        self._actions.handover.begin(str(self.folder))
         self._running = False
         self.refused: str | None = None
         self._push(ev.StartRequested("q", JOB, (), uuid.uuid4().hex, "host", restore=restore))
@@ -60,13 +67,18 @@ class Query:
             assert self.refused is None
         return self
 
-    def plans(self, epoch: int) -> Query:
+    def plans(self, epoch: int, files: ev.Changes | None = None) -> Query:
         """It dies in the middle of this one. The first that runs again is not planned anew."""
         if not self._running:
-            self._push(ev.TriggerRequested(epoch, offsets(epoch)))
+            self._push(ev.TriggerRequested(epoch, offsets(epoch), files or {}))
         self._running = False
         assert self.refused is None
         return self
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> None:
+    Query.folder = tmp_path
 
 
 def back_to(path: str, own: CheckpointId | None = None, discard: bool = False) -> ev.Restore:
@@ -142,6 +154,10 @@ def savepoints(storage: Storage) -> None:
     saved(storage, 2, 2)
 
 
+def planned_with_a_large_file(storage: Storage) -> None:
+    Query(storage).epochs(0, 1).plans(2, {"sources/0/2": b"x" * (LARGE + 1)})
+
+
 SHAPES: list[Callable[[Storage], None]] = [
     killed_in_an_epoch,
     killed_again_and_again,
@@ -153,6 +169,7 @@ SHAPES: list[Callable[[Storage], None]] = [
     ahead_of_its_plans,
     from_a_savepoint,
     savepoints,
+    planned_with_a_large_file,
 ]
 
 
@@ -178,20 +195,29 @@ def copied(storage: Storage, damage: Damage = ()) -> Iterator[Storage]:
 
 
 def damages(storage: Storage) -> Iterator[Damage]:
-    """Nothing; what is missing: one or two entries of the log, a `_metadata`, also with any one entry; one of all that cannot be read."""
+    """Nothing; what is missing: one or two entries of the log, a `_metadata`, also with any one entry, a large file; one of all that cannot
+    be read."""
     entries = [stored.key for stored in storage.list(LOG_PREFIX)]
     checkpoints = [stored.key for stored in storage.list("run-") if stored.key.endswith(METADATA_NAME)]
-    missing = [(key,) for key in (*entries, *checkpoints)]
+    files = [stored.key for stored in storage.list("run-") if parse_driver_file_key(stored.key) is not None]
+    missing = [(key,) for key in (*entries, *checkpoints, *files)]
     for keys in ((), *missing, *itertools.combinations(entries, 2), *itertools.product(checkpoints, entries)):
         yield tuple((key, None) for key in keys)
-    yield from (((key, b"{"),) for key in (*entries, *checkpoints))
+    yield from (((key, b"{"),) for key in (*entries, *checkpoints, *files))
+
+
+def changes(storage: Storage) -> Iterator[Damage]:
+    """A large file that has another byte, which only its checksum tells."""
+    for stored in storage.list("run-"):
+        if parse_driver_file_key(stored.key) is not None:
+            yield ((stored.key, b"y" + storage.get(stored.key)[1:]),)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
 def test_verify_says_of_the_log_what_a_start_does(shape: Callable[[Storage], None]) -> None:
     wrong = []
     with written(shape) as storage:
-        for damage in damages(storage):
+        for damage in (*damages(storage), *changes(storage)):
             with copied(storage, damage) as stream:
                 reader = StreamReader(stream)
                 overview = reader.overview()
@@ -199,9 +225,10 @@ def test_verify_says_of_the_log_what_a_start_does(shape: Callable[[Storage], Non
                     continue  # the verb says that there is nothing to verify
                 standing = overview.standing
                 said = overview.problem if standing is None else log_problem(stream, reader, standing, overview.newest)
+                contents = [item.checkpoint for item in overview.looked_at]
+                whole = all(c is not None and not Verifier(stream).verify(c).problems for c in contents)  # the verb tells of each
                 refused = Query(stream).refused
-            unreadable = any(item.error is not None for item in overview.looked_at)  # the verb tells of each
-            if said is not None if refused is None else said is None and not unreadable:
+            if said is not None if refused is None else said is None and whole:
                 wrong.append((damage, said, refused))
     assert wrong == []
 

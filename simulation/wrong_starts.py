@@ -73,9 +73,9 @@ class VoidingTwice(Start):
 class TakingItBack(Start):
     """A query that goes back in place claims the stream, whoever has it now."""
 
-    def _claim_known(self, claim: Claim) -> list[Instruction]:
+    def _last_claim_known(self, claim: Claim) -> list[Instruction]:
         self._request = replace(self._request, again=False)
-        return super()._claim_known(claim)
+        return super()._last_claim_known(claim)
 
 
 class NumbersAnew(Start):

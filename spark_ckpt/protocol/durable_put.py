@@ -17,7 +17,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.events import EntryPut, EntryRead
+from spark_ckpt.protocol.instructions import Instruction, PutEntry, ReadEntry
 from spark_ckpt.protocol.machine import Questions
 from spark_ckpt.protocol.reasons import Outcome
 
@@ -158,3 +159,22 @@ class DurablePut:
             return self._again(event)
         self._looks += 1
         return self._look()
+
+
+def put_entry(
+    questions: Questions,
+    number: int,
+    data: bytes,
+    judge: Callable[[EntryRead], Seen],
+    known: Callable[[Known, EntryPut | EntryRead], list[Instruction]],
+    attempts: int | None = None,
+) -> DurablePut:
+    """An entry of the log."""
+    return DurablePut(
+        questions,
+        lambda ticket, attempt: PutEntry(ticket, number, data, attempt),
+        known,
+        lambda ticket, attempt: ReadEntry(ticket, number, attempt),
+        judge,
+        attempts,
+    )

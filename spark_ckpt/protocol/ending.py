@@ -8,10 +8,10 @@ from typing import Protocol
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.context import Context
-from spark_ckpt.protocol.durable_put import Known, Seen
-from spark_ckpt.protocol.entries import Damage, End, Entry, Plan, Request, encode
+from spark_ckpt.protocol.durable_put import Known, Seen, put_entry
+from spark_ckpt.protocol.entries import Damage, End, Entry, Plan, Request, encode, entry_in
 from spark_ckpt.protocol.instructions import Instruction, Level
-from spark_ckpt.protocol.log import RunLog, entry_in, put_entry
+from spark_ckpt.protocol.log import RunLog
 from spark_ckpt.protocol.retention.deletion import Batch
 
 ATTEMPTS = 4
@@ -76,7 +76,7 @@ class Ending:
             return self._owner.damage_noted()
 
         data = encode(damage)
-        put = put_entry(self._context, self._log.next_number, data, lambda event: _judge(event, data), known, ATTEMPTS)
+        put = put_entry(self._context.questions, self._log.next_number, data, lambda event: _judge(event, data), known, ATTEMPTS)
         return put.begin()
 
     def note_end(self, end: End) -> list[Instruction]:
@@ -93,7 +93,7 @@ class Ending:
             return self._owner.end_noted(False)
 
         data = encode(end)
-        return put_entry(self._context, self._log.next_number, data, lambda event: _judge(event, data), known, ATTEMPTS).begin()
+        return put_entry(self._context.questions, self._log.next_number, data, lambda event: _judge(event, data), known, ATTEMPTS).begin()
 
     def _look_past(self, number: int, attempt: int = 0) -> list[Instruction]:
         def seen(event: ev.PastSeen) -> list[Instruction]:

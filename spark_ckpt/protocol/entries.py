@@ -308,6 +308,14 @@ def decode(number: int, data: bytes, limits: EntryLimits = LIMITS) -> Entry:
     return entry
 
 
+def entry_in(number: int, data: bytes | None) -> Entry | None:
+    """None for what this release cannot read."""
+    try:
+        return decode(number, data) if data is not None else None
+    except FormatError:
+        return None
+
+
 def _entry(doc: Mapping[str, Any], limits: EntryLimits) -> Entry:
     kind, claim, floor = doc["type"], _number(doc["claim"]), _number(doc.get("floor", 0))
     if claim == 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -12,8 +11,8 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.context import Context
 from spark_ckpt.protocol.driver_folder import DriverFolder
-from spark_ckpt.protocol.durable_put import DurablePut, Known, Seen
-from spark_ckpt.protocol.entries import Entry, Plan, Request, decode, encode
+from spark_ckpt.protocol.durable_put import DurablePut, Known, Seen, put_entry
+from spark_ckpt.protocol.entries import Entry, Plan, Request, encode, entry_in
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.deletion import Deletions
 from spark_ckpt.protocol.retention.log_trim import LogTrim, is_sure
@@ -124,7 +123,7 @@ class RunLog:
         number = self.next_number
         self._issued_with_base = self._owner.base_is_known
         self._deletions.append_issued(number)
-        self._put = put_entry(self._context, number, data, self._judge, self._known)
+        self._put = put_entry(self._context.questions, number, data, self._judge, self._known)
         return self._put.begin()
 
     @property
@@ -235,30 +234,3 @@ class RunLog:
     def _not_looked(self, _event: ev.ReadFailed) -> list[Instruction]:
         self._look = None
         return self.rest()
-
-
-def entry_in(number: int, data: bytes | None) -> Entry | None:
-    """None for what this release cannot read."""
-    try:
-        return decode(number, data) if data is not None else None
-    except FormatError:
-        return None
-
-
-def put_entry(
-    context: Context,
-    number: int,
-    data: bytes,
-    judge: Callable[[ev.EntryRead], Seen],
-    known: Callable[[Known, ev.EntryPut | ev.EntryRead], list[Instruction]],
-    attempts: int | None = None,
-) -> DurablePut:
-    """An entry of the log."""
-    return DurablePut(
-        context.questions,
-        lambda ticket, attempt: do.PutEntry(ticket, number, data, attempt),
-        known,
-        lambda ticket, attempt: do.ReadEntry(ticket, number, attempt),
-        judge,
-        attempts,
-    )

@@ -18,9 +18,9 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError, UnlessMovedOnError
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
+from spark_ckpt.protocol.durable_put import DurablePut, Known, Seen
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.retention.order import is_retained
 from spark_ckpt.protocol.start_state import StartPhase, StartState
 
@@ -322,32 +322,31 @@ class Restoring(StartState):
 
     def _import(self) -> list[Instruction]:
         assert self._imported is not None
+        mine = self._imported
         self.phase = StartPhase.IMPORTING
-        return [self._ask(do.StoreMetadata(self.questions.ticket(), self._imported))]
 
-    def _import_put(self, event: ev.MetadataPut) -> list[Instruction]:
-        asked = self._answered(event.ticket)
-        assert isinstance(asked, do.StoreMetadata)
-        if event.outcome is Outcome.STORED:
+        def judge(event: ev.MetadataRead) -> Seen:
+            found = event.checkpoint
+            return Seen.OURS if found is not None and replace(found, counters={}) == replace(mine, counters={}) else Seen.NOTHING
+
+        self._put = DurablePut(
+            self.questions,
+            lambda ticket, attempt: do.StoreMetadata(ticket, mine, attempt),
+            self._import_known,
+            lambda ticket, attempt: do.ReadMetadata(ticket, mine.id, attempt),
+            judge,
+            ATTEMPTS,
+        )
+        return self._put.begin()
+
+    def _import_known(self, known: Known, _event: ev.Answer) -> list[Instruction]:
+        if known is Known.STORED:
             return self._done()
-        if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
-            self.phase = StartPhase.READING_BACK_IMPORT
-            return [self._ask(do.ReadMetadata(self.questions.ticket(), event.id, asked.attempt))]
-        return self._import_again(asked.attempt, event.outcome, event.message)
+        assert self._put is not None
+        raise GivenUpError(ErrorKind.STORAGE, f"the stream cannot be started, the copy of its origin is not complete: {self._put.cause}")
 
-    def _import_read_back(self, event: ev.MetadataRead) -> list[Instruction]:
-        asked, mine = self._answered(event.ticket), self._imported
-        assert mine is not None
-        if event.checkpoint is not None and replace(event.checkpoint, counters={}) == replace(mine, counters={}):
-            return self._done()
-        return self._import_again(asked.attempt, Outcome.FAILED, event.damage or "a put was not answered and did not arrive")
-
-    def _import_again(self, attempt: int, outcome: Outcome, message: str) -> list[Instruction]:
-        assert self._imported is not None
-        if outcome is Outcome.REFUSED or attempt + 1 >= ATTEMPTS:
-            raise GivenUpError(ErrorKind.STORAGE, f"the stream cannot be started, the copy of its origin is not complete: {message}")
-        self.phase = StartPhase.IMPORTING
-        return [self._ask(do.StoreMetadata(self.questions.ticket(), self._imported, attempt + 1))]
+    def _to_put(self, event: ev.Answer) -> list[Instruction]:
+        return self.questions.answer(event)
 
     # --- given by `Start`
 

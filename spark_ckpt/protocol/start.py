@@ -12,10 +12,10 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError, UnlessMovedOnError
 from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
+from spark_ckpt.protocol.durable_put import Known, Seen, put_entry
 from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Request, as_adopted, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.machine import leads
-from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.recorded import driver_files_of
 from spark_ckpt.protocol.retention.planned_files import objects_by_entry
 from spark_ckpt.protocol.start_plans import StartPlans
@@ -26,6 +26,7 @@ __all__ = ["Beginning", "Start", "StartOrder", "StartPhase", "Step", "fenced_mes
 ROUNDS = 20
 
 _SILENT = (StartPhase.NEW, StartPhase.DONE, StartPhase.REFUSED)
+_PUTTING = (StartPhase.CLAIMING, StartPhase.IMPORTING)
 
 
 class Start(StartPlans):
@@ -73,7 +74,7 @@ class Start(StartPlans):
         entry = self._entry(event)
         self._floor = entry.floor
         if isinstance(entry, Claim):
-            return self._claim_known(entry)
+            return self._last_claim_known(entry)
         self.phase = StartPhase.READING_CLAIM
         self._back = event.number
         return [self._ask(do.ReadEntry(self.questions.ticket(), n)) for n in (entry.claim, *self._further_back())]
@@ -129,9 +130,9 @@ class Start(StartPlans):
         if isinstance(newest, Damage):
             self._bad.update(dict.fromkeys(newest.bad, newest.cause))
             self._noted.update(newest.bad)
-        return self._claim_known(claim)
+        return self._last_claim_known(claim)
 
-    def _claim_known(self, claim: Claim) -> list[Instruction]:
+    def _last_claim_known(self, claim: Claim) -> list[Instruction]:
         if self._last is not None and claim != self._last:
             return self.begin(self.now_ms)
         self._last = claim
@@ -316,7 +317,13 @@ class Start(StartPlans):
             (self._last.stream if self._last else "") or self._request.nonce,
         )
         self.phase = StartPhase.CLAIMING
-        return [self._ask(do.PutEntry(self.questions.ticket(), number, encode(self._claim)))]
+        mine = encode(self._claim)
+
+        def judge(event: ev.EntryRead) -> Seen:
+            return Seen.NOTHING if event.data is None else Seen.OURS if event.data == mine else Seen.OTHERS
+
+        self._put = put_entry(self.questions, number, mine, judge, self._claim_known, ATTEMPTS)
+        return self._put.begin()
 
     @property
     def _sure_to_retain(self) -> int:
@@ -327,32 +334,15 @@ class Start(StartPlans):
             return self._retained
         return min(self._retained, last.retained)
 
-    def _claim_put(self, event: ev.EntryPut) -> list[Instruction]:
-        asked = self._answered(event.ticket)
-        assert isinstance(asked, do.PutEntry)
-        if event.outcome is Outcome.STORED:
-            self._stored_ms = event.stored_ms
+    def _claim_known(self, known: Known, event: ev.EntryPut | ev.EntryRead) -> list[Instruction]:
+        """What became of its put. Somebody else's claim at our number: begin again."""
+        if known is Known.STORED:
+            self._stored_ms = event.stored_ms if isinstance(event, ev.EntryPut) else None
             return self._claimed()
-        if event.outcome in (Outcome.EXISTS, Outcome.UNKNOWN):
-            self.phase = StartPhase.READING_BACK
-            return [self._ask(do.ReadEntry(self.questions.ticket(), event.number, asked.attempt))]
-        return self._put_again(asked, event)
-
-    def _put_again(self, asked: do.PutEntry, event: ev.EntryPut) -> list[Instruction]:
-        if event.outcome is Outcome.REFUSED or asked.attempt + 1 >= ATTEMPTS:
-            raise GivenUpError(ErrorKind.STORAGE, f"the stream cannot be started, its log takes no entry: {event.message}")
-        return [self._ask(replace(asked, ticket=self.questions.ticket(), attempt=asked.attempt + 1))]
-
-    def _claim_read_back(self, event: ev.EntryRead) -> list[Instruction]:
-        asked = self._answered(event.ticket)
-        assert isinstance(asked, do.ReadEntry)
-        assert self._claim is not None
-        mine = encode(self._claim)
-        if event.data is None:
-            self.phase = StartPhase.CLAIMING
-            put = do.PutEntry(0, event.number, mine, asked.attempt)
-            return self._put_again(put, ev.EntryPut(0, event.number, Outcome.FAILED, "a put was not answered and did not arrive"))
-        return self._claimed() if event.data == mine else self.begin(self.now_ms)
+        if known is Known.TAKEN:
+            return self.begin(self.now_ms)
+        assert self._put is not None
+        raise GivenUpError(ErrorKind.STORAGE, f"the stream cannot be started, its log takes no entry: {self._put.cause}")
 
     def _claimed(self) -> list[Instruction]:
         """A start that slept since it looked for the tail may have claimed a number that others had used and left (`log_trim.py`):
@@ -448,12 +438,13 @@ class Start(StartPlans):
         (StartPhase.CONFIRMING, ev.PastSeen): leads("_confirmed", *StartPhase),
         (StartPhase.READING_PLANS, ev.EntryRead): leads("_plan_read", *StartPhase),
         (StartPhase.COPYING, ev.SourceCopied): leads("_source_copied", *StartPhase),
-        (StartPhase.IMPORTING, ev.MetadataPut): leads("_import_put", *StartPhase),
-        (StartPhase.READING_BACK_IMPORT, ev.MetadataRead): leads("_import_read_back", *StartPhase),
-        (StartPhase.CLAIMING, ev.EntryPut): leads("_claim_put", *StartPhase),
-        (StartPhase.READING_BACK, ev.EntryRead): leads("_claim_read_back", *StartPhase),
+        (StartPhase.IMPORTING, ev.MetadataPut): leads("_to_put", *StartPhase),
+        (StartPhase.IMPORTING, ev.MetadataRead): leads("_to_put", *StartPhase),
+        (StartPhase.CLAIMING, ev.EntryPut): leads("_to_put", *StartPhase),
+        (StartPhase.CLAIMING, ev.EntryRead): leads("_to_put", *StartPhase),
         (StartPhase.LOOKING_PAST, ev.PastSeen): leads("_past_seen", *StartPhase),
-        **{(phase, ev.ReadFailed): leads("_read_failed", *StartPhase) for phase in StartPhase if phase not in _SILENT},
+        **{(phase, ev.ReadFailed): leads("_read_failed", *StartPhase) for phase in StartPhase if phase not in (*_SILENT, *_PUTTING)},
+        **{(phase, ev.ReadFailed): leads("_to_put", *StartPhase) for phase in _PUTTING},
     }
 
 

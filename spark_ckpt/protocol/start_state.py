@@ -13,6 +13,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.asking import Asking
 from spark_ckpt.protocol.driver_files import DriverFiles
+from spark_ckpt.protocol.durable_put import DurablePut
 from spark_ckpt.protocol.entries import DEFAULT_TIMEOUT_MS, Claim, End, Entry, Plan, Request
 from spark_ckpt.protocol.instructions import Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
@@ -59,11 +60,9 @@ class StartPhase(Enum):
     READING_PLANS = "READING_PLANS"
     COPYING = "COPYING"
     CLAIMING = "CLAIMING"
-    READING_BACK = "READING_BACK"
     LOOKING_PAST = "LOOKING_PAST"
     """Whether the claim stands at the log's end."""
     IMPORTING = "IMPORTING"
-    READING_BACK_IMPORT = "READING_BACK_IMPORT"
     DONE = "DONE"
     REFUSED = "REFUSED"
 
@@ -163,6 +162,8 @@ class StartState(Asking):
         self._gaps: set[int] = set()
         self._first: int | None = None
         self._claim: Claim | None = None
+        self._put: DurablePut | None = None
+        """Of the claim, and then of the copy's `_metadata`."""
         self._stored_ms: int | None = None
         self._adopted: Mapping[int, int] = {}
         self._notes: list[str] = []

@@ -13,7 +13,7 @@ from simulation.faults import KEPT
 from simulation.world import OverwritingWorld, World
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.run import Parts
-from spark_ckpt.protocol.start import StartOrder
+from spark_ckpt.protocol.start.start import StartOrder
 from spark_ckpt.protocol.stream import Stream
 
 

@@ -24,7 +24,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import offsets_file
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.tail import Gallop
+from spark_ckpt.protocol.start.gallop import Gallop
 
 PUT_TIMEOUT = 60
 LATE = 400

@@ -9,8 +9,8 @@ from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.entries import Claim, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.recorded import Recorded
-from spark_ckpt.protocol.start import Start, StartOrder, Step
+from spark_ckpt.protocol.start.recorded import Recorded
+from spark_ckpt.protocol.start.start import Start, StartOrder, Step
 
 
 class TailTwice(StartOrder):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.log_trim import LogTrim
-from spark_ckpt.protocol.start import Start
+from spark_ckpt.protocol.start.start import Start
 
 
 class TakingYoung(LogTrim):

@@ -1,4 +1,4 @@
-"""Asking a running stream for a savepoint: a request in its log, and the answer of the run that meets it."""
+"""Recovery a running stream for a savepoint: a request in its log, and the answer of the run that meets it."""
 
 from __future__ import annotations
 

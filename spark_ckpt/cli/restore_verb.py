@@ -10,7 +10,7 @@ from spark_ckpt.cli.options import json_option, opened, s3_options, storage_url
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, size_text, time_text
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.paths import checkpoint_name
-from spark_ckpt.protocol.restoring import partitions_of
+from spark_ckpt.protocol.start.restoring import partitions_of
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.copies import Source
 from spark_ckpt.stored.preflight import Preflight, alone, into, without_objects

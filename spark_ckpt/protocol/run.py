@@ -38,8 +38,8 @@ from spark_ckpt.protocol.retention.sparse_packs import sparse_packs
 from spark_ckpt.protocol.retention.subsumption import Subsumption
 from spark_ckpt.protocol.run_phases import LIVE, OVER, TABLE, RunPhase
 from spark_ckpt.protocol.settings import Settings
-from spark_ckpt.protocol.start import Start, fenced_message
-from spark_ckpt.protocol.start_state import Beginning
+from spark_ckpt.protocol.start.start import Start, fenced_message
+from spark_ckpt.protocol.start.state import Beginning
 from spark_ckpt.protocol.timers import Timers
 
 _END_UNKNOWN = (

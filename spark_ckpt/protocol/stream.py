@@ -15,10 +15,10 @@ from spark_ckpt.protocol.checkpoints.stats import Summary
 from spark_ckpt.protocol.entries import Restored
 from spark_ckpt.protocol.instructions import Announcement, Gate, Instruction, Level, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
-from spark_ckpt.protocol.resume import Resume, ResumePhase
 from spark_ckpt.protocol.run import Parts, Run
 from spark_ckpt.protocol.settings import Settings
-from spark_ckpt.protocol.start import Start, StartOrder, StartPhase
+from spark_ckpt.protocol.start.resume import Resume, ResumePhase
+from spark_ckpt.protocol.start.start import Start, StartOrder, StartPhase
 
 _SIGNALS = (ev.AckReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported)
 

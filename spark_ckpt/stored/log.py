@@ -9,7 +9,7 @@ from typing import TypeVar
 from spark_ckpt import paths
 from spark_ckpt.errors import DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.protocol.entries import LIMITS, Entry, Request, decode
-from spark_ckpt.protocol.tail import Gallop
+from spark_ckpt.protocol.start.gallop import Gallop
 from spark_ckpt.storage.base import PAGE, PutResult, Storage
 
 WIDEST_GAP = 100_000

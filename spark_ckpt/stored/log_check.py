@@ -5,8 +5,8 @@ from __future__ import annotations
 from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageSetupError, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
-from spark_ckpt.protocol.recorded import check_unbroken, does_not_follow
 from spark_ckpt.protocol.retention.order import newest_first
+from spark_ckpt.protocol.start.recorded import check_unbroken, does_not_follow
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.planned import planned_past
 from spark_ckpt.stored.presence import absent

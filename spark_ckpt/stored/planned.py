@@ -1,4 +1,4 @@
-"""What the log says was planned past a checkpoint, read from outside as a start reads it (`protocol/start_plans.py`)."""
+"""What the log says was planned past a checkpoint, read from outside as a start reads it (`protocol/start/plans.py`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from operator import itemgetter
 
 from spark_ckpt.errors import DamagedError
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Handle
-from spark_ckpt.protocol.recorded import CopyOf, Recorded, numbers_known, past_all_plans, reach, recorded, takes_its_claim
-from spark_ckpt.protocol.start_plans import MOST_READ
+from spark_ckpt.protocol.start.plans import MOST_READ
+from spark_ckpt.protocol.start.recorded import CopyOf, Recorded, numbers_known, past_all_plans, reach, recorded, takes_its_claim
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.reading import StreamReader

@@ -1,4 +1,4 @@
-"""What a restore would do, looked at from outside before anything is changed (rules: protocol/restoring.py)."""
+"""What a restore would do, looked at from outside before anything is changed (rules: protocol/start/restoring.py)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.entries import Claim
-from spark_ckpt.protocol.recorded import CopyOf, does_not_follow
-from spark_ckpt.protocol.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
+from spark_ckpt.protocol.start.recorded import CopyOf, does_not_follow
+from spark_ckpt.protocol.start.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits
 from spark_ckpt.storage import Storage
 from spark_ckpt.stored.copies import Source
 from spark_ckpt.stored.log import StreamLog

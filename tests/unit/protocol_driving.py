@@ -16,7 +16,7 @@ from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.retention.planned_files import objects_by_entry
 from spark_ckpt.protocol.settings import Settings
-from spark_ckpt.protocol.start import StartOrder
+from spark_ckpt.protocol.start.start import StartOrder
 from spark_ckpt.protocol.stream import Stream
 
 CONTENT = b"x" * 10

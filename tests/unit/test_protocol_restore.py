@@ -14,8 +14,8 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Adopted, Claim, End, Plan, Restored, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
-from spark_ckpt.protocol.restoring import misfits, partitions_of
 from spark_ckpt.protocol.settings import Settings
+from spark_ckpt.protocol.start.restoring import misfits, partitions_of
 from tests.unit.protocol_driving import JOB, Driver, World
 from tests.unit.test_protocol_start import after, refusal, started
 

@@ -13,7 +13,7 @@ from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.machine import InvalidTransitionError
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.settings import Settings
-from spark_ckpt.protocol.start import ROUNDS
+from spark_ckpt.protocol.start.start import ROUNDS
 from spark_ckpt.protocol.stream import Stream
 from tests.unit.protocol_driving import JOB, Driver, World, answer, offsets
 

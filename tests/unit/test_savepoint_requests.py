@@ -1,4 +1,4 @@
-"""Asking a stream: the request's place in the log, the answer, and everything that prevents one."""
+"""Recovery a stream: the request's place in the log, the answer, and everything that prevents one."""
 
 from __future__ import annotations
 

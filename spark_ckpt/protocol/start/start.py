@@ -10,16 +10,16 @@ from spark_ckpt.errors import ErrorKind, FormatError, printable, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError, UnlessMovedOnError
 from spark_ckpt.protocol.driver_files import DriverFiles, offsets_file
 from spark_ckpt.protocol.durable_put import Known, Seen, put_entry
 from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Request, as_adopted, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.machine import leads
-from spark_ckpt.protocol.recorded import driver_files_of
 from spark_ckpt.protocol.retention.planned_files import objects_by_entry
-from spark_ckpt.protocol.start_plans import StartPlans
-from spark_ckpt.protocol.start_state import Beginning, StartOrder, StartPhase, Step, named
+from spark_ckpt.protocol.start.plans import StartPlans
+from spark_ckpt.protocol.start.recorded import driver_files_of
+from spark_ckpt.protocol.start.recovery import ATTEMPTS, GivenUpError, UnlessMovedOnError
+from spark_ckpt.protocol.start.state import Beginning, StartOrder, StartPhase, Step, named
 
 __all__ = ["Beginning", "Start", "StartOrder", "StartPhase", "Step", "fenced_message"]
 

@@ -11,7 +11,6 @@ from spark_ckpt.errors import without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.asking import Asking
 from spark_ckpt.protocol.driver_files import DriverFiles
 from spark_ckpt.protocol.durable_put import DurablePut
 from spark_ckpt.protocol.entries import DEFAULT_TIMEOUT_MS, Claim, End, Entry, Plan, Request
@@ -19,6 +18,7 @@ from spark_ckpt.protocol.instructions import Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.protocol.retention.order import is_retained, newest_first
+from spark_ckpt.protocol.start.recovery import Recovery
 
 
 class Step(Enum):
@@ -118,7 +118,7 @@ class Fetched:
     damaged: Callable[[str], list[Instruction]]
 
 
-class StartState(Asking):
+class StartState(Recovery):
     """The memory of a start, without the transitions. `ahead`, `retained`, `timeout_ms`: what the claim to come will say."""
 
     def __init__(

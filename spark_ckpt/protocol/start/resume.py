@@ -9,15 +9,15 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.asking import Asking, GivenUpError
 from spark_ckpt.protocol.driver_files import DriverFiles, is_numbered, offsets_file
 from spark_ckpt.protocol.entries import Claim, Plan, Request, decode
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets, leads
-from spark_ckpt.protocol.recorded import Reach, Recorded, check_unbroken, driver_files_of, reach, recorded
 from spark_ckpt.protocol.retention.planned_files import objects_by_entry
-from spark_ckpt.protocol.start import fenced_message
-from spark_ckpt.protocol.start_state import Beginning, Replaced
+from spark_ckpt.protocol.start.recorded import Reach, Recorded, check_unbroken, driver_files_of, reach, recorded
+from spark_ckpt.protocol.start.recovery import GivenUpError, Recovery
+from spark_ckpt.protocol.start.start import fenced_message
+from spark_ckpt.protocol.start.state import Beginning, Replaced
 
 
 class ResumePhase(Enum):
@@ -40,7 +40,7 @@ REQUESTS_BACK = 32
 _SILENT = (ResumePhase.NEW, ResumePhase.DONE, ResumePhase.REFUSED)
 
 
-class Resume(Asking):
+class Resume(Recovery):
     """Ends in phase DONE with `beginning` set, or REFUSED. Appends nothing: the run goes on under its claim."""
 
     def __init__(self, request: ev.ResumeRequested, gate: Gate, tickets: Tickets, story: Story) -> None:

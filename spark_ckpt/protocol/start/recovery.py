@@ -28,7 +28,7 @@ class UnlessMovedOnError(GivenUpError):
     """Raised where something is missing that whoever has appended to the log meanwhile may have deleted: then look again."""
 
 
-class Asking(Machine):
+class Recovery(Machine):
     """Any `CheckpointError` raised by a transition ends the stage: the request is refused with its kind and message."""
 
     def __init__(self, request: RequestName, phase: Enum, confirming: Enum, refused: Enum, tickets: Tickets, story: Story) -> None:

@@ -9,10 +9,9 @@ from spark_ckpt.errors import CheckpointError, ErrorKind, FormatError, without_w
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.asking import GivenUpError, UnlessMovedOnError
 from spark_ckpt.protocol.entries import End, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.recorded import (
+from spark_ckpt.protocol.start.recorded import (
     CopyOf,
     Reach,
     Recorded,
@@ -25,8 +24,9 @@ from spark_ckpt.protocol.recorded import (
     recorded,
     takes_its_claim,
 )
-from spark_ckpt.protocol.restoring import Restoring
-from spark_ckpt.protocol.start_state import StartPhase, named
+from spark_ckpt.protocol.start.recovery import GivenUpError, UnlessMovedOnError
+from spark_ckpt.protocol.start.restoring import Restoring
+from spark_ckpt.protocol.start.state import StartPhase, named
 
 MOST_READ = 1_000_000
 """Entries past a checkpoint that a start reads."""

@@ -16,13 +16,13 @@ from spark_ckpt.errors import ErrorKind, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.asking import ATTEMPTS, GivenUpError, UnlessMovedOnError
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.durable_put import DurablePut, Known, Seen
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.order import is_retained
-from spark_ckpt.protocol.start_state import StartPhase, StartState
+from spark_ckpt.protocol.start.recovery import ATTEMPTS, GivenUpError, UnlessMovedOnError
+from spark_ckpt.protocol.start.state import StartPhase, StartState
 
 _OPTION = "spark.ckpt.restore.path"
 MOST_REQUESTS = 10_000

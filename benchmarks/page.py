@@ -16,41 +16,48 @@ _HEAD = """# Benchmarks
 
 Written by `python -m benchmarks page`; do not edit. Every single value is in [benchmarks/results](../benchmarks/results).
 
+This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long it takes, and what it asks of S3. There are two runs, a
+[short form](#the-short-form) and a [full form](#the-full-form) with more workloads. Each has targets, and says which are not met.
+
+## How it is measured
+- **S3** is [versitygw](https://github.com/versity/versitygw) with an access log, behind [toxiproxy](https://github.com/Shopify/toxiproxy).
+  The proxy adds 20 ms to each round trip, 10 ms each way. Connections are kept. Requests and bytes are counted in the server's log.
+- **Systems take turns** within one run. Each is a Spark application of its own (`local[2]`, a heap of 2 GB) that stays from turn to turn,
+  so a noisy moment hits all of them. A turn is a new query on an empty storage; its first epochs do not count.
+- **All warm up for the same time**, and then run for at least the same time. So a fast system has spent as much time on compiling its code
+  as a slow one. With a limit on its time, a round that would not fit is left out for all systems of its workload, and noted.
+- **Look at ratios, not at milliseconds.** A ratio is of two medians within one run. It is called **too noisy** for a yes or a no in two
+  cases: the load before the run was above 0.5 a processor, or the limit lies within the range in which the ratio would come out again
+  (the notches of box plots: median +- 1.57 IQR / sqrt(n); the extremes for fewer than 4 values). What is counted is never too noisy:
+  requests, bytes, memory, processor time.
+- **Every 10 s**: this system and its floor run for the same time, at least three intervals. Of both as many epochs are compared as the
+  slower one ran. Means are compared too, since a checkpoint is taken in few epochs, and those do not move a median.
+- **Restore** is told twice: the first epoch on a fresh machine with the JVM running, less the same on an empty state; and as it is.
+
+## Not covered
+- **Several executors**: `local[2]` is one. With two, in processes of their own, only requests are counted, in the full form.
+- **Bounds on an agent's memory under load**: the page tells what it took. There is no limit in bytes to compare that with.
+
+## Targets that cannot be met, or hardly
+- **`_metadata` of 10,000 partitions with 8 handles each in 1 MB.** It names 80,000 files. Spark puts 122 random bits into each name, and a
+  CRC has 32 bits: 80,000 x 154 bits is more than 1 MB already, and no codec makes it smaller.
+- **An epoch of one row within 3 round trips of the floor.** It is three puts, one after the other (plan, segment, `_metadata`). Each takes
+  a few milliseconds in client, proxy and server, beside the 20 ms on its way.
+- **A restore 3 x as fast as stock's.** Plain parallel reads of the same bytes are not that fast ("stock's time over plain boto3's"):
+  server, proxy and reader share the machine's processors, and no processor is idle while any of the three systems reads.
+- **Bytes at most 1.2 x changelogs and new SSTs.** Whether it holds depends on the moment. `_metadata` names every changelog since its
+  store's last full snapshot, and Spark takes those once a minute (`stateStore.maintenanceInterval`). With more epochs in a minute, and
+  fewer bytes in an epoch, its share is larger.
+
+## How to run it
     make bench         # the short form, under 10 minutes
     make bench-full    # everything, for hours (`python -m benchmarks run --full --rounds 1` takes less)
     .venv/bin/python -m benchmarks --help    # each figure by itself
 
-Needed beside Java: Go, or versitygw and toxiproxy-server on the PATH; Maven, for stock Spark's S3A (fetched once, into `.venv`);
+It needs, beside Java: Go, or versitygw and toxiproxy-server on the PATH; Maven, for stock Spark's S3A (fetched once, into `.venv`); and
 strace for `forks`.
 
-## How it is measured
-- **S3** is [versitygw](https://github.com/versity/versitygw) with an access log, behind [toxiproxy](https://github.com/Shopify/toxiproxy)
-  with 20 ms added to each round trip, 10 ms each way. Connections are kept. Requests and bytes are counted in the server's log.
-- **Systems** take turns within one run: each is a Spark application of its own (`local[2]`, a heap of 2 GB) that stays from turn to turn,
-  so a noisy moment hits all of them. A turn is a new query on an empty storage; its first epochs do not count. All warm up for the same
-  time, and then run for at least the same time: what a fast system spends on compiling its code is as long past as a slow one's.
-  With a limit on its time, a round that would not fit is left out for all systems of its workload, and noted.
-- **Ratios** count, not milliseconds: they are of medians within one run. A ratio of times is **too noisy** for a yes or a no where the load
-  before the run was above 0.5 a processor, or where the limit lies within what the ratio would come out as again (the notches of box
-  plots: median +- 1.57 IQR / sqrt(n); extremes for fewer than 4 values). What is counted holds: requests, bytes, memory, processor time.
-- **Every 10 s** and its floor run for the same time, at least three intervals; of both as many epochs are compared as the slower one
-  ran, their means as well, since the few epochs in which a checkpoint is taken do not move a median.
-- **Restore** is told twice: the first epoch of a fresh machine, JVM started, less the same on an empty state; and as it is.
-
-## Not covered
-- **Several executors**: `local[2]` is one. With two, in processes of their own, only requests are counted, in the full form.
-- **Bounds on an agent's memory under load**: what it took is told, there is no limit in bytes to hold it against.
-
-## Targets at the limit
-- **`_metadata` of 10,000 partitions with 8 handles each in 1 MB** cannot be: it names 80,000 files, and 80,000 x (122 random bits that
-  Spark puts into each name + 32 bits of CRC) is more than that already, and no codec makes it smaller.
-- **An epoch of one row within 3 round trips of the floor**: it is three puts, one after the other (plan, segment, `_metadata`), and each
-  takes a few milliseconds in client, proxy and server beside the 20 on its way.
-- **A restore 3 x as fast as stock's** cannot be where plain parallel reads of the same bytes are not ("stock's time over plain boto3's"):
-  server, proxy and reader share the machine's processors, and no processor is idle while any of the three systems reads.
-- **Bytes at most 1.2 x changelogs and new SSTs** holds or not by when it is looked at: `_metadata` names every changelog since its store's
-  last full snapshot, and Spark takes those once a minute (`stateStore.maintenanceInterval`): the more epochs a minute has, and the fewer
-  bytes an epoch, the larger is its share.
+## The systems
 """
 
 _SYSTEMS = {

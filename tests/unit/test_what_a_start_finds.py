@@ -15,7 +15,7 @@ import pytest
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
-from spark_ckpt.paths import LOG_PREFIX, METADATA_NAME, parse_driver_file_key
+from spark_ckpt.paths import LOG_PREFIX, METADATA_NAME, log_key, parse_driver_file_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.large_files import LARGE
@@ -33,6 +33,7 @@ from tests.unit.protocol_driving import JOB, commit, offsets
 Damage = Sequence[tuple[str, bytes | None]]
 """Keys and what lies there then; None: nothing."""
 BACKGROUND = Settings(interval_ms=1_000_000)
+SHORT = Settings(retained=1, log_kept_ms=5, trim_every=1)
 AHEAD = Settings(interval_ms=1_000_000, ahead=2)
 
 
@@ -74,6 +75,10 @@ class Query:
         self._running = False
         assert self.refused is None
         return self
+
+    def deleted(self) -> None:
+        """By a person, who stops the query (`onStop=DELETE`)."""
+        self._push(ev.StopRequested(False, True))
 
 
 @pytest.fixture(autouse=True)
@@ -158,6 +163,34 @@ def planned_with_a_large_file(storage: Storage) -> None:
     Query(storage).epochs(0, 1).plans(2, {"sources/0/2": b"x" * (LARGE + 1)})
 
 
+def with_a_short_log(storage: Storage) -> None:
+    """Entries below its floor are gone, but for the claim, entry 3."""
+    Query(storage).epochs(0)
+    saved(storage, 0)
+    query = Query(storage, settings=SHORT)
+    for epoch in range(1, 7):
+        time.sleep(2 * SHORT.log_kept_ms / 1000)
+        query.epochs(epoch)
+    query.plans(7)
+    assert storage.size(log_key(4)) is None
+
+
+def deleted(storage: Storage) -> None:
+    query = Query(storage).epochs(0, 1)
+    saved(storage, 1)
+    query.plans(2).deleted()
+
+
+def deleted_and_begun_anew(storage: Storage) -> None:
+    deleted(storage)
+    Query(storage).epochs(3).plans(4)
+
+
+def deleted_and_restored(storage: Storage) -> None:
+    deleted(storage)
+    Query(storage, back_to(f"{storage.url}/savepoints/of-1-1")).epochs(2).plans(3)
+
+
 SHAPES: list[Callable[[Storage], None]] = [
     killed_in_an_epoch,
     killed_again_and_again,
@@ -170,6 +203,10 @@ SHAPES: list[Callable[[Storage], None]] = [
     from_a_savepoint,
     savepoints,
     planned_with_a_large_file,
+    with_a_short_log,
+    deleted,
+    deleted_and_begun_anew,
+    deleted_and_restored,
 ]
 
 

@@ -150,7 +150,7 @@ class DriverProcess(ABC):
         if isinstance(event, ev.StopRequested) and event.delete and live:
             self.demolished = True
             self._a.happened[Happened.DEMOLISHED] += 1
-        if isinstance(event, ev.AckReceived) and live:
+        if isinstance(event, ev.AckReceived) and live and before is not None and event.ack.run == before.claim.run:
             self.objects.update(handle.object for handle in event.ack.snapshot.handles)
         try:
             instructions = self._stream.handle(event, self._a.clock.now)

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from spark_ckpt.model import CheckpointId
+from spark_ckpt.paths import segment_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, STOP
 from spark_ckpt.protocol.settings import Settings
-from tests.unit.protocol_driving import Driver, World, uid_of
+from tests.unit.protocol_driving import Driver, World, ack, uid_of
 from tests.unit.test_protocol_interval import due, epoch, plain, told
 from tests.unit.test_protocol_run import held, kinds, reasons
 
@@ -297,3 +298,35 @@ def test_a_resumed_run_whose_plans_are_missing_is_refused() -> None:
     running("interval", world)
     _, said = resumed(world, epoch=3, sealed=2)
     assert kinds(said) == ["resume LOST"]
+
+
+def test_what_a_savepoint_that_is_late_may_name_stays_until_it_is_made() -> None:
+    """(1) Epochs 0 and 1 are in the making, 1 for a savepoint; (2) 0 completes, and then 2, which drops 0; (3) an agent acknowledges
+    epoch 1 with an object that it has stored for epoch 0."""
+    driver = Driver(World(), Settings(retained=1, interval_ms=10_000, max_concurrent=3))
+    driver.start("a")
+    due(driver)
+    driver.trigger(0)
+    number = driver.request(SAVEPOINT)
+    driver.ack(1, 0, 0)
+    driver.seal(1, 0)
+    assert told(driver.trigger(1), do.Triggered).checkpoint
+    driver.seal(1, 1)
+    driver.ack(1, 0, 1)
+    assert driver.stream.run is not None
+    assert driver.stream.run.completed == (CheckpointId(1, 0),)
+    due(driver)
+    ran(driver, 2)
+    assert driver.stream.run.completed == (CheckpointId(1, 2),)
+    driver.trigger(3)
+    of_epoch_0 = segment_key(1, 0, "p0")
+    driver.push(ev.AckReceived(ack(1, 1, 0, obj=of_epoch_0)))
+    driver.ack(1, 1, 1)
+    assert driver.world.answers == {number: f"memory://savepoints/{number}"}
+    acks(driver, 3)
+    driver.seal(1, 3)
+    due(driver)
+    ran(driver, 4)
+    ran(driver, 5)
+    driver.trigger(6)
+    assert of_epoch_0 not in driver.world.objects

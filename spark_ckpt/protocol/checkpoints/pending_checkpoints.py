@@ -414,8 +414,7 @@ class PendingCheckpoints:
         return [*instructions, *self._owner.proceed()]
 
     def supersede(self, dropped: Iterable[CheckpointId] = ()) -> None:
-        bases = frozenset(p.base for p in self.pending if p.base is not None)
-        self._subsumption.supersede(dropped, bases, min((p.epoch for p in self.pending), default=None), self._savepoints.pins)
+        self._subsumption.supersede(dropped, {p.epoch: p.base for p in self.pending}, self._savepoints.pins)
 
     def _landed(self, checkpoint: CheckpointId, event: ev.MetadataPut) -> list[Instruction]:
         """A newer one completed, and this one was dropped with what it named: if it landed after that, it goes again."""

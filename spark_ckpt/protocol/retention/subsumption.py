@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Snapshot
 from spark_ckpt.paths import run_prefix
@@ -94,20 +94,29 @@ class Subsumption:
     # --- completions
 
     def supersede(
-        self, dropped: Iterable[CheckpointId], bases: frozenset[CheckpointId], oldest: int | None, pinned: Callable[[CheckpointId], bool]
+        self, dropped: Iterable[CheckpointId], making: Mapping[int, CheckpointId | None], pinned: Callable[[CheckpointId], bool]
     ) -> None:
         """Rule: a checkpoint that tasks may have loaded from stays until one that was triggered after them completes: what they loaded may
-        be part of what they upload, and of no other checkpoint yet (a task moved). The same for what aborted ones uploaded.
+        be part of what they upload, and of no other checkpoint yet (a task moved). The same for what aborted ones uploaded; and for
+        what was stored for an older epoch than that of a checkpoint in the making which the newest has overtaken (a savepoint): it may share
+        it. One that is newer shares it with the newest too.
 
-        `bases`, `oldest`: of the checkpoints in the making, what their tasks loaded from, and the oldest epoch. `pinned`: being copied.
+        `making`: the epochs of checkpoints in the making, and what their tasks loaded from. `pinned`: being copied.
         """
-        newest = self.completed_epoch
+        newest, run = self.completed_epoch, self._context.claim.run
+        overtaken = max((epoch for epoch in making if epoch < newest), default=-1)
+        needed = {base for base in making.values() if base is not None}
+
+        def is_free(c: CheckpointId) -> bool:
+            is_shared = c in needed or (c.run == run and c.epoch < overtaken)
+            return not pinned(c) and not is_shared and self._base_until.get(c, -1) <= newest
+
         self._superseded += dropped
-        free = [c for c in self._superseded if not pinned(c) and c not in bases and self._base_until.get(c, -1) <= newest]
+        free = [c for c in self._superseded if is_free(c)]
         self._superseded = [c for c in self._superseded if c not in free]
         for c in free:
             self._base_until.pop(c, None)
-        before = newest if oldest is None else min(newest, oldest)
+        before = min([newest, *making])
         ready = [name for name, released in self._strays.items() if released < before]
         for name in ready:
             del self._strays[name]

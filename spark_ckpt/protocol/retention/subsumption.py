@@ -98,8 +98,8 @@ class Subsumption:
     ) -> None:
         """Rule: a checkpoint that tasks may have loaded from stays until one that was triggered after them completes: what they loaded may
         be part of what they upload, and of no other checkpoint yet (a task moved). The same for what aborted ones uploaded; and for
-        what was stored for an older epoch than that of a checkpoint in the making which the newest has overtaken (a savepoint): it may share
-        it. One that is newer shares it with the newest too.
+        what was stored for an older epoch than that of a checkpoint in the making which the newest has overtaken (a savepoint): it may
+        share it. One that is newer shares it with the newest too.
 
         `making`: the epochs of checkpoints in the making, and what their tasks loaded from. `pinned`: being copied.
         """

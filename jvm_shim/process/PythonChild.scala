@@ -63,6 +63,7 @@ final class PythonChild(
   private var unprovenSince = Option.empty[Long]
   private var diedServing = false
   private var pause = 0L
+  private var killed = 0
 
   /** Start the process and greet it; its answer, or the failure that keeps it from serving. */
   def start(): JsonNode = {
@@ -137,6 +138,7 @@ final class PythonChild(
     while (!isClosing) {
       try serve(launch())
       catch {
+        case e: KilledBeforeServing if !first.isDone && e.times < MaxKilled => failed(e.getMessage)
         case NonFatal(e) if !first.isDone => // who waits for the first is told at once; what comes later is no matter of configuration
           val failure = e match {
             case known: CheckpointFailure => known
@@ -196,7 +198,11 @@ final class PythonChild(
 
   private def unfit(end: ProcessEnd): CheckpointFailure = {
     val at = end.trace.indexOf("No module named")
-    new CheckpointFailure(CheckpointFailure.Config,
+    if (end.bySignal) {
+      killed += 1
+      new KilledBeforeServing(s"$python -m $module ${end.how} before it could serve: it was killed, $killed times now; look for what ends " +
+        "processes there, the system for want of memory for example", killed)
+    } else new CheckpointFailure(CheckpointFailure.Config,
       if (at >= 0) {
         s"the Python $python lacks spark-ckpt or what it needs (${end.trace.substring(at).stripSuffix(")")}); install spark-ckpt with its dependencies " +
           "for it, or set spark.ckpt.python to an interpreter that has them"
@@ -318,6 +324,12 @@ object PythonChild {
   private val Re = "^\\s*\\{\"re\":\\s*(\\d+)".r
   /** How many processes may die while they owe the same answer. */
   private val MaxAsked = 6
+
+  /** How often the first process may be killed before it serves. */
+  private val MaxKilled = 3
+
+  /** A process was killed before it could serve, so many times now. */
+  private final class KilledBeforeServing(message: String, val times: Int) extends CheckpointFailure(CheckpointFailure.Config, message)
 
   private def elapsedMs(since: Long): Long = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - since)
 }

@@ -154,6 +154,8 @@ final class PythonProcess(module: String, python: String, heard: (PythonProcess,
 /** `killed`: why this JVM has ended it, or empty. */
 final case class ProcessEnd(status: Option[Int], killed: String, trace: String) {
   def how: String = if (killed.nonEmpty) s"was ended: $killed" else s"ended with status ${status.mkString}"
+  /** Somebody else ended it: that says nothing about whether it fits. */
+  def bySignal: Boolean = killed.isEmpty && status.exists(_ > 128)
   def why: String = if (trace.isEmpty) "" else s": $trace"
 }
 

@@ -28,6 +28,8 @@ number = len(starts.read_text()) if starts.exists() else 0
 starts.write_text("." * (number + 1))
 while (folder / "wait").exists():
     time.sleep(0.01)
+if (folder / "kill").exists() and number < int((folder / "kill").read_text()):
+    os.kill(os.getpid(), signal.SIGKILL)
 if (folder / "refuse").exists():
     sys.exit("no memory")
 (folder / "pid").write_text(str(os.getpid()))
@@ -143,6 +145,23 @@ def test_the_very_first_process_that_does_not_serve_is_a_matter_of_configuration
     assert caught.value.java_exception.kind() == "CONFIG"
     assert "no memory" in caught.value.java_exception.getMessage()
     assert child.starts == 1
+
+
+def test_the_very_first_process_may_be_killed_before_it_serves(child: Child) -> None:
+    (child.folder / "kill").write_text("2")
+    one = child()
+    assert one.start().get("number").asInt() == 2
+    assert child.starts == 3
+
+
+def test_a_first_process_that_is_killed_again_and_again_ends_the_start(child: Child) -> None:
+    (child.folder / "kill").write_text("9")
+    one = child()
+    with pytest.raises(Py4JJavaError) as caught:
+        one.start()
+    assert caught.value.java_exception.kind() == "CONFIG"
+    assert "it was killed, 3 times now" in caught.value.java_exception.getMessage()
+    assert child.starts == 3
 
 
 def test_a_question_that_comes_before_the_first_process_serves_is_answered(child: Child) -> None:

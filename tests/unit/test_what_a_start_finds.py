@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,10 +20,12 @@ from spark_ckpt.paths import LOG_PREFIX, METADATA_NAME, log_key, parse_driver_fi
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.large_files import LARGE
+from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.stream import Stream
-from spark_ckpt.storage import Storage, open_storage
-from spark_ckpt.storage.memory import wipe
+from spark_ckpt.storage import PutResult, Storage, open_storage
+from spark_ckpt.storage.base import Stored
+from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.copies import Source, store_savepoint
 from spark_ckpt.stored.log_check import log_problem
 from spark_ckpt.stored.preflight import into
@@ -33,8 +36,27 @@ from tests.unit.protocol_driving import JOB, commit, offsets
 Damage = Sequence[tuple[str, bytes | None]]
 """Keys and what lies there then; None: nothing."""
 BACKGROUND = Settings(interval_ms=1_000_000)
-SHORT = Settings(retained=1, log_kept_ms=5, trim_every=1)
+SHORT = Settings(retained=1, trim_every=1)
 AHEAD = Settings(interval_ms=1_000_000, ahead=2)
+
+
+class FourADay(MemoryStorage):
+    """Between two of its put-if-absents lie six hours by its clock."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._times: dict[str, int] = {}
+
+    def put_if_absent_dated(self, key: str, data: bytes) -> tuple[PutResult, int | None]:
+        result, _ = super().put_if_absent_dated(key, data)
+        if result is PutResult.EXISTS:
+            return result, None
+        self._times[key] = len(self._times) * DAY_MS // 4
+        return result, self._times[key]
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[Stored]:
+        for stored in super().list(prefix, start_after):
+            yield replace(stored, modified_ms=self._times.get(stored.key, stored.modified_ms))
 
 
 class Query:
@@ -44,7 +66,7 @@ class Query:
 
     def __init__(self, storage: Storage, restore: ev.Restore | None = None, settings: Settings | None = None) -> None:
         self._stream = Stream(settings or Settings())
-        self._actions = StorageActions(storage.url, open_storage)
+        self._actions = StorageActions(storage.url, lambda url: storage if url == storage.url else open_storage(url))
         self._actions.handover.begin(str(self.folder))
         self._running = False
         self.refused: str | None = None
@@ -165,13 +187,10 @@ def planned_with_a_large_file(storage: Storage) -> None:
 
 def with_a_short_log(storage: Storage) -> None:
     """Entries below its floor are gone, but for the claim, entry 3."""
-    Query(storage).epochs(0)
+    slow = FourADay(storage.url)
+    Query(slow).epochs(0)
     saved(storage, 0)
-    query = Query(storage, settings=SHORT)
-    for epoch in range(1, 7):
-        time.sleep(2 * SHORT.log_kept_ms / 1000)
-        query.epochs(epoch)
-    query.plans(7)
+    Query(slow, settings=SHORT).epochs(*range(1, 12)).plans(12)
     assert storage.size(log_key(4)) is None
 
 

@@ -140,6 +140,14 @@ def several_runs(storage: Storage) -> None:
     Query(storage).epochs(2, 3).plans(4)
 
 
+def adopted_in_part(storage: Storage) -> None:
+    """Run 3 has checkpoints between the plans that it adopted, and run 4 goes on from the newest of them."""
+    Query(storage).epochs(0)
+    Query(storage, settings=BACKGROUND).epochs(1, 2, 3)
+    Query(storage).epochs(1, 2)
+    Query(storage)
+
+
 def gone_back(storage: Storage) -> None:
     Query(storage).epochs(0, 1, 2, 3)
     Query(storage, own(storage, 1))
@@ -214,6 +222,7 @@ SHAPES: list[Callable[[Storage], None]] = [
     killed_in_an_epoch,
     killed_again_and_again,
     several_runs,
+    adopted_in_part,
     gone_back,
     gone_back_and_on,
     gone_back_under_new_numbers,

@@ -1,4 +1,4 @@
-"""The diagram in docs/protocol.md: where each event leads, from the stage's own transition table."""
+"""The diagrams in docs/protocol.md: where each event leads, from each stage's own transition table."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from documents.parts import replaced
 from spark_ckpt.protocol.events import Timer
 from spark_ckpt.protocol.machine import Machine
 from spark_ckpt.protocol.run import Run
+from spark_ckpt.protocol.start.resume import Resume
+from spark_ckpt.protocol.start.start import Start
 
-STAGES: tuple[type[Machine], ...] = (Run,)
-"""Those whose tables tell more than that an answer may lead anywhere."""
+STAGES: tuple[type[Machine], ...] = (Start, Resume, Run)
 _WIDTH = 150
 
 

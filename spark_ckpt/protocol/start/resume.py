@@ -38,6 +38,8 @@ class ResumePhase(Enum):
 REQUESTS_BACK = 32
 """Log entries below the newest checkpoint's in which requests are looked for whose savepoint may have been in the making."""
 _SILENT = (ResumePhase.NEW, ResumePhase.DONE, ResumePhase.REFUSED)
+_At = ResumePhase
+_ONWARD = (_At.READING_PLANS, _At.CONFIRMING)
 
 
 class Resume(Recovery):
@@ -270,13 +272,13 @@ class Resume(Recovery):
         return tuple((n, entry) for n, entry in sorted(self._entries.items()) if isinstance(entry, Request))
 
     TABLE: ClassVar = {
-        (ResumePhase.LOCATING, ev.TailLocated): leads("_tail_located", *ResumePhase),
-        (ResumePhase.READING_CLAIM, ev.EntryRead): leads("_claim_read", *ResumePhase),
-        (ResumePhase.READING_TAIL, ev.EntryRead): leads("_tail_read", *ResumePhase),
-        (ResumePhase.LISTING, ev.CheckpointsListed): leads("_listed", *ResumePhase),
-        (ResumePhase.READING_METADATA, ev.MetadataRead): leads("_metadata_read", *ResumePhase),
-        (ResumePhase.CONFIRMING, ev.PastSeen): leads("_looked_again", *ResumePhase),
-        (ResumePhase.CHECKING, ev.PastSeen): leads("_confirmed", *ResumePhase),
-        (ResumePhase.READING_PLANS, ev.EntryRead): leads("_plan_read", *ResumePhase),
-        **{(phase, ev.ReadFailed): leads("_read_failed", *ResumePhase) for phase in ResumePhase if phase not in _SILENT},
+        (_At.LOCATING, ev.TailLocated): leads("_tail_located", _At.READING_TAIL),
+        (_At.READING_TAIL, ev.EntryRead): leads("_tail_read", _At.READING_CLAIM),
+        (_At.READING_CLAIM, ev.EntryRead): leads("_claim_read", _At.LISTING),
+        (_At.LISTING, ev.CheckpointsListed): leads("_listed", _At.READING_METADATA, *_ONWARD),
+        (_At.READING_METADATA, ev.MetadataRead): leads("_metadata_read", *_ONWARD),
+        (_At.READING_PLANS, ev.EntryRead): leads("_plan_read", _At.CONFIRMING),
+        (_At.CONFIRMING, ev.PastSeen): leads("_looked_again", _At.LOCATING, _At.DONE),
+        (_At.CHECKING, ev.PastSeen): leads("_confirmed", _At.LOCATING),
+        **{(phase, ev.ReadFailed): leads("_read_failed") for phase in ResumePhase if phase not in _SILENT},
     }

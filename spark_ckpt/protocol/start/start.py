@@ -27,6 +27,12 @@ ROUNDS = 20
 
 _SILENT = (StartPhase.NEW, StartPhase.DONE, StartPhase.REFUSED)
 _PUTTING = (StartPhase.CLAIMING, StartPhase.IMPORTING)
+_At = StartPhase
+_ONWARD = (_At.VERIFYING, _At.READING_METADATA, _At.FETCHING, _At.READING_PLANS, _At.CLAIMING, _At.LOCATING)
+"""What follows from a checkpoint that was looked at; LOCATING where `StartOrder` looks for the tail once more."""
+_CHOOSING = (_At.READING_SOURCE, *_ONWARD)
+_CHOSEN = (_At.READING_ITS_PLAN, _At.READING_METADATA, _At.VERIFYING, _At.FETCHING, _At.COPYING, _At.REFUSED)
+"""What a person chose is looked at. REFUSED: the start is asked for once more when its schemas are compared."""
 
 
 class Start(StartPlans):
@@ -423,28 +429,28 @@ class Start(StartPlans):
         return claim.host == self._request.host and (theirs is None or mine is None or theirs.id == mine.id)
 
     TABLE: ClassVar = {
-        (StartPhase.LOCATING, ev.TailLocated): leads("_tail_located", *StartPhase),
-        (StartPhase.READING_TAIL, ev.EntryRead): leads("_tail_read", *StartPhase),
-        (StartPhase.READING_CLAIM, ev.EntryRead): leads("_claim_read", *StartPhase),
-        (StartPhase.CHECKING_STORAGE, ev.StorageChecked): leads("_storage_checked", *StartPhase),
-        (StartPhase.LISTING, ev.CheckpointsListed): leads("_listed_checkpoints", *StartPhase),
-        (StartPhase.READING_BEHIND, ev.EntryRead): leads("_behind_read", *StartPhase),
-        (StartPhase.READING_SOURCE, ev.SourceRead): leads("_source_read", *StartPhase),
-        (StartPhase.DATING, ev.EntriesDated): leads("_dated", *StartPhase),
-        (StartPhase.READING_ITS_PLAN, ev.EntryRead): leads("_its_plan_read", *StartPhase),
-        (StartPhase.READING_METADATA, ev.MetadataRead): leads("_metadata_read", *StartPhase),
-        (StartPhase.VERIFYING, ev.ObjectsVerified): leads("_verified", *StartPhase),
-        (StartPhase.FETCHING, ev.FilesFetched): leads("_files_fetched", *StartPhase),
-        (StartPhase.CONFIRMING, ev.PastSeen): leads("_confirmed", *StartPhase),
-        (StartPhase.READING_PLANS, ev.EntryRead): leads("_plan_read", *StartPhase),
-        (StartPhase.COPYING, ev.SourceCopied): leads("_source_copied", *StartPhase),
-        (StartPhase.IMPORTING, ev.MetadataPut): leads("_to_put", *StartPhase),
-        (StartPhase.IMPORTING, ev.MetadataRead): leads("_to_put", *StartPhase),
-        (StartPhase.CLAIMING, ev.EntryPut): leads("_to_put", *StartPhase),
-        (StartPhase.CLAIMING, ev.EntryRead): leads("_to_put", *StartPhase),
-        (StartPhase.LOOKING_PAST, ev.PastSeen): leads("_past_seen", *StartPhase),
-        **{(phase, ev.ReadFailed): leads("_read_failed", *StartPhase) for phase in StartPhase if phase not in (*_SILENT, *_PUTTING)},
-        **{(phase, ev.ReadFailed): leads("_to_put", *StartPhase) for phase in _PUTTING},
+        (_At.LOCATING, ev.TailLocated): leads("_tail_located", _At.READING_TAIL, _At.CHECKING_STORAGE),
+        (_At.READING_TAIL, ev.EntryRead): leads("_tail_read", _At.READING_CLAIM, _At.LISTING, _At.LOCATING, *_CHOOSING),
+        (_At.READING_CLAIM, ev.EntryRead): leads("_claim_read", _At.LISTING, _At.LOCATING, *_CHOOSING),
+        (_At.CHECKING_STORAGE, ev.StorageChecked): leads("_storage_checked", *_CHOOSING),
+        (_At.LISTING, ev.CheckpointsListed): leads("_listed_checkpoints", _At.READING_BEHIND, *_CHOOSING),
+        (_At.READING_BEHIND, ev.EntryRead): leads("_behind_read", *_CHOOSING),
+        (_At.READING_SOURCE, ev.SourceRead): leads("_source_read", _At.DATING, *_CHOSEN),
+        (_At.DATING, ev.EntriesDated): leads("_dated", *_CHOSEN),
+        (_At.READING_ITS_PLAN, ev.EntryRead): leads("_its_plan_read", *_CHOSEN),
+        (_At.READING_METADATA, ev.MetadataRead): leads("_metadata_read", _At.COPYING, _At.REFUSED, *_ONWARD),
+        (_At.VERIFYING, ev.ObjectsVerified): leads("_verified", *_ONWARD),
+        (_At.FETCHING, ev.FilesFetched): leads("_files_fetched", _At.COPYING, _At.REFUSED, *_ONWARD),
+        (_At.CONFIRMING, ev.PastSeen): leads("_confirmed", _At.LOCATING),
+        (_At.READING_PLANS, ev.EntryRead): leads("_plan_read", *_ONWARD),
+        (_At.COPYING, ev.SourceCopied): leads("_source_copied", *_ONWARD),
+        (_At.CLAIMING, ev.EntryPut): leads("_to_put", _At.LOOKING_PAST),
+        (_At.CLAIMING, ev.EntryRead): leads("_to_put", _At.LOOKING_PAST, _At.LOCATING),
+        (_At.LOOKING_PAST, ev.PastSeen): leads("_past_seen", _At.IMPORTING, _At.DONE),
+        (_At.IMPORTING, ev.MetadataPut): leads("_to_put", _At.DONE),
+        (_At.IMPORTING, ev.MetadataRead): leads("_to_put", _At.DONE),
+        **{(phase, ev.ReadFailed): leads("_read_failed") for phase in StartPhase if phase not in (*_SILENT, *_PUTTING)},
+        **{(phase, ev.ReadFailed): leads("_to_put") for phase in _PUTTING},
     }
 
 

@@ -48,8 +48,9 @@ def cli() -> None:
 @click.option("--cases", type=click.IntRange(1), help="At most so many cases and long tests; without it all that are left.")
 @click.option("--minutes", type=click.IntRange(1), help="None is begun after so long.")
 @click.option("--part", type=click.Choice(["all", "kills", "tests"]), default="all", show_default=True)
+@click.option("--only", default="", help="Long tests with this in their name.")
 @_work
-def run(seed: int, kills: int, kills_a_case: int, cases: int | None, minutes: int | None, part: str, work: Path) -> None:
+def run(seed: int, kills: int, kills_a_case: int, cases: int | None, minutes: int | None, part: str, only: str, work: Path) -> None:
     """Go on with what has no result for this code yet. Exit status 1: something begun now was not equal, or failed."""
     over = time.monotonic() + 60 * minutes if minutes else None
     begun, bad = 0, 0
@@ -68,7 +69,7 @@ def run(seed: int, kills: int, kills_a_case: int, cases: int | None, minutes: in
                     result = run_case(case)
                     bad += result.outcome is not Outcome.EQUAL
                     record.append(record.KILLS, record.case_line(result))
-    for name in left_tests(long_tests.names()) if part != "kills" else ():
+    for name in left_tests([name for name in long_tests.names() if only in name]) if part != "kills" else ():
         if not more():
             break
         with alone_with("test-" + hashlib.sha256(name.encode()).hexdigest()[:12], work) as mine:

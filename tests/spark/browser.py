@@ -116,6 +116,11 @@ class Browser:
             const hit = document.elementFromPoint(x, y);
             return {x, y, free: element.contains(hit) || hit.contains(element)};
         """
+        # What lies under the mouse is known from the frame that was drawn last: where a page has just changed its size, or was scrolled, that
+        # is another one than the script sees.
+        drawn = "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        self.run(script, selector, text)
+        self.run(drawn)
         place = self.run(script, selector, text)
         assert place is not None, f"none of {self.texts(selector)} reads {text}"
         assert place["free"], f"something lies over {text}"
@@ -126,7 +131,7 @@ class Browser:
 
     def run(self, script: str, *args: Any) -> Any:
         expression = f"(function() {{ {script} }}).apply(null, {json.dumps(args)})"
-        answer = self._pipes.ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        answer = self._pipes.ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 

@@ -116,8 +116,8 @@ class Browser:
             const hit = document.elementFromPoint(x, y);
             return {x, y, free: element.contains(hit) || hit.contains(element)};
         """
-        # What lies under the mouse is known from the frame that was drawn last: where a page has just changed its size, or was scrolled, that
-        # is another one than the script sees.
+        # What lies under the mouse is known from the frame that was drawn last: where a page has just changed its size, or was scrolled,
+        # that is another one than the script sees.
         drawn = "return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
         self.run(script, selector, text)
         self.run(drawn)

@@ -123,7 +123,7 @@ final class PythonChild(
       p.finish()
       if (!p.awaitEnd(graceMs)) p.kill("its application has ended")
     }
-    giveUp(new CheckpointFailure(CheckpointFailure.Internal, s"$module was closed with its application"))
+    giveUp(closedWithApplication)
   }
 
   // --- one process after the other
@@ -134,7 +134,7 @@ final class PythonChild(
     supervisor.start()
   }
 
-  private def keepServing(persistent: Boolean): Unit =
+  private def keepServing(persistent: Boolean): Unit = {
     while (!isClosing) {
       try serve(launch())
       catch {
@@ -151,6 +151,11 @@ final class PythonChild(
       }
       pipe.synchronized(if (!closing && pause > 0) pipe.wait(pause))
     }
+    // Closed between two launches: nobody is to wait for the first that serves.
+    first.completeExceptionally(closedWithApplication)
+  }
+
+  private def closedWithApplication = new CheckpointFailure(CheckpointFailure.Internal, s"$module was closed with its application")
 
   private def isClosing: Boolean = pipe.synchronized(closing)
 

@@ -67,8 +67,11 @@ class Child:
         self.folder, self._java, self._program = folder, java, str(program)
         self.made: list[Any] = []
 
-    def __call__(self, *, ping_ms: int = 10_000, greeting_ms: int = 60_000, give_up_ms: int = 60_000, proven_ms: int = 60_000) -> Any:
-        patience = self._java.org.apache.spark.ckpt.ChildPatience(greeting_ms, ping_ms, 3, 20, 100, give_up_ms, proven_ms)
+    def __call__(
+        self, *, ping_ms: int = 10_000, greeting_ms: int = 60_000, pause_ms: int = 20, give_up_ms: int = 60_000, proven_ms: int = 60_000
+    ) -> Any:
+        longest = max(pause_ms, 100)
+        patience = self._java.org.apache.spark.ckpt.ChildPatience(greeting_ms, ping_ms, 3, pause_ms, longest, give_up_ms, proven_ms)
         nothing = getattr(self._java.scala.Predef, "$conforms")()
         made = self._java.org.apache.spark.ckpt.PythonChild
         child = made("fake.agent", self._program, self.line(type="hello"), nothing, nothing, patience)
@@ -162,6 +165,24 @@ def test_a_first_process_that_is_killed_again_and_again_ends_the_start(child: Ch
     assert caught.value.java_exception.kind() == "CONFIG"
     assert "it was killed, 3 times now" in caught.value.java_exception.getMessage()
     assert child.starts == 3
+
+
+def test_closing_between_two_launches_ends_the_start(child: Child) -> None:
+    (child.folder / "kill").write_text("9")
+    one = child(pause_ms=600_000)
+    error: list[Py4JJavaError] = []
+
+    def start() -> None:
+        with pytest.raises(Py4JJavaError) as caught:
+            one.start()
+        error.append(caught.value)
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    until(lambda: child.starts == 2, "the second is killed too")
+    one.close(0)
+    starting.join(WAIT_S)
+    assert error, "nobody is left to wait for"
 
 
 def test_a_question_that_comes_before_the_first_process_serves_is_answered(child: Child) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.machine import leads
 from spark_ckpt.protocol.retention.log_trim import LogTrim
 from spark_ckpt.protocol.start.start import Start
+from spark_ckpt.protocol.start.state import StartPhase
 
 
 class TakingYoung(LogTrim):
@@ -30,6 +35,12 @@ class TakingTheClaim(LogTrim):
 
 class SureOfItsClaim(Start):
     """A claim that is stored holds."""
+
+    TABLE: ClassVar = {
+        **Start.TABLE,
+        (StartPhase.CLAIMING, ev.EntryPut): leads("_to_put", StartPhase.IMPORTING, StartPhase.DONE),
+        (StartPhase.CLAIMING, ev.EntryRead): leads("_to_put", StartPhase.LOCATING, StartPhase.IMPORTING, StartPhase.DONE),
+    }
 
     def _look_past(self, number: int) -> list[Instruction]:  # noqa: ARG002
         return self._import() if self._imported else self._done()

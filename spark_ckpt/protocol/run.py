@@ -6,21 +6,20 @@ mode epochs follow each other without waiting, and checkpoints complete in the b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spark_ckpt.errors import ErrorKind, FormatError, without_way_out
-from spark_ckpt.model import CheckpointId, Content
+from spark_ckpt.errors import ErrorKind, without_way_out
+from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.checkpoints.executors import Executors
 from spark_ckpt.protocol.checkpoints.pending import FinishedEpoch, PendingCheckpoint
 from spark_ckpt.protocol.checkpoints.pending_checkpoints import PendingCheckpoints
 from spark_ckpt.protocol.checkpoints.policy import CheckpointPolicy
-from spark_ckpt.protocol.checkpoints.required_ids import required_ids
 from spark_ckpt.protocol.checkpoints.savepoint_queue import SavepointQueue
 from spark_ckpt.protocol.checkpoints.stats import Summary
+from spark_ckpt.protocol.checkpoints.trigger import CheckpointTrigger
 from spark_ckpt.protocol.context import Context
 from spark_ckpt.protocol.driver_files import commits_file
 from spark_ckpt.protocol.driver_folder import DriverFolder
@@ -81,6 +80,9 @@ class Run(Machine):
         self._checkpoints = parts.checkpoints(
             self, context, self._timers, self._executors, self.folder, self._subsumption, self._policy, self._savepoints
         )
+        self._checkpoint_trigger = CheckpointTrigger(
+            self, context, self.epoch, self._executors, self._subsumption, self._policy, self._savepoints, self._checkpoints
+        )
         trim = parts.trim(planned, settings.log_kept_ms, settings.trim_every, self.questions, self.let_go)
         self._log = parts.log(self, context, self._timers, self.folder, self._subsumption.deletions, trim, beginning)
         self._ending = parts.ending(self, context, self._log)
@@ -99,12 +101,12 @@ class Run(Machine):
         taken_over = [*self._take_over(), *self._turn_away_lost()]
         rests = [] if running else self._log.rest()
         if self.context.every_epoch:
-            begun = self._begin_checkpoint(self.epoch.number, now_ms, pressure=False) if running else []
+            begun = self._checkpoint_trigger.begin(self.epoch.number, now_ms, pressure=False) if running else []
             return [*taken_over, *begun, *rests]
         if self._replaced is None:
             return [*self._policy.begin(), *(self._watch() if running else []), *rests]
         # What was in the making is forgotten, hence the next one is due.
-        self._policy.due = True
+        self._policy.interval_over = True
         # In at-least-once the driver may be past an epoch whose plan is lost, and with it the driver's files that went with that plan: the
         # query goes back, and what it goes back to must not be made without these files.
         ahead = bool(self.claim.ahead) and not running and self._replaced.in_hand > self._replaced.sealed
@@ -208,7 +210,7 @@ class Run(Machine):
         self.epoch.stored(plan.epoch, number)
         may_go = self.phase is RunPhase.PLANNING and len(self._log.line) <= self._log.ahead
         instructions = self._go() if may_go else []
-        if not self._log.line and self._is_quiet:
+        if not self._log.line and self.is_quiet:
             instructions += self._log.rest()
         instructions += self._checkpoints.planned(plan.epoch, self.epoch.log(plan.epoch))
         return instructions + self._subsumption.appended(number, self._checkpoints.named)
@@ -230,7 +232,7 @@ class Run(Machine):
         self.phase = RunPhase.RUNNING
         self.epoch.plan_ms = self.now_ms - self.epoch.asked_ms
         self._subsumption.loads_from_base(self.epoch.number)
-        begun = self._begin_checkpoint(self.epoch.number, self.epoch.asked_ms, pressure=True)
+        begun = self._checkpoint_trigger.begin(self.epoch.number, self.epoch.asked_ms, pressure=True)
         return [*self._timers.cancel(ev.Timer.PLAN), *self._watch(), self._barrier(), *begun]
 
     def _barrier(self) -> Instruction:
@@ -255,60 +257,14 @@ class Run(Machine):
     # --- when a checkpoint begins
 
     @property
-    def _is_quiet(self) -> bool:
-        """No barrier is to be expected soon: no epoch runs, or a long one does."""
+    def is_quiet(self) -> bool:
         return self.phase is RunPhase.IDLE or (self.phase is RunPhase.RUNNING and self.epoch.is_long)
 
-    def _begin_checkpoint(self, epoch: int, triggered_ms: int, pressure: bool) -> list[Instruction]:
-        """If one is due or asked for. One that is asked for is a savepoint, and counts neither as pending nor when it fails."""
-        asked = not self.context.every_epoch and self._savepoints.wants
-        # A spool that is half full of what only a checkpoint frees.
-        presses = pressure and self._executors.fullest > self.context.settings.spool_max_bytes // 2
-        due = self._policy.wants(self._checkpoints.uploading, presses)
-        if not (asked or due or self._savepoints.finishing):
-            return []
-        p = self._checkpoints.begin(epoch, self.epoch.log(epoch), triggered_ms, self.epoch.plan_ms)
-        begun = self._checkpoints.tell_triggered(p)
-        if asked:
-            self._give(p)
-        return [*(self._policy.triggered() if due else []), *begun]
-
-    def _give(self, p: PendingCheckpoint) -> None:
-        p.savepoint, p.bridges = True, False
-        self._savepoints.give(p.epoch)
-
     def proceed(self, pressure: bool = False) -> list[Instruction]:
-        """While no epoch runs there is no barrier: the newest finished epoch becomes the checkpoint, one at a time.
-
-        While a long one runs that is true as well, and its predecessor's state lies in the spools alone. Whether they still have all of it
-        nobody knows: a spool that fills up gives up what its newest epoch has replaced. So that checkpoint is given up when the long epoch
-        ends, unless a savepoint needs it, and another one is due at once.
-        """
-        finished, newest = self._checkpoints.finished, self._subsumption.store.newest
-        if not self._is_quiet:
-            return []
-        if finished is None or self._subsumption.completed_epoch >= finished.epoch:
-            copies = self._savepoints.copy(newest) if newest else self._savepoints.nothing_to_save()
-            return [*copies, *self._savepoints.finished()]
-        p = self._checkpoints.of(finished.epoch)
-        if p is not None:
-            if self._savepoints.wants:
-                self._give(p)
-            return []
-        if finished.required is None or self._checkpoints.late is not None:
-            return []
-        begun = self._begin_checkpoint(finished.epoch, finished.time_ms, pressure and not self.epoch.is_long)
-        p = self._checkpoints.of(finished.epoch)
-        if p is None:
-            return begun
-        p.bridges = self.epoch.is_long and not p.savepoint
-        if p.put is not None:
-            return begun
-        p.late = True
-        return [*begun, do.Late(self.claim.run, finished.epoch), *self._checkpoints.seal(p, finished)]
+        return self._checkpoint_trigger.proceed(pressure)
 
     def idle(self, _event: ev.TimerFired) -> list[Instruction]:
-        if self._log.line or not self._is_quiet:
+        if self._log.line or not self.is_quiet:
             return []
         return [*self.proceed(pressure=True), *self._log.look()]
 
@@ -326,28 +282,17 @@ class Run(Machine):
         p = self._checkpoints.of(event.epoch)
         if self.context.every_epoch:
             self.phase = RunPhase.SEALED
-            return [*puts, *(self._seal_checkpoint(p, finished, before) if p else [])]
+            return [*puts, *(self._checkpoint_trigger.seal(p, finished, before) if p else [])]
         self.epoch.ended()
         self.phase = RunPhase.IDLE
         sealed = [do.Sealed(None, self._checkpoints.lag), *puts, *self._timers.cancel(ev.Timer.LONG), *self._log.stop_looking()]
         rests = [] if self._log.line else self._log.rest()
         ends = self._checkpoints.bridges_end(f"epoch {event.epoch} has ended first")
         if p is not None:
-            return [*sealed, *rests, *ends, *self._seal_checkpoint(p, finished, before)]
+            return [*sealed, *rests, *ends, *self._checkpoint_trigger.seal(p, finished, before)]
         if finished.required is None:
             ends.append(do.Log(Level.WARN, f"epoch {event.epoch} cannot become a checkpoint: {finished.problem}"))
         return [*sealed, *rests, *ends]
-
-    def _seal_checkpoint(self, p: PendingCheckpoint, finished: FinishedEpoch, before: FinishedEpoch | None) -> list[Instruction]:
-        if finished.required is None:
-            return self._checkpoints.abort(p, AbortReason.BAD_COMMIT, ErrorKind.DAMAGED, finished.problem)
-        instructions = self._checkpoints.seal(p, finished)
-        unchanged = not p.acks.missing.isdisjoint(before.required or ()) if before else False
-        if unchanged and p in self._checkpoints.pending and self._checkpoints.late is None:
-            # A store that took no part in the epoch commits nothing at its barrier, and may not be stored yet.
-            p.late = True
-            instructions.append(do.Late(self.claim.run, p.epoch))
-        return instructions
 
     def _seal_again(self, event: ev.SealRequested) -> list[Instruction]:
         """Sent again because the coordinator that answered it died; or that one let the epoch run before its plan was stored."""
@@ -368,7 +313,7 @@ class Run(Machine):
     def _finished_epoch(self, epoch: int) -> FinishedEpoch:
         """`commits/N` is among the driver's files."""
         files = self.folder.files.as_mapping()
-        return finished_epoch(epoch, files.get(commits_file(epoch)), self.epoch.asked_ms, files)
+        return FinishedEpoch.of(epoch, files.get(commits_file(epoch)), self.epoch.asked_ms, files)
 
     def checkpoint_completed(self, p: PendingCheckpoint, told: Summary) -> list[Instruction]:
         if self.phase is not RunPhase.SEALED or p.epoch != self.epoch.number:
@@ -531,10 +476,3 @@ class Run(Machine):
 
 
 _STOPPED = "the query was stopped; start it again"
-
-
-def finished_epoch(epoch: int, commit: Content | None, time_ms: int, files: Mapping[str, Content]) -> FinishedEpoch:
-    try:
-        return FinishedEpoch(epoch, required_ids(epoch, commit if isinstance(commit, bytes) else b""), time_ms, files)
-    except FormatError as error:
-        return FinishedEpoch(epoch, None, time_ms, files, str(error))

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spark_ckpt.errors import FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, objects_of
 from spark_ckpt.protocol.checkpoints.acknowledgements import Acknowledgements, Gathering
-from spark_ckpt.protocol.checkpoints.required_ids import Slot
+from spark_ckpt.protocol.checkpoints.required_ids import Slot, required_ids
 from spark_ckpt.protocol.checkpoints.stats import Summary, summary_of
 from spark_ckpt.protocol.durable_put import DurablePut
 
@@ -25,6 +26,14 @@ class FinishedEpoch:
     time_ms: int
     files: Mapping[str, Content]
     problem: str = ""
+
+    @staticmethod
+    def of(epoch: int, commit: Content | None, time_ms: int, files: Mapping[str, Content]) -> FinishedEpoch:
+        """`commit`: what `commits/N` holds, None if it is not there."""
+        try:
+            return FinishedEpoch(epoch, required_ids(epoch, commit if isinstance(commit, bytes) else b""), time_ms, files)
+        except FormatError as error:
+            return FinishedEpoch(epoch, None, time_ms, files, str(error))
 
 
 class PendingCheckpoint:

@@ -209,7 +209,7 @@ class PendingCheckpoints:
     def bridges_end(self, message: str) -> list[Instruction]:
         """A long epoch has ended, so a newer one than its predecessor can be a checkpoint."""
         bridges = [p for p in self.pending if p.bridges and p.put is None]
-        self._policy.due = self._policy.due or bool(bridges)
+        self._policy.interval_over = self._policy.interval_over or bool(bridges)
         return [i for p in bridges for i in self.abort(p, AbortReason.SUBSUMED, ErrorKind.CONFLICT, message)]
 
     def _known_snapshots(self) -> Iterable[Snapshot]:

@@ -26,7 +26,7 @@ class CheckpointPolicy:
     def __init__(self, context: Context, timers: Timers, changed: Callable[[], list[Instruction]]) -> None:
         settings = context.settings
         self.interval_ms = max(settings.interval_ms, settings.min_pause_ms)
-        self.due = False
+        self.interval_over = False
         """The interval has passed since the last one was triggered."""
         self._pausing = False
         """`minPause` has not passed yet since the last one ended."""
@@ -37,31 +37,31 @@ class CheckpointPolicy:
     def begin(self) -> list[Instruction]:
         """The run begins."""
         delay_ms = first_delay_ms(self._context.claim.nonce, self.interval_ms, self._context.settings.min_pause_ms)
-        return self._timers.set(Timer.INTERVAL, delay_ms, self._interval_over)
+        return self._timers.set(Timer.INTERVAL, delay_ms, self._on_interval_over)
 
-    def wants(self, pending: int, pressure: bool) -> bool:
+    def is_due(self, pending: int, pressure: bool) -> bool:
         """Whether a checkpoint is to begin now. `pending`: how many are in the making that count; `pressure`: spools fill up, which waits
         for neither interval nor pause."""
         if self._context.every_epoch:
             return True
-        return pending < self._context.settings.max_concurrent and (pressure or (self.due and not self._pausing))
+        return pending < self._context.settings.max_concurrent and (pressure or (self.interval_over and not self._pausing))
 
     def triggered(self) -> list[Instruction]:
         """One has begun because it was due."""
-        self.due = False
-        return [] if self._context.every_epoch else self._timers.set(Timer.INTERVAL, self.interval_ms, self._interval_over)
+        self.interval_over = False
+        return [] if self._context.every_epoch else self._timers.set(Timer.INTERVAL, self.interval_ms, self._on_interval_over)
 
     def ended(self) -> list[Instruction]:
         """One that counts has completed, or was aborted."""
         if not self._context.settings.min_pause_ms or self._context.every_epoch:
             return []
         self._pausing = True
-        return self._timers.set(Timer.PAUSE, self._context.settings.min_pause_ms, self._pause_over)
+        return self._timers.set(Timer.PAUSE, self._context.settings.min_pause_ms, self._on_pause_over)
 
-    def _interval_over(self, _event: TimerFired) -> list[Instruction]:
-        self.due = True
+    def _on_interval_over(self, _event: TimerFired) -> list[Instruction]:
+        self.interval_over = True
         return self._changed()
 
-    def _pause_over(self, _event: TimerFired) -> list[Instruction]:
+    def _on_pause_over(self, _event: TimerFired) -> list[Instruction]:
         self._pausing = False
         return self._changed()

@@ -20,7 +20,7 @@ ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
-class Asked:
+class LoggedRequest:
     """A request and the number of its log entry."""
 
     number: int
@@ -43,51 +43,51 @@ class SavepointQueue:
         self._run = run
         self._questions = questions
         self._changed = changed
-        self._waiting: list[Asked] = []
-        self._given: dict[int, list[Asked]] = {}
-        self._copies: dict[int, tuple[Asked, Checkpoint]] = {}
+        self._waiting: list[LoggedRequest] = []
+        self._assigned: dict[int, list[LoggedRequest]] = {}
+        self._copies: dict[int, tuple[LoggedRequest, Checkpoint]] = {}
         self._answers: dict[int, do.AnswerRequest] = {}
         self._stop_url: str | None = None
         """Where the savepoint of a request to stop was stored."""
         self._stop_failure = ""
 
     def take(self, number: int, request: Request) -> list[Instruction]:
-        asked = Asked(number, request)
+        asked = LoggedRequest(number, request)
         if request.action not in (SAVEPOINT, STOP):
             return self._answer(asked, None, f"this release does not know the request {request.action!r}")
         self._waiting.append(asked)
         return [do.Stopping(request.drain)] if asked.stops else []
 
     @property
-    def wants(self) -> bool:
+    def needs_checkpoint(self) -> bool:
         """Whether a request waits for a checkpoint."""
         return any(self._is_called(asked) for asked in self._waiting)
 
     @property
     def busy(self) -> bool:
         """Whether a savepoint is in the making."""
-        return bool(self._given or self._copies)
+        return bool(self._assigned or self._copies)
 
     def pins(self, checkpoint: CheckpointId) -> bool:
         """It is being copied."""
         return any(copied.id == checkpoint for _, copied in self._copies.values())
 
-    def give(self, epoch: int) -> None:
+    def assign(self, epoch: int) -> None:
         """The checkpoint of this epoch will be theirs."""
-        self._given.setdefault(epoch, []).extend(self._called())
+        self._assigned.setdefault(epoch, []).extend(self._called())
 
     def copy(self, checkpoint: Checkpoint) -> list[Instruction]:
         """This completed one is theirs."""
         return [i for asked in self._called() for i in self._store(asked, checkpoint)]
 
     def completed(self, checkpoint: Checkpoint) -> list[Instruction]:
-        return [i for asked in self._given.pop(checkpoint.id.epoch, []) for i in self._store(asked, checkpoint)]
+        return [i for asked in self._assigned.pop(checkpoint.id.epoch, []) for i in self._store(asked, checkpoint)]
 
     def aborted(self, epoch: int, message: str) -> list[Instruction]:
-        return [i for asked in self._given.pop(epoch, []) for i in self._answer(asked, None, message)]
+        return [i for asked in self._assigned.pop(epoch, []) for i in self._answer(asked, None, message)]
 
     def refuse(self, number: int, request: Request, message: str) -> list[Instruction]:
-        return self._answer(Asked(number, request), None, message)
+        return self._answer(LoggedRequest(number, request), None, message)
 
     def nothing_to_save(self) -> list[Instruction]:
         """Nothing will ever be, if the query ends now; else the first epoch is waited for."""
@@ -99,11 +99,11 @@ class SavepointQueue:
     def close(self, message: str) -> list[Instruction]:
         """The run is over: nobody else will answer them."""
         waiting, self._waiting = self._waiting, []
-        given = [asked for several in self._given.values() for asked in several]
+        assigned = [asked for several in self._assigned.values() for asked in several]
         copied = [asked for asked, _ in self._copies.values()]
         unsure = list(self._answers.values())
-        self._given, self._copies, self._answers, self.finishing = {}, {}, {}, None
-        refused = [i for asked in (*waiting, *given, *copied) for i in self._answer(asked, None, message)]
+        self._assigned, self._copies, self._answers, self.finishing = {}, {}, {}, None
+        refused = [i for asked in (*waiting, *assigned, *copied) for i in self._answer(asked, None, message)]
         return [*refused, *(i for one in unsure for i in self._put(one))]
 
     # --- the end in good order
@@ -124,15 +124,15 @@ class SavepointQueue:
             return [do.Refused(RequestName.FINISH, ErrorKind.STORAGE, message)]
         return [do.Finished(url)]
 
-    def _is_called(self, asked: Asked) -> bool:
+    def _is_called(self, asked: LoggedRequest) -> bool:
         return self.finishing is not None or not asked.stops
 
-    def _called(self) -> list[Asked]:
+    def _called(self) -> list[LoggedRequest]:
         called = [asked for asked in self._waiting if self._is_called(asked)]
         self._waiting = [asked for asked in self._waiting if not self._is_called(asked)]
         return called
 
-    def _store(self, asked: Asked, checkpoint: Checkpoint) -> list[Instruction]:
+    def _store(self, asked: LoggedRequest, checkpoint: Checkpoint) -> list[Instruction]:
         def known(_known: Known, event: ev.SavepointStored) -> list[Instruction]:
             self._copies.pop(asked.number, None)
             return [*self._stored(asked, checkpoint, event), *self._changed()]
@@ -141,7 +141,7 @@ class SavepointQueue:
         copy = partial(do.StoreSavepoint, checkpoint=checkpoint, request=asked.request, number=asked.number)
         return DurablePut(self._questions, lambda ticket, attempt: copy(ticket, attempt=attempt), known, attempts=ATTEMPTS).begin()
 
-    def _stored(self, asked: Asked, checkpoint: Checkpoint, event: ev.SavepointStored) -> list[Instruction]:
+    def _stored(self, asked: LoggedRequest, checkpoint: Checkpoint, event: ev.SavepointStored) -> list[Instruction]:
         if event.url is None:
             failed = f"the savepoint that log entry {asked.number} asks for could not be stored: {event.message}"
             return [*self._answer(asked, None, event.message), do.Log(Level.WARN, failed)]
@@ -149,7 +149,7 @@ class SavepointQueue:
         said = do.Announce(Announcement.SAVEPOINT, {**told.to_json(), "savepoint": event.url})
         return [*self._answer(asked, event.url, None), said]
 
-    def _answer(self, asked: Asked, url: str | None, error: str | None) -> list[Instruction]:
+    def _answer(self, asked: LoggedRequest, url: str | None, error: str | None) -> list[Instruction]:
         if asked.stops:
             self._stop_url = url or self._stop_url
             self._stop_failure = error or self._stop_failure

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 # owner bucket [time] address requester id s3_Operation key uri status error sent size …
-_LINE = re.compile(r"^\S+ \S+ \[[^\]]*\] \S+ \S+ \S+ s3_(\w+) (\S+) (\S+) (\d+) (\S+) (\d+) (\d+) ")
+_LINE = re.compile(r"^\S+ (\S+) \[[^\]]*\] \S+ \S+ \S+ s3_(\w+) (\S+) (\S+) (\d+) (\S+) (\d+) (\d+) ")
+_BATCH = "DeleteObjects"
 
 
 class Kind(Enum):
@@ -38,16 +40,20 @@ _KINDS = {
     "ListObjectsV2": Kind.LIST,
     "ListMultipartUploads": Kind.LIST,
     "DeleteObject": Kind.DELETE,
-    "DeleteObjects": Kind.DELETE,
+    _BATCH: Kind.DELETE,
     "AbortMultipartUpload": Kind.DELETE,
 }
 
 
 @dataclass(frozen=True)
 class Request:
-    """`size` is the length of an object that was put, in bytes; the log does not know it for parts of a multipart upload (0)."""
+    """`key` is the object's or, of a request that lists, the prefix it asked for; empty where the log tells neither.
+
+    `size` is the length of an object that was put, in bytes; the log does not know it for parts of a multipart upload (0).
+    """
 
     operation: str
+    bucket: str
     key: str
     status: int
     size: int
@@ -61,10 +67,22 @@ def parse(lines: Iterable[str]) -> Iterator[Request]:
     """Lines that are no request (the log's first one) are passed over. Raises ValueError for one that should be a request and is not."""
     for line in lines:
         if match := _LINE.match(line):
-            operation, key, _, status, _, _, size = match.groups()
-            yield Request(operation, key, int(status), int(size))
+            bucket, operation, key, uri, status, _, _, size = match.groups()
+            yield Request(operation, bucket, _prefix(uri) if key == "-" else key, int(status), int(size))
         elif " s3_" in line:
             raise ValueError(f"not a line of versitygw's access log: {line[:200]!r}; the benchmark knows that of version 1.8")
+
+
+def _prefix(uri: str) -> str:
+    return next(iter(parse_qs(urlsplit(uri).query).get("prefix", ())), "")
+
+
+def of_stream(requests: Iterable[Request], bucket: str, name: str) -> list[Request]:
+    """Those for a stream whose folder has this name, in the bucket of its system: none of another system, none of an earlier stream.
+
+    Which keys a DeleteObjects has stands in its body, which is not logged: one counts for the stream that runs, so there are never too few.
+    """
+    return [r for r in requests if r.bucket == bucket and (name in r.key.split("/") or r.operation == _BATCH)]
 
 
 def between(log: Path, start: int, end: int) -> list[Request]:

@@ -151,7 +151,8 @@ def gather_round(plan: Turns, done: Sequence[tuple[Setup, dict[str, Any]]], s3: 
         gather_checkpoints(figures, case, answer["checkpoints"], {int(p["batchId"]) for p in progress})
         figures.add(case, "start_ms", [answer["start_ms"]])
         if setup.system.on_s3:
-            requests = access_log.between(s3.log, began["log_bytes"], ended["log_bytes"])
+            logged = access_log.between(s3.log, began["log_bytes"], ended["log_bytes"])
+            requests = access_log.of_stream(logged, setup.bucket, answer["name"])
             gather_requests(figures, case, requests, count, s3.sizes(setup.bucket))
             if not setup.system.stock:
                 newest = stored.newest(s3, setup.bucket, answer["name"])

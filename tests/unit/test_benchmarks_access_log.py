@@ -4,13 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.access_log import Kind, between, by_kind, bytes_put, parse
+from benchmarks.access_log import Kind, between, by_kind, bytes_put, of_stream, parse
 
 TAIL = "- Boto3/1.44.5 md/Botocore#1.44.5 - dFRc= SigV4 - AuthHeader s3.us-east-1.amazonaws.com - arn:aws:s3:::/bench Yes"
 
 
-def line(operation: str, key: str = "a/b", status: int = 200, error: str = "-", sent: int = 0, size: int = 0) -> str:
-    head = f"test bench [21/November/2026:14:52:34 +0000] 127.0.0.1 test 3K5KLWUHHDZPG8S1 s3_{operation} {key} /bench/{key}"
+def line(
+    operation: str,
+    key: str = "a/b",
+    status: int = 200,
+    error: str = "-",
+    sent: int = 0,
+    size: int = 0,
+    bucket: str = "bench",
+    query: str = "",
+) -> str:
+    uri = f"/{bucket}{'' if key == '-' else f'/{key}'}{query and f'?{query}'}"
+    head = f"test {bucket} [21/November/2026:14:52:34 +0000] 127.0.0.1 test 3K5KLWUHHDZPG8S1 s3_{operation} {key} {uri}"
     return f"{head} {status} {error} {sent} {size} 0 0 {TAIL}"
 
 
@@ -49,3 +59,24 @@ def test_a_line_belongs_to_where_it_ends(tmp_path: Path) -> None:
     middle = ends[1] + 20  # the length was taken while line 2 was being written
     assert [r.key for r in between(log, 0, middle)] == ["k/0", "k/1"]
     assert [r.key for r in between(log, middle, ends[3])] == ["k/2", "k/3"]
+
+
+def test_a_stream_has_its_own_requests_and_nobody_elses() -> None:
+    own = [
+        line("PutObject", key="ckpt/rows-7/log/1"),
+        line("HeadObject", key="ckpt/rows-7", status=404, error="NoSuchKey"),
+        line("ListObjectsV2", key="-", query="list-type=2&max-keys=2&prefix=ckpt%2Frows-7%2Fstate%2F0%2F&delimiter=%2F"),
+        line("DeleteObjects", key="-", query="delete"),
+    ]
+    others = [
+        line("PutObject", key="ckpt/rows-7/log/1", bucket="other"),
+        line("DeleteObjects", key="-", query="delete", bucket="other"),
+        line("ListObjectsV2", key="-", query="list-type=2&prefix=ckpt%2Frows-7%2Fstate", bucket="other"),
+        line("PutObject", key="ckpt/rows-71/log/1"),
+        line("DeleteObject", key="ckpt/rows-6/run-00000001/seg/3-a"),
+        line("ListObjectsV2", key="-", query="list-type=2&prefix=ckpt%2Frows-6%2F"),
+        line("ListObjectsV2", key="-", query="list-type=2&prefix="),
+        line("HeadBucket", key="-"),
+    ]
+    mixed = [text for pair in zip(others, own, strict=False) for text in pair] + others[len(own) :]
+    assert of_stream(parse(mixed), "bench", "rows-7") == list(parse(own))

@@ -117,12 +117,12 @@ def test_only_completed_checkpoints_of_measured_epochs_count() -> None:
 def test_requests_and_bytes_are_those_of_an_epoch() -> None:
     figures = Figures()
     requests = [
-        Request("PutObject", "log/1", 200, 100),
-        Request("CreateMultipartUpload", "sst/a", 200, 0),
-        Request("UploadPart", "sst/a", 200, 0),
-        Request("CompleteMultipartUpload", "sst/a", 200, 0),
-        Request("DeleteObjects", "-", 200, 0),
-        Request("PutObject", "log/2", 412, 50),
+        Request("PutObject", "bench", "log/1", 200, 100),
+        Request("CreateMultipartUpload", "bench", "sst/a", 200, 0),
+        Request("UploadPart", "bench", "sst/a", 200, 0),
+        Request("CompleteMultipartUpload", "bench", "sst/a", 200, 0),
+        Request("DeleteObjects", "bench", "-", 200, 0),
+        Request("PutObject", "bench", "log/2", 412, 50),
     ]
     gather_requests(figures, CASE, requests, 2, {"sst/a": 9_000, "sst/of another turn": 7})
     found = {metric: values for _, metric, values in figures}
@@ -150,6 +150,35 @@ def test_all_epochs_after_the_warm_ones_count_or_as_many_of_each_system(alike: b
         assert figures.values(plan.case(system), "epoch_ms") == [100 + n for n in range(first, first + count)]
         assert figures.values(plan.case(system), "end_to_end_ms") == list(range(first, first + count))
         assert figures.values(plan.case(system), "all_cpu_ms") == [10]
+
+
+class EmptyS3(FarS3):
+    def sizes(self, bucket: str) -> dict[str, int]:
+        return {}
+
+
+def test_a_turn_counts_the_requests_of_its_own_stream(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(
+        "".join(
+            f"o {bucket} [now] 127.0.0.1 test id s3_{operation} {key} /{bucket}/{key} 200 - 0 100 0 0 \n"
+            for bucket, operation, key in (
+                ("ours", "PutObject", "ckpt/rows-2/log/1"),
+                ("stocks", "PutObject", "ckpt/rows-1/state/0/1/2.delta"),
+                ("stocks", "DeleteObject", "ckpt/rows-1/state/0/1/1.delta"),
+                ("ours", "DeleteObject", "ckpt/rows-0/log/1"),
+                ("ours", "PutObject", "ckpt/rows-2/log/2"),
+            )
+        )
+    )
+    progress, marks = zip(*(epoch(n, n) for n in range(3)), strict=True)
+    marks[-1]["log_bytes"] = log.stat().st_size
+    answer = {"progress": list(progress), "marks": list(marks), "checkpoints": [], "start_ms": 1, "warm": 1, "name": "rows-2"}
+    plan = Turns("rows", Workload("aggregation", 2, 10), (System.S3,), rounds=1, warm=1, epochs=2)
+    figures = Figures()
+    gather_round(plan, [(Setup(System.S3, {}, "", "ours"), answer)], EmptyS3("", "http://127.0.0.1:9", log), figures)
+    found = {metric: values for _, metric, values in figures if metric.endswith("_requests") or metric in ("requests", "put_bytes")}
+    assert found == {"put_requests": [1], "list_requests": [0], "requests": [1], "put_bytes": [100]}
 
 
 def test_a_step_is_begun_if_it_fits_as_it_was_the_last_time() -> None:

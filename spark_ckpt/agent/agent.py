@@ -16,11 +16,11 @@ from typing import Any
 
 from spark_ckpt import __version__
 from spark_ckpt.agent.commits import Commit
-from spark_ckpt.agent.fetches import Fetcher, Wanted
-from spark_ckpt.agent.gauge import Gauge
+from spark_ckpt.agent.fetches import Fetcher, FetchRequest
+from spark_ckpt.agent.spool_fill import SpoolFill
 from spark_ckpt.agent.spools import Spools
 from spark_ckpt.agent.staging import Staging
-from spark_ckpt.agent.stream import PAUSES, Pauses, Stream
+from spark_ckpt.agent.stream import PAUSES, AgentStream, Pauses
 from spark_ckpt.conf import Options, parse_options
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import StoreId
@@ -49,15 +49,15 @@ class Agent:
         self._lock = threading.Lock()
         self._options = Options()
         self._executor = ""
-        self._gauge: Gauge | None = None
+        self._fill: SpoolFill | None = None
         self._spools: Spools | None = None
         self._staging: Staging | None = None
         self._fetcher: Fetcher | None = None
-        self._streams: dict[tuple[str, str], Stream] = {}
+        self._streams: dict[tuple[str, str], AgentStream] = {}
         self._fetches = ThreadPoolExecutor(FETCHES_AT_ONCE, thread_name_prefix="fetch")
         self._reads = ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="read")
         self._process = ""
-        self._leaving: set[Stream] = set()
+        self._leaving: set[AgentStream] = set()
         self._gone: dict[str, Counter[str]] = {}
         """By root: what ended streams have asked of their storage."""
         self._reported: dict[str, Mapping[str, int]] = {}
@@ -105,8 +105,8 @@ class Agent:
             self._process = f"agent {self._executor} {uuid.uuid4().hex}"
             threading.Thread(target=self._report, name="report", daemon=True).start()
             spool = Path(message["spool"])
-            self._gauge = Gauge(self._options.spool_max_bytes, self._pipe.send, self._relieve)
-            self._staging = Staging(spool, self._gauge.read)
+            self._fill = SpoolFill(self._options.spool_max_bytes, self._pipe.send, self._relieve)
+            self._staging = Staging(spool, self._fill.changed)
             self._spools = Spools(spool, self._options.local_recovery and self._options.spool_dir is not None)
             earlier = self._spools.earlier if self._options.local_recovery else lambda _: ()
             self._fetcher = Fetcher(self._staging, self._reads, earlier)
@@ -154,7 +154,7 @@ class Agent:
             stream.leave(self._left)
         return None
 
-    def _left(self, stream: Stream) -> None:
+    def _left(self, stream: AgentStream) -> None:
         with self._lock:
             self._leaving.remove(stream)
             self._gone.setdefault(stream.root, Counter()).update(stream.report())
@@ -166,8 +166,8 @@ class Agent:
     def _report(self) -> None:
         """While uploads hang nothing else tells how much waits."""
         while not self._ending.wait(REPORTED_EVERY_S):
-            if self._gauge is not None:
-                self._gauge.tell()
+            if self._fill is not None:
+                self._fill.flush()
             for root, report in self._reports().items():
                 if report != self._reported.get(root):
                     self._reported[root] = report
@@ -181,7 +181,7 @@ class Agent:
                 found.setdefault(stream.root, Counter()).update(stream.report())
         return found
 
-    def _streams_of(self, root: str | None = None) -> list[Stream]:
+    def _streams_of(self, root: str | None = None) -> list[AgentStream]:
         with self._lock:
             return [stream for (of, _), stream in self._streams.items() if root is None or of == root]
 
@@ -191,12 +191,12 @@ class Agent:
             raise CheckpointError("a fetch came before hello; the JAR and the Python package are of different versions")
 
         def fetched() -> Mapping[str, Any]:
-            return stream.fetch(fetcher, Wanted.from_json(message)).to_json()
+            return stream.fetch(fetcher, FetchRequest.from_json(message)).to_json()
 
         fetch: Future[Mapping[str, Any]] = self._fetches.submit(fetched)
         return fetch
 
-    def _stream(self, message: Message) -> Stream:
+    def _stream(self, message: Message) -> AgentStream:
         """Asked for in the thread that reads the pipe only: there a stream does not end between this and what it is told."""
         root, url = str(message["root"]), str(message["stream"])
         if self._staging is None:
@@ -210,15 +210,15 @@ class Agent:
                 storage.traffic.tell = self._warn
                 relief_bytes = self._options.spool_max_bytes // 2
                 tell = (self._send, self._warn, self._broken)
-                stream = Stream(root, storage, self._staging, self._executor, retry_s, relief_bytes, *tell, self._pauses)
+                stream = AgentStream(root, storage, self._staging, self._executor, retry_s, relief_bytes, *tell, self._pauses)
                 self._streams[(root, url)] = stream
             stream.run = max(stream.run, int(message["run"]))
             return stream
 
     def _send(self, message: Message) -> None:
         self._pipe.send(message)
-        if self._gauge is not None:
-            self._gauge.tell()
+        if self._fill is not None:
+            self._fill.flush()
 
     def _broken(self, error: Exception) -> None:
         """An agent that acknowledges nothing more must not look healthy: the JVM replaces one that ends, and tells the next all again."""

@@ -6,55 +6,55 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from spark_ckpt.agent.changelog import parse_name
-from spark_ckpt.agent.staging import Part, PartState
+from spark_ckpt.agent.staging import FileState, StateFile
 from spark_ckpt.model import Handle, HandleKind, Snapshot
 
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """All parts of one version of a store, in the order of `Snapshot.handles`."""
+    """All files of one version of a store, in the order of `Snapshot.handles`."""
 
     version: int
     uid: str
-    parts: tuple[Part, ...]
+    files: tuple[StateFile, ...]
     num_keys: int | None = None
 
     @staticmethod
     def of(snapshot: Snapshot) -> Chain:
-        return Chain(snapshot.version, snapshot.uid, tuple(Part.stored(h) for h in snapshot.handles), snapshot.num_keys)
+        return Chain(snapshot.version, snapshot.uid, tuple(StateFile.stored(h) for h in snapshot.handles), snapshot.num_keys)
 
     @cached_property
     def start(self) -> int:
         """Version of the full snapshot it begins with; 0: it begins with the changelog of version 1."""
-        for part in self.parts:
-            if part.kind is HandleKind.CHANGELOG:
+        for file in self.files:
+            if file.kind is HandleKind.CHANGELOG:
                 break
-            if part.kind is HandleKind.SNAPSHOT and (parsed := parse_name(part.name)):
+            if file.kind is HandleKind.SNAPSHOT and (parsed := parse_name(file.name)):
                 return parsed[0]
         return 0
 
     @property
     def lineage(self) -> dict[int, str]:
         """version -> unique id, of every version it passes."""
-        named = (parse_name(part.name) for part in self.parts if part.kind is not HandleKind.SST)
+        named = (parse_name(file.name) for file in self.files if file.kind is not HandleKind.SST)
         return {**{p[0]: p[1] for p in named if p}, self.version: self.uid}
 
     @property
     def handles(self) -> tuple[Handle, ...]:
-        """Those of the stored parts: of all, once it is durable."""
-        return tuple(p.handle for p in self.parts if p.handle is not None)
+        """Those of the stored files: of all, once it is durable."""
+        return tuple(p.handle for p in self.files if p.handle is not None)
 
     @property
     def broken(self) -> str:
         """Why it cannot become durable any more; empty if it can."""
-        for part in reversed(self.parts):
-            if part.state is PartState.GONE:
-                return part.cause
+        for file in reversed(self.files):
+            if file.state is FileState.GONE:
+                return file.cause
         return ""
 
     @property
     def durable(self) -> bool:
-        return all(p.state is PartState.STORED for p in reversed(self.parts))
+        return all(p.state is FileState.STORED for p in reversed(self.files))
 
 
 def loads(start: int, oldest: int) -> bool:

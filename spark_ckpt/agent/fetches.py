@@ -33,7 +33,7 @@ class Fetched:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FetchRequest:
     """A version that a task needs (docs/pipes.md, `fetch`): from the base checkpoint, or by `handles` where no checkpoint holds it yet."""
 
     store: StoreId
@@ -44,10 +44,10 @@ class Wanted:
     handles: tuple[Handle, ...] | None = None
 
     @staticmethod
-    def from_json(doc: Mapping[str, Any]) -> Wanted:
+    def from_json(doc: Mapping[str, Any]) -> FetchRequest:
         rows = doc.get("handles")
         handles = None if rows is None else tuple(Handle.from_json(row) for row in rows)
-        return Wanted(
+        return FetchRequest(
             StoreId(int(doc["op"]), int(doc["part"]), str(doc["store"])),
             int(doc["version"]),
             str(doc["uid"]),
@@ -118,35 +118,35 @@ class Fetcher:
                 yield (group, targets), combined(parts)
 
     def _read_piece(self, storage: Storage, handle: Handle, at: int, length: int, target: Path, checkpoint: str) -> int:
-        with _told(storage, handle, checkpoint):
+        with _naming_the_object(storage, handle, checkpoint):
             return read_piece(storage, handle, at, length, target)
 
     def _read(self, storage: Storage, group: list[Handle], targets: list[Path], checkpoint: str) -> int:
-        with _told(storage, group[0], checkpoint):
+        with _naming_the_object(storage, group[0], checkpoint):
             read_to_files(storage, group, targets, self._staging.path())
         return 0
 
 
 @contextmanager
-def _told(storage: Storage, handle: Handle, checkpoint: str) -> Iterator[None]:
+def _naming_the_object(storage: Storage, handle: Handle, checkpoint: str) -> Iterator[None]:
     """Errors say which object and checkpoint are concerned, and the way out."""
-    told: DamagedError | ObjectMissingError
+    named: DamagedError | ObjectMissingError
     try:
         yield
     except DamagedError as error:
-        told = DamagedError(
+        named = DamagedError(
             f"{storage.url}/{handle.object} of {checkpoint} is damaged: {_what(error)}; restart the query, "
             "it goes back to the newest intact checkpoint, and `spark-ckpt verify` lists all that is damaged"
         )
-        told.object = handle.object
-        raise told from error
+        named.object = handle.object
+        raise named from error
     except ObjectMissingError as error:
-        told = ObjectMissingError(
+        named = ObjectMissingError(
             f"{storage.url}/{handle.object}, which {checkpoint} needs, does not exist; something else deleted it: restart the query, "
             "it goes back to the newest intact checkpoint, and `spark-ckpt verify` lists all that is missing"
         )
-        told.object = handle.object
-        raise told from error
+        named.object = handle.object
+        raise named from error
 
 
 def _what(error: DamagedError) -> str:

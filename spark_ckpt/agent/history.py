@@ -10,7 +10,7 @@ from enum import Enum
 
 from spark_ckpt.agent.chains import Chain
 from spark_ckpt.agent.commits import Commit
-from spark_ckpt.agent.staging import Part, PartState
+from spark_ckpt.agent.staging import FileState, StateFile
 from spark_ckpt.model import CheckpointId, StoreId
 from spark_ckpt.paths import run_prefix
 
@@ -18,7 +18,7 @@ _VERSIONS_PER_STORE = 4
 _STORES = 20_000
 
 
-class Why(Enum):
+class UploadReason(Enum):
     """Why a version has to become durable."""
 
     CHECKPOINT = "CHECKPOINT"
@@ -31,7 +31,7 @@ class Why(Enum):
 class Version:
     """A store's version. `commit` is None where it was fetched, or is what a checkpoint holds.
 
-    `why` is set from the moment it is asked for until it is answered. `missing` are the parts that it waits for then, `own` those of
+    `reason` is set from the moment it is asked for until it is answered. `missing` are the files that it waits for then, `own` those of
     them that are uploaded on its behalf. `at` is when it was asked for, in monotonic seconds.
     """
 
@@ -39,9 +39,9 @@ class Version:
     chain: Chain
     commit: Commit | None = None
     at: float = 0.0
-    why: Why | None = None
-    missing: set[Part] = field(default_factory=set)
-    own: set[Part] = field(default_factory=set)
+    reason: UploadReason | None = None
+    missing: set[StateFile] = field(default_factory=set)
+    own: set[StateFile] = field(default_factory=set)
     new_bytes: int = 0
     late: bool = False
     """It has been asked for as a late one, so the next commit of its store need not ask again."""
@@ -76,13 +76,13 @@ class History:
             self._stores.move_to_end(version.store)
             replaced = versions.pop(version.chain.uid, None)
             versions[version.chain.uid] = version
-            old = [v for v in versions.values() if v.why is None][: max(0, len(versions) - _VERSIONS_PER_STORE)]
+            old = [v for v in versions.values() if v.reason is None][: max(0, len(versions) - _VERSIONS_PER_STORE)]
             gone = [v for v in old if v is not version]
             self._remove(version.store, [*gone, *([replaced] if replaced else [])])
             while len(self._stores) > _STORES:
                 _, versions = self._stores.popitem(last=False)
                 for v in versions.values():
-                    self._drop(v.chain.parts)
+                    self._drop(v.chain.files)
 
     def remove(self, version: Version) -> None:
         with self._lock:
@@ -94,7 +94,7 @@ class History:
             self.remove(version)
 
     def clear(self) -> None:
-        """Nothing is needed any more. What is being uploaded goes with `unclaim`."""
+        """Nothing is needed any more. What is being uploaded goes with `give_back`."""
         with self._lock:
             for store, versions in list(self._stores.items()):
                 self._remove(store, list(versions.values()))
@@ -115,7 +115,7 @@ class History:
                 return
             self._completed = base
             for store, versions in list(self._stores.items()):
-                covered = [v for v in versions.values() if v.why is None and _is_covered(v, base) and not v.chain.durable]
+                covered = [v for v in versions.values() if v.reason is None and _is_covered(v, base) and not v.chain.durable]
                 self._remove(store, covered)
 
     def relieve(self, store: StoreId) -> None:
@@ -123,7 +123,7 @@ class History:
         with self._lock:
             newest = {id(v) for v in self._newest(store)}
             self._remove(
-                store, [v for v in self._stores.get(store, {}).values() if id(v) not in newest and v.why is None and not v.chain.durable]
+                store, [v for v in self._stores.get(store, {}).values() if id(v) not in newest and v.reason is None and not v.chain.durable]
             )
 
     def newest(self) -> list[Version]:
@@ -138,20 +138,20 @@ class History:
             found = (v for s in stores for v in self._stores.get(s, {}).values())
             return [v for v in found if v.commit and (v.commit.run, v.commit.epoch) == (run, epoch)]
 
-    def claim(self, parts: Iterable[Part]) -> list[Part]:
+    def take_for_upload(self, files: Iterable[StateFile]) -> list[StateFile]:
         """Those that are neither stored nor on their way: from here on they belong to their upload."""
         with self._lock:
-            claimed = [part for part in parts if part.state is PartState.STAGED]
-            for part in claimed:
-                part.state = PartState.UPLOADING
-            return claimed
+            taken = [file for file in files if file.state is FileState.STAGED]
+            for file in taken:
+                file.state = FileState.UPLOADING
+            return taken
 
-    def unclaim(self, store: StoreId, parts: Iterable[Part]) -> None:
+    def give_back(self, store: StoreId, files: Iterable[StateFile]) -> None:
         """They could not be uploaded. They stay for the next one that needs them, if there is one."""
         with self._lock:
-            back = [part for part in parts if part.state is PartState.UPLOADING]
-            for part in back:
-                part.state = PartState.STAGED
+            back = [file for file in files if file.state is FileState.UPLOADING]
+            for file in back:
+                file.state = FileState.STAGED
             self._sweep(store, back)
 
     def _newest(self, store: StoreId) -> list[Version]:
@@ -169,21 +169,21 @@ class History:
         if not versions:
             del self._stores[store]
         for version in gone:
-            self._sweep(store, version.chain.parts)
+            self._sweep(store, version.chain.files)
 
-    def _sweep(self, store: StoreId, parts: Iterable[Part]) -> None:
-        """Drop those of the parts that no version of their store needs."""
-        unneeded = {part for part in parts if part.state is PartState.STAGED}
+    def _sweep(self, store: StoreId, files: Iterable[StateFile]) -> None:
+        """Drop those of the files that no version of their store needs."""
+        unneeded = {file for file in files if file.state is FileState.STAGED}
         for version in reversed(self._stores.get(store, {}).values()):
             if not unneeded:
                 return
-            unneeded.difference_update(version.chain.parts)
+            unneeded.difference_update(version.chain.files)
         self._drop(unneeded)
 
-    def _drop(self, parts: Iterable[Part]) -> None:
-        for part in parts:
-            if part.state is PartState.STAGED:
-                part.drop(f"{part.name} was not needed any more")
+    def _drop(self, files: Iterable[StateFile]) -> None:
+        for file in files:
+            if file.state is FileState.STAGED:
+                file.drop(f"{file.name} was not needed any more")
 
 
 def _is_covered(version: Version, base: CheckpointId) -> bool:

@@ -25,19 +25,20 @@ _KEPT_S = 3600.0
 
 
 class Spools:
-    """The spool of this executor, and those beside it if `shared`. Whoever holds the lock in a spool is its living agent.
+    """The spool of this executor; if `persistent` (it lies in `spark.ckpt.spool.dir`) those beside it as well. Whoever holds the lock in a
+    spool is its living agent.
 
     An agent that dies alone is replaced within seconds; a spool counts as abandoned when nobody has held its lock for an hour.
     """
 
-    def __init__(self, spool: Path, shared: bool) -> None:
+    def __init__(self, spool: Path, persistent: bool) -> None:
         self._spool = spool
-        self._shared = shared
+        self._persistent = persistent
         self._ended = threading.Event()
         self._lock = os.open(spool / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         with contextlib.suppress(BlockingIOError):  # the agent before this one is not quite dead
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if shared:
+        if persistent:
             threading.Thread(target=self._watch, name="spools", daemon=True).start()
 
     def earlier(self, folder: Path) -> Sequence[Path]:
@@ -55,14 +56,14 @@ class Spools:
     def end(self) -> None:
         """The executor is gone. Its spool is left for the next one, where that could find it; else nobody else would remove it."""
         self._ended.set()
-        if self._shared:
+        if self._persistent:
             self._touch()
         else:
             shutil.rmtree(self._spool, ignore_errors=True)
         os.close(self._lock)
 
     def _others(self) -> list[Path]:
-        if not self._shared:
+        if not self._persistent:
             return []
         with contextlib.suppress(OSError):
             siblings = [p for p in self._spool.parent.iterdir() if p.name.startswith(_PREFIX) and p != self._spool]

@@ -22,7 +22,7 @@ from spark_ckpt.storage.checksums import crc32_of
 _PREFIX = ".agent-"
 
 
-class PartState(Enum):
+class FileState(Enum):
     STAGED = "STAGED"
     UPLOADING = "UPLOADING"
     STORED = "STORED"
@@ -31,7 +31,7 @@ class PartState(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class Part:
+class StateFile:
     """One file of a store on its way to the storage, or already there; shared by all chains that need it.
 
     While it is uploading it belongs to the thread that uploads it, else to the stream's history; `state` changes last.
@@ -46,20 +46,20 @@ class Part:
     changed_ns: int = 0
     handle: Handle | None = None
     cause: str = ""
-    state: PartState = field(default=PartState.STAGED)
+    state: FileState = field(default=FileState.STAGED)
 
     @staticmethod
-    def stored(handle: Handle) -> Part:
-        return Part(handle.kind, handle.name, handle.length, handle=handle, state=PartState.STORED)
+    def stored(handle: Handle) -> StateFile:
+        return StateFile(handle.kind, handle.name, handle.length, handle=handle, state=FileState.STORED)
 
     def store(self, handle: Handle) -> None:
         self.handle = handle
-        self.state = PartState.STORED
+        self.state = FileState.STORED
         self._unlink()
 
     def drop(self, cause: str) -> None:
         self.cause = cause
-        self.state = PartState.GONE
+        self.state = FileState.GONE
         self._unlink()
 
     def _unlink(self) -> None:
@@ -115,7 +115,7 @@ class Staging:
     def _new_name(self) -> str:
         return f"{self._folder}/{next(self._numbers)}"  # a Path takes longer to make than the link
 
-    def stage(self, kind: HandleKind, folder: str, name: str) -> Part:
+    def stage(self, kind: HandleKind, folder: str, name: str) -> StateFile:
         """Link a committed file. Raises FileNotFoundError if it is not there, `StorageError` if the disk does not take it."""
         source, target = f"{folder}/{name}", self._new_name()
         try:
@@ -133,7 +133,7 @@ class Staging:
                 raise local_error(error, self.spool) from error
         now = os.stat(target)
         self._count(now.st_size)
-        return Part(kind, name, now.st_size, self, target, now.st_mtime_ns)
+        return StateFile(kind, name, now.st_size, self, target, now.st_mtime_ns)
 
     def remove(self, path: str, length: int) -> None:
         """A staged file is not needed any more."""

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from spark_ckpt.agent.ack_sender import AckSender
 from spark_ckpt.agent.bases import Bases
+from spark_ckpt.agent.chain_builder import ChainBuilder
 from spark_ckpt.agent.chains import Chain
 from spark_ckpt.agent.changelog import changelog_name
 from spark_ckpt.agent.commits import Commit
-from spark_ckpt.agent.fetches import Fetched, Fetcher, Wanted, missing_snapshot
-from spark_ckpt.agent.history import History, Version, Why
+from spark_ckpt.agent.fetches import Fetched, Fetcher, FetchRequest, missing_snapshot
+from spark_ckpt.agent.history import History, UploadReason, Version
 from spark_ckpt.agent.inbox import Inbox
-from spark_ckpt.agent.planner import Planner
-from spark_ckpt.agent.staging import Part, PartState, Staging
+from spark_ckpt.agent.staging import Staging, StateFile
+from spark_ckpt.agent.upload_queue import Concluded, UploadQueue
 from spark_ckpt.agent.uploads import Uploader
 from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Ack, Decline, HandleKind, Snapshot, StoreId
 from spark_ckpt.process.pipe import describe
 from spark_ckpt.storage.base import Storage
-from spark_ckpt.stored.left_acks import leave_acks
-
-QUEUED_BYTES = 8 << 20
-"""What has to be durable is uploaded when so many bytes of it have come, if no flush comes before."""
-HANDLES_AT_ONCE = 50_000
-"""Of acks in one message, some 10 MB."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,7 @@ class _Mark(Enum):
 @dataclass(frozen=True, eq=False, slots=True)
 class _Arrived:
     commit: Commit
-    changelog: Part | None
+    changelog: StateFile | None
     at: float
     trouble: str = ""
 
@@ -78,14 +74,14 @@ class _Handover:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Uploaded:
-    parts: list[Part]
+    files: list[StateFile]
     cause: str
 
 
 _Item = _Arrived | _Late | _Handover | _Uploaded | _Mark
 
 
-class Stream:
+class AgentStream:
     """One thread does everything but the uploads themselves, in the order in which it was told; `send` gets the lines for the pipe.
     `broken` hears of a fault of this package that has ended the thread: nothing more will be acknowledged.
 
@@ -111,40 +107,33 @@ class Stream:
         self.run = 0
         """The newest run that commits or fetches have come from."""
         self._staging = staging
-        self._executor = executor
         self._relief_bytes = relief_bytes
-        self._send = send
         self._warn = warn
         self._broken = broken
         self._pauses = pauses
         self._bases = Bases(storage)
         self._history = History()
-        self._planner = Planner(self._history, staging, self._bases.find)
+        self._chains = ChainBuilder(self._history, staging, self._bases.find)
+        self._acks = AckSender(root, storage, executor, send, warn)
         self._uploader = Uploader(storage, retry_s, warn)
+        self._queue = UploadQueue(self._history, self._uploader, self._uploaded, self._concluded)
         self._inbox: Inbox[_Item] = Inbox()
         self._taken: deque[_Item] = deque()
-        self._queued: list[Version] = []
-        self._size = 0
-        self._waiting: dict[Version, int] = {}
-        self._waiting_bytes = 0
-        self._flying: dict[Part, tuple[StoreId, list[Version]]] = {}
-        """Parts that are being uploaded, with their store and who waits for them."""
         self._relief_at = 0.0
-        self._orphaned = False
-        self._over: Callable[[Stream], None] | None = None
-        self._thread = threading.Thread(target=self._work, name=f"pack {root}", daemon=True)
+        self._over: Callable[[AgentStream], None] | None = None
+        self._thread = threading.Thread(target=self._work, name=f"stream {root}", daemon=True)
         self._thread.start()
 
     def report(self) -> dict[str, int]:
         """What was asked of the storage so far, and what waits to be stored (docs/pipes.md, `storage`). For any thread."""
-        return {**self.storage.traffic.to_json(), "queued_snapshots": len(self._waiting), "queued_bytes": self._waiting_bytes}
+        return {**self.storage.traffic.to_json(), "queued_snapshots": self._queue.count, "queued_bytes": self._queue.bytes}
 
     def commit(self, commit: Commit) -> None:
         """Take a commit in. Its changelog is linked before this returns."""
         at = time.monotonic()
         try:
-            part = self._staging.stage(HandleKind.CHANGELOG, commit.folder, changelog_name(commit.version, commit.uid))
-            arrived = _Arrived(commit, part, at)
+            file = self._staging.stage(HandleKind.CHANGELOG, commit.folder, changelog_name(commit.version, commit.uid))
+            arrived = _Arrived(commit, file, at)
         except FileNotFoundError:  # fine if there is a full snapshot of this version
             arrived = _Arrived(commit, None, at)
         except (CheckpointError, OSError) as error:
@@ -171,21 +160,21 @@ class Stream:
         """Upload what has been asked for so far."""
         self._inbox.put(_Mark.FLUSH)
 
-    def fetch(self, fetcher: Fetcher, wanted: Wanted) -> Fetched:
+    def fetch(self, fetcher: Fetcher, request: FetchRequest) -> Fetched:
         """Put the files of a version into its folder, and remember how it loads: the next commit is based on it.
 
         Errors name the checkpoint only where it is `base` that does not give what it should.
         """
-        store, version, uid, base = wanted.store, wanted.version, wanted.uid, wanted.base
-        if wanted.handles is not None:
-            handed = Snapshot(store, version, uid, wanted.handles)
-            return self._fetch(fetcher, handed, wanted.folder, "another executor's last snapshot", borrowed=True)
+        store, version, uid, base = request.store, request.version, request.uid, request.base
+        if request.handles is not None:
+            handed = Snapshot(store, version, uid, request.handles)
+            return self._fetch(fetcher, handed, request.folder, "another executor's last snapshot", borrowed=True)
         snapshot = None
         if base is not None:
             try:
                 snapshot = self._bases.find(base, store)
                 if snapshot is not None and (snapshot.version, snapshot.uid) == (version, uid):
-                    return self._fetch(fetcher, snapshot, wanted.folder, f"checkpoint {base.run}/{base.epoch}")
+                    return self._fetch(fetcher, snapshot, request.folder, f"checkpoint {base.run}/{base.epoch}")
             except (ObjectMissingError, DamagedError) as fault:
                 fault.checkpoint = base
                 raise
@@ -195,7 +184,7 @@ class Stream:
             error.checkpoint = base if snapshot is None else None
             raise error
         try:
-            return fetcher.fetch(self.storage, known.handles, wanted.folder, "the running query's last checkpoints")
+            return fetcher.fetch(self.storage, known.handles, request.folder, "the running query's last checkpoints")
         except (ObjectMissingError, DamagedError):
             self._history.forget(store, uid)
             raise
@@ -210,12 +199,12 @@ class Stream:
 
         What becomes durable now is left in the storage for the coordinator as well: it may be that nobody relays a line any more.
         """
-        self._orphaned = True
+        self._acks.orphaned = True
         self._inbox.put(_Mark.END)
         self._thread.join(max(0.0, deadline - time.monotonic()))
         self._uploader.close()
 
-    def leave(self, over: Callable[[Stream], None]) -> None:
+    def leave(self, over: Callable[[AgentStream], None]) -> None:
         """Its newest run is over, so no checkpoint will ever name what is not stored yet: drop all that, take nothing more, close the
         storage. `over` hears when that is done; a put in hand is waited for, not cut."""
         self._over = over
@@ -231,14 +220,14 @@ class Stream:
 
     def _serve(self) -> None:
         ending = False
-        while not ending or self._flying:
+        while not ending or self._queue.is_uploading:
             item = self._next()
             match item:
                 case _Arrived():
                     self._take(item)
                 case _Late():
                     self._ask_late(self._history.of_epoch(item.run, item.epoch))
-                    self._upload()
+                    self._queue.upload()
                 case _Handover():
                     self._hand_over(item)
                 case _Uploaded():
@@ -251,7 +240,7 @@ class Stream:
                     self._drop_all()
                     ending = True
                 case _Mark():
-                    self._upload()
+                    self._queue.upload()
                     ending = ending or item is _Mark.END
             if not ending:
                 self._relieve()
@@ -261,8 +250,7 @@ class Stream:
             self._over(self)
 
     def _drop_all(self) -> None:
-        self._uploader.end()
-        self._queued, self._waiting, self._waiting_bytes = [], {}, 0
+        self._queue.drop_all()
         self._history.clear()
 
     def _next(self) -> _Item:
@@ -273,7 +261,8 @@ class Stream:
     def _patience(self) -> float | None:
         """Seconds after which something is to be done though nobody says so."""
         now = time.monotonic()
-        waits = [max(0.0, min(v.at for v in self._queued) + self._pauses.queued - now)] if self._queued else []
+        oldest = self._queue.oldest
+        waits = [] if oldest is None else [max(0.0, oldest + self._pauses.queued - now)]
         if self._staging.bytes > self._relief_bytes:
             waits.append(self._pauses.relief)
         return min(waits, default=None)
@@ -288,24 +277,24 @@ class Stream:
         if version is not None and not version.chain.broken:  # sent again: its ack is on its way, or is repeated
             if item.changelog is not None:
                 item.changelog.drop("sent again")
-            if version.why is None:
+            if version.reason is None:
                 version.commit = commit
         else:
-            planned = self._plan(item)
-            if planned is None:
+            built = self._build(item)
+            if built is None:
                 return
-            version = planned
+            version = built
             self._history.add(version)
         if commit.checkpoint:
-            self._ask(version, Why.CHECKPOINT, item.at)
+            self._queue.add(version, UploadReason.CHECKPOINT, item.at)
 
-    def _plan(self, item: _Arrived) -> Version | None:
+    def _build(self, item: _Arrived) -> Version | None:
         try:
             if item.trouble:
                 raise CheckpointError(item.trouble)
-            return Version(item.commit.store, self._planner.plan(item.commit, item.changelog), item.commit)
+            return Version(item.commit.store, self._chains.build(item.commit, item.changelog), item.commit)
         except Exception as error:
-            self._answer([], [self._decline(item.commit, describe(error)["message"])])
+            self._acks.send([], [self._acks.decline(item.commit, describe(error)["message"])])
             return None
 
     def _late_of(self, commit: Commit, epoch: int) -> list[Version]:
@@ -317,21 +306,20 @@ class Stream:
     def _ask_late(self, versions: Sequence[Version]) -> None:
         for version in versions:
             version.late = True
-            self._ask(version, Why.LATE, time.monotonic())
+            self._queue.add(version, UploadReason.LATE, time.monotonic())
 
     def _hand_over(self, item: _Handover) -> None:
         version = self._history.version(item.store, item.uid)
         if version is None or version.commit is None:
-            # The one who waits for it learns that nobody has it.
-            self._answer([], [Decline(0, 0, item.store, item.uid, self._executor, "this executor does not hold it any more")])
+            self._acks.decline_unknown(item.store, item.uid)
             return
-        self._ask(version, Why.HANDOVER, time.monotonic())
-        self._upload()
+        self._queue.add(version, UploadReason.HANDOVER, time.monotonic())
+        self._queue.upload()
 
     def _evacuate(self) -> None:
         for version in self._history.newest():
-            self._ask(version, Why.HANDOVER, time.monotonic())
-        self._upload()
+            self._queue.add(version, UploadReason.HANDOVER, time.monotonic())
+        self._queue.upload()
 
     def _relieve(self) -> None:
         """Whatever is newest is uploaded like a checkpoint's; what is older has no right to the room."""
@@ -340,154 +328,38 @@ class Stream:
             return
         self._relief_at = now + self._pauses.relief
         for version in self._history.newest():
-            if version.why is None and not version.chain.broken:
+            if version.reason is None and not version.chain.broken:
                 if version.chain.durable:
                     self._history.relieve(version.store)
                 else:
-                    self._ask(version, Why.PRESSURE, now)
-        self._upload()
+                    self._queue.add(version, UploadReason.PRESSURE, now)
+        self._queue.upload()
 
-    def _ask(self, version: Version, why: Why, at: float) -> None:
-        if version.why is not None:  # in hand already; but room that was not made need not be told to anybody
-            version.why = why if version.why is Why.PRESSURE else version.why
-            return
-        version.why, version.at = why, at
-        self._queued.append(version)
-        size = sum(p.length for p in version.chain.parts if p.state is PartState.STAGED)
-        self._size += size
-        self._waiting[version] = size
-        self._waiting_bytes += size
-        if self._size >= QUEUED_BYTES:
-            self._upload()
-
-    def _upload(self) -> None:
-        """A segment holds the snapshots of one checkpoint only: it lives and dies with it."""
-        queued, self._queued, self._size = self._queued, [], 0
-        uploads: dict[tuple[int, int], list[Part]] = defaultdict(list)
-        settled: list[Version] = []
-        for version in queued:
-            parts = () if version.chain.broken else version.chain.parts
-            claimed = self._history.claim(parts)
-            self._flying.update((part, (version.store, [])) for part in claimed)
-            version.own, version.new_bytes = set(claimed), sum(p.length for p in claimed)
-            version.missing = {part for part in parts if part in self._flying}
-            for part in version.missing:
-                self._flying[part][1].append(version)
-            if not version.missing:
-                settled.append(version)
-            uploads[_epoch_of(version)] += claimed
-        for (run, epoch), own in uploads.items():
-            self._uploader.upload(run, epoch, own, self._uploaded)
-        self._conclude(settled, {})
-
-    def _uploaded(self, parts: list[Part], cause: str) -> None:
-        self._inbox.put(_Uploaded(parts, cause))
+    def _uploaded(self, files: list[StateFile], cause: str) -> None:
+        self._inbox.put(_Uploaded(files, cause))
 
     def _settle(self, item: _Uploaded) -> None:
-        """An object's parts are stored, gone or back. Who asked for those that are back is declined, who only waited takes them over."""
         if self._over is not None:
-            for part in item.parts:
-                self._history.unclaim(self._flying.pop(part)[0], [part])
-            return
-        landed = [(part, *self._flying.pop(part)) for part in item.parts]
-        failed = {v: item.cause for part, _, versions in landed if part.state is PartState.UPLOADING for v in versions if part in v.own}
-        for version in failed:
-            for part in version.missing:
-                if part in self._flying:
-                    self._flying[part][1].remove(version)
-        settled: dict[Version, None] = {}
-        again: dict[tuple[int, int], list[Part]] = defaultdict(list)
-        for part, store, versions in landed:
-            heirs = [v for v in versions if v not in failed]
-            if part.state is not PartState.UPLOADING:
-                for version in heirs:
-                    version.missing.discard(part)
-                    if not version.missing:
-                        settled[version] = None
-            elif heirs:
-                heirs[0].own.add(part)
-                heirs[0].new_bytes += part.length
-                self._flying[part] = (store, heirs)
-                again[_epoch_of(heirs[0])].append(part)
-            else:
-                self._history.unclaim(store, [part])
-        for (run, epoch), parts in again.items():
-            self._uploader.upload(run, epoch, parts, self._uploaded)
-        self._conclude(list(settled), failed)
+            self._queue.settle_unanswered(item.files)
+        else:
+            self._queue.settle(item.files, item.cause)
 
-    def _conclude(self, settled: Sequence[Version], failed: dict[Version, str]) -> None:
+    def _concluded(self, concluded: list[Concluded]) -> None:
         acks: list[Ack] = []
         declines: list[Decline] = []
-        for version in [*settled, *failed]:
-            why, version.why = version.why, None
-            self._waiting_bytes -= self._waiting.pop(version, 0)
-            version.own, version.missing = set(), set()
-            cause = failed.get(version) or version.chain.broken
-            commit = version.commit
+        for one in concluded:
+            version, commit = one.version, one.version.commit
             if commit is None:
                 continue
-            if not cause:
-                acks.append(self._ack(version, commit))
-                if why is Why.PRESSURE:
+            if not one.cause:
+                acks.append(self._acks.ack(version, commit))
+                if one.reason is UploadReason.PRESSURE:
                     self._history.relieve(version.store)
-            elif why is not Why.PRESSURE:
-                declines.append(self._decline(commit, cause))
+            elif one.reason is not UploadReason.PRESSURE:
+                declines.append(self._acks.decline(commit, one.cause))
             else:
                 self._relief_at = time.monotonic() + self._pauses.relief_failed
-                self._warn(f"room in the spool {self._staging.spool} could not be made: {cause}")
+                self._warn(f"room in the spool {self._staging.spool} could not be made: {one.cause}")
             if version.chain.broken:
                 self._history.remove(version)
-        self._answer(acks, declines)
-
-    def _ack(self, version: Version, commit: Commit) -> Ack:
-        chain = version.chain
-        snapshot = Snapshot(commit.store, commit.version, commit.uid, chain.handles, chain.num_keys)
-        async_ms = (time.monotonic() - version.at) * 1000
-        return Ack(
-            commit.run,
-            commit.epoch,
-            snapshot,
-            self._executor,
-            version.new_bytes,
-            commit.sync_ms,
-            async_ms,
-            commit.start_delay_ms,
-            commit.commit_delay_ms,
-        )
-
-    def _decline(self, commit: Commit, cause: str) -> Decline:
-        return Decline(commit.run, commit.epoch, commit.store, commit.uid, self._executor, cause)
-
-    def _answer(self, acks: list[Ack], declines: list[Decline]) -> None:
-        if self._orphaned:
-            self._leave_acks(acks)
-        for portion in _portions(acks):
-            self._send({"type": "acks", "root": self.root, "acks": [a.to_json() for a in portion]})
-        if declines:
-            self._send({"type": "acks", "root": self.root, "acks": [d.to_json() for d in declines]})
-
-    def _leave_acks(self, acks: list[Ack]) -> None:
-        for run, epoch in dict.fromkeys((a.run, a.epoch) for a in acks):
-            for portion in _portions([a for a in acks if (a.run, a.epoch) == (run, epoch)]):
-                try:
-                    leave_acks(self.storage, run, epoch, portion)
-                except CheckpointError as error:
-                    self._warn(f"acknowledgements of epoch {epoch} could not be left in {self.storage.url}: {error}")
-
-
-def _portions(acks: Sequence[Ack]) -> Iterator[list[Ack]]:
-    """So many at a time that they fit a line of the pipe, and an object that is read whole."""
-    portion: list[Ack] = []
-    handles = 0
-    for ack in acks:
-        if portion and handles + len(ack.snapshot.handles) > HANDLES_AT_ONCE:
-            yield portion
-            portion, handles = [], 0
-        portion.append(ack)
-        handles += len(ack.snapshot.handles)
-    if portion:
-        yield portion
-
-
-def _epoch_of(version: Version) -> tuple[int, int]:
-    return (version.commit.run, version.commit.epoch) if version.commit else (0, 0)
+        self._acks.send(acks, declines)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from spark_ckpt.agent.staging import Part, PartState, local_error
+from spark_ckpt.agent.staging import FileState, StateFile, local_error
 from spark_ckpt.errors import CheckpointError, DamagedError, StorageError, StorageSetupError
 from spark_ckpt.model import Handle, HandleKind
 from spark_ckpt.paths import pack_key, segment_key, sst_key
@@ -30,12 +30,12 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
 
 
-Done = Callable[[list[Part], str], None]
-"""The parts of one object, now stored, or gone because they are not what was staged, or still uploading: then with the cause."""
+Done = Callable[[list[StateFile], str], None]
+"""The files of one object, now stored, or gone because they are not what was staged, or still uploading: then with the cause."""
 
 
 class Uploader:
-    """Stores parts of one stream; several objects at once, each retried by itself until `retry_s` seconds after it was asked for."""
+    """Stores files of one stream; several objects at once, each retried by itself until `retry_s` seconds after it was asked for."""
 
     def __init__(self, storage: Storage, retry_s: float, warn: Callable[[str], None]) -> None:
         self._storage = storage
@@ -44,11 +44,11 @@ class Uploader:
         self._pool = ThreadPoolExecutor(_UPLOADS_AT_ONCE, thread_name_prefix="upload")
         self._closing = threading.Event()
 
-    def upload(self, run: int, epoch: int, parts: Sequence[Part], done: Done) -> None:
-        """Store claimed parts of one checkpoint, as few objects. `done` hears of each object, in another thread."""
+    def upload(self, run: int, epoch: int, files: Sequence[StateFile], done: Done) -> None:
+        """Store claimed files of one checkpoint, as few objects. `done` hears of each object, in another thread."""
         until = time.monotonic() + self._retry_s
-        ssts = [p for p in parts if p.kind is HandleKind.SST]
-        segment = [p for p in parts if p.kind is not HandleKind.SST]
+        ssts = [p for p in files if p.kind is HandleKind.SST]
+        segment = [p for p in files if p.kind is not HandleKind.SST]
         alone = [[p] for p in ssts if p.length >= OWN_OBJECT_BYTES]
         for group in ([segment] if segment else []) + packs([p for p in ssts if p.length < OWN_OBJECT_BYTES]) + alone:
             self._pool.submit(self._run, run, epoch, group, until, done)
@@ -62,7 +62,7 @@ class Uploader:
         self.end()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, run: int, epoch: int, group: list[Part], until: float, done: Done) -> None:
+    def _run(self, run: int, epoch: int, group: list[StateFile], until: float, done: Done) -> None:
         cause = ""
         try:
             if self._closing.is_set():
@@ -78,24 +78,24 @@ class Uploader:
         finally:
             done(group, cause)
 
-    def _store(self, run: int, epoch: int, group: list[Part], until: float) -> None:
+    def _store(self, run: int, epoch: int, group: list[StateFile], until: float) -> None:
         checksums = {id(p): _checksum(p) for p in group}
-        while parts := [p for p in group if p.state is PartState.UPLOADING]:
-            key = _new_key(run, epoch, parts)
+        while files := [p for p in group if p.state is FileState.UPLOADING]:
+            key = _new_key(run, epoch, files)
             try:
-                self._put(key, [Slice(p.check(), 0, p.length) for p in parts], until)
+                self._put(key, [Slice(p.check(), 0, p.length) for p in files], until)
             except DamagedError:
-                before = len(parts)
-                _drop_changed(parts)
-                if len([p for p in parts if p.state is PartState.UPLOADING]) == before:
+                before = len(files)
+                _drop_changed(files)
+                if len([p for p in files if p.state is FileState.UPLOADING]) == before:
                     raise
                 continue  # the others under a new key: a key never holds two contents
-            _drop_changed(parts)
+            _drop_changed(files)
             offset = 0
-            for part in parts:
-                if part.state is PartState.UPLOADING:
-                    part.store(Handle(part.kind, part.name, key, offset, part.length, checksums[id(part)]))
-                offset += part.length
+            for file in files:
+                if file.state is FileState.UPLOADING:
+                    file.store(Handle(file.kind, file.name, key, offset, file.length, checksums[id(file)]))
+                offset += file.length
 
     def _put(self, key: str, slices: list[Slice], until: float) -> None:
         """A put whose answer was lost is sent again: same key, same content."""
@@ -112,37 +112,37 @@ class Uploader:
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
 
 
-def packs(ssts: Sequence[Part]) -> list[list[Part]]:
+def packs(ssts: Sequence[StateFile]) -> list[list[StateFile]]:
     """Small SSTs in as few packs as their size allows."""
-    found: list[list[Part]] = []
+    found: list[list[StateFile]] = []
     room = 0
-    for part in ssts:
-        if not found or part.length > room:
+    for file in ssts:
+        if not found or file.length > room:
             found.append([])
             room = PACK_BYTES
-        found[-1].append(part)
-        room -= part.length
+        found[-1].append(file)
+        room -= file.length
     return found
 
 
-def _new_key(run: int, epoch: int, parts: Sequence[Part]) -> str:
+def _new_key(run: int, epoch: int, files: Sequence[StateFile]) -> str:
     unique = uuid.uuid4().hex
-    if parts[0].kind is not HandleKind.SST:
+    if files[0].kind is not HandleKind.SST:
         return segment_key(run, epoch, unique)
-    return sst_key(run, unique) if parts[0].length >= OWN_OBJECT_BYTES else pack_key(run, unique, sum(p.length for p in parts))
+    return sst_key(run, unique) if files[0].length >= OWN_OBJECT_BYTES else pack_key(run, unique, sum(p.length for p in files))
 
 
-def _checksum(part: Part) -> int:
+def _checksum(file: StateFile) -> int:
     try:
-        return part.checksum()
+        return file.checksum()
     except DamagedError as error:
-        part.drop(str(error))
+        file.drop(str(error))
     except OSError as error:
-        part.drop(f"{part.name} cannot be read: {error.strerror}")
+        file.drop(f"{file.name} cannot be read: {error.strerror}")
     return 0
 
 
-def _drop_changed(parts: list[Part]) -> None:
-    for part in parts:
-        if trouble := part.trouble():
-            part.drop(trouble)
+def _drop_changed(files: list[StateFile]) -> None:
+    for file in files:
+        if trouble := file.trouble():
+            file.drop(trouble)

@@ -109,12 +109,12 @@ def test_an_abandoned_spool_goes_after_an_hour_and_a_living_one_stays(tmp_path: 
     old, recent, living, starting, foreign, mine = (tmp_path / name for name in names)
     for spool in (old, recent, living, starting, foreign, mine):
         (spool / STREAM).mkdir(parents=True)
-    agent = Spools(living, shared=False)
+    agent = Spools(living, persistent=False)
     for spool in (old, recent, foreign):
         (spool / ".lock").touch()
     for spool in (old, living, foreign):
         os.utime(spool / ".lock", (time.time() - 7200, time.time() - 7200))
-    watcher = Spools(mine, shared=True)
+    watcher = Spools(mine, persistent=True)
     deadline = time.monotonic() + 30
     while old.exists() and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt import paths
-from spark_ckpt.agent.staging import Part
+from spark_ckpt.agent.staging import StateFile
 from spark_ckpt.agent.uploads import PACK_BYTES, packs
 from spark_ckpt.model import CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol.retention.sparse_packs import AT_ONCE, sparse_packs
@@ -51,8 +51,8 @@ def test_a_checkpoint_empties_only_so_many_packs_and_the_emptiest_first() -> Non
 
 
 def test_packs_are_not_much_too_large() -> None:
-    parts = [Part(HandleKind.SST, f"{n}", PACK_BYTES // 3) for n in range(7)]
-    assert [len(pack) for pack in packs(parts)] == [3, 3, 1]
+    files = [StateFile(HandleKind.SST, f"{n}", PACK_BYTES // 3) for n in range(7)]
+    assert [len(pack) for pack in packs(files)] == [3, 3, 1]
     assert packs([]) == []
 
 

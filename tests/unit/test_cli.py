@@ -283,7 +283,7 @@ def test_doctor_names_the_spools_of_dead_executors_with_their_size(tmp_path: Pat
     for spool in (dead, living, other):
         (spool / "stream").mkdir(parents=True)
         (spool / "stream" / "state").write_bytes(b"x" * 2048)
-    agent = Spools(living, shared=False)
+    agent = Spools(living, persistent=False)
     for spool in (dead, other):
         (spool / ".lock").touch()
     os.link(dead / "stream" / "state", dead / "stream" / "again")

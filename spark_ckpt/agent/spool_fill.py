@@ -9,7 +9,7 @@ from typing import Any
 STEPS = 16
 
 
-class Gauge:
+class SpoolFill:
     """Thread-safe. `send` gets a line when the fill passes a sixteenth of `max_bytes` or returns to 0; `relieve` is called with every
     step up in the upper half."""
 
@@ -19,27 +19,27 @@ class Gauge:
         self._relieve = relieve
         self._lock = threading.Lock()
         self._bytes = 0
-        self._told = 0
+        self._sent = 0
 
-    def read(self, fill: int) -> None:
+    def changed(self, fill: int) -> None:
         """The fill has changed, to so many bytes."""
         with self._lock:
             self._bytes = fill
-            step, told = self._step(fill), self._step(self._told)
-            if step != told or (fill == 0 and self._told != 0):
-                self._tell()
-                if step > told and step > STEPS // 2:
+            step, sent = self._step(fill), self._step(self._sent)
+            if step != sent or (fill == 0 and self._sent != 0):
+                self._send_it()
+                if step > sent and step > STEPS // 2:
                     self._relieve()
 
-    def tell(self) -> None:
-        """Send what has not been told yet, though it is less than a step."""
+    def flush(self) -> None:
+        """Send what has not been sent yet, though it is less than a step."""
         with self._lock:
-            if self._bytes != self._told:
-                self._tell()
+            if self._bytes != self._sent:
+                self._send_it()
 
     def _step(self, fill: int) -> int:
         return fill * STEPS // self._max_bytes
 
-    def _tell(self) -> None:
-        self._told = self._bytes
+    def _send_it(self) -> None:
+        self._sent = self._bytes
         self._send({"type": "spool", "bytes": self._bytes})

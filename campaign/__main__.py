@@ -18,7 +18,7 @@ import click
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3, far_s3
-from campaign import long_tests, record
+from campaign import long_tests, record, tested
 from campaign.comparison import Oracle
 from campaign.dimensions import Case, Place
 from campaign.page import render
@@ -26,8 +26,8 @@ from campaign.plan import Plan
 from campaign.queries import QUERIES
 from campaign.trial import Outcome, Result, Trial
 
-PAGE = record.ROOT / "docs" / "reliability.md"
-WORK = record.ROOT / ".campaign"
+PAGE = tested.ROOT / "docs" / "reliability.md"
+WORK = tested.ROOT / ".campaign"
 SEED, KILLS, KILLS_A_CASE = 1, 300, 6
 
 _seed = click.option("--seed", type=int, default=SEED, show_default=True)
@@ -118,9 +118,9 @@ def page() -> None:
 @cli.command("forget")
 def forget() -> None:
     """Drop the results of other code."""
-    of = record.code()
-    for path in (record.KILLS, record.TESTS):
-        click.echo(f"{path.name}: {record.keep(path, of)} lines dropped")
+    of = tested.code()
+    click.echo(f"{record.KILLS.name}: {record.keep(record.KILLS, lambda line: bool(line['code'] == of))} lines dropped")
+    click.echo(f"{record.TESTS.name}: {record.keep(record.TESTS, is_of_today)} lines dropped")
     _write_page()
 
 
@@ -139,15 +139,20 @@ def is_done(case: Case) -> bool:
 
 
 def _done(results: Path) -> set[tuple[int, int, int]]:
-    of = record.code()
+    of = tested.code()
     return {record.identity(line) for line in record.read(results) if line["code"] == of}
 
 
 def left_tests(names: Sequence[str]) -> list[str]:
     """Of these long tests those without a result for this code."""
-    of = record.code()
-    done = {line["test"] for line in record.read(record.TESTS) if line["code"] == of}
+    done = {line["test"] for line in record.read(record.TESTS) if is_of_today(line)}
     return [name for name in names if name not in done]
+
+
+def is_of_today(line: record.Line) -> bool:
+    """Whether what a long test ran is what it would run now. One that is gone ran something else."""
+    test = line["test"]
+    return (tested.ROOT / test.split("::")[0]).is_file() and bool(line["code"] == tested.code_of(test))
 
 
 @contextmanager

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from campaign.record import ROOT, about
+from campaign.record import about
+from campaign.tested import ROOT, code_of
 
 _PYTEST = (sys.executable, "-m", "pytest", "-m", "campaign", "-p", "no:cacheprovider")
 
@@ -28,7 +29,7 @@ def names() -> list[str]:
 
 def run(name: str, log: Path) -> dict[str, Any]:
     """The line for it. What it prints goes to the log."""
-    head, began = about(), time.monotonic()
+    head, began = about(code_of(name)), time.monotonic()
     with log.open("w") as out:
         status = subprocess.run([*_PYTEST, "-v", "-s", "-rA", name], cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
     said = outcome(status, log.read_text(errors="replace"))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from campaign.dimensions import Fault, Load, Mode, Place, Sink, Spool, Victim
 from campaign.plan import Pair, Value, pairs
-from campaign.record import Line, newest
+from campaign.record import Line, newest, of_one_code
 from campaign.trial import BUSY, SEEN, Outcome
 
 HEAD = f"""# Reliability
@@ -62,9 +62,9 @@ the processors are starved, that ends queries of stock Spark too. Such ends are 
     .venv/bin/python -m campaign status               # what is done, what is next
     .venv/bin/python -m campaign replay 12 --seed 7   # one case again, its logs kept, nothing recorded
 
-The plan has 300 kills. A result counts for the code that it was taken with (a digest of `spark_ckpt` and `jvm_shim`). When that has
-changed, `make campaign` begins again, and `python -m campaign forget` drops the lines of other code. A case that is interrupted leaves no
-line, and runs again.
+The plan has 300 kills. A result counts for the code that it was taken with. For kills, and tests that start processes, that is a digest of
+`spark_ckpt` and `jvm_shim`; for a simulation, one of all modules that it imports. When it has changed, `make campaign` begins again, and
+`python -m campaign forget` drops the lines of other code. A case that is interrupted leaves no line, and runs again.
 """
 
 
@@ -76,7 +76,7 @@ def render(kills: Sequence[Line], tests: Sequence[Line]) -> str:
 def _kills(every: Sequence[Line]) -> list[str]:
     if not every:
         return ["## Kills\n\nNone is recorded yet.\n"]
-    lines = newest(every)
+    lines = of_one_code(every)
     done = [kill["killed"] for line in lines for kill in line["kills"]]
     total = {name: sum(stream.get(name, 0) for line in lines for stream in line["streams"]) for name in COUNTS}
     outcomes = Counter(line["outcome"] for line in lines)
@@ -179,12 +179,13 @@ def _tests(every: Sequence[Line]) -> list[str]:
     lines = newest(every)
     outcomes = Counter(line["outcome"] for line in lines)
     said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items(), reverse=True))
+    rows = [(f"`{line['test']}`", line["outcome"], round(line["seconds"]), line["code"], line["commit"]) for line in lines]
     return [
         "## Long tests",
         "",
-        f"What `make test` leaves out: {said}. {_about(lines)}",
+        f"What `make test` leaves out, the last run of each: {said}. {_about(lines)}",
         "",
-        _table(("test", "outcome", "s"), [(f"`{line['test']}`", line["outcome"], round(line["seconds"])) for line in lines]),
+        _table(("test", "outcome", "s", "code", "commit"), rows),
     ]
 
 

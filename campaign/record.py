@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
 from enum import Enum
@@ -16,41 +15,27 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from campaign import tested
 from campaign.dimensions import Case
 from campaign.trial import Result, sparks_own
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "campaign" / "results"
+RESULTS = tested.ROOT / "campaign" / "results"
 KILLS, TESTS = RESULTS / "kills.jsonl", RESULTS / "tests.jsonl"
-SCHEMA = ROOT / "campaign" / "results.schema.json"
+SCHEMA = tested.ROOT / "campaign" / "results.schema.json"
 FORMAT = 1
-CODE = ("spark_ckpt", "jvm_shim")
-"""What is under test."""
-
 Line = Mapping[str, Any]
 
 
-def code() -> str:
-    """What the files under test hold, as twelve digits: any change of theirs makes earlier results those of another code."""
-    names = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *CODE).split("\0")
-    digest = hashlib.sha256()
-    for name in sorted(filter(None, names)):
-        if (ROOT / name).is_file():
-            digest.update(f"{name}\0".encode() + hashlib.sha256((ROOT / name).read_bytes()).digest())
-    return digest.hexdigest()[:12]
-
-
-def about() -> dict[str, Any]:
-    """The head of a line. Names no host and no path."""
+def about(code: str) -> dict[str, Any]:
+    """The head of a line, of something that ran this code. Names no host and no path."""
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
-    changed = bool(_git("status", "--porcelain", "--", *CODE))
     found = re.search(r'"([^"]+)"', java)
     versions = {name: version(name) for name in ("spark-ckpt", "pyspark")}
     versions |= {"python": platform.python_version(), "java": found[1] if found else ""}
     return {
         "format": FORMAT,
-        "code": code(),
-        "commit": _git("rev-parse", "--short=12", "HEAD").strip() + ("+" if changed else ""),
+        "code": code,
+        "commit": tested.commit(),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "versions": versions,
         "cores": os.cpu_count() or 1,
@@ -64,7 +49,7 @@ def case_line(result: Result) -> dict[str, Any]:
     compared += [{}] * (len(case.streams) - len(compared))
     streams = [{"operator": s.operator, "sink": s.sink.value, **rows} for s, rows in zip(case.streams, compared, strict=True)]
     return {
-        **about(),
+        **about(tested.code()),
         "seed": case.seed,
         "kills_planned": len(case.kills),
         "case": case.number,
@@ -106,25 +91,26 @@ def append(path: Path, line: Line) -> None:
         f.write(json.dumps(line, ensure_ascii=False, default=_plain) + "\n")
 
 
-def keep(path: Path, of: str) -> int:
-    """Drop the lines of every other code; how many."""
+def keep(path: Path, valid: Callable[[Line], bool]) -> int:
+    """Drop the other lines; how many."""
     lines = read(path)
-    kept = [line for line in lines if line["code"] == of]
+    kept = [line for line in lines if valid(line)]
     if len(kept) < len(lines):
         path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
     return len(lines) - len(kept)
 
 
-def newest(lines: Iterable[Line]) -> list[Line]:
+def of_one_code(lines: Iterable[Line]) -> list[Line]:
     """Those of the code that the last line is of."""
     every = list(lines)
     return [line for line in every if line["code"] == every[-1]["code"]]
 
 
+def newest(lines: Iterable[Line]) -> list[Line]:
+    """Of long tests: the last line of each."""
+    return sorted({line["test"]: line for line in lines}.values(), key=lambda line: str(line["test"]))
+
+
 def _plain(value: object) -> object:
     assert isinstance(value, Enum)
     return value.value
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -25,13 +25,13 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Kind:
-    """`arguments` may use {port} and {folder}; `module` is what `go install` takes, None where building takes too long.
+    """`arguments` may use {port} and {folder}; `module` is what `go install` takes.
 
     `built` is the name that `go install` gives the program, where that is another one.
     """
 
     name: str
-    module: str | None
+    module: str
     arguments: Sequence[str]
     env: Mapping[str, str]
     built: str = ""
@@ -45,7 +45,7 @@ VERSITYGW = Kind(
 )
 MINIO = Kind(
     "minio",
-    None,
+    "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c",
     ("server", "--quiet", "--address", "127.0.0.1:{port}", "{folder}"),
     {"MINIO_ROOT_USER": ACCESS, "MINIO_ROOT_PASSWORD": SECRET, "MINIO_BROWSER": "off"},
 )
@@ -65,8 +65,6 @@ def binary(kind: Kind) -> Path:
     found = shutil.which(kind.name, path=f"{os.environ.get('PATH', '')}{os.pathsep}{BUILT}")
     if found is not None:
         return Path(found)
-    if kind.module is None:
-        raise UnavailableError(f"{kind.name} is not on the PATH")
     go = shutil.which("go")
     if go is None:
         raise UnavailableError(f"{kind.name} is not on the PATH, and there is no Go to build it with: install one of the two")

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 from campaign import __main__ as command
-from campaign import long_tests, page, record
+from campaign import long_tests, page, record, tested
 from campaign.comparison import Comparison, compare, counted, folded
 from campaign.dimensions import Case, Fault, Mode, Place, Sink, Victim
 from campaign.plan import Pair, met
@@ -130,7 +130,7 @@ def test_a_line_is_as_its_schema_says_and_holds_the_case(result: Result, tmp_pat
     (line,) = record.read(path)
     SCHEMA.validate(line)
     assert record.identity(line) == record.drawn(result.case)
-    assert line["code"] == record.code()
+    assert line["code"] == tested.code()
     assert [kill["killed"] for kill in line["kills"]] == [kill.victim.value for kill in result.case.kills]
     hung = record.case_line(replace(result, outcome=Outcome.HUNG, comparisons=[], text="no epoch for 240 s"))
     SCHEMA.validate(hung)
@@ -152,8 +152,45 @@ def test_what_is_done_for_this_code_is_not_done_again(result: Result, tmp_path: 
     record.append(results, record.case_line(result))
     record.append(results, {**record.case_line(result), "case": 2, "code": "0" * 12})
     assert [case.number for case in command.left(1, kills, command.KILLS_A_CASE, results)] == [2, 3]
-    assert record.keep(results, record.code()) == 1
+    assert record.keep(results, lambda line: line["code"] == tested.code()) == 1
     assert [line["case"] for line in record.read(results)] == [1]
+
+
+def test_a_simulation_counts_for_all_that_it_can_reach_and_a_test_with_processes_for_the_whole_product() -> None:
+    simulated = tested.reached(tested.ROOT / "tests" / "simulation" / "test_interval.py")
+    assert {"spark_ckpt/protocol/run.py", "spark_ckpt/protocol/start/start.py", "spark_ckpt/model.py", "simulation/world.py"} <= {
+        path.relative_to(tested.ROOT).as_posix() for path in simulated
+    }
+    assert not any(path.is_relative_to(tested.ROOT / "spark_ckpt" / "cli") for path in simulated)
+    assert tested.code_of("tests/simulation/test_interval.py::test_it") != tested.code()
+    assert tested.code_of("tests/spark/test_kills.py::test_it") == tested.code()
+
+
+def test_a_module_that_runs_only_because_it_is_imported_further_down_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A digest that missed one would call stale results valid."""
+    monkeypatch.setattr(tested, "ROOT", tmp_path)
+    for name, text in {
+        "tests/simulation/test_a.py": "from simulation import b",
+        "simulation/__init__.py": "import simulation.c as c",
+        "simulation/b.py": "def late():\n    from spark_ckpt.protocol.d import e",
+        "simulation/c.py": "",
+        "spark_ckpt/__init__.py": "",
+        "spark_ckpt/protocol/__init__.py": "",
+        "spark_ckpt/protocol/d.py": "e = 1",
+        "spark_ckpt/protocol/other.py": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    test = "tests/simulation/test_a.py::test"
+    here = ("simulation/b.py", "simulation/c.py", "tests/simulation/test_a.py")
+    reached = (*here, "spark_ckpt/protocol/d.py", "spark_ckpt/protocol/__init__.py")
+    for name in reached:
+        before = tested.code_of(test)
+        (tmp_path / name).write_text((tmp_path / name).read_text() + "\n# changed")
+        assert tested.code_of(test) != before, name
+    before = tested.code_of(test)
+    (tmp_path / "spark_ckpt/protocol/other.py").write_text("# changed")
+    assert tested.code_of(test) == before
 
 
 def test_two_campaigns_do_not_run_the_same_case(tmp_path: Path) -> None:
@@ -181,7 +218,7 @@ def test_the_page_tells_of_the_newest_code_and_of_what_was_not_equal(result: Res
     assert "1 equal, 1 ended" in text
     assert "The file has 1 of other code too." in text
     assert "- case 2 of seed 1, ended: At 3 s: the executor was lost." in text
-    assert "| `tests/a.py::b` | passed | 3 |" in text
+    assert f"| `tests/a.py::b` | passed | 3 | {line['code']} | {line['commit']} |" in text
 
 
 def test_the_page_in_the_repository_is_that_of_the_results() -> None:

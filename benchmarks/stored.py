@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from benchmarks.far_s3 import FarS3
 from spark_ckpt.model import Checkpoint, Snapshot
 from spark_ckpt.paths import parse_pack_key
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import decode_metadata
 
 
 def newest(s3: FarS3, bucket: str, name: str) -> tuple[str, Checkpoint] | None:
@@ -17,7 +17,7 @@ def newest(s3: FarS3, bucket: str, name: str) -> tuple[str, Checkpoint] | None:
     client = s3.client(near=True)
     bodies = {key: client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
     client.close()
-    found = [(key.split("/run-")[0], metadata.decode(body, where=key)) for key, body in bodies.items()]
+    found = [(key.split("/run-")[0], decode_metadata(body, where=key)) for key, body in bodies.items()]
     return max(found, key=lambda pair: (pair[1].id.run, pair[1].id.epoch), default=None)
 
 

@@ -20,7 +20,7 @@ from spark_ckpt.paths import (
 )
 from spark_ckpt.protocol.entries import Claim, Entry, decode
 from spark_ckpt.storage import open_storage
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import decode_metadata
 
 START = 90.0
 """Seconds in which a restarted job must have claimed its stream."""
@@ -43,7 +43,7 @@ class Stream:
         found = []
         for checkpoint in sorted(set(self._listed()) - self._known):
             try:
-                found.append(metadata.decode(self._storage.get(metadata_key(checkpoint)), where=metadata_key(checkpoint)))
+                found.append(decode_metadata(self._storage.get(metadata_key(checkpoint)), where=metadata_key(checkpoint)))
             except ObjectMissingError:
                 continue
             self._known.add(checkpoint)

@@ -83,7 +83,7 @@ class SparingNoPlan(Deletions):
 
 class UnknownIsFailed(DurablePut):
     def answered(self, event: Any) -> list[Instruction]:
-        return super().answered(replace(event, outcome=Outcome.REFUSED) if event.outcome is Outcome.UNKNOWN else event)
+        return super().answered(replace(event, outcome=Outcome.HOPELESS) if event.outcome is Outcome.UNKNOWN else event)
 
 
 class UnknownFails(PendingCheckpoints):
@@ -94,7 +94,7 @@ class UnknownFails(PendingCheckpoints):
         return UnknownIsFailed(put._questions, put._put, put._known, put._read, put._judge)
 
     def known(self, p: PendingCheckpoint, known: Known, event: ev.MetadataPut | ev.MetadataRead | None) -> list[Instruction]:
-        if known is not Known.REFUSED or p not in self.pending:
+        if known is not Known.HOPELESS or p not in self.pending:
             return super().known(p, known, event)
         uploaded = sorted(o for o in p.acks.named if o not in self._subsumption.registry.named())
         p.put = None

@@ -21,7 +21,7 @@ PREFIX = "spark.ckpt."
 PLUGIN_CLASS = "org.apache.spark.ckpt.CheckpointPlugin"
 PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.ckpt.BarrierStateStoreProvider"
 FILE_MANAGER_CLASS = "org.apache.spark.sql.ckpt.BarrierFileManager"
-LISTENER_CLASS = "org.apache.spark.sql.ckpt.CheckpointListener"
+LISTENER_CLASS = "org.apache.spark.sql.ckpt.QueryRunListener"
 EXTENSIONS_CLASS = "org.apache.spark.sql.ckpt.CheckpointExtensions"
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "EXACTLY_ONCE", "AT_LEAST_ONCE"

@@ -26,7 +26,7 @@ final case class Comparison(path: String, epoch: Long, files: Map[String, Conten
 final case class JobNeeds(forgetful: Seq[String], sinkSeen: Option[Long], fromZero: Boolean)
 
 /** `commits/N` may be written: the checkpoint that is complete now, if any, and how far durable state is behind. */
-final case class SealedEpoch(checkpoint: Option[JsonNode], lag: Option[JsonNode])
+final case class SealAnswer(checkpoint: Option[JsonNode], lag: Option[JsonNode])
 
 /** A person asked for the query's end; with `drain` the watermark goes to its end first. */
 final case class StopRequest(drain: Boolean)
@@ -131,7 +131,7 @@ final class DriverStream(
   }
 
   /** `commits/N` is about to be written: returns once it may be. In the every-epoch mode checkpoint N is complete then. */
-  def seal(n: Long, commit: Array[Byte]): SealedEpoch = {
+  def seal(n: Long, commit: Array[Byte]): SealAnswer = {
     val content = handover.handOver(commit)
     val message = synchronized {
       val files = takeChanged()
@@ -143,7 +143,7 @@ final class DriverStream(
       synchronized {
         sealedEpoch = n
         remember(n, content)
-        SealedEpoch(Option(answer.get("checkpoint")).filterNot(_.isNull).orElse(completed), Option(answer.get("lag")).filterNot(_.isNull))
+        SealAnswer(Option(answer.get("checkpoint")).filterNot(_.isNull).orElse(completed), Option(answer.get("lag")).filterNot(_.isNull))
       }
     } catch {
       case e: CheckpointFailure if e.kind == CheckpointFailure.Lost =>

@@ -2,7 +2,7 @@ package org.apache.spark.sql.ckpt
 
 import scala.jdk.CollectionConverters._
 
-import org.apache.spark.ckpt.{Contained, SealedEpoch}
+import org.apache.spark.ckpt.{Contained, SealAnswer}
 import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, StateStoreCustomSizeMetric, StateStoreCustomSumMetric, StateStoreCustomTimingMetric}
@@ -31,17 +31,17 @@ object OperatorMetrics extends Contained {
   private val LagFields = Map("epochs" -> LagEpochs.name, "ms" -> LagMs.name, "bytes" -> LagBytes.name)
 
   /** Runs in the query thread. Metrics are for people: a fault here must not fail an epoch that is complete. */
-  def set(query: => StreamExecution, sealedEpoch: SealedEpoch): Unit =
+  def set(query: => StreamExecution, answer: SealAnswer): Unit =
     contained("the checkpoint's numbers in the query's progress") {
-      val operators = sealedEpoch.checkpoint.flatMap(c => Option(c.get("operators"))).toSeq.flatMap(_.properties().asScala)
+      val operators = answer.checkpoint.flatMap(c => Option(c.get("operators"))).toSeq.flatMap(_.properties().asScala)
         .map(e => e.getKey -> e.getValue).toMap
-      if (operators.nonEmpty || sealedEpoch.lag.nonEmpty) query.lastExecution.executedPlan.foreach {
+      if (operators.nonEmpty || answer.lag.nonEmpty) query.lastExecution.executedPlan.foreach {
         case op: StateStoreWriter =>
           operators.get(op.getStateInfo.operatorId.toString).foreach { numbers =>
-            sealedEpoch.checkpoint.foreach(c => op.metrics.get(Id.name).foreach(_.set(c.get("epoch").asLong())))
+            answer.checkpoint.foreach(c => op.metrics.get(Id.name).foreach(_.set(c.get("epoch").asLong())))
             Fields.foreach { case (field, metric) => op.metrics.get(metric).foreach(_.set(numbers.get(field).asDouble().round)) }
           }
-          sealedEpoch.lag.foreach { lag =>
+          answer.lag.foreach { lag =>
             LagFields.foreach { case (field, metric) => op.metrics.get(metric).foreach(_.set(lag.get(field).asDouble().round)) }
           }
         case _ =>

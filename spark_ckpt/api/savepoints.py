@@ -42,7 +42,7 @@ LOOKS = 8
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SavepointRequest:
     """What a person asks for. `target`: URL of the folder for the savepoint, `name` its name there; empty: the run decides."""
 
     target: str = ""
@@ -78,13 +78,13 @@ def savepoint(
     stop goes on then).
     """
     try:
-        wanted = Wanted(parse_stream(target) if target is not None else "", name or "", stop, drain)
+        request = SavepointRequest(parse_stream(target) if target is not None else "", name or "", stop, drain)
         patience_s = parse_duration(str(timeout)) / 1000
     except ValueError as e:
         raise ConfigError(f"the savepoint cannot be made, write it as {e}") from None
     until = time.monotonic() + patience_s
     with _stream_of(query) as storage:
-        url = request_savepoint(storage, wanted, patience_s)
+        url = request_savepoint(storage, request, patience_s)
     if stop and not isinstance(query, str) and not query.awaitTermination(max(1, int(until - time.monotonic()))):
         raise TimeoutExpiredError(f"the savepoint is made, {url}, but the query has not ended yet; stop() ends it")
     return url
@@ -92,7 +92,7 @@ def savepoint(
 
 def request_savepoint(
     storage: Storage,
-    wanted: Wanted,
+    request: SavepointRequest,
     patience_s: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -102,7 +102,7 @@ def request_savepoint(
     `asked` is told the number of the request's log entry."""
     until = clock() + patience_s
     reader = StreamReader(storage)
-    claim, number = _append(storage, reader, wanted)
+    claim, number = _append(storage, reader, request)
     asked(number)
     looks = 0
     while True:
@@ -124,23 +124,23 @@ def request_savepoint(
         sleep(POLL_S)
 
 
-def _append(storage: Storage, reader: StreamReader, wanted: Wanted) -> tuple[Claim, int]:
+def _append(storage: Storage, reader: StreamReader, request: SavepointRequest) -> tuple[Claim, int]:
     """Put-if-absent at the tail, under the last claim. A number that somebody else took: look again."""
     nonce, by, known = uuid.uuid4().hex, f"{_user()}@{socket.gethostname()}", 0
     log = StreamLog(storage)
     for _ in range(APPENDS):
         standing = _standing(reader, known)
-        _places(reader, standing.claim).savepoint(wanted.target, wanted.name or "savepoint")
+        _places(reader, standing.claim).savepoint(request.target, request.name or "savepoint")
         number = standing.tail + 1
-        action = STOP if wanted.stop else SAVEPOINT
-        request = encode(Request(standing.claim.claim, action, wanted.target, by, wanted.name, wanted.drain, nonce, standing.floor))
+        action = STOP if request.stop else SAVEPOINT
+        entry = encode(Request(standing.claim.claim, action, request.target, by, request.name, request.drain, nonce, standing.floor))
         try:
-            if log.put(number, request)[0] is PutResult.STORED:
+            if log.put(number, entry)[0] is PutResult.STORED:
                 return standing.claim, number
         except OutcomeUnknownError:
             pass  # whose it is, is read
         there = log.read(number)
-        if there == request:
+        if there == entry:
             return standing.claim, number
         known = standing.tail if there is None else number
     raise ConflictError(f"the log of {reader.url} grew {APPENDS} times while a request was to be appended; ask again")

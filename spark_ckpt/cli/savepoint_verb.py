@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from spark_ckpt.api.savepoints import Wanted, request_savepoint
+from spark_ckpt.api.savepoints import SavepointRequest, request_savepoint
 from spark_ckpt.cli.options import DURATION, json_option, opened_stream, s3_options, storage_url
 from spark_ckpt.cli.output import Line, Output, Report
 from spark_ckpt.errors import ConfigError
@@ -38,7 +38,7 @@ def command(
     On stderr the command says what it waits for. The same --name gives the same URL again while the newest epoch is the same; after that
     it is an error. Exit status 1 if there is no savepoint: no query has taken up the request, or the query could not make one.
     """
-    wanted = Wanted(storage_url(target) if target is not None else "", name or "", stop, drain)
+    request = SavepointRequest(storage_url(target) if target is not None else "", name or "", stop, drain)
     with opened_stream(stream, s3) as (storage, reader):
         if isinstance(reader, SourceReader):
             raise ConfigError(
@@ -49,5 +49,5 @@ def command(
         def asked(number: int) -> None:
             click.echo(f"asked in log entry {number} of {reader.url}, waiting for up to {timeout / 1000:g} s", err=True)
 
-        path = request_savepoint(storage, wanted, timeout / 1000, asked=asked)
+        path = request_savepoint(storage, request, timeout / 1000, asked=asked)
         output.show(Report({"stream": reader.url, "savepoint": path, "stopping": stop}, [Line(path)]))

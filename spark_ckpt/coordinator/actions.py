@@ -30,7 +30,7 @@ from spark_ckpt.stored.copies import Source, delete_source, import_objects, stor
 from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.left_acks import left_acks
 from spark_ckpt.stored.log import StreamLog
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.presence import absent
 from spark_ckpt.stored.reading import StreamReader
@@ -75,11 +75,11 @@ class StorageActions:
         try:
             return self._perform(asked)
         except StorageSetupError as error:
-            return self._failed(asked, Outcome.REFUSED, error)
+            return self._failed(asked, Outcome.HOPELESS, error)
         except OutcomeUnknownError as error:
             return self._failed(asked, Outcome.UNKNOWN, error)
         except (FormatError, OutageError) as error:
-            return self._failed(asked, Outcome.REFUSED, error)
+            return self._failed(asked, Outcome.HOPELESS, error)
         except CheckpointError as error:
             return self._failed(asked, Outcome.FAILED, error)
         except OSError as error:
@@ -97,21 +97,21 @@ class StorageActions:
         if isinstance(asked, do.StoreMetadata):
             return ev.MetadataPut(asked.ticket, asked.checkpoint.id, outcome, 0, message)
         if isinstance(asked, do.StoreFile):
-            hopeless = outcome is Outcome.REFUSED or error.kind is ErrorKind.DAMAGED
-            return ev.FileStored(asked.ticket, asked.handle.object, Outcome.REFUSED if hopeless else outcome, message)
+            hopeless = outcome is Outcome.HOPELESS or error.kind is ErrorKind.DAMAGED
+            return ev.FileStored(asked.ticket, asked.handle.object, Outcome.HOPELESS if hopeless else outcome, message)
         if isinstance(asked, do.Delete):
             return ev.Deleted(asked.ticket, message)
         if isinstance(asked, do.Trimming):
             return ev.TrimFailed(asked.ticket, message)
         if isinstance(asked, do.StoreSavepoint):
-            hopeless = outcome is Outcome.REFUSED or error.kind is not ErrorKind.STORAGE
+            hopeless = outcome is Outcome.HOPELESS or error.kind is not ErrorKind.STORAGE
             return ev.SavepointStored(asked.ticket, asked.number, None, message, hopeless)
         if isinstance(asked, do.AnswerRequest):
             return ev.RequestAnswered(asked.ticket, asked.number, outcome, message)
         if isinstance(asked, do.CopySource) and error.kind is ErrorKind.MISSING:
             return ev.ReadFailed(asked.ticket, message, True, ErrorKind.DAMAGED)
         kind = error.kind if error.kind in (ErrorKind.DAMAGED, ErrorKind.CONFIG) else ErrorKind.STORAGE
-        return ev.ReadFailed(asked.ticket, message, outcome is Outcome.REFUSED, kind)
+        return ev.ReadFailed(asked.ticket, message, outcome is Outcome.HOPELESS, kind)
 
     def _perform(self, asked: do.Question | do.Delete | do.Trimming) -> ev.Event:
         match asked:
@@ -133,7 +133,7 @@ class StorageActions:
                 self._log.delete(asked.numbers)
                 return ev.EntriesDeleted(asked.ticket)
             case do.StoreMetadata():
-                data = metadata.encode(asked.checkpoint)
+                data = encode_metadata(asked.checkpoint)
                 result = self.storage.put_if_absent(paths.metadata_key(asked.checkpoint.id), data)
                 return ev.MetadataPut(asked.ticket, asked.checkpoint.id, _outcome(result), len(data))
             case do.StoreFile():

@@ -74,7 +74,7 @@ class DriverFolder:
 
     def _store(self, one: Unstored) -> list[Instruction]:
         def known(known: Known, _event: ev.FileStored) -> list[Instruction]:
-            if known is Known.REFUSED:
+            if known is Known.HOPELESS:
                 return self._owner.file_refused(put.cause)
             self._large.stored(one.handle.object)
             return self._owner.files_stored()

@@ -1,7 +1,7 @@
 """One entry or object, put if absent until it is known what became of it.
 
 A put has one of five outcomes. STORED: it is there. EXISTS and UNKNOWN: something is there, or may be, and perhaps it is our own, whose
-answer was lost; only a look tells. FAILED: it is not there, and trying again may help. REFUSED: trying again cannot help.
+answer was lost; only a look tells. FAILED: it is not there, and trying again may help. HOPELESS: trying again cannot help.
 
     PUTTING --EXISTS, UNKNOWN--> READING_BACK --nothing is there--> PUTTING
     PUTTING --FAILED--> PUTTING
@@ -37,7 +37,7 @@ class Known(Enum):
     STORED = "STORED"
     TAKEN = "TAKEN"
     """Somebody else's is there."""
-    REFUSED = "REFUSED"
+    HOPELESS = "HOPELESS"
     """It is not there, and trying again cannot help."""
     TRIED_OUT = "TRIED_OUT"
     """As often as was allowed; it may be there."""
@@ -103,7 +103,7 @@ class DurablePut:
         self.cause = event.message
         if self._given_up:
             return self._look() if self.unknown else self._known(Known.ABSENT, event)
-        return self._known(Known.REFUSED, event) if event.outcome is Outcome.REFUSED else self._again(event)
+        return self._known(Known.HOPELESS, event) if event.outcome is Outcome.HOPELESS else self._again(event)
 
     def give_up(self) -> list[Instruction]:
         """Nothing more is put. `known` is called when it turns up, or when it is certain that it will not."""

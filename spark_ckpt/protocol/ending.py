@@ -71,7 +71,7 @@ class Ending:
                 if isinstance(entry, (Plan, Request)):
                     self._log.next_number = event.number + 1
                     return self.note_damage(damage)
-            if known in (Known.REFUSED, Known.TRIED_OUT):
+            if known in (Known.HOPELESS, Known.TRIED_OUT):
                 return self._owner.damage_noted(do.Log(Level.ERROR, f"the damage could not be noted in the log: {put.cause}"))
             return self._owner.damage_noted()
 

@@ -357,7 +357,7 @@ class SavepointStored:
     def outcome(self) -> Outcome:
         if self.url is not None:
             return Outcome.STORED
-        return Outcome.REFUSED if self.hopeless else Outcome.FAILED
+        return Outcome.HOPELESS if self.hopeless else Outcome.FAILED
 
 
 @dataclass(frozen=True)

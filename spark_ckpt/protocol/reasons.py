@@ -53,5 +53,5 @@ class Outcome(Enum):
     """Sent, and the answer was lost: it may land, now or later."""
     FAILED = "FAILED"
     """Not stored; trying again may help."""
-    REFUSED = "REFUSED"
+    HOPELESS = "HOPELESS"
     """Not stored; trying again cannot help (wrong credentials, no such bucket)."""

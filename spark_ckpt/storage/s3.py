@@ -22,7 +22,7 @@ from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, Sto
 from spark_ckpt.storage.base import LARGEST_READ, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size
 from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.options import S3Options
-from spark_ckpt.storage.s3_faults import ShortAnswerError, Verdict, status_of
+from spark_ckpt.storage.s3_faults import S3Fault, ShortAnswerError, status_of
 from spark_ckpt.storage.s3_requests import S3Limits, S3Requests
 from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
 
@@ -83,8 +83,8 @@ class S3Storage(Storage):
             _tag(answer)
             return _date_of(answer)
 
-        stored_ms = self._run(doing, send, frozenset((Verdict.EXISTS,)), writes=True)
-        return (PutResult.EXISTS, None) if isinstance(stored_ms, Verdict) else (PutResult.STORED, stored_ms)
+        stored_ms = self._run(doing, send, frozenset((S3Fault.EXISTS,)), writes=True)
+        return (PutResult.EXISTS, None) if isinstance(stored_ms, S3Fault) else (PutResult.STORED, stored_ms)
 
     def put_slices(self, key: str, slices: Sequence[Slice]) -> None:
         self._begin(key)
@@ -142,8 +142,8 @@ class S3Storage(Storage):
                 raise ShortAnswerError
             return int(answer["ContentLength"])
 
-        result = self._run(f"look at {self.url}/{key}", send, frozenset((Verdict.MISSING,)), reads=True)
-        if not isinstance(result, Verdict):
+        result = self._run(f"look at {self.url}/{key}", send, frozenset((S3Fault.MISSING,)), reads=True)
+        if not isinstance(result, S3Fault):
             return result
         if not self._requests.worked:
             # a 404 to HEAD has no body: it may also mean the bucket, or an unknown access key; a listing tells
@@ -169,7 +169,7 @@ class S3Storage(Storage):
             batch = names[start : start + 1000]
             left = self._delete_batch(batch) if len(batch) > 1 and self._batch_deletes else batch
             for key in left:
-                self._run(f"delete {self.url}/{key}", partial(self._delete_one, key), frozenset((Verdict.MISSING,)))
+                self._run(f"delete {self.url}/{key}", partial(self._delete_one, key), frozenset((S3Fault.MISSING,)))
 
     def close(self) -> None:
         if not self._closed:
@@ -250,15 +250,15 @@ class S3Storage(Storage):
         def send() -> None:
             _tag(self._client.complete_multipart_upload(**self._at(key), UploadId=upload, MultipartUpload={"Parts": parts}))
 
-        result = self._run(f"complete {self.url}/{key}", send, frozenset((Verdict.MISSING,)), writes=True)
-        if isinstance(result, Verdict) and self.size(key) != total:
+        result = self._run(f"complete {self.url}/{key}", send, frozenset((S3Fault.MISSING,)), writes=True)
+        if isinstance(result, S3Fault) and self.size(key) != total:
             raise StorageError(f"the upload of {self.url}/{key} was removed from the server before it was complete; upload it again")
 
     def _abort(self, key: str, upload: str) -> None:
         self._run(
             f"abort the upload of {self.url}/{key}",
             lambda: self._client.abort_multipart_upload(**self._at(key), UploadId=upload),
-            frozenset((Verdict.MISSING,)),
+            frozenset((S3Fault.MISSING,)),
         )
 
     def _delete_one(self, key: str) -> None:
@@ -270,9 +270,9 @@ class S3Storage(Storage):
         answer = self._run(
             f"delete {len(keys)} objects of {self.url}",
             lambda: self._client.delete_objects(Bucket=self._bucket, Delete=order),
-            frozenset((Verdict.REFUSED, Verdict.SETUP)),
+            frozenset((S3Fault.FAILED, S3Fault.SETUP)),
         )
-        if isinstance(answer, Verdict):
+        if isinstance(answer, S3Fault):
             self._batch_deletes = False  # a server without DeleteObjects, or one that wants MD5
             return keys
         gone = {item.get("Key") for item in answer.get("Deleted", ())}
@@ -282,12 +282,12 @@ class S3Storage(Storage):
 
     def _read(self, key: str, offset: int, length: int | None, send: Callable[[], None]) -> None:
         name = f"{self.url}/{key}"
-        result: Verdict | None = Verdict.OUT_OF_RANGE
+        result: S3Fault | None = S3Fault.OUT_OF_RANGE
         if length != 0:  # a range of no bytes cannot be asked for
-            result = self._run(f"read {name}", send, frozenset((Verdict.MISSING, Verdict.OUT_OF_RANGE)), reads=True)
-        if result is Verdict.MISSING:
+            result = self._run(f"read {name}", send, frozenset((S3Fault.MISSING, S3Fault.OUT_OF_RANGE)), reads=True)
+        if result is S3Fault.MISSING:
             raise ObjectMissingError(f"{name} does not exist")
-        if result is Verdict.OUT_OF_RANGE:
+        if result is S3Fault.OUT_OF_RANGE:
             size = self.size(key)
             if size is None:
                 raise ObjectMissingError(f"{name} does not exist")
@@ -345,9 +345,9 @@ class S3Storage(Storage):
         return page
 
 
-def _certain(result: T | Verdict) -> T:
+def _certain(result: T | S3Fault) -> T:
     """For requests that pass no answers of their own: `_run` then returns only what `send` does."""
-    if isinstance(result, Verdict):
+    if isinstance(result, S3Fault):
         raise StorageError(f"an S3 request ended in {result.value} where only success or an error can be")
     return result
 

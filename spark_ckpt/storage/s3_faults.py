@@ -17,8 +17,8 @@ from urllib3.exceptions import HTTPError
 from spark_ckpt.errors import DamagedError, ObjectMissingError, OutageError, StorageError, StorageSetupError
 
 
-class Verdict(Enum):
-    """What to do next."""
+class S3Fault(Enum):
+    """What an error means for the request: whether it has happened, and whether it is sent again."""
 
     EXISTS = "EXISTS"
     MISSING = "MISSING"
@@ -34,7 +34,9 @@ class Verdict(Enum):
     CREDENTIALS = "CREDENTIALS"
     """There are none now, or they are not accepted: it has not happened; again, where others have been."""
     SETUP = "SETUP"
-    REFUSED = "REFUSED"
+    """It cannot happen: a wrong right, bucket or setting. Not again."""
+    FAILED = "FAILED"
+    """The server refused this request, and would again."""
 
 
 class ShortAnswerError(Exception):
@@ -87,46 +89,46 @@ _NO_CREDENTIALS = (
 )
 
 
-def judge(error: Exception) -> Verdict:
+def fault_of(error: Exception) -> S3Fault:
     """What the error of one attempt means."""
     if isinstance(error, ClientError):
-        return _judge_answer(error)
+        return _fault_of_answer(error)
     if isinstance(error, (CredentialsError, *_NO_CREDENTIALS)):
-        return Verdict.CREDENTIALS
+        return S3Fault.CREDENTIALS
     if isinstance(error, (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError, boto.SSLError)):
-        return Verdict.UNREACHABLE
+        return S3Fault.UNREACHABLE
     if isinstance(error, boto.FlexibleChecksumError):
-        return Verdict.GARBLED
+        return S3Fault.GARBLED
     if isinstance(error, (boto.HTTPClientError, boto.IncompleteReadError, HTTPError, ResponseParserError, ShortAnswerError)):
-        return Verdict.LOST
-    return Verdict.SETUP
+        return S3Fault.LOST
+    return S3Fault.SETUP
 
 
-def _judge_answer(error: ClientError) -> Verdict:
+def _fault_of_answer(error: ClientError) -> S3Fault:
     code, status = code_of(error), status_of(error)
     if code in _CREDENTIALS:
-        return Verdict.CREDENTIALS
+        return S3Fault.CREDENTIALS
     if code in _REGION or code in ("NoSuchBucket", "RequestTimeTooSkewed", "NotImplemented"):
-        return Verdict.SETUP
+        return S3Fault.SETUP
     if code in _AGAIN:
-        return Verdict.AGAIN
+        return S3Fault.AGAIN
     if code in _LOST or status in (408, 429):
-        return Verdict.LOST
+        return S3Fault.LOST
     if code in _MISSING and status == 404:
-        return Verdict.MISSING
+        return S3Fault.MISSING
     by_status = {
-        403: Verdict.SETUP,
-        404: Verdict.SETUP,  # not the object: some servers say so of an access key that they do not know
-        409: Verdict.AGAIN,
-        412: Verdict.EXISTS,
-        416: Verdict.OUT_OF_RANGE,
-        501: Verdict.SETUP,
+        403: S3Fault.SETUP,
+        404: S3Fault.SETUP,  # not the object: some servers say so of an access key that they do not know
+        409: S3Fault.AGAIN,
+        412: S3Fault.EXISTS,
+        416: S3Fault.OUT_OF_RANGE,
+        501: S3Fault.SETUP,
     }
     if status in by_status:
         return by_status[status]
     if status >= 500 or status < 300:  # some failures of long operations come in a 200
-        return Verdict.LOST
-    return Verdict.SETUP if code.startswith("KMS.") else Verdict.REFUSED
+        return S3Fault.LOST
+    return S3Fault.SETUP if code.startswith("KMS.") else S3Fault.FAILED
 
 
 def code_of(error: Exception) -> str:
@@ -184,7 +186,7 @@ def unreachable_error(error: Exception, place: Place) -> StorageSetupError:
 
 def outage_error(error: Exception, doing: str, place: Place, waited_s: float) -> OutageError:
     """Nothing has answered for as long as may be waited, or there were no credentials to ask with."""
-    if judge(error) is Verdict.CREDENTIALS:
+    if fault_of(error) is S3Fault.CREDENTIALS:
         return OutageError(f"cannot {doing}, tried for {waited_s:.0f} s (spark.ckpt.timeout): {setup_error(error, doing, place)}")
     return OutageError(
         f"cannot {doing}: {place.endpoint} has not answered for {waited_s:.0f} s (spark.ckpt.timeout), at last with {code_of(error)}; "
@@ -192,13 +194,13 @@ def outage_error(error: Exception, doing: str, place: Place, waited_s: float) ->
     )
 
 
-def final_error(verdict: Verdict, error: Exception, doing: str, place: Place, attempts: int) -> StorageError | DamagedError:
+def final_error(fault: S3Fault, error: Exception, doing: str, place: Place, attempts: int) -> StorageError | DamagedError:
     """After the last attempt of a request that may be asked again."""
-    if verdict is Verdict.MISSING:
+    if fault is S3Fault.MISSING:
         return ObjectMissingError(f"cannot {doing}: there is no such object in {place.url}")
-    if verdict is Verdict.GARBLED:
+    if fault is S3Fault.GARBLED:
         return DamagedError(f"cannot {doing}: its bytes at {place.endpoint} do not have the checksum they were stored with")
-    if verdict in (Verdict.REFUSED, Verdict.EXISTS, Verdict.OUT_OF_RANGE):
+    if fault in (S3Fault.FAILED, S3Fault.EXISTS, S3Fault.OUT_OF_RANGE):
         return StorageError(f"cannot {doing}: {place.endpoint} refused ({code_of(error)}); check the server and its log")
     return StorageError(f"cannot {doing}: {attempts} attempts at {place.endpoint} failed, the last with {code_of(error)}; check the server")
 

@@ -21,11 +21,11 @@ from spark_ckpt.storage.s3_connection import Connection
 from spark_ckpt.storage.s3_faults import (
     CredentialsError,
     Place,
+    S3Fault,
     ShortAnswerError,
-    Verdict,
     code_of,
+    fault_of,
     final_error,
-    judge,
     outage_error,
     setup_error,
     unreachable_error,
@@ -105,9 +105,9 @@ class S3Requests:
         self._connection.close()
 
     def run(
-        self, doing: str, send: Callable[[], T], answers: frozenset[Verdict] = frozenset(), writes: bool = False, reads: bool = False
-    ) -> T | Verdict:
-        """Send until it is answered or patience ends; a verdict among `answers` is returned, any other raises what the contract says."""
+        self, doing: str, send: Callable[[], T], answers: frozenset[S3Fault] = frozenset(), writes: bool = False, reads: bool = False
+    ) -> T | S3Fault:
+        """Send until it is answered or patience ends; a fault among `answers` is returned, any other raises what the contract says."""
         started, attempts, maybe_done = self._clock(), 0, False
         while True:
             attempts += 1
@@ -116,38 +116,38 @@ class S3Requests:
             if not isinstance(error, Exception):
                 self._answered = self.worked = True
                 return error.result
-            verdict = judge(error)
+            fault = fault_of(error)
             if isinstance(error, (ClientError, ShortAnswerError)):
                 self._answered = True
-            if verdict in answers:
-                return verdict
-            maybe_done = maybe_done or (writes and verdict is Verdict.LOST)
+            if fault in answers:
+                return fault
+            maybe_done = maybe_done or (writes and fault is S3Fault.LOST)
             again = (
-                verdict in (Verdict.AGAIN, Verdict.LOST, Verdict.UNREACHABLE)
-                or (verdict is Verdict.GARBLED and attempts < _GARBLED_ATTEMPTS)
-                or (verdict is Verdict.CREDENTIALS and self._has_worked)
+                fault in (S3Fault.AGAIN, S3Fault.LOST, S3Fault.UNREACHABLE)
+                or (fault is S3Fault.GARBLED and attempts < _GARBLED_ATTEMPTS)
+                or (fault is S3Fault.CREDENTIALS and self._has_worked)
             )
             waited = self._clock() - started
             if again and waited < self._patience(reads):
                 why = f"attempt {attempts} at {self.place.endpoint} to {doing} failed with {code_of(error)}; it is tried again"
                 self._traffic.retried(why)
                 self._back_off(attempts)
-                if verdict is Verdict.CREDENTIALS:
+                if fault is S3Fault.CREDENTIALS:
                     self._connection.renew(generation)
                 continue
             if maybe_done:
                 raise OutcomeUnknownError(
                     f"cannot tell whether it worked to {doing}: the answer was lost in {attempts} attempts; read it back"
                 ) from error
-            if verdict is Verdict.SETUP or (verdict is Verdict.CREDENTIALS and not again):
+            if fault is S3Fault.SETUP or (fault is S3Fault.CREDENTIALS and not again):
                 raise setup_error(error, doing, self.place) from error
             if reads and again and self._options.outage_s is not None and waited >= self._options.outage_s:
                 raise outage_error(error, doing, self.place, waited) from error
-            if verdict is Verdict.CREDENTIALS:
+            if fault is S3Fault.CREDENTIALS:
                 raise StorageError(str(setup_error(error, doing, self.place))) from error
-            if verdict is Verdict.UNREACHABLE and not self._has_answered:
+            if fault is S3Fault.UNREACHABLE and not self._has_answered:
                 raise unreachable_error(error, self.place) from error
-            raise final_error(verdict, error, doing, self.place, attempts) from error
+            raise final_error(fault, error, doing, self.place, attempts) from error
 
     @property
     def _has_answered(self) -> bool:

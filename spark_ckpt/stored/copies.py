@@ -19,7 +19,7 @@ from spark_ckpt.process import owner_only
 from spark_ckpt.process.scratch import ScratchFolder
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 from spark_ckpt.stored.deletion import delete_checkpoints
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.metadata.reading import read_metadata
 from spark_ckpt.stored.ranges import IN_MEMORY, RangeDamagedError, is_long, near, read, read_to_file
 
@@ -75,7 +75,7 @@ def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) ->
     made = _renamed(checkpoint, copies)
     if target.size(METADATA_NAME) is None:
         _copy(source, copies, target)
-        if target.put_if_absent(METADATA_NAME, metadata.encode(made)) is PutResult.STORED:
+        if target.put_if_absent(METADATA_NAME, encode_metadata(made)) is PutResult.STORED:
             return made
     there = Source.at(target.url).read(target)
     if replace(there, counters={}) != replace(made, counters={}):

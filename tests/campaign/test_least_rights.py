@@ -17,7 +17,7 @@ from spark_ckpt.errors import StorageError, StorageSetupError
 from spark_ckpt.storage import S3Options, Slice
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
-from spark_ckpt.storage.s3_faults import Verdict
+from spark_ckpt.storage.s3_faults import S3Fault
 from testbed.servers import ACCESS, MINIO, SECRET, UnavailableError, running
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(300)]
@@ -102,7 +102,7 @@ def cut(one: S3Storage, folder: Path) -> None:
     (folder / "shrinks").write_bytes(bytes(5 << 20))
     slices = [Slice(folder / "shrinks", 0, 5 << 20)]
     begun = one._run("begin an upload", lambda: one._client.create_multipart_upload(**one._at("cut"), ChecksumAlgorithm="CRC32"))
-    assert not isinstance(begun, Verdict)
+    assert not isinstance(begun, S3Fault)
     upload = begun["UploadId"]
     part = one._send_part("cut", upload, slices, 1, 0, 5 << 20)
     assert part["PartNumber"] == 1

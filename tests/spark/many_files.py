@@ -15,7 +15,7 @@ from harness import Application
 from spark_ckpt.paths import parse_driver_file_key
 from spark_ckpt.protocol.entries import Plan, decode
 from spark_ckpt.storage import open_storage
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import decode_metadata
 
 EVENTS = 3
 """Rows in each input file."""
@@ -98,7 +98,7 @@ def weights(places: Places) -> Weights:
         stored = list(storage.list(""))
         entries = {s.key: storage.get(s.key) for s in stored if s.key.startswith("log/")}
         plans = [len(data) for key, data in sorted(entries.items()) if isinstance(decode(int(key[4:]), data), Plan)]
-        documents = {metadata.decode(storage.get(s.key)).id.epoch: s.size for s in stored if s.key.endswith("/_metadata")}
+        documents = {decode_metadata(storage.get(s.key)).id.epoch: s.size for s in stored if s.key.endswith("/_metadata")}
     heard = (places.tmp / "heard").read_bytes().splitlines()
     said = (places.tmp / "said").read_bytes().splitlines()
     return Weights(

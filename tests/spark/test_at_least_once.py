@@ -21,7 +21,7 @@ from spark_ckpt.cli.main import run as cli
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.entries import decode as decode_entry
-from spark_ckpt.stored.metadata.codec import decode
+from spark_ckpt.stored.metadata.codec import decode_metadata
 from testbed.lossy_proxy import Wire, WireFault
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
@@ -161,7 +161,7 @@ def test_killed_drivers_lose_no_row_and_use_no_number_twice(start: Start, many: 
     for name in NAMES:
         jumps = [b - a for a, b in pairwise(sorted(set(trial.tried(name)))) if b > a + 1]
         assert len(jumps) == 3, f"{name} was to go on under new numbers three times"
-        remain = [decode(p.read_bytes()) for p in stream_of(storage, trial.locations / name).glob("run-*/chk-*/_metadata")]
+        remain = [decode_metadata(p.read_bytes()) for p in stream_of(storage, trial.locations / name).glob("run-*/chk-*/_metadata")]
         assert {c.id.run for c in remain} == {4}, f"{name}: checkpoints of earlier runs are still there"
         newest = max(remain, key=lambda c: c.id)
         assert newest.counters["new_bytes"] < newest.size, f"{name}: its last checkpoint is not incremental"
@@ -292,7 +292,7 @@ def test_discarded_plans_run_anew_and_later_starts_go_on_from_there(start: Start
     # What a run that died before its first checkpoint had put aside is in nobody's memory; gc finds it.
     assert cli(["gc", f"file://{stream}", "--delete", "--min-age", "0"]) == 0
     assert cli(["verify", f"file://{stream}", "--deep"]) == 0
-    remain = [decode(p.read_bytes()) for p in stream.glob("run-*/chk-*/_metadata")]
+    remain = [decode_metadata(p.read_bytes()) for p in stream.glob("run-*/chk-*/_metadata")]
     assert {c.id.run for c in remain} == {4}, "checkpoints of earlier runs are still there"
     newest = max(remain, key=lambda c: c.id)
     assert newest.id.epoch == trial.committed(name) > used

@@ -13,7 +13,7 @@ from test_operators import completed
 
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, decode
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import decode_metadata
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -26,7 +26,7 @@ class Stored:
     """What one stream of a trial has in its storage."""
 
     def __init__(self, trial: Trial, name: str) -> None:
-        found = [(path, metadata.decode(path.read_bytes())) for path in completed(trial.storage, trial.locations / name)]
+        found = [(path, decode_metadata(path.read_bytes())) for path in completed(trial.storage, trial.locations / name)]
         self.checkpoints: list[tuple[Path, Checkpoint]] = sorted(found, key=lambda one: one[1].id)
         self.folder = self.checkpoints[0][0].parents[2]
 

@@ -19,7 +19,8 @@ from inputs import write_events
 from teller import Told, sentence
 
 from spark_ckpt import paths
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata import codec
+from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -70,7 +71,7 @@ class World:
         return sorted(found, key=lambda p: (p.parts[-3], int(p.parts[-2].removeprefix("chk-"))))
 
     def newest_segment(self, name: str) -> Path:
-        newest = metadata.decode(self.checkpoints(name)[-1].read_bytes())
+        newest = decode_metadata(self.checkpoints(name)[-1].read_bytes())
         return self.stream(name) / next(o for o in sorted(newest.objects) if f"/seg/{newest.id.epoch}-" in o)
 
     def check_sink(self, name: str, epochs: int) -> None:
@@ -289,12 +290,12 @@ def test_a_newer_format_and_a_damaged_log_are_refused(world: World, monkeypatch:
     assert world.run("newer") is None
     newest = world.checkpoints("newer")[-1]
     was = newest.read_bytes()
-    checkpoint = metadata.decode(was)
+    checkpoint = decode_metadata(was)
     with monkeypatch.context() as later:
-        later.setattr(metadata, "FORMAT", metadata.FORMAT + 1)
-        overwrite(newest, metadata.encode(checkpoint))
+        later.setattr(codec, "FORMAT", codec.FORMAT + 1)
+        overwrite(newest, encode_metadata(checkpoint))
     world.feed("newer", 2, 1)
-    world.refused(world.run("newer"), str(newest), f"has format {metadata.FORMAT + 1}", "upgrade spark-ckpt")
+    world.refused(world.run("newer"), str(newest), f"has format {codec.FORMAT + 1}", "upgrade spark-ckpt")
     overwrite(newest, was)
 
     entry = max(world.stream("newer").glob("log/*"))

@@ -16,7 +16,7 @@ from test_operators import completed
 from test_seen import conf as shown
 from test_seen import lines, told
 
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import decode_metadata
 from testbed.lossy_proxy import Wire, WireFault
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
@@ -187,7 +187,7 @@ def test_what_an_epoch_has_written_is_known_to_the_coordinator_that_comes_after_
     app.until(lambda: bool(completed(storage, location)), "the checkpoint that is due when a coordinator is replaced", 60)
     app.kill()
     (found,) = completed(storage, location)
-    held = metadata.decode(found.read_bytes()).files
+    held = decode_metadata(found.read_bytes()).files
     written = {f"state/{p.relative_to(location / 'state')}" for p in (location / "state").rglob("*") if p.is_file()}
     assert written
     assert {path for path in held if path.startswith("state/")} == written

@@ -13,7 +13,7 @@ from inputs import write_events
 from teller import Told, sentence
 
 from spark_ckpt import paths
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -64,7 +64,7 @@ def test_a_query_that_does_not_fit_is_told_so_before_anything_is_changed(place: 
     chosen = f"file://{newest.parent}"
     place.session(**{"spark.ckpt.restore.path": chosen, "spark.sql.shuffle.partitions": "5"})
     whole = newest.read_bytes()
-    content = metadata.decode(whole)
+    content = decode_metadata(whole)
     part = replace(content, snapshots=tuple(s for s in content.snapshots if s.store.partition != 1))
     misfits = {
         "unique": ("its stateful operators are aggregate(key)", "deduplicate(id)"),
@@ -73,7 +73,7 @@ def test_a_query_that_does_not_fit_is_told_so_before_anything_is_changed(place: 
         "totals": ("operator 0 lacks partitions 1",),
     }
     for query, said in misfits.items():
-        newest.write_bytes(metadata.encode(part) if query == "totals" else whole)
+        newest.write_bytes(encode_metadata(part) if query == "totals" else whole)
         error = sentence(place.run(query, query))
         print(error)
         assert error.startswith(f"spark.ckpt.restore.path={chosen} does not fit this query: "), error
@@ -86,7 +86,7 @@ def test_a_query_that_does_not_fit_is_told_so_before_anything_is_changed(place: 
 
     write_events(place.events, 3, 1)
     assert place.run("fork") is None
-    forked = metadata.decode(place.checkpoints("fork")[-1].read_bytes())
+    forked = decode_metadata(place.checkpoints("fork")[-1].read_bytes())
     assert {s.store.partition for s in forked.snapshots} == {0, 1}
     rows = json.loads((place.folder / "out" / "fork" / "3.json").read_text())
     assert {row["key"]: (row["n"], row["total"]) for row in rows} == place.totals()

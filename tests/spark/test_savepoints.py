@@ -19,7 +19,7 @@ from inputs import write_events
 from oracle import read
 
 from spark_ckpt.cli.main import run as cli
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import decode_metadata
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -158,7 +158,7 @@ def test_a_savepoint_in_another_bucket_lives_without_its_stream(start: Start, s3
         target = f"s3://{s3.bucket}/aside"
         facts = run("aside", "location", "out", target, storage=f"s3://{s3.bucket}/ckpt", interval="2s", savepointDir=target)
         assert facts["aside"] == f"{target}/aside"
-        at = metadata.decode(client.get_object(Bucket=s3.bucket, Key="aside/aside/_metadata")["Body"].read()).id.epoch
+        at = decode_metadata(client.get_object(Bucket=s3.bucket, Key="aside/aside/_metadata")["Body"].read()).id.epoch
         moved = keys(s3.bucket, "aside/aside/")
         for key in moved:
             name = f"deep/down/here{key.removeprefix('aside/aside')}"

@@ -26,7 +26,7 @@ from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Job, Snapshot
 from spark_ckpt.paths import metadata_key
 from spark_ckpt.process.pipe import Pipe, serve
 from spark_ckpt.storage import Storage, open_storage
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import encode_metadata
 
 ROOT = "file:/data/ckpt/orders"
 WAIT_S = 30
@@ -173,7 +173,7 @@ def complete(storage: Storage, checkpoint: CheckpointId, snapshots: list[Snapsho
     """Store a checkpoint's `_metadata`, as the coordinator would."""
     job = Job(("stateStoreSave",), ("rate",), "noop")
     value = Checkpoint(checkpoint, 1, 1, str(uuid.UUID(int=1)), 1_700_000_000_000, job, {}, tuple(snapshots), {})
-    storage.put(metadata_key(checkpoint), metadata.encode(value))
+    storage.put(metadata_key(checkpoint), encode_metadata(value))
     return checkpoint
 
 

@@ -15,7 +15,7 @@ from spark_ckpt import paths
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
 from spark_ckpt.protocol import entries
 from spark_ckpt.storage.base import Storage
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import encode_metadata
 
 JOB = Job(("stateStoreSave",), ("FileStreamSource",), "ForeachBatchSink")
 
@@ -111,6 +111,6 @@ class StreamWriter:
             snapshots=tuple(found),
             counters={"acked": len(found), "required": len(found), "new_bytes": len(segment), "duration_ms": 12},
         )
-        self.storage.put(paths.metadata_key(checkpoint.id), metadata.encode(checkpoint))
+        self.storage.put(paths.metadata_key(checkpoint.id), encode_metadata(checkpoint))
         self.checkpoints.append(checkpoint)
         return checkpoint

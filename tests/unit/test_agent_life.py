@@ -61,7 +61,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def workers() -> int:
-    return sum(thread.name.startswith(("pack ", "upload")) for thread in threading.enumerate())
+    return sum(thread.name.startswith(("stream ", "upload")) for thread in threading.enumerate())
 
 
 def commit(agent: Client, url: str, store: FakeStore, epoch: int, run: int = 1, base: CheckpointId | None = None, **more: Any) -> str:

@@ -19,7 +19,7 @@ from spark_ckpt.protocol.entries import SAVEPOINT, Adopted, Claim, Damage, End, 
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.base import LARGEST_READ
 from spark_ckpt.storage.file import FileStorage
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import encode_metadata
 from tests.unit.stored_stream import StreamWriter, make_store
 
 
@@ -344,7 +344,7 @@ def test_what_show_prints_is_json_whatever_somebody_has_counted(
     """Python writes and reads NaN and Infinity; no other reader of JSON does."""
     newest = writer.checkpoints[-1]
     counters = {"sync_ms": float("nan"), "bytes": [float("inf"), 7]}
-    storage.put(metadata_key(newest.id), metadata.encode(replace(newest, counters=counters)))
+    storage.put(metadata_key(newest.id), encode_metadata(replace(newest, counters=counters)))
     status = run(["show", url, "--json"])
     text = capsys.readouterr().out
     document = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
@@ -434,7 +434,7 @@ def test_names_from_the_storage_cannot_steer_the_terminal(storage: Storage, url:
     writer = StreamWriter(storage)
     writer.begin(1)
     checkpoint = writer.complete(1, 0, [], changelogs_only=1)
-    storage.put(metadata_key(checkpoint.id), metadata.encode(replace(checkpoint, query_id="\x1b[2Jgone")))
+    storage.put(metadata_key(checkpoint.id), encode_metadata(replace(checkpoint, query_id="\x1b[2Jgone")))
     assert run(["show", url]) == 0
     assert "\x1b" not in capsys.readouterr().out
 

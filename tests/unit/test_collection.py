@@ -26,7 +26,7 @@ from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.gc import Collector
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Standing
 from testbed.faulty import Fault, FaultyStorage, Moment
@@ -261,7 +261,7 @@ class World:
             self.storage.put(handles[-1].object, b"s")
         snapshots = (Snapshot(StoreId(0, 0, "default"), 1, "u", tuple(handles)),)
         checkpoint = Checkpoint(CheckpointId(claim.run, epoch), self.log, claim.claim, "q", 1, JOB, {}, snapshots, {})
-        self.storage.put(paths.metadata_key(checkpoint.id), metadata.encode(checkpoint))
+        self.storage.put(paths.metadata_key(checkpoint.id), encode_metadata(checkpoint))
         return checkpoint
 
     def step(self) -> None:

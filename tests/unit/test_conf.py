@@ -303,7 +303,7 @@ def test_settings_made_without_any_of_the_users_own() -> None:
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
         "spark.sql.streaming.stateStore.commitValidation.enabled": "false",
         "spark.shuffle.sort.bypassMergeThreshold": "1",
-        "spark.sql.streaming.streamingQueryListeners": "org.apache.spark.sql.ckpt.CheckpointListener",
+        "spark.sql.streaming.streamingQueryListeners": "org.apache.spark.sql.ckpt.QueryRunListener",
         "spark.sql.extensions": "org.apache.spark.sql.ckpt.CheckpointExtensions",
     }
 

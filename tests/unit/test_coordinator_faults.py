@@ -19,7 +19,7 @@ from spark_ckpt.coordinator.coordinator import Coordinator
 from spark_ckpt.errors import CheckpointError, ErrorKind, StorageError
 from spark_ckpt.process.pipe import Pipe
 from spark_ckpt.storage.memory import MemoryStorage
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata import codec
 from testbed.faulty import Fault, FaultyStorage, Moment
 from tests.unit.coordinator_process import b64
 from tests.unit.protocol_driving import JOB, ack, commit, offsets, uid_of
@@ -207,7 +207,7 @@ def test_a_damaged_metadata_is_left_out(application: Application) -> None:
 def test_a_newer_format_is_refused_and_nothing_is_claimed(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     application.start()
     with monkeypatch.context() as newer:
-        newer.setattr(metadata, "FORMAT", metadata.FORMAT + 1)
+        newer.setattr(codec, "FORMAT", codec.FORMAT + 1)
         application.epoch(1, 0)
     entries = len(application.keys("log/"))
     with pytest.raises(CheckpointError, match="upgrade spark-ckpt"):

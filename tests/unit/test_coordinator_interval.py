@@ -21,7 +21,7 @@ from spark_ckpt.paths import log_key, metadata_key, run_prefix
 from spark_ckpt.protocol.entries import Claim, Plan, decode
 from spark_ckpt.protocol.large_files import DIGITS
 from spark_ckpt.storage.file import FileStorage
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import decode_metadata
 from tests.unit.coordinator_process import WAIT_S, FakeJvm, Jvm, b64, encoded
 from tests.unit.protocol_driving import commit, uid_of
 
@@ -85,7 +85,7 @@ def test_checkpoints_complete_in_the_background_and_old_ones_go(jvm: Jvm) -> Non
     one.ask("stop", root=one.root, failed=False)
     assert one.close() == 0
     assert len(checkpoints(one)) <= 3, "the newest, one that tasks may have loaded from, one whose deletion waits for a plan"
-    stored = metadata.decode(one.storage.get(metadata_key(CheckpointId(1, completed[-1]))))
+    stored = decode_metadata(one.storage.get(metadata_key(CheckpointId(1, completed[-1]))))
     assert {f"offsets/{completed[-1]}", f"commits/{completed[-1]}"} <= set(stored.files)
     present = {o.key for o in one.storage.list(run_prefix(1) + "seg/")}
     assert stored.objects <= present
@@ -242,12 +242,12 @@ def test_a_person_asks_for_a_savepoint_and_then_for_the_end(jvm: Jvm, interval: 
         one.acks(1, number)
         assert one.seal(1, number)["ok"]
         if number == 0:
-            assert metadata.decode(FileStorage(wanted.result(WAIT_S)).get("_metadata")).id == CheckpointId(1, 0)
+            assert decode_metadata(FileStorage(wanted.result(WAIT_S)).get("_metadata")).id == CheckpointId(1, 0)
     stopping = one.told.get(timeout=WAIT_S)
     assert (stopping["type"], stopping["root"], stopping["drain"]) == ("stopping", one.root, False)
     finished = one.ask("finish", root=one.root, stopping=True)
     assert finished["savepoint"] == wanted.result(WAIT_S)
-    assert metadata.decode(FileStorage(finished["savepoint"]).get("_metadata")).id == CheckpointId(1, 1)
+    assert decode_metadata(FileStorage(finished["savepoint"]).get("_metadata")).id == CheckpointId(1, 1)
     assert one.ask("stop", root=one.root, failed=False)["ok"]
 
 

@@ -12,7 +12,7 @@ from spark_ckpt import __version__
 from spark_ckpt.cli.main import run
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import log_key, metadata_key, run_prefix
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import decode_metadata
 from tests.unit.coordinator_process import FakeJvm, Jvm
 from tests.unit.protocol_driving import offsets
 
@@ -53,7 +53,7 @@ def test_epochs_complete_and_old_checkpoints_go(jvm: Jvm) -> None:
     one.acks(1, 0)
     done = one.seal(1, 0)["checkpoint"]
     assert (done["acked"], done["required"], done["path"]) == (2, 2, f"{one.url}/run-00000001/chk-0")
-    stored = metadata.decode(one.storage.get(metadata_key(CheckpointId(1, 0))))
+    stored = decode_metadata(one.storage.get(metadata_key(CheckpointId(1, 0))))
     assert set(stored.files) == {"offsets/0", "commits/0", "sources/0/0"}
     for epoch in range(1, 5):
         one.epoch(1, epoch)

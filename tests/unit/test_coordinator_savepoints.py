@@ -19,7 +19,7 @@ from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.memory import wipe
 from spark_ckpt.stored.copies import Source
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.places import Places
 from tests.unit.test_savepoints import written
 
@@ -37,7 +37,7 @@ def actions() -> Iterator[StorageActions]:
 @pytest.fixture
 def checkpoint(actions: StorageActions) -> Checkpoint:
     made = written(actions.storage, random.Random(4), 3)
-    actions.storage.put(paths.metadata_key(made.id), metadata.encode(made))
+    actions.storage.put(paths.metadata_key(made.id), encode_metadata(made))
     return made
 
 

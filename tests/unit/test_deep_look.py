@@ -15,7 +15,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Damage, encode
 from spark_ckpt.storage.base import LARGEST_READ
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import encode_metadata
 from tests.unit.long_logs import epochs, running, tail_of
 from tests.unit.protocol_driving import CONTENT, Driver, World
 from tests.unit.test_protocol_start import refusal, started
@@ -48,7 +48,7 @@ def actions(world: World, locked: Callable[[str], bool]) -> StorageActions:
     storage = Locked("memory://deep/s")
     storage.locked = locked
     for checkpoint, content in world.checkpoints.items():
-        storage.put(paths.metadata_key(checkpoint), metadata.encode(content))
+        storage.put(paths.metadata_key(checkpoint), encode_metadata(content))
     for key in world.objects:
         storage.put(key, CONTENT)
     return StorageActions(storage.url, lambda _url: storage)

@@ -24,7 +24,7 @@ from spark_ckpt.protocol.large_files import DIGITS
 from spark_ckpt.storage import Storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.copies import Source, import_objects, store_savepoint
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 from spark_ckpt.stored.verify import Verifier
 from tests.unit.coordinator_process import FakeJvm, Jvm, b64
 from tests.unit.protocol_driving import offsets
@@ -78,7 +78,7 @@ def test_from_the_jvm_to_the_storage_and_back(jvm: Jvm, tmp_path: Path) -> None:
     assert one.seal(1, 0)["ok"]
     stored = handle(source)
     assert one.storage.get(stored.object) == source
-    assert metadata.decode(one.storage.get(metadata_key(CheckpointId(1, 0)))).files[COMPACT] == stored
+    assert decode_metadata(one.storage.get(metadata_key(CheckpointId(1, 0)))).files[COMPACT] == stored
     entry = one.storage.get(paths.log_key(2))
     plan = decode(2, entry)
     assert isinstance(plan, Plan)
@@ -162,7 +162,7 @@ def with_large(writer: StreamWriter, tmp_path: Path, run: int, epoch: int, sourc
     stored = handle(source, run, epoch)
     writer.storage.put(stored.object, source)
     checkpoint = writer.complete(run, epoch, [make_store(tmp_path, 5, f"u{run}{epoch}")])
-    writer.storage.put(metadata_key(checkpoint.id), metadata.encode(replace(checkpoint, files={**checkpoint.files, COMPACT: stored})))
+    writer.storage.put(metadata_key(checkpoint.id), encode_metadata(replace(checkpoint, files={**checkpoint.files, COMPACT: stored})))
     plan = Plan(writer.claim, run, epoch, b"v1\n{}", {COMPACT: stored})
     writer.storage.put(paths.log_key(writer.log), encode(plan))
     return stored
@@ -184,7 +184,7 @@ def test_savepoints_and_forks_hold_them(storage: Storage) -> None:
             assert not Verifier(where).verify(copy).problems
             assert {s.key for s in where.list("")} - {paths.METADATA_NAME} == copy.objects
         assert all(name.startswith("run-00000007/") for name in imported.objects)
-        assert metadata.decode(metadata.encode(imported)) == imported
+        assert decode_metadata(encode_metadata(imported)) == imported
     wipe("large")
 
 

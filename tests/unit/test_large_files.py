@@ -20,7 +20,7 @@ from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.retention.deletion import Deletions
 from spark_ckpt.protocol.retention.shared_state import SharedStateRegistry
 from spark_ckpt.protocol.settings import Settings
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import encode_metadata
 from tests.unit.protocol_driving import Driver, World, ack, commit, uid_of
 from tests.unit.test_protocol_restore import own
 from tests.unit.test_protocol_start import refusal, started
@@ -82,7 +82,7 @@ def test_what_grows_with_the_input_is_neither_in_the_log_nor_in_the_metadata() -
         driver.trigger(epoch, {name: handed(b"line\n" * 1_000_000 * epoch) if compact else b"v1\n" + b"y" * 100})  # type: ignore[dict-item]
         driver.rest(1, epoch)
         entry = driver.world.log[max(driver.world.log)]
-        sizes.append((len(entry), len(metadata.encode(driver.world.checkpoints[CheckpointId(1, epoch)]))))
+        sizes.append((len(entry), len(encode_metadata(driver.world.checkpoints[CheckpointId(1, epoch)]))))
     assert max(entry for entry, _ in sizes) < 1000
     assert max(document for _, document in sizes) < 16_000
 
@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_stored_fails_the_query_with_a_sentence() -> None:
     driver.trigger(0, {COMPACT: BIG})
     (put,) = driver.held
     assert isinstance(put, do.StoreFile)
-    said = driver.push(ev.FileStored(put.ticket, put.handle.object, Outcome.REFUSED, "the file is gone"))
+    said = driver.push(ev.FileStored(put.ticket, put.handle.object, Outcome.HOPELESS, "the file is gone"))
     assert any(isinstance(i, do.Refused) and "the file is gone" in i.message for i in said)
 
 
@@ -313,7 +313,7 @@ def test_what_cannot_be_stored_then_fails_the_query() -> None:
     two.push(ev.ResumeRequested(1, 1, 0, sealed=0, files={"state/0/0/_metadata/schema": local}))
     (put,) = two.held
     assert isinstance(put, do.StoreFile)
-    two.push(ev.FileStored(put.ticket, put.handle.object, Outcome.REFUSED, "/gone is gone"))
+    two.push(ev.FileStored(put.ticket, put.handle.object, Outcome.HOPELESS, "/gone is gone"))
     refused = [i.message for i in two.trigger(1) if isinstance(i, do.Refused)]
     assert refused
     assert "/gone is gone" in refused[0]

@@ -18,7 +18,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Job
 from spark_ckpt.paths import driver_file_key
 from spark_ckpt.process.pipe import Pipe
 from spark_ckpt.protocol.entries import MAX_NUMBER, Adopted, Claim, Damage, End, Entry, EntryLimits, Plan, Request, decode, encode
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import DOCUMENT_KEY, decode_metadata, encode_metadata
 from spark_ckpt.stored.metadata.limits import MetadataLimits
 from tests.unit.test_metadata import sample
 
@@ -99,17 +99,17 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
 @given(checkpoint=checkpoints())
 def test_a_metadata_that_is_written_is_read(checkpoint: Checkpoint) -> None:
     try:
-        data = metadata.encode(checkpoint, SMALL)
+        data = encode_metadata(checkpoint, SMALL)
     except FormatError:
         return
-    assert metadata.decode(data, limits=SMALL) == checkpoint
+    assert decode_metadata(data, limits=SMALL) == checkpoint
 
 
 @MANY
 @given(checkpoint=checkpoints(), limit=st.sampled_from([field.name for field in fields(MetadataLimits)]), at=st.integers(-3, 3))
 def test_each_limit_of_a_metadata_is_the_same_in_both_directions(checkpoint: Checkpoint, limit: str, at: int) -> None:
     """Whatever is stored, and wherever the limit is: who reads it refuses it exactly if who writes it does."""
-    stored = metadata.encode(checkpoint, NONE)
+    stored = encode_metadata(checkpoint, NONE)
     size = {
         "document": _document_size(stored),
         "files": sum(len(c) for c in checkpoint.files.values() if isinstance(c, bytes)),
@@ -121,12 +121,12 @@ def test_each_limit_of_a_metadata_is_the_same_in_both_directions(checkpoint: Che
 
 
 def _document_size(stored: bytes) -> int:
-    return len(pq.read_metadata(pa.BufferReader(stored)).metadata[metadata.DOCUMENT_KEY])
+    return len(pq.read_metadata(pa.BufferReader(stored)).metadata[DOCUMENT_KEY])
 
 
 def _writes(checkpoint: Checkpoint, limits: MetadataLimits) -> bool:
     try:
-        metadata.encode(checkpoint, limits)
+        encode_metadata(checkpoint, limits)
     except FormatError:
         return False
     return True
@@ -134,7 +134,7 @@ def _writes(checkpoint: Checkpoint, limits: MetadataLimits) -> bool:
 
 def _reads(stored: bytes, limits: MetadataLimits) -> bool:
     try:
-        metadata.decode(stored, limits=limits)
+        decode_metadata(stored, limits=limits)
     except DamagedError:
         return False
     return True

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
-from spark_ckpt.stored.metadata.codec import CRC_KEY, DOCUMENT_KEY, decode, encode
+from spark_ckpt.stored.metadata.codec import CRC_KEY, DOCUMENT_KEY, decode_metadata, encode_metadata
 from spark_ckpt.stored.metadata.columns import COLUMNS, STRINGS
 from spark_ckpt.stored.metadata.files import LONG
 from spark_ckpt.stored.metadata.limits import LIMITS
@@ -115,26 +115,26 @@ def repacked(data: bytes, document: Any = None, **columns: Any) -> bytes:
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 @given(checkpoints())
 def test_decode_of_encode_is_the_same(checkpoint: Checkpoint) -> None:
-    assert decode(encode(checkpoint)) == checkpoint
+    assert decode_metadata(encode_metadata(checkpoint)) == checkpoint
 
 
 def test_a_newline_beside_a_letter_of_two_bytes() -> None:
     checkpoint = sample(stores=1)
     (snapshot,) = checkpoint.snapshots
     changed = replace(checkpoint, snapshots=(replace(snapshot, uid="\n\u00fc", handles=snapshot.handles[:1]),))
-    assert decode(encode(changed)) == changed
+    assert decode_metadata(encode_metadata(changed)) == changed
 
 
 def test_a_stateless_query_has_no_rows() -> None:
     checkpoint = sample(stores=0)
-    assert decode(encode(checkpoint)) == checkpoint
+    assert decode_metadata(encode_metadata(checkpoint)) == checkpoint
 
 
 @pytest.mark.parametrize("stores", [1023, 1024, 1025, 2500])
 def test_the_checksum_of_many_rows(stores: int) -> None:
     checkpoint = sample(stores)
-    data = encode(checkpoint)
-    assert decode(data) == checkpoint
+    data = encode_metadata(checkpoint)
+    assert decode_metadata(data) == checkpoint
     written, expected = (pq.read_metadata(pa.BufferReader(file)).metadata[CRC_KEY] for file in (data, repacked(data)))
     assert written == expected
 
@@ -142,18 +142,18 @@ def test_the_checksum_of_many_rows(stores: int) -> None:
 def test_the_number_of_keys_is_unknown_everywhere_or_in_places() -> None:
     checkpoint = sample(stores=9)
     nowhere = replace(checkpoint, snapshots=tuple(replace(s, num_keys=None) for s in checkpoint.snapshots))
-    assert decode(encode(nowhere)) == nowhere
-    table = pq.read_table(pa.BufferReader(encode(checkpoint)))
+    assert decode_metadata(encode_metadata(nowhere)) == nowhere
+    table = pq.read_table(pa.BufferReader(encode_metadata(checkpoint)))
     assert table.column("num_keys").to_pylist() == [s.num_keys for s in checkpoint.snapshots for _ in s.handles]
     assert table.column("num_keys").null_count == 15
 
 
 def test_equal_checkpoints_have_equal_bytes() -> None:
-    assert encode(sample()) == encode(sample())
+    assert encode_metadata(sample()) == encode_metadata(sample())
 
 
 def test_plain_pyarrow_opens_it() -> None:
-    data = encode(sample())
+    data = encode_metadata(sample())
     table = pq.read_table(pa.BufferReader(data))
     assert tuple(table.column_names) == COLUMNS
     assert table.num_rows == 9
@@ -168,13 +168,13 @@ def test_every_flipped_byte_is_found_or_harmless() -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     checkpoint = sample()
-    data = encode(checkpoint)
+    data = encode_metadata(checkpoint)
     found = harmless = 0
     for at in rng.sample(range(len(data)), 700):
         damaged = bytearray(data)
         damaged[at] ^= 1 << rng.randrange(8)
         try:
-            read = decode(bytes(damaged), where="s3://b/x")
+            read = decode_metadata(bytes(damaged), where="s3://b/x")
         except DamagedError as e:
             found += "s3://b/x" in str(e)
         else:
@@ -185,28 +185,28 @@ def test_every_flipped_byte_is_found_or_harmless() -> None:
 
 
 def test_every_truncation_is_found() -> None:
-    data = encode(sample())
+    data = encode_metadata(sample())
     for length in range(0, len(data), 37):
         with pytest.raises(DamagedError, match="chk-7/_metadata"):
-            decode(data[:length], where="chk-7/_metadata")
+            decode_metadata(data[:length], where="chk-7/_metadata")
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"hello, this is no parquet", b"\0" * 1000])
 def test_what_is_no_parquet(data: bytes) -> None:
     with pytest.raises(DamagedError, match="here"):
-        decode(data, where="here")
+        decode_metadata(data, where="here")
 
 
 def test_a_newer_format_is_refused_by_name() -> None:
     with pytest.raises(FormatError, match=r"here has format 3, written by spark-ckpt 9\.1\.0.*upgrade"):
-        decode(repacked(encode(sample()), {"format": 3, "writer": "9.1.0"}), where="here")
+        decode_metadata(repacked(encode_metadata(sample()), {"format": 3, "writer": "9.1.0"}), where="here")
 
 
 def test_another_parquet_file_is_refused() -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"a": [1]}), sink)
     with pytest.raises(FormatError, match="not a checkpoint's metadata"):
-        decode(sink.getvalue().to_pybytes())
+        decode_metadata(sink.getvalue().to_pybytes())
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_another_parquet_file_is_refused() -> None:
 )
 def test_forged_rows_are_refused(forged: dict[str, list[Any]]) -> None:
     with pytest.raises(DamagedError, match="here"):
-        decode(repacked(encode(sample(stores=1)), **forged), where="here")
+        decode_metadata(repacked(encode_metadata(sample(stores=1)), **forged), where="here")
 
 
 @pytest.mark.parametrize("name", ["run", "epoch", "log", "claim", "time_ms"])
@@ -237,17 +237,17 @@ def test_forged_rows_are_refused(forged: dict[str, list[Any]]) -> None:
 def test_forged_numbers_are_refused(name: str, value: Any) -> None:
     """A log entry of a number with 300 digits would seem to be a storage that does not answer."""
     with pytest.raises(DamagedError, match=f"here: {name}=.* is out of range"):
-        decode(repacked(encode(sample()), {name: value}), where="here")
+        decode_metadata(repacked(encode_metadata(sample()), {name: value}), where="here")
 
 
 def test_a_forged_epoch_among_the_unfinished_is_refused() -> None:
     with pytest.raises(DamagedError, match=f"unfinished={2**63} in a checkpoint's metadata is out of range"):
-        decode(repacked(encode(sample()), {"unfinished": [2**63]}))
+        decode_metadata(repacked(encode_metadata(sample()), {"unfinished": [2**63]}))
 
 
 def test_a_number_that_would_not_be_read_is_not_written() -> None:
     with pytest.raises(DamagedError, match="log="):
-        encode(replace(sample(), log=2**63))
+        encode_metadata(replace(sample(), log=2**63))
 
 
 @pytest.mark.parametrize(
@@ -267,14 +267,14 @@ def test_a_number_that_would_not_be_read_is_not_written() -> None:
 )
 def test_forged_files_are_refused(files: Any) -> None:
     with pytest.raises(DamagedError, match="here"):
-        decode(repacked(encode(sample()), {"files": files}), where="here")
+        decode_metadata(repacked(encode_metadata(sample()), {"files": files}), where="here")
 
 
 @pytest.mark.parametrize(("size", "count"), [(LIMITS.document + 1, 1), (LIMITS.document * 3 // 4, 2)])
 def test_a_bomb_is_not_unpacked(size: int, count: int) -> None:
     bomb = {"zlib": base64.b64encode(zlib.compress(bytes(size))).decode()}
     with pytest.raises(DamagedError, match="longer than any"):
-        decode(repacked(encode(sample()), {"files": {f"sources/0/{n}": bomb for n in range(count)}}))
+        decode_metadata(repacked(encode_metadata(sample()), {"files": {f"sources/0/{n}": bomb for n in range(count)}}))
 
 
 @pytest.mark.parametrize("handles", [1, 4])
@@ -297,21 +297,21 @@ def test_the_ids_in_commits_are_not_written_twice(handles: int) -> None:
     before = commits(-2) if handles > 1 else b"v2\n{}"
     files = {"commits/7": commits(-1), "commits/6": before, "sources/0/7": other, "sources/1/7": bytes(2000)}
     checkpoint = sample(snapshots=tuple(found), files=files)
-    data = encode(checkpoint)
-    assert decode(data) == checkpoint
+    data = encode_metadata(checkpoint)
+    assert decode_metadata(data) == checkpoint
     packed = json.loads(pq.read_metadata(pa.BufferReader(data)).metadata[DOCUMENT_KEY])["files"]
     assert all(len(packed[f"commits/{n}"]["zlib"]) < 400 * 8 for n in ((6, 7) if handles > 1 else (7,)))
 
 
 def test_missing_snapshots_are_noticed() -> None:
     with pytest.raises(DamagedError, match="3 snapshots of 4"):
-        decode(repacked(encode(sample()), {"num_snapshots": 4}))
+        decode_metadata(repacked(encode_metadata(sample()), {"num_snapshots": 4}))
 
 
 def test_an_oversized_document_is_not_written() -> None:
     small = {f"sources/0/{n}": bytes(LONG) for n in range(LIMITS.document // LONG)}  # longer than that as base64
     with pytest.raises(FormatError, match="compact"):
-        encode(sample(files=small))
+        encode_metadata(sample(files=small))
 
 
 def alone(document: bytes, rows: int = 1) -> bytes:
@@ -337,7 +337,7 @@ def alone(document: bytes, rows: int = 1) -> bytes:
 )
 def test_what_is_oversized_is_refused(data: Callable[[], bytes], error: type[CheckpointError], message: str) -> None:
     with pytest.raises(error, match=rf"here:? .*{message}"):
-        decode(data(), where="here")
+        decode_metadata(data(), where="here")
 
 
 def bomb(rows: int, text: str) -> bytes:
@@ -359,9 +359,9 @@ def test_strings_are_not_expanded_before_their_size_is_known(text: str) -> None:
     data = bomb(rows, text)
     assert len(data) < 1 << 20
     code = (
-        "import resource, sys; from spark_ckpt.stored.metadata import codec as metadata; import pyarrow.parquet\n"
+        "import resource, sys; from spark_ckpt.stored.metadata.codec import decode_metadata; import pyarrow.parquet\n"
         "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
-        "try: metadata.decode(sys.stdin.buffer.read())\n"
+        "try: decode_metadata(sys.stdin.buffer.read())\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     said = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, timeout=60, check=True).stdout.decode()
@@ -375,18 +375,18 @@ def test_a_string_may_be_as_long_as_any_can_be() -> None:
     def named(length: int, letter: str = "x") -> Checkpoint:
         return sample(snapshots=(replace(one, store=StoreId(0, 0, letter * length)),))
 
-    assert decode(encode(named(MAX_STRING))) == named(MAX_STRING)
-    assert decode(encode(named(MAX_STRING // 2, "\u00e4"))) == named(MAX_STRING // 2, "\u00e4")
+    assert decode_metadata(encode_metadata(named(MAX_STRING))) == named(MAX_STRING)
+    assert decode_metadata(encode_metadata(named(MAX_STRING // 2, "\u00e4"))) == named(MAX_STRING // 2, "\u00e4")
     for longer in (named(MAX_STRING + 1), named(MAX_STRING // 2 + 1, "\u00e4")):
         with pytest.raises(FormatError, match="column store holds a string of more than 1024 bytes"):
-            encode(longer)
+            encode_metadata(longer)
 
 
 def test_what_decode_would_refuse_is_not_written() -> None:
     one = sample(stores=1).snapshots[0]
     with pytest.raises(CheckpointError, match="no handles"):
-        encode(sample(snapshots=(Snapshot(one.store, 1, "u", ()),)))
+        encode_metadata(sample(snapshots=(Snapshot(one.store, 1, "u", ()),)))
     with pytest.raises(CheckpointError, match="two snapshots"):
-        encode(sample(snapshots=(one, one)))
+        encode_metadata(sample(snapshots=(one, one)))
     with pytest.raises(CheckpointError, match="leave its folder"):
-        encode(sample(files={"../x": b""}))
+        encode_metadata(sample(files={"../x": b""}))

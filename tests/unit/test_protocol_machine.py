@@ -80,7 +80,7 @@ def test_what_failed_is_put_again_as_often_as_is_allowed_and_what_is_refused_is_
     assert shelf.answer(Outcome.FAILED) == "PutEntry"
     assert shelf.asked.attempt == 1
     assert (shelf.answer(Outcome.FAILED), shelf.told) == ("", [Known.TRIED_OUT])
-    assert (refused.answer(Outcome.REFUSED), refused.told) == ("", [Known.REFUSED])
+    assert (refused.answer(Outcome.HOPELESS), refused.told) == ("", [Known.HOPELESS])
 
 
 def test_whoever_gives_up_puts_no_more_and_looks_on_while_it_may_land() -> None:

@@ -442,7 +442,7 @@ def test_a_storage_that_refuses_for_good_is_not_asked_again() -> None:
     driver.hold = lambda i: isinstance(i, (do.PutEntry, do.StoreMetadata))
     driver.trigger(0)
     put = held(driver, do.PutEntry)
-    said = driver.push(ev.EntryPut(put.ticket, put.number, Outcome.REFUSED, "no such bucket"))
+    said = driver.push(ev.EntryPut(put.ticket, put.number, Outcome.HOPELESS, "no such bucket"))
     assert kinds(said) == ["ABORTED", "trigger STORAGE", "Failed"]
 
 

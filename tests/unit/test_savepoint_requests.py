@@ -10,7 +10,7 @@ import pytest
 
 import spark_ckpt
 from spark_ckpt import paths
-from spark_ckpt.api.savepoints import Wanted, request_savepoint
+from spark_ckpt.api.savepoints import SavepointRequest, request_savepoint
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.errors import (
     CheckpointError,
@@ -58,9 +58,9 @@ class Clock:
         self.plan.get(self.sleeps, lambda: None)()
 
 
-def ask(storage: Storage, plan: dict[int, Callable[[], None]], wanted: Wanted | None = None, patience_s: float = 60) -> str:
+def ask(storage: Storage, plan: dict[int, Callable[[], None]], wanted: SavepointRequest | None = None, patience_s: float = 60) -> str:
     clock = Clock(plan)
-    return request_savepoint(storage, wanted or Wanted(), patience_s, clock.now, clock.sleep)
+    return request_savepoint(storage, wanted or SavepointRequest(), patience_s, clock.now, clock.sleep)
 
 
 def answered(number: int, run: int = 1, path: str | None = "s3://b/x", error: str | None = None, url: str = URL) -> Callable[[], None]:
@@ -80,7 +80,7 @@ def request_in(storage: Storage, number: int) -> Request:
 
 def test_the_request_goes_to_the_tail_and_the_answer_is_waited_for(stream: Storage) -> None:
     stream.put(paths.log_key(2), encode(Plan(1, 1, 0, offsets(0))))
-    assert ask(stream, {3: answered(3)}, Wanted("s3://b/t", "n", stop=True, drain=True)) == "s3://b/x"
+    assert ask(stream, {3: answered(3)}, SavepointRequest("s3://b/t", "n", stop=True, drain=True)) == "s3://b/x"
     found = request_in(stream, 3)
     assert (found.claim, found.action, found.target, found.name, found.drain) == (1, STOP, "s3://b/t", "n", True)
     assert "@" in found.by
@@ -89,9 +89,9 @@ def test_the_request_goes_to_the_tail_and_the_answer_is_waited_for(stream: Stora
 def test_a_target_that_the_running_driver_does_not_allow_is_refused_before_it_is_in_the_log(stream: Storage) -> None:
     for target in ("s3://other/t", "s3://b/t2", "file:///tmp/x", f"{URL}/log"):
         with pytest.raises(ConfigError, match=f"is not made in {target}: its driver writes to {URL}/savepoints and s3://b/t and"):
-            ask(stream, {}, Wanted(target))
+            ask(stream, {}, SavepointRequest(target))
     assert stream.size(paths.log_key(2)) is None
-    assert ask(stream, {1: answered(2)}, Wanted("s3://b/t/of/mine")) == "s3://b/x"
+    assert ask(stream, {1: answered(2)}, SavepointRequest("s3://b/t/of/mine")) == "s3://b/x"
 
 
 def test_two_requests_are_two(stream: Storage) -> None:
@@ -202,9 +202,9 @@ def test_an_answer_that_is_none(stream: Storage) -> None:
 
 def test_what_cannot_be_asked_for() -> None:
     with pytest.raises(ConfigError, match="drain without stop"):
-        Wanted(drain=True)
+        SavepointRequest(drain=True)
     with pytest.raises(ConfigError, match="cannot be the name"):
-        Wanted(name="../x")
+        SavepointRequest(name="../x")
     with pytest.raises(ConfigError, match="absolute path"):
         spark_ckpt.savepoint("/stream", target="relative")
     with pytest.raises(ConfigError, match="duration"):

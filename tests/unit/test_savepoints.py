@@ -17,7 +17,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snaps
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.copies import SCRATCH, Source, delete_source, import_objects, store_savepoint
-from spark_ckpt.stored.metadata import codec as metadata
+from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.verify import Verifier
 from tests.unit.stored_stream import JOB, StreamWriter, make_store
@@ -171,7 +171,7 @@ def test_an_import_is_under_the_runs_prefix(stream: Storage, target: Storage) ->
     assert intact(target, imported)
     assert all(name.startswith("run-00000007/") for name in imported.objects)
     assert {s.key for s in target.list("")} == imported.objects
-    metadata.decode(metadata.encode(imported))
+    decode_metadata(encode_metadata(imported))
 
 
 def test_a_source_is_a_checkpoint_or_a_savepoint() -> None:

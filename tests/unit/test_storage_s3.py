@@ -24,7 +24,7 @@ from spark_ckpt.errors import ConfigError, DamagedError, OutcomeUnknownError, St
 from spark_ckpt.storage import PutResult, S3Options, Slice, open_storage
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
-from spark_ckpt.storage.s3_faults import Place, Verdict, judge, setup_error
+from spark_ckpt.storage.s3_faults import Place, S3Fault, fault_of, setup_error
 from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 
 BUCKET = "unit"
@@ -434,7 +434,7 @@ def test_the_region_of_the_bucket_is_named() -> None:
     meta = {"HTTPStatusCode": 301, "HTTPHeaders": {"x-amz-bucket-region": "eu-central-1"}}
     response: Any = {"Error": {"Code": "PermanentRedirect"}, "ResponseMetadata": meta}
     error = ClientError(response, "PutObject")
-    assert judge(error) is Verdict.SETUP
+    assert fault_of(error) is S3Fault.SETUP
     assert "in region eu-central-1" in str(setup_error(error, "store k", Place("s3://b/p", "b", "https://s3.amazonaws.com")))
 
 

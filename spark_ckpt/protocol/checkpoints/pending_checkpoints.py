@@ -76,7 +76,7 @@ class PendingCheckpoints:
         self._policy = policy
         self._savepoints = savepoints
         self._failures = FailurePolicy(context)
-        self._unasked: dict[str, Ack] = {}
+        self._kept_acks: dict[str, Ack] = {}
         """By id, what a checkpoint of the newest finished epoch, or of a later one, may want."""
         self._puts: dict[int, CheckpointId] = {}
 
@@ -155,7 +155,7 @@ class PendingCheckpoints:
         else:
             base, losses = self._subsumption.base, self._executors.losses
             p = PendingCheckpoint(CheckpointId(self._context.claim.run, epoch), log, triggered_ms, base, losses, plan_ms)
-            for ack in self._unasked.values():
+            for ack in self._kept_acks.values():
                 if ack.epoch == epoch and self._subsumption.released_object(ack) is None:
                     p.acks.acknowledge(ack)
                     self._subsumption.keep(ack.snapshot)
@@ -196,7 +196,7 @@ class PendingCheckpoints:
         """An epoch has ended."""
         self.finished = finished
         required = finished.required or {}
-        self._unasked = {uid: ack for uid, ack in self._unasked.items() if uid in required}
+        self._kept_acks = {uid: ack for uid, ack in self._kept_acks.items() if uid in required}
 
     def planned(self, epoch: int, log: int) -> list[Instruction]:
         """The plan of an epoch is stored, which may be a checkpoint already."""
@@ -218,7 +218,7 @@ class PendingCheckpoints:
             yield from self._subsumption.store.newest.snapshots
         for p in self.pending:
             yield from p.acks.acknowledged
-        for ack in self._unasked.values():
+        for ack in self._kept_acks.values():
             if self._subsumption.released_object(ack) is None:
                 yield ack.snapshot
 
@@ -239,7 +239,7 @@ class PendingCheckpoints:
         if p and result is AckResult.SUCCESS:
             used.append(p)
         if ack.run == run and self._may_be_wanted(ack):
-            self._unasked[ack.snapshot.uid] = ack
+            self._kept_acks[ack.snapshot.uid] = ack
         if not used:
             self.release([ack.snapshot])
             return []
@@ -408,7 +408,7 @@ class PendingCheckpoints:
             dropped.append(older.id)
             assert older.put is not None
             older.put.abandon(partial(self._landed, older.id))
-        self._unasked = {uid: ack for uid, ack in self._unasked.items() if ack.epoch > p.epoch}
+        self._kept_acks = {uid: ack for uid, ack in self._kept_acks.items() if ack.epoch > p.epoch}
         instructions += self._savepoints.completed(p.checkpoint)
         self.supersede(dropped)
         return [*instructions, *self._owner.proceed()]

@@ -17,7 +17,7 @@ from spark_ckpt import paths
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId, Job, objects_of
 from spark_ckpt.stored.metadata.columns import COLUMNS, DICTIONARY, check_columns, columns_of, crc_of, snapshots_of, to_arrow
-from spark_ckpt.stored.metadata.files import pack_files, unpack_files
+from spark_ckpt.stored.metadata.files import files_from_json, files_to_json
 from spark_ckpt.stored.metadata.limits import LIMITS, MetadataLimits
 from spark_ckpt.stored.metadata.rows import check_sizes, read_columns, read_footer
 
@@ -40,7 +40,7 @@ _ENCODINGS = {
 """Parquet's encodings: dictionaries where values repeat, differences where neighbours are near, and names and checksums as they are."""
 
 
-def encode(checkpoint: Checkpoint, limits: MetadataLimits = LIMITS) -> bytes:
+def encode_metadata(checkpoint: Checkpoint, limits: MetadataLimits = LIMITS) -> bytes:
     """Serialise. Raises DamagedError for all that `decode` would refuse: no handles, a store twice, a name that escapes, too large."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -95,7 +95,7 @@ def _too_large(checkpoint: Checkpoint, size: str) -> FormatError:
     )
 
 
-def decode(data: bytes, *, where: str = "", limits: MetadataLimits = LIMITS) -> Checkpoint:
+def decode_metadata(data: bytes, *, where: str = "", limits: MetadataLimits = LIMITS) -> Checkpoint:
     """Parse and verify. `where` (a URL or key) is named in errors.
 
     Raises DamagedError if a byte is wrong, FormatError for a newer format, an oversized document, or a handle that points elsewhere.
@@ -147,7 +147,7 @@ def _decode(data: bytes, name: str, limits: MetadataLimits) -> Checkpoint:
         query_id=str(doc["query_id"]),
         time_ms=_number(doc, "time_ms"),
         job=Job.from_json(doc["job"]),
-        files={paths.check_driver_file(path): data for path, data in unpack_files(doc["files"], columns[_NAME], limits.files).items()},
+        files={paths.check_driver_file(path): data for path, data in files_from_json(doc["files"], columns[_NAME], limits.files).items()},
         snapshots=snapshots,
         counters=dict(doc["counters"]),
         unfinished=tuple(_in_range("unfinished", epoch) for epoch in doc.get("unfinished", ())),
@@ -179,7 +179,7 @@ def _document(checkpoint: Checkpoint, names: Sequence[str], last_rows: Iterable[
         "query_id": checkpoint.query_id,
         "time_ms": checkpoint.time_ms,
         "job": checkpoint.job.to_json(),
-        "files": pack_files(checkpoint.files, names, last_rows),
+        "files": files_to_json(checkpoint.files, names, last_rows),
         "counters": dict(checkpoint.counters),
         "unfinished": list(checkpoint.unfinished),
         "log_from": checkpoint.log_from,

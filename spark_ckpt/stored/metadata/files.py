@@ -21,33 +21,33 @@ LONG = 1024
 _REFERENCE = re.compile(rb"\0(\d+)\0")
 
 
-def pack_files(files: Mapping[str, Content], names: Sequence[str], rows: Iterable[int]) -> dict[str, Any]:
+def files_to_json(files: Mapping[str, Content], names: Sequence[str], rows: Iterable[int]) -> dict[str, Any]:
     """Path -> base64, or of long files `{"zlib": base64}`: a unique id in quotes is there the number of the row whose name holds it,
     between NULs. A file that is an object of its own: `{"object": key, "length": bytes, "checksum": CRC-32}`.
 
     `names`: of all rows; `rows`: those that may be referred to.
     """
     references = {_id(names[row]).encode(): b"\0%d\0" % row for row in rows}
-    packed: dict[str, Any] = {}
+    doc: dict[str, Any] = {}
     for path, content in sorted(files.items()):
         if isinstance(content, FileHandle):
-            packed[path] = content.to_json()
+            doc[path] = content.to_json()
         elif len(content) <= LONG:
-            packed[path] = base64.b64encode(content).decode()
+            doc[path] = base64.b64encode(content).decode()
         else:
             pieces = content.split(b'"') if b"\0" not in content else []
             referring = b'"'.join(map(references.get, pieces, pieces))
             # Ids shorter than a reference would make it longer than the file, and than a reader's limit for that.
             refers = bool(pieces) and len(referring) <= len(content)
-            packed[path] = {"zlib": _compressed(referring), "rows": True} if refers else {"zlib": _compressed(content)}
-    return packed
+            doc[path] = {"zlib": _compressed(referring), "rows": True} if refers else {"zlib": _compressed(content)}
+    return doc
 
 
-def unpack_files(packed: Mapping[str, Any], names: Sequence[str], limit: int) -> dict[str, Content]:
-    """What `pack_files` was given. Raises DamagedError, also where the contents together are longer than `limit` bytes."""
+def files_from_json(doc: Mapping[str, Any], names: Sequence[str], limit: int) -> dict[str, Content]:
+    """What `files_to_json` was given. Raises DamagedError, also where the contents together are longer than `limit` bytes."""
     files: dict[str, Content] = {}
     left = limit
-    for path, value in packed.items():
+    for path, value in doc.items():
         if not isinstance(value, str) and "object" in value:
             files[path] = file_handle(value)
             continue

@@ -7,7 +7,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.damage import read_twice
-from spark_ckpt.stored.metadata.codec import decode
+from spark_ckpt.stored.metadata.codec import decode_metadata
 from spark_ckpt.stored.metadata.limits import LIMITS
 
 
@@ -18,7 +18,7 @@ def read_metadata(storage: Storage, key: str, named: CheckpointId | None, advice
     `StorageError`.
     """
     where = storage.url_of(key)
-    content = read_twice(lambda: decode(storage.get(key, limit=LIMITS.file), where=where))
+    content = read_twice(lambda: decode_metadata(storage.get(key, limit=LIMITS.file), where=where))
     if named is not None and content.id != named:
         raise DamagedError(f"{where} holds {checkpoint_name(content.id)} instead; it was moved or damaged{advice}")
     return content

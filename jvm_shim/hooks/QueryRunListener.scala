@@ -12,7 +12,7 @@ import org.apache.spark.sql.streaming.StreamingQueryListener._
  * Begins and ends a run. `onQueryStarted` runs in the query thread, before the query reads its logs. An exception thrown here is
  * swallowed by Spark's listener bus, so a refusal is left with the stream, whose files then cannot be listed.
  */
-class CheckpointListener extends StreamingQueryListener with Logging {
+class QueryRunListener extends StreamingQueryListener with Logging {
 
   override def onQueryStarted(event: QueryStartedEvent): Unit = {
     val query = QueryHook.ofThread()

@@ -26,6 +26,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 FOLDERS = ("hooks", "driver", "executor", "process", "ui")
 OUTPUT = HERE.parent / "spark_ckpt" / "jars"
+LICENSE = HERE.parent / "LICENSE"
 OLDEST_JAVA = 17
 STAMP = "META-INF/spark-ckpt.properties"
 SCALAC_OPTIONS = ("-encoding", "UTF-8", "-deprecation", "-feature", "-unchecked")
@@ -94,9 +95,10 @@ def sources(spark: Spark, root: Path) -> list[Path]:
 
 
 def resources(root: Path) -> list[tuple[str, Path]]:
-    """Name in the JAR and file of everything below `resources/`."""
+    """Name in the JAR and file of everything below `resources/`, and of the licence."""
     base = root / "resources"
-    return [(p.relative_to(base).as_posix(), p) for p in sorted(base.rglob("*")) if p.is_file()]
+    found = [(p.relative_to(base).as_posix(), p) for p in sorted(base.rglob("*")) if p.is_file()]
+    return [("META-INF/LICENSE", LICENSE), *found]
 
 
 def package_version() -> str:
@@ -112,7 +114,8 @@ def digest(spark: Spark, root: Path) -> str:
     total = hashlib.sha256(repr((spark.version, package_version(), SCALAC_OPTIONS)).encode())
     for path in [*sources(spark, root), *(p for _, p in resources(root)), Path(__file__)]:
         content = path.read_bytes()
-        total.update(f"{path.name if path == Path(__file__) else path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) and path != Path(__file__) else path.name
+        total.update(f"{name}\0{len(content)}\0".encode())
         total.update(content)
     return total.hexdigest()
 

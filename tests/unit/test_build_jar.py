@@ -87,7 +87,7 @@ def test_built_once_then_only_after_a_change(builder: ModuleType, shim: Path, tm
     jar = builder.build(output, shim)
     first = jar.read_bytes()
     with zipfile.ZipFile(jar) as archive:
-        assert archive.namelist() == ["META-INF/MANIFEST.MF", builder.STAMP, "example/Answer.class", "note.txt"]
+        assert archive.namelist() == ["META-INF/MANIFEST.MF", builder.STAMP, "example/Answer.class", "META-INF/LICENSE", "note.txt"]
     inode = jar.stat().st_ino
     assert builder.build(output, shim) == jar
     assert jar.stat().st_ino == inode

@@ -65,12 +65,12 @@ check: venv ## ruff and strict mypy: seconds, before a commit
 
 .PHONY: browser
 browser: venv
-	@$(PY) tests/spark/chromium.py || test -z "$${CI:-}"
+	@$(PY) -m tests.drivers.spark.chromium || test -z "$${CI:-}"
 
 # Spark's tests start hundreds of JVMs; without it they only take longer.
 $(CLASSES): $(STAMP) | jar
 	@echo "making an archive of Spark's classes, once"
-	@$(PY) tests/spark/class_archive.py || true
+	@$(PY) -m tests.drivers.spark.class_archive || true
 
 .PHONY: test
 test: check jar browser $(CLASSES) ## check, then all tests that need nothing but pip and Java

@@ -3,6 +3,5 @@
 import sys
 from pathlib import Path
 
-_SPARK_TESTS = Path(__file__).resolve().parents[1] / "tests" / "spark"
-# What starts, feeds and compares applications is that of the other tests, and so are most of the streams.
-sys.path += [str(_SPARK_TESTS), str(_SPARK_TESTS / "jobs")]
+# Most of the streams are those of the other tests.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "spark" / "jobs"))

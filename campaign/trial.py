@@ -20,14 +20,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from harness import Application, submit
-from inputs import write_events
-
 from benchmarks.far_s3 import ENV, FarS3
 from campaign.comparison import Comparison, Oracle, SinkError
 from campaign.dimensions import Case, Kill, Load, Mode, Place, Spool, Victim, When
 from campaign.weather import Weather
 from spark_ckpt.paths import stream_url
+from tests.drivers.spark.harness import Application, submit
+from tests.drivers.spark.inputs import write_events
 
 ROOT = Path(__file__).resolve().parents[1]
 EXECUTORS = 2
@@ -203,9 +202,7 @@ class Trial:
             env |= ENV
         log = self._folder / f"application-{self._started}.log"
         self._started += 1
-        app = submit(
-            str(JOB), [str(self._folder / "spec.json")], log=log, storage=self._storage, master=MASTER, conf=conf, env=env
-        )
+        app = submit(str(JOB), [str(self._folder / "spec.json")], log=log, storage=self._storage, master=MASTER, conf=conf, env=env)
         self._moved = time.monotonic()
         self._earlier.append(app)
         return self._applications.enter_context(app)

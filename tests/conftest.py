@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+# What a driver's own `assert` says when it fails is said in full, as a test's.
+pytest.register_assert_rewrite("tests.drivers")
+
 MARK = "CKPT_TESTS"
 ENDED_WITHIN_S = 10.0
 _session = secrets.token_hex(8)

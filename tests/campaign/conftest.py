@@ -13,12 +13,11 @@ import pytest
 
 from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "spark"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
-from conftest import Server, events, oracle, start  # noqa: F401 - the last three are fixtures
-
 from testbed.servers import ACCESS, S3_KINDS, SECRET, UnavailableError, binary, running
+from tests.drivers.spark.fixtures import events, oracle, start  # noqa: F401
+from tests.drivers.spark.s3_server import Server
 
 LATENCY_S = 0.02
 _numbers = itertools.count()

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 from flights_data import write
-from harness import Application
 
 from spark_ckpt.paths import LOG_PREFIX, stream_url
 from spark_ckpt.protocol.entries import Claim, Plan, decode
+from tests.drivers.spark.harness import Application
 
 pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(5400)]
 

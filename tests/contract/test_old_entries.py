@@ -17,7 +17,7 @@ from spark_ckpt.storage import Storage
 from spark_ckpt.storage.base import PAGE
 from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.reading import StreamReader
-from tests.unit.protocol_driving import JOB, commit, offsets
+from tests.drivers.protocol_driving import JOB, commit, offsets
 
 A_SECOND = 2.5
 """And more than one: S3 tells seconds apart."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
+from spark_ckpt.storage import Storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.copies import Source, delete_source, import_objects, store_savepoint
 from spark_ckpt.stored.verify import Verifier
-from tests.contract.conftest import Open
-from tests.unit.test_savepoints import written
+from tests.drivers.checkpoints import written
 
 
-def test_a_savepoint_there_and_back(open_again: Open) -> None:
+def test_a_savepoint_there_and_back(open_again: Callable[[], Storage]) -> None:
     with MemoryStorage("memory://savepoint-source/s") as stream, MemoryStorage("memory://savepoint-source/t") as back:
         checkpoint = written(stream, random.Random(3))
         made = store_savepoint(stream, checkpoint, open_again())

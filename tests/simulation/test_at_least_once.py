@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulation import IN_AT_LEAST_ONCE, Happened, LeftOut, Mode, Rule
-from tests.simulation.schedules import RARE_IN_BOTH_GATES, check_all_rules, check_missed, check_missed_by_many, check_replay
+from tests.drivers.schedules import RARE_IN_BOTH_GATES, check_all_rules, check_missed, check_missed_by_many, check_replay
 
 SEEDS = 150
 MOST = 600

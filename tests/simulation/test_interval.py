@@ -13,7 +13,7 @@ from simulation import (
     Mode,
     Rule,
 )
-from tests.simulation.schedules import (
+from tests.drivers.schedules import (
     MISSED_IN_BOTH_GATES,
     RARE_IN_BOTH_GATES,
     check_all_rules,

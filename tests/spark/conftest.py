@@ -2,40 +2,17 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import boto3
 import pytest
 
 from testbed.lossy_proxy import LossyProxy
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import chromium as browsers
-from browser import Browser, browser
-from harness import Application, submit
-from inputs import write_events
-
-FILES = 8
-
-
-class Server(NamedTuple):
-    """An S3 server and what a client must be told to reach it; `proxy` stands between the two."""
-
-    proxy: LossyProxy
-    bucket: str
-
-    @property
-    def conf(self) -> dict[str, str]:
-        return {"spark.ckpt.s3.endpoint": self.proxy.endpoint, "spark.ckpt.s3.region": "us-east-1", "spark.ckpt.s3.pathStyle": "true"}
-
-    @property
-    def env(self) -> dict[str, str]:
-        return {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_EC2_METADATA_DISABLED": "true"}
+from tests.drivers.spark import chromium as browsers
+from tests.drivers.spark.browser import Browser, browser
+from tests.drivers.spark.fixtures import events, oracle, start  # noqa: F401
+from tests.drivers.spark.s3_server import Server
 
 
 @pytest.fixture(scope="session")
@@ -61,42 +38,6 @@ def s3(moto_url: str) -> Iterator[Server]:
         client.create_bucket(Bucket=bucket)
         client.close()
         yield Server(proxy, bucket)
-
-
-@pytest.fixture(scope="session")
-def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("input") / "events"
-    write_events(folder, 0, FILES, closing=True)
-    return folder
-
-
-Start = Callable[..., Application]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts applications and ends what is left of them when the test does."""
-    numbers = itertools.count()
-    with ExitStack() as started:
-
-        def begin(script: str, *args: str, **how: object) -> Application:
-            app = submit(script, args, log=tmp_path / f"application-{next(numbers)}.log", **how)  # type: ignore[arg-type]
-            return started.enter_context(app)
-
-        yield begin
-
-
-@pytest.fixture(scope="session")
-def oracle(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """What a batch query gives for every query over the whole input."""
-    sys.path.insert(0, str(Path(__file__).parent / "jobs"))
-    from operators import QUERIES
-
-    out = tmp_path_factory.mktemp("oracle")
-    args = ["batch", ",".join(QUERIES), str(events), str(out)]
-    with submit("operators.py", args, log=out / "batch.log", storage=None, plugin=False) as app:
-        app.expect_success()
-    return {name: out / name for name in QUERIES}
 
 
 @pytest.fixture(scope="session")

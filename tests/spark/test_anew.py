@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Application, submit
-from inputs import write_events
-from oracle import read
+
+from tests.drivers.spark.harness import Start, submit
+from tests.drivers.spark.inputs import write_events
+from tests.drivers.spark.oracle import read
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
-Start = Callable[..., Application]
 BEFORE, AFTER = 3, 2
 KINDS = {"unique": "append", "stateless": "append", "inner": "append", "update": "upsert"}
 

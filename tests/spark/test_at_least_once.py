@@ -10,11 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import FILES, Server
-from harness import Application, submit
-from inputs import write_events
-from oracle import differences, read
-from test_interval import CLUSTER, Trial
 
 from spark_ckpt import paths
 from spark_ckpt.cli.main import run as cli
@@ -23,11 +18,15 @@ from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.entries import decode as decode_entry
 from spark_ckpt.stored.metadata.codec import decode_metadata
 from testbed.lossy_proxy import Wire, WireFault
+from tests.drivers.spark.harness import Application, Start, submit
+from tests.drivers.spark.inputs import FILES, write_events
+from tests.drivers.spark.oracle import differences, read
+from tests.drivers.spark.s3_server import Server
+from tests.drivers.spark.trials import CLUSTER, Trial
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
 CONF = {"spark.ckpt.mode": "AT_LEAST_ONCE", "spark.ckpt.interval": "2s"}
-Start = Callable[..., Application]
 
 
 def duplicates(stream: Path, batch: Path) -> int:

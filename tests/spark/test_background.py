@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import threading
 import time
-import urllib.request
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Server
-from harness import Application
-from test_sinks import keys_of
 
 from spark_ckpt import paths
 from spark_ckpt.protocol.checkpoints.policy import first_delay_ms
@@ -25,96 +19,15 @@ from spark_ckpt.protocol.entries import Claim, decode
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.stored.reading import StreamReader
 from testbed.lossy_proxy import Wire, WireFault
+from tests.drivers.spark.harness import Start
+from tests.drivers.spark.s3_server import Server
+from tests.drivers.spark.steady_trial import Steady, keys_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
-Start = Callable[..., Application]
 MIB = 1 << 20
-STALLED_S = 10
 VERSIONS = 15
 """Ten, and what has come since the last maintenance."""
-
-
-class Steady:
-    """jobs/steady.py over an S3 server, and what is seen of it from outside."""
-
-    def __init__(self, start: Start, s3: Server, tmp_path: Path, names: tuple[str, ...], rows: int, size: int) -> None:
-        self.s3, self.out, self.locations, self.folder = s3, tmp_path / "out", tmp_path / "locations", tmp_path / "told"
-        self.folder.mkdir()
-        self._begin, self._names = start, names
-        self._args = ("steady.py", ",".join(names), str(self.locations), str(self.out), str(self.folder), str(rows), str(size))
-
-    def start(self, master: str = "local[2]", maintenance: str = "60s", **conf: str) -> Application:
-        settings = {n if n.startswith("spark.") else f"spark.ckpt.{n.replace('_', '.')}": value for n, value in conf.items()}
-        settings |= {**self.s3.conf, "spark.ui.enabled": "true", "spark.ui.port": "0"}
-        settings["spark.sql.streaming.stateStore.maintenanceInterval"] = maintenance
-        storage = f"s3://{self.s3.bucket}/ckpt"
-        self.app = self._begin(*self._args, storage=storage, conf=settings, env=self.s3.env, master=master)
-        return self.app
-
-    def stream(self, name: str) -> str:
-        return paths.stream_url(f"s3://{self.s3.bucket}/ckpt", f"file:{self.locations}/{name}")
-
-    def heard(self, name: str, *kinds: str) -> list[dict[str, Any]]:
-        told = (json.loads(line.split(" ", 1)[1]) for line in self.app.log.read_text().splitlines() if line.startswith("HEARD "))
-        return [event for event in told if event["root"].endswith(f"/{name}") and (not kinds or event["kind"] in kinds)]
-
-    def count(self, name: str, kind: str) -> int:
-        return len(self.heard(name, kind))
-
-    def committed(self, name: str) -> int:
-        return max((int(p.name) for p in (self.locations / name / "commits").glob("[0-9]*")), default=-1)
-
-    def until(self, condition: Callable[[], bool], what: str, timeout: float = 90) -> None:
-        self.app.until(condition, what, timeout)
-
-    def until_epochs(self, name: str, more: int) -> None:
-        wanted = self.committed(name) + more
-        self.until(lambda: self.committed(name) >= wanted, f"{more} more epochs of {name}")
-
-    def lag(self) -> dict[str, int]:
-        """As the Checkpoints tab says it."""
-        url = next(line.split()[1] for line in self.app.log.read_text().splitlines() if line.startswith("UI "))
-        with urllib.request.urlopen(f"{url}/checkpoints/json/", timeout=30) as answer:
-            lag: dict[str, int] = json.load(answer)["lag"]
-        return lag
-
-    def until_stalled(self, name: str) -> None:
-        seen, since = self.committed(name), time.monotonic()
-
-        def still() -> bool:
-            nonlocal seen, since
-            if self.committed(name) != seen:
-                seen, since = self.committed(name), time.monotonic()
-            return time.monotonic() - since > STALLED_S
-
-        self.until(still, f"the end of {name}'s epochs")
-
-    def until_quiet(self, seconds: float) -> None:
-        """Nothing is asked of the storage for so long."""
-        asked, since = len(self.s3.proxy.requests), time.monotonic()
-
-        def quiet() -> bool:
-            nonlocal asked, since
-            if len(self.s3.proxy.requests) != asked:
-                asked, since = len(self.s3.proxy.requests), time.monotonic()
-            return time.monotonic() - since > seconds
-
-        self.until(quiet, f"{seconds} s without a request", 60)
-
-    def tell(self, what: str) -> None:
-        (self.folder / what).touch()
-
-    def stop(self) -> None:
-        self.tell("stop")
-        self.until(lambda: "STOPPED" in self.app.log.read_text(), "the queries' end")
-
-    def numbers(self, name: str) -> list[int]:
-        """What the sink holds, each epoch once: all numbers from 0 on, none twice."""
-        numbers = [n for path in (self.out / name).glob("[0-9]*.json") for n in json.loads(path.read_text())]
-        assert [n for n, times in Counter(numbers).items() if times > 1] == []
-        assert sorted(numbers) == list(range(len(numbers)))
-        return numbers
 
 
 def first_claim(s3: Server, stream: str) -> Claim:

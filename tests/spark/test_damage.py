@@ -6,20 +6,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from harness import Application
-from oracle import differences, read
-from test_interval import Trial
-from test_operators import completed
 
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, decode
 from spark_ckpt.stored.metadata.codec import decode_metadata
+from tests.drivers.spark.harness import Start
+from tests.drivers.spark.oracle import differences, read
+from tests.drivers.spark.trials import Trial, completed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 NAMES = ("windows", "sliding", "outer", "sessions")
 OFTEN = {"spark.ckpt.interval": "300ms", "spark.ckpt.retained": "20"}
-Start = Callable[..., Application]
 
 
 class Stored:

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import boto3
 import pytest
-from inputs import write_events
-from teller import Told, sentence
 
 from spark_ckpt import paths
 from spark_ckpt.stored.metadata import codec
 from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 from testbed.lossy_proxy import LossyProxy, Wire, WireFault
+from tests.drivers.spark.inputs import write_events
+from tests.drivers.spark.teller import Told, sentence
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Server
-from harness import Application
+
+from tests.drivers.spark.harness import Start
+from tests.drivers.spark.s3_server import Server
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900)]
 
-Start = Callable[..., Application]
 KILLED_AT, THROWN_EVERY, WAIT_S = 32, 3, 240
 
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from harness import JOBS, PLUGIN, Application, Scratch, rows, submit
 
 from spark_ckpt.process.jar import jar_path
+from tests.drivers.spark.harness import JOBS, PLUGIN, Application, Scratch, rows, submit
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -3,66 +3,25 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from conftest import Server
-from harness import Application
-from inputs import write_events
-from oracle import differences, read
-from test_kills import Trial as TrialOnS3
-from test_operators import completed
-from test_seen import conf as shown
-from test_seen import lines, told
 
 from spark_ckpt.stored.metadata.codec import decode_metadata
 from testbed.lossy_proxy import Wire, WireFault
+from tests.drivers.spark.harness import Application, Start
+from tests.drivers.spark.inputs import write_events
+from tests.drivers.spark.oracle import differences
+from tests.drivers.spark.s3_server import Server
+from tests.drivers.spark.sightings import conf as shown
+from tests.drivers.spark.sightings import lines, told
+from tests.drivers.spark.trials import CLUSTER, INTERVAL, NAMES, Trial, TrialOnS3, completed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
 # A foreachBatch that remembers, and the file sink, each once on the same machine and once on a fresh one.
 SAME, FRESH = ("outer", "unique"), ("windows", "sliding", "timers")
-NAMES = (*FRESH, *SAME)
-INTERVAL = {"spark.ckpt.interval": "2s"}
-Start = Callable[..., Application]
-
-
-class Trial:
-    """Some queries over one storage, as often as it takes, then the comparison."""
-
-    def __init__(self, start: Start, events: Path, tmp_path: Path, names: tuple[str, ...] = NAMES, **how: object) -> None:
-        self.storage, self.out, self.locations, self.names = tmp_path / "storage", tmp_path / "out", tmp_path / "locations", names
-        self._begin, self._how = start, how
-        self._args = ("operators.py", "run", ",".join(names), str(events), str(self.locations), str(self.out))
-
-    def start(self, **conf: str) -> Application:
-        self._app = self._begin(*self._args, storage=f"file://{self.storage}", conf={**INTERVAL, **conf}, **self._how)
-        return self._app
-
-    def committed(self, name: str) -> int:
-        """The newest epoch that Spark has committed, as the checkpointLocation says; -1: none."""
-        return max((int(p.name) for p in (self.locations / name / "commits").glob("[0-9]*")), default=-1)
-
-    def durable(self, name: str) -> int:
-        """The epoch of the newest completed checkpoint; -1: none."""
-        return max((int(p.parent.name.removeprefix("chk-")) for p in completed(self.storage, self.locations / name)), default=-1)
-
-    def runs(self, name: str) -> set[str]:
-        return {p.parts[-3] for p in completed(self.storage, self.locations / name)}
-
-    def log(self) -> str:
-        return self._app.log.read_text(errors="replace")
-
-    def behind(self) -> bool:
-        """Every query has a checkpoint, and most have epochs beyond it: all of many at the same moment need not ever be."""
-        reached = {name: (self.durable(name), self.committed(name)) for name in self.names}
-        return all(durable >= 0 for durable, _ in reached.values()) and 2 * sum(d < c for d, c in reached.values()) > len(reached)
-
-    def compare(self, oracle: Mapping[str, Path]) -> None:
-        for name in self.names:
-            assert read(oracle[name]), f"the oracle of {name} is empty: the comparison would show nothing"
-            assert differences(self.out / name, oracle[name]) == [], name
 
 
 def test_a_killed_driver_costs_the_epochs_past_the_last_checkpoint_and_no_row(
@@ -106,9 +65,6 @@ def test_epochs_that_ran_again_are_whole_in_the_checkpoints_that_follow(start: S
     batch = start("operators.py", "batch", ",".join(names), str(events), str(tmp_path / "batch"), storage=None, plugin=False)
     batch.expect_success()
     trial.compare({name: tmp_path / "batch" / name for name in names})
-
-
-CLUSTER = "local-cluster[2,1,1024]"
 
 
 def test_a_task_that_moves_finds_its_state(start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path) -> None:

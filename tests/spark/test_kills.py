@@ -4,52 +4,20 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from conftest import Server
-from harness import Application
-from oracle import differences
 
 from testbed.lossy_proxy import Wire, WireFault
+from tests.drivers.spark.harness import Start
+from tests.drivers.spark.s3_server import Server
+from tests.drivers.spark.trials import PAIR, TrialOnS3
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
-NAMES = ("windows", "outer")
 AWAY_S = 15
 """Longer than a process waits that has never reached the storage, in an application that has not either."""
-Start = Callable[..., Application]
-
-
-class Trial:
-    """The same two queries over one storage, as often as it takes, then the comparison."""
-
-    def __init__(self, start: Start, s3: Server, events: Path, tmp_path: Path, **how: object) -> None:
-        self.s3, self.out, self.locations = s3, tmp_path / "out", tmp_path / "locations"
-        self._begin, self._how = start, how
-        self._args = ("operators.py", "run", ",".join(NAMES), str(events), str(self.locations), str(self.out))
-
-    def start(self, **conf: str) -> Application:
-        storage = f"s3://{self.s3.bucket}/ckpt"
-        return self._begin(*self._args, storage=storage, conf={**self.s3.conf, **conf}, env=self.s3.env, **self._how)
-
-    def seen(self, part: str) -> int:
-        return sum(part in line for line in self.s3.proxy.requests)
-
-    def stored(self) -> int:
-        """Puts of `_metadata` so far."""
-        return sum(line.startswith("PUT") and "/_metadata" in line for line in self.s3.proxy.requests)
-
-    def waits(self, name: str) -> bool:
-        """The newest epoch's tasks have ended, and it is not committed."""
-        newest = max((int(p.name) for p in (self.locations / name / "offsets").glob("[0-9]*")), default=-1)
-        written = (self.out / name / f"batch={newest}" / "_SUCCESS").exists()
-        return written and not (self.locations / name / "commits" / str(newest)).exists()
-
-    def compare(self, oracle: Mapping[str, Path]) -> None:
-        for name in NAMES:
-            assert differences(self.out / name, oracle[name]) == [], name
 
 
 POINTS = {
@@ -61,7 +29,7 @@ POINTS = {
 
 
 def test_the_driver_is_killed_at_every_point(start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path) -> None:
-    trial = Trial(start, s3, events, tmp_path)
+    trial = TrialOnS3(start, s3, events, tmp_path)
     for number, (point, fault) in enumerate(POINTS.items()):
         before = len(s3.proxy.struck)
         s3.proxy.inject(fault)
@@ -79,7 +47,7 @@ def test_the_driver_is_killed_at_every_point(start: Start, s3: Server, events: P
 def test_agent_and_coordinator_are_killed_and_the_query_goes_on(
     start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    trial = Trial(start, s3, events, tmp_path)
+    trial = TrialOnS3(start, s3, events, tmp_path)
     app = trial.start()
     for part in ("spark_ckpt.agent", "spark_ckpt.coordinator"):
         reached = trial.stored() + 3
@@ -100,7 +68,7 @@ def test_agent_and_coordinator_are_killed_and_the_query_goes_on(
 def test_agent_and_coordinator_are_replaced_while_the_storage_is_away(
     start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    trial = Trial(start, s3, events, tmp_path)
+    trial = TrialOnS3(start, s3, events, tmp_path)
     app = trial.start()
     app.until(lambda: trial.stored() >= 3, "three checkpoints")
     with s3.proxy.away():
@@ -115,7 +83,7 @@ def test_agent_and_coordinator_are_replaced_while_the_storage_is_away(
 def test_executors_are_killed_and_the_query_goes_on(
     start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    trial = Trial(start, s3, events, tmp_path, master="local-cluster[2,1,1024]")
+    trial = TrialOnS3(start, s3, events, tmp_path, master="local-cluster[2,1,1024]")
     app = trial.start()
     app.until(lambda: trial.stored() >= 3, "three checkpoints")
     app.kill_one("CoarseGrainedExecutorBackend")
@@ -127,7 +95,7 @@ def test_executors_are_killed_and_the_query_goes_on(
 
     def waits() -> bool:
         held = s3.proxy.struck[before:]
-        return any(trial.waits(name) and any(f"/{name}/" in line for line in held) for name in NAMES)
+        return any(trial.waits(name) and any(f"/{name}/" in line for line in held) for name in PAIR)
 
     app.until(waits, "an epoch that only waits for its snapshots")
     assert app.kill_all("CoarseGrainedExecutorBackend", "spark_ckpt.agent") >= 2
@@ -141,7 +109,7 @@ def test_executors_are_killed_and_the_query_goes_on(
 def test_a_server_that_fails_resets_delays_and_loses_answers(
     start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    trial = Trial(start, s3, events, tmp_path)
+    trial = TrialOnS3(start, s3, events, tmp_path)
     for skip in range(5, 80, 12):
         s3.proxy.inject(WireFault(Wire.STATUS, r"^PUT", skip=skip, status=503))
         s3.proxy.inject(WireFault(Wire.STATUS, r"^(PUT|GET)", skip=skip + 3, status=500, code="InternalError"))

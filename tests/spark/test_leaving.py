@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Server
-from harness import Application
-from test_background import Steady
 
 from testbed.lossy_proxy import Wire, WireFault
+from tests.drivers.spark.harness import Start
+from tests.drivers.spark.s3_server import Server
+from tests.drivers.spark.steady_trial import Steady
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
-
-Start = Callable[..., Application]
 
 
 def test_sigterm_to_the_whole_group_does_not_cut_the_upload_in_hand(start: Start, s3: Server, tmp_path: Path) -> None:

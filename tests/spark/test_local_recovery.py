@@ -6,17 +6,15 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Server
-from harness import Application
-from test_background import Steady
+
+from tests.drivers.spark.harness import Start
+from tests.drivers.spark.s3_server import Server
+from tests.drivers.spark.steady_trial import Steady
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
-
-Start = Callable[..., Application]
 
 
 def downloads(s3: Server) -> int:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Application
+
+from tests.drivers.spark.harness import Application
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

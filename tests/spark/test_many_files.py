@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Application
-from many_files import Places, batch, held, link_files, weights
 
 from spark_ckpt.cli.main import run
+from tests.drivers.spark.harness import Application
+from tests.drivers.spark.many_files import Places, batch, held, link_files, weights
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

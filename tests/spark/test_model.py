@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from event_logs import BEGIN_MS, PACKAGE, ROOT, SAVEPOINT, checkpoint_events
-from jvm import jvm
+
+from tests.drivers.spark.event_logs import BEGIN_MS, PACKAGE, ROOT, SAVEPOINT, checkpoint_events
+from tests.drivers.spark.jvm import jvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
 

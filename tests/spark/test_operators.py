@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from harness import Application
-from oracle import differences, read
-from test_seen import logged
 
-from spark_ckpt import paths
+from tests.drivers.spark.harness import Application
+from tests.drivers.spark.oracle import differences, read
+from tests.drivers.spark.sightings import logged
+from tests.drivers.spark.trials import completed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -41,11 +41,6 @@ def operators_in(folder: Path) -> dict[str, set[str]]:
         for operator in event.get("operators", ()):
             found.setdefault(event["root"].rsplit("/", 1)[1], set()).add(operator["name"])
     return found
-
-
-def completed(storage: Path, location: Path) -> list[Path]:
-    stream = Path(paths.stream_url(f"file://{storage}", f"file:{location}").removeprefix("file://"))
-    return sorted(stream.glob("run-*/chk-*/_metadata"))
 
 
 def test_every_operator_survives_the_loss_of_its_machine(

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from inputs import write_events
-from teller import Told, sentence
 
 from spark_ckpt import paths
 from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
+from tests.drivers.spark.inputs import write_events
+from tests.drivers.spark.teller import Told, sentence
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Application
-from inputs import write_events
+
+from tests.drivers.spark.harness import Application
+from tests.drivers.spark.inputs import write_events
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

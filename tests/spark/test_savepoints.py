@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -13,18 +12,17 @@ from typing import Any, NamedTuple
 
 import boto3
 import pytest
-from conftest import Server
-from harness import Application
-from inputs import write_events
-from oracle import read
 
 from spark_ckpt.cli.main import run as cli
 from spark_ckpt.stored.metadata.codec import decode_metadata
+from tests.drivers.spark.harness import Application, Start
+from tests.drivers.spark.inputs import write_events
+from tests.drivers.spark.oracle import read
+from tests.drivers.spark.s3_server import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 FILES = 8
-Start = Callable[..., Application]
 
 
 class Places(NamedTuple):

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jvm import jvm
 from py4j.protocol import Py4JJavaError
 
 from spark_ckpt import __version__
+from tests.drivers.spark.jvm import jvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
 

@@ -11,23 +11,20 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import Server
-from harness import JOBS, Application, Scratch
 
 from spark_ckpt.process.jar import pyspark_home
-from spark_ckpt.storage import S3Options, open_storage
-from spark_ckpt.stored.reading import StreamReader
-from spark_ckpt.stored.verify import Verifier
 from testbed.lossy_proxy import Wire, WireFault
+from tests.drivers.spark.harness import JOBS, Application, Scratch, Start
+from tests.drivers.spark.s3_server import Server
+from tests.drivers.spark.steady_trial import keys_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
-Start = Callable[..., Application]
 FEW, MANY, PER_FILE, NEW_PER_FILE = 8, 24, 30, 20
 EACH_ONCE = ("collects", "actions", "persists", "remembers", "fails", "files", "table")
 SINKS = (*EACH_ONCE, "appends", "memory", "console", "noop", "stateless", "many")
@@ -110,19 +107,6 @@ def test_every_sink_killed_between_its_epoch_and_the_commit(
     for name in SINKS:
         if name not in ("stateless", "many"):
             assert keys_of(s3, f"s3://{s3.bucket}/ckpt{locations}/{name}") == len(ids(FEW)), name
-
-
-def keys_of(s3: Server, url: str) -> int:
-    """How many keys the state of the newest checkpoint's deduplication really has, its stores opened and counted."""
-    with closing(open_storage(url, S3Options(s3.proxy.endpoint, "us-east-1", True))) as storage:
-        reader = StreamReader(storage)
-        newest = reader.read(max(c for c, _ in reader.checkpoints()))
-        verifier = Verifier(storage)
-        found = verifier.verify(newest)
-        verifier.open_stores(found)
-        assert found.problems == []
-        last = max(s.store.operator for s in newest.snapshots)  # the operator that comes first has the highest number or the only one
-        return sum(s.num_keys or 0 for s in newest.snapshots if s.store.operator == last)
 
 
 def ours(scratch: Path) -> list[str]:

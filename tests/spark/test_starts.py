@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Server
-from harness import Application
 
 from testbed.lossy_proxy import Wire, WireFault
+from tests.drivers.spark.harness import Start
+from tests.drivers.spark.s3_server import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 FILES = 14
 LOOKS_S = 8.0
 """More than an idle run waits before it looks at its log again."""
-Start = Callable[..., Application]
 
 
 def write_rows(folder: Path) -> Counter[int]:

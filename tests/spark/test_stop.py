@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from conftest import FILES
-from harness import Application
-from inputs import write_events
-from oracle import differences, read
 
 from spark_ckpt import paths
+from tests.drivers.spark.harness import Application, Start
+from tests.drivers.spark.inputs import FILES, write_events
+from tests.drivers.spark.oracle import differences, read
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 GATES: dict[str, dict[str, str]] = {"every epoch": {}, "interval": {"spark.ckpt.interval": "1h"}}
-Start = Callable[..., Application]
 
 
 class Running:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import Application
 
+from tests.drivers.spark.harness import Application
 from tests.stored.earlier import EVENTS, place, place_events, totals
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

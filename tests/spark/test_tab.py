@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 import urllib.error
@@ -15,44 +14,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
-from browser import Browser
-from conftest import FILES
-from event_logs import QUERY_ID, write_log, write_log_of_two_queries, write_rolling_log
-from harness import Application
-from history_server import history_server, until_listed
-from test_seen import conf, lines
+
+from tests.drivers.spark.browser import Browser
+from tests.drivers.spark.event_logs import QUERY_ID, write_log, write_log_of_two_queries, write_rolling_log
+from tests.drivers.spark.harness import Application
+from tests.drivers.spark.history_server import history_server, until_listed
+from tests.drivers.spark.inputs import FILES
+from tests.drivers.spark.sightings import conf, lines
+from tests.drivers.spark.tab import checked, get, picture
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 EPOCHS = FILES + 3
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "checkpoints.schema.json").read_text())
-PICTURES = os.environ.get("SPARK_CKPT_PICTURES")
 KEPT = 1000
 MOST_BYTES = 700_000
 """Of a page or an answer, at 2,000 partitions and 1,000 checkpoints."""
-
-
-def get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        return json.loads(answer.read())
-
-
-def checked(base: str, path: str, shape: str) -> Any:
-    """The JSON at `/checkpoints/json…`, which is as the schema says."""
-    found = get(f"{base}/checkpoints/json{path}")
-    jsonschema.validate(found, {"$ref": f"#/$defs/{shape}", "$defs": SCHEMA["$defs"]})
-    return found
-
-
-def picture(window: Browser, name: str, folder: Path | None = None) -> None:
-    """In the picture, the test's own folder reads /data."""
-    if PICTURES:
-        script = "document.body.innerHTML = document.body.innerHTML.replaceAll(arguments[0], '/data')"
-        if folder is not None:
-            window.run(script, str(folder))
-        window.screenshot(Path(PICTURES) / f"{name}.png")
 
 
 def everything(base: str) -> dict[str, Any]:

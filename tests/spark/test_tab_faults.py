@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from harness import Application
-from oracle import differences, read
-from test_operators import completed
-from test_seen import lines
 
 from spark_ckpt.process.jar import jar_path
+from tests.drivers.spark.harness import Application
+from tests.drivers.spark.oracle import differences, read
+from tests.drivers.spark.sightings import lines
+from tests.drivers.spark.trials import completed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser
-from conftest import Server
-from harness import Application
-from history_server import history_server, until_listed
-from inputs import write_events
-from test_seen import conf, lines, logged, metrics_in, told
-from test_tab import checked, picture
 
 from testbed.lossy_proxy import Wire, WireFault
+from tests.drivers.spark.browser import Browser
+from tests.drivers.spark.harness import Application
+from tests.drivers.spark.history_server import history_server, until_listed
+from tests.drivers.spark.inputs import write_events
+from tests.drivers.spark.s3_server import Server
+from tests.drivers.spark.sightings import conf, lines, logged, metrics_in, told
+from tests.drivers.spark.tab import checked, picture
 
 pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(400)]
 

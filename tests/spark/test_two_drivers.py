@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from harness import Application
-from oracle import differences, read
-from test_operators import completed
+
+from tests.drivers.spark.harness import Application, Start
+from tests.drivers.spark.oracle import differences, read
+from tests.drivers.spark.trials import completed
 
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "campaign" / "job.py"
@@ -19,7 +20,6 @@ STREAMS = {"windows": "skips", "unique": "file"}
 FIRST_FILES = 6
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-Start = Callable[..., Application]
 
 
 class Pair:

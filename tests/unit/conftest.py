@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spark_ckpt.storage import Storage, open_storage
-from tests.unit.agent_stores import Client
-from tests.unit.coordinator_process import FakeJvm, Jvm
+from tests.drivers.agent_stores import Client
+from tests.drivers.coordinator_process import FakeJvm, Jvm
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from spark_ckpt.agent.changelog import parse_name, read_lineage, unpack_lz4
 from spark_ckpt.errors import FormatError
 from spark_ckpt.stored.state.archive import MAX_METADATA, read_full_snapshot
-from tests.unit.agent_stores import FakeStore
+from tests.drivers.agent_stores import FakeStore
 
 FROM_SPARK = base64.b64decode(
     "TFo0QmxvY2slwAIAANMIAABytBsN90IAAnYzAJVbeyJ2ZXJzaW9uIjoxLCJjaGVja3BvaW50VW5pcXVlSWQiOiJiMzk1Y2VmZi1jYTY3LTRlYjctODJmYS1i"

@@ -18,7 +18,7 @@ from spark_ckpt.paths import metadata_key
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.ranges import PIECE_BYTES
 from testbed.faulty import Fault, FaultyStorage, Moment
-from tests.unit.agent_stores import FakeStore, LocalAgent, check_loads, complete
+from tests.drivers.agent_stores import FakeStore, LocalAgent, check_loads, complete
 
 BASE = CheckpointId(1, 3)
 PIECES = 3

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from spark_ckpt.model import Ack, CheckpointId, Handle, Snapshot
 from spark_ckpt.storage import open_storage
 from testbed.faulty import Fault, FaultyStorage, Moment
-from tests.unit.agent_stores import ROOT, WAIT_S, FakeStore, LocalAgent, complete, needed, staged
+from tests.drivers.agent_stores import ROOT, WAIT_S, FakeStore, LocalAgent, complete, needed, staged
 
 STORES = 3
 RETAINED_VERSIONS = 5

@@ -14,7 +14,7 @@ from spark_ckpt.paths import left_acks_prefix
 from spark_ckpt.storage import open_storage
 from spark_ckpt.storage.base import Storage
 from testbed.faulty import Fault, FaultyStorage, Moment
-from tests.unit.agent_stores import ROOT, AgentProcess, Client, FakeStore, LocalAgent, check_loads, staged
+from tests.drivers.agent_stores import ROOT, AgentProcess, Client, FakeStore, LocalAgent, check_loads, staged
 
 MAX_BYTES = 32_000
 SMALL_SPOOL = {"spark.ckpt.spool.maxSize": str(MAX_BYTES)}

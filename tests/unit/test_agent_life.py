@@ -17,7 +17,7 @@ from spark_ckpt import __version__
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.storage import Storage, open_storage
 from testbed.faulty import Fault, FaultyStorage, Moment
-from tests.unit.agent_stores import ROOT, WAIT_S, AgentProcess, Client, FakeStore, LocalAgent, complete, staged
+from tests.drivers.agent_stores import ROOT, WAIT_S, AgentProcess, Client, FakeStore, LocalAgent, complete, staged
 
 
 @pytest.fixture

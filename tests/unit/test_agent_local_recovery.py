@@ -12,7 +12,7 @@ import pytest
 from spark_ckpt.agent.spools import Spools
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.storage import Storage, open_storage
-from tests.unit.agent_stores import AgentProcess, FakeStore, LocalAgent, check_loads, complete
+from tests.drivers.agent_stores import AgentProcess, FakeStore, LocalAgent, check_loads, complete
 
 BASE = CheckpointId(1, 3)
 STREAM = "0b6f1c5e"

@@ -15,7 +15,7 @@ from spark_ckpt.agent.uploads import PACK_BYTES, packs
 from spark_ckpt.model import CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol.retention.sparse_packs import AT_ONCE, sparse_packs
 from spark_ckpt.storage import Storage, open_storage
-from tests.unit.agent_stores import FakeStore, LocalAgent, check_loads, complete
+from tests.drivers.agent_stores import FakeStore, LocalAgent, check_loads, complete
 
 
 @pytest.fixture

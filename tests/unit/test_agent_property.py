@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spark_ckpt.model import CheckpointId, Snapshot
 from spark_ckpt.storage import open_storage
 from testbed.faulty import Fault, FaultyStorage, Moment
-from tests.unit.agent_stores import FakeStore, LocalAgent, check_loads, complete
+from tests.drivers.agent_stores import FakeStore, LocalAgent, check_loads, complete
 
 STEPS = st.one_of(
     st.just(("commit", 0)),

@@ -22,7 +22,7 @@ from spark_ckpt.errors import StorageError
 from spark_ckpt.model import Ack, CheckpointId, HandleKind
 from spark_ckpt.storage import Storage, open_storage
 from testbed.faulty import Fault, FaultyStorage, Moment
-from tests.unit.agent_stores import ROOT, AgentProcess, FakeStore, LocalAgent, check_loads, complete
+from tests.drivers.agent_stores import ROOT, AgentProcess, FakeStore, LocalAgent, check_loads, complete
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Damage, End, Plan, Request, decode, encode
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import store_savepoint
-from tests.unit.stored_stream import JOB, StreamWriter, make_store
-from tests.unit.test_cli_streams import call, flip
+from tests.drivers.command_line import call
+from tests.drivers.stored_stream import JOB, StreamWriter, flip, make_store
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,8 @@ from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.base import LARGEST_READ
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.stored.metadata.codec import encode_metadata
-from tests.unit.stored_stream import StreamWriter, make_store
+from tests.drivers.command_line import call
+from tests.drivers.stored_stream import StreamWriter, flip, make_store
 
 
 @pytest.fixture
@@ -33,19 +33,8 @@ def writer(storage: Storage, tmp_path: Path) -> StreamWriter:
     return writer
 
 
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
-    status = run([*arguments, "--json"])
-    return status, json.loads(capsys.readouterr().out)
-
-
 def handle_object(checkpoint: Checkpoint, kind: HandleKind) -> str:
     return next(h.object for s in checkpoint.snapshots for h in s.handles if h.kind is kind)
-
-
-def flip(storage: Storage, key: str, at: int = 40) -> None:
-    data = bytearray(storage.get(key))
-    data[at] ^= 1
-    storage.put(key, bytes(data))
 
 
 def test_list(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:

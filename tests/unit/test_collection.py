@@ -30,7 +30,7 @@ from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Standing
 from testbed.faulty import Fault, FaultyStorage, Moment
-from tests.unit.stored_stream import JOB, StreamWriter, make_store
+from tests.drivers.stored_stream import JOB, StreamWriter, make_store
 
 SEEDS = 80
 

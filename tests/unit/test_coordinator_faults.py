@@ -21,8 +21,8 @@ from spark_ckpt.process.pipe import Pipe
 from spark_ckpt.storage.memory import MemoryStorage
 from spark_ckpt.stored.metadata import codec
 from testbed.faulty import Fault, FaultyStorage, Moment
-from tests.unit.coordinator_process import b64
-from tests.unit.protocol_driving import JOB, ack, commit, offsets, uid_of
+from tests.drivers.coordinator_process import b64
+from tests.drivers.protocol_driving import JOB, ack, commit, offsets, uid_of
 
 ROOT = "file:/data/ckpt/orders"
 WAIT_S = 20

@@ -22,8 +22,8 @@ from spark_ckpt.protocol.entries import Claim, Plan, decode
 from spark_ckpt.protocol.large_files import DIGITS
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.stored.metadata.codec import decode_metadata
-from tests.unit.coordinator_process import WAIT_S, FakeJvm, Jvm, b64, encoded
-from tests.unit.protocol_driving import commit, uid_of
+from tests.drivers.coordinator_process import WAIT_S, FakeJvm, Jvm, b64, encoded
+from tests.drivers.protocol_driving import commit, uid_of
 
 
 def barrier(answer: dict[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from spark_ckpt.cli.main import run
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import log_key, metadata_key, run_prefix
 from spark_ckpt.stored.metadata.codec import decode_metadata
-from tests.unit.coordinator_process import FakeJvm, Jvm
-from tests.unit.protocol_driving import offsets
+from tests.drivers.coordinator_process import FakeJvm, Jvm
+from tests.drivers.protocol_driving import offsets
 
 
 def test_the_executors_limits_are_read_by_python_alone(jvm: Jvm) -> None:

@@ -21,7 +21,7 @@ from spark_ckpt.storage.memory import wipe
 from spark_ckpt.stored.copies import Source
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.places import Places
-from tests.unit.test_savepoints import written
+from tests.drivers.checkpoints import written
 
 STREAM = "memory://actions/s"
 

@@ -24,7 +24,7 @@ from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.state import assemble
 from spark_ckpt.stored.verify import Verifier
 from testbed.faulty import Fault, FaultyStorage, Moment
-from tests.unit.stored_stream import StreamWriter, make_store
+from tests.drivers.stored_stream import StreamWriter, make_store
 
 KEY = "run-00000001/seg/1-a"
 ON_THEIR_WAY = [Moment.TRUNCATE, Moment.FLIP]

@@ -16,9 +16,9 @@ from spark_ckpt.protocol.entries import Damage, encode
 from spark_ckpt.storage.base import LARGEST_READ
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.metadata.codec import encode_metadata
-from tests.unit.long_logs import epochs, running, tail_of
-from tests.unit.protocol_driving import CONTENT, Driver, World
-from tests.unit.test_protocol_start import refusal, started
+from tests.drivers.long_logs import epochs, running, tail_of
+from tests.drivers.protocol_driving import CONTENT, Driver, World
+from tests.drivers.protocol_starts import refusal, started
 
 EXPIRED = "the S3 credentials have expired (ExpiredToken); renew them and start again"
 NEWEST = CheckpointId(1, 4)

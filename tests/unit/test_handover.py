@@ -26,10 +26,10 @@ from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.copies import Source, import_objects, store_savepoint
 from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 from spark_ckpt.stored.verify import Verifier
-from tests.unit.coordinator_process import FakeJvm, Jvm, b64
-from tests.unit.protocol_driving import offsets
-from tests.unit.stored_stream import StreamWriter, make_store
-from tests.unit.test_savepoints import SEED, written
+from tests.drivers.checkpoints import SEED, written
+from tests.drivers.coordinator_process import FakeJvm, Jvm, b64
+from tests.drivers.protocol_driving import offsets
+from tests.drivers.stored_stream import StreamWriter, make_store
 
 COMPACT = "sources/0/9.compact"
 

@@ -21,9 +21,8 @@ from spark_ckpt.protocol.retention.deletion import Deletions
 from spark_ckpt.protocol.retention.shared_state import SharedStateRegistry
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.stored.metadata.codec import encode_metadata
-from tests.unit.protocol_driving import Driver, World, ack, commit, uid_of
-from tests.unit.test_protocol_restore import own
-from tests.unit.test_protocol_start import refusal, started
+from tests.drivers.protocol_driving import Driver, World, ack, commit, uid_of
+from tests.drivers.protocol_starts import own, refusal, started
 
 BIG = b"v1\n" + b"x" * LARGE
 COMPACT = "sources/0/9.compact"

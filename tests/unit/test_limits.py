@@ -20,7 +20,7 @@ from spark_ckpt.process.pipe import Pipe
 from spark_ckpt.protocol.entries import MAX_NUMBER, Adopted, Claim, Damage, End, Entry, EntryLimits, Plan, Request, decode, encode
 from spark_ckpt.stored.metadata.codec import DOCUMENT_KEY, decode_metadata, encode_metadata
 from spark_ckpt.stored.metadata.limits import MetadataLimits
-from tests.unit.test_metadata import sample
+from tests.drivers.checkpoints import sample
 
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 SMALL = MetadataLimits(file=9000, document=4000, files=3000, rows=12)

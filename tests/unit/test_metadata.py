@@ -26,6 +26,7 @@ from spark_ckpt.stored.metadata.columns import COLUMNS, STRINGS
 from spark_ckpt.stored.metadata.files import LONG
 from spark_ckpt.stored.metadata.limits import LIMITS
 from spark_ckpt.stored.metadata.rows import MAX_STRING, MAX_STRINGS
+from tests.drivers.checkpoints import sample
 
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=12).filter(lambda n: n not in (".", ".."))
 NUMBERS = st.integers(0, 2**63 - 1)
@@ -66,27 +67,6 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         counters=draw(st.dictionaries(TEXT, st.integers() | st.floats(allow_nan=False) | TEXT | st.none(), max_size=4)),
         unfinished=tuple(draw(st.lists(NUMBERS, max_size=3))),
     )
-
-
-def sample(stores: int = 3, **changes: Any) -> Checkpoint:
-    found = []
-    for i in range(stores):
-        sst = Handle(HandleKind.SST, f"SSTs/00000{i}-u.sst", f"run-00000001/sst/u{i}.sst", 0, 100 + i, zlib.crc32(b"%d" % i))
-        full = Handle(HandleKind.SNAPSHOT, f"7_u{i}.zip", "run-00000001/seg/7-a", 1000 * i, 500, 1)
-        log = Handle(HandleKind.CHANGELOG, f"8_v{i}.changelog", "run-00000001/seg/8-b", 1000 * i, 50, 2)
-        found.append(Snapshot(StoreId(0, i, "default"), 8, f"v{i}", (sst, full, log), i if i % 2 else None))
-    fields: dict[str, Any] = {
-        "id": CheckpointId(1, 7),
-        "log": 12,
-        "claim": 3,
-        "query_id": "q",
-        "time_ms": 1_700_000_000_000,
-        "job": Job(("stateStoreSave",), ("FileStreamSource",), "ForeachBatch"),
-        "files": {"offsets/7": b"v1\n{}", "commits/7": b"v2\n\xff"},
-        "snapshots": tuple(found),
-        "counters": {"acked": stores, "sync_ms_max": 1.5},
-    }
-    return Checkpoint(**{**fields, **changes})
 
 
 def repacked(data: bytes, document: Any = None, **columns: Any) -> bytes:

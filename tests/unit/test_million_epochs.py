@@ -9,8 +9,8 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.log_trim import DAY_MS, EVERY
 from spark_ckpt.protocol.settings import Settings
-from tests.unit.protocol_driving import Driver, World
-from tests.unit.test_protocol_start import started
+from tests.drivers.protocol_driving import Driver, World
+from tests.drivers.protocol_starts import started
 
 EPOCH_MS = 1000
 A_RUN = 50_000

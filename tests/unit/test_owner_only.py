@@ -19,7 +19,7 @@ from spark_ckpt.process import owner_only
 from spark_ckpt.process.scratch import ScratchFolder
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.copies import SCRATCH
-from tests.unit.test_savepoints import written
+from tests.drivers.checkpoints import written
 
 
 @pytest.fixture(autouse=True)

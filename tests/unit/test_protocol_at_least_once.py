@@ -8,9 +8,9 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, Claim, Plan, decode, encode
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.settings import Settings
-from tests.unit.protocol_driving import JOB, Driver, World, commit, uid_of
-from tests.unit.test_protocol_interval import due, epoch, plain, run_of, told
-from tests.unit.test_protocol_run import held, kinds, reasons
+from tests.drivers.interval_runs import due, epoch, plain, run_of, told
+from tests.drivers.protocol_driving import JOB, Driver, World, commit, uid_of
+from tests.drivers.protocol_runs import held, kinds, reasons
 
 AHEAD = 2
 

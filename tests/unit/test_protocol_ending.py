@@ -9,10 +9,10 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import End, decode
 from spark_ckpt.protocol.reasons import Outcome
-from tests.unit.protocol_driving import Driver, World
-from tests.unit.test_protocol_interval import epoch, pending_two, plain, storing
-from tests.unit.test_protocol_interval import running as in_background
-from tests.unit.test_protocol_run import held, kinds, reasons, running
+from tests.drivers.interval_runs import epoch, pending_two, plain, storing
+from tests.drivers.interval_runs import running as in_background
+from tests.drivers.protocol_driving import Driver, World
+from tests.drivers.protocol_runs import held, kinds, reasons, running
 
 
 def test_a_stop_in_the_middle_answers_everybody() -> None:

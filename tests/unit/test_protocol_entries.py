@@ -25,7 +25,7 @@ from spark_ckpt.protocol.entries import (
     decode,
     encode,
 )
-from tests.unit.protocol_driving import JOB
+from tests.drivers.protocol_driving import JOB
 
 ids = st.builds(CheckpointId, st.integers(1, 99), st.integers(0, 10**6))
 names = st.from_regex(r"(offsets|commits|sources/0|state/0)/[a-z0-9]{1,4}", fullmatch=True)

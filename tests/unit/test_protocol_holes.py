@@ -9,9 +9,9 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import End, decode
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
-from tests.unit.long_logs import epochs, looks, running
-from tests.unit.protocol_driving import Driver, World
-from tests.unit.test_protocol_start import refusal, started
+from tests.drivers.long_logs import epochs, looks, running
+from tests.drivers.protocol_driving import Driver, World
+from tests.drivers.protocol_starts import refusal, started
 
 # --- who slept
 

@@ -22,8 +22,8 @@ from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.run import Run
 from spark_ckpt.protocol.run_phases import RunPhase
 from spark_ckpt.protocol.settings import Settings
-from tests.unit.protocol_driving import Driver, World, answer, commit, offsets
-from tests.unit.stream_machine import StreamMachine
+from tests.drivers.protocol_driving import Driver, World, answer, commit, offsets
+from tests.drivers.stream_machine import StreamMachine
 
 DRIVERS = 2
 PARTITIONS = 2

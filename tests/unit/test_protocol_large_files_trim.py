@@ -15,10 +15,9 @@ from spark_ckpt.protocol.machine import Questions, Tickets
 from spark_ckpt.protocol.retention.log_trim import DAY_MS, LogTrim
 from spark_ckpt.protocol.retention.planned_files import PlannedFiles
 from spark_ckpt.protocol.settings import Settings
-from tests.unit.long_logs import HOUR_MS, SAVEPOINT, entry_of, epochs, ids_of, running, tail_of
-from tests.unit.protocol_driving import Driver, World
-from tests.unit.test_protocol_restore import own
-from tests.unit.test_protocol_start import started
+from tests.drivers.long_logs import HOUR_MS, SAVEPOINT, entry_of, epochs, ids_of, running, tail_of
+from tests.drivers.protocol_driving import Driver, World
+from tests.drivers.protocol_starts import own, started
 
 
 def test_a_large_file_of_the_driver_goes_with_the_last_plan_that_named_it() -> None:

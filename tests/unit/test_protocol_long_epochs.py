@@ -6,9 +6,9 @@ from spark_ckpt.model import CheckpointId, Decline, StoreId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, STOP
-from tests.unit.protocol_driving import Driver, World, uid_of
-from tests.unit.test_protocol_interval import EVERY, due, epoch, running, told
-from tests.unit.test_protocol_run import held, kinds, reasons
+from tests.drivers.interval_runs import EVERY, due, epoch, running, told
+from tests.drivers.protocol_driving import Driver, World, uid_of
+from tests.drivers.protocol_runs import held, kinds, reasons
 
 
 def long(driver: Driver) -> list[do.Instruction]:

@@ -12,9 +12,9 @@ from spark_ckpt.protocol.entries import Claim, Plan
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.protocol.settings import Settings
-from tests.unit.long_logs import SAVEPOINT, entry_of, epochs, ids_of, running, tail_of
-from tests.unit.protocol_driving import Driver, World
-from tests.unit.test_protocol_start import refusal, started
+from tests.drivers.long_logs import SAVEPOINT, entry_of, epochs, ids_of, running, tail_of
+from tests.drivers.protocol_driving import Driver, World
+from tests.drivers.protocol_starts import refusal, started
 
 # --- who goes back further
 

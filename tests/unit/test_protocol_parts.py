@@ -21,7 +21,7 @@ from spark_ckpt.protocol.retention.deletion import Batch, Deletions
 from spark_ckpt.protocol.retention.garbage import garbage, planned_objects, settled
 from spark_ckpt.protocol.retention.shared_state import SharedStateRegistry
 from spark_ckpt.protocol.start.gallop import Gallop
-from tests.unit.protocol_driving import JOB, ack, commit
+from tests.drivers.protocol_driving import JOB, ack, commit
 
 
 def checkpoint(run: int, epoch: int, *objects: str) -> Checkpoint:

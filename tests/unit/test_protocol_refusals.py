@@ -14,11 +14,9 @@ from spark_ckpt.protocol.entries import SAVEPOINT as ASKS
 from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.settings import Settings
-from tests.unit.long_logs import epochs, running, tail_of
-from tests.unit.protocol_driving import Driver, World
-from tests.unit.test_protocol_restore import elsewhere, own
-from tests.unit.test_protocol_same_state import numbers
-from tests.unit.test_protocol_start import refusal, started
+from tests.drivers.long_logs import epochs, running, tail_of
+from tests.drivers.protocol_driving import Driver, World
+from tests.drivers.protocol_starts import elsewhere, numbers, own, refusal, started
 
 SAVEPOINT = "s3://b/savepoints/x"
 ITS_OWN = "s3://b/savepoints/own"

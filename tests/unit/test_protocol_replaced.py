@@ -11,7 +11,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import LIMITS, End, decode
 from spark_ckpt.protocol.run_phases import RunPhase
 from spark_ckpt.protocol.settings import Settings
-from tests.unit.protocol_driving import Driver, World, commit, uid_of
+from tests.drivers.protocol_driving import Driver, World, commit, uid_of
 
 SCHEMAS = {"state/0/_metadata/metadata": b"meta", "state/0/0/_metadata/schema": b"schema"}
 AHEAD = Settings(interval_ms=1000, ahead=64)

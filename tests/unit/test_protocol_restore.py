@@ -16,30 +16,16 @@ from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start.restoring import misfits, partitions_of
-from tests.unit.protocol_driving import JOB, Driver, World
-from tests.unit.test_protocol_start import after, refusal, started
+from tests.drivers.protocol_driving import JOB, Driver, World
+from tests.drivers.protocol_starts import after, elsewhere, own, refusal, started
 
 SAVEPOINT = "s3://b/savepoints/x"
-
-
-def own(run: int, epoch: int) -> ev.Restore:
-    return ev.Restore(f"s3://b/s/run-{run:08d}/chk-{epoch}", CheckpointId(run, epoch))
 
 
 def claim_of(world: World, number: int) -> Claim:
     entry = decode(number, world.log[number])
     assert isinstance(entry, Claim)
     return entry
-
-
-def elsewhere(epochs: int = 3) -> Checkpoint:
-    """The newest checkpoint of another stream."""
-    world = World()
-    driver = Driver(world)
-    driver.start("e", query="other")
-    for epoch in range(epochs):
-        driver.epoch(1, epoch)
-    return world.checkpoints[CheckpointId(1, epochs - 1)]
 
 
 def with_source(world: World, source: Checkpoint | None = None) -> World:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,46 +12,17 @@ from spark_ckpt.paths import left_acks_key, pack_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, Claim, Plan, decode, encode
-from spark_ckpt.protocol.instructions import Announcement, Instruction, RequestName
+from spark_ckpt.protocol.instructions import Instruction, RequestName
 from spark_ckpt.protocol.reasons import AbortReason, Outcome
 from spark_ckpt.protocol.run import Run
 from spark_ckpt.protocol.settings import Settings
-from tests.unit.protocol_driving import JOB, Driver, World, ack, commit, offsets, uid_of
-
-
-def running(world: World | None = None, settings: Settings | None = None) -> Driver:
-    driver = Driver(world or World(), settings)
-    driver.start("a")
-    return driver
+from tests.drivers.protocol_driving import JOB, Driver, World, ack, commit, offsets, uid_of
+from tests.drivers.protocol_runs import held, kinds, reasons, running
 
 
 def run_of(driver: Driver) -> Run:
     assert isinstance(driver.stream.run, Run)
     return driver.stream.run
-
-
-def kinds(said: list[Instruction]) -> list[str]:
-    """What was said, in short: announcements by their event, refusals by their kind."""
-    told = []
-    for i in said:
-        if isinstance(i, do.Announce):
-            told.append(i.event.value)
-        elif isinstance(i, do.Refused):
-            told.append(f"{i.request.value} {i.kind.value}")
-        else:
-            told.append(type(i).__name__)
-    return told
-
-
-def held(driver: Driver, kind: type[Any]) -> Any:
-    found = [i for i in driver.held if isinstance(i, kind)]
-    assert len(found) == 1
-    driver.held.remove(found[0])
-    return found[0]
-
-
-def reasons(driver: Driver) -> list[str | None]:
-    return [i.summary.get("reason") for i in driver.said if isinstance(i, do.Announce) and i.event is Announcement.ABORTED]
 
 
 def test_an_epoch_instruction_by_instruction() -> None:

@@ -13,10 +13,9 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT as ASKS
 from spark_ckpt.protocol.entries import Claim, Damage, End, Plan, decode, encode
 from spark_ckpt.protocol.settings import Settings
-from tests.unit.long_logs import epochs, running, tail_of
-from tests.unit.protocol_driving import Driver, World
-from tests.unit.test_protocol_restore import elsewhere, own
-from tests.unit.test_protocol_start import refusal, started
+from tests.drivers.long_logs import epochs, running, tail_of
+from tests.drivers.protocol_driving import Driver, World
+from tests.drivers.protocol_starts import elsewhere, numbers, own, refusal, started
 
 SAVEPOINT = "s3://b/savepoints/x"
 COPY = "s3://b/savepoints/y"
@@ -30,12 +29,6 @@ def saved(driver: Driver, run: do.Started) -> str:
     assert url is not None
     driver.world.sources[url] = driver.world.savepoints[url]
     return url
-
-
-def numbers(one: do.Started) -> list[int]:
-    """The epochs that run as planned, and the first one behind them."""
-    planned = [*([one.epoch] if one.rerun else []), *(p.epoch for p in one.planned)]
-    return [*planned, (planned[-1] + 1 if planned else one.epoch)]
 
 
 # --- a savepoint of the copy that a restore began with

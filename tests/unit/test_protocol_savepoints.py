@@ -12,9 +12,9 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, STOP
 from spark_ckpt.protocol.settings import Settings
-from tests.unit.protocol_driving import Driver, World, ack, uid_of
-from tests.unit.test_protocol_interval import due, epoch, plain, told
-from tests.unit.test_protocol_run import held, kinds, reasons
+from tests.drivers.interval_runs import due, epoch, plain, told
+from tests.drivers.protocol_driving import Driver, World, ack, uid_of
+from tests.drivers.protocol_runs import held, kinds, reasons
 
 MODES = {"every epoch": Settings(retained=1), "interval": Settings(retained=1, interval_ms=10_000)}
 

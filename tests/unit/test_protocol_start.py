@@ -15,30 +15,12 @@ from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start.start import ROUNDS
 from spark_ckpt.protocol.stream import Stream
-from tests.unit.protocol_driving import JOB, Driver, World, answer, offsets
+from tests.drivers.protocol_driving import JOB, Driver, World, answer, offsets
+from tests.drivers.protocol_starts import after, refusal, started
 
 
 def first(said: list[Instruction]) -> Instruction:
     return said[0]
-
-
-def refusal(said: list[Instruction]) -> do.Refused:
-    found = [i for i in said if isinstance(i, do.Refused)]
-    assert len(found) == 1
-    return found[0]
-
-
-def started(said: list[Instruction]) -> do.Started:
-    return next(i for i in said if isinstance(i, do.Started))
-
-
-def after(epochs: int) -> World:
-    world = World()
-    driver = Driver(world)
-    driver.start("a")
-    for epoch in range(epochs):
-        driver.epoch(1, epoch)
-    return world
 
 
 def questions(world: World) -> list[str]:

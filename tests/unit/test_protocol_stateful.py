@@ -16,8 +16,8 @@ from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.run import Run
 from spark_ckpt.protocol.run_phases import RunPhase
 from spark_ckpt.protocol.settings import Settings
-from tests.unit.protocol_driving import Driver, World, ack, answer, commit, offsets, uid_of
-from tests.unit.stream_machine import StreamMachine
+from tests.drivers.protocol_driving import Driver, World, ack, answer, commit, offsets, uid_of
+from tests.drivers.stream_machine import StreamMachine
 
 DRIVERS = 3
 PARTITIONS = 2

@@ -25,7 +25,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Claim, End, Plan, Request, decode, encode
 from spark_ckpt.storage import PutResult, Storage, open_storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from tests.unit.protocol_driving import JOB, offsets
+from tests.drivers.protocol_driving import JOB, offsets
 
 URL = "memory://requests/s"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import tempfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +19,8 @@ from spark_ckpt.stored.copies import SCRATCH, Source, delete_source, import_obje
 from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.verify import Verifier
-from tests.unit.stored_stream import JOB, StreamWriter, make_store
-
-SEED = 20
+from tests.drivers.checkpoints import SEED, written
+from tests.drivers.stored_stream import JOB, StreamWriter, make_store
 
 
 @pytest.fixture
@@ -36,31 +34,6 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     with open_storage("memory://target/deep/sp" if request.param == "memory" else f"file://{tmp_path}/deep/sp") as storage:
         yield storage
     wipe("target")
-
-
-def written(stream: Storage, rng: random.Random, stores: int = 12) -> Checkpoint:
-    """Random snapshots over random segments with dead space between the ranges, and SSTs that several of them share."""
-    segments: dict[str, bytearray] = {}
-    ssts = {paths.sst_key(1, f"s{i}"): rng.randbytes(rng.choice([1, 700, 6 << 20])) for i in range(3)}
-    for key, data in ssts.items():
-        stream.put(key, data)
-    snapshots = []
-    for partition in range(stores):
-        handles = [
-            Handle(HandleKind.SST, f"SSTs/{Path(k).name}", k, 0, len(d), zlib.crc32(d)) for k, d in ssts.items() if rng.random() < 0.5
-        ]
-        for version in range(rng.randint(1, 4)):
-            key = paths.segment_key(1, version, f"seg{rng.randint(0, 1)}")
-            segment = segments.setdefault(key, bytearray())
-            segment += b"dead" * rng.randint(0, 50_000)
-            data = rng.randbytes(rng.choice([0, 5, 3000, 100_000]))
-            handles.append(Handle(HandleKind.CHANGELOG, f"{version}_u.changelog", key, len(segment), len(data), zlib.crc32(data)))
-            segment += data
-        snapshots.append(Snapshot(StoreId(0, partition, "default"), 9, f"u{partition}", tuple(handles), 3))
-    for key, content in segments.items():
-        stream.put(key, bytes(content) + b"dead")
-    files = {"offsets/8": b"o", "commits/8": b"c", "state/0/_metadata/schema": b"s"}
-    return Checkpoint(CheckpointId(1, 8), 11, 1, "q", 1, JOB, files, tuple(snapshots), {"acked": stores})
 
 
 def intact(storage: Storage, checkpoint: Checkpoint) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from spark_ckpt.process.scratch import ScratchFolder
 from spark_ckpt.stored.copies import SCRATCH
-from tests.unit.coordinator_process import WAIT_S, Jvm
+from tests.drivers.coordinator_process import WAIT_S, Jvm
 
 _HOLD = """
 import sys, time

@@ -16,7 +16,7 @@ from spark_ckpt.model import Checkpoint, HandleKind
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.state import CountResult, KeyCount, assemble, count_keys
 from spark_ckpt.stored.state.archive import MAX_MEMBERS, MAX_UNPACKED, parse_metadata, unpack
-from tests.unit.stored_stream import SmallStore, StreamWriter, make_store
+from tests.drivers.stored_stream import SmallStore, StreamWriter, make_store
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spark_ckpt.cli.main import run
+from tests.drivers.coordinator_process import Jvm
 from tests.stored.earlier import QUERY, place
-from tests.unit.coordinator_process import Jvm
 
 JOB = {"operators": ["aggregate(key)"], "sources": ["FileSource"], "sink": "ForeachBatchSink"}
 

@@ -31,7 +31,7 @@ from spark_ckpt.stored.log_check import log_problem
 from spark_ckpt.stored.preflight import into
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.verify import Verifier
-from tests.unit.protocol_driving import JOB, commit, offsets
+from tests.drivers.protocol_driving import JOB, commit, offsets
 
 Damage = Sequence[tuple[str, bytes | None]]
 """Keys and what lies there then; None: nothing."""

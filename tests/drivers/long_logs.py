@@ -7,8 +7,8 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Entry, decode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.settings import Settings
-from tests.unit.protocol_driving import Driver, World
-from tests.unit.test_protocol_start import started
+from tests.drivers.protocol_driving import Driver, World
+from tests.drivers.protocol_starts import started
 
 HOUR_MS = 60 * 60 * 1000
 SAVEPOINT = "s3://b/savepoints/x"

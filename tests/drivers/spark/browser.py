@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from chromium import Chromium
+from tests.drivers.spark.chromium import Chromium
 
 ANSWER_S = 60
 ARGUMENTS = (

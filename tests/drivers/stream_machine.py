@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from spark_ckpt.protocol.entries import Claim, Plan, decode
-from tests.unit.protocol_driving import World
+from tests.drivers.protocol_driving import World
 
 
 class StreamMachine(RuleBasedStateMachine):

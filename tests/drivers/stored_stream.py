@@ -14,7 +14,7 @@ from rocksdict import Options, Rdict
 from spark_ckpt import paths
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
 from spark_ckpt.protocol import entries
-from spark_ckpt.storage.base import Storage
+from spark_ckpt.storage import Storage
 from spark_ckpt.stored.metadata.codec import encode_metadata
 
 JOB = Job(("stateStoreSave",), ("FileStreamSource",), "ForeachBatchSink")
@@ -114,3 +114,9 @@ class StreamWriter:
         self.storage.put(paths.metadata_key(checkpoint.id), encode_metadata(checkpoint))
         self.checkpoints.append(checkpoint)
         return checkpoint
+
+
+def flip(storage: Storage, key: str, at: int = 40) -> None:
+    data = bytearray(storage.get(key))
+    data[at] ^= 1
+    storage.put(key, bytes(data))

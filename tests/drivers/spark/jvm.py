@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness import Scratch, class_path
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from spark_ckpt.process.jar import jar_path
+from tests.drivers.spark.harness import Scratch, class_path
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import Self
 from spark_ckpt.process.jar import jar_path, pyspark_home
 from testbed.spark_home import linked_home
 
-JOBS = Path(__file__).parent / "jobs"
+JOBS = Path(__file__).parents[2] / "spark" / "jobs"
 PLUGIN = "org.apache.spark.ckpt.CheckpointPlugin"
 CLASS_ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 """What `class_archive.py` has made, if it has."""
@@ -163,6 +163,10 @@ class Application:
     def expect_success(self, timeout: float = 240) -> None:
         status = self.wait(timeout)
         assert status == 0, f"the application ended with {status}\n{self.tail()}"
+
+
+Start = Callable[..., Application]
+"""The fixture `start`: as `submit`, and what it starts ends with the test."""
 
 
 def submit(

@@ -16,7 +16,7 @@ from typing import Any
 from spark_ckpt import __version__
 from spark_ckpt.model import Ack
 from spark_ckpt.storage.file import FileStorage
-from tests.unit.protocol_driving import CONTENT, JOB, ack, commit, offsets, uid_of
+from tests.drivers.protocol_driving import CONTENT, JOB, ack, commit, offsets, uid_of
 
 WAIT_S = 30
 

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness import Scratch, class_path
-
 from spark_ckpt.process.jar import jar_path
+from tests.drivers.spark.harness import Scratch, class_path
 
 
 @contextmanager

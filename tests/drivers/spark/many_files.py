@@ -10,12 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from harness import Application
-
 from spark_ckpt.paths import parse_driver_file_key
 from spark_ckpt.protocol.entries import Plan, decode
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.metadata.codec import decode_metadata
+from tests.drivers.spark.harness import Application
 
 EVENTS = 3
 """Rows in each input file."""

@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import CLASS_ARCHIVE, submit
-from inputs import write_events
+from tests.drivers.spark.harness import CLASS_ARCHIVE, submit
+from tests.drivers.spark.inputs import write_events
 
 QUERIES = "windows,unique,outer"
 

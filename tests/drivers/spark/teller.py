@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness import Application, submit
+from tests.drivers.spark.harness import Application, submit
 
 AVAILABLE = {"availableNow": True}
 

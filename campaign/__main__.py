@@ -58,8 +58,8 @@ def run(seed: int, kills: int, kills_a_case: int, cases: int | None, minutes: in
     def more() -> bool:
         return (cases is None or begun < cases) and (over is None or time.monotonic() < over)
 
-    with ExitStack() as around:
-        run_case = _runner(around, work)
+    with ExitStack() as env:
+        run_case = _runner(env, work)
         for case in left(seed, kills, kills_a_case) if part != "tests" else ():
             if not more():
                 break
@@ -95,8 +95,8 @@ def run(seed: int, kills: int, kills_a_case: int, cases: int | None, minutes: in
 def replay(number: int, seed: int, kills_a_case: int, work: Path) -> None:
     """Run one case of a plan again; its logs stay, nothing is recorded."""
     case = next(islice(plan(seed, kills_a_case).cases(), number - 1, None))
-    with ExitStack() as around:
-        result = _runner(around, work, keep=True)(case)
+    with ExitStack() as env:
+        result = _runner(env, work, keep=True)(case)
     sys.exit(0 if result.outcome is Outcome.EQUAL else 1)
 
 
@@ -172,16 +172,16 @@ def folder_of(case: Case) -> str:
     return f"case-{case.seed}-{len(case.kills)}-{case.number}"
 
 
-def _runner(around: ExitStack, work: Path, keep: bool = False) -> Callable[[Case], Result]:
-    """Runs cases one after the other; the servers and the oracle begin with the first that needs them, and end with `around`."""
+def _runner(env: ExitStack, work: Path, keep: bool = False) -> Callable[[Case], Result]:
+    """Runs cases one after the other; the servers and the oracle begin with the first that needs them, and end with `env`."""
     work.mkdir(parents=True, exist_ok=True)
     servers: list[FarS3] = []
-    oracle = around.enter_context(Oracle(work))
+    oracle = env.enter_context(Oracle(work))
 
     def run_case(case: Case) -> Result:
         if case.place is Place.S3 and not servers:
-            folder = around.enter_context(tempfile.TemporaryDirectory(dir=work, prefix="far-"))
-            servers.append(around.enter_context(far_s3(Path(folder) / "far")))
+            folder = env.enter_context(tempfile.TemporaryDirectory(dir=work, prefix="far-"))
+            servers.append(env.enter_context(far_s3(Path(folder) / "far")))
         place = work / folder_of(case)
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()

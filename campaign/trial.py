@@ -84,7 +84,7 @@ class FailedError(Exception):
 
 
 @dataclass(frozen=True)
-class Happened:
+class Observed:
     """At so many seconds since the case began; `epochs` in all streams until then."""
 
     at_s: float
@@ -97,8 +97,8 @@ class Result:
     case: Case
     outcome: Outcome = Outcome.EQUAL
     comparisons: list[Comparison] = field(default_factory=list)
-    kills: list[Happened] = field(default_factory=list)
-    ends: list[Happened] = field(default_factory=list)
+    kills: list[Observed] = field(default_factory=list)
+    ends: list[Observed] = field(default_factory=list)
     spells: int = 0
     seen: dict[str, int] = field(default_factory=dict)
     """Lines of the drivers' logs, by SEEN."""
@@ -134,13 +134,13 @@ class Trial:
         self._earlier: list[Application] = []
 
     def run(self) -> Result:
-        with ExitStack() as around:
-            around.enter_context(self._applications)
+        with ExitStack() as env:
+            env.enter_context(self._applications)
             if self._case.load is Load.STARVED:
-                around.enter_context(busy((os.cpu_count() or 1) * BUSY))
+                env.enter_context(busy((os.cpu_count() or 1) * BUSY))
             if self._bucket:
                 assert self._s3 is not None
-                weather = around.enter_context(Weather(self._s3, self._case.fault, f"{self._case.seed}-{self._case.number}"))
+                weather = env.enter_context(Weather(self._s3, self._case.fault, f"{self._case.seed}-{self._case.number}"))
             try:
                 self._live()
             except HungError as e:
@@ -166,7 +166,7 @@ class Trial:
             if kill.collect:
                 self._collect()
             self._strike(kill)
-            self.result.kills.append(Happened(self._now(), self._epochs, kill.victim.value))
+            self.result.kills.append(Observed(self._now(), self._epochs, kill.victim.value))
             self._tell(f"{self._now():6.1f} s, epoch {self._epochs:3}: kill {number} of {len(self._case.kills)}, {kill.victim.value}")
         self._until(self._epochs_more(2))
         self._feeding = False
@@ -245,7 +245,7 @@ class Trial:
         if status == 0 and self._end.exists():
             return False
         what = cause(self._app.log)
-        self.result.ends.append(Happened(self._now(), self._epochs, f"{self._app.log.name}, status {status}: {what}"))
+        self.result.ends.append(Observed(self._now(), self._epochs, f"{self._app.log.name}, status {status}: {what}"))
         self._tell(f"{self._now():6.1f} s, epoch {self._epochs:3}: ended by itself with {status}: {what}")
         if len(self.result.ends) > MOST_ENDS:
             raise FailedError(f"it ended by itself {len(self.result.ends)} times, at last: {what}")
@@ -323,7 +323,7 @@ class Trial:
         done = self._cli("gc", name, "--delete", "--min-age", "0")
         kind = (json.loads(done.stdout).get("error") or {}).get("kind") if done.stdout else ""
         if done.returncode != 0 and kind not in ("MISSING", "CONFLICT"):
-            self.result.ends.append(Happened(self._now(), self._epochs, f"gc of {name}, status {done.returncode}: {done.stderr[-300:]}"))
+            self.result.ends.append(Observed(self._now(), self._epochs, f"gc of {name}, status {done.returncode}: {done.stderr[-300:]}"))
 
     def _judge(self) -> None:
         """Compare, collect the garbage, and verify all checkpoints that are left."""
@@ -348,7 +348,7 @@ class Trial:
                     self.result.text += f"{verb} of {name}, status {done.returncode}: {(done.stdout + done.stderr)[-500:]}. "
 
 
-def sparks_own(end: Happened) -> bool:
+def sparks_own(end: Observed) -> bool:
     return any(words in end.what for words in SPARKS_OWN)
 
 

@@ -1,31 +1,31 @@
 """Both modes under seeded schedules and faults: the real protocol, simulated drivers, executors, storage, source and sink.
 
-One seed decides everything; `simulate(seed)` raises `ViolationError` with the rule that broke, or returns what happened.
+One seed decides everything; `simulate(seed)` raises `ViolationError` with the invariant that broke, or returns what happened.
 """
 
 from __future__ import annotations
 
 from simulation.campaign import Campaign, campaign
-from simulation.happened import AGAIN, BACKGROUND, Happened
-from simulation.left_out import IN_AT_LEAST_ONCE, IN_BACKGROUND, LeftOut, Rules, leaving_out
-from simulation.rules import Rule, ViolationError
+from simulation.invariants import Invariant, ViolationError
+from simulation.mutations import AT_LEAST_ONCE_ONLY, INTERVAL_ONLY, Mutation, Variant, mutated
+from simulation.observed import AGAIN, BACKGROUND, Observed
 from simulation.simulation import Mode, Result, Simulation, simulate
 
 __all__ = [
     "AGAIN",
+    "AT_LEAST_ONCE_ONLY",
     "BACKGROUND",
-    "IN_AT_LEAST_ONCE",
-    "IN_BACKGROUND",
+    "INTERVAL_ONLY",
     "Campaign",
-    "Happened",
-    "LeftOut",
+    "Invariant",
     "Mode",
+    "Mutation",
+    "Observed",
     "Result",
-    "Rule",
-    "Rules",
     "Simulation",
+    "Variant",
     "ViolationError",
     "campaign",
-    "leaving_out",
+    "mutated",
     "simulate",
 ]

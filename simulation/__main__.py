@@ -7,7 +7,7 @@ import sys
 import click
 
 from simulation.campaign import campaign
-from simulation.left_out import LeftOut, leaving_out
+from simulation.mutations import Mutation, mutated
 from simulation.simulation import Mode, simulate
 
 _MODES = {mode.value.lower().replace("_", "-"): mode for mode in Mode}
@@ -18,17 +18,17 @@ _MODES = {mode.value.lower().replace("_", "-"): mode for mode in Mode}
 @click.option("--first", default=0, show_default=True, help="The first seed.")
 @click.option("--seed", type=int, help="Replay this one seed and tell what happened.")
 @click.option("--mode", type=click.Choice(list(_MODES)), default="both", show_default=True, help="`both`: half of the seeds for each gate.")
-@click.option("--without", type=click.Choice([rule.name for rule in LeftOut]), help="Leave out one rule of the protocol: seeds must fail.")
+@click.option("--without", type=click.Choice([rule.name for rule in Mutation]), help="Leave out one rule of the protocol: seeds must fail.")
 def main(seeds: int, first: int, seed: int | None, mode: str, without: str | None) -> None:
-    """The protocol under seeded schedules and faults. Exit status 1 if a seed broke a rule."""
-    rules = leaving_out(LeftOut[without]) if without else None
+    """The protocol under seeded schedules and faults. Exit status 1 if a seed broke an invariant."""
+    variant = mutated(Mutation[without]) if without else None
     if without:
-        click.echo(f"left out: {LeftOut[without].value}")
+        click.echo(f"left out: {Mutation[without].value}")
     if seed is not None:
-        result = simulate(seed, _MODES[mode], rules, click.echo)
-        click.echo(f"seed {seed}: {result.violation or 'all rules hold'}")
+        result = simulate(seed, _MODES[mode], variant, click.echo)
+        click.echo(f"seed {seed}: {result.violation or 'all invariants hold'}")
         sys.exit(1 if result.violation else 0)
-    total = campaign(range(first, first + seeds), _MODES[mode], rules)
+    total = campaign(range(first, first + seeds), _MODES[mode], variant)
     click.echo(total.report())
     if total.failed:
         left_out = f" --without {without}" if without else ""

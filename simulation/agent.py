@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from simulation.chains import Commit, Part
-from simulation.happened import Happened
-from simulation.harm import checksum
-from simulation.port import Port, Surroundings
-from simulation.rules import Rule, ViolationError
+from simulation.chains import Commit, StateFile
+from simulation.environment import Environment
+from simulation.invariants import Invariant, ViolationError
+from simulation.observed import Observed
+from simulation.storage_client import StorageClient
+from simulation.stored_damage import checksum
 from spark_ckpt.model import Ack, Decline, Handle, HandleKind, StoreId
 from spark_ckpt.paths import segment_key, sst_key
 
@@ -27,7 +28,7 @@ class _Upload:
 
     run: int
     epoch: int
-    parts: list[Part]
+    files: list[StateFile]
     begun: int
     packed: list[tuple[int, int]] = field(default_factory=list)
     shared: dict[str, int] = field(default_factory=dict)
@@ -37,12 +38,12 @@ class _Upload:
 class Executor:
     """A process, and the agent that outlives it. `acknowledge` hands an ack or a decline to the driver's process."""
 
-    def __init__(self, name: str, around: Surroundings, port: Port, acknowledge: Callable[[Ack | Decline], None]) -> None:
+    def __init__(self, name: str, env: Environment, client: StorageClient, acknowledge: Callable[[Ack | Decline], None]) -> None:
         self.name = name
         self.alive = True
         self.kept: dict[str, Commit] = {}
-        self._a = around
-        self._port = port
+        self._env = env
+        self._client = client
         self._acknowledge = acknowledge
         self._made = 0
 
@@ -56,7 +57,7 @@ class Executor:
     @property
     def bytes(self) -> int:
         """What lies in the spool and is not stored."""
-        return len({id(part) for commit in self.kept.values() for part in commit.unstored})
+        return len({id(file) for commit in self.kept.values() for file in commit.unstored})
 
     def forget(self) -> None:
         """The run is over: its spool goes."""
@@ -65,7 +66,7 @@ class Executor:
     def _prune(self, partition: int) -> None:
         epochs = sorted({c.epoch for c in self.kept.values() if c.partition == partition})[:-EPOCHS_KEPT]
         for uid, commit in list(self.kept.items()):
-            if commit.partition == partition and commit.epoch in epochs and (commit.acked or not commit.wanted):
+            if commit.partition == partition and commit.epoch in epochs and (commit.acked or not commit.requested):
                 del self.kept[uid]
 
     # --- what is to be stored
@@ -80,11 +81,11 @@ class Executor:
         if checkpoint:
             self._store(commits)
         if self.bytes > SPOOL_MAX // 2:
-            self._a.happened[Happened.PRESSED] += 1
-            self._a.pressed_at = self._a.clock.now
+            self._env.observed[Observed.PRESSED] += 1
+            self._env.pressed_at = self._env.clock.now
             self._relieve()
         if self.bytes > 2 * SPOOL_MAX:
-            raise ViolationError(Rule.BOUNDED, f"the spool of {self.name} holds {self.bytes} unstored parts of {SPOOL_MAX}")
+            raise ViolationError(Invariant.BOUNDED, f"the spool of {self.name} holds {self.bytes} unstored files of {SPOOL_MAX}")
 
     def late(self, epoch: int) -> None:
         self._store([c for c in self.kept.values() if c.epoch == epoch])
@@ -92,7 +93,7 @@ class Executor:
     def handover(self, uid: str) -> None:
         """Somebody else needs it, stored or not: it is acknowledged again."""
         commit = self.kept[uid]
-        commit.acked = commit.told = False
+        commit.acked = commit.ack_sent = False
         self._store([commit])
 
     @property
@@ -104,71 +105,71 @@ class Executor:
         newest = self._newest()
         self._store(list(newest.values()))
         for uid, commit in list(self.kept.items()):
-            if commit.unstored and not commit.wanted and commit.epoch < newest[commit.partition].epoch:
+            if commit.unstored and not commit.requested and commit.epoch < newest[commit.partition].epoch:
                 del self.kept[uid]
 
     def _newest(self) -> dict[int, Commit]:
         return {commit.partition: commit for commit in self.kept.values()}
 
     def _store(self, commits: list[Commit]) -> None:
-        wanted = [c for c in commits if not c.acked]
-        if not wanted:
+        requested = [c for c in commits if not c.acked]
+        if not requested:
             return
-        for commit in wanted:
-            commit.wanted = True
-        parts = {id(p): p for c in wanted for p in c.unstored if not p.uploading}
-        if parts:
-            self._pack(wanted[-1], list(parts.values()))
+        for commit in requested:
+            commit.requested = True
+        files = {id(p): p for c in requested for p in c.unstored if not p.uploading}
+        if files:
+            self._pack(requested[-1], list(files.values()))
         else:
             self._acknowledge_stored()
 
-    def _pack(self, commit: Commit, parts: list[Part]) -> None:
+    def _pack(self, commit: Commit, files: list[StateFile]) -> None:
         self._made += 1
-        upload = _Upload(commit.run, commit.epoch, parts, self._a.clock.now)
+        upload = _Upload(commit.run, commit.epoch, files, self._env.clock.now)
         segment = segment_key(commit.run, commit.epoch, f"{self.name}-{self._made}")
-        for part in parts:
-            part.uploading = True
-            if part.kind is HandleKind.SST:
-                sst = sst_key(commit.run, f"{self.name}-{part.name.removesuffix('.sst')}")
-                upload.shared[sst] = part.value
-                upload.handles.append(Handle(part.kind, part.name, sst, 0, 1, checksum(part.value)))
+        for file in files:
+            file.uploading = True
+            if file.kind is HandleKind.SST:
+                sst = sst_key(commit.run, f"{self.name}-{file.name.removesuffix('.sst')}")
+                upload.shared[sst] = file.value
+                upload.handles.append(Handle(file.kind, file.name, sst, 0, 1, checksum(file.value)))
             else:
-                upload.packed.append((len(upload.packed), part.value))
-                upload.handles.append(Handle(part.kind, part.name, segment, len(upload.packed) - 1, 1, checksum(part.value)))
-        self._a.clock.after(self._a.rng.randrange(1, 10), lambda: self._port.send(lambda: self._arrived(upload, segment)))
+                upload.packed.append((len(upload.packed), file.value))
+                upload.handles.append(Handle(file.kind, file.name, segment, len(upload.packed) - 1, 1, checksum(file.value)))
+        self._env.clock.after(self._env.rng.randrange(1, 10), lambda: self._client.send(lambda: self._arrived(upload, segment)))
 
     def _arrived(self, upload: _Upload, segment: str) -> None:
         """A dead executor's agent finishes what it has begun, or not; its acks stay in the storage."""
-        if not self.alive and self._a.chance(0.5):
+        if not self.alive and self._env.chance(0.5):
             return
-        if self._a.down:
-            if self._a.clock.now - upload.begun > UPLOAD_TIMEOUT:
+        if self._env.down:
+            if self._env.clock.now - upload.begun > UPLOAD_TIMEOUT:
                 self._failed(upload)
             else:
-                self._a.clock.after(30, lambda: self._port.send(lambda: self._arrived(upload, segment)))
+                self._env.clock.after(30, lambda: self._client.send(lambda: self._arrived(upload, segment)))
             return
-        if self.alive and self._a.chance(self._a.faults.decline, Happened.DECLINED):
+        if self.alive and self._env.chance(self._env.faults.decline, Observed.DECLINED):
             self._failed(upload)
             return
         if upload.packed:
-            self._a.world.put_object(segment, tuple(upload.packed))
+            self._env.world.put_object(segment, tuple(upload.packed))
         for sst, value in upload.shared.items():
-            self._a.world.put_object(sst, ((0, value),))
-        for part, handle in zip(upload.parts, upload.handles, strict=True):
-            part.handle, part.uploading = handle, False
+            self._env.world.put_object(sst, ((0, value),))
+        for file, handle in zip(upload.files, upload.handles, strict=True):
+            file.handle, file.uploading = handle, False
         self._acknowledge_stored()
 
     def _failed(self, upload: _Upload) -> None:
         """They are stored with the next checkpoint, under other names."""
-        for part in upload.parts:
-            part.uploading = False
-            if part.kind is HandleKind.SST:
+        for file in upload.files:
+            file.uploading = False
+            if file.kind is HandleKind.SST:
                 self._made += 1
-                part.name = f"{part.name.removesuffix('.sst')}-{self._made}.sst"
-        failed = {id(part) for part in upload.parts}
+                file.name = f"{file.name.removesuffix('.sst')}-{self._made}.sst"
+        failed = {id(file) for file in upload.files}
         for commit in list(self.kept.values()):
-            if commit.wanted and not commit.acked and failed & {id(part) for part in commit.chain}:
-                commit.wanted = False
+            if commit.requested and not commit.acked and failed & {id(file) for file in commit.chain}:
+                commit.requested = False
                 store = StoreId(0, commit.partition, "default")
                 self._deliver(commit, Decline(commit.run, commit.epoch, store, commit.uid, self.name, "injected"))
 
@@ -176,9 +177,9 @@ class Executor:
 
     def _acknowledge_stored(self) -> None:
         for commit in list(self.kept.values()):
-            if not commit.wanted or commit.told or commit.unstored:
+            if not commit.requested or commit.ack_sent or commit.unstored:
                 continue
-            commit.told = True
+            commit.ack_sent = True
             ack = Ack(commit.run, commit.epoch, commit.snapshot, self.name, 10, 1.0, 1.0, 1.0)
             if self.alive:
                 self._deliver(commit, ack)
@@ -186,23 +187,23 @@ class Executor:
                 self._leave(ack)
 
     def _leave(self, ack: Ack) -> None:
-        self._a.happened[Happened.ACK_LEFT] += 1
-        self._a.world.leave_ack(ack)
+        self._env.observed[Observed.ACK_LEFT] += 1
+        self._env.world.leave_ack(ack)
 
     def _deliver(self, commit: Commit, ack: Ack | Decline) -> None:
         """Once, or twice, or when it is sent again; in any order."""
-        delay = self._a.delay()
-        if self._a.chance(self._a.faults.ack_lost, Happened.ACK_LOST):
+        delay = self._env.delay()
+        if self._env.chance(self._env.faults.ack_lost, Observed.ACK_LOST):
             delay += ACK_RESENT
 
         def arrive() -> None:
             stored = isinstance(ack, Ack)
             if self.alive:
                 self._acknowledge(ack)
-            elif isinstance(ack, Ack) and not commit.acked and self._a.chance(0.5):
+            elif isinstance(ack, Ack) and not commit.acked and self._env.chance(0.5):
                 self._leave(ack)
             commit.acked = commit.acked or stored
 
-        self._a.clock.after(delay, arrive)
-        if self._a.chance(self._a.faults.ack_doubled, Happened.ACK_DOUBLED):
-            self._a.clock.after(delay + self._a.delay(), arrive)
+        self._env.clock.after(delay, arrive)
+        if self._env.chance(self._env.faults.ack_doubled, Observed.ACK_DOUBLED):
+            self._env.clock.after(delay + self._env.delay(), arrive)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from simulation.happened import Happened
-from simulation.harm import checksum
-from simulation.port import Surroundings
-from simulation.rules import Rule, ViolationError
-from simulation.stage import PARTITIONS, Span, state_at, sum_of
+from simulation.environment import Environment
+from simulation.invariants import Invariant, ViolationError
+from simulation.observed import Observed
+from simulation.source_sink import PARTITIONS, Span, state_at, sum_of
+from simulation.stored_damage import checksum
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 
 LONGEST = 6
 
 
 @dataclass(eq=False)
-class Part:
+class StateFile:
     """One file. Commits share them; `handle` is set once it is stored."""
 
     name: str
@@ -27,30 +27,30 @@ class Part:
 
 @dataclass(eq=False)
 class Commit:
-    """One store's version: all that it takes to load it. `wanted`: to be stored and acknowledged; `told`: its ack is on the way."""
+    """One store's version: all that it takes to load it. `requested`: to be stored and acknowledged; `ack_sent`: its ack is on the way."""
 
     run: int
     epoch: int
     partition: int
     uid: str
     base_uid: str | None
-    chain: tuple[Part, ...]
-    wanted: bool = False
-    told: bool = False
+    chain: tuple[StateFile, ...]
+    requested: bool = False
+    ack_sent: bool = False
     acked: bool = False
 
     @property
     def value(self) -> int:
-        return sum(part.value for part in self.chain)
+        return sum(file.value for file in self.chain)
 
     @property
-    def unstored(self) -> list[Part]:
-        return [part for part in self.chain if part.handle is None]
+    def unstored(self) -> list[StateFile]:
+        return [file for file in self.chain if file.handle is None]
 
     @property
     def snapshot(self) -> Snapshot:
-        """Of a commit all of whose parts are stored."""
-        handles = tuple(part.handle for part in self.chain if part.handle is not None)
+        """Of a commit all of whose files are stored."""
+        handles = tuple(file.handle for file in self.chain if file.handle is not None)
         assert len(handles) == len(self.chain)
         return Snapshot(StoreId(0, self.partition, "default"), self.epoch + 1, self.uid, handles)
 
@@ -85,11 +85,11 @@ class Attempt:
 class Chains:
     """Makes the chains of one driver's executors. A shared file that is known to be stored is named, not stored again."""
 
-    def __init__(self, around: Surroundings, driver: str) -> None:
-        self._a = around
+    def __init__(self, env: Environment, driver: str) -> None:
+        self._env = env
         self._driver = driver
         self._made = 0
-        self._shared: dict[tuple[int, int, int, str], Part] = {}
+        self._shared: dict[tuple[int, int, int, str], StateFile] = {}
 
     def name(self) -> str:
         """Never used before."""
@@ -101,51 +101,51 @@ class Chains:
         chain = base.chain if base else ()
         delta = sum_of(partition, attempt.span)
         uid = f"u{attempt.run}-{attempt.epoch}-{partition}-{self.name()}"
-        keep = self._a.rng.choice((len(chain), len(chain), len(chain) // 2, 0)) if attempt.version == attempt.epoch else 0
+        keep = self._env.rng.choice((len(chain), len(chain), len(chain) // 2, 0)) if attempt.version == attempt.epoch else 0
         if keep == len(chain) and keep < LONGEST:
-            made = (*chain, Part(f"{uid}.changelog", delta, HandleKind.CHANGELOG))
+            made = (*chain, StateFile(f"{uid}.changelog", delta, HandleKind.CHANGELOG))
         else:
-            made = self._merged(attempt, chain[: min(keep, len(chain) // 2)], partition, sum(part.value for part in chain) + delta)
+            made = self._merged(attempt, chain[: min(keep, len(chain) // 2)], partition, sum(file.value for file in chain) + delta)
         return Commit(attempt.run, attempt.epoch, partition, uid, base.uid if base else None, made)
 
-    def _merged(self, attempt: Attempt, kept: tuple[Part, ...], partition: int, total: int) -> tuple[Part, ...]:
-        key = (attempt.run, attempt.epoch, partition, "+".join(part.name for part in kept))
+    def _merged(self, attempt: Attempt, kept: tuple[StateFile, ...], partition: int, total: int) -> tuple[StateFile, ...]:
+        key = (attempt.run, attempt.epoch, partition, "+".join(file.name for file in kept))
         known = self._shared.get(key)
         if known is not None and known.handle is not None:
-            self._a.happened[Happened.SHARED] += 1
+            self._env.observed[Observed.SHARED] += 1
             return (*kept, known)
-        self._shared[key] = Part(f"{self.name()}.sst", total - sum(part.value for part in kept), HandleKind.SST)
+        self._shared[key] = StateFile(f"{self.name()}.sst", total - sum(file.value for file in kept), HandleKind.SST)
         return (*kept, self._shared[key])
 
 
-def stored(around: Surroundings, attempt: Attempt, snapshot: Snapshot, compare: bool = True) -> Commit | str:
+def stored(env: Environment, attempt: Attempt, snapshot: Snapshot, compare: bool = True) -> Commit | str:
     """The commit that a snapshot in the storage is; or the name of an object that is missing or damaged. A task asks for one version."""
     if snapshot.version != attempt.version:
         raise ViolationError(
-            Rule.STATE_RIGHT, f"epoch {attempt.epoch} asks for version {attempt.version}, {snapshot.uid} has {snapshot.version}"
+            Invariant.STATE_RIGHT, f"epoch {attempt.epoch} asks for version {attempt.version}, {snapshot.uid} has {snapshot.version}"
         )
-    chain: list[Part] = []
+    chain: list[StateFile] = []
     for handle in snapshot.handles:
-        content = around.world.read_object(handle.object)
+        content = env.world.read_object(handle.object)
         if content is None:
             return handle.object
         value = dict(content)[handle.offset]
         if compare and checksum(value) != handle.checksum:
             return handle.object
-        chain.append(Part(handle.name, value, handle.kind, handle))
-    around.happened[Happened.LOADED] += 1
+        chain.append(StateFile(handle.name, value, handle.kind, handle))
+    env.observed[Observed.LOADED] += 1
     return Commit(attempt.run, attempt.epoch - 1, snapshot.store.partition, snapshot.uid, None, tuple(chain), acked=True)
 
 
 def checked(commit: Commit, begins: int, end: int) -> Commit:
     """That state is the sum of the input from where the stream began up to `end`."""
     if commit.value != state_at(commit.partition, begins, end):
-        raise ViolationError(Rule.STATE_RIGHT, f"partition {commit.partition} in {commit.uid} is not the sum up to {end}")
+        raise ViolationError(Invariant.STATE_RIGHT, f"partition {commit.partition} in {commit.uid} is not the sum up to {end}")
     return commit
 
 
 def named_in(checkpoint: Checkpoint, partition: int, uid: str) -> Snapshot | None:
     found = {s.store.partition: s for s in checkpoint.snapshots}
     if len(found) != PARTITIONS:
-        raise ViolationError(Rule.STATE_RIGHT, f"{checkpoint.id} holds the partitions {sorted(found)} of {PARTITIONS}")
+        raise ViolationError(Invariant.STATE_RIGHT, f"{checkpoint.id} holds the partitions {sorted(found)} of {PARTITIONS}")
     return found[partition] if found[partition].uid == uid else None

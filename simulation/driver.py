@@ -9,13 +9,14 @@ from zlib import crc32
 
 from simulation.agent import Executor
 from simulation.chains import Attempt, Barrier
+from simulation.environment import Environment
 from simulation.executors import EXECUTORS, Executors, Query
-from simulation.happened import Happened
-from simulation.left_out import Rules
-from simulation.port import Port, Surroundings
+from simulation.invariants import Invariant, ViolationError
+from simulation.mutations import Variant
+from simulation.observed import Observed
 from simulation.process import DriverProcess
-from simulation.rules import Rule, ViolationError
-from simulation.stage import PARTITIONS, Sink, Source, Span
+from simulation.source_sink import PARTITIONS, Sink, Source, Span
+from simulation.storage_client import StorageClient
 from simulation.world import ELSEWHERE
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Ack, CheckpointId, Decline, FileHandle, Job
@@ -44,14 +45,14 @@ class Driver(DriverProcess, Query):
     def __init__(
         self,
         name: str,
-        around: Surroundings,
-        rules: Rules,
+        env: Environment,
+        variant: Variant,
         settings: Settings,
         source: Source,
         sink: Sink,
         restore: ev.Restore | None = None,
     ) -> None:
-        super().__init__(name, around, rules, settings)
+        super().__init__(name, env, variant, settings)
         self.idle = False
         self.damaged = False
         """Whether the query ended because of damage."""
@@ -75,11 +76,11 @@ class Driver(DriverProcess, Query):
         self._stopping: do.Stopping | None = None
         self._finishing = False
         self._sealed_at: dict[int, int] = {}
-        self._executors = Executors(around, Port(around, self, rules.settle), name, self, rules.compare)
+        self._executors = Executors(env, StorageClient(env, self, variant.settle), name, self, variant.compare)
 
     def start(self) -> None:
         self._made += 1
-        self._asked_at = self._a.clock.now
+        self._asked_at = self._env.clock.now
         self._attempt = None
         self._late = self._stopping = None
         self._pending.clear()
@@ -115,7 +116,7 @@ class Driver(DriverProcess, Query):
     def _told(self, i: Instruction) -> None:
         """An answer to what is not asked any more is left alone."""
         if isinstance(i, do.Resumed):
-            self._a.happened[Happened.RESUMED] += 1
+            self._env.observed[Observed.RESUMED] += 1
         elif isinstance(i, do.Started) and isinstance(self._open, ev.StartRequested):
             self._begin(i)
         elif isinstance(i, do.Triggered) and isinstance(self._open, ev.TriggerRequested):
@@ -125,7 +126,7 @@ class Driver(DriverProcess, Query):
         elif isinstance(i, do.Late):
             self._want_late(i)
         elif isinstance(i, do.Stopping):
-            self._a.happened[Happened.STOPPING] += 1
+            self._env.observed[Observed.STOPPING] += 1
             self._stopping = i
         elif isinstance(i, do.Failed):
             self._fail(i)
@@ -145,12 +146,12 @@ class Driver(DriverProcess, Query):
             return
         if i.request is RequestName.SEAL and i.kind is ErrorKind.LOST:
             self._open = None
-            self._a.happened[Happened.RERUN_IN_PLACE] += 1
+            self._env.observed[Observed.RERUN_IN_PLACE] += 1
             assert self._attempt is not None
             self._run_epoch(self._attempt.base, self._attempt.barrier, self._attempt.version)
             return
         if i.request is RequestName.FINISH:
-            self._a.happened[Happened.NOT_FINISHED] += 1
+            self._env.observed[Observed.NOT_FINISHED] += 1
             if self._stopping and i.kind is not ErrorKind.FENCED:
                 self._open = self._stopping = None  # without its savepoint the query goes on
                 self._soon(self._next_epoch)
@@ -161,11 +162,11 @@ class Driver(DriverProcess, Query):
         if i.request is RequestName.START and i.kind in (ErrorKind.MISSING, ErrorKind.DAMAGED, ErrorKind.CONFLICT):
             self._check_refused(i)
         if i.kind is ErrorKind.INTERNAL:
-            raise ViolationError(Rule.MACHINE, f"{self.name}: {i.message}")
+            raise ViolationError(Invariant.MACHINE, f"{self.name}: {i.message}")
         if i.kind is ErrorKind.FENCED and not self._fenced:
-            self._a.happened[Happened.FENCED] += 1
+            self._env.observed[Observed.FENCED] += 1
         elif i.kind is not ErrorKind.FENCED:
-            self._a.happened[Happened.FAILED] += 1
+            self._env.observed[Observed.FAILED] += 1
         self.die(f"{i.request.name} refused, {i.kind.name}: {i.message}")
 
     def _check_refused(self, i: do.Refused) -> None:
@@ -174,28 +175,28 @@ class Driver(DriverProcess, Query):
         if "log grew" in i.message or "was cut short" in i.message:
             return
         if "older than what the stream's log is sure to hold" in i.message and not (self._restore and self._restore.discard):
-            self._a.happened[Happened.CHOICE_REFUSED] += 1
+            self._env.observed[Observed.CHOICE_REFUSED] += 1
             return
-        world = self._a.world
-        if world.harm or world.harm.gone_at >= self._asked_at:
-            self._a.happened[Happened.DAMAGE_REFUSED] += 1
+        world = self._env.world
+        if world.damage or world.damage.gone_at >= self._asked_at:
+            self._env.observed[Observed.DAMAGE_REFUSED] += 1
             self.damaged = True
             return
         if self._restore is None:
-            raise ViolationError(Rule.PROGRESS, f"{self.name} cannot start: {i.message}")
+            raise ViolationError(Invariant.PROGRESS, f"{self.name} cannot start: {i.message}")
         of_another = self._restore.path == ELSEWHERE and "belongs to another stream" in i.message
-        if i.kind is ErrorKind.CONFLICT and not self._a.world.renumbered and not of_another:
-            raise ViolationError(Rule.PROGRESS, f"{self.name} cannot restore {self._restore.path}: {i.message}")
-        self._a.happened[Happened.CHOICE_REFUSED] += 1
+        if i.kind is ErrorKind.CONFLICT and not self._env.world.renumbered and not of_another:
+            raise ViolationError(Invariant.PROGRESS, f"{self.name} cannot restore {self._restore.path}: {i.message}")
+        self._env.observed[Observed.CHOICE_REFUSED] += 1
 
     def _begin(self, i: do.Started) -> None:
-        before = self._a.world.claim_before(i.claim)
+        before = self._env.world.claim_before(i.claim)
         if self.started and before and before.life != self.name:
-            raise ViolationError(Rule.FENCED_STOPS, f"{self.name} takes the stream back from run {before.run}, which had claimed it")
+            raise ViolationError(Invariant.FENCED_STOPS, f"{self.name} takes the stream back from run {before.run}, which had claimed it")
         self.started = i
         self._open = None
         self.objects = set()
-        fetched = self._port.fetched
+        fetched = self._client.fetched
         self._files = {path: fetched[content] if isinstance(content, FileHandle) else content for path, content in i.files.items()}
         self._changes, self._unplanned, self._commits = {}, {}, {}
         for path in sorted((p for p in self._files if p.startswith("commits/")), key=number_of):
@@ -204,13 +205,13 @@ class Driver(DriverProcess, Query):
         self._epoch = self._triggered = i.epoch
         self._sealed_epoch = i.origin.epoch if i.origin else -1
         self._planned = {plan.epoch: plan.offsets for plan in i.planned}
-        self._a.happened[Happened.STARTED] += 1
+        self._env.observed[Observed.STARTED] += 1
         self._executors.forget()
         self._check_files(i)
-        self._end = Span.decode(self._files[offsets_file(i.epoch - 1)]).end if i.origin else self._a.begins
+        self._end = Span.decode(self._files[offsets_file(i.epoch - 1)]).end if i.origin else self._env.begins
         self._uids = uids_of(self._files[commits_file(i.epoch - 1)]) if i.origin else {}
         if i.rerun:
-            self._a.happened[Happened.RERUN] += 1
+            self._env.observed[Observed.RERUN] += 1
             self._run_epoch(i.origin, Barrier(i.gate is Gate.EPOCH, None), i.version)
         else:
             self._next_epoch()
@@ -222,23 +223,25 @@ class Driver(DriverProcess, Query):
         due |= {offsets_file(i.epoch)} if i.rerun else set()
         missing = sorted(due - self._files.keys())
         if missing:
-            raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin} without {missing}")
-        at = self._a.begins
+            raise ViolationError(Invariant.FILES_RIGHT, f"{self.name} restores {i.origin} without {missing}")
+        at = self._env.begins
         for file in sorted((path for path in self._files if path.startswith("sources/")), key=number_of):
             span = Span.decode(self._files[file])
             if span.first != at:
-                raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin}, {file} goes on from {span.first} instead of {at}")
+                raise ViolationError(
+                    Invariant.FILES_RIGHT, f"{self.name} restores {i.origin}, {file} goes on from {span.first} instead of {at}"
+                )
             at = span.end
-        end = Span.decode(self._files[offsets_file(last)]).end if i.origin or i.rerun else self._a.begins
+        end = Span.decode(self._files[offsets_file(last)]).end if i.origin or i.rerun else self._env.begins
         if at != end:
-            raise ViolationError(Rule.FILES_RIGHT, f"{self.name} restores {i.origin} up to {end}, its source's files go up to {at}")
+            raise ViolationError(Invariant.FILES_RIGHT, f"{self.name} restores {i.origin} up to {end}, its source's files go up to {at}")
 
     # --- one epoch after the other
 
     def _next_epoch(self) -> None:
         """Plan: what was planned before as it was, else whatever the source has now."""
-        if self._a.chance(self._a.faults.stop, Happened.STOPPED):
-            self._finishing = self._in_background and self._a.rng.random() < 0.5
+        if self._env.chance(self._env.faults.stop, Observed.STOPPED):
+            self._finishing = self._in_background and self._env.rng.random() < 0.5
             self._ask(ev.FinishRequested() if self._finishing else ev.StopRequested(failed=False))
             return
         if self._finishing:
@@ -252,7 +255,7 @@ class Driver(DriverProcess, Query):
             self.idle = True
             self._soon(partial(self._look_again, self._made), 20)
             return
-        span = Span(self._end, min(self._source.available, self._end + self._a.rng.randrange(1, LARGEST_EPOCH + 1)))
+        span = Span(self._end, min(self._source.available, self._end + self._env.rng.randrange(1, LARGEST_EPOCH + 1)))
         self._plan(recorded or span.encode())
 
     def _plan(self, offsets: bytes) -> None:
@@ -290,14 +293,14 @@ class Driver(DriverProcess, Query):
         span = Span.decode(self._files[offsets_file(self._epoch)])
         self._acks = []
         goes_on_from = self._epoch if version is None else version
-        pace = self._a.rng.randrange(1, LONGEST_EPOCH) if self._a.chance(self._a.faults.long, Happened.LONG) else 0
+        pace = self._env.rng.randrange(1, LONGEST_EPOCH) if self._env.chance(self._env.faults.long, Observed.LONG) else 0
         attempt = Attempt(self.started.run, self._epoch, span, base, dict(self._uids), barrier, goes_on_from, pace)
         self._attempt = attempt
         self._executors.run_tasks(attempt, list(range(PARTITIONS)))
-        if self._a.chance(self._a.faults.task_failure, Happened.TASK_FAILED):
-            self._soon(self._task_failed, self._a.rng.randrange(0, 40))
-        if self._a.chance(self._a.faults.executor_loss):
-            self._soon(lambda: self._lose_executor(attempt), self._a.rng.randrange(0, 60))
+        if self._env.chance(self._env.faults.task_failure, Observed.TASK_FAILED):
+            self._soon(self._task_failed, self._env.rng.randrange(0, 40))
+        if self._env.chance(self._env.faults.executor_loss):
+            self._soon(lambda: self._lose_executor(attempt), self._env.rng.randrange(0, 60))
 
     def _task_failed(self) -> None:
         """The query ends; what was asked last may be unanswered."""
@@ -306,8 +309,8 @@ class Driver(DriverProcess, Query):
 
     def _fail(self, i: do.Failed) -> None:
         """The protocol gives up, while the query runs or waits for data."""
-        self._a.happened[Happened.NOT_TOLERATED] += 1
-        self._a.tell(f"{self.name} has to fail, {i.kind.name}: {i.message}")
+        self._env.observed[Observed.NOT_TOLERATED] += 1
+        self._env.tell(f"{self.name} has to fail, {i.kind.name}: {i.message}")
         if not isinstance(self._open, (ev.StartRequested, ev.StopRequested)):
             self._task_failed()
 
@@ -333,15 +336,15 @@ class Driver(DriverProcess, Query):
         behind = [time for epoch, time in self._sealed_at.items() if epoch > self._completed_epoch]
         if not behind:
             return 0
-        if self._a.pressed_at < min(behind):
-            return self._a.clock.now - min(behind)
+        if self._env.pressed_at < min(behind):
+            return self._env.clock.now - min(behind)
         # A spool that filled up since may have given up what the epoch in hand has replaced: its end is waited for, and counts.
-        return self._a.clock.now - max(behind) if self.idle else 0
+        return self._env.clock.now - max(behind) if self.idle else 0
 
     def _end_with_savepoint(self, stopping: do.Stopping) -> None:
         """After the last epoch, which a drain adds: one without input."""
         if stopping.drain:
-            self._a.happened[Happened.DRAINED] += 1
+            self._env.observed[Observed.DRAINED] += 1
             self._stopping = do.Stopping(drain=False)
             self._plan(Span(self._end, self._end).encode())
         else:
@@ -349,12 +352,12 @@ class Driver(DriverProcess, Query):
 
     def _finished(self, i: do.Finished) -> None:
         asked = isinstance(self._open, ev.FinishRequested) and self._open.stopping  # else it ends by itself, whatever becomes of requests
-        if asked and i.savepoint not in self._a.world.savepoints:
-            raise ViolationError(Rule.SAVEPOINT, f"{self.name} ends as asked with the savepoint {i.savepoint}, which is not there")
-        self._a.happened[Happened.FINISHED] += 1
-        durable = self._a.world.reached(self._a.world.claim(self._claim), self._a.clock.now + 1)
+        if asked and i.savepoint not in self._env.world.savepoints:
+            raise ViolationError(Invariant.SAVEPOINT, f"{self.name} ends as asked with the savepoint {i.savepoint}, which is not there")
+        self._env.observed[Observed.FINISHED] += 1
+        durable = self._env.world.reached(self._env.world.claim(self._claim), self._env.clock.now + 1)
         if durable < self._epoch - 1:
-            raise ViolationError(Rule.COVERED, f"{self.name} ends after epoch {self._epoch - 1}, durable is {durable}")
+            raise ViolationError(Invariant.COVERED, f"{self.name} ends after epoch {self._epoch - 1}, durable is {durable}")
         self._ask(ev.StopRequested(failed=False))
 
     def _write_batch(self, attempt: Attempt) -> None:
@@ -382,7 +385,7 @@ class Driver(DriverProcess, Query):
         self._sealed_epoch = attempt.epoch
         self._end = attempt.span.end
         self._sealed_at = {n: time for n, time in self._sealed_at.items() if n > self._completed_epoch}
-        self._sealed_at[attempt.epoch] = self._a.clock.now
+        self._sealed_at[attempt.epoch] = self._env.clock.now
         self._epoch += 1
         self._soon(self._next_epoch)
 
@@ -406,50 +409,50 @@ class Driver(DriverProcess, Query):
     def _want_late(self, i: do.Late) -> None:
         if self.started and i.run == self.started.run:
             self._late = i.epoch
-            self._a.happened[Happened.LATE] += i.epoch is not None
+            self._env.observed[Observed.LATE] += i.epoch is not None
 
     def tasks_done(self, attempt: Attempt) -> None:
-        self._soon(lambda: self._write_batch(attempt), self._a.rng.randrange(attempt.pace) if attempt.pace else None)
+        self._soon(lambda: self._write_batch(attempt), self._env.rng.randrange(attempt.pace) if attempt.pace else None)
 
     def current(self, attempt: Attempt) -> bool:
         return attempt is self._attempt and not attempt.written
 
     def state_gone(self, checkpoint: CheckpointId | None, missing: str | None) -> None:
-        world = self._a.world
-        harmed = missing in world.harm.objects or checkpoint in world.harm.metadata
+        world = self._env.world
+        damaged_meanwhile = missing in world.damage.objects or checkpoint in world.damage.metadata
         went_back = bool(world.claim(self._claim).bad)  # past one that is damaged, to what may just have been deleted
-        if not world.superseded(self._claim) and not harmed and not went_back:
+        if not world.superseded(self._claim) and not damaged_meanwhile and not went_back:
             raise ViolationError(
-                Rule.ORIGIN_LOADS, f"{self.name}, which is not fenced, cannot load {checkpoint}: {missing or 'no _metadata'}"
+                Invariant.ORIGIN_LOADS, f"{self.name}, which is not fenced, cannot load {checkpoint}: {missing or 'no _metadata'}"
             )
-        self._a.happened[Happened.LOAD_FENCED] += not harmed
-        self.damaged = self.damaged or harmed
+        self._env.observed[Observed.LOAD_FENCED] += not damaged_meanwhile
+        self.damaged = self.damaged or damaged_meanwhile
         self.give(ev.DamageReported(missing, checkpoint, "missing or damaged"), self._coordinator)
         self._soon(lambda: self.die("its state is gone"), 200)
 
     def state_lost(self, attempt: Attempt, partition: int) -> None:
         """Back to the last checkpoint, in the same query: a new run of it."""
         if not self._in_background:
-            raise ViolationError(Rule.STATE_RIGHT, f"{self.name} lost partition {partition} of epoch {attempt.epoch - 1}")
+            raise ViolationError(Invariant.STATE_RIGHT, f"{self.name} lost partition {partition} of epoch {attempt.epoch - 1}")
         self._go_back(f"partition {partition} of epoch {attempt.epoch - 1} is lost")
 
     def _go_back(self, why: str) -> None:
-        self._a.happened[Happened.WENT_BACK] += 1
-        self._a.tell(f"{self.name} goes back in place: {why}")
+        self._env.observed[Observed.WENT_BACK] += 1
+        self._env.tell(f"{self.name} goes back in place: {why}")
         self.start()
 
     # --- losses
 
     def _lose_executor(self, attempt: Attempt) -> None:
         """Tasks that had not finished run elsewhere; what had finished counts, wherever its snapshot is."""
-        dead, partitions = self._executors.lose(self._a.rng.randrange(EXECUTORS))
+        dead, partitions = self._executors.lose(self._env.rng.randrange(EXECUTORS))
         coordinator = self._coordinator
-        self._a.clock.after(self._a.delay(), lambda: self.give(ev.ExecutorLost(dead.name), coordinator))
+        self._env.clock.after(self._env.delay(), lambda: self.give(ev.ExecutorLost(dead.name), coordinator))
         for host in self._executors.hosts:
-            self._a.clock.after(10 + self._a.delay(), partial(self._give_holding, host))
+            self._env.clock.after(10 + self._env.delay(), partial(self._give_holding, host))
         if self.current(attempt):
             unfinished = [p for p in range(PARTITIONS) if p not in attempt.winners]
-            again = [p for p in partitions if p in attempt.winners] if self._a.rng.random() < 0.5 else []
+            again = [p for p in partitions if p in attempt.winners] if self._env.rng.random() < 0.5 else []
             for p in again:
                 attempt.winners.pop(p)
             if again or unfinished:

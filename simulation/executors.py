@@ -7,10 +7,11 @@ from functools import partial
 
 from simulation.agent import Executor
 from simulation.chains import Attempt, Chains, Commit, checked, named_in, stored
-from simulation.happened import Happened
-from simulation.port import Port, Surroundings
-from simulation.rules import Rule, ViolationError
-from simulation.stage import PARTITIONS
+from simulation.environment import Environment
+from simulation.invariants import Invariant, ViolationError
+from simulation.observed import Observed
+from simulation.source_sink import PARTITIONS
+from simulation.storage_client import StorageClient
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline
 
 EXECUTORS = 2
@@ -48,29 +49,29 @@ class Query(ABC):
 class Executors:
     """`EXECUTORS` hosts; a dead one is replaced by another without memory."""
 
-    def __init__(self, around: Surroundings, port: Port, driver: str, query: Query, compare: bool) -> None:
+    def __init__(self, env: Environment, client: StorageClient, driver: str, query: Query, compare: bool) -> None:
         """`compare`: what is loaded with its checksum."""
-        self._a = around
-        self._port = port
+        self._env = env
+        self._client = client
         self._driver = driver
         self._query = query
         self._compare = compare
-        self._chains = Chains(around, driver)
+        self._chains = Chains(env, driver)
         self._made = 0
         self._dead: list[Executor] = []
         self.hosts = [self._new() for _ in range(EXECUTORS)]
 
     def _new(self) -> Executor:
         self._made += 1
-        executor = Executor(f"{self._driver}-x{self._made}", self._a, self._port, self._query.acknowledge)
-        self._a.clock.after(POLL + self._a.delay(), partial(self._poll, executor))
+        executor = Executor(f"{self._driver}-x{self._made}", self._env, self._client, self._query.acknowledge)
+        self._env.clock.after(POLL + self._env.delay(), partial(self._poll, executor))
         return executor
 
     def _poll(self, executor: Executor) -> None:
-        if executor.alive and self._port.alive:
+        if executor.alive and self._client.alive:
             if executor.held:
                 self._query.holding(executor)
-            self._a.clock.after(POLL, partial(self._poll, executor))
+            self._env.clock.after(POLL, partial(self._poll, executor))
 
     def forget(self) -> None:
         """Another run begins."""
@@ -83,11 +84,11 @@ class Executors:
         """Run the tasks of these partitions, each where its state is, now and then elsewhere."""
         placed: dict[int, list[int]] = {}
         for p in partitions:
-            n = self._a.rng.randrange(EXECUTORS) if self._a.chance(self._a.faults.moved, Happened.MOVED) else p % EXECUTORS
+            n = self._env.rng.randrange(EXECUTORS) if self._env.chance(self._env.faults.moved, Observed.MOVED) else p % EXECUTORS
             placed.setdefault(n, []).append(p)
         for n, mine in placed.items():
             if attempt.pace:
-                self._a.clock.after(self._a.rng.randrange(attempt.pace), partial(self._load, attempt, n, mine, {}))
+                self._env.clock.after(self._env.rng.randrange(attempt.pace), partial(self._load, attempt, n, mine, {}))
             else:
                 self._load(attempt, n, mine, {})
 
@@ -102,18 +103,18 @@ class Executors:
                 continue
             kept = host.kept.get(uid)
             if kept is None:
-                self._a.clock.after(self._a.delay(), lambda p=p, uid=uid: self._fetch(attempt, n, partitions, loaded, p, uid))  # type: ignore[misc]
+                self._env.clock.after(self._env.delay(), lambda p=p, uid=uid: self._fetch(attempt, n, partitions, loaded, p, uid))  # type: ignore[misc]
                 return
-            loaded[p] = checked(kept, self._a.begins, attempt.span.first)
+            loaded[p] = checked(kept, self._env.begins, attempt.span.first)
         self._run(attempt, n, partitions, loaded)
 
     def _run(self, attempt: Attempt, n: int, partitions: list[int], loaded: dict[int, Commit]) -> None:
         host = self.hosts[n]
         if host.full:
-            self._a.happened[Happened.SPOOL_FULL] += 1
-            self._a.clock.after(POLL, lambda: self._load(attempt, n, partitions, loaded))
+            self._env.observed[Observed.SPOOL_FULL] += 1
+            self._env.clock.after(POLL, lambda: self._load(attempt, n, partitions, loaded))
             return
-        losers = [p for p in partitions if self._a.chance(self._a.faults.losing, Happened.LOSING_ATTEMPT)]
+        losers = [p for p in partitions if self._env.chance(self._env.faults.losing, Observed.LOSING_ATTEMPT)]
         if losers:
             self._commit(attempt, host, losers, loaded)
         won = self._commit(attempt, host, partitions, loaded)
@@ -132,7 +133,7 @@ class Executors:
         """From the newest completed checkpoint, if that holds it; else from whoever does."""
         if not self._query.current(attempt):
             return
-        found = self._a.world.read_metadata(attempt.base) if attempt.base else None
+        found = self._env.world.read_metadata(attempt.base) if attempt.base else None
         checkpoint = found if isinstance(found, Checkpoint) else None
         if attempt.base is not None and checkpoint is None:
             self._query.state_gone(attempt.base, None)
@@ -140,11 +141,11 @@ class Executors:
         snapshot = named_in(checkpoint, partition, uid) if checkpoint else None
         if snapshot is None:
             if attempt.base is not None and attempt.base.epoch + 1 == attempt.version:
-                raise ViolationError(Rule.STATE_RIGHT, f"{attempt.base} does not hold {uid}, which its commit names")
-            self._a.happened[Happened.WANTED] += 1
+                raise ViolationError(Invariant.STATE_RIGHT, f"{attempt.base} does not hold {uid}, which its commit names")
+            self._env.observed[Observed.WANTED] += 1
             self._want(attempt, n, partitions, loaded, partition, uid, asked=False)
             return
-        self._loaded(attempt, n, partitions, loaded, stored(self._a, attempt, snapshot, self._compare), attempt.base)
+        self._loaded(attempt, n, partitions, loaded, stored(self._env, attempt, snapshot, self._compare), attempt.base)
 
     def _loaded(
         self, attempt: Attempt, n: int, partitions: list[int], loaded: dict[int, Commit], found: Commit | str, of: CheckpointId | None
@@ -152,7 +153,7 @@ class Executors:
         if isinstance(found, str):
             self._query.state_gone(of, found)
             return
-        loaded[found.partition] = checked(found, self._a.begins, attempt.span.first)
+        loaded[found.partition] = checked(found, self._env.begins, attempt.span.first)
         self._load(attempt, n, partitions, loaded)
 
     def _want(
@@ -167,11 +168,11 @@ class Executors:
             return
         commit = holder.kept[uid]
         if asked and commit.acked:
-            self._loaded(attempt, n, partitions, loaded, stored(self._a, attempt, commit.snapshot, self._compare), None)
+            self._loaded(attempt, n, partitions, loaded, stored(self._env, attempt, commit.snapshot, self._compare), None)
             return
         if not asked:
             holder.handover(uid)
-        self._a.clock.after(POLL, lambda: self._want(attempt, n, partitions, loaded, partition, uid, asked=True))
+        self._env.clock.after(POLL, lambda: self._want(attempt, n, partitions, loaded, partition, uid, asked=True))
 
     # --- losses
 
@@ -180,5 +181,5 @@ class Executors:
         dead = self.hosts[n]
         dead.alive = False
         self.hosts[n] = self._new()
-        self._a.happened[Happened.EXECUTOR_LOST] += 1
+        self._env.observed[Observed.EXECUTOR_LOST] += 1
         return dead, [p for p in range(PARTITIONS) if any(c.partition == p for c in dead.kept.values())]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from simulation.happened import Happened
-from simulation.left_out import Rules
-from simulation.port import Port, Surroundings
-from simulation.rules import Rule, ViolationError
+from simulation.environment import Environment
+from simulation.invariants import Invariant, ViolationError
+from simulation.mutations import Variant
+from simulation.observed import Observed
+from simulation.storage_client import StorageClient
 from spark_ckpt.model import Ack, CheckpointId, Decline
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -53,14 +54,14 @@ class _Coordinator:
 class DriverProcess(ABC):
     """Any step may be its last, or be followed by a long sleep. Subclasses say what a query does with the protocol's answers."""
 
-    def __init__(self, name: str, around: Surroundings, rules: Rules, settings: Settings) -> None:
+    def __init__(self, name: str, env: Environment, variant: Variant, settings: Settings) -> None:
         self.name = name
         self.alive = True
         self.stopped = False
         self.sleeps_until = 0
         self.started: do.Started | None = None
-        self._a = around
-        self._rules = rules
+        self._env = env
+        self._variant = variant
         self._settings = settings
         self._open: ev.Request | None = None
         self._fenced = False
@@ -93,7 +94,7 @@ class DriverProcess(ABC):
 
     def die(self, why: str) -> None:
         if self.alive:
-            self._a.tell(f"{self.name} ends: {why}")
+            self._env.tell(f"{self.name} ends: {why}")
         self.alive = False
 
     def _soon(self, step: Callable[[], None], delay: int | None = None) -> None:
@@ -103,38 +104,38 @@ class DriverProcess(ABC):
             if self._awake(call):
                 step()
 
-        self._a.clock.after(self._a.rng.randrange(1, 8) if delay is None else delay, call)
+        self._env.clock.after(self._env.rng.randrange(1, 8) if delay is None else delay, call)
 
     def _awake(self, again: Callable[[], None]) -> bool:
         """Whether this step happens now. If not, the driver crashed, or sleeps, and `again` is called when it wakes."""
         if not self.alive:
             return False
-        now = self._a.clock.now
+        now = self._env.clock.now
         if now < self.sleeps_until:
-            self._a.clock.after(self.sleeps_until - now, again)
+            self._env.clock.after(self.sleeps_until - now, again)
             return False
-        if self._a.chance(self._a.faults.crash, Happened.DRIVER_CRASHED):
+        if self._env.chance(self._env.faults.crash, Observed.DRIVER_CRASHED):
             self.die("crash")
             return False
-        if self._a.chance(self._a.faults.sleep, Happened.DRIVER_SLEPT):
-            overnight = self._settings.log_kept_ms < DAY_MS and self._a.rng.random() < OVERNIGHT
-            self.sleeps_until = now + (self._a.rng.randrange(*LONG_SLEEP) if overnight else self._a.rng.randrange(50, LONGEST_SLEEP))
-            self._a.tell(f"{self.name} sleeps until {self.sleeps_until}")
-            self._a.clock.after(self.sleeps_until - now, self._wake)
-            self._a.clock.after(self.sleeps_until - now, again)
+        if self._env.chance(self._env.faults.sleep, Observed.DRIVER_SLEPT):
+            overnight = self._settings.log_kept_ms < DAY_MS and self._env.rng.random() < OVERNIGHT
+            self.sleeps_until = now + (self._env.rng.randrange(*LONG_SLEEP) if overnight else self._env.rng.randrange(50, LONGEST_SLEEP))
+            self._env.tell(f"{self.name} sleeps until {self.sleeps_until}")
+            self._env.clock.after(self.sleeps_until - now, self._wake)
+            self._env.clock.after(self.sleeps_until - now, again)
             return False
         return True
 
     def _wake(self) -> None:
-        if self.alive and self.started and self._a.world.superseded(self.started.claim):
-            self._a.happened[Happened.ZOMBIE_WOKE] += 1
+        if self.alive and self.started and self._env.world.superseded(self.started.claim):
+            self._env.observed[Observed.ZOMBIE_WOKE] += 1
 
     # --- the coordinator
 
     def _new_coordinator(self) -> None:
         self._coordinator = _Coordinator(self)
-        self._port = Port(self._a, self._coordinator, self._rules.settle)
-        self._stream = self._rules.stream(self._settings, self._rules.order, self._rules.parts)
+        self._client = StorageClient(self._env, self._coordinator, self._variant.settle)
+        self._stream = self._variant.stream(self._settings, self._variant.order, self._variant.parts)
         self._pending.clear()
         self._timers: set[int] = set()
 
@@ -142,27 +143,27 @@ class DriverProcess(ABC):
         """An event for the protocol; one for a coordinator that died goes nowhere."""
         if coordinator is not self._coordinator or not self._awake(lambda: self.give(event, coordinator)):
             return
-        if self._a.chance(self._a.faults.coordinator_crash, Happened.COORDINATOR_CRASHED):
+        if self._env.chance(self._env.faults.coordinator_crash, Observed.COORDINATOR_CRASHED):
             self._coordinator_crashed()
             return
         before = self._stream.run
         live = before is not None and before.phase not in OVER
         if isinstance(event, ev.StopRequested) and event.delete and live:
             self.demolished = True
-            self._a.happened[Happened.DEMOLISHED] += 1
+            self._env.observed[Observed.DEMOLISHED] += 1
         if isinstance(event, ev.AckReceived) and live and before is not None and event.ack.run == before.claim.run:
             self.objects.update(handle.object for handle in event.ack.snapshot.handles)
         try:
-            instructions = self._stream.handle(event, self._a.clock.now)
+            instructions = self._stream.handle(event, self._env.clock.now)
         except Exception as error:
-            raise ViolationError(Rule.MACHINE, f"{self.name}: {type(error).__name__}: {error}") from error
-        self._a.tell(f"{self.name} {type(event).__name__} -> {', '.join(type(i).__name__ for i in instructions) or 'nothing'}")
+            raise ViolationError(Invariant.MACHINE, f"{self.name}: {type(error).__name__}: {error}") from error
+        self._env.tell(f"{self.name} {type(event).__name__} -> {', '.join(type(i).__name__ for i in instructions) or 'nothing'}")
         run = self._stream.run
         if run and run.phase is RunPhase.FENCED and not self._fenced:
             self._fenced = True
-            self._a.happened[Happened.FENCED] += 1
+            self._env.observed[Observed.FENCED] += 1
             if not any(isinstance(i, do.Refused) for i in instructions):
-                self._a.happened[Happened.FENCED_IDLE] += 1
+                self._env.observed[Observed.FENCED_IDLE] += 1
         self._check_answered(before, event, instructions)
         for instruction in instructions:
             self._execute(instruction, coordinator)
@@ -171,21 +172,21 @@ class DriverProcess(ABC):
         if isinstance(i, do.SetTimer):
             timer = ev.TimerFired(i.ticket, i.timer)
             self._timers.add(i.ticket)
-            self._a.clock.after(i.after_ms, lambda: self._fire(timer, coordinator))
+            self._env.clock.after(i.after_ms, lambda: self._fire(timer, coordinator))
         elif isinstance(i, do.CancelTimer):
-            if self._a.rng.random() < 0.8:  # else it fires while its cancellation is on the way
+            if self._env.rng.random() < 0.8:  # else it fires while its cancellation is on the way
                 self._timers.discard(i.ticket)
         elif isinstance(i, do.Announce):
             self._announced(i)
         elif isinstance(i, do.Log):
-            self._a.tell(f"{self.name} logs {i.level.name}: {i.message}")
+            self._env.tell(f"{self.name} logs {i.level.name}: {i.message}")
             if "the stream's end could not be noted in its log" in i.message:
                 self.demolished = False  # each of its puts failed
-        elif not self._port.execute(i):
+        elif not self._client.execute(i):
             self._check_told(i)
             # A pipe keeps the order.
-            self._heard_at = max(self._heard_at, self._a.clock.now + self._a.rng.randrange(0, 3))
-            self._soon(lambda: self._hear(i, coordinator), self._heard_at - self._a.clock.now)
+            self._heard_at = max(self._heard_at, self._env.clock.now + self._env.rng.randrange(0, 3))
+            self._soon(lambda: self._hear(i, coordinator), self._heard_at - self._env.clock.now)
 
     def _hear(self, i: Instruction, coordinator: _Coordinator) -> None:
         if coordinator is self._coordinator:
@@ -198,7 +199,7 @@ class DriverProcess(ABC):
 
     def _coordinator_crashed(self) -> None:
         """The driver starts another one, and tells it all that was not answered."""
-        self._a.tell(f"{self.name}: its coordinator dies")
+        self._env.tell(f"{self.name}: its coordinator dies")
         self._coordinator.killed = True
         self._new_coordinator()
         if self.started is None or isinstance(self._open, ev.StartRequested):
@@ -244,76 +245,76 @@ class DriverProcess(ABC):
         if not isinstance(event, ev.SealRequested) or run is None or run.context.every_epoch:
             return
         if not any(isinstance(i, (do.Sealed, do.Refused)) for i in instructions):
-            raise ViolationError(Rule.NO_WAITING, f"{self.name} sealed epoch {event.epoch}, and had no answer")
-        durable = self._a.world.reached(run.claim, self._a.clock.now + 1)
-        gone = any(c.run == run.claim.run for c in self._a.world.harm.vanished)  # a coordinator that takes over does not see it
+            raise ViolationError(Invariant.NO_WAITING, f"{self.name} sealed epoch {event.epoch}, and had no answer")
+        durable = self._env.world.reached(run.claim, self._env.clock.now + 1)
+        gone = any(c.run == run.claim.run for c in self._env.world.damage.vanished)  # a coordinator that takes over does not see it
         least, most = (max(0, event.epoch - known) for known in (durable, -1 if gone else self._completed_epoch))
         for told in instructions:
             if isinstance(told, do.Sealed) and not least <= told.lag.epochs <= most:
-                raise ViolationError(Rule.LAG, f"{self.name} is told {told.lag} after epoch {event.epoch}, right is {least} to {most}")
+                raise ViolationError(Invariant.LAG, f"{self.name} is told {told.lag} after epoch {event.epoch}, right is {least} to {most}")
 
     def _check_told(self, i: Instruction) -> None:
         if isinstance(i, do.Resumed) and self.started:
-            self._a.world.found(self.started.run, self._port.listed_at)
+            self._env.world.found(self.started.run, self._client.listed_at)
         if isinstance(i, do.Started) and i.rerun:
             self._check_planned(i.claim, i.epoch)
         if isinstance(i, do.Triggered):
             assert self._stream.run is not None
             self._check_triggered(self._stream.run.claim, i.epoch)
         if isinstance(i, (do.Triggered, do.Sealed, do.Finished)) and self._fenced:
-            raise ViolationError(Rule.FENCED_STOPS, f"{self.name} was fenced, and then told {type(i).__name__}")
+            raise ViolationError(Invariant.FENCED_STOPS, f"{self.name} was fenced, and then told {type(i).__name__}")
 
     def _check_triggered(self, claim: Claim, epoch: int) -> None:
         """In at-least-once a plan may come later, once there is a checkpoint to go back to; the claim says by how many epochs."""
-        world = self._a.world
-        if not claim.ahead or world.planned(claim.claim, epoch) or world.newest_of_lineage(claim, self._a.clock.now + 1) is None:
+        world = self._env.world
+        if not claim.ahead or world.planned(claim.claim, epoch) or world.newest_of_lineage(claim, self._env.clock.now + 1) is None:
             self._check_planned(claim.claim, epoch)
             return
         begun = claim.first if claim.first is not None else claim.origin.epoch + 1 if claim.origin else 0
         planned = world.highest_planned(claim.claim)
         highest = (begun - 1 if planned is None else planned) + claim.ahead
         if epoch > highest:
-            raise ViolationError(Rule.PLAN_FIRST, f"{self.name} runs epoch {epoch}, claim {claim.claim} allows {highest}")
-        self._a.happened[Happened.AHEAD] += 1
+            raise ViolationError(Invariant.PLAN_FIRST, f"{self.name} runs epoch {epoch}, claim {claim.claim} allows {highest}")
+        self._env.observed[Observed.AHEAD] += 1
 
     def _check_planned(self, claim: int, epoch: int) -> None:
-        if not self._a.world.planned(claim, epoch):
-            rule = Rule.FENCED_STOPS if self._a.world.superseded(claim) else Rule.PLAN_FIRST
-            raise ViolationError(rule, f"{self.name} runs epoch {epoch} under claim {claim}, whose plan is not in the log")
+        if not self._env.world.planned(claim, epoch):
+            broken = Invariant.FENCED_STOPS if self._env.world.superseded(claim) else Invariant.PLAN_FIRST
+            raise ViolationError(broken, f"{self.name} runs epoch {epoch} under claim {claim}, whose plan is not in the log")
 
     def _announced(self, i: do.Announce) -> None:
         if self._fenced:
-            raise ViolationError(Rule.FENCED_STOPS, f"{self.name} was fenced, and announces {i.event.name}")
+            raise ViolationError(Invariant.FENCED_STOPS, f"{self.name} was fenced, and announces {i.event.name}")
         named = CheckpointId(i.summary["run"], i.summary["epoch"])
-        self._a.tell(f"{self.name} announces {i.event.name} of {named} {i.summary.get('reason', '')}")
+        self._env.tell(f"{self.name} announces {i.event.name} of {named} {i.summary.get('reason', '')}")
         if i.event is Announcement.TRIGGERED:
             self._pending.add(named.epoch)
             run = self._stream.run
             making = run.making if run is not None and not run.context.every_epoch else self._pending
             if len(making) > self._settings.max_concurrent + isinstance(self._open, ev.FinishRequested):
-                raise ViolationError(Rule.CONCURRENT, f"{self.name} has the checkpoints {sorted(making)} in the making")
+                raise ViolationError(Invariant.CONCURRENT, f"{self.name} has the checkpoints {sorted(making)} in the making")
         else:
             self._pending.discard(named.epoch)
         if i.event is Announcement.ABORTED:
             self._count_aborted(AbortReason(i.summary["reason"]))
             if "was released" in i.summary["message"]:
-                raise ViolationError(Rule.RELEASED_UNUSED, f"{self.name}: {i.summary['message']}")
-            self._a.world.aborted.add(named)
+                raise ViolationError(Invariant.RELEASED_UNUSED, f"{self.name}: {i.summary['message']}")
+            self._env.world.aborted.add(named)
         if i.event is Announcement.COMPLETED:
-            self._a.happened[Happened.COMPLETED] += 1
+            self._env.observed[Observed.COMPLETED] += 1
             run = self._stream.run
-            self._a.happened[Happened.BRIDGED] += run is not None and run.phase is RunPhase.RUNNING and run.epoch.is_long
+            self._env.observed[Observed.BRIDGED] += run is not None and run.phase is RunPhase.RUNNING and run.epoch.is_long
             self._completed_epoch = max(self._completed_epoch, named.epoch)
-            if not self._a.world.was_completed(named):
-                raise ViolationError(Rule.COMPLETED_STORED, f"{self.name} announces {named}, whose _metadata was never stored")
-            self._a.world.aborted.discard(named)
-            self._a.world.check_whole(named)
+            if not self._env.world.was_completed(named):
+                raise ViolationError(Invariant.COMPLETED_STORED, f"{self.name} announces {named}, whose _metadata was never stored")
+            self._env.world.aborted.discard(named)
+            self._env.world.check_whole(named)
         if i.event is Announcement.RESTORED:
-            self._a.happened[Happened.RESTORED] += 1
+            self._env.observed[Observed.RESTORED] += 1
             run = self._stream.run
-            self._completed_epoch = self._a.world.reached(run.claim, self._a.clock.now + 1) if run else named.epoch
+            self._completed_epoch = self._env.world.reached(run.claim, self._env.clock.now + 1) if run else named.epoch
 
     def _count_aborted(self, reason: AbortReason) -> None:
-        self._a.happened[Happened.SUBSUMED if reason is AbortReason.SUBSUMED else Happened.ABORTED] += 1
+        self._env.observed[Observed.SUBSUMED if reason is AbortReason.SUBSUMED else Observed.ABORTED] += 1
         if reason in TOLERATED and self._stream.run and self._stream.run.phase is not RunPhase.FAILED:
-            self._a.happened[Happened.TOLERATED] += 1
+            self._env.observed[Observed.TOLERATED] += 1

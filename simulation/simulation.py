@@ -11,15 +11,15 @@ from enum import Enum
 from simulation.agent import SPOOL_MAX
 from simulation.clock import Clock
 from simulation.collector import Collector
-from simulation.damage import Vandal
 from simulation.driver import LARGEST_EPOCH, Driver
+from simulation.environment import Environment
 from simulation.faults import ANEW, DEMOLITION, EVERYDAY, KEPT, QUIET, draw
-from simulation.happened import Happened
-from simulation.left_out import Rules
-from simulation.person import Person
-from simulation.port import Surroundings
-from simulation.rules import Rule, ViolationError
-from simulation.stage import Sink, Source
+from simulation.invariants import Invariant, ViolationError
+from simulation.mutations import Variant
+from simulation.observed import Observed
+from simulation.source_sink import Sink, Source
+from simulation.user import User
+from simulation.vandal import Vandal
 from simulation.world import ELSEWHERE, Saved
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
@@ -76,46 +76,46 @@ class Mode(Enum):
 
 @dataclass(frozen=True)
 class Result:
-    """What a seed did: the rule it broke, if any, and counts."""
+    """What a seed did: the invariant it broke, if any, and counts."""
 
     seed: int
     violation: ViolationError | None
-    happened: Counter[Happened]
+    observed: Counter[Observed]
 
 
 class Simulation:
     """Everything is decided by `seed`; `tell` gets the story, a line at a time."""
 
-    def __init__(self, seed: int, mode: Mode, rules: Rules | None = None, tell: Callable[[str], None] | None = None) -> None:
-        self._rules = rules or Rules()
+    def __init__(self, seed: int, mode: Mode, variant: Variant | None = None, tell: Callable[[str], None] | None = None) -> None:
+        self._variant = variant or Variant()
         rng = random.Random(seed)
-        self.happened: Counter[Happened] = Counter()
+        self.observed: Counter[Observed] = Counter()
         self._clock = Clock()
-        self._retained = self._rules.settings.get("retained", rng.choice((1, 1, 2, 3)))
-        self._world = self._rules.world(self._retained, self.happened, self._clock)
-        faults = replace(draw(rng, seed), **self._rules.faults)
-        self._a = Surroundings(rng, self._clock, self._world, faults, self.happened, self._telling(tell))
+        self._retained = self._variant.settings.get("retained", rng.choice((1, 1, 2, 3)))
+        self._world = self._variant.world(self._retained, self.observed, self._clock)
+        faults = replace(draw(rng, seed), **self._variant.faults)
+        self._env = Environment(rng, self._clock, self._world, faults, self.observed, self._telling(tell))
         self._again = mode.of(seed) is Mode.AT_LEAST_ONCE
         self._settings = self._drawn(rng, mode.of(seed))
         self._world.log_kept_ms = self._settings.log_kept_ms
         forgetful = ("simulated",) if self._settings.interval_ms and rng.random() < FORGETFUL else ()
         self._source = Source(rng.choice(INPUT), forgetful)
-        self._sink = Sink(self.happened, self._again, tells=seed // 4 % 2 == 1)
+        self._sink = Sink(self.observed, self._again, tells=seed // 4 % 2 == 1)
         self._choice: ev.Restore | None = None
         self._beginning: ev.Restore | None = None
         """Where the stream begins, if not with nothing."""
         # By a source of its own: without it a seed is the schedule that it would be if there were none.
         self._elsewhere = random.Random(-2 - seed)
         self._drivers: list[Driver] = []
-        self._person = Person(self._a)
-        self._vandal = Vandal(self._a)
+        self._user = User(self._env)
+        self._vandal = Vandal(self._env)
         self._trouble = True
         self.longest = 0
         self._seed = seed
 
     def saved_elsewhere(self, more: int) -> Saved:
         """What this stream has saved after so much input, without any trouble: to be another stream's beginning."""
-        self._a.faults = QUIET
+        self._env.faults = QUIET
         self._trouble = False
         self._feed(self._start(), more)
         self._ask(stop=False)
@@ -130,13 +130,13 @@ class Simulation:
         self._world.savepoints[ELSEWHERE] = other.saved_elsewhere(before)
         self._beginning = ev.Restore(ELSEWHERE, owned=self._elsewhere.random() < 0.3)
         self._source.available = begins + before + self._elsewhere.choice(INPUT)
-        self._a.begins = begins
+        self._env.begins = begins
         self._sink.anew(begins, begins + before)
-        self.happened[Happened.ELSEWHERE] += 1
+        self.observed[Observed.ELSEWHERE] += 1
 
     def begin(self, begins: int) -> None:
         """A stream whose input begins there."""
-        self._a.begins = begins
+        self._env.begins = begins
         self._sink.anew(begins, begins)
 
     def _drawn(self, rng: random.Random, mode: Mode) -> Settings:
@@ -145,7 +145,7 @@ class Simulation:
             timeout_ms=600,
             grace_ms=40,
             idle_ms=50,
-            log_kept_ms=self._rules.settings.get("log_kept_ms", rng.choice((DAY_MS, KEPT))),
+            log_kept_ms=self._variant.settings.get("log_kept_ms", rng.choice((DAY_MS, KEPT))),
             trim_every=TRIM_EVERY,
         )
         if mode is Mode.EVERY:
@@ -160,7 +160,7 @@ class Simulation:
             ahead=rng.choice(AHEAD) if mode is Mode.AT_LEAST_ONCE else 0,
             spool_max_bytes=SPOOL_MAX,
         )
-        return replace(drawn, **self._rules.settings)
+        return replace(drawn, **self._variant.settings)
 
     def _telling(self, tell: Callable[[str], None] | None) -> Callable[[str], None]:
         if tell is None:
@@ -187,26 +187,26 @@ class Simulation:
             return
         living = [d for d in self._drivers if d.alive]
         awake = any(d.sleeps_until <= self._clock.now for d in living)
-        if not (awake or len(living) >= MOST_SLEEPERS) or (len(living) < MOST_DRIVERS and self._a.chance(self._a.faults.rival)):
+        if not (awake or len(living) >= MOST_SLEEPERS) or (len(living) < MOST_DRIVERS and self._env.chance(self._env.faults.rival)):
             if living:
-                self.happened[Happened.OVERLAPPED] += 1
+                self.observed[Observed.OVERLAPPED] += 1
             self._start()
-        if not self._a.down and self._a.chance(self._a.faults.outage, Happened.OUTAGE):
-            self._a.down_until = self._clock.now + self._a.rng.randrange(50, LONGEST_OUTAGE)
-            self._a.tell(f"the storage is away until {self._a.down_until}")
-        if self._a.chance(self._a.faults.damage):
+        if not self._env.down and self._env.chance(self._env.faults.outage, Observed.OUTAGE):
+            self._env.down_until = self._clock.now + self._env.rng.randrange(50, LONGEST_OUTAGE)
+            self._env.tell(f"the storage is away until {self._env.down_until}")
+        if self._env.chance(self._env.faults.damage):
             self._vandal.strike(between_runs=False)
-        if any(d.damaged and not d.alive for d in self._drivers) and self._a.rng.random() < 0.3:
+        if any(d.damaged and not d.alive for d in self._drivers) and self._env.rng.random() < 0.3:
             self._vandal.repair()
-        if self._a.chance(self._a.faults.ask):
-            self._person.ask(stop=self._a.rng.random() < 0.3)
-        if self._a.chance(self._a.faults.gc):
-            Collector(self._a, self._rules.collect).start()
-        self._clock.after(self._a.rng.randrange(20, 200), self._supervise)
+        if self._env.chance(self._env.faults.ask):
+            self._user.ask(stop=self._env.rng.random() < 0.3)
+        if self._env.chance(self._env.faults.gc):
+            Collector(self._env, self._variant.collect).start()
+        self._clock.after(self._env.rng.randrange(20, 200), self._supervise)
 
     def _start(self) -> Driver:
         name, settings = f"d{len(self._drivers) + 1}", self._settings_of_one()
-        driver = Driver(name, self._a, self._rules, settings, self._source, self._sink, self._chosen())
+        driver = Driver(name, self._env, self._variant, settings, self._source, self._sink, self._chosen())
         self._drivers.append(driver)
         driver.start()
         return driver
@@ -215,86 +215,86 @@ class Simulation:
         """People change their minds between two starts: about how many checkpoints to retain, and about the mode."""
         if not self._trouble:
             return self._settings
-        more = 0 if "retained" in self._rules.settings else self._a.rng.choice((0, 0, 1, 2))
+        more = 0 if "retained" in self._variant.settings else self._env.rng.choice((0, 0, 1, 2))
         settings = replace(self._settings, retained=self._retained + more)
-        if not self._again or self._a.rng.random() < 0.7:
+        if not self._again or self._env.rng.random() < 0.7:
             return settings
-        return replace(settings, ahead=0) if self._a.rng.random() < 0.7 else replace(settings, ahead=0, interval_ms=0)
+        return replace(settings, ahead=0) if self._env.rng.random() < 0.7 else replace(settings, ahead=0, interval_ms=0)
 
     def _chosen(self) -> ev.Restore | None:
         """What a person chose stays in the configuration for a while. A choice that was cut short has to be made again."""
         cut_short = self._world.cut_short
         if self._beginning is not None and (self._world.last_claim is None or self._world.ended):
             return self._beginning
-        if cut_short and cut_short.restored and (not self._trouble or self._a.rng.random() < 0.7):
+        if cut_short and cut_short.restored and (not self._trouble or self._env.rng.random() < 0.7):
             return ev.Restore(cut_short.restored.path, owned=cut_short.restored.owned, discard=cut_short.first is not None)
-        if self._a.chance(self._a.faults.restore):
-            self._choice = self._person.choose(self._again)
+        if self._env.chance(self._env.faults.restore):
+            self._choice = self._user.choose(self._again)
             if self._choice and self._choice.discard:
-                self.happened[Happened.DISCARDED] += 1
-        elif not self._trouble or self._a.rng.random() < 0.5:
+                self.observed[Observed.DISCARDED] += 1
+        elif not self._trouble or self._env.rng.random() < 0.5:
             self._choice = None
-        return self._choice if self._person.stands_by(self._choice) else None
+        return self._choice if self._user.stands_by(self._choice) else None
 
     # --- quiet
 
     def _quiet(self) -> None:
         """No faults any more; the drivers are gone, and what they had sent lands."""
-        self._a.tell("quiet")
+        self._env.tell("quiet")
         self._trouble = False
-        damage = self._a.faults.damage
-        self._a.faults = EVERYDAY
-        self._a.down_until = 0
+        damage = self._env.faults.damage
+        self._env.faults = EVERYDAY
+        self._env.down_until = 0
         for driver in self._drivers:
             driver.die("quiet")
         self._let_pass(SETTLING)
         for _ in range(MOST_DAMAGE):
-            if self._a.chance(damage * MOST_DAMAGE):
+            if self._env.chance(damage * MOST_DAMAGE):
                 self._vandal.strike(between_runs=True)
 
     def _go_on(self) -> None:
         """A last run meets what Spark does every day, then nothing but its input."""
         driver = self._feed(self._last_start(), EVERYDAY_INPUT)
-        self._a.faults = QUIET
-        before = self.happened[Happened.COMPLETED]
+        self._env.faults = QUIET
+        before = self.observed[Observed.COMPLETED]
         for _ in range(MOST_ROUNDS):
             driver = self._feed(driver, QUIET_INPUT)
-            if self.happened[Happened.COMPLETED] - before >= QUIET_CHECKPOINTS:
+            if self.observed[Observed.COMPLETED] - before >= QUIET_CHECKPOINTS:
                 break
         self._let_pass(SETTLING // 10)
         self._ask(stop=False)
         driver = self._feed(driver, 1)  # with its append goes what waited for one
-        stop = self._a.rng.random() < 0.5
+        stop = self._env.rng.random() < 0.5
         if stop:
             self._ask(stop)
         else:
             driver.finish()
         self._let_pass(SETTLING)
-        self._person.check()
+        self._user.check()
         if driver.alive:
-            raise ViolationError(Rule.PROGRESS, f"{driver.name} does not end")
+            raise ViolationError(Invariant.PROGRESS, f"{driver.name} does not end")
         self._sink.check(self._source.available)
 
     def _last_start(self) -> Driver:
         """A choice may be refused; then the stream goes on from its newest checkpoint. What damage refuses, starts once it is repaired."""
         for _ in range(MOST_STARTS):
-            refused = self.happened[Happened.CHOICE_REFUSED], self.happened[Happened.DAMAGE_REFUSED]
+            refused = self.observed[Observed.CHOICE_REFUSED], self.observed[Observed.DAMAGE_REFUSED]
             driver = self._start()
             self._let_pass(SETTLING // 10)
-            if driver.alive or refused == (self.happened[Happened.CHOICE_REFUSED], self.happened[Happened.DAMAGE_REFUSED]):
+            if driver.alive or refused == (self.observed[Observed.CHOICE_REFUSED], self.observed[Observed.DAMAGE_REFUSED]):
                 break
-            if self.happened[Happened.DAMAGE_REFUSED] > refused[1]:
+            if self.observed[Observed.DAMAGE_REFUSED] > refused[1]:
                 self._vandal.repair()
-            self._a.faults = replace(self._a.faults, restore=0)
+            self._env.faults = replace(self._env.faults, restore=0)
         return driver
 
     def _ask(self, stop: bool) -> None:
         """While the stream is idle."""
-        before = set(self._person.asked)
-        self._person.ask(stop)
+        before = set(self._user.asked)
+        self._user.ask(stop)
         self._let_pass(SETTLING // 10)
-        for number in self._person.asked.keys() - before:
-            self._person.check_met(number)
+        for number in self._user.asked.keys() - before:
+            self._user.check_met(number)
 
     def _let_pass(self, time: int) -> None:
         until = self._clock.now + time
@@ -313,7 +313,7 @@ class Simulation:
             driver = self._last_start()
         if not driver.idle or driver.end != self._source.available:
             raise ViolationError(
-                Rule.PROGRESS, f"{driver.name} has run {driver.end} of {self._source.available}, and lives: {driver.alive}"
+                Invariant.PROGRESS, f"{driver.name} has run {driver.end} of {self._source.available}, and lives: {driver.alive}"
             )
         return driver
 
@@ -329,11 +329,11 @@ class Simulation:
         lag = 0 if driver.damaged else driver.lag
         self.longest = max(self.longest, lag - 2 * self._settings.interval_ms - self._settings.min_pause_ms)
         if lag > 2 * self._settings.interval_ms + self._settings.min_pause_ms + LONGEST_LAG:
-            raise ViolationError(Rule.LAG, f"what {driver.name} sealed {lag} ms ago is not durable")
+            raise ViolationError(Invariant.LAG, f"what {driver.name} sealed {lag} ms ago is not durable")
 
     def _collect(self) -> None:
         finished: list[bool] = []
-        Collector(self._a, self._rules.collect, lambda: finished.append(True)).start()
+        Collector(self._env, self._variant.collect, lambda: finished.append(True)).start()
         while not finished and self._clock.step(self._clock.now + SETTLING):
             pass
 
@@ -348,14 +348,14 @@ class Simulation:
         """The stream goes on once more, and is deleted while it runs."""
         driver = self._start()
         self._let_pass(SETTLING // 10)
-        self._a.faults = DEMOLITION
+        self._env.faults = DEMOLITION
         self._source.available = self._sink.end + max(INPUT)
-        self._let_pass(self._a.rng.randrange(LONGEST_LIFE))
+        self._let_pass(self._env.rng.randrange(LONGEST_LIFE))
         if driver.alive:  # else a snapshot was declined, or too many checkpoints expired
             driver.demolish()
         self._let_pass(SETTLING)
         if driver.alive:
-            raise ViolationError(Rule.PROGRESS, f"{driver.name} does not stop")
+            raise ViolationError(Invariant.PROGRESS, f"{driver.name} does not stop")
         if driver.demolished:
             self._world.check_deleted(driver.objects)
             self._collect()
@@ -370,30 +370,30 @@ class Simulation:
         else:
             self.begin(self._source.available)
             self._source.available += max(INPUT)
-        self._a.faults = ANEW
-        until = self._clock.now + self._a.rng.randrange(LONGEST_LIFE)
+        self._env.faults = ANEW
+        until = self._clock.now + self._env.rng.randrange(LONGEST_LIFE)
         while self._clock.now < until:
-            if not any(d.alive for d in self._drivers) or self._a.chance(self._a.faults.rival):
+            if not any(d.alive for d in self._drivers) or self._env.chance(self._env.faults.rival):
                 self._start()
-            self._let_pass(self._a.rng.randrange(20, 200))
+            self._let_pass(self._env.rng.randrange(20, 200))
         for driver in self._drivers:
             driver.die("quiet")
         self._let_pass(SETTLING)
-        self._a.faults = QUIET
+        self._env.faults = QUIET
         driver = self._start()
         self._feed(driver, QUIET_INPUT)
         driver.finish()
         self._let_pass(SETTLING)
         if driver.alive:
-            raise ViolationError(Rule.PROGRESS, f"{driver.name} does not end")
+            raise ViolationError(Invariant.PROGRESS, f"{driver.name} does not end")
         self._sink.check(self._source.available)
 
 
-def simulate(seed: int, mode: Mode = Mode.BOTH, rules: Rules | None = None, tell: Callable[[str], None] | None = None) -> Result:
+def simulate(seed: int, mode: Mode = Mode.BOTH, variant: Variant | None = None, tell: Callable[[str], None] | None = None) -> Result:
     """Run one seed. A violation is returned, not raised."""
-    simulation = Simulation(seed, mode, rules, tell)
+    simulation = Simulation(seed, mode, variant, tell)
     try:
         simulation.run()
     except ViolationError as violation:
-        return Result(seed, violation, simulation.happened)
-    return Result(seed, None, simulation.happened)
+        return Result(seed, violation, simulation.observed)
+    return Result(seed, None, simulation.observed)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from simulation.clock import Clock
-from simulation.happened import Happened
-from simulation.harm import Harm, Kind
-from simulation.rules import Rule, ViolationError
+from simulation.invariants import Invariant, ViolationError
+from simulation.observed import Observed
+from simulation.stored_damage import DamageKind, StoredDamage
 from spark_ckpt import paths
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId
@@ -43,9 +43,9 @@ class Saved:
 class World:
     """Put-if-absent storage: each call is the moment it takes effect. `retained` is what runs are told to keep."""
 
-    def __init__(self, retained: int, happened: Counter[Happened], clock: Clock) -> None:
+    def __init__(self, retained: int, observed: Counter[Observed], clock: Clock) -> None:
         self._clock = clock
-        self.harm = Harm()
+        self.damage = StoredDamage()
         self._stored: dict[str, int] = {}
         self.logged: dict[int, int] = {}
         """When each log entry was stored."""
@@ -56,7 +56,7 @@ class World:
         self.objects: dict[str, Content] = {}
         self.left_acks: dict[str, Ack] = {}
         self.retained = retained
-        self._happened = happened
+        self._observed = observed
         self.savepoints: dict[str, Saved] = {}
         self.taken_over: set[str] = set()
         """Savepoints that the stream was given, and deleted."""
@@ -123,7 +123,7 @@ class World:
         if claim is None or imported is None or imported.run != claim.run:
             return None
         ran = any(of == claim.claim and number > of for (of, _), number in self._plans.items())
-        gone = self.harm.metadata.get(imported) is Kind.GONE and not ran
+        gone = self.damage.metadata.get(imported) is DamageKind.GONE and not ran
         return claim if gone or not self.was_completed(imported) else None
 
     def highest_planned(self, claim: int) -> int | None:
@@ -170,11 +170,11 @@ class World:
         """`listed_at`: when the driver that writes this listed the checkpoints."""
         if number in self.log:
             if self.log[number] != data and isinstance(decode(number, data), Claim):
-                self._happened[Happened.CLAIM_REFUSED] += 1
+                self._observed[Observed.CLAIM_TAKEN] += 1
             return Outcome.EXISTS
         if number < self.floor:
             # Nobody reads it. Who wrote it has to find that out before it does anything on the strength of it.
-            self._happened[Happened.HOLE] += 1
+            self._observed[Observed.HOLE] += 1
             self._in_holes.add(number)
             self.log[number] = data
             self.logged[number] = self._clock.now
@@ -185,13 +185,15 @@ class World:
 
     def past(self, number: int) -> tuple[int | None, bytes | None]:
         """The first entry past that one, and its content."""
-        found = min((n for n in self.log if n > number and self.harm.entries.get(n) is not Kind.GONE), default=None)
+        found = min((n for n in self.log if n > number and self.damage.entries.get(n) is not DamageKind.GONE), default=None)
         return found, None if found is None else self.read_entry(found)
 
     def old_entries(self, i: do.ListOldEntries) -> ev.OldEntriesListed:
         """Raises `FormatError` where the entry at the floor is damaged."""
         at_floor = self.read_entry(i.floor)
-        found = [(n, self.logged[n]) for n in sorted(self.log) if i.after < n < i.floor and self.harm.entries.get(n) is not Kind.GONE]
+        found = [
+            (n, self.logged[n]) for n in sorted(self.log) if i.after < n < i.floor and self.damage.entries.get(n) is not DamageKind.GONE
+        ]
         in_force = None if at_floor is None else decode(i.floor, at_floor).claim
         return ev.OldEntriesListed(i.ticket, in_force, tuple(found[:LISTED]), len(found) > LISTED)
 
@@ -206,13 +208,13 @@ class World:
             return None
 
     def there(self, number: int) -> bool:
-        return number in self.log and self.harm.entries.get(number) is not Kind.GONE
+        return number in self.log and self.damage.entries.get(number) is not DamageKind.GONE
 
     def delete_entries(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             data = self.log.pop(number, None)
             if data is not None:
-                self._happened[Happened.TRIMMED] += 1
+                self._observed[Observed.TRIMMED] += 1
                 self._freed.update(dict.fromkeys(_objects_of(number, data), self._clock.now))
 
     def planned_objects(self, numbers: Iterable[int] | None = None) -> frozenset[str]:
@@ -226,20 +228,20 @@ class World:
         asked_for = [n for n in there if n >= self.floor or (self.logged[n] > young and n > self._last_end)]
         missing = sorted(self.planned_objects(asked_for) - self.objects.keys())
         if missing and not self.ended:
-            raise ViolationError(Rule.PLANNED_EXIST, f"{when}: {missing[0]} is not there")
+            raise ViolationError(Invariant.PLANNED_EXIST, f"{when}: {missing[0]} is not there")
 
     def _append(self, number: int, data: bytes, listed_at: int) -> None:
         if number != self.tail + 1:
-            raise ViolationError(Rule.LOG_WHOLE, f"entry {number} was stored when the tail was {self.tail}")
+            raise ViolationError(Invariant.LOG_WHOLE, f"entry {number} was stored when the tail was {self.tail}")
         self.log[number] = data
         self.logged[number] = self._clock.now
         entry = decode(number, data)
         if entry.floor < self.floor and not (isinstance(entry, Claim) and entry.restored):
-            raise ViolationError(Rule.LOG_WHOLE, f"entry {number} lowers the floor from {self.floor} to {entry.floor}")
+            raise ViolationError(Invariant.LOG_WHOLE, f"entry {number} lowers the floor from {self.floor} to {entry.floor}")
         self.floor = entry.floor
         if isinstance(entry, Damage):
             self._check_damaged(number, entry.bad)
-            self._happened[Happened.DAMAGE_NOTED] += 1
+            self._observed[Observed.DAMAGE_NOTED] += 1
         before, self.ended = self.ended, isinstance(entry, End)
         self._last_end = number if self.ended else self._last_end
         if isinstance(entry, Plan):
@@ -247,12 +249,12 @@ class World:
             self._highest[entry.claim] = max(entry.epoch, self._highest.get(entry.claim, -1))
         if isinstance(entry, Claim):
             self._check_damaged(number, entry.bad)
-            self._happened[Happened.PASSED_OVER] += len(set(entry.bad) - {c for claim in self._claims for c in claim.bad})
+            self._observed[Observed.PASSED_OVER] += len(set(entry.bad) - {c for claim in self._claims for c in claim.bad})
             self._check_origin(entry, listed_at)
             for adopted, epoch in entry.adopted_past(-1).items():
                 plan = decode(adopted, self.log[adopted]) if adopted in self.log else None
                 if not isinstance(plan, Plan) or plan.epoch != epoch:
-                    raise ViolationError(Rule.LOG_WHOLE, f"claim {number} adopts entry {adopted} for epoch {epoch}, which is {plan}")
+                    raise ViolationError(Invariant.LOG_WHOLE, f"claim {number} adopts entry {adopted} for epoch {epoch}, which is {plan}")
                 self._plans[(number, epoch)] = number
                 self._highest[number] = max(epoch, self._highest.get(number, -1))
             if before:
@@ -262,7 +264,7 @@ class World:
             else:
                 self._check_newest(entry, listed_at)
             new = entry.first is not None and entry.first not in {c.first for c in self._claims}
-            self._happened[Happened.ANEW if before else Happened.RENUMBERED] += new
+            self._observed[Observed.ANEW if before else Observed.RENUMBERED] += new
             self._claims.append(entry)
             self._check_retained(f"at claim {number}")
 
@@ -280,17 +282,17 @@ class World:
     def _check_anew(self, claim: Claim) -> None:
         chosen = (claim.origin,) if claim.restored is not None and claim.restored.imported == claim.origin else ()
         if claim.origin not in (None, *chosen) or claim.inherits != chosen:
-            raise ViolationError(Rule.NEWEST_RESTORED, f"claim {claim.claim} begins from {claim.origin}, the stream was deleted")
+            raise ViolationError(Invariant.NEWEST_RESTORED, f"claim {claim.claim} begins from {claim.origin}, the stream was deleted")
 
     def _check_damaged(self, number: int, bad: Iterable[CheckpointId]) -> None:
-        whole = sorted(set(bad) - self.harm.ever)
+        whole = sorted(set(bad) - self.damage.ever)
         if whole:
-            raise ViolationError(Rule.LOG_WHOLE, f"entry {number} says that {whole} are damaged, which never were")
+            raise ViolationError(Invariant.LOG_WHOLE, f"entry {number} says that {whole} are damaged, which never were")
 
     def _check_origin(self, claim: Claim, listed_at: int) -> None:
         origin = self.checkpoints.get(claim.origin) if claim.origin else None
-        if origin is not None and self.harm.seen_before(origin, listed_at):
-            raise ViolationError(Rule.ORIGIN_WHOLE, f"claim {claim.claim} begins from {origin.id}, damaged before it was looked at")
+        if origin is not None and self.damage.seen_before(origin, listed_at):
+            raise ViolationError(Invariant.ORIGIN_WHOLE, f"claim {claim.claim} begins from {origin.id}, damaged before it was looked at")
 
     def _passed_over(self, claim: Claim, origin: CheckpointId | None, at: int) -> bool:
         """Whether all that is newer in the lineage was damaged. Without an origin everything runs again as planned, from the beginning."""
@@ -298,7 +300,7 @@ class World:
         order = [*(CheckpointId(claim.run, epoch) for epoch in own), *([claim.origin] if claim.origin else [])]
         order += sorted(claim.inherits, reverse=True)
         newer = order[: order.index(origin)] if origin in order else order
-        passed = self.harm.ever & set(newer)
+        passed = self.damage.ever & set(newer)
         return bool(passed) and (origin is None or origin in order) and not (set(newer) - passed) & self.checkpoints.keys()
 
     def _check_newest(self, claim: Claim, listed_at: int) -> None:
@@ -308,26 +310,26 @@ class World:
             return
         newer = last and origin and origin.run == last.run and (due is None or due.run != last.run or origin.epoch > due.epoch)
         if origin != due and not newer:
-            raise ViolationError(Rule.NEWEST_RESTORED, f"claim {claim.claim} begins from {origin}, the newest was {due}")
+            raise ViolationError(Invariant.NEWEST_RESTORED, f"claim {claim.claim} begins from {origin}, the newest was {due}")
 
     def _check_chosen(self, claim: Claim) -> None:
         assert claim.restored is not None
-        self._happened[Happened.CHOSEN] += 1
+        self._observed[Observed.CHOSEN] += 1
         path, imported = claim.restored.path, claim.restored.imported
         if imported is None:
             right = claim.origin is not None and own_path(claim.origin) == path
         else:
             saved = self.savepoints[path].checkpoint.id
             right = claim.origin == imported == CheckpointId(claim.run, saved.epoch)
-            self._happened[Happened.IMPORTED] += 1
+            self._observed[Observed.IMPORTED] += 1
         if not right:
-            raise ViolationError(Rule.NEWEST_RESTORED, f"claim {claim.claim} begins from {claim.origin}, a person chose {path}")
+            raise ViolationError(Invariant.NEWEST_RESTORED, f"claim {claim.claim} begins from {claim.origin}, a person chose {path}")
 
     def put_metadata(self, checkpoint: Checkpoint, now: int, orphan: bool = False) -> Outcome:
         """`orphan`: who sent this is dead, and may have a successor that does not know of it."""
-        if checkpoint.id in self.checkpoints and self.harm.metadata.get(checkpoint.id) is not Kind.GONE:
+        if checkpoint.id in self.checkpoints and self.damage.metadata.get(checkpoint.id) is not DamageKind.GONE:
             return Outcome.EXISTS
-        self.harm.named(checkpoint, now)
+        self.damage.named(checkpoint, now)
         self._check_log(checkpoint)
         missing = sorted(checkpoint.objects - self.objects.keys())
         newer = self._newer_than(checkpoint.id)
@@ -342,11 +344,11 @@ class World:
             # subsumed and deleted; (4) the first one lands. It is never the newest, and a start looks at the objects first. The same
             # for one that was given up while nobody knew whether it was stored, or that was on its way when its coordinator died, and
             # that lands when a newer one is there.
-            self._happened[Happened.GHOST] += 1
+            self._observed[Observed.GHOST] += 1
             self._ghosts.add(checkpoint.id)
             self.aborted.add(checkpoint.id)
         elif missing and not self.over(checkpoint.id.run) and not self.ended:
-            raise ViolationError(Rule.OBJECTS_EXIST, f"{checkpoint.id} was completed without {missing}")
+            raise ViolationError(Invariant.OBJECTS_EXIST, f"{checkpoint.id} was completed without {missing}")
         self.checkpoints[checkpoint.id] = self.known[checkpoint.id] = checkpoint
         self._completed.setdefault(checkpoint.id.run, {})[checkpoint.id.epoch] = now
         self._check_retained(f"when {checkpoint.id} was completed")
@@ -357,17 +359,17 @@ class World:
 
     def put_object(self, key: str, content: Content) -> None:
         if key in self.objects:
-            raise ViolationError(Rule.SAME_DATA, f"object {key} was stored twice")
+            raise ViolationError(Invariant.SAME_DATA, f"object {key} was stored twice")
         self._stored[key] = self._clock.now
         self.objects[paths.check_object(key)] = content
 
     def put_file(self, key: str, content: bytes) -> None:
         """A large file of the driver: its key has its content's digest in it."""
-        self._happened[Happened.FILE_STORED] += 1
-        self.harm.forget(key, self._clock.now)
+        self._observed[Observed.FILE_STORED] += 1
+        self.damage.forget(key, self._clock.now)
         self._stored[key] = self._clock.now
         if self.objects.setdefault(paths.check_driver_object(key), tuple(enumerate(content))) != tuple(enumerate(content)):
-            raise ViolationError(Rule.SAME_DATA, f"object {key} was stored twice, with different contents")
+            raise ViolationError(Invariant.SAME_DATA, f"object {key} was stored twice, with different contents")
 
     def file(self, key: str) -> bytes | None:
         """A large file of the driver, as a reader finds it."""
@@ -376,12 +378,12 @@ class World:
 
     def copy_object(self, key: str, content: Content) -> None:
         """Of a savepoint: the same run may be told twice to begin with the same one, by several drivers."""
-        self.harm.forget(key, self._clock.now)
+        self.damage.forget(key, self._clock.now)
         if paths.parse_driver_file_key(key) is not None:
             self._copied.add(key)
         self._stored[key] = self._clock.now
         if self.objects.setdefault(paths.check_object(key), content) != content:
-            raise ViolationError(Rule.SAME_DATA, f"object {key} was copied twice, from different ones")
+            raise ViolationError(Invariant.SAME_DATA, f"object {key} was copied twice, from different ones")
 
     def leave_ack(self, ack: Ack) -> None:
         """For whoever looks for the snapshots of a lost executor."""
@@ -401,24 +403,24 @@ class World:
         """A savepoint goes with the checkpoint that was copied from it (CLAIM)."""
         if self.savepoints.pop(name, None) is not None:
             self.taken_over.add(name)
-            self._happened[Happened.SOURCE_GONE] += 1
+            self._observed[Observed.SOURCE_GONE] += 1
 
     def delete_metadata(self, checkpoint: CheckpointId) -> None:
-        self.harm.forget(checkpoint, self._clock.now)
+        self.damage.forget(checkpoint, self._clock.now)
         if self.checkpoints.pop(checkpoint, None) is not None:
-            self._happened[Happened.DROPPED] += 1
+            self._observed[Observed.DROPPED] += 1
             self._check_retained(f"when {checkpoint} was deleted")
 
     def delete_object(self, key: str) -> None:
-        self.harm.forget(key, self._clock.now)
+        self.damage.forget(key, self._clock.now)
         self.left_acks.pop(key, None)
         self.stored_answers.discard(key)
         if self.objects.pop(key, None) is None:
             return
-        self._happened[Happened.DELETED] += 1
+        self._observed[Observed.DELETED] += 1
         for checkpoint in self.checkpoints.values():
             if key in checkpoint.objects and self.restorable(checkpoint.id):
-                raise ViolationError(Rule.NOTHING_NEEDED_DELETED, f"{key} was deleted, {checkpoint.id} references it")
+                raise ViolationError(Invariant.NOTHING_NEEDED_DELETED, f"{key} was deleted, {checkpoint.id} references it")
         if paths.parse_driver_file_key(key) is not None:
             self._check_planned(f"{key} was deleted")
 
@@ -431,11 +433,11 @@ class World:
         sure = newest_first(claim, (c for c in self.checkpoints if c.run == claim.run))[: claim.retained]
         for c in self.checkpoints.values():
             # Of one that has vanished nobody can know that this run has completed it, or that it was not deleted, being past `retained`.
-            unknown = c.id in self.harm.vanished and (c.id.run == run or c.id not in sure)
+            unknown = c.id in self.damage.vanished and (c.id.run == run or c.id not in sure)
             if unknown and c.objects & set(going):
                 self._ghosts.add(c.id)
         for key in going:
-            self._happened[Happened.COLLECTED] += 1
+            self._observed[Observed.COLLECTED] += 1
             self.delete_object(key)
 
     def found(self, run: int, listed_at: int) -> None:
@@ -443,31 +445,31 @@ class World:
         there = {c for c in self.of_run(run) if self._completed[run][c.epoch] < listed_at}
         # What it cannot read, and is not what the run goes on from, it does not know: it spares nothing for it.
         base = max(there, default=self._claims[-1].origin)
-        self._ghosts |= {c for c in self.checkpoints if c in self.harm.ever and c != base}
+        self._ghosts |= {c for c in self.checkpoints if c in self.damage.ever and c != base}
         self.aborted -= there
         self._orphans -= there
 
     # --- reads
 
     def of_run(self, run: int) -> tuple[CheckpointId, ...]:
-        return tuple(sorted(c for c in self.checkpoints if c.run == run and self.harm.metadata.get(c) is not Kind.GONE))
+        return tuple(sorted(c for c in self.checkpoints if c.run == run and self.damage.metadata.get(c) is not DamageKind.GONE))
 
     def read_entry(self, number: int) -> bytes | None:
-        found, harm = self.log.get(number), self.harm.entries.get(number)
-        return None if found is None or harm is Kind.GONE else found if harm is None else found[:-1]
+        found, damage = self.log.get(number), self.damage.entries.get(number)
+        return None if found is None or damage is DamageKind.GONE else found if damage is None else found[:-1]
 
     def read_metadata(self, checkpoint: CheckpointId) -> Checkpoint | str | None:
         """None: it is not there. Text: what is there cannot be read."""
-        harm = self.harm.metadata.get(checkpoint)
-        if harm is not None:
-            return None if harm is Kind.GONE else f"_metadata of {checkpoint} is damaged"
+        damage = self.damage.metadata.get(checkpoint)
+        if damage is not None:
+            return None if damage is DamageKind.GONE else f"_metadata of {checkpoint} is damaged"
         return self.checkpoints.get(checkpoint)
 
     def read_object(self, key: str) -> Content | None:
-        found, harm = self.objects.get(key), self.harm.objects.get(key)
-        if found is None or harm is Kind.GONE:
+        found, damage = self.objects.get(key), self.damage.objects.get(key)
+        if found is None or damage is DamageKind.GONE:
             return None
-        return found if harm is None else tuple((offset, value + 1) for offset, value in found)
+        return found if damage is None else tuple((offset, value + 1) for offset, value in found)
 
     def keys(self) -> list[str]:
         """Every key but the log's."""
@@ -479,13 +481,13 @@ class World:
 
     def missing(self, checkpoint: Checkpoint, deep: bool = False) -> str | None:
         """As somebody finds it who looks at what is there, and does not read it; `deep`: who does."""
-        seen = set(Kind) if deep else {Kind.GONE}
-        return next((o for o in sorted(checkpoint.objects) if o not in self.objects or self.harm.objects.get(o) in seen), None)
+        seen = set(DamageKind) if deep else {DamageKind.GONE}
+        return next((o for o in sorted(checkpoint.objects) if o not in self.objects or self.damage.objects.get(o) in seen), None)
 
     @property
     def whole_left(self) -> bool:
         """Whether there is a checkpoint to go on from that was never damaged."""
-        return any(self.restorable(c) and c not in self.harm.ever for c in self.checkpoints)
+        return any(self.restorable(c) and c not in self.damage.ever for c in self.checkpoints)
 
     # --- checks
 
@@ -499,18 +501,20 @@ class World:
         imported = plan.restored.imported if isinstance(plan, Claim) and plan.restored else None
         if imported is not None and imported.epoch == checkpoint.id.epoch:
             # From elsewhere, or older than the log; or a copy of that copy.
-            self._happened[Happened.FORGOTTEN] += imported == checkpoint.id and ELSEWHERE not in self.savepoints
+            self._observed[Observed.FORGOTTEN] += imported == checkpoint.id and ELSEWHERE not in self.savepoints
             adopted = True
         own = isinstance(plan, Plan) and plan.epoch == checkpoint.id.epoch
         if plan is None or plan.claim != checkpoint.claim or not (adopted or own):
-            raise ViolationError(Rule.PLAN_FIRST, f"{checkpoint.id} was stored, log entry {checkpoint.log} is not the plan of its epoch")
+            raise ViolationError(
+                Invariant.PLAN_FIRST, f"{checkpoint.id} was stored, log entry {checkpoint.log} is not the plan of its epoch"
+            )
 
     def check_whole(self, named: CheckpointId) -> None:
         """One that a run takes for completed."""
         checkpoint = self.checkpoints.get(named)
         missing = next((o for o in sorted(checkpoint.objects) if o not in self.objects), None) if checkpoint else None
         if checkpoint and missing and not self.over(checkpoint.id.run):
-            raise ViolationError(Rule.OBJECTS_EXIST, f"{named} is taken for completed without {missing}")
+            raise ViolationError(Invariant.OBJECTS_EXIST, f"{named} is taken for completed without {missing}")
 
     def _check_retained(self, when: str) -> None:
         claim = self.last_claim
@@ -524,13 +528,13 @@ class World:
         for checkpoint in due:
             if checkpoint not in self.checkpoints and not (checkpoint == claim.origin and claim.bad):
                 # Past one that is damaged the start goes back to what may just be deleted.
-                raise ViolationError(Rule.RETAINED_EXIST, f"{when}: {checkpoint} is gone, run {claim.run} needs it")
+                raise ViolationError(Invariant.RETAINED_EXIST, f"{when}: {checkpoint} is gone, run {claim.run} needs it")
 
     def check_clean(self, claim: Claim, waiting: int) -> None:
         """After the quiet: only the last run's checkpoints, at most so many that still wait for their deletion, and what they name."""
         strange = sorted(c for c in self.checkpoints if c.run != claim.run)
         if strange or len(self.checkpoints) > self.retained + waiting:
-            raise ViolationError(Rule.GARBAGE_GONE, f"checkpoints {strange or sorted(self.checkpoints)} are left")
+            raise ViolationError(Invariant.GARBAGE_GONE, f"checkpoints {strange or sorted(self.checkpoints)} are left")
         named = frozenset[str]().union(*(c.objects for c in self.checkpoints.values()))
         # What was stored since the newest checkpoint was triggered waits: answers for who asked, objects for the run's next append.
         newest = self.checkpoints[max(self.checkpoints)]
@@ -541,18 +545,18 @@ class World:
         freed = {key for key, time in self._freed.items() if time >= appended[-2]}  # goes with the next append
         rest = sorted({*self.objects, *self.left_acks, *self.stored_answers} - named - young - planned - freed - self._copied)
         if rest:
-            raise ViolationError(Rule.GARBAGE_GONE, f"{len(rest)} objects are left that nothing names: {rest[:5]}")
+            raise ViolationError(Invariant.GARBAGE_GONE, f"{len(rest)} objects are left that nothing names: {rest[:5]}")
 
     def check_deleted(self, heard: Iterable[str]) -> None:
         """`heard`: objects that the acks named which reached the run in time. What was on its way to the storage then may stay."""
         left = [*map(paths.metadata_key, sorted(self.checkpoints)), *sorted(self.objects.keys() & set(heard))]
         if not self.ended or left:
-            raise ViolationError(Rule.DELETED, f"the end is {'noted' if self.ended else 'missing'}, {len(left)} are left: {left[:5]}")
+            raise ViolationError(Invariant.DELETED, f"the end is {'noted' if self.ended else 'missing'}, {len(left)} are left: {left[:5]}")
 
     def check_empty(self) -> None:
         """After garbage of a deleted stream was collected."""
         if self.keys():
-            raise ViolationError(Rule.GARBAGE_GONE, f"{len(self.keys())} keys of the deleted stream are left: {self.keys()[:5]}")
+            raise ViolationError(Invariant.GARBAGE_GONE, f"{len(self.keys())} keys of the deleted stream are left: {self.keys()[:5]}")
 
 
 def _objects_of(number: int, data: bytes) -> frozenset[str]:

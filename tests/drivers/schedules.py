@@ -7,46 +7,46 @@ import subprocess
 import sys
 from collections.abc import Set
 
-from simulation import Campaign, Happened, LeftOut, Mode, Rule, campaign, leaving_out, simulate
+from simulation import Campaign, Invariant, Mode, Mutation, Observed, campaign, mutated, simulate
 
 MISSED_IN_BOTH_GATES = {
-    LeftOut.DELETE_AFTER_APPEND: {Rule.RETAINED_EXIST},
-    LeftOut.SPARE_DROPPED: {Rule.NOTHING_NEEDED_DELETED},
-    LeftOut.SPARE_PLANNED: {Rule.PLANNED_EXIST},
-    LeftOut.SPARE_NAMED: {Rule.NOTHING_NEEDED_DELETED},
-    LeftOut.RERUN_PLANNED: {Rule.SAME_DATA},
-    LeftOut.ADOPT: {Rule.PLAN_FIRST},
-    LeftOut.READ_BACK: {Rule.COMPLETED_STORED, Rule.PLAN_FIRST},
-    LeftOut.DELETE_NOTHING_UNKNOWN: {Rule.NOTHING_NEEDED_DELETED},
-    LeftOut.WAIT_FOR_ACKS: {Rule.STATE_RIGHT},
-    LeftOut.ORIGIN_VERIFIED: {Rule.ORIGIN_WHOLE},
-    LeftOut.LOADED_COMPARED: {Rule.STATE_RIGHT},
-    LeftOut.NOTED_AGAIN: {Rule.PROGRESS},
-    LeftOut.COLLECT_READABLE: {Rule.NOTHING_NEEDED_DELETED},
-    LeftOut.NUMBERS_GO_ON: {Rule.SAME_DATA},
-    LeftOut.GONE_AT_LAST: {Rule.DELETED},
-    LeftOut.COLLECT_KEPT_FIRST: {Rule.NOTHING_NEEDED_DELETED},
-    LeftOut.COLLECT_CLAIM_AGAIN: {Rule.NOTHING_NEEDED_DELETED},
-    LeftOut.COLLECT_SETTLED: {Rule.NOTHING_NEEDED_DELETED},
-    LeftOut.COLLECT_AGAIN: {Rule.NOTHING_NEEDED_DELETED},
-    LeftOut.A_DAY: {Rule.FENCED_STOPS},
-    LeftOut.YOUNG_KNOWN: {Rule.PLANNED_EXIST},
-    LeftOut.CLAIM_STAYS: {Rule.PROGRESS},
-    LeftOut.APPEND_NOT_IN_HOLE: {Rule.FENCED_STOPS},
+    Mutation.DELETE_AFTER_APPEND: {Invariant.RETAINED_EXIST},
+    Mutation.SPARE_DROPPED: {Invariant.NOTHING_NEEDED_DELETED},
+    Mutation.SPARE_PLANNED: {Invariant.PLANNED_EXIST},
+    Mutation.SPARE_NAMED: {Invariant.NOTHING_NEEDED_DELETED},
+    Mutation.RERUN_PLANNED: {Invariant.SAME_DATA},
+    Mutation.ADOPT: {Invariant.PLAN_FIRST},
+    Mutation.READ_BACK: {Invariant.COMPLETED_STORED, Invariant.PLAN_FIRST},
+    Mutation.DELETE_NOTHING_UNKNOWN: {Invariant.NOTHING_NEEDED_DELETED},
+    Mutation.WAIT_FOR_ACKS: {Invariant.STATE_RIGHT},
+    Mutation.ORIGIN_VERIFIED: {Invariant.ORIGIN_WHOLE},
+    Mutation.LOADED_COMPARED: {Invariant.STATE_RIGHT},
+    Mutation.NOTED_AGAIN: {Invariant.PROGRESS},
+    Mutation.COLLECT_READABLE: {Invariant.NOTHING_NEEDED_DELETED},
+    Mutation.NUMBERS_GO_ON: {Invariant.SAME_DATA},
+    Mutation.GONE_AT_LAST: {Invariant.DELETED},
+    Mutation.COLLECT_KEPT_FIRST: {Invariant.NOTHING_NEEDED_DELETED},
+    Mutation.COLLECT_CLAIM_AGAIN: {Invariant.NOTHING_NEEDED_DELETED},
+    Mutation.COLLECT_SETTLED: {Invariant.NOTHING_NEEDED_DELETED},
+    Mutation.COLLECT_AGAIN: {Invariant.NOTHING_NEEDED_DELETED},
+    Mutation.A_DAY: {Invariant.FENCED_STOPS},
+    Mutation.YOUNG_KNOWN: {Invariant.PLANNED_EXIST},
+    Mutation.CLAIM_STAYS: {Invariant.PROGRESS},
+    Mutation.APPEND_NOT_IN_HOLE: {Invariant.FENCED_STOPS},
 }
 """What is broken, each in some seed, when a rule is left out: the same whether checkpoints are waited for or not."""
 RARE_IN_BOTH_GATES = {
-    Happened.LOAD_FENCED,
-    Happened.NOT_FINISHED,
-    Happened.GHOST,
-    Happened.SHARED,
-    Happened.IMPORTED,
-    Happened.SOURCE_GONE,
-    Happened.HOLE,
+    Observed.LOAD_FENCED,
+    Observed.NOT_FINISHED,
+    Observed.GHOST,
+    Observed.SHARED,
+    Observed.IMPORTED,
+    Observed.SOURCE_GONE,
+    Observed.HOLE,
 }
 
 
-def check_all_rules(mode: Mode, seeds: int, rare: Set[Happened]) -> Campaign:
+def check_all_rules(mode: Mode, seeds: int, rare: Set[Observed]) -> Campaign:
     """The rules hold in so many schedules, in which everything happened but what is `rare`."""
     total = campaign(range(seeds), mode)
     print(total.report())
@@ -55,27 +55,27 @@ def check_all_rules(mode: Mode, seeds: int, rare: Set[Happened]) -> Campaign:
     return total
 
 
-def check_missed(mode: Mode, rule: LeftOut, expected: Set[Rule], seeds: int, failures: int = 1) -> None:
+def check_caught(mode: Mode, rule: Mutation, expected: Set[Invariant], seeds: int, failures: int = 1) -> None:
     """Among so many schedules without the rule, some break each of `expected`, and one of them does it again."""
 
     def known(so_far: Campaign) -> bool:
         return len(so_far.failed) >= failures and expected <= so_far.broken.keys()
 
-    total = campaign(range(seeds), mode, leaving_out(rule), known)
+    total = campaign(range(seeds), mode, mutated(rule), known)
     print(f"without {rule.name}: {total.report()}")
     assert len(total.failed) >= failures, total.report()
     assert expected <= total.broken.keys(), total.report()
-    again = simulate(total.failed[0].seed, mode, leaving_out(rule))
+    again = simulate(total.failed[0].seed, mode, mutated(rule))
     assert str(again.violation) == str(total.failed[0].violation)
 
 
-def check_missed_by_many(mode: Mode, rule: LeftOut, expected: Set[Rule]) -> None:
+def check_caught_by_many(mode: Mode, rule: Mutation, expected: Set[Invariant]) -> None:
     """That it is missed is no luck of one schedule, however rarely one shows it."""
 
     def enough(so_far: Campaign) -> bool:
         return len(so_far.failed) >= 10 and expected <= so_far.broken.keys()
 
-    total = campaign(range(4_000), mode, leaving_out(rule), enough)
+    total = campaign(range(4_000), mode, mutated(rule), enough)
     print(f"without {rule.name}: {total.report()}")
     assert len(total.failed) >= 3, total.report()
     assert expected <= total.broken.keys(), total.report()

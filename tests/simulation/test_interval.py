@@ -6,54 +6,54 @@ import pytest
 
 from simulation import (
     AGAIN,
-    IN_AT_LEAST_ONCE,
-    IN_BACKGROUND,
-    Happened,
-    LeftOut,
+    AT_LEAST_ONCE_ONLY,
+    INTERVAL_ONLY,
+    Invariant,
     Mode,
-    Rule,
+    Mutation,
+    Observed,
 )
 from tests.drivers.schedules import (
     MISSED_IN_BOTH_GATES,
     RARE_IN_BOTH_GATES,
     check_all_rules,
-    check_missed,
-    check_missed_by_many,
+    check_caught,
+    check_caught_by_many,
     check_replay,
 )
 
 SEEDS = 200
 MOST = 600
-RARE = AGAIN | RARE_IN_BOTH_GATES | {Happened.RERUN_IN_PLACE, Happened.SPOOL_FULL, Happened.CHOICE_REFUSED}
+RARE = AGAIN | RARE_IN_BOTH_GATES | {Observed.RERUN_IN_PLACE, Observed.SPOOL_FULL, Observed.CHOICE_REFUSED}
 
-MISSED = MISSED_IN_BOTH_GATES | {
-    LeftOut.START_ORDER: {Rule.SAME_DATA},
-    LeftOut.PUT_IF_ABSENT: {Rule.SAME_DATA},
-    LeftOut.DELETE_ISSUED_AFTER: {Rule.RETAINED_EXIST},
-    LeftOut.GHOSTS_KEPT: {Rule.NOTHING_NEEDED_DELETED},
-    LeftOut.RELEASE_LATER: {Rule.ORIGIN_LOADS, Rule.RELEASED_UNUSED},
-    LeftOut.NEWEST_BY_EPOCH: {Rule.LAG},
-    LeftOut.GO_BACK_OWN: {Rule.FENCED_STOPS},
-    LeftOut.TIMED_FROM_SEAL: {Rule.PROGRESS},
-    LeftOut.LONG_BRIDGED: {Rule.LAG},
-    LeftOut.SEALS_RESENT: {Rule.FILES_RIGHT},
-    LeftOut.ADOPTED_STAY: {Rule.PROGRESS},
+CAUGHT = MISSED_IN_BOTH_GATES | {
+    Mutation.START_ORDER: {Invariant.SAME_DATA},
+    Mutation.PUT_IF_ABSENT: {Invariant.SAME_DATA},
+    Mutation.DELETE_ISSUED_AFTER: {Invariant.RETAINED_EXIST},
+    Mutation.GHOSTS_KEPT: {Invariant.NOTHING_NEEDED_DELETED},
+    Mutation.RELEASE_LATER: {Invariant.ORIGIN_LOADS, Invariant.RELEASED_UNUSED},
+    Mutation.NEWEST_BY_EPOCH: {Invariant.LAG},
+    Mutation.GO_BACK_OWN: {Invariant.FENCED_STOPS},
+    Mutation.TIMED_FROM_SEAL: {Invariant.PROGRESS},
+    Mutation.LONG_BRIDGED: {Invariant.LAG},
+    Mutation.SEALS_RESENT: {Invariant.FILES_RIGHT},
+    Mutation.ADOPTED_STAY: {Invariant.PROGRESS},
 }
 
 
 def test_every_rule_of_this_mode_is_left_out_once() -> None:
     """What a person can choose, and what a start does, does not depend on the mode, and the every-epoch mode shows it sooner."""
-    assert set(MISSED) == set(LeftOut) - IN_AT_LEAST_ONCE - {LeftOut.CHOOSE_RETAINED, LeftOut.CLAIM_NOT_IN_HOLE}
-    assert set(MISSED) >= IN_BACKGROUND
+    assert set(CAUGHT) == set(Mutation) - AT_LEAST_ONCE_ONLY - {Mutation.CHOOSE_RETAINED, Mutation.CLAIM_NOT_IN_HOLE}
+    assert set(CAUGHT) >= INTERVAL_ONLY
 
 
 def test_all_rules_hold_and_the_faults_really_happened() -> None:
     check_all_rules(Mode.INTERVAL, SEEDS, RARE)
 
 
-@pytest.mark.parametrize("rule", list(MISSED), ids=lambda rule: rule.name)
-def test_a_rule_that_is_left_out_is_missed(rule: LeftOut) -> None:
-    check_missed(Mode.INTERVAL, rule, MISSED[rule], MOST)
+@pytest.mark.parametrize("rule", list(CAUGHT), ids=lambda rule: rule.name)
+def test_a_rule_that_is_left_out_is_caught(rule: Mutation) -> None:
+    check_caught(Mode.INTERVAL, rule, CAUGHT[rule], MOST)
 
 
 @pytest.mark.parametrize("seed", [3, 4])
@@ -64,11 +64,11 @@ def test_a_seed_replays_its_story_whatever_the_hashes(seed: int) -> None:
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_ten_thousand_seeds() -> None:
-    check_all_rules(Mode.INTERVAL, 10_000, AGAIN | {Happened.SPOOL_FULL})
+    check_all_rules(Mode.INTERVAL, 10_000, AGAIN | {Observed.SPOOL_FULL})
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("rule", list(MISSED), ids=lambda rule: rule.name)
-def test_a_rule_that_is_left_out_is_missed_by_many_seeds(rule: LeftOut) -> None:
-    check_missed_by_many(Mode.INTERVAL, rule, MISSED[rule])
+@pytest.mark.parametrize("rule", list(CAUGHT), ids=lambda rule: rule.name)
+def test_a_rule_that_is_left_out_is_caught_by_many_seeds(rule: Mutation) -> None:
+    check_caught_by_many(Mode.INTERVAL, rule, CAUGHT[rule])

@@ -18,7 +18,7 @@ from campaign import long_tests, page, record, tested
 from campaign.comparison import Comparison, compare, counted, folded
 from campaign.dimensions import Case, Fault, Mode, Place, Sink, Victim
 from campaign.plan import Pair, met
-from campaign.trial import Happened, Outcome, Result, cause
+from campaign.trial import Observed, Outcome, Result, cause
 
 CASES = command.KILLS // command.KILLS_A_CASE
 SCHEMA = jsonschema.Draft202012Validator(json.loads(record.SCHEMA.read_text()))
@@ -120,7 +120,7 @@ def test_what_pytest_says_of_a_long_test(status: int, last: str, expected: str) 
 @pytest.fixture
 def result() -> Result:
     case = drawn(1, 1)[0]
-    kills = [Happened(10.0 + n, 5 * n, kill.victim.value) for n, kill in enumerate(case.kills)]
+    kills = [Observed(10.0 + n, 5 * n, kill.victim.value) for n, kill in enumerate(case.kills)]
     return Result(case, Outcome.EQUAL, [Comparison(10, 0, 0, 0)] * len(case.streams), kills, files=12, seconds=90.0)
 
 
@@ -139,9 +139,9 @@ def test_a_line_is_as_its_schema_says_and_holds_the_case(result: Result, tmp_pat
 def test_the_schema_refuses_an_equal_case_with_a_difference(result: Result) -> None:
     wrong = record.case_line(replace(result, comparisons=[Comparison(10, 1, 0, 0)] * len(result.case.streams)))
     assert not SCHEMA.is_valid(wrong)
-    ended = record.case_line(replace(result, ends=[Happened(1.0, 2, "it ended")]))
+    ended = record.case_line(replace(result, ends=[Observed(1.0, 2, "it ended")]))
     assert not SCHEMA.is_valid(ended)
-    slow = Happened(1.0, 2, "org.apache.spark.SparkException: Python worker failed to connect back.")
+    slow = Observed(1.0, 2, "org.apache.spark.SparkException: Python worker failed to connect back.")
     assert SCHEMA.is_valid(record.case_line(replace(result, ends=[slow])))
     assert not SCHEMA.is_valid({**record.case_line(result), "more": 1})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Happened(Enum):
+class Observed(Enum):
     """Faults first, then what the protocol did about them."""
 
     DRIVER_CRASHED = "driver crashes"
@@ -66,7 +66,7 @@ class Happened(Enum):
     RENUMBERED = "runs that began under new numbers"
     AHEAD = "epochs that ran before their plan was stored"
     DUPLICATED = "input that the sink holds more than once"
-    CLAIM_REFUSED = "claims refused"
+    CLAIM_TAKEN = "claims whose number was taken"
     FENCED = "runs fenced"
     FENCED_IDLE = "runs fenced while idle"
     RESUMED = "coordinators resumed"
@@ -93,18 +93,18 @@ class Happened(Enum):
 
 BACKGROUND = frozenset(
     {
-        Happened.WANTED,
-        Happened.PRESSED,
-        Happened.SPOOL_FULL,
-        Happened.WENT_BACK,
-        Happened.LATE,
-        Happened.BRIDGED,
-        Happened.SUBSUMED,
-        Happened.TOLERATED,
-        Happened.NOT_TOLERATED,
+        Observed.WANTED,
+        Observed.PRESSED,
+        Observed.SPOOL_FULL,
+        Observed.WENT_BACK,
+        Observed.LATE,
+        Observed.BRIDGED,
+        Observed.SUBSUMED,
+        Observed.TOLERATED,
+        Observed.NOT_TOLERATED,
     }
 )
 """What can only happen where snapshots lie in spools while later epochs run."""
 
-AGAIN = frozenset({Happened.FORGOTTEN, Happened.DISCARDED, Happened.RENUMBERED, Happened.AHEAD, Happened.DUPLICATED})
+AGAIN = frozenset({Observed.FORGOTTEN, Observed.DISCARDED, Observed.RENUMBERED, Observed.AHEAD, Observed.DUPLICATED})
 """What can only happen where input may be run again as something else: at-least-once, and plans that a person discards."""

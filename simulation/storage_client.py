@@ -1,21 +1,18 @@
-"""A runtime for the protocol: executes instructions against the world, with delays, lost, late and failed answers."""
+"""A process's way to the storage: carries out the protocol's instructions, with delays, lost, late and failed answers."""
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 from zlib import crc32
 
-from simulation.clock import Clock
-from simulation.faults import Faults
-from simulation.happened import Happened
-from simulation.rules import Rule, ViolationError
-from simulation.stage import Span, state_at
-from simulation.world import Saved, World
+from simulation.environment import Environment
+from simulation.invariants import Invariant, ViolationError
+from simulation.observed import Observed
+from simulation.source_sink import Span, state_at
+from simulation.world import Saved
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Snapshot
 from spark_ckpt.paths import copied_key
@@ -28,7 +25,6 @@ from spark_ckpt.protocol.start.gallop import Gallop
 
 PUT_TIMEOUT = 60
 LATE = 400
-SLOW = 300
 RETRY_PAUSE = 10
 
 
@@ -47,47 +43,12 @@ class Process(Protocol):
     def answer(self, event: ev.Event) -> None: ...
 
 
-@dataclass
-class Surroundings:
-    """What everything in a simulation shares."""
-
-    rng: random.Random
-    clock: Clock
-    world: World
-    faults: Faults
-    happened: Counter[Happened]
-    tell: Callable[[str], None]
-    down_until: int = 0
-    pressed_at: int = -1
-    """When a spool last filled up."""
-    begins: int = 0
-    """Where the input of the stream begins: later when it was deleted, and what it had read archived."""
-
-    @property
-    def down(self) -> bool:
-        """The storage is away."""
-        return self.clock.now < self.down_until
-
-    def chance(self, probability: float, what: Happened | None = None) -> bool:
-        if probability <= 0 or self.rng.random() >= probability:
-            return False
-        if what is not None:
-            self.happened[what] += 1
-        return True
-
-    def delay(self) -> int:
-        """Of one way to the storage."""
-        if self.chance(self.faults.slow, Happened.SLOW):
-            return self.rng.randrange(10, SLOW)
-        return self.rng.randrange(1, 6)
-
-
-class Port:
+class StorageClient:
     """One process's way to the storage."""
 
-    def __init__(self, around: Surroundings, process: Process, settle: Callable[[Outcome], Outcome]) -> None:
+    def __init__(self, env: Environment, process: Process, settle: Callable[[Outcome], Outcome]) -> None:
         """`settle`: what the runtime reports for a put's outcome; the identity, unless a test leaves out a rule."""
-        self._a = around
+        self._env = env
         self._process = process
         self._settle = settle
         self.listed_at = 0
@@ -100,7 +61,7 @@ class Port:
 
     def execute(self, i: Instruction) -> bool:
         """False if the instruction is no question to the storage."""
-        world, pause = self._a.world, RETRY_PAUSE * getattr(i, "attempt", 0)
+        world, pause = self._env.world, RETRY_PAUSE * getattr(i, "attempt", 0)
         if isinstance(i, do.LocateTail):
             self._locate(i, pause)
         elif isinstance(i, do.ReadEntry):
@@ -157,13 +118,13 @@ class Port:
 
     def _metadata(self, i: do.ReadMetadata) -> ev.Event:
         """What is damaged is read a second time: bytes can be lost on the way."""
-        found = self._a.world.read_metadata(i.id)
+        found = self._env.world.read_metadata(i.id)
         if not isinstance(found, str):
             return ev.MetadataRead(i.ticket, i.id, found)
         return ev.ReadFailed(i.ticket, found) if i.attempt == 0 else ev.MetadataRead(i.ticket, i.id, None, found)
 
     def _left_acks(self, ticket: int, run: int, epoch: int) -> ev.Event:
-        found = {key: ack for key, ack in sorted(self._a.world.left_acks.items()) if (ack.run, ack.epoch) == (run, epoch)}
+        found = {key: ack for key, ack in sorted(self._env.world.left_acks.items()) if (ack.run, ack.epoch) == (run, epoch)}
         return ev.LeftAcksRead(ticket, tuple(found.values()), tuple(found))
 
     # --- ways
@@ -172,41 +133,41 @@ class Port:
         """Make a call take effect at the storage, later; a process that died may not have sent it, one that sleeps sends it afterwards."""
 
         def arrive() -> None:
-            if not self._process.alive and self._a.rng.random() < 0.5:
+            if not self._process.alive and self._env.rng.random() < 0.5:
                 return
-            if self._process.alive and self._process.sleeps_until > self._a.clock.now and self._a.rng.random() < 0.7:
-                self._a.clock.after(self._process.sleeps_until - self._a.clock.now + self._a.delay(), arrive)
+            if self._process.alive and self._process.sleeps_until > self._env.clock.now and self._env.rng.random() < 0.7:
+                self._env.clock.after(self._process.sleeps_until - self._env.clock.now + self._env.delay(), arrive)
                 return
             call()
 
-        self._a.clock.after(pause + self._a.delay(), arrive)
+        self._env.clock.after(pause + self._env.delay(), arrive)
 
     def _answer(self, event: ev.Event) -> None:
-        self._a.clock.after(self._a.delay(), lambda: self._process.answer(event))
+        self._env.clock.after(self._env.delay(), lambda: self._process.answer(event))
 
     def _read(self, ticket: int, look: Callable[[], ev.Event], pause: int) -> None:
-        if self._a.down or self._a.chance(self._a.faults.read_failed, Happened.READ_FAILED):
-            self._a.clock.after(pause + PUT_TIMEOUT, lambda: self._process.answer(ev.ReadFailed(ticket, "no answer")))
+        if self._env.down or self._env.chance(self._env.faults.read_failed, Observed.READ_FAILED):
+            self._env.clock.after(pause + PUT_TIMEOUT, lambda: self._process.answer(ev.ReadFailed(ticket, "no answer")))
             return
         self.send(lambda: self._answer(look()), pause)
 
     def _list(self, i: do.ListCheckpoints, pause: int) -> None:
         def look() -> ev.Event:
-            self.listed_at = self._a.clock.now
-            return ev.CheckpointsListed(i.ticket, i.run, self._a.world.of_run(i.run))
+            self.listed_at = self._env.clock.now
+            return ev.CheckpointsListed(i.ticket, i.run, self._env.world.of_run(i.run))
 
         self._read(i.ticket, look, pause)
 
     def _locate(self, i: do.LocateTail, pause: int) -> None:
         """The real search, a question at a time; the log may grow meanwhile. It begins where the newest checkpoint was planned."""
-        checkpoints = self._a.world.checkpoints.values()
-        hint = max((c.log for c in checkpoints if c.log in self._a.world.log), default=0)
+        checkpoints = self._env.world.checkpoints.values()
+        hint = max((c.log for c in checkpoints if c.log in self._env.world.log), default=0)
         self._gallop(i, Gallop(hint), pause)
 
     def _gallop(self, i: do.LocateTail, gallop: Gallop, pause: int) -> None:
         probe = gallop.probe
         if probe is None:
-            following, _ = self._a.world.past(gallop.found)
+            following, _ = self._env.world.past(gallop.found)
             if following is None:
                 self._answer(ev.TailLocated(i.ticket, gallop.found))
             else:
@@ -214,10 +175,10 @@ class Port:
             return
 
         def look() -> None:
-            gallop.tell(probe, self._a.world.read_entry(probe) is not None)
+            gallop.tell(probe, self._env.world.read_entry(probe) is not None)
             self._gallop(i, gallop, 0)
 
-        if self._a.down or self._a.chance(self._a.faults.read_failed, Happened.READ_FAILED):
+        if self._env.down or self._env.chance(self._env.faults.read_failed, Observed.READ_FAILED):
             self._answer(ev.ReadFailed(i.ticket, "no answer"))
             return
         self.send(look, pause)
@@ -225,25 +186,25 @@ class Port:
     # --- puts
 
     def _put(self, put: Callable[[], Outcome], answer: Callable[[Outcome], ev.Event], pause: int) -> None:
-        a, f = self._a, self._a.faults
+        a, f = self._env, self._env.faults
 
         def unknown() -> None:
             self._process.answer(answer(self._settle(Outcome.UNKNOWN)))
 
         def land() -> None:
             if put() is Outcome.STORED:
-                a.happened[Happened.LANDED_LATE] += 1
+                a.observed[Observed.LANDED_LATE] += 1
 
         if a.down and a.rng.random() < 0.5:
             a.clock.after(pause + PUT_TIMEOUT, unknown)
-        elif a.down or a.chance(f.put_failed, Happened.PUT_FAILED):
+        elif a.down or a.chance(f.put_failed, Observed.PUT_FAILED):
             a.clock.after(pause + RETRY_PAUSE, lambda: self._process.answer(answer(Outcome.FAILED)))
-        elif a.chance(f.request_lost, Happened.REQUEST_LOST):
+        elif a.chance(f.request_lost, Observed.REQUEST_LOST):
             a.clock.after(pause + PUT_TIMEOUT, unknown)
         elif a.chance(f.late):
             a.clock.after(pause + PUT_TIMEOUT, unknown)
             a.clock.after(pause + PUT_TIMEOUT + a.rng.randrange(LATE), land)
-        elif a.chance(f.answer_lost, Happened.ANSWER_LOST):
+        elif a.chance(f.answer_lost, Observed.ANSWER_LOST):
             self.send(lambda: (put(), None)[1], pause)
             a.clock.after(pause + PUT_TIMEOUT, unknown)
         else:
@@ -253,19 +214,19 @@ class Port:
         listed_at = self.listed_at
 
         def put() -> Outcome:
-            outcome = self._a.world.put_entry(i.number, i.data, listed_at)
-            self._a.tell(f"    log {i.number}: {outcome.name} {i.data[:60]!r}")
+            outcome = self._env.world.put_entry(i.number, i.data, listed_at)
+            self._env.tell(f"    log {i.number}: {outcome.name} {i.data[:60]!r}")
             return outcome
 
         def answer(outcome: Outcome) -> ev.EntryPut:
-            dated = outcome is Outcome.STORED and not self._a.chance(self._a.faults.undated)
-            return ev.EntryPut(i.ticket, i.number, outcome, "injected", self._a.clock.now if dated else None)
+            dated = outcome is Outcome.STORED and not self._env.chance(self._env.faults.undated)
+            return ev.EntryPut(i.ticket, i.number, outcome, "injected", self._env.clock.now if dated else None)
 
         self._put(put, answer, pause)
 
     def _trim(self, ticket: int, look: Callable[[], ev.Event]) -> None:
         """A step of a pass over the log's old entries."""
-        failing = self._a.down or self._a.chance(self._a.faults.delete_failed, Happened.DELETE_FAILED)
+        failing = self._env.down or self._env.chance(self._env.faults.delete_failed, Observed.DELETE_FAILED)
 
         def arrive() -> None:
             try:
@@ -276,20 +237,20 @@ class Port:
         self.send(arrive)
 
     def _delete_entries(self, i: do.DeleteEntries) -> None:
-        failing = self._a.down or self._a.chance(self._a.faults.delete_failed, Happened.DELETE_FAILED)
-        going = i.numbers[: self._a.rng.randrange(len(i.numbers))] if failing else i.numbers
+        failing = self._env.down or self._env.chance(self._env.faults.delete_failed, Observed.DELETE_FAILED)
+        going = i.numbers[: self._env.rng.randrange(len(i.numbers))] if failing else i.numbers
 
         def delete() -> None:
-            self._a.tell(f"    log: {', '.join(map(str, going)) or 'none'} deleted")
-            self._a.world.delete_entries(going)
+            self._env.tell(f"    log: {', '.join(map(str, going)) or 'none'} deleted")
+            self._env.world.delete_entries(going)
             self._answer(ev.TrimFailed(i.ticket, "injected") if failing else ev.EntriesDeleted(i.ticket))
 
         self.send(delete)
 
     def _store(self, ticket: int, checkpoint: Checkpoint, pause: int) -> None:
         def put() -> Outcome:
-            outcome = self._a.world.put_metadata(checkpoint, self._a.clock.now, orphan=not self._process.alive)
-            self._a.tell(f"    _metadata of {checkpoint.id}: {outcome.name}")
+            outcome = self._env.world.put_metadata(checkpoint, self._env.clock.now, orphan=not self._process.alive)
+            self._env.tell(f"    _metadata of {checkpoint.id}: {outcome.name}")
             return outcome
 
         self._put(put, lambda outcome: ev.MetadataPut(ticket, checkpoint.id, outcome, 100, "injected"), pause)
@@ -299,20 +260,20 @@ class Port:
         content = i.source if isinstance(i.source, bytes) else i.source.encode()
 
         def put() -> Outcome:
-            self._a.world.put_file(i.handle.object, content)
-            self._a.tell(f"    {i.handle.object} is stored")
+            self._env.world.put_file(i.handle.object, content)
+            self._env.tell(f"    {i.handle.object} is stored")
             return Outcome.STORED
 
         self._put(put, lambda outcome: ev.FileStored(i.ticket, i.handle.object, outcome, "injected"), pause)
 
     def _fetch_files(self, i: do.FetchFiles, pause: int) -> None:
         def look() -> ev.Event:
-            world = self._a.world
+            world = self._env.world
             files = {h: content for h in i.handles if (content := world.file(h.object)) is not None and crc32(content) == h.checksum}
             wrong = [h.object for h in i.handles if h not in files]
             if wrong:
                 return ev.FilesFetched(i.ticket, f"{wrong[0]} is missing or damaged")
-            self._a.happened[Happened.FILE_FETCHED] += len(i.handles)
+            self._env.observed[Observed.FILE_FETCHED] += len(i.handles)
             self.fetched.update(files)
             return ev.FilesFetched(i.ticket)
 
@@ -324,12 +285,12 @@ class Port:
         """Object after object, each as it is then; at last the savepoint's `_metadata`."""
         values: dict[str, dict[int, int]] = {}
         rest = sorted(i.checkpoint.objects)
-        failing = self._a.down or self._a.chance(self._a.faults.put_failed, Happened.PUT_FAILED)
+        failing = self._env.down or self._env.chance(self._env.faults.put_failed, Observed.PUT_FAILED)
 
         def more() -> None:
             for key in rest[:2]:
-                content = self._a.world.read_object(key)
-                if content is None or key in self._a.world.harm.objects:  # copies are compared with checksums
+                content = self._env.world.read_object(key)
+                if content is None or key in self._env.world.damage.objects:  # copies are compared with checksums
                     self._gone(i, key)
                     return
                 values[key] = dict(content)
@@ -344,38 +305,38 @@ class Port:
         self.send(more, pause)
 
     def _gone(self, i: do.StoreSavepoint, key: str) -> None:
-        needed = self._process.alive and not self._a.world.over(i.checkpoint.id.run)
-        if needed and key not in self._a.world.harm.objects:
-            raise ViolationError(Rule.SAVEPOINT, f"{key} of {i.checkpoint.id} is gone while it is copied")
+        needed = self._process.alive and not self._env.world.over(i.checkpoint.id.run)
+        if needed and key not in self._env.world.damage.objects:
+            raise ViolationError(Invariant.SAVEPOINT, f"{key} of {i.checkpoint.id} is gone while it is copied")
         self._answer(ev.SavepointStored(i.ticket, i.number, None, f"{key} is gone", hopeless=True))
 
     def _keep(self, i: do.StoreSavepoint, values: dict[str, dict[int, int]]) -> None:
         end = Span.decode(i.checkpoint.file(offsets_file(i.checkpoint.id.epoch)) or b"").end
         for snapshot in i.checkpoint.snapshots:
             partition = snapshot.store.partition
-            if sum(values[h.object][h.offset] for h in snapshot.handles) != state_at(partition, self._a.begins, end):
-                raise ViolationError(Rule.SAVEPOINT, f"partition {partition} of {i.checkpoint.id}, copied, is not the sum up to {end}")
+            if sum(values[h.object][h.offset] for h in snapshot.handles) != state_at(partition, self._env.begins, end):
+                raise ViolationError(Invariant.SAVEPOINT, f"partition {partition} of {i.checkpoint.id}, copied, is not the sum up to {end}")
         name = f"savepoint-{i.number}"
         objects = {key: tuple(sorted(held.items())) for key, held in values.items()}
-        self._a.world.savepoints.setdefault(name, Saved(i.checkpoint, objects))
-        self._a.happened[Happened.SAVEPOINT] += 1
-        self._a.tell(f"    {name} holds {i.checkpoint.id}")
+        self._env.world.savepoints.setdefault(name, Saved(i.checkpoint, objects))
+        self._env.observed[Observed.SAVEPOINT] += 1
+        self._env.tell(f"    {name} holds {i.checkpoint.id}")
         self._answer(ev.SavepointStored(i.ticket, i.number, name))
 
     def _source(self, ticket: int, path: str) -> ev.Event:
-        saved = self._a.world.savepoints.get(path)
+        saved = self._env.world.savepoints.get(path)
         return ev.SourceRead(ticket, saved.checkpoint) if saved else ev.SourceRead(ticket, None, "there is none")
 
     def _import(self, i: do.CopySource, pause: int) -> None:
         """Under the prefix of a run that is not there yet, and that somebody else may begin."""
 
         def copy() -> None:
-            saved = self._a.world.savepoints.get(i.path)
-            if saved is None or self._a.down or self._a.chance(self._a.faults.read_failed, Happened.READ_FAILED):
+            saved = self._env.world.savepoints.get(i.path)
+            if saved is None or self._env.down or self._env.chance(self._env.faults.read_failed, Observed.READ_FAILED):
                 self._answer(ev.ReadFailed(i.ticket, "injected", hopeless=saved is None))
                 return
             for key, content in saved.objects.items():
-                self._a.world.copy_object(copied_key(key, 0, i.run), content)
+                self._env.world.copy_object(copied_key(key, 0, i.run), content)
             files = {
                 path: replace(content, object=copied_key(content.object, 0, i.run)) if isinstance(content, FileHandle) else content
                 for path, content in i.checkpoint.files.items()
@@ -386,12 +347,12 @@ class Port:
 
     def _answer_request(self, i: do.AnswerRequest, pause: int) -> None:
         def store() -> None:
-            if self._a.down or self._a.chance(self._a.faults.put_failed, Happened.PUT_FAILED):
+            if self._env.down or self._env.chance(self._env.faults.put_failed, Observed.PUT_FAILED):
                 self._answer(ev.RequestAnswered(i.ticket, i.number, Outcome.FAILED, "injected"))
                 return
-            self._a.world.answer(i.run, i.number, i.path, i.error)
-            self._a.happened[Happened.NOT_SAVED] += i.path is None
-            self._a.tell(f"    entry {i.number} is answered: {i.path or i.error}")
+            self._env.world.answer(i.run, i.number, i.path, i.error)
+            self._env.observed[Observed.NOT_SAVED] += i.path is None
+            self._env.tell(f"    entry {i.number} is answered: {i.path or i.error}")
             self._answer(ev.RequestAnswered(i.ticket, i.number, Outcome.STORED))
 
         self.send(store, pause)
@@ -399,14 +360,14 @@ class Port:
     # --- deletes
 
     def _delete(self, i: do.Delete) -> None:
-        failing = self._a.down or self._a.chance(self._a.faults.delete_failed, Happened.DELETE_FAILED)
+        failing = self._env.down or self._env.chance(self._env.faults.delete_failed, Observed.DELETE_FAILED)
         total = len(i.checkpoints) + len(i.objects)
-        stop = self._a.rng.randrange(total) if failing and total else total
+        stop = self._env.rng.randrange(total) if failing and total else total
 
         def objects() -> None:
             self.delete_objects(i.objects[: max(0, stop - len(i.checkpoints))])
             if i.source is not None and not failing:
-                self._a.world.take_over(i.source)
+                self._env.world.take_over(i.source)
             self._answer(ev.Deleted(i.ticket, "injected" if failing else None))
 
         def metadata() -> None:
@@ -417,13 +378,13 @@ class Port:
 
     def delete_metadata(self, checkpoints: tuple[CheckpointId, ...]) -> None:
         for checkpoint in checkpoints:
-            self._a.tell(f"    delete {checkpoint}")
-            self._a.world.delete_metadata(checkpoint)
+            self._env.tell(f"    delete {checkpoint}")
+            self._env.world.delete_metadata(checkpoint)
 
     def delete_objects(self, objects: tuple[str, ...]) -> None:
         for key in objects:
-            self._a.tell(f"    delete {key}")
-            self._a.world.delete_object(key)
+            self._env.tell(f"    delete {key}")
+            self._env.world.delete_object(key)
 
 
 def copied(snapshot: Snapshot, run: int) -> Snapshot:

@@ -1,4 +1,4 @@
-"""The rules of the protocol, each of which can be left out: the simulation must then fail."""
+"""The protocol with one rule left out, for each rule: the simulation must then fail (mutation testing)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from simulation import wrong_runs as runs
-from simulation import wrong_starts as starts
-from simulation import wrong_trims as trims
+from simulation import mutant_runs as runs
+from simulation import mutant_starts as starts
+from simulation import mutant_trims as trims
 from simulation.faults import KEPT
 from simulation.world import OverwritingWorld, World
 from spark_ckpt.protocol.reasons import Outcome
@@ -39,8 +39,8 @@ class CollectOrder(Enum):
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What a simulated world is made of; by default all real. `faults`, `settings`: not left to the seed, so that a rule soon matters."""
+class Variant:
+    """What is simulated: the real protocol, or a mutant. `faults`, `settings`: not left to the seed, so that a rule soon matters."""
 
     parts: Parts = field(default_factory=Parts)
     order: StartOrder = field(default_factory=StartOrder)
@@ -58,8 +58,8 @@ def _unknown_is_stored(outcome: Outcome) -> Outcome:
     return Outcome.STORED if outcome is Outcome.UNKNOWN else outcome
 
 
-class LeftOut(Enum):
-    """One rule each."""
+class Mutation(Enum):
+    """By the rule that it leaves out."""
 
     START_ORDER = "the tail is read before the checkpoints are listed"
     DELETE_AFTER_APPEND = "nothing is deleted before an own append that follows the completion"
@@ -106,31 +106,31 @@ class LeftOut(Enum):
     CLAIM_NOT_IN_HOLE = "a start looks past its claim"
 
 
-IN_BACKGROUND = frozenset(
+INTERVAL_ONLY = frozenset(
     {
-        LeftOut.DELETE_ISSUED_AFTER,
-        LeftOut.GHOSTS_KEPT,
-        LeftOut.RELEASE_LATER,
-        LeftOut.NEWEST_BY_EPOCH,
-        LeftOut.GO_BACK_OWN,
-        LeftOut.TIMED_FROM_SEAL,
-        LeftOut.LONG_BRIDGED,
-        LeftOut.SEALS_RESENT,
-        LeftOut.ADOPTED_STAY,
+        Mutation.DELETE_ISSUED_AFTER,
+        Mutation.GHOSTS_KEPT,
+        Mutation.RELEASE_LATER,
+        Mutation.NEWEST_BY_EPOCH,
+        Mutation.GO_BACK_OWN,
+        Mutation.TIMED_FROM_SEAL,
+        Mutation.LONG_BRIDGED,
+        Mutation.SEALS_RESENT,
+        Mutation.ADOPTED_STAY,
     }
 )
 """What only the interval mode can show: in the other one an epoch's append is issued when the checkpoint of the one before is complete."""
 
 
-IN_AT_LEAST_ONCE = frozenset(
+AT_LEAST_ONCE_ONLY = frozenset(
     {
-        LeftOut.AHEAD_COUNTED,
-        LeftOut.FIRST_VOIDS,
-        LeftOut.CARRIED_VOIDS_NOT,
-        LeftOut.AHEAD_WHEN_KNOWN,
-        LeftOut.PLAN_BEFORE_METADATA,
-        LeftOut.OLD_VERSION,
-        LeftOut.FILES_OF_ITS_END,
+        Mutation.AHEAD_COUNTED,
+        Mutation.FIRST_VOIDS,
+        Mutation.CARRIED_VOIDS_NOT,
+        Mutation.AHEAD_WHEN_KNOWN,
+        Mutation.PLAN_BEFORE_METADATA,
+        Mutation.OLD_VERSION,
+        Mutation.FILES_OF_ITS_END,
     }
 )
 """What only at-least-once can show: where a plan is stored while its epoch's tasks run, and input runs again under new numbers."""
@@ -149,64 +149,62 @@ _OFTEN = {"interval_ms": 30, "max_concurrent": 3}
 _IN_A_HURRY = {**_OFTEN, "timeout_ms": 150, "tolerable_failures": 10}
 
 
-def leaving_out(rule: LeftOut) -> Rules:
+def mutated(mutation: Mutation) -> Variant:
     """A world in which one rule is not kept."""
     return {
-        LeftOut.START_ORDER: Rules(order=starts.TailTwice()),
-        LeftOut.DELETE_AFTER_APPEND: Rules(parts=Parts(checkpoints=runs.AtCompletion)),
-        LeftOut.PUT_IF_ABSENT: Rules(world=OverwritingWorld),
-        LeftOut.SPARE_DROPPED: Rules(parts=Parts(deletions=runs.SparingRetained), faults={"delete_failed": 0.6, "crash": 0}),
-        LeftOut.SPARE_NAMED: Rules(parts=Parts(deletions=runs.SparingNothing)),
-        LeftOut.SPARE_PLANNED: Rules(parts=Parts(deletions=runs.SparingNoPlan)),
-        LeftOut.RERUN_PLANNED: Rules(parts=Parts(start=starts.WithoutPlans)),
-        LeftOut.ADOPT: Rules(parts=Parts(start=starts.WithoutAdopting)),
-        LeftOut.READ_BACK: Rules(settle=_unknown_is_stored),
-        LeftOut.DELETE_NOTHING_UNKNOWN: Rules(parts=Parts(checkpoints=runs.UnknownFails)),
-        LeftOut.WAIT_FOR_ACKS: Rules(parts=Parts(checkpoints=runs.WithoutAcks)),
-        LeftOut.DELETE_ISSUED_AFTER: Rules(
+        Mutation.START_ORDER: Variant(order=starts.TailTwice()),
+        Mutation.DELETE_AFTER_APPEND: Variant(parts=Parts(checkpoints=runs.AtCompletion)),
+        Mutation.PUT_IF_ABSENT: Variant(world=OverwritingWorld),
+        Mutation.SPARE_DROPPED: Variant(parts=Parts(deletions=runs.SparingRetained), faults={"delete_failed": 0.6, "crash": 0}),
+        Mutation.SPARE_NAMED: Variant(parts=Parts(deletions=runs.SparingNothing)),
+        Mutation.SPARE_PLANNED: Variant(parts=Parts(deletions=runs.SparingNoPlan)),
+        Mutation.RERUN_PLANNED: Variant(parts=Parts(start=starts.WithoutPlans)),
+        Mutation.ADOPT: Variant(parts=Parts(start=starts.WithoutAdopting)),
+        Mutation.READ_BACK: Variant(settle=_unknown_is_stored),
+        Mutation.DELETE_NOTHING_UNKNOWN: Variant(parts=Parts(checkpoints=runs.UnknownFails)),
+        Mutation.WAIT_FOR_ACKS: Variant(parts=Parts(checkpoints=runs.WithoutAcks)),
+        Mutation.DELETE_ISSUED_AFTER: Variant(
             parts=Parts(deletions=runs.OnAnyAppend), faults={**_SLOW_ANSWERS, "restore": 0}, settings={**_OFTEN, "retained": 1}
         ),
-        LeftOut.GHOSTS_KEPT: Rules(parts=Parts(checkpoints=runs.GivenUpAtOnce), faults=_SLOW_ACKS, settings=_IN_A_HURRY),
-        LeftOut.RELEASE_LATER: Rules(parts=Parts(subsumption=runs.ReleasingAtOnce)),
-        LeftOut.NEWEST_BY_EPOCH: Rules(
+        Mutation.GHOSTS_KEPT: Variant(parts=Parts(checkpoints=runs.GivenUpAtOnce), faults=_SLOW_ACKS, settings=_IN_A_HURRY),
+        Mutation.RELEASE_LATER: Variant(parts=Parts(subsumption=runs.ReleasingAtOnce)),
+        Mutation.NEWEST_BY_EPOCH: Variant(
             parts=Parts(store=runs.InOrderOfCompletion), faults={**_STEADY, "answer_lost": 0.4}, settings=_OFTEN
         ),
-        LeftOut.AHEAD_COUNTED: Rules(parts=Parts(start=starts.CountingPlans)),
-        LeftOut.FIRST_VOIDS: Rules(parts=Parts(start=starts.VoidingNothing)),
-        LeftOut.CARRIED_VOIDS_NOT: Rules(parts=Parts(start=starts.VoidingTwice), faults={"rival": 1, "crash": 0.01, "sleep": 0.02}),
-        LeftOut.AHEAD_WHEN_KNOWN: Rules(
+        Mutation.AHEAD_COUNTED: Variant(parts=Parts(start=starts.CountingPlans)),
+        Mutation.FIRST_VOIDS: Variant(parts=Parts(start=starts.VoidingNothing)),
+        Mutation.CARRIED_VOIDS_NOT: Variant(parts=Parts(start=starts.VoidingTwice), faults={"rival": 1, "crash": 0.01, "sleep": 0.02}),
+        Mutation.AHEAD_WHEN_KNOWN: Variant(
             parts=Parts(log=runs.AheadAtOnce), faults=_RIVALS, settings={**_OFTEN, "interval_ms": 10, "ahead": 5}
         ),
-        LeftOut.PLAN_BEFORE_METADATA: Rules(parts=Parts(checkpoints=runs.WithoutItsPlan)),
-        LeftOut.OLD_VERSION: Rules(parts=Parts(epoch=runs.UnderItsNumber)),
-        LeftOut.GO_BACK_OWN: Rules(
+        Mutation.PLAN_BEFORE_METADATA: Variant(parts=Parts(checkpoints=runs.WithoutItsPlan)),
+        Mutation.OLD_VERSION: Variant(parts=Parts(epoch=runs.UnderItsNumber)),
+        Mutation.GO_BACK_OWN: Variant(
             parts=Parts(start=starts.TakingItBack), faults={**_STEADY, "sleep": 0.005, "rival": 1, "executor_loss": 0.15}
         ),
-        LeftOut.CHOOSE_RETAINED: Rules(parts=Parts(start=starts.ChoosingAny), faults=_CHOICES, settings={"retained": 1}),
-        LeftOut.TIMED_FROM_SEAL: Rules(parts=Parts(checkpoints=runs.TimedFromItsTrigger)),
-        LeftOut.LONG_BRIDGED: Rules(parts=Parts(epoch=runs.WaitingForItsEnd)),
-        LeftOut.FILES_OF_ITS_END: Rules(parts=Parts(checkpoints=runs.WithFilesOfNow)),
-        LeftOut.SEALS_RESENT: Rules(stream=runs.WithoutSeals, faults=_REPLACED),
-        LeftOut.ORIGIN_VERIFIED: Rules(parts=Parts(start=starts.TrustingObjects), faults=_DAMAGE),
-        LeftOut.LOADED_COMPARED: Rules(compare=False, faults=_DAMAGE),
-        LeftOut.NOTED_AGAIN: Rules(parts=Parts(start=starts.OnceBad), faults=_DAMAGE),
-        LeftOut.COLLECT_READABLE: Rules(collect=CollectOrder.UNREADABLE, faults={**_DAMAGE, "gc": 1}),
-        LeftOut.NUMBERS_GO_ON: Rules(parts=Parts(start=starts.NumbersAnew)),
-        LeftOut.GONE_AT_LAST: Rules(parts=Parts(ending=runs.GoneAtOnce)),
-        LeftOut.COLLECT_SETTLED: Rules(collect=CollectOrder.UNSETTLED, faults={"gc": 1}),
-        LeftOut.COLLECT_AGAIN: Rules(collect=CollectOrder.PLANS_LAST, faults={"gc": 1}, settings=_A_NIGHT),
-        LeftOut.A_DAY: Rules(parts=Parts(trim=trims.TakingYoung), faults=_SLEEPERS, settings={"log_kept_ms": 3 * KEPT}),
-        LeftOut.YOUNG_KNOWN: Rules(parts=Parts(trim=trims.KnowingFromTheFloor), settings=_A_NIGHT),
-        LeftOut.CLAIM_STAYS: Rules(parts=Parts(trim=trims.TakingTheClaim), settings=_A_NIGHT),
-        LeftOut.ADOPTED_STAY: Rules(
-            parts=Parts(checkpoints=runs.ForgettingAdopted), settings=_A_NIGHT
-        ),
-        LeftOut.APPEND_NOT_IN_HOLE: Rules(
+        Mutation.CHOOSE_RETAINED: Variant(parts=Parts(start=starts.ChoosingAny), faults=_CHOICES, settings={"retained": 1}),
+        Mutation.TIMED_FROM_SEAL: Variant(parts=Parts(checkpoints=runs.TimedFromItsTrigger)),
+        Mutation.LONG_BRIDGED: Variant(parts=Parts(epoch=runs.WaitingForItsEnd)),
+        Mutation.FILES_OF_ITS_END: Variant(parts=Parts(checkpoints=runs.WithFilesOfNow)),
+        Mutation.SEALS_RESENT: Variant(stream=runs.WithoutSeals, faults=_REPLACED),
+        Mutation.ORIGIN_VERIFIED: Variant(parts=Parts(start=starts.TrustingObjects), faults=_DAMAGE),
+        Mutation.LOADED_COMPARED: Variant(compare=False, faults=_DAMAGE),
+        Mutation.NOTED_AGAIN: Variant(parts=Parts(start=starts.OnceBad), faults=_DAMAGE),
+        Mutation.COLLECT_READABLE: Variant(collect=CollectOrder.UNREADABLE, faults={**_DAMAGE, "gc": 1}),
+        Mutation.NUMBERS_GO_ON: Variant(parts=Parts(start=starts.NumbersAnew)),
+        Mutation.GONE_AT_LAST: Variant(parts=Parts(ending=runs.GoneAtOnce)),
+        Mutation.COLLECT_SETTLED: Variant(collect=CollectOrder.UNSETTLED, faults={"gc": 1}),
+        Mutation.COLLECT_AGAIN: Variant(collect=CollectOrder.PLANS_LAST, faults={"gc": 1}, settings=_A_NIGHT),
+        Mutation.A_DAY: Variant(parts=Parts(trim=trims.TakingYoung), faults=_SLEEPERS, settings={"log_kept_ms": 3 * KEPT}),
+        Mutation.YOUNG_KNOWN: Variant(parts=Parts(trim=trims.KnowingFromTheFloor), settings=_A_NIGHT),
+        Mutation.CLAIM_STAYS: Variant(parts=Parts(trim=trims.TakingTheClaim), settings=_A_NIGHT),
+        Mutation.ADOPTED_STAY: Variant(parts=Parts(checkpoints=runs.ForgettingAdopted), settings=_A_NIGHT),
+        Mutation.APPEND_NOT_IN_HOLE: Variant(
             parts=Parts(log=runs.SureOfItsAppends),
             faults=_SLEEPERS,
             settings=_A_NIGHT,
         ),
-        LeftOut.CLAIM_NOT_IN_HOLE: Rules(parts=Parts(start=trims.SureOfItsClaim), faults=_SLEEPERS, settings=_A_NIGHT),
-        LeftOut.COLLECT_CLAIM_AGAIN: Rules(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
-        LeftOut.COLLECT_KEPT_FIRST: Rules(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),
-    }[rule]
+        Mutation.CLAIM_NOT_IN_HOLE: Variant(parts=Parts(start=trims.SureOfItsClaim), faults=_SLEEPERS, settings=_A_NIGHT),
+        Mutation.COLLECT_CLAIM_AGAIN: Variant(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
+        Mutation.COLLECT_KEPT_FIRST: Variant(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),
+    }[mutation]

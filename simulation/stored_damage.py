@@ -9,19 +9,19 @@ from zlib import crc32
 from spark_ckpt.model import Checkpoint, CheckpointId
 
 
-class Kind(Enum):
+class DamageKind(Enum):
     GONE = "GONE"
     ALTERED = "ALTERED"
 
 
-class Harm:
+class StoredDamage:
     """By log entry, checkpoint (its `_metadata`) and object: what has become of it, and when. `ever`: checkpoints that were damaged once,
     or name what was: nobody has to find them whole."""
 
     def __init__(self) -> None:
-        self.entries: dict[int, Kind] = {}
-        self.metadata: dict[CheckpointId, Kind] = {}
-        self.objects: dict[str, Kind] = {}
+        self.entries: dict[int, DamageKind] = {}
+        self.metadata: dict[CheckpointId, DamageKind] = {}
+        self.objects: dict[str, DamageKind] = {}
         self.ever: set[CheckpointId] = set()
         self.vanished: set[CheckpointId] = set()
         """Whose `_metadata` was not there for a while."""
@@ -32,17 +32,17 @@ class Harm:
     def __bool__(self) -> bool:
         return bool(self.entries or self.metadata or self.objects)
 
-    def entry(self, number: int, kind: Kind) -> None:
+    def entry(self, number: int, kind: DamageKind) -> None:
         self.entries[number] = kind
 
-    def checkpoint(self, checkpoint: CheckpointId, kind: Kind, now: int) -> None:
+    def checkpoint(self, checkpoint: CheckpointId, kind: DamageKind, now: int) -> None:
         self.metadata[checkpoint] = kind
         self._since[checkpoint] = now
         self.ever.add(checkpoint)
-        if kind is Kind.GONE:
+        if kind is DamageKind.GONE:
             self.vanished.add(checkpoint)
 
-    def object(self, key: str, kind: Kind, now: int, named_by: Iterable[CheckpointId]) -> None:
+    def object(self, key: str, kind: DamageKind, now: int, named_by: Iterable[CheckpointId]) -> None:
         self.objects[key] = kind
         self._since[key] = now
         self.ever.update(named_by)
@@ -62,7 +62,7 @@ class Harm:
 
     def seen_before(self, checkpoint: Checkpoint, at: int) -> bool:
         """Whether somebody who looks at `_metadata`, and which objects are there, would have noticed at that time."""
-        gone = [key for key in sorted(checkpoint.objects) if self.objects.get(key) is Kind.GONE]
+        gone = [key for key in sorted(checkpoint.objects) if self.objects.get(key) is DamageKind.GONE]
         broken: list[CheckpointId | str] = [*gone, *([checkpoint.id] if checkpoint.id in self.metadata else [])]
         return any(self._since[name] < at for name in broken)
 

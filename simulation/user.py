@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from simulation.happened import Happened
-from simulation.port import Surroundings
-from simulation.rules import Rule, ViolationError
+from simulation.environment import Environment
+from simulation.invariants import Invariant, ViolationError
+from simulation.observed import Observed
 from simulation.world import own_path
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
@@ -12,37 +12,37 @@ from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Request, decode, encode
 from spark_ckpt.protocol.reasons import Outcome
 
 
-class Person:
+class User:
     """`asked`: log entry of every request -> the claim under which it was made."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, env: Environment) -> None:
         self.asked: dict[int, int] = {}
-        self._a = around
+        self._env = env
         self._made = 0
 
     def ask(self, stop: bool) -> None:
         """Put behind the log's tail, under the last claim; again if somebody was faster."""
-        world = self._a.world
+        world = self._env.world
         if world.last_claim is None:
             return
         tail, claim = world.tail, world.last_claim.claim
         self._made += 1
-        drain = stop and self._a.rng.random() < 0.5
+        drain = stop and self._env.rng.random() < 0.5
         request = Request(claim, STOP if stop else SAVEPOINT, "", "person", drain=drain, nonce=f"n{self._made}", floor=world.floor)
 
         def put() -> None:
             if world.put_entry(tail + 1, encode(request), 0) is Outcome.STORED:
-                self._a.tell(f"a person asks in log entry {tail + 1}: {request.action}{' and drain' if drain else ''}")
+                self._env.tell(f"a person asks in log entry {tail + 1}: {request.action}{' and drain' if drain else ''}")
                 self.asked[tail + 1] = claim
-                self._a.happened[Happened.ASKED] += 1
+                self._env.observed[Observed.ASKED] += 1
             else:
                 self.ask(stop)
 
-        self._a.clock.after(self._a.delay(), put)
+        self._env.clock.after(self._env.delay(), put)
 
     def choose(self, discard: bool) -> ev.Restore | None:
         """Something to go on from: a savepoint, or a checkpoint that is there now. `discard`: whether plans past it may be discarded."""
-        world, rng = self._a.world, self._a.rng
+        world, rng = self._env.world, self._env.rng
         own = sorted(world.checkpoints)
         choices: list[CheckpointId | str] = [*own, *own, *sorted(world.savepoints)]
         if not choices:
@@ -58,27 +58,27 @@ class Person:
         """Past one whose `_metadata` was not there at all, a start counts too few, and takes for retained what a living run may just
         delete: nobody chooses that."""
         own = choice.own if choice is not None else None
-        return own is None or not any(own.run == v.run and own.epoch <= v.epoch for v in self._a.world.harm.vanished)
+        return own is None or not any(own.run == v.run and own.epoch <= v.epoch for v in self._env.world.damage.vanished)
 
     @property
     def waiting(self) -> list[int]:
         """Requests that are not answered, and whose run was not superseded: of others nobody expects an answer."""
-        world = self._a.world
+        world = self._env.world
         return [n for n, claim in self.asked.items() if n not in world.answers and not world.superseded(claim)]
 
     def check(self) -> None:
         """Answers that name a savepoint name one that is there; and with quiet nobody waits."""
-        world = self._a.world
+        world = self._env.world
         for number, (path, _) in sorted(world.answers.items()):
             if path is not None and path not in world.savepoints and path not in world.taken_over:
-                raise ViolationError(Rule.SAVEPOINT, f"the answer to entry {number} names {path}, which is not there")
+                raise ViolationError(Invariant.SAVEPOINT, f"the answer to entry {number} names {path}, which is not there")
             if number in world.log and number >= world.floor and not isinstance(decode(number, world.log[number]), Request):
-                raise ViolationError(Rule.SAVEPOINT, f"entry {number} is answered and is no request")
+                raise ViolationError(Invariant.SAVEPOINT, f"entry {number} is answered and is no request")
         if self.waiting:
-            raise ViolationError(Rule.SAVEPOINT, f"the requests in the log entries {self.waiting} have no answer")
+            raise ViolationError(Invariant.SAVEPOINT, f"the requests in the log entries {self.waiting} have no answer")
 
     def check_met(self, number: int) -> None:
         """With quiet a request is not only answered, but met."""
-        path, error = self._a.world.answers.get(number, (None, "no answer"))
+        path, error = self._env.world.answers.get(number, (None, "no answer"))
         if path is None:
-            raise ViolationError(Rule.SAVEPOINT, f"the request in log entry {number} was not met: {error}")
+            raise ViolationError(Invariant.SAVEPOINT, f"the request in log entry {number} was not met: {error}")

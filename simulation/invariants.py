@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Rule(Enum):
+class Invariant(Enum):
     """What must hold after every step, or at the end."""
 
     OBJECTS_EXIST = "a completed checkpoint's objects all exist"
@@ -40,6 +40,6 @@ class Rule(Enum):
 class ViolationError(Exception):
     """An invariant does not hold."""
 
-    def __init__(self, rule: Rule, message: str) -> None:
-        super().__init__(f"{rule.value}: {message}")
-        self.rule = rule
+    def __init__(self, invariant: Invariant, message: str) -> None:
+        super().__init__(f"{invariant.value}: {message}")
+        self.invariant = invariant

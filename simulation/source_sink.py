@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from simulation.happened import Happened
-from simulation.rules import Rule, ViolationError
+from simulation.invariants import Invariant, ViolationError
+from simulation.observed import Observed
 
 PARTITIONS = 3
 
@@ -57,11 +57,11 @@ class Sink:
     whether it can be asked what it has seen.
     """
 
-    def __init__(self, happened: Counter[Happened], again: bool, tells: bool = False) -> None:
+    def __init__(self, observed: Counter[Observed], again: bool, tells: bool = False) -> None:
         self.batches: dict[int, Row] = {}
         self.latest = -1
         self._begins = self._first = 0
-        self._happened = happened
+        self._observed = observed
         self._again = again
         self._tells = tells
         self._anew = False
@@ -83,12 +83,12 @@ class Sink:
     def add_batch(self, batch: int, row: Row, who: str) -> None:
         known = self._carried.setdefault(batch, row)
         if known != row:
-            raise ViolationError(Rule.SAME_DATA, f"{who} ran batch {batch} as {row}, the sink was given {known}")
+            raise ViolationError(Invariant.SAME_DATA, f"{who} ran batch {batch} as {row}, the sink was given {known}")
         if batch <= self.latest:
-            self._happened[Happened.SKIPPED] += 1
+            self._observed[Observed.SKIPPED] += 1
             return
         if batch > self.latest + 1 and not self._again and not self._anew:
-            raise ViolationError(Rule.WHOLE_INPUT, f"{who} wrote batch {batch}, the sink's latest is {self.latest}")
+            raise ViolationError(Invariant.WHOLE_INPUT, f"{who} wrote batch {batch}, the sink's latest is {self.latest}")
         self.batches[batch] = row
         self.latest = batch
         self._anew = False
@@ -105,14 +105,14 @@ class Sink:
     def check(self, end: int) -> None:
         """The batches hold one pass over the input up to `end`; where it may be run again, at least one."""
         at = self._first
-        rule = Rule.NOTHING_LOST if self._again else Rule.WHOLE_INPUT
+        broken = Invariant.NOTHING_LOST if self._again else Invariant.WHOLE_INPUT
         for number, (span, states) in sorted(self.batches.items()):
             if span.first > at or (span.first < at and not self._again):
-                raise ViolationError(rule, f"batch {number} begins at {span.first}, those before end at {at}")
-            self._happened[Happened.DUPLICATED] += min(at, span.end) - span.first
+                raise ViolationError(broken, f"batch {number} begins at {span.first}, those before end at {at}")
+            self._observed[Observed.DUPLICATED] += min(at, span.end) - span.first
             at = max(at, span.end)
             right = tuple(state_at(p, self._begins, span.end) for p in range(PARTITIONS))
             if states != right:
-                raise ViolationError(rule, f"batch {number} holds {states}, right is {right}")
+                raise ViolationError(broken, f"batch {number} holds {states}, right is {right}")
         if at != end:
-            raise ViolationError(rule, f"the sink holds the input up to {at} of {end}")
+            raise ViolationError(broken, f"the sink holds the input up to {at} of {end}")

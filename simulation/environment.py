@@ -1,0 +1,50 @@
+"""What everything in one simulation shares."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simulation.clock import Clock
+from simulation.faults import Faults
+from simulation.observed import Observed
+from simulation.world import World
+
+SLOW = 300
+
+
+@dataclass
+class Environment:
+    """One for each simulated stream; times in milliseconds."""
+
+    rng: random.Random
+    clock: Clock
+    world: World
+    faults: Faults
+    observed: Counter[Observed]
+    tell: Callable[[str], None]
+    down_until: int = 0
+    pressed_at: int = -1
+    """When a spool last filled up."""
+    begins: int = 0
+    """Where the input of the stream begins: later when it was deleted, and what it had read archived."""
+
+    @property
+    def down(self) -> bool:
+        """The storage is away."""
+        return self.clock.now < self.down_until
+
+    def chance(self, probability: float, what: Observed | None = None) -> bool:
+        if probability <= 0 or self.rng.random() >= probability:
+            return False
+        if what is not None:
+            self.observed[what] += 1
+        return True
+
+    def delay(self) -> int:
+        """Of one way to the storage."""
+        if self.chance(self.faults.slow, Observed.SLOW):
+            return self.rng.randrange(10, SLOW)
+        return self.rng.randrange(1, 6)

@@ -9,7 +9,7 @@ from collections.abc import Set
 
 from simulation import Campaign, Invariant, Mode, Mutation, Observed, campaign, mutated, simulate
 
-MISSED_IN_BOTH_GATES = {
+CAUGHT_IN_BOTH_GATES = {
     Mutation.DELETE_AFTER_APPEND: {Invariant.RETAINED_EXIST},
     Mutation.SPARE_DROPPED: {Invariant.NOTHING_NEEDED_DELETED},
     Mutation.SPARE_PLANNED: {Invariant.PLANNED_EXIST},

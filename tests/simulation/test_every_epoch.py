@@ -15,7 +15,7 @@ from simulation import (
     Observed,
 )
 from tests.drivers.schedules import (
-    MISSED_IN_BOTH_GATES,
+    CAUGHT_IN_BOTH_GATES,
     RARE_IN_BOTH_GATES,
     check_all_rules,
     check_caught,
@@ -28,7 +28,7 @@ MOST = 1_000
 NOT_HERE = BACKGROUND | AGAIN
 RARE = NOT_HERE | RARE_IN_BOTH_GATES | {Observed.FENCED_IDLE}
 
-CAUGHT = MISSED_IN_BOTH_GATES | {
+CAUGHT = CAUGHT_IN_BOTH_GATES | {
     Mutation.START_ORDER: {Invariant.RETAINED_EXIST, Invariant.SAME_DATA},
     Mutation.PUT_IF_ABSENT: {Invariant.RETAINED_EXIST, Invariant.SAME_DATA},
     Mutation.CHOOSE_RETAINED: {Invariant.RETAINED_EXIST},

@@ -14,7 +14,7 @@ from simulation import (
     Observed,
 )
 from tests.drivers.schedules import (
-    MISSED_IN_BOTH_GATES,
+    CAUGHT_IN_BOTH_GATES,
     RARE_IN_BOTH_GATES,
     check_all_rules,
     check_caught,
@@ -26,7 +26,7 @@ SEEDS = 200
 MOST = 600
 RARE = AGAIN | RARE_IN_BOTH_GATES | {Observed.RERUN_IN_PLACE, Observed.SPOOL_FULL, Observed.CHOICE_REFUSED}
 
-CAUGHT = MISSED_IN_BOTH_GATES | {
+CAUGHT = CAUGHT_IN_BOTH_GATES | {
     Mutation.START_ORDER: {Invariant.SAME_DATA},
     Mutation.PUT_IF_ABSENT: {Invariant.SAME_DATA},
     Mutation.DELETE_ISSUED_AFTER: {Invariant.RETAINED_EXIST},

@@ -15,6 +15,7 @@ from spark_ckpt.storage import S3Options, Storage
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
+from tests.drivers.s3_rights import ACTIONS, requests_of
 
 Open = Callable[[], Storage]
 """Opens the storage of this test; each call gives another client of the same objects."""
@@ -76,7 +77,15 @@ def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]
     else:
         endpoint: str = request.getfixturevalue("moto_endpoint" if request.param == "s3" else "real_endpoint")
         options = S3Options(endpoint=endpoint, region="us-east-1", path_style=True)
-        yield lambda: keep(S3Storage(f"s3://{BUCKET}/{name}/some", options, SMALL_LIMITS))
+        made: list[set[str]] = []
+
+        def opened_and_watched() -> Storage:
+            one = S3Storage(f"s3://{BUCKET}/{name}/some", options, SMALL_LIMITS)
+            made.append(requests_of(one))
+            return keep(one)
+
+        yield opened_and_watched
+        assert set().union(*made) <= set(ACTIONS), "a request whose right is not in docs/security.md"
     for storage in opened:
         storage.close()
 

@@ -19,8 +19,10 @@ from spark_ckpt import __version__
 from spark_ckpt.conf import AT_LEAST_ONCE, CLAIM, DELETE, DISCARD, FAIL, Options, parse_options, shown_options, spark_settings
 from spark_ckpt.coordinator import handover
 from spark_ckpt.coordinator.actions import StorageActions
+from spark_ckpt.coordinator.messages import Fields
 from spark_ckpt.coordinator.pool import Pool
-from spark_ckpt.coordinator.worker import Fields, RefusedError, StreamWorker
+from spark_ckpt.coordinator.storage_work import Pools
+from spark_ckpt.coordinator.worker import RefusedError, StreamWorker
 from spark_ckpt.errors import CheckpointError, ConflictError, DamagedError, ErrorKind
 from spark_ckpt.model import CheckpointId, Decline, Job
 from spark_ckpt.paths import parse_checkpoint_url, stream_url
@@ -65,9 +67,7 @@ class Coordinator:
         self._urls: dict[str, str] = {}
         self._restored: dict[str, str | None] = {}
         """By root, of streams that were stopped too: where each lies, and what its last start was restored from."""
-        self._foreground = Pool(FOREGROUND_THREADS, "storage")
-        self._background = Pool(1, "deletion")
-        self._trimming = Pool(1, "trimming")
+        self._pools = Pools(Pool(FOREGROUND_THREADS, "storage"), Pool(1, "deletion"), Pool(1, "trimming"))
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -96,8 +96,8 @@ class Coordinator:
         for _ in range(2):
             for worker in workers:
                 worker.quiet(max(0.0, deadline - time.monotonic()))
-            self._foreground.wait(max(0.0, deadline - time.monotonic()))
-        self._background.wait(max(0.0, deadline - time.monotonic()))
+            self._pools.foreground.wait(max(0.0, deadline - time.monotonic()))
+        self._pools.background.wait(max(0.0, deadline - time.monotonic()))
 
     # --- the application
 
@@ -128,9 +128,7 @@ class Coordinator:
                 root,
                 actions,
                 _settings(options),
-                self._foreground,
-                self._background,
-                self._trimming,
+                self._pools,
                 self._pipe.send,
                 restored=lambda path: self._restored.update({root: path}),
                 ended=self._leaving.discard,
@@ -199,12 +197,12 @@ class Coordinator:
                 self._leave_actions(root, actions)
             answer()
 
-        self._foreground.submit(look)
+        self._pools.foreground.submit(look)
         return future
 
     def _start(self, message: Message) -> Reply:
         worker = self._worker(str(message["root"]))
-        worker.life = str(message.get("run_id", ""))
+        worker.spark_run_id = str(message.get("run_id", ""))
         worker.actions.handover.begin(message.get("folder"))
         event = ev.StartRequested(
             str(message["query_id"]),
@@ -216,7 +214,7 @@ class Coordinator:
             _names(message),
             None if message.get("sink_seen") is None else int(message["sink_seen"]),
             self._restore(worker),
-            worker.life,
+            worker.spark_run_id,
             message.get("again") is True,
             _application(message),
             (self._options and self._options.savepoint_dir) or "",
@@ -246,7 +244,7 @@ class Coordinator:
         sealed = int(message.get("sealed", -1))
         event = ev.ResumeRequested(int(message["run"]), int(message["claim"]), int(message["epoch"]), _names(message), sealed, files)
         worker = self._worker(str(message["root"]))
-        worker.life = str(message.get("run_id", ""))
+        worker.spark_run_id = str(message.get("run_id", ""))
         return worker.request("resume", event)
 
     def _trigger(self, message: Message) -> Reply:
@@ -262,9 +260,9 @@ class Coordinator:
 
     def _stop(self, message: Message) -> Reply:
         delete = self._options is not None and self._options.on_stop == DELETE and bool(message.get("by_person"))
-        root, life = str(message["root"]), message.get("run_id")
+        root, spark_run_id = str(message["root"]), message.get("run_id")
         worker = self._worker(root)
-        if life is not None and worker.life not in ("", life):
+        if spark_run_id is not None and worker.spark_run_id not in ("", spark_run_id):
             return {}  # another start of the query has the stream by now
         del self._workers[root]
         self._leaving.add(worker)

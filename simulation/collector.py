@@ -38,7 +38,7 @@ class Collector:
         self._read: dict[CheckpointId, Checkpoint] = {}
 
     def start(self) -> None:
-        if not self._env.world.log:
+        if not self._env.world.log.entries:
             self._done()
             return
         claim = self._last_claim()
@@ -47,7 +47,7 @@ class Collector:
             self._done()
             return
         self._read = {}
-        if self._env.world.ended:
+        if self._env.world.log.ended:
             self._later(lambda: self._keys(claim, ended=True))
         elif self._order is CollectOrder.OWN_FIRST:
             self._later(lambda: self._list(claim, lambda: self._kept(claim, lambda: self._confirm(claim))))
@@ -58,7 +58,7 @@ class Collector:
         """A successor of the claim's run may have deleted all that was looked for, and go on from what was not."""
         if self._order is not CollectOrder.CLAIM_ONCE and self._last_claim() != claim:
             self._later(self.start)
-        elif self._order is CollectOrder.RIGHT and (vanished(claim, self._read) or is_bare(claim, self._env.world.floor, self._read)):
+        elif self._order is CollectOrder.RIGHT and (vanished(claim, self._read) or is_bare(claim, self._env.world.log.floor, self._read)):
             self._env.tell("gc deletes nothing: a checkpoint has vanished")
             self._done()
         else:
@@ -67,19 +67,19 @@ class Collector:
     def _last_claim(self) -> Claim | None:
         """None: the log is damaged."""
         world = self._env.world
-        last = self._entry(world.tail)
+        last = self._entry(world.log.tail)
         claim = last if isinstance(last, Claim) or last is None else self._entry(last.claim)
         if claim is None:
             return None
         assert last is not None
         if not isinstance(claim, Claim):
             raise ViolationError(
-                Invariant.LOG_WHOLE, f"entry {world.tail} names claim {last.claim}, which is a {type(claim).__name__.lower()}"
+                Invariant.LOG_WHOLE, f"entry {world.log.tail} names claim {last.claim}, which is a {type(claim).__name__.lower()}"
             )
         return claim
 
     def _entry(self, number: int) -> Entry | None:
-        data = self._env.world.read_entry(number)
+        data = self._env.world.log.read(number)
         try:
             return None if data is None else decode(number, data)
         except FormatError:
@@ -130,7 +130,7 @@ class Collector:
         newest = settled(found for c, found in self._read.items() if c.run == claim.run)
         if newest is None:
             return ()
-        before = world.logged[entry_before_barrier(claim, newest, world.floor, self._entry)]
+        before = world.log.times[entry_before_barrier(claim, newest, world.log.floor, self._entry)]
         if self._order is CollectOrder.UNSETTLED:
             before = self._env.clock.now
         return garbage_of_living(Settled(newest, before), self._read.values(), world.stored(), MIN_AGE)
@@ -143,7 +143,7 @@ class Collector:
             self._later(lambda: self._plans(claim, keys))
 
     def _plans(self, claim: Claim, keys: list[str]) -> None:
-        planned = self._env.world.planned_objects()
+        planned = self._env.world.log.planned_objects()
 
         def confirm() -> None:
             if self._last_claim() != claim:

@@ -185,12 +185,12 @@ class Driver(DriverProcess, Query):
         if self._restore is None:
             raise ViolationError(Invariant.PROGRESS, f"{self.name} cannot start: {i.message}")
         of_another = self._restore.path == ELSEWHERE and "belongs to another stream" in i.message
-        if i.kind is ErrorKind.CONFLICT and not self._env.world.renumbered and not of_another:
+        if i.kind is ErrorKind.CONFLICT and not self._env.world.log.renumbered and not of_another:
             raise ViolationError(Invariant.PROGRESS, f"{self.name} cannot restore {self._restore.path}: {i.message}")
         self._env.observed[Observed.CHOICE_REFUSED] += 1
 
     def _begin(self, i: do.Started) -> None:
-        before = self._env.world.claim_before(i.claim)
+        before = self._env.world.log.claim_before(i.claim)
         if self.started and before and before.life != self.name:
             raise ViolationError(Invariant.FENCED_STOPS, f"{self.name} takes the stream back from run {before.run}, which had claimed it")
         self.started = i
@@ -355,7 +355,7 @@ class Driver(DriverProcess, Query):
         if asked and i.savepoint not in self._env.world.savepoints:
             raise ViolationError(Invariant.SAVEPOINT, f"{self.name} ends as asked with the savepoint {i.savepoint}, which is not there")
         self._env.observed[Observed.FINISHED] += 1
-        durable = self._env.world.reached(self._env.world.claim(self._claim), self._env.clock.now + 1)
+        durable = self._env.world.reached(self._env.world.log.claim(self._claim), self._env.clock.now + 1)
         if durable < self._epoch - 1:
             raise ViolationError(Invariant.COVERED, f"{self.name} ends after epoch {self._epoch - 1}, durable is {durable}")
         self._ask(ev.StopRequested(failed=False))
@@ -420,8 +420,8 @@ class Driver(DriverProcess, Query):
     def state_gone(self, checkpoint: CheckpointId | None, missing: str | None) -> None:
         world = self._env.world
         damaged_meanwhile = missing in world.damage.objects or checkpoint in world.damage.metadata
-        went_back = bool(world.claim(self._claim).bad)  # past one that is damaged, to what may just have been deleted
-        if not world.superseded(self._claim) and not damaged_meanwhile and not went_back:
+        went_back = bool(world.log.claim(self._claim).bad)  # past one that is damaged, to what may just have been deleted
+        if not world.log.superseded(self._claim) and not damaged_meanwhile and not went_back:
             raise ViolationError(
                 Invariant.ORIGIN_LOADS, f"{self.name}, which is not fenced, cannot load {checkpoint}: {missing or 'no _metadata'}"
             )

@@ -127,7 +127,7 @@ class DriverProcess(ABC):
         return True
 
     def _wake(self) -> None:
-        if self.alive and self.started and self._env.world.superseded(self.started.claim):
+        if self.alive and self.started and self._env.world.log.superseded(self.started.claim):
             self._env.observed[Observed.ZOMBIE_WOKE] += 1
 
     # --- the coordinator
@@ -267,19 +267,19 @@ class DriverProcess(ABC):
     def _check_triggered(self, claim: Claim, epoch: int) -> None:
         """In at-least-once a plan may come later, once there is a checkpoint to go back to; the claim says by how many epochs."""
         world = self._env.world
-        if not claim.ahead or world.planned(claim.claim, epoch) or world.newest_of_lineage(claim, self._env.clock.now + 1) is None:
+        if not claim.ahead or world.log.planned(claim.claim, epoch) or world.newest_of_lineage(claim, self._env.clock.now + 1) is None:
             self._check_planned(claim.claim, epoch)
             return
         begun = claim.first if claim.first is not None else claim.origin.epoch + 1 if claim.origin else 0
-        planned = world.highest_planned(claim.claim)
+        planned = world.log.highest_planned(claim.claim)
         highest = (begun - 1 if planned is None else planned) + claim.ahead
         if epoch > highest:
             raise ViolationError(Invariant.PLAN_FIRST, f"{self.name} runs epoch {epoch}, claim {claim.claim} allows {highest}")
         self._env.observed[Observed.AHEAD] += 1
 
     def _check_planned(self, claim: int, epoch: int) -> None:
-        if not self._env.world.planned(claim, epoch):
-            broken = Invariant.FENCED_STOPS if self._env.world.superseded(claim) else Invariant.PLAN_FIRST
+        if not self._env.world.log.planned(claim, epoch):
+            broken = Invariant.FENCED_STOPS if self._env.world.log.superseded(claim) else Invariant.PLAN_FIRST
             raise ViolationError(broken, f"{self.name} runs epoch {epoch} under claim {claim}, whose plan is not in the log")
 
     def _announced(self, i: do.Announce) -> None:

@@ -97,7 +97,7 @@ class Simulation:
         self._env = Environment(rng, self._clock, self._world, faults, self.observed, self._telling(tell))
         self._again = mode.of(seed) is Mode.AT_LEAST_ONCE
         self._settings = self._drawn(rng, mode.of(seed))
-        self._world.log_kept_ms = self._settings.log_kept_ms
+        self._world.log.kept_ms = self._settings.log_kept_ms
         forgetful = ("simulated",) if self._settings.interval_ms and rng.random() < FORGETFUL else ()
         self._source = Source(rng.choice(INPUT), forgetful)
         self._sink = Sink(self.observed, self._again, tells=seed // 4 % 2 == 1)
@@ -224,7 +224,7 @@ class Simulation:
     def _chosen(self) -> ev.Restore | None:
         """What a person chose stays in the configuration for a while. A choice that was cut short has to be made again."""
         cut_short = self._world.cut_short
-        if self._beginning is not None and (self._world.last_claim is None or self._world.ended):
+        if self._beginning is not None and (self._world.log.last_claim is None or self._world.log.ended):
             return self._beginning
         if cut_short and cut_short.restored and (not self._trouble or self._env.rng.random() < 0.7):
             return ev.Restore(cut_short.restored.path, owned=cut_short.restored.owned, discard=cut_short.first is not None)
@@ -340,7 +340,7 @@ class Simulation:
     def _clean(self) -> None:
         self._vandal.repair()
         self._collect()
-        claim = self._world.last_claim
+        claim = self._world.log.last_claim
         assert claim is not None
         self._world.check_clean(claim, WAITING if self._settings.interval_ms else 1)
 

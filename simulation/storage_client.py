@@ -66,19 +66,19 @@ class StorageClient:
             self._locate(i, pause)
         elif isinstance(i, do.ReadEntry):
             number, ticket = i.number, i.ticket
-            self._read(ticket, lambda: ev.EntryRead(ticket, number, world.read_entry(number)), pause)
+            self._read(ticket, lambda: ev.EntryRead(ticket, number, world.log.read(number)), pause)
         elif isinstance(i, do.PutEntry):
             self._put_entry(i, pause)
         elif isinstance(i, do.LookPast):
             past, looked = i.number, i.ticket
-            self._read(looked, lambda: ev.PastSeen(looked, past, *world.past(past)), pause)
+            self._read(looked, lambda: ev.PastSeen(looked, past, *world.log.past(past)), pause)
         elif isinstance(i, do.DateEntries):
             dating, numbers = i.ticket, i.numbers
-            self._read(dating, lambda: ev.EntriesDated(dating, {n: world.logged[n] for n in numbers if world.there(n)}), pause)
+            self._read(dating, lambda: ev.EntriesDated(dating, {n: world.log.times[n] for n in numbers if world.log.there(n)}), pause)
         elif isinstance(i, do.ListOldEntries):
-            self._trim(i.ticket, partial(world.old_entries, i))
+            self._trim(i.ticket, partial(world.log.old_entries, i))
         elif isinstance(i, do.ReadPlans):
-            self._trim(i.ticket, partial(world.plans_of, i))
+            self._trim(i.ticket, partial(world.log.plans_of, i))
         elif isinstance(i, do.DeleteEntries):
             self._delete_entries(i)
         elif isinstance(i, do.CheckStorage):
@@ -161,13 +161,13 @@ class StorageClient:
     def _locate(self, i: do.LocateTail, pause: int) -> None:
         """The real search, a question at a time; the log may grow meanwhile. It begins where the newest checkpoint was planned."""
         checkpoints = self._env.world.checkpoints.values()
-        hint = max((c.log for c in checkpoints if c.log in self._env.world.log), default=0)
+        hint = max((c.log for c in checkpoints if c.log in self._env.world.log.entries), default=0)
         self._gallop(i, Gallop(hint), pause)
 
     def _gallop(self, i: do.LocateTail, gallop: Gallop, pause: int) -> None:
         probe = gallop.probe
         if probe is None:
-            following, _ = self._env.world.past(gallop.found)
+            following, _ = self._env.world.log.past(gallop.found)
             if following is None:
                 self._answer(ev.TailLocated(i.ticket, gallop.found))
             else:
@@ -175,7 +175,7 @@ class StorageClient:
             return
 
         def look() -> None:
-            gallop.tell(probe, self._env.world.read_entry(probe) is not None)
+            gallop.tell(probe, self._env.world.log.read(probe) is not None)
             self._gallop(i, gallop, 0)
 
         if self._env.down or self._env.chance(self._env.faults.read_failed, Observed.READ_FAILED):
@@ -242,7 +242,7 @@ class StorageClient:
 
         def delete() -> None:
             self._env.tell(f"    log: {', '.join(map(str, going)) or 'none'} deleted")
-            self._env.world.delete_entries(going)
+            self._env.world.log.delete(going)
             self._answer(ev.TrimFailed(i.ticket, "injected") if failing else ev.EntriesDeleted(i.ticket))
 
         self.send(delete)
@@ -305,7 +305,7 @@ class StorageClient:
         self.send(more, pause)
 
     def _gone(self, i: do.StoreSavepoint, key: str) -> None:
-        needed = self._process.alive and not self._env.world.over(i.checkpoint.id.run)
+        needed = self._process.alive and not self._env.world.log.over(i.checkpoint.id.run)
         if needed and key not in self._env.world.damage.objects:
             raise ViolationError(Invariant.SAVEPOINT, f"{key} of {i.checkpoint.id} is gone while it is copied")
         self._answer(ev.SavepointStored(i.ticket, i.number, None, f"{key} is gone", hopeless=True))

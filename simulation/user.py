@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from simulation.claim_checks import own_path
 from simulation.environment import Environment
 from simulation.invariants import Invariant, ViolationError
 from simulation.observed import Observed
-from simulation.world import own_path
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
-from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Request, decode, encode
+from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Request, encode
 from spark_ckpt.protocol.reasons import Outcome
 
 
@@ -23,12 +23,12 @@ class User:
     def ask(self, stop: bool) -> None:
         """Put behind the log's tail, under the last claim; again if somebody was faster."""
         world = self._env.world
-        if world.last_claim is None:
+        if world.log.last_claim is None:
             return
-        tail, claim = world.tail, world.last_claim.claim
+        tail, claim = world.log.tail, world.log.last_claim.claim
         self._made += 1
         drain = stop and self._env.rng.random() < 0.5
-        request = Request(claim, STOP if stop else SAVEPOINT, "", "person", drain=drain, nonce=f"n{self._made}", floor=world.floor)
+        request = Request(claim, STOP if stop else SAVEPOINT, "", "person", drain=drain, nonce=f"n{self._made}", floor=world.log.floor)
 
         def put() -> None:
             if world.put_entry(tail + 1, encode(request), 0) is Outcome.STORED:
@@ -64,7 +64,7 @@ class User:
     def waiting(self) -> list[int]:
         """Requests that are not answered, and whose run was not superseded: of others nobody expects an answer."""
         world = self._env.world
-        return [n for n, claim in self.asked.items() if n not in world.answers and not world.superseded(claim)]
+        return [n for n, claim in self.asked.items() if n not in world.answers and not world.log.superseded(claim)]
 
     def check(self) -> None:
         """Answers that name a savepoint name one that is there; and with quiet nobody waits."""
@@ -72,7 +72,7 @@ class User:
         for number, (path, _) in sorted(world.answers.items()):
             if path is not None and path not in world.savepoints and path not in world.taken_over:
                 raise ViolationError(Invariant.SAVEPOINT, f"the answer to entry {number} names {path}, which is not there")
-            if number in world.log and number >= world.floor and not isinstance(decode(number, world.log[number]), Request):
+            if number in world.log.entries and number >= world.log.floor and not isinstance(world.log.entry(number), Request):
                 raise ViolationError(Invariant.SAVEPOINT, f"entry {number} is answered and is no request")
         if self.waiting:
             raise ViolationError(Invariant.SAVEPOINT, f"the requests in the log entries {self.waiting} have no answer")

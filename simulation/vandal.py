@@ -27,8 +27,8 @@ class Vandal:
             done = f"_metadata of {checkpoint}"
         elif what in ("state", "file"):
             done = self._object(what == "file", kind)
-        elif what == "entry" and world.tail > 1 and not world.ended:
-            number = rng.randrange(1, world.tail + (kind is DamageKind.ALTERED))
+        elif what == "entry" and world.log.tail > 1 and not world.log.ended:
+            number = rng.randrange(1, world.log.tail + (kind is DamageKind.ALTERED))
             if kind is DamageKind.ALTERED or between_runs:
                 world.damage.entry(number, kind)
                 done = f"log entry {number}"
@@ -47,7 +47,7 @@ class Vandal:
     def _object(self, of_driver: bool, kind: DamageKind) -> str:
         world = self._env.world
         spared = frozenset[str]().union(*(content.objects for c, content in world.checkpoints.items() if c not in self._checkpoints))
-        named = frozenset[str]().union(*(world.checkpoints[c].objects for c in self._checkpoints), world.planned_objects()) - spared
+        named = frozenset[str]().union(*(world.checkpoints[c].objects for c in self._checkpoints), world.log.planned_objects()) - spared
         found = sorted(key for key in named & world.objects.keys() if (parse_driver_file_key(key) is not None) == of_driver)
         if not found:
             return ""

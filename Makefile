@@ -111,8 +111,8 @@ bench: jar ## This project beside stock Spark, on a real S3 server 20 ms away: u
 	@$(PY) -m benchmarks run
 
 .PHONY: bench-full
-bench-full: jar ## The same with all workloads and more rounds: hours
-	@$(PY) -m benchmarks run --full
+bench-full: jar ## The same with all workloads and more rounds, hours: goes on where it was (MINUTES=n: a part of it)
+	@$(PY) -m benchmarks run --full $(if $(MINUTES),--minutes $(MINUTES))
 
 .PHONY: wheel
 wheel: jar ## Build dist/spark_ckpt-*.whl with the JAR inside

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import click
 from rich.console import Console
 
 from benchmarks import epochs, finalise, machine, many_files, plans, restore, standing
+from benchmarks.budget import Budget
 from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Figures
 from benchmarks.page import render
@@ -34,7 +36,7 @@ _systems = click.option(
     "chosen",
     multiple=True,
     type=click.Choice(list(_NAMES)),
-    default=["stock-local", "floor", "s3"],
+    default=["same-local", "floor", "s3"],
     show_default=True,
     help="May be given several times.",
 )
@@ -51,8 +53,9 @@ def cli() -> None:
 
 @cli.command("run")
 @click.option("--full", is_flag=True, help="Everything, for hours; without it the short form, under 10 minutes.")
+@click.option("--minutes", type=click.FloatRange(0), help="After so many no part is begun; the same command goes on with the next one.")
 @click.option("--rounds", type=click.IntRange(1), help="Of each workload, at most: fewer take less time, and leave more to chance.")
-@click.option("--resume", is_flag=True, help="Measure only what the JSON of the last run, which ended early, has no figure of.")
+@click.option("--anew", is_flag=True, help="Forget a run that ended early, instead of going on with it.")
 @click.option(
     "--again",
     multiple=True,
@@ -61,34 +64,63 @@ def cli() -> None:
 )
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, help="Folder for JSON and plots.")
 @click.option("--page", "page_path", type=click.Path(path_type=Path, dir_okay=False), default=PAGE, help="The Markdown page.")
-def run_all(full: bool, rounds: int | None, resume: bool, again: Sequence[str], results: Path, page_path: Path) -> None:
-    """Run the benchmark, print its tables, write JSON, plots and the page."""
-    plan = plans.FULL if full else plans.SHORT
-    figures, here = Figures(machine.describe()), results / f"{plan.name}.json"
-    limit = ""
-    if rounds is not None:
-        plan = plan.limited(rounds)
-        limit = f"at most {rounds} round{'s' if rounds > 1 else ''} of each workload"
-    if again and not here.exists():
-        raise click.UsageError(f"there is no {here}, so nothing can be measured again; leave out --again")
+def run_all(
+    full: bool, minutes: float | None, rounds: int | None, anew: bool, again: Sequence[str], results: Path, page_path: Path
+) -> None:
+    """Run the benchmark, print its tables, write JSON, plots and the page.
+
+    Each part is stored as soon as it is measured, in a file of its own until all are there. A run that ends early, in whatever way, is
+    gone on with by the same command.
+    """
+    form = plans.FULL if full else plans.SHORT
+    here, unfinished = results / f"{form.name}.json", results / f"{form.name}.unfinished.json"
+    if anew:
+        unfinished.unlink(missing_ok=True)
+    if again and (unfinished.exists() or not here.exists()):
+        why = f"{unfinished} is a run that ended early: go on with it, or add --anew" if unfinished.exists() else f"there is no {here}"
+        raise click.UsageError(f"nothing can be measured again: {why}")
+    if missing := sorted(set(again) - form.experiments):
+        raise click.UsageError(f"{', '.join(missing)} is not in the {form.name} form; run `python -m benchmarks run --help`")
+    figures = _begun(here, unfinished, again, rounds)
+    plan = form.only(figures.about["again"]) if figures.about["again"] else form
+    if figures.about["rounds"]:
+        plan = plan.limited(figures.about["rounds"])
     if again:
-        plan = plan.only(again)
-        if missing := sorted(set(again) - plan.experiments):
-            raise click.UsageError(f"{', '.join(missing)} is not in the {plan.name} form; run `python -m benchmarks run --help`")
-    if (resume or again) and here.exists():
-        now, figures = figures.about["time"], Figures.read(here)
-        if again:
-            figures.forget(lambda case: case.experiment in plan.experiments)
-        what = f"measured again: {', '.join(again)}" if again else "went on with what was missing"
-        figures.note(f"{now}: {what}{limit and ', '}{limit}")
-    elif limit:
-        figures.note(limit)
+        figures.forget(lambda case: case.experiment in plan.experiments)
+        for name in plan.parts:
+            figures.parts.pop(name, None)
+    until, complete = Budget(math.inf if minutes is None else minutes * 60), False
     try:
-        plans.run(plan, figures, _tell)
-    finally:  # hours of figures must not go with the last one
-        figures.write(here)
+        complete = plans.run(plan, figures, _tell, lambda: figures.write(unfinished), until)
+    finally:
         _print(figures)
-        _write_page(results, page_path)
+        if complete:
+            unfinished.replace(here)
+            _write_page(results, page_path)
+        else:
+            _tell(f"{len(figures.parts)} parts are measured, and kept in {unfinished}: the same command goes on with the next one")
+
+
+def _begun(here: Path, unfinished: Path, again: Sequence[str], rounds: int | None) -> Figures:
+    """The figures of a run that ended early, those of the last one to measure some of them `again`, or none yet."""
+    now = machine.describe()
+    if not unfinished.exists() and not again:
+        figures = Figures({**now, "again": [], "rounds": rounds or 0})
+        if rounds:
+            figures.note(_limit(rounds))
+        return figures
+    figures = Figures.read(unfinished if unfinished.exists() else here)
+    before = figures.about
+    what = "went on" if unfinished.exists() else f"measured again: {', '.join(again)}{f', {_limit(rounds)}' if rounds else ''}"
+    figures.note(f"{now['time']}: {what}, load before: {now['load_before']}, commit {now['commit']}")
+    figures.about |= {"load_before": max(now["load_before"], before.get("load_before", 0))}
+    if not unfinished.exists():
+        figures.about |= {"again": list(again), "rounds": rounds or 0}
+    return figures
+
+
+def _limit(rounds: int) -> str:
+    return f"at most {rounds} round{'s' if rounds > 1 else ''} of each workload"
 
 
 @cli.command("page")
@@ -153,7 +185,7 @@ def one_interval(partitions: int, rounds: int, seconds: int, out: Path | None) -
 @_json
 def one_restore(megabytes: int, rounds: int, stock: bool, out: Path | None) -> None:
     """A query with much state on a machine that has nothing of it, against plain parallel reads of the same bytes."""
-    systems = (System.S3, System.STOCK_TUNED) if stock else (System.S3,)
+    systems = plans.RESTORED if stock else (System.S3,)
     _measure(out, lambda s3, folder, figures: restore.run(megabytes, systems, rounds, s3, folder, figures, _tell))
 
 

@@ -97,6 +97,10 @@ def by_kind(requests: Iterable[Request]) -> Counter[Kind]:
     return Counter(request.kind for request in requests)
 
 
-def bytes_put(requests: Iterable[Request]) -> int:
-    """Payload of whole-object puts that were accepted."""
-    return sum(r.size for r in requests if r.operation == "PutObject" and r.status < 300)
+def bytes_put(requests: Iterable[Request]) -> Counter[str]:
+    """Payload of whole-object puts that were accepted, by key."""
+    sizes: Counter[str] = Counter()
+    for r in requests:
+        if r.operation == "PutObject" and r.status < 300:
+            sizes[r.key] += r.size
+    return sizes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from benchmarks.systems import Setup, System, lacks, set_up
 from benchmarks.workloads import Workload
 
 Tell = Callable[[str], None]
+Save = Callable[[], None]
+"""Called when a part was measured: its figures go to the disk before the next one begins."""
 _TURN_S = 900.0
 _numbers = itertools.count(1)
 
@@ -50,9 +53,13 @@ class Turns:
     def case(self, system: System) -> Case:
         return Case(self.experiment, system.value, self.work.partitions, self.work.rows)
 
-    def measured(self, figures: Figures) -> bool:
-        """Of every system at least once."""
-        return all(figures.values(self.case(system), "epoch_ms") for system in self.systems)
+    @property
+    def part(self) -> str:
+        return f"{self}: {'; '.join(system.value for system in self.systems)}"
+
+    def left(self, figures: Figures) -> range:
+        """Numbers of the rounds that are still to be run."""
+        return range(figures.parts.get(self.part, 0), self.rounds)
 
 
 @contextmanager
@@ -68,34 +75,68 @@ def sessions(systems: Sequence[System], s3: FarS3, folder: Path, figures: Figure
             own = folder / system.name.lower()
             found[system] = stack.enter_context(Session(set_up(system, s3, own), own))
             found[system].hello()
+            found[system].pause()
         yield found
 
 
-def run(plans: Sequence[Turns], s3: FarS3, folder: Path, figures: Figures, tell: Tell, budget: Budget | None = None) -> None:
-    """Start an application for each system and let them take their turns, if there is time for any. Raises BenchmarkError."""
-    budget = budget or Budget()
-    if budget.left() <= 0:
+def run(
+    plans: Sequence[Turns],
+    s3: FarS3,
+    folder: Path,
+    figures: Figures,
+    tell: Tell,
+    budget: Budget | None = None,
+    save: Save = lambda: None,
+    until: Budget | None = None,
+) -> bool:
+    """Start an application for each system and let them take their turns: those of which figures are missing, if there is time for any.
+
+    `budget` is the time for everything: what does not fit is left out and noted. After `until` no round is begun, to be run another time:
+    False where that happened. Raises BenchmarkError.
+    """
+    budget, until = budget or Budget(), until or Budget()
+    plans = [plan for plan in plans if plan.left(figures)]
+    if plans and budget.left() <= 0:
         for plan in plans:
             figures.note(f"no time was left for {plan}")
-        return
+        return True
+    if not plans or until.left() <= 0:
+        return not plans
     systems = list(dict.fromkeys(system for plan in plans for system in plan.systems))
     with sessions(systems, s3, folder, figures, tell) as found:
-        take_turns(plans, found, s3, figures, tell, budget)
+        return take_turns(plans, found, s3, figures, tell, budget, save, until)
 
 
-def take_turns(plans: Sequence[Turns], found: Mapping[System, Session], s3: FarS3, figures: Figures, tell: Tell, budget: Budget) -> None:
+def take_turns(
+    plans: Sequence[Turns],
+    found: Mapping[System, Session],
+    s3: FarS3,
+    figures: Figures,
+    tell: Tell,
+    budget: Budget,
+    save: Save = lambda: None,
+    until: Budget | None = None,
+) -> bool:
     """First rounds of all workloads come before second ones; every other round goes the other way about.
 
-    A round counts for all systems or, but for the first one, for none. Raises BenchmarkError.
+    Applications that wait for their turn are stopped. A round counts for all systems or, but for the first one, for none. The answer as
+    that of `run`. Raises BenchmarkError.
     """
+    until = until or Budget()
+    left = {plan: plan.left(figures) for plan in plans}
     for number in range(max(plan.rounds for plan in plans)):
-        for plan in (p for p in plans if number < p.rounds):
+        for plan in (p for p in plans if number in left[p]):
+            if until.left() <= 0:
+                return False
             chosen = [found[s] for s in plan.systems if s in found and not (number and s in plan.once)]
             complete = budget.allows(*(_step(plan, session) for session in chosen))
+            if not number:  # what an earlier try at it left
+                begun = {plan.case(system) for system in plan.systems}
+                figures.forget(begun.__contains__)
             done: list[tuple[Setup, dict[str, Any]]] = []
             for session in chosen[:: -1 if number % 2 else 1] if complete else ():
                 tell(f"{_step(plan, session)}, round {number + 1}")
-                answer = _turn(plan, 0 if number else plan.warm_s, session, s3, budget)
+                answer = _alone(plan, plan.warm_s if number == left[plan].start else 0, session, s3, budget)
                 if answer is None:
                     complete = False
                     break
@@ -104,6 +145,18 @@ def take_turns(plans: Sequence[Turns], found: Mapping[System, Session], s3: FarS
                 figures.note(f"no time was left for round {number + 1} of {plan}")
             if complete or not number:
                 gather_round(plan, done, s3, figures)
+            figures.finish(plan.part)
+            save()
+    return True
+
+
+def _alone(plan: Turns, warm_s: float, session: Session, s3: FarS3, budget: Budget) -> dict[str, Any] | None:
+    """A turn, during which all other applications are stopped."""
+    session.resume()
+    try:
+        return _turn(plan, warm_s, session, s3, budget)
+    finally:
+        session.pause()
 
 
 def _step(plan: Turns, session: Session) -> str:
@@ -153,7 +206,7 @@ def gather_round(plan: Turns, done: Sequence[tuple[Setup, dict[str, Any]]], s3: 
         if setup.system.on_s3:
             logged = access_log.between(s3.log, began["log_bytes"], ended["log_bytes"])
             requests = access_log.of_stream(logged, setup.bucket, answer["name"])
-            gather_requests(figures, case, requests, count, s3.sizes(setup.bucket))
+            gather_requests(figures, case, requests, count, s3.sizes(setup.bucket), answer["name"])
             if not setup.system.stock:
                 newest = stored.newest(s3, setup.bucket, answer["name"])
                 dead = stored.dead_share(newest[1].snapshots) if newest else None
@@ -167,6 +220,8 @@ def gather_epochs(figures: Figures, case: Case, progress: Sequence[Mapping[str, 
         figures.add(case, "epoch_ms", [took["triggerExecution"]])
         figures.add(case, "tasks_ms", [took.get("addBatch", 0)])
         figures.add(case, "logs_ms", [took.get("walCommit", 0) + took.get("commitOffsets", 0)])
+        for phase, ms in took.items():
+            figures.add(case, f"{PHASE}{phase}_ms", [ms])
         operators = p["stateOperators"]
         stores = sum(o["numStateStoreInstances"] for o in operators)
         if stores:
@@ -177,6 +232,8 @@ def gather_epochs(figures: Figures, case: Case, progress: Sequence[Mapping[str, 
             figures.add(case, "load_per_store_ms", [sum(o["customMetrics"].get("rocksdbLoadLatencyMs", 0) for o in operators) / stores])
 
 
+PHASE, SPAN, STORED = "phase_", "span_", "stored_"
+"""How metrics of a profile begin: Spark's own phases of an epoch, those of a checkpoint, and bytes by what they were stored for."""
 # What RocksDB itself does in a commit, as the state store's own metrics tell it.
 _ENGINE = (
     "rocksdbChangeLogWriterCommitLatencyMs",
@@ -192,14 +249,26 @@ def gather_checkpoints(figures: Figures, case: Case, records: Sequence[Mapping[s
         if record["status"] == "COMPLETED" and int(record["id"]) in epochs:
             figures.add(case, "end_to_end_ms", [record["end_to_end_duration"]])
             figures.add(case, "checkpointed_bytes", [record["checkpointed_size"]])
+            barrier = record["trigger_timestamp"] + record["plan_duration"]
+            figures.add(case, f"{SPAN}plan_ms", [record["plan_duration"]])
+            figures.add(case, f"{SPAN}acks_ms", [record["latest_ack_timestamp"] - barrier])
+            figures.add(case, f"{SPAN}finalise_ms", [record["finalise_duration"]])
 
 
-def gather_requests(figures: Figures, case: Case, requests: Sequence[access_log.Request], epochs: int, sizes: Mapping[str, int]) -> None:
-    """Requests and bytes an epoch. `sizes` tells those of objects that came in parts, which the log does not."""
+def gather_requests(
+    figures: Figures, case: Case, requests: Sequence[access_log.Request], epochs: int, sizes: Mapping[str, int], name: str
+) -> None:
+    """Requests and bytes an epoch, of the stream whose folder is `name`. `sizes` tells those of objects that came in parts."""
     counts = access_log.by_kind(requests)
     for kind in Kind:
         if counts[kind] or kind is Kind.LIST:
             figures.add(case, f"{kind.value.lower()}_requests", [counts[kind] / epochs])
     figures.add(case, "requests", [len(requests) / epochs])
     in_parts = {r.key for r in requests if r.operation == "CompleteMultipartUpload" and r.status < 300}
-    figures.add(case, "put_bytes", [(access_log.bytes_put(requests) + sum(sizes.get(key, 0) for key in in_parts)) / epochs])
+    put = access_log.bytes_put(requests) + Counter({key: sizes.get(key, 0) for key in in_parts})
+    figures.add(case, "put_bytes", [put.total() / epochs])
+    by_kind: Counter[str] = Counter()
+    for key, size in put.items():
+        by_kind[stored.kind_of_object(key.rpartition(f"/{name}/")[2])] += size
+    for what, size in by_kind.items():
+        figures.add(case, f"{STORED}{what}_bytes", [size / epochs])

@@ -93,6 +93,8 @@ class Figures:
     def __init__(self, about: Mapping[str, Any] | None = None) -> None:
         self.about: dict[str, Any] = dict(about or {})
         self.notes: list[str] = []
+        self.parts: dict[str, int] = {}
+        """What a run has measured so far: part -> rounds of it."""
         self._values: dict[tuple[Case, str], list[float]] = {}
 
     def add(self, case: Case, metric: str, values: Iterable[float]) -> None:
@@ -103,6 +105,10 @@ class Figures:
     def forget(self, gone: Callable[[Case], bool]) -> None:
         """All that was measured of these."""
         self._values = {(case, metric): values for (case, metric), values in self._values.items() if not gone(case)}
+
+    def finish(self, part: str) -> None:
+        """One round more of it was measured."""
+        self.parts[part] = self.parts.get(part, 0) + 1
 
     def note(self, text: str) -> None:
         """Something to be said of the run; once is enough."""
@@ -129,25 +135,24 @@ class Figures:
         """In the order in which they were first measured."""
         return list(dict.fromkeys(case for case, _ in self._values if case.experiment == experiment))
 
-    def measured(self, experiment: str, metric: str, systems: Iterable[str]) -> bool:
-        """Of all these systems at least once, at any setting."""
-        return set(systems) <= {case.system for case in self.cases(experiment) if self.values(case, metric)}
-
     def __iter__(self) -> Iterator[tuple[Case, str, Sequence[float]]]:
         for (case, metric), values in self._values.items():
             yield case, metric, values
 
     def write(self, path: Path) -> None:
         rows = [{**asdict(case), "metric": metric, "values": [_short(v) for v in values]} for case, metric, values in self]
-        document = {"about": self.about, "notes": self.notes, "figures": rows}
+        document = {"about": self.about, "notes": self.notes, "parts": self.parts, "figures": rows}
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document, indent=1) + "\n")
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(document, indent=1) + "\n")
+        new.replace(path)
 
     @staticmethod
     def read(path: Path) -> Figures:
         document = json.loads(path.read_text())
         figures = Figures(document["about"])
         figures.notes = list(document["notes"])
+        figures.parts = dict(document.get("parts", {}))  # files before 2026-11-23 have none
         for row in document["figures"]:
             figures.add(Case(row["experiment"], row["system"], row["partitions"], row["size"]), row["metric"], row["values"])
         return figures

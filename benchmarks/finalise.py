@@ -6,22 +6,29 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+from pyarrow import BufferReader, parquet
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.figures import Case, Figures
 from benchmarks.floor import URL as FLOOR_URL
 from benchmarks.processes import cpu_ms, resident
+from benchmarks.sampler import VARIABLE, shares
 from benchmarks.session import ROOT
 from spark_ckpt import __version__
-from spark_ckpt.model import Ack, Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
 from spark_ckpt.paths import segment_key
+from spark_ckpt.stored.metadata.codec import encode_metadata
 
 EXPERIMENT = "finalise"
 YOUNG, GROWN = 1, 8
@@ -30,6 +37,10 @@ _SSTS = 2
 ACKS_A_LINE = 200
 EPOCHS = 10
 """Those that count: the first one does not, as it has nothing to compare with and nothing to drop."""
+PROFILED = 3
+"""Epochs of a second coordinator, which is sampled, so that the times of the first one are without that."""
+SAMPLED, PART = "sampled_", "part_"
+"""How metrics of a profile begin: percent of the time to finalise by module, and bytes of `_metadata` by column."""
 _ROOT = "file:/finalise"
 _END_S = 60
 
@@ -39,14 +50,32 @@ def run(partitions: Sequence[int], figures: Figures) -> None:
     for count in partitions:
         for handles in (YOUNG, GROWN):
             with Coordinator() as coordinator:
-                _run(coordinator, count, handles, figures)
+                _run(coordinator, count, handles, EPOCHS, figures)
+            _profile(count, handles, figures)
 
 
-def measured(partitions: int, figures: Figures) -> bool:
-    return all(figures.values(Case(EXPERIMENT, "coordinator", partitions, handles), "finalise_ms") for handles in (YOUNG, GROWN))
+def _profile(partitions: int, handles: int, figures: Figures) -> None:
+    case = Case(EXPERIMENT, "coordinator", partitions, handles)
+    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as folder:
+        samples = Path(folder) / "samples"
+        with Coordinator(samples=samples) as coordinator:
+            windows = _run(coordinator, partitions, handles, PROFILED, Figures())
+        for module, percent in shares(samples, windows).items():
+            figures.add(case, f"{SAMPLED}{module}_percent", [percent])
+    chains = [_first_chain(p, handles) for p in range(partitions)]
+    snapshots = tuple(chain[-1] for chain in chains)
+    job = Job(("stateStoreSave",), ("rate",), "noop")
+    data = encode_metadata(Checkpoint(CheckpointId(1, 0), 1, 1, "q", 0, job, {}, snapshots, {}))
+    footer = parquet.ParquetFile(BufferReader(data)).metadata
+    for group in range(footer.num_row_groups):
+        columns = [footer.row_group(group).column(n) for n in range(footer.num_columns)]
+        for column in columns:
+            figures.add(case, f"{PART}{column.path_in_schema}_bytes", [column.total_compressed_size])
 
 
-def _run(coordinator: Coordinator, partitions: int, handles: int, figures: Figures) -> None:
+def _run(coordinator: Coordinator, partitions: int, handles: int, epochs: int, figures: Figures) -> list[tuple[float, float]]:
+    """When it finalised, from and to, in seconds of `time.monotonic`."""
+    windows = []
     case = Case(EXPERIMENT, "coordinator", partitions, handles)
     coordinator.ask("hello", jar=__version__, conf={"spark.ckpt.storage": FLOOR_URL}, spark={}, spark_version="4.3.0", host="host")
     coordinator.ask("open", root=_ROOT, query_id=None)
@@ -56,7 +85,7 @@ def _run(coordinator: Coordinator, partitions: int, handles: int, figures: Figur
     time.sleep(2)  # the coordinator loads what it will need
     base = coordinator.memory()
     chains = [_first_chain(p, handles) for p in range(partitions)]
-    for epoch in range(first, first + 1 + EPOCHS):
+    for epoch in range(first, first + 1 + epochs):
         coordinator.ask("trigger", root=_ROOT, epoch=epoch, offsets=encoded("v1\n{}\n0"), files={})
         chains = [_next(chain, run_number, epoch) for chain in chains]
         acks = [_ack(chain, run_number, epoch) for chain in chains]
@@ -71,22 +100,28 @@ def _run(coordinator: Coordinator, partitions: int, handles: int, figures: Figur
         if sealed["checkpoint"]["acked"] != partitions:
             raise BenchmarkError(f"the coordinator counted {sealed['checkpoint']['acked']} acknowledgements of {partitions}")
         if epoch > first:
+            windows.append((taken, done))
             figures.add(case, "acks_ms", [(taken - began) * 1000])
             figures.add(case, "finalise_ms", [(done - taken) * 1000])
             figures.add(case, "finalise_cpu_ms", [coordinator.cpu_ms() - used])
             figures.add(case, "metadata_bytes", [sealed["checkpoint"]["metadata_bytes"]])
     figures.add(case, "memory_bytes", [coordinator.memory(peak=True)])
     figures.add(case, "memory_before_bytes", [base])
+    return windows
 
 
 class Coordinator:
-    """The process and the two ends of its pipe, `sent` and `heard` of which are bytes. `throwing_away`: its storage keeps nothing."""
+    """The process and the two ends of its pipe, `sent` and `heard` of which are bytes. `throwing_away`: its storage keeps nothing.
 
-    def __init__(self, throwing_away: bool = True) -> None:
+    `samples`: the file that says where it spent its time, of one that throws away.
+    """
+
+    def __init__(self, throwing_away: bool = True, samples: Path | None = None) -> None:
         module = ["benchmarks.floor", "-m", "spark_ckpt.coordinator"] if throwing_away else ["spark_ckpt.coordinator"]
         command = [sys.executable, "-m", *module]
+        environment = {**os.environ, **({VARIABLE: str(samples)} if samples else {})}
         self.sent = self.heard = 0
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=environment)
         self._requests = 0
 
     def __enter__(self) -> Coordinator:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.sampler import VARIABLE, sample
 from spark_ckpt.agent import __main__ as agent
 from spark_ckpt.coordinator import main as coordinator
 from spark_ckpt.storage.base import Slice
@@ -51,6 +52,8 @@ def main(arguments: Sequence[str]) -> None:
     }
     if len(arguments) != 2 or arguments[0] != "-m" or arguments[1] not in programs:
         os.execv(sys.executable, [sys.executable, *arguments])
+    if samples := os.environ.get(VARIABLE):
+        sample(Path(samples))
     programs[arguments[1]]()
 
 

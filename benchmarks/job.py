@@ -1,9 +1,10 @@
 """`python -m benchmarks.job`: one Spark application that runs queries as it is told, JSON lines over stdin and stdout (as docs/pipes.md).
 
-    hello  conf                                                   -> session_ms
+    hello  conf                                                   -> session_ms, settings
     turn   workload, checkpoint, warm, warm_s, epochs, seconds, timeout_s, log -> start_ms, warm, progress, marks, checkpoints
     keep   workload, checkpoint, timeout_s                      -> start_ms; the query goes on until the application ends
 
+`settings` are all those that the application runs with, its own and what a plugin made.
 `start_ms` is from the query's start to the end of its first epoch. The query warms up for at least `warm` epochs and `warm_s` seconds,
 `warm` of the answer tells how many epochs that were, and goes on for at least `epochs` and `seconds`. End of stdin ends the application.
 """
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.processes import session_cpu_ms
+from benchmarks.processes import machine_cpu_ms, session_cpu_ms
 from benchmarks.workloads import OUTPUT, QUERIES
 from spark_ckpt.process.pipe import Message, Pipe, serve
 
@@ -45,7 +46,9 @@ class Epochs:
     def add(self, progress: dict[str, Any]) -> None:
         if not progress["numInputRows"] or progress["runId"] in self._past:
             return
-        mark: dict[str, Any] = {"epoch": progress["batchId"], "at_ms": time.time() * 1000, "cpu_ms": session_cpu_ms(os.getsid(0))}
+        used = session_cpu_ms(os.getsid(0))
+        used["elsewhere"] = machine_cpu_ms() - used["all"]
+        mark: dict[str, Any] = {"epoch": progress["batchId"], "at_ms": time.time() * 1000, "cpu_ms": used}
         if self._log is not None:
             mark["log_bytes"] = self._log.stat().st_size
         with self._changed:
@@ -97,7 +100,7 @@ class Application:
                     application._epochs.end(str(event.runId))
 
         self._spark.streams.addListener(Listener())
-        return {"session_ms": session_ms}
+        return {"session_ms": session_ms, "settings": dict(self._spark.sparkContext.getConf().getAll())}
 
     def turn(self, message: Message) -> Mapping[str, Any]:
         query, epochs, began = self._start(message)
@@ -164,9 +167,13 @@ class Application:
         if url is None or not self._spark.conf.get("spark.plugins", ""):
             return []
         location = urllib.parse.quote(f"file:{root.removeprefix('file://')}")
-        with urllib.request.urlopen(f"{url}/checkpoints/json/?query={location}", timeout=30) as answer:
-            history: list[dict[str, Any]] = json.loads(answer.read())["history"]
-        return history
+
+        def asked(path: str) -> dict[str, Any]:
+            with urllib.request.urlopen(f"{url}/checkpoints/json/{path}?query={location}", timeout=30) as answer:
+                found: dict[str, Any] = json.loads(answer.read())
+                return found
+
+        return [asked(f"details/{record['id']}") for record in asked("")["history"]]
 
 
 def main() -> None:

@@ -38,10 +38,6 @@ def run(seen: Sequence[int], figures: Figures) -> None:
             _run(count, Path(work), figures)
 
 
-def measured(seen: int, figures: Figures) -> bool:
-    return bool(figures.values(Case(EXPERIMENT, "coordinator", 0, seen), "start_ms"))
-
-
 def _run(seen: int, work: Path, figures: Figures) -> None:
     case = Case(EXPERIMENT, "coordinator", 0, seen)
     lines = b"".join(_LINE % (n, 0) for n in range(seen))

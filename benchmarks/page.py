@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figures
 from benchmarks.machine import kernel
-from benchmarks.systems import System
+from benchmarks.systems import HOOKS, SAME_SETTINGS, System
 from benchmarks.tables import Table, tables
 from benchmarks.targets import Met
 
@@ -21,9 +21,26 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
 
 ## How it is measured
 - **S3** is [versitygw](https://github.com/versity/versitygw) with an access log, behind [toxiproxy](https://github.com/Shopify/toxiproxy).
-  The proxy adds 20 ms to each round trip, 10 ms each way. Connections are kept. Requests and bytes are counted in the server's log.
+  The proxy adds 20 ms to each round trip, 10 ms each way. Connections are kept.
+- **Requests and bytes** are counted in the server's log. A turn counts those of its own stream: the bucket is its system's, and the key or
+  the prefix lies in the stream's own folder. What another system still cleans up, or the same one after an earlier turn, does not count.
+  One kind of request cannot be told apart, since the log does not have its keys: a batch of deletions counts for the stream that runs.
 - **Systems take turns** within one run. Each is a Spark application of its own (`local[2]`, a heap of 2 GB) that stays from turn to turn,
   so a noisy moment hits all of them. A turn is a new query on an empty storage; its first epochs do not count.
+- **Who waits is stopped.** All processes of an application that waits for its turn are stopped (`SIGSTOP`). Otherwise its maintenance and
+  its late cleaning would take time from the others: Spark does that once a minute, also for a query that has ended. What all else on
+  the machine has used during a turn is in the column "of others".
+- **The same settings.** The plugin makes some of Spark's own settings. "Same settings" is stock Spark with every one of them that is not
+  a class of the plugin, and the targets compare with that. Stock Spark cannot have these, which name such classes: {hooks}.
+  The benchmark ends with an error if an application runs with any other setting of Spark SQL or of shuffles that stock does not have.
+  The same settings are:
+{same}
+- **The floor** is this project itself, in a process of the same kind, with a storage that keeps nothing: what an epoch costs before any
+  byte is stored. So it bounds this project, and only that. Where it was slower than what it is under, by more than chance explains, it is
+  called "no floor", and there is no ratio to it.
+- **Profiles.** Each target that is missed, or too near its limit to tell, has a table that shows where the time, the bytes or the requests
+  go: Spark's phases of an epoch, those of a checkpoint (plan, wait for the last acknowledgement, finalise), processor time, stored bytes
+  by the kind of object, columns of `_metadata`, and the modules in which a sampled coordinator was found.
 - **All warm up for the same time**, and then run for at least the same time. So a fast system has spent as much time on compiling its code
   as a slow one. With a limit on its time, a round that would not fit is left out for all systems of its workload, and noted.
 - **Look at ratios, not at milliseconds.** A ratio is of two medians within one run. It is called **too noisy** for a yes or a no in two
@@ -50,9 +67,14 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
   fewer bytes in an epoch, its share is larger.
 
 ## How to run it
-    make bench         # the short form, under 10 minutes
-    make bench-full    # everything, for hours (`python -m benchmarks run --full --rounds 1` takes less)
+    make bench                     # the short form, under 10 minutes
+    make bench-full                # everything, for hours (`python -m benchmarks run --full --rounds 1` takes less)
+    make bench-full MINUTES=60     # begin nothing new after an hour; the same command goes on another time
     .venv/bin/python -m benchmarks --help    # each figure by itself
+
+Each part is stored as soon as it is measured, in `full.unfinished.json`, beside the results. When the run ends early, by `MINUTES`, a signal
+or an error, the same command goes on with the next part. When all parts are there, that file takes the place of `full.json`, and this page
+is written anew.
 
 It needs, beside Java: Go, or versitygw and toxiproxy-server on the PATH; Maven, for stock Spark's S3A (fetched once, into `.venv`); and
 strace for `forks`.
@@ -62,8 +84,10 @@ strace for `forks`.
 
 _SYSTEMS = {
     System.STOCK_LOCAL: "Spark's RocksDB store with changelogs, `checkpointLocation` on the local disk: nothing survives the machine.",
-    System.STOCK_S3A: "The same with an `s3a://` location and no option changed; in the full form only.",
+    System.SAME_LOCAL: "The same with Spark's settings that the plugin makes (above).",
+    System.STOCK_S3A: "Stock as it comes with an `s3a://` location and no option changed; in the full form only.",
     System.STOCK_TUNED: "The same with `AbortableStreamBasedCheckpointFileManager` of spark-hadoop-cloud: no renames.",
+    System.SAME_TUNED: "The same with Spark's settings that the plugin makes.",
     System.FLOOR: "This project with a storage that throws away what it is given: what it costs before any byte is stored.",
     System.FILE: "This project, every epoch a checkpoint, on the local disk, synced to it.",
     System.S3: "This project, every epoch a checkpoint, on S3.",
@@ -74,7 +98,9 @@ _SYSTEMS = {
 
 def render(runs: Sequence[tuple[str, Figures, Sequence[Path]]], page: Path) -> str:
     """`runs`: name, figures and plots of each; plots are linked relative to the page."""
-    lines = [_HEAD, "| system | |", "|---|---|", *(f"| {system.value} | {text} |" for system, text in _SYSTEMS.items()), ""]
+    same = "\n".join(f"  - `{key}={value}`" for key, value in SAME_SETTINGS.items())
+    head = _HEAD.replace("{same}", same).replace("{hooks}", ", ".join(f"`{key}`" for key in sorted(HOOKS)))
+    lines = [head, "| system | |", "|---|---|", *(f"| {system.value} | {text} |" for system, text in _SYSTEMS.items()), ""]
     if not runs:
         lines += ["No run is recorded yet.", ""]
     for name, figures, plots in runs:

@@ -5,25 +5,26 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks import epochs, finalise, many_files, restore, standing
 from benchmarks.budget import Budget
-from benchmarks.epochs import Tell, Turns
+from benchmarks.epochs import Save, Tell, Turns
 from benchmarks.far_s3 import far_s3
-from benchmarks.figures import Figures
-from benchmarks.processes import OWN
+from benchmarks.figures import Case, Figures
 from benchmarks.systems import System
 from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, LONG, LONG_ROWS, REQUESTS, ROWS
 from benchmarks.workloads import Workload
 
-_FAST = (System.STOCK_LOCAL, System.STOCK_TUNED, System.FLOOR, System.FILE, System.S3)
-_ALL = (System.STOCK_S3A, *_FAST)
+_FAST = (System.SAME_LOCAL, System.SAME_TUNED, System.FLOOR, System.FILE, System.S3)
+_AS_IT_COMES = (System.STOCK_LOCAL, System.STOCK_S3A, System.STOCK_TUNED)
+"""Apart from the others, which leave no memory for them; they are shown, and no target is about them."""
 STANDING = (System.STOCK_LOCAL, System.S3)
 """For what is not about epochs: start-up, forks."""
-RESTORED = (System.S3, System.STOCK_TUNED)
+RESTORED = (System.S3, System.SAME_TUNED)
 INTERVAL_SYSTEMS = (System.FLOOR, System.S3_INTERVAL)
 INTERVAL_S = 40
 """Three intervals of 10 s, and one of which a part is not compared."""
@@ -62,6 +63,17 @@ class Plan:
             standing.FORKS: self.fork_epochs,
         }
         return frozenset(found | {name for name, wanted in others.items() if wanted})
+
+    @property
+    def parts(self) -> Sequence[str]:
+        """Names of all that is measured one after the other."""
+        several = ((finalise.EXPERIMENT, self.finalise), (many_files.EXPERIMENT, self.many_files))
+        single = (standing.START_UP, self.start_ups), (standing.IDLE, self.idle_s), (restore.EXPERIMENT, self.restore_mb)
+        return (
+            *(f"{name} {count}" for name, counts in several for count in counts),
+            *(turns.part for group in self.groups for turns in group),
+            *(name for name, wanted in (*single, (standing.FORKS, self.fork_epochs)) if wanted),
+        )
 
     def only(self, experiments: Collection[str]) -> Plan:
         groups = [[turns for turns in group if turns.experiment in experiments] for group in self.groups]
@@ -106,12 +118,16 @@ FULL = Plan(
     "full",
     (
         (
-            Turns(AGGREGATION, Workload("aggregation", 20), _ALL, rounds=3, warm=5, epochs=10, warm_s=60, seconds=10),
+            Turns(AGGREGATION, Workload("aggregation", 20), _FAST, rounds=3, warm=5, epochs=10, warm_s=60, seconds=10),
+            Turns(AGGREGATION, Workload("aggregation", 200), _FAST, rounds=3, warm=2, epochs=4, warm_s=120, seconds=20),
+        ),
+        (
+            Turns(AGGREGATION, Workload("aggregation", 20), _AS_IT_COMES, rounds=2, warm=5, epochs=10, warm_s=60, seconds=10),
             Turns(
                 AGGREGATION,
                 Workload("aggregation", 200),
-                _ALL,
-                rounds=3,
+                _AS_IT_COMES,
+                rounds=2,
                 warm=2,
                 epochs=4,
                 warm_s=120,
@@ -133,8 +149,11 @@ FULL = Plan(
             ),
         ),
         (
-            *(Turns(ROWS, Workload("aggregation", 20, rows), _FAST, rounds=2, warm=3, epochs=8) for rows in (1, 1_000, 100_000, 1_000_000)),
-            Turns(JOIN, Workload("join", 20), _FAST, rounds=2, warm=3, epochs=6),
+            *(
+                Turns(ROWS, Workload("aggregation", 20, rows), _FAST, rounds=2, warm=3, epochs=8, warm_s=30)
+                for rows in (1, 1_000, 100_000, 1_000_000)
+            ),
+            Turns(JOIN, Workload("join", 20), _FAST, rounds=2, warm=3, epochs=6, warm_s=30),
         ),
         tuple(
             Turns(REQUESTS, Workload("aggregation", partitions, LONG_ROWS), (System.S3, System.S3_INTERVAL), rounds=1, warm=2, epochs=LONG)
@@ -153,49 +172,80 @@ FULL = Plan(
 )
 
 
-def _values(systems: Sequence[System]) -> list[str]:
-    return [system.value for system in systems]
+class _Parts:
+    """What is run one after the other: each is saved when it is done, none is run twice, and after `until` none is begun."""
+
+    def __init__(self, figures: Figures, save: Save, until: Budget) -> None:
+        self._figures = figures
+        self._save = save
+        self._until = until
+        self.complete = True
+
+    def run(self, name: str, left_over: Callable[[Case], bool], measure: Callable[[], None], rounds: int = 1) -> None:
+        """`left_over` are the figures that an earlier try which ended early may have left."""
+        done = self._figures.parts.get(name, 0)
+        if done >= rounds:
+            return
+        if self._until.left() <= 0:
+            self.complete = False
+            return
+        if not done:
+            self._figures.forget(left_over)
+        measure()
+        if rounds == 1:
+            self._figures.finish(name)
+            self._save()
 
 
-def run(plan: Plan, figures: Figures, tell: Tell) -> None:
-    """Of what `figures` hold already nothing is measured again. Raises BenchmarkError."""
-    began = time.monotonic()
+def run(plan: Plan, figures: Figures, tell: Tell, save: Save = lambda: None, until: Budget | None = None) -> bool:
+    """Every part that `figures` do not hold yet; `save` is called after each. False where some are left, since none is begun after `until`.
+
+    Raises BenchmarkError.
+    """
+    began, before = time.monotonic(), figures.about.get("took_s", 0)
+
+    def timed() -> None:
+        figures.about["took_s"] = before + round(time.monotonic() - began)
+        save()
+
     try:
-        _run(plan, figures, tell)
+        return _run(plan, figures, tell, timed, until or Budget())
     finally:
-        figures.about["took_s"] = figures.about.get("took_s", 0) + round(time.monotonic() - began)
+        timed()
 
 
-def _run(plan: Plan, figures: Figures, tell: Tell) -> None:
-    budget = Budget(plan.minutes * 60)
+def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) -> bool:
+    budget, parts = Budget(plan.minutes * 60), _Parts(figures, save, until)
     missing = standing.strace_missing() if plan.fork_epochs else ""
     if missing:
         tell(missing)
         figures.note(missing)
-    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
+    for count in plan.finalise:
+        own = _of(finalise.EXPERIMENT, partitions=count)
+        parts.run(f"{finalise.EXPERIMENT} {count}", own, partial(finalise.run, [count], figures))
+    for seen in plan.many_files:
+        own = _of(many_files.EXPERIMENT, size=seen)
+        parts.run(f"{many_files.EXPERIMENT} {seen}", own, partial(many_files.run, [seen], figures))
+    if not plan.experiments - {finalise.EXPERIMENT, many_files.EXPERIMENT}:
+        return parts.complete
+    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
         folder = Path(work)
-        if counts := [count for count in plan.finalise if not finalise.measured(count, figures)]:
-            tell("finalise in the coordinator")
-            figures.forget(lambda case: case.experiment == finalise.EXPERIMENT and case.partitions in counts)
-            finalise.run(counts, figures)
-        if seen := [count for count in plan.many_files if not many_files.measured(count, figures)]:
-            tell("a file source of many files, in the coordinator")
-            figures.forget(lambda case: case.experiment == many_files.EXPERIMENT and case.size in seen)
-            many_files.run(seen, figures)
-        with far_s3(folder / "far") as s3:
-            if plan.start_ups and not figures.measured(standing.START_UP, "start_up_ms", _values(STANDING)):
-                a_fifth = Budget(plan.minutes * 60 / 5)
-                standing.start_up(STANDING, plan.start_ups, s3, folder / "start-up", figures, tell, a_fifth)
-            if plan.idle_s and not figures.measured(standing.IDLE, "memory_bytes", OWN):
-                standing.idle(plan.idle_s, s3, folder / "idle", figures, tell)
-            for number, group in enumerate(plan.groups):
-                if turns := [turns for turns in group if not turns.measured(figures)]:
-                    begun = {one.case(system) for one in turns for system in one.systems}
-                    figures.forget(begun.__contains__)
-                    epochs.run(turns, s3, folder / f"epochs-{number}", figures, tell, budget)
-            if plan.restore_mb and not figures.measured(restore.EXPERIMENT, "restore_ms", _values(RESTORED)):
-                figures.forget(lambda case: case.experiment in (restore.EXPERIMENT, restore.FILLED))
-                restore.run(plan.restore_mb, RESTORED, plan.restore_rounds, s3, folder / "restore", figures, tell)
-            if plan.fork_epochs and not missing and not figures.measured(standing.FORKS, "forks", _values(STANDING)):
-                work_200 = Workload("aggregation", 200)
-                standing.forks(STANDING, work_200, plan.fork_epochs, s3, folder, figures, tell)
+        if plan.start_ups:
+            fifth = Budget(plan.minutes * 60 / 5)
+            start_up = partial(standing.start_up, STANDING, plan.start_ups, s3, folder / "start-up", figures, tell, fifth)
+            parts.run(standing.START_UP, _of(standing.START_UP), start_up)
+        if plan.idle_s:
+            parts.run(standing.IDLE, _of(standing.IDLE), partial(standing.idle, plan.idle_s, s3, folder / "idle", figures, tell))
+        for number, group in enumerate(plan.groups):
+            parts.complete &= epochs.run(group, s3, folder / f"epochs-{number}", figures, tell, budget, save, until)
+        if plan.restore_mb:
+            restored = partial(restore.run, plan.restore_mb, RESTORED, plan.restore_rounds, s3, folder / "restore", figures, tell, save)
+            parts.run(restore.EXPERIMENT, _of(restore.EXPERIMENT), restored, plan.restore_rounds)
+        if plan.fork_epochs and not missing:
+            forked = partial(standing.forks, STANDING, Workload("aggregation", 200), plan.fork_epochs, s3, folder, figures, tell)
+            parts.run(standing.FORKS, _of(standing.FORKS), forked)
+    return parts.complete
+
+
+def _of(experiment: str, **setting: int) -> Callable[[Case], bool]:
+    return lambda case: case.experiment == experiment and all(getattr(case, name) == value for name, value in setting.items())

@@ -13,8 +13,10 @@ from benchmarks.targets import AGGREGATION, ROWS
 
 _COLOURS = {
     System.STOCK_LOCAL: "#7f7f7f",
+    System.SAME_LOCAL: "#4d4d4d",
     System.STOCK_S3A: "#d62728",
     System.STOCK_TUNED: "#ff9896",
+    System.SAME_TUNED: "#ff7f0e",
     System.FLOOR: "#c7c7c7",
     System.FILE: "#aec7e8",
     System.S3: "#1f77b4",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,22 @@ def session_cpu_ms(session: int) -> dict[str, float]:
                 if part in command:
                     used[name] += spent
     return used
+
+
+def machine_cpu_ms() -> float:
+    """Processor time of everything on this machine since it started, and what other machines on the same host took from it."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK") * 1000
+
+
+def tell_session(session: int, number: signal.Signals) -> None:
+    """A signal to every process of a session, those that it starts meanwhile included."""
+    told: set[int] = set()
+    while new := {pid for pid, _ in of_session(session)} - told:
+        for pid in new:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        told |= new
 
 
 def resident(pid: int, peak: bool = False) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from benchmarks import stored
-from benchmarks.epochs import Tell, gather_checkpoints, gather_epochs
+from benchmarks.epochs import PHASE, Save, Tell, gather_checkpoints, gather_epochs
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
@@ -36,16 +36,24 @@ some as a restore does, whose application has to start."""
 _SNAPSHOTS = {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "2", "spark.sql.streaming.stateStore.maintenanceInterval": "4s"}
 
 
-def run(megabytes: int, systems: tuple[System, ...], rounds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:
-    """All fill first, then they restore in turn. `size` of the cases is megabytes of state. Raises BenchmarkError."""
+def run(
+    megabytes: int, systems: Sequence[System], rounds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell, save: Save = lambda: None
+) -> None:
+    """All fill first, then they restore in turn, as many rounds as are missing. `size` of the cases is megabytes of state.
+
+    The state is not kept for another run: one that goes on fills anew. Raises BenchmarkError.
+    """
+    figures.forget(lambda case: case.experiment == FILLED)
     setups = [_fill(system, megabytes, s3, folder / system.name.lower(), figures, tell) for system in systems]
     ours = next(setup for setup in setups if setup.system is System.S3)
     ranges = _ranges(s3, ours.bucket)
     figures.add(Case(EXPERIMENT, ours.system.value, PARTITIONS, megabytes), "state_bytes", [sum(length for _, _, length in ranges)])
-    for number in range(rounds):
+    for number in range(figures.parts.get(EXPERIMENT, 0), rounds):
         _plain(ours, ranges, megabytes, number, s3, folder / "plain", figures, tell)
         for setup in setups:
             _restore(setup, megabytes, number, folder / f"{setup.system.name.lower()}-fresh-{number}", figures, tell)
+        figures.finish(EXPERIMENT)
+        save()
 
 
 def _fill(system: System, megabytes: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> Setup:
@@ -82,6 +90,11 @@ def _restore(setup: Setup, megabytes: int, number: int, folder: Path, figures: F
             small = Workload("large", PARTITIONS, SMALL_ROWS)
             answer = session.turn(small, location, warm=0, epochs=1, timeout_s=_RESTORE_S)
         figures.add(case, metric, [answer["start_ms"]])
+        what = metric.removesuffix("_ms")
+        for phase, ms in answer["progress"][0]["durationMs"].items():
+            figures.add(case, f"{PHASE}{what}_{phase}_ms", [ms])
+        for name, used in answer["marks"][0]["cpu_ms"].items():
+            figures.add(case, f"{what}_{name}_cpu_ms", [used])
         loaded = answer["progress"][0]["stateOperators"][0]
         if metric == "first_epoch_ms":
             if loaded["numRowsTotal"] < megabytes * 900:

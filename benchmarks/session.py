@@ -19,11 +19,13 @@ from typing import Any
 from benchmarks import processes
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import ENV
-from benchmarks.systems import Setup
+from benchmarks.systems import Setup, check_settings
 from benchmarks.workloads import Workload
 
 ROOT = Path(__file__).resolve().parents[1]
 START_S, END_S = 120.0, 90.0
+QUIET_S, QUIET_PERCENT, SETTLE_S = 1.0, 5.0, 15.0
+"""An application is quiet when it has used so little of a processor for so long; that is waited for so long at most."""
 
 
 class Session:
@@ -46,6 +48,7 @@ class Session:
             )
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._requests = 0
+        self._guard: subprocess.Popen[bytes] | None = None
         threading.Thread(target=self._read, name="answers", daemon=True).start()
 
     def __enter__(self) -> Session:
@@ -55,8 +58,27 @@ class Session:
         self.close()
 
     def hello(self) -> float:
-        """Make the Spark session; milliseconds that took."""
-        return float(self._ask(START_S, "hello", conf=dict(self.setup.conf))["session_ms"])
+        """Make the Spark session; milliseconds that took. Raises BenchmarkError, also where stock Spark does not have its settings."""
+        answer = self._ask(START_S, "hello", conf=dict(self.setup.conf))
+        check_settings(self.setup, answer["settings"])
+        return float(answer["session_ms"])
+
+    def pause(self) -> None:
+        """Wait until the application is quiet, then stop its processes: what it would do between its turns falls into nobody else's."""
+        deadline = time.monotonic() + SETTLE_S
+        used = processes.session_cpu_ms(self.id)["all"]
+        while time.monotonic() < deadline:
+            time.sleep(QUIET_S)
+            before, used = used, processes.session_cpu_ms(self.id)["all"]
+            if used - before <= QUIET_S * 10 * QUIET_PERCENT:
+                break
+        if self._guard is None:
+            command = [sys.executable, "-m", "benchmarks.guard", str(self.id)]
+            self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT, start_new_session=True)
+        processes.tell_session(self.id, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        processes.tell_session(self.id, signal.SIGCONT)
 
     def turn(
         self,
@@ -97,6 +119,11 @@ class Session:
     def close(self) -> None:
         """Let the application and all it started end by themselves; what takes too long is killed."""
         assert self._process.stdin is not None
+        self.resume()
+        if self._guard is not None:
+            assert self._guard.stdin is not None
+            self._guard.stdin.close()
+            self._guard.wait(30)
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         deadline = time.monotonic() + END_S

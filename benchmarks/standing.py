@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks import processes
 from benchmarks.budget import Budget
-from benchmarks.epochs import Tell
+from benchmarks.epochs import PHASE, Tell
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
@@ -51,6 +51,8 @@ def start_up(
                 figures.add(case, "session_ms", [session_ms])
                 figures.add(case, "first_epoch_ms", [answer["start_ms"]])
                 figures.add(case, "start_up_ms", [session_ms + float(answer["start_ms"])])
+                for phase, ms in answer["progress"][0]["durationMs"].items():
+                    figures.add(case, f"{PHASE}{phase}_ms", [ms])
 
 
 def idle(seconds: int, s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> None:

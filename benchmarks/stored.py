@@ -7,8 +7,17 @@ from collections.abc import Iterable
 
 from benchmarks.far_s3 import FarS3
 from spark_ckpt.model import Checkpoint, Snapshot
-from spark_ckpt.paths import parse_pack_key
+from spark_ckpt.paths import METADATA_NAME, parse_driver_file_key, parse_leavable, parse_pack_key
 from spark_ckpt.stored.metadata.codec import decode_metadata
+
+
+def kind_of_object(key: str) -> str:
+    """What an object is for, by its key below the stream's root: the name of its folder or file."""
+    if leavable := parse_leavable(key):
+        return leavable.kind.value
+    if parse_driver_file_key(key):
+        return "drv"
+    return METADATA_NAME if key.endswith(f"/{METADATA_NAME}") else key.split("/")[0]
 
 
 def newest(s3: FarS3, bucket: str, name: str) -> tuple[str, Checkpoint] | None:

@@ -7,11 +7,20 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import REGION, FarS3
 from benchmarks.floor import URL as FLOOR_URL
 from benchmarks.floor import write_interpreter
 from benchmarks.jars import s3a_jars
-from spark_ckpt.conf import PLUGIN_CLASS, parse_options
+from spark_ckpt.conf import (
+    ADDED_SETTINGS,
+    FILE_MANAGER_CLASS,
+    NEEDED_SETTINGS,
+    PLUGIN_CLASS,
+    PROVIDER_CLASS,
+    SUGGESTED_SETTINGS,
+    parse_options,
+)
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.jar import jar_path
 from testbed.spark_home import linked_home
@@ -19,6 +28,14 @@ from testbed.spark_home import linked_home
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 
+_MADE = {**{key: value for key, (value, _) in NEEDED_SETTINGS.items()}, **SUGGESTED_SETTINGS}
+HOOKS = frozenset(key for key, value in _MADE.items() if value in (PROVIDER_CLASS, FILE_MANAGER_CLASS)) | frozenset(ADDED_SETTINGS)
+"""Settings of the plugin that name a class of its own: they are the plugin, so stock Spark cannot have them."""
+SAME_SETTINGS: Mapping[str, str] = {key: value for key, value in _MADE.items() if key not in HOOKS}
+"""All others that it makes, which mean to stock Spark what they mean to the plugin."""
+_LOOKED_AT = ("spark.sql.", "spark.shuffle.")
+_SPARKS_OWN = frozenset({"spark.sql.artifact.isolation.enabled", "spark.sql.warehouse.dir"})
+"""Made by Spark itself, whoever runs in it."""
 
 EXECUTORS = 2
 """Of a system that has several."""
@@ -28,8 +45,10 @@ class System(Enum):
     """The value is how tables and files call it."""
 
     STOCK_LOCAL = "stock, local disk"
+    SAME_LOCAL = "stock, local disk, same settings"
     STOCK_S3A = "stock, S3A as it comes"
     STOCK_TUNED = "stock, S3A tuned"
+    SAME_TUNED = "stock, S3A tuned, same settings"
     FLOOR = "floor"
     FILE = "spark-ckpt, file://"
     S3 = "spark-ckpt, s3://"
@@ -38,11 +57,15 @@ class System(Enum):
 
     @property
     def stock(self) -> bool:
-        return self in (System.STOCK_LOCAL, System.STOCK_S3A, System.STOCK_TUNED)
+        return self in (System.STOCK_LOCAL, System.SAME_LOCAL) or self.on_s3a
+
+    @property
+    def on_s3a(self) -> bool:
+        return self in (System.STOCK_S3A, System.STOCK_TUNED, System.SAME_TUNED)
 
     @property
     def on_s3(self) -> bool:
-        return self in (System.STOCK_S3A, System.STOCK_TUNED, System.S3, System.S3_INTERVAL, System.S3_CLUSTER)
+        return self in (System.S3, System.S3_INTERVAL, System.S3_CLUSTER) or self.on_s3a
 
 
 @dataclass(frozen=True)
@@ -71,6 +94,7 @@ def common(folder: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.network.timeout": "24h",  # an application that waits for its turn is stopped, and sends itself no heartbeats
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -Xms2g",
     }
 
@@ -84,12 +108,25 @@ def set_up(system: System, s3: FarS3, folder: Path, more: Mapping[str, str] | No
     return Setup(system, {**common(folder), **conf, **(more or {})}, locations, bucket, environment)
 
 
+def check_settings(setup: Setup, effective: Mapping[str, str]) -> None:
+    """`effective`: what the application runs with. Raises BenchmarkError where the plugin makes a setting that stock is not given."""
+    made = {key: value for key, value in effective.items() if key.startswith(_LOOKED_AT) and setup.conf.get(key) != value}
+    unknown = {key: value for key, value in made.items() if SAME_SETTINGS.get(key) != value and key not in HOOKS | _SPARKS_OWN}
+    if unknown:
+        told = ", ".join(f"{key}={value}" for key, value in sorted(unknown.items()))
+        raise BenchmarkError(
+            f"{setup.system.value} runs with {told}, which stock is not given: it belongs into the tables of spark_ckpt/conf.py"
+        )
+
+
 def _stock(system: System, s3: FarS3, folder: Path, bucket: str) -> tuple[dict[str, str], str]:
     conf = {
         "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
-    if system is System.STOCK_LOCAL:
+    if system in (System.SAME_LOCAL, System.SAME_TUNED):
+        conf |= SAME_SETTINGS
+    if not system.on_s3a:
         return conf, (folder / "ckpt").as_uri()
     conf |= {
         "spark.driver.extraClassPath": f"{s3a_jars()}/*",
@@ -98,7 +135,7 @@ def _stock(system: System, s3: FarS3, folder: Path, bucket: str) -> tuple[dict[s
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
     }
-    if system is System.STOCK_TUNED:
+    if system in (System.STOCK_TUNED, System.SAME_TUNED):
         conf["spark.sql.streaming.checkpointFileManagerClass"] = _ABORTABLE
     return conf, f"s3a://{bucket}/ckpt"
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from benchmarks import finalise, many_files, processes, restore, standing
-from benchmarks.figures import Case, Figures, Summary
+from benchmarks.figures import Case, Estimate, Figures, Summary
 from benchmarks.systems import System
-from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, REQUESTS, ROWS, Met, verdicts
+from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, NO_FLOOR, REQUESTS, ROWS, Met, Profile, over_floor, times, verdicts
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ _EPOCH_COLUMNS = (
     _Column("processor ms", "all_cpu_ms"),
     _Column("agent's", "agent_cpu_ms"),
     _Column("coordinator's", "coordinator_cpu_ms"),
+    _Column("of others", "elsewhere_cpu_ms"),
     _Column("end to end ms", "end_to_end_ms", wide=True),
     _Column("requests", "requests", digits=1),
     _Column("LIST", "list_requests", digits=1),
@@ -60,14 +61,17 @@ _EXPLAINED = (
     "Medians, in brackets the quartiles. Driver logs: `walCommit` and `commitOffsets`; "
     "with spark-ckpt the latter holds the wait for the checkpoint. "
     "End to end: from the barrier to `_metadata` stored, the epoch's tasks included. "
-    "Processor: all processes of the application, for each epoch, and what agent and coordinator have of it. "
+    "Processor: all processes of the application, for each epoch, and what agent and coordinator have of it; then what all else on the "
+    "machine used meanwhile, S3 server and proxy among it. "
+    "x floor, x local, x same: times the floor, stock on the local disk as it comes, and with the plugin's settings; "
+    f"no floor: {NO_FLOOR}. "
     "Requests and megabytes are for each epoch, from the server's log."
 )
 
 
 def tables(figures: Figures, everything: bool = True) -> list[Table]:
     """Those that have rows; the targets first, those of which nothing was measured among them if `everything` is to be shown."""
-    found = [targets_table(figures, everything), *(_epochs(figures, experiment) for experiment in _EPOCH_TITLES)]
+    found = [targets_table(figures, everything), *profiles(figures), *(_epochs(figures, experiment) for experiment in _EPOCH_TITLES)]
     found += [_restore(figures), _finalise(figures), _many_files(figures), _start_up(figures), _idle(figures), _forks(figures)]
     return [table for table in found if table.rows]
 
@@ -75,6 +79,41 @@ def tables(figures: Figures, everything: bool = True) -> list[Table]:
 def targets_table(figures: Figures, everything: bool = True) -> Table:
     rows = [(v.what, v.target, v.measured, v.met.value) for v in verdicts(figures) if everything or v.measured != "not measured"]
     return Table("Targets", "Ratios and differences within this run; S3 is 20 ms away.", ("what", "target", "measured", "met"), rows)
+
+
+def profiles(figures: Figures) -> list[Table]:
+    """Where time, bytes or requests go, for targets that are missed or too near their limits; one table for all that look at the same."""
+    missed: dict[Profile, list[str]] = {}
+    for v in verdicts(figures):
+        if v.met in (Met.NO, Met.NOISY) and v.profile is not None:
+            missed.setdefault(v.profile, []).append(v.what)
+    return [_profile(figures, profile, whose) for profile, whose in missed.items()]
+
+
+def _profile(figures: Figures, profile: Profile, whose: Sequence[str]) -> Table:
+    cases = profile.cases(figures)
+    known = list(dict.fromkeys(metric for case, metric, _ in figures if case in cases))
+    chosen = [
+        metric for start in profile.metrics for metric in known if metric == start or (start.endswith("_") and metric.startswith(start))
+    ]
+    rows = [(_words(metric), *(_measured(figures, case, metric) for case in cases)) for metric in dict.fromkeys(chosen)]
+    names = (("partitions", profile.partitions), ("size", profile.size))
+    several = [name for name, fixed in names if fixed is None and len({getattr(c, name) for c in cases}) > 1]
+    columns = [", ".join((case.system, *(f"{getattr(case, name):,}" for name in several))) for case in cases]
+    where = ", ".join(f"{n:,} {what}" for n, what in ((profile.partitions, "partitions"), (profile.size, profile.unit)) if n is not None)
+    title = f"Profile of {profile.kind}: {profile.experiment}{where and f', {where}'}"
+    return Table(title, f"Medians. Of what was missed, or is too noisy to tell: {'; '.join(whose)}.", ("", *columns), rows)
+
+
+def _words(metric: str) -> str:
+    """`phase_addBatch_ms` -> `phase addBatch, ms`."""
+    name, _, unit = metric.rpartition("_")
+    return f"{name.replace('_', ' ')}, {'MB' if unit == 'bytes' else unit}" if name else metric
+
+
+def _measured(figures: Figures, case: Case, metric: str) -> str:
+    scale, digits = (1e-6, 3) if metric.endswith("_bytes") else (1.0, 1)
+    return median(figures.summary(case, metric), scale, digits)
 
 
 def spread(summary: Summary | None, scale: float = 1.0, digits: int = 0) -> str:
@@ -98,18 +137,28 @@ def _epochs(figures: Figures, experiment: str) -> Table:
     rows = []
     for case in cases:
         epochs = figures.summary(case, "epoch_ms")
-        against = [_times(figures.ratio("epoch_ms", case, Case(experiment, s.value, case.partitions, case.size))) for s in _BASES]
+        against = [_against(figures, case, system) for system in _BASES]
         cells = [(spread if c.wide else median)(figures.summary(case, c.metric), c.scale, c.digits) for c in _EPOCH_COLUMNS]
         rows.append(
             (case.system, f"{case.partitions}", f"{case.size:,}", f"{epochs.count if epochs else 0}", cells[0], *against, *cells[1:])
         )
     size = "MB of state" if experiment == restore.FILLED else "rows"
     names = [c.name for c in _EPOCH_COLUMNS]
-    columns = ("system", "partitions", size, "epochs", names[0], "x floor", "x local", *names[1:])
+    columns = ("system", "partitions", size, "epochs", names[0], "x floor", "x local", "x same", *names[1:])
     return Table(title, f"{about} {_EXPLAINED}" if experiment == AGGREGATION else about, columns, rows)
 
 
-_BASES = (System.FLOOR, System.STOCK_LOCAL)
+_BASES = (System.FLOOR, System.STOCK_LOCAL, System.SAME_LOCAL)
+
+
+def _against(figures: Figures, case: Case, base: System) -> str:
+    ours, others = (figures.values(c, "epoch_ms") for c in (case, replace(case, system=base.value)))
+    if not ours or not others or not (below := Estimate.median(others)).value:
+        return ""
+    ratio: Estimate | str = Estimate.median(ours).over(below)
+    if base is System.FLOOR:
+        ratio = over_floor(ratio, times, 1)
+    return "no floor" if isinstance(ratio, str) else _times(ratio.value)
 
 
 def _times(ratio: float | None) -> str:
@@ -122,7 +171,7 @@ def _restore(figures: Figures) -> Table:
         plain = Case(case.experiment, restore.PLAIN, case.partitions, case.size)
         size = figures.median(Case(case.experiment, System.S3.value, case.partitions, case.size), "state_bytes")
         took = figures.median(case, "restore_ms")
-        rate = f"{size / took / 1000:,.0f}" if size and took and case.system != System.STOCK_TUNED.value else ""
+        rate = f"{size / took / 1000:,.0f}" if size and took and case.system in (System.S3.value, restore.PLAIN) else ""
         cells = [spread(figures.summary(case, metric)) for metric in ("first_epoch_ms", "empty_ms", "restore_ms")]
         rows.append((case.system, f"{case.size:,}", *cells, rate, _times(figures.ratio("restore_ms", case, plain))))
     about = (

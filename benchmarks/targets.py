@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from benchmarks.access_log import Kind
+from benchmarks.epochs import PHASE, SPAN, STORED
 from benchmarks.far_s3 import LATENCY_MS
 from benchmarks.figures import Case, Estimate, Figures
 from benchmarks.finalise import EXPERIMENT as FINALISE
-from benchmarks.finalise import GROWN, YOUNG
+from benchmarks.finalise import GROWN, PART, SAMPLED, YOUNG
 from benchmarks.restore import EXPERIMENT as RESTORE
 from benchmarks.restore import FILLED, PLAIN
 from benchmarks.standing import IDLE, START_UP
@@ -21,6 +23,7 @@ LONG = 100
 """Epochs over which requests must be amortised."""
 CHECKPOINTS = 3
 """Fewer completed checkpoints say nothing of an interval."""
+NO_FLOOR = "the floor was slower than what it is under, so in this run it is none"
 QUIET = 0.5
 """Load for each processor before a run, above which its times say nothing."""
 _ROWS = Workload("aggregation").rows
@@ -40,10 +43,51 @@ class Met(Enum):
 
 
 @dataclass(frozen=True)
+class Profile:
+    """What to look at where a target is missed: figures of these systems, side by side. Numbers of None: all that were measured.
+
+    `unit` is what `size` counts, `kind` what the profile is of.
+    """
+
+    experiment: str
+    systems: Sequence[str]
+    metrics: Sequence[str]
+    partitions: int | None = None
+    size: int | None = None
+    unit: str = "rows"
+    kind: str = "time"
+
+    def cases(self, figures: Figures) -> list[Case]:
+        found = [c for c in figures.cases(self.experiment) if c.system in self.systems]
+        found = [c for c in found if self.partitions in (None, c.partitions) and self.size in (None, c.size)]
+        return sorted(found, key=lambda c: (c.partitions, c.size, self.systems.index(c.system)))
+
+
+TIMES = (
+    "epoch_ms",
+    "tasks_ms",
+    "logs_ms",
+    PHASE,
+    "commit_per_store_ms",
+    "load_per_store_ms",
+    "end_to_end_ms",
+    SPAN,
+    "all_cpu_ms",
+    "agent_cpu_ms",
+    "coordinator_cpu_ms",
+    "elsewhere_cpu_ms",
+)
+"""Metrics of a profile, or how their names begin."""
+BYTES, REQUESTED = ("put_bytes", "checkpointed_bytes", STORED), tuple(f"{kind.value.lower()}_requests" for kind in Kind)
+RESTORING = ("first_epoch_ms", "empty_ms", "restore_ms", PHASE, "load_per_store_ms", "first_epoch_", "empty_")
+FINALISING = ("acks_ms", "finalise_ms", "finalise_cpu_ms", SAMPLED, "metadata_bytes", PART, "memory_before_bytes", "memory_bytes")
+
+
+@dataclass(frozen=True)
 class Target:
     """Met when the measured value is at most `limit` (at least, if `at_least`; None: it is only told). `show` writes it for people.
 
-    What is `counted` is the same on a busy machine.
+    What is `counted` is the same on a busy machine. `profile`: of every target that can be missed.
     """
 
     what: str
@@ -52,6 +96,7 @@ class Target:
     show: Callable[[float], str]
     at_least: bool = False
     counted: bool = False
+    profile: Profile | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +105,7 @@ class Verdict:
     target: str
     measured: str
     met: Met
+    profile: Profile | None = None
 
 
 def times(value: float) -> str:
@@ -120,6 +166,21 @@ def _more(above: Measure, below: Measure) -> Measure:
     return measure
 
 
+def over_floor(measured: Estimate | str, show: Callable[[float], str], nothing: float) -> Estimate | str:
+    """What lies below the floor by more than chance says that in this run the floor was none; `nothing`: as much as the floor."""
+    if isinstance(measured, Estimate) and measured.high < nothing:
+        return f"{show(measured.value)}: {NO_FLOOR}"
+    return measured
+
+
+def _over_floor(case: Case, floor: Case) -> Measure:
+    return lambda figures: over_floor(_ratio(_epoch(case), _epoch(floor))(figures), times, 1)
+
+
+def _beyond_floor(metric: str, case: Case, floor: Case) -> Measure:
+    return lambda figures: over_floor(_more(_median(metric, case), _median(metric, floor))(figures), millis, 0)
+
+
 def _epoch(case: Case) -> Measure:
     return _median("epoch_ms", case)
 
@@ -137,7 +198,8 @@ def _interval(estimate: Callable[[Sequence[float]], Estimate], partitions: int) 
             return f"{completed} completed checkpoints of at least {CHECKPOINTS}"
         if len(epochs) != len(base):
             return f"{len(epochs)} epochs against {len(base)}"
-        return replace(estimate(epochs).over(estimate(base)), note=f"{completed} checkpoints in {len(epochs)} epochs")
+        ratio = over_floor(estimate(epochs).over(estimate(base)), times, 1)
+        return ratio if isinstance(ratio, str) else replace(ratio, note=f"{completed} checkpoints in {len(epochs)} epochs")
 
     return measure
 
@@ -199,12 +261,13 @@ def _finalise(metric: str, partitions: int, handles: int = GROWN) -> Measure:
 def _of_finalise(handles: int) -> Sequence[Target]:
     """Of a store's first epochs, and of one that has run for long."""
     each = f"10,000 partitions, {handles} handle{'s' if handles > 1 else ''} each"
+    profile = Profile(FINALISE, ("coordinator",), FINALISING, 10_000, handles, "handles each")
     size, memory = (_finalise(metric, 10_000, handles) for metric in ("metadata_bytes", "memory_bytes"))
     return (
         Target(f"taking in the acknowledgements, {each}", None, _finalise("acks_ms", 10_000, handles), millis),
-        Target(f"finalise, {each}", 250, _finalise("finalise_ms", 10_000, handles), millis),
-        Target(f"_metadata, {each}", _MB, size, megabytes, counted=True),
-        Target(f"memory of the coordinator, {each}", 300 * _MB, memory, megabytes, counted=True),
+        Target(f"finalise, {each}", 250, _finalise("finalise_ms", 10_000, handles), millis, profile=profile),
+        Target(f"_metadata, {each}", _MB, size, megabytes, counted=True, profile=profile),
+        Target(f"memory of the coordinator, {each}", 300 * _MB, memory, megabytes, counted=True, profile=profile),
     )
 
 
@@ -213,41 +276,131 @@ _S3_200, _S3_20 = _aggregation(System.S3, 200), _aggregation(System.S3, 20)
 _FLOOR_200, _FLOOR_20 = _aggregation(System.FLOOR, 200), _aggregation(System.FLOOR, 20)
 _FILE_200, _FILE_20 = _aggregation(System.FILE, 200), _aggregation(System.FILE, 20)
 _OURS = System.S3.value
-_TUNED, _TUNED_200 = System.STOCK_TUNED.value, _aggregation(System.STOCK_TUNED, 200)
-_LOCAL_200, _LOCAL_20 = _aggregation(System.STOCK_LOCAL, 200), _aggregation(System.STOCK_LOCAL, 20)
+_TUNED, _TUNED_200 = System.SAME_TUNED.value, _aggregation(System.SAME_TUNED, 200)
+_LOCAL_200, _LOCAL_20 = _aggregation(System.SAME_LOCAL, 200), _aggregation(System.SAME_LOCAL, 20)
 _SMALL = (Case(ROWS, System.S3.value, 20, 1), Case(ROWS, System.FLOOR.value, 20, 1))
 _START = (Case(START_UP, System.S3.value, 20, 1), Case(START_UP, System.STOCK_LOCAL.value, 20, 1))
 
+
+def _epochs_of(*systems: System, partitions: int, experiment: str = AGGREGATION, size: int = _ROWS) -> Profile:
+    return Profile(experiment, tuple(system.value for system in systems), TIMES, partitions, size)
+
+
+def _counted_of(metrics: Sequence[str], partitions: int, system: System = System.S3, experiment: str = REQUESTS) -> Profile:
+    rows, kind = LONG_ROWS if experiment == REQUESTS else _ROWS, "requests" if metrics == REQUESTED else "bytes"
+    return Profile(experiment, (system.value,), metrics, partitions, rows, kind=kind)
+
+
+_RESTORED = Profile(RESTORE, (_OURS, _TUNED, PLAIN), RESTORING)
+_FLOORED = {n: _epochs_of(System.FLOOR, System.FILE, System.S3, partitions=n) for n in (20, 200)}
+_AGAINST_STOCK = {n: _epochs_of(System.SAME_LOCAL, System.SAME_TUNED, System.FLOOR, System.S3, partitions=n) for n in (20, 200)}
+_EVERY_10_S = _epochs_of(System.FLOOR, System.S3_INTERVAL, partitions=200, experiment=INTERVAL)
+_ONE_ROW = _epochs_of(System.FLOOR, System.S3, partitions=20, experiment=ROWS, size=1)
+_ASKED = {n: _counted_of(REQUESTED, n) for n in (20, 200)}
+_IDLE = Profile(IDLE, ("agent", "coordinator"), ("memory_bytes", "cpu_percent"), kind="processes")
+
 TARGETS: Sequence[Target] = (
-    Target("epoch on s3://, 200 partitions, over the floor", 1.15, _ratio(_epoch(_S3_200), _epoch(_FLOOR_200)), times),
-    Target("stock on tuned S3A over s3://, 200 partitions", 5, _ratio(_epoch(_TUNED_200), _epoch(_S3_200)), times, at_least=True),
-    Target("epoch on s3:// over stock on local disk, 200 partitions", 1, _ratio(_epoch(_S3_200), _epoch(_LOCAL_200)), times),
-    Target("epoch of one row on s3:// beyond the floor, 20 partitions: 3 round trips", 3 * LATENCY_MS, _more(*map(_epoch, _SMALL)), millis),
+    Target("epoch on s3://, 200 partitions, over the floor", 1.15, _over_floor(_S3_200, _FLOOR_200), times, profile=_FLOORED[200]),
+    Target(
+        "stock on tuned S3A, same settings, over s3://, 200 partitions",
+        5,
+        _ratio(_epoch(_TUNED_200), _epoch(_S3_200)),
+        times,
+        at_least=True,
+        profile=_AGAINST_STOCK[200],
+    ),
+    Target(
+        "epoch on s3:// over stock on local disk, same settings, 200 partitions",
+        1,
+        _ratio(_epoch(_S3_200), _epoch(_LOCAL_200)),
+        times,
+        profile=_AGAINST_STOCK[200],
+    ),
+    Target(
+        "epoch of one row on s3:// beyond the floor, 20 partitions: 3 round trips",
+        3 * LATENCY_MS,
+        _beyond_floor("epoch_ms", *_SMALL),
+        millis,
+        profile=_ONE_ROW,
+    ),
     Target(
         "checkpoint end to end on s3:// beyond the floor's, 20 partitions",
         100,
-        _more(_median("end_to_end_ms", _S3_20), _median("end_to_end_ms", _FLOOR_20)),
+        _beyond_floor("end_to_end_ms", _S3_20, _FLOOR_20),
         millis,
+        profile=_FLOORED[20],
     ),
-    Target("epoch on file:// over the floor, 200 partitions", 1.1, _ratio(_epoch(_FILE_200), _epoch(_FLOOR_200)), times),
-    Target("epoch on file:// over the floor, 20 partitions", 1.1, _ratio(_epoch(_FILE_20), _epoch(_FLOOR_20)), times),
-    Target("epoch on s3:// every 10 s over the floor, 200 partitions", 1.05, _interval(Estimate.median, 200), times),
-    Target("the same, means instead of medians", 1.05, _interval(Estimate.mean, 200), times),
-    Target("the floor over stock on local disk, 200 partitions", 0.16, _ratio(_epoch(_FLOOR_200), _epoch(_LOCAL_200)), times),
-    Target("the floor over stock on local disk, 20 partitions", 0.4, _ratio(_epoch(_FLOOR_20), _epoch(_LOCAL_20)), times),
-    Target("snapshot in the task thread beyond the engine's work, 200 partitions", 1, _median("commit_beyond_engine_ms", _S3_200), millis),
-    Target("snapshot in the task thread beyond the engine's work, 20 partitions", 1, _median("commit_beyond_engine_ms", _S3_20), millis),
-    Target("S3 requests an epoch, 200 partitions: 4 + executors", 4 + 1, _requests("requests", 200), count, counted=True),
-    Target("S3 requests an epoch, 20 partitions: 4 + executors", 4 + 1, _requests("requests", 20), count, counted=True),
-    Target("the same with two executors", 4 + EXECUTORS, _requests("requests", 20, System.S3_CLUSTER), count, counted=True),
-    Target("LIST requests an epoch, 200 partitions", 0, _requests("list_requests", 200), count, counted=True),
-    Target("LIST requests an epoch, 20 partitions", 0, _requests("list_requests", 20), count, counted=True),
-    Target("part of all packs that is dead, 200 partitions", 0.5, _requests("dead_share", 200), count, counted=True),
-    Target("part of all packs that is dead, 20 partitions", 0.5, _requests("dead_share", 20), count, counted=True),
-    Target("bytes to S3 over changelogs and new SSTs, 200 partitions", 1.2, _overhead(200), times, counted=True),
-    Target("bytes to S3 over changelogs and new SSTs, 20 partitions", 1.2, _overhead(20), times, counted=True),
-    Target("plain boto3's time over ours, restoring on a fresh machine", 0.8, _restore(PLAIN, _OURS), times, True),
-    Target("stock's time over ours, restoring on a fresh machine", 3, _restore(_TUNED, _OURS), times, True),
+    Target("epoch on file:// over the floor, 200 partitions", 1.1, _over_floor(_FILE_200, _FLOOR_200), times, profile=_FLOORED[200]),
+    Target("epoch on file:// over the floor, 20 partitions", 1.1, _over_floor(_FILE_20, _FLOOR_20), times, profile=_FLOORED[20]),
+    Target("epoch on s3:// every 10 s over the floor, 200 partitions", 1.05, _interval(Estimate.median, 200), times, profile=_EVERY_10_S),
+    Target("the same, means instead of medians", 1.05, _interval(Estimate.mean, 200), times, profile=_EVERY_10_S),
+    *(
+        Target(
+            f"the floor over stock on local disk, same settings, {n} partitions",
+            limit,
+            _ratio(_epoch(floor), _epoch(local)),
+            times,
+            profile=_AGAINST_STOCK[n],
+        )
+        for n, limit, floor, local in ((200, 0.16, _FLOOR_200, _LOCAL_200), (20, 0.4, _FLOOR_20, _LOCAL_20))
+    ),
+    *(
+        Target(
+            f"snapshot in the task thread beyond the engine's work, {n} partitions",
+            1,
+            _median("commit_beyond_engine_ms", case),
+            millis,
+            profile=_FLOORED[n],
+        )
+        for n, case in ((200, _S3_200), (20, _S3_20))
+    ),
+    *(
+        Target(
+            f"S3 requests an epoch, {n} partitions: 4 + executors",
+            4 + 1,
+            _requests("requests", n),
+            count,
+            counted=True,
+            profile=_ASKED[n],
+        )
+        for n in (200, 20)
+    ),
+    Target(
+        "the same with two executors",
+        4 + EXECUTORS,
+        _requests("requests", 20, System.S3_CLUSTER),
+        count,
+        counted=True,
+        profile=_counted_of(REQUESTED, 20, System.S3_CLUSTER),
+    ),
+    *(
+        Target(f"LIST requests an epoch, {n} partitions", 0, _requests("list_requests", n), count, counted=True, profile=_ASKED[n])
+        for n in (200, 20)
+    ),
+    *(
+        Target(
+            f"part of all packs that is dead, {n} partitions",
+            0.5,
+            _requests("dead_share", n),
+            count,
+            counted=True,
+            profile=_counted_of((*BYTES, "dead_share"), n),
+        )
+        for n in (200, 20)
+    ),
+    *(
+        Target(
+            f"bytes to S3 over changelogs and new SSTs, {n} partitions",
+            1.2,
+            _overhead(n),
+            times,
+            counted=True,
+            profile=_counted_of(BYTES, n, experiment=AGGREGATION),
+        )
+        for n in (200, 20)
+    ),
+    Target("plain boto3's time over ours, restoring on a fresh machine", 0.8, _restore(PLAIN, _OURS), times, True, profile=_RESTORED),
+    Target("stock's time over ours, restoring on a fresh machine", 3, _restore(_TUNED, _OURS), times, True, profile=_RESTORED),
     Target("stock's time over plain boto3's: what is possible there", None, _restore(_TUNED, PLAIN), times),
     Target(
         "plain boto3's time over ours to the first epoch, query's start included",
@@ -261,6 +414,7 @@ TARGETS: Sequence[Target] = (
         _restore(_TUNED, _OURS, "first_epoch_ms", "first_epoch_ms"),
         times,
         at_least=True,
+        profile=_RESTORED,
     ),
     *(target for handles in (YOUNG, GROWN) for target in _of_finalise(handles)),
     Target(
@@ -268,13 +422,21 @@ TARGETS: Sequence[Target] = (
         11,
         _ratio(_finalise("finalise_ms", 100_000), _finalise("finalise_ms", 10_000)),
         times,
+        profile=Profile(FINALISE, ("coordinator",), FINALISING, size=GROWN, unit="handles each"),
     ),
-    Target("idle agent, memory", 120 * _MB, _exact("memory_bytes", Case(IDLE, "agent")), megabytes, counted=True),
-    Target("idle coordinator, memory", 120 * _MB, _exact("memory_bytes", Case(IDLE, "coordinator")), megabytes, counted=True),
-    Target("idle agent, processor", 0.5, _exact("cpu_percent", Case(IDLE, "agent")), percent, counted=True),
-    Target("idle coordinator, processor", 0.5, _exact("cpu_percent", Case(IDLE, "coordinator")), percent, counted=True),
+    *(
+        Target(f"idle {name}, {what}", limit, _exact(metric, Case(IDLE, name)), show, counted=True, profile=_IDLE)
+        for what, metric, limit, show in (("memory", "memory_bytes", 120 * _MB, megabytes), ("processor", "cpu_percent", 0.5, percent))
+        for name in ("agent", "coordinator")
+    ),
     Target("memory of an agent at most, large state", None, _agent_at_most, megabytes, counted=True),
-    Target("start-up added to a query on an empty storage", 1000, _more(*(_median("start_up_ms", case) for case in _START)), millis),
+    Target(
+        "start-up added to a query on an empty storage",
+        1000,
+        _more(*(_median("start_up_ms", case) for case in _START)),
+        millis,
+        profile=Profile(START_UP, tuple(case.system for case in _START), ("session_ms", "first_epoch_ms", PHASE)),
+    ),
 )
 
 
@@ -291,9 +453,10 @@ def _verdict(target: Target, measured: Estimate | str, busy: bool) -> Verdict:
     if target.limit is None:
         return Verdict(target.what, bound, shown, Met.OPEN)
     if not target.counted and (busy or measured.low <= target.limit <= measured.high != measured.low):
-        return Verdict(target.what, bound, f"{shown}, {target.show(measured.low)} to {target.show(measured.high)}", Met.NOISY)
+        told = f"{shown}, {target.show(measured.low)} to {target.show(measured.high)}"
+        return Verdict(target.what, bound, told, Met.NOISY, target.profile)
     met = measured.value >= target.limit if target.at_least else measured.value <= target.limit
-    return Verdict(target.what, bound, shown, Met.YES if met else Met.NO)
+    return Verdict(target.what, bound, shown, Met.YES if met else Met.NO, target.profile)
 
 
 def _busy(figures: Figures) -> bool:

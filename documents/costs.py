@@ -11,6 +11,11 @@ _SOURCE = "docs/benchmarks.md"
 _FORM, _WORKLOAD = "## The full form", "### Aggregation"
 _LEFT_OUT = "floor"
 """No system that one could choose."""
+_SAME = "same settings"
+_SETTINGS = "[some of Spark's own settings](docs/options.md#sparks-own-settings)"
+_WITH = f'The plugin makes {_SETTINGS}. "Same settings" is stock Spark with all of those that are not classes of the plugin.'
+_WITHOUT = f"The plugin makes {_SETTINGS}. The stock systems ran without those, so not all of the difference comes from checkpoints."
+"""What is said depends on whether the recorded run has stock Spark with these settings."""
 
 Row = Mapping[str, str]
 
@@ -32,7 +37,8 @@ def table(benchmarks: str) -> str:
         times = [_seconds(own[n]["epoch ms"]) if n in own else "" for n in partitions]
         requests = [_count(own[n]["requests"]) if n in own else "" for n in partitions]
         lines.append(f"| {' | '.join([system, *times, *requests])} |")
-    return "\n".join(lines)
+    same = any(system.endswith(_SAME) for system in systems)
+    return "\n".join([*lines, "", _WITH if same else _WITHOUT])
 
 
 def _rows(benchmarks: str) -> list[Row]:

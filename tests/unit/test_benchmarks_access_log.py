@@ -40,7 +40,7 @@ def test_requests_of_versitygw_are_told_by_kind() -> None:
     ]
     requests = list(parse(lines))
     assert by_kind(requests) == {Kind.PUT: 5, Kind.GET: 1, Kind.HEAD: 1, Kind.LIST: 1, Kind.DELETE: 1, Kind.OTHER: 1}
-    assert bytes_put(requests) == 100_000, "a refused put stores nothing"
+    assert bytes_put(requests) == {"a/b": 100_000}, "a refused put stores nothing"
     assert (requests[0].key, requests[1].status) == ("a/b", 412)
 
 

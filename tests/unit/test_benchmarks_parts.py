@@ -28,11 +28,13 @@ from benchmarks.finalise import run as finalise
 from benchmarks.floor import URL, ThrowAwayStorage, throw_away, write_interpreter
 from benchmarks.machine import kernel
 from benchmarks.plans import FULL, SHORT, Plan
+from benchmarks.plans import run as run_plan
 from benchmarks.restore import FILLED
 from benchmarks.session import Session
 from benchmarks.stored import dead_share
-from benchmarks.systems import Setup, System
+from benchmarks.systems import HOOKS, SAME_SETTINGS, Setup, System, check_settings, set_up
 from benchmarks.workloads import Workload
+from spark_ckpt.conf import spark_settings
 from spark_ckpt.model import Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import pack_key
 from spark_ckpt.storage.base import PutResult, Slice
@@ -40,6 +42,7 @@ from spark_ckpt.storage.options import S3Options
 from spark_ckpt.storage.probe import check_put_if_absent
 
 PLANS = (SHORT, FULL)
+WAREHOUSE = "spark.sql.warehouse.dir"
 CASE = Case("aggregation", "system", 2, 10)
 
 
@@ -71,6 +74,9 @@ def test_a_coordinator_finishes_simulated_partitions() -> None:
     assert large is not None
     assert (young.size, grown.size, small < large) == (1, 8, True)
     assert all(figures.values(case, "memory_bytes") for case in (young, grown))
+    sampled, parts = ({m for c, m, _ in figures if c == grown and m.startswith(start)} for start in ("sampled_", "part_"))
+    assert {"part_name_bytes", "part_checksum_bytes"} <= parts
+    assert all(sum(figures.values(grown, metric)) > 0 for metric in sampled)
 
 
 def test_the_pom_asks_for_the_modules_and_not_for_the_bundle() -> None:
@@ -104,29 +110,36 @@ def test_an_epoch_is_taken_from_the_querys_progress() -> None:
         "commit_per_store_ms": [4.5],
         "commit_beyond_engine_ms": [2.0],
         "load_per_store_ms": [1.5],
+        **{f"phase_{name}_ms": [took] for name, took in durations.items()},
     }
+
+
+SPANS = {"trigger_timestamp": 1000, "plan_duration": 20, "latest_ack_timestamp": 1090, "finalise_duration": 30}
 
 
 def test_only_completed_checkpoints_of_measured_epochs_count() -> None:
     figures = Figures()
-    record = {"id": 3, "status": "COMPLETED", "end_to_end_duration": 120, "checkpointed_size": 9}
+    record = {**SPANS, "id": 3, "status": "COMPLETED", "end_to_end_duration": 120, "checkpointed_size": 9}
     gather_checkpoints(figures, CASE, [record, {**record, "id": 1}, {**record, "id": 4, "status": "FAILED"}], {3, 4})
     assert figures.values(CASE, "end_to_end_ms") == [120]
+    assert [figures.values(CASE, f"span_{name}_ms") for name in ("plan", "acks", "finalise")] == [[20], [70], [30]]
 
 
 def test_requests_and_bytes_are_those_of_an_epoch() -> None:
     figures = Figures()
     requests = [
-        Request("PutObject", "bench", "log/1", 200, 100),
-        Request("CreateMultipartUpload", "bench", "sst/a", 200, 0),
-        Request("UploadPart", "bench", "sst/a", 200, 0),
-        Request("CompleteMultipartUpload", "bench", "sst/a", 200, 0),
+        Request("PutObject", "bench", "ckpt/q/log/1", 200, 100),
+        Request("CreateMultipartUpload", "bench", "ckpt/q/run-00000001/sst/a", 200, 0),
+        Request("UploadPart", "bench", "ckpt/q/run-00000001/sst/a", 200, 0),
+        Request("CompleteMultipartUpload", "bench", "ckpt/q/run-00000001/sst/a", 200, 0),
         Request("DeleteObjects", "bench", "-", 200, 0),
-        Request("PutObject", "bench", "log/2", 412, 50),
+        Request("PutObject", "bench", "ckpt/q/log/2", 412, 50),
     ]
-    gather_requests(figures, CASE, requests, 2, {"sst/a": 9_000, "sst/of another turn": 7})
+    gather_requests(figures, CASE, requests, 2, {"ckpt/q/run-00000001/sst/a": 9_000, "ckpt/p/run-00000001/sst/a": 7}, "q")
     found = {metric: values for _, metric, values in figures}
-    assert found == {"put_requests": [2.5], "delete_requests": [0.5], "list_requests": [0], "requests": [3.0], "put_bytes": [4550]}
+    stored = {"stored_log_bytes": [50], "stored_sst_bytes": [4500]}
+    asked = {"put_requests": [2.5], "delete_requests": [0.5], "list_requests": [0], "requests": [3.0], "put_bytes": [4550]}
+    assert found == {**asked, **stored}
 
 
 def epoch(number: int, at_ms: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -141,7 +154,7 @@ def test_all_epochs_after_the_warm_ones_count_or_as_many_of_each_system(alike: b
     done = []
     for system, count, warm in ((System.FLOOR, 9, 3), (System.FILE, 6, 2)):
         progress, marks = zip(*(epoch(n, n) for n in range(count)), strict=True)
-        records = [{"id": n, "status": "COMPLETED", "end_to_end_duration": n, "checkpointed_size": 1} for n in range(count)]
+        records = [{**SPANS, "id": n, "status": "COMPLETED", "end_to_end_duration": n, "checkpointed_size": 1} for n in range(count)]
         answer = {"progress": list(progress), "marks": list(marks), "checkpoints": records, "start_ms": 1, "warm": warm}
         done.append((Setup(system, {}, ""), answer))
     figures = Figures()
@@ -196,12 +209,21 @@ def test_a_step_is_begun_if_it_fits_as_it_was_the_last_time() -> None:
 
 
 class Played(Session):
-    """Takes its turns by the clock of a test, so many seconds each."""
+    """Takes its turns by the clock of a test, so many seconds each, and none while it is paused."""
 
     def __init__(self, system: System, clock: list[float], seconds: Sequence[float]) -> None:
         self.setup = Setup(system, {}, "")
         self._clock = clock
         self._seconds = iter(seconds)
+        self.paused = True
+        self.warmed: list[float] = []
+        self.others: list[Played] = []
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
 
     def turn(
         self,
@@ -211,14 +233,24 @@ class Played(Session):
         warm: int,
         epochs: int,
         timeout_s: float,
+        warm_s: float = 0,
         **_: Any,
     ) -> dict[str, Any]:
+        assert not self.paused
+        assert all(other.paused for other in self.others)
+        self.warmed.append(warm_s)
         took = next(self._seconds)
         self._clock[0] += min(took, timeout_s)
         if took > timeout_s:
             raise BenchmarkError("the query ran 1 of 2 epochs")
         progress, marks = zip(*(epoch(n, n) for n in range(warm + epochs)), strict=True)
         return {"progress": list(progress), "marks": list(marks), "checkpoints": [], "start_ms": 1, "warm": warm}
+
+
+def played(clock: list[float], floor: Sequence[float], file: Sequence[float]) -> dict[System, Played]:
+    first, second = Played(System.FLOOR, clock, floor), Played(System.FILE, clock, file)
+    first.others, second.others = [second], [first]
+    return {System.FLOOR: first, System.FILE: second}
 
 
 @pytest.mark.parametrize(
@@ -235,7 +267,7 @@ def test_a_round_counts_for_all_systems_or_for_none(
 ) -> None:
     clock = [0.0]
     plan = Turns("aggregation", Workload("aggregation", 2, 10), (System.FLOOR, System.FILE), rounds=3, warm=1, epochs=2)
-    found = {System.FLOOR: Played(System.FLOOR, clock, floor), System.FILE: Played(System.FILE, clock, file)}
+    found = played(clock, floor, file)
     figures = Figures()
     take_turns([plan], found, FarS3("", "", tmp_path / "log"), figures, lambda _: None, Budget(99, lambda: clock[0]))
     assert tuple(len(figures.values(plan.case(system), "epoch_ms")) // 2 for system in plan.systems) == rounds
@@ -250,18 +282,47 @@ def test_a_plan_with_fewer_rounds_is_otherwise_the_same() -> None:
     assert FULL.limited(100) == replace(FULL, groups=[list(group) for group in FULL.groups])
 
 
-def test_a_run_that_goes_on_leaves_out_what_was_measured_of_all_systems() -> None:
-    figures, turns = Figures(), FULL.groups[0][0]
-    for system in turns.systems:
-        assert not turns.measured(figures)
-        figures.add(turns.case(system), "epoch_ms", [1])
-    assert turns.measured(figures)
-    assert not FULL.groups[0][1].measured(figures)
-    figures.add(Case("restore", "a", 20, 10), "state_bytes", [1])
-    figures.add(Case("restore", "b", 20, 10), "restore_ms", [1])
-    assert not figures.measured("restore", "restore_ms", ["a", "b"]), "it ended before the first of them had restored anything"
-    figures.add(Case("restore", "a", 20, 10), "restore_ms", [1])
-    assert figures.measured("restore", "restore_ms", ["a", "b"])
+def test_a_run_that_goes_on_leaves_out_the_rounds_that_are_stored(tmp_path: Path) -> None:
+    clock, file, figures = [0.0], tmp_path / "short.json", Figures()
+    plan = Turns("aggregation", Workload("aggregation", 2, 10), (System.FLOOR, System.FILE), rounds=3, warm=1, epochs=2, warm_s=30)
+    s3, budget = FarS3("", "", tmp_path / "log"), Budget(now=lambda: clock[0])
+
+    def save() -> None:
+        figures.write(file)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        take_turns([plan], played(clock, [10], [10]), s3, figures, lambda _: None, budget, save)
+    figures = Figures.read(file)
+    assert list(plan.left(figures)) == [1, 2]
+    again = played(clock, [10, 10], [10, 10])
+    assert not take_turns([plan], again, s3, figures, lambda _: None, budget, until=Budget(15, lambda: clock[0])), "one round takes 20"
+    assert take_turns([plan], again, s3, figures, lambda _: None, budget)
+    assert [len(figures.values(plan.case(system), "epoch_ms")) for system in plan.systems] == [6, 6]
+    assert [session.warmed for session in again.values()] == [[30, 30]] * 2, "each application warms up for as long in its first round"
+    assert not plan.left(figures)
+
+
+def test_a_part_that_ended_early_is_measured_anew_and_others_are_not(tmp_path: Path) -> None:
+    plan = replace(SHORT, groups=(), finalise=(20, 30), idle_s=0, start_ups=0)
+    file, figures = tmp_path / "short.json", Figures()
+
+    def save() -> None:
+        figures.write(file)
+        if len(figures.parts) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(plan, figures, print, save)
+    figures = Figures.read(file)
+    assert figures.parts == {"finalise 20": 1}
+    first = figures.values(Case("finalise", "coordinator", 20, 1), "finalise_ms")
+    figures.add(Case("finalise", "coordinator", 30, 1), "finalise_ms", [1e9])
+    assert not run_plan(plan, figures, print, until=Budget(0))
+    assert run_plan(plan, figures, print)
+    assert set(figures.parts) == set(plan.parts) == {"finalise 20", "finalise 30"}
+    assert figures.values(Case("finalise", "coordinator", 20, 1), "finalise_ms") == first
+    assert 1e9 not in figures.values(Case("finalise", "coordinator", 30, 1), "finalise_ms")
 
 
 def test_a_part_of_a_plan_measures_that_and_nothing_else() -> None:
@@ -317,6 +378,62 @@ def test_what_no_snapshot_needs_of_the_packs_is_dead() -> None:
 
 def test_a_kernel_is_told_by_two_numbers() -> None:
     assert [kernel(release) for release in ("6.18.44-fc-v657", "6.18", "5.15.0-1-generic")] == ["6.18", "6.18", "5.15"]
+
+
+WORKING = "while :; do :; done & while :; do :; done & echo up; cat; kill $!; kill %1 2> /dev/null"
+
+
+def working() -> subprocess.Popen[bytes]:
+    """A session of processes, of which two are busy until stdin ends."""
+    it = subprocess.Popen(["bash", "-c", WORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    assert it.stdout is not None
+    assert it.stdout.readline() == b"up\n"
+    return it
+
+
+def grows(session: int) -> bool:
+    before = processes.session_cpu_ms(session)["all"]
+    time.sleep(0.3)
+    return processes.session_cpu_ms(session)["all"] > before
+
+
+def test_who_waits_for_its_turn_uses_no_processor() -> None:
+    with working() as it:
+        assert grows(it.pid)
+        processes.tell_session(it.pid, signal.SIGSTOP)
+        time.sleep(0.1)
+        assert not grows(it.pid)
+        processes.tell_session(it.pid, signal.SIGCONT)
+        assert grows(it.pid)
+
+
+def test_what_was_stopped_goes_on_when_the_benchmark_is_killed() -> None:
+    with working() as it:
+        guard = subprocess.Popen([sys.executable, "-m", "benchmarks.guard", str(it.pid)], stdin=subprocess.PIPE, start_new_session=True)
+        processes.tell_session(it.pid, signal.SIGSTOP)
+        time.sleep(0.1)
+        assert not grows(it.pid)
+        assert guard.stdin is not None
+        guard.stdin.close()  # as when the process at its other end has gone
+        assert guard.wait(60) == 0
+        assert grows(it.pid)
+
+
+def test_stock_runs_with_every_setting_that_is_not_a_class_of_the_plugin(tmp_path: Path) -> None:
+    s3 = FarS3("", "", tmp_path / "log")
+    plain, same = (set_up(system, s3, tmp_path / system.name) for system in (System.STOCK_LOCAL, System.SAME_LOCAL))
+    made = spark_settings({"spark.ckpt.storage": "file:///anywhere"}, {})
+    assert {key for key in made if key not in same.conf or same.conf[key] != made[key]} == set(HOOKS)
+    assert same.conf == {**plain.conf, **SAME_SETTINGS, "spark.local.dir": same.conf["spark.local.dir"], WAREHOUSE: same.conf[WAREHOUSE]}
+
+
+def test_a_setting_that_stock_does_not_have_ends_the_benchmark() -> None:
+    given = {"spark.sql.shuffle.partitions": "20"}
+    made = spark_settings({"spark.ckpt.storage": "file:///anywhere"}, {})
+    setup = Setup(System.S3, given, "")
+    check_settings(setup, {**given, **made, "spark.app.id": "local-1"})
+    with pytest.raises(BenchmarkError, match=r"^spark-ckpt, s3:// runs with spark\.shuffle\.compress=false, which stock is not given"):
+        check_settings(setup, {**given, **made, "spark.shuffle.compress": "false"})
 
 
 def test_nothing_is_left_of_a_benchmark_that_is_ended() -> None:

@@ -103,7 +103,9 @@ Some words.
 ### Another
 | system | partitions | epoch ms | requests |
 """
-    assert costs.table(page).splitlines()[2:] == ["| stock | 1.3 s |  |  |  |", "| ours | 0.7 s | 1.6 s | 4.2 | 1,222 |"]
+    assert costs.table(page).splitlines()[2:4] == ["| stock | 1.3 s |  |  |  |", "| ours | 0.7 s | 1.6 s | 4.2 | 1,222 |"]
+    assert "The stock systems ran without those" in costs.table(page)
+    assert "The stock systems ran without" not in costs.table(page.replace("| stock |", "| stock, same settings |"))
     with pytest.raises(ValueError, match="has no table"):
         costs.table(page.replace("### Aggregation", "### Something"))
     with pytest.raises(ValueError, match="has no place"):

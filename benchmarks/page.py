@@ -72,9 +72,9 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
     make bench-full MINUTES=60     # begin nothing new after an hour; the same command goes on another time
     .venv/bin/python -m benchmarks --help    # each figure by itself
 
-Each part is stored as soon as it is measured, in `full.unfinished.json`, beside the results. When the run ends early, by `MINUTES`, a signal
-or an error, the same command goes on with the next part. When all parts are there, that file takes the place of `full.json`, and this page
-is written anew.
+Each part is stored as soon as it is measured, in `full.unfinished.json`, beside the results. When the run ends early, by `MINUTES`, a
+signal or an error, the same command goes on with the next part. When all parts are there, that file takes the place of `full.json`, and
+this page is written anew.
 
 It needs, beside Java: Go, or versitygw and toxiproxy-server on the PATH; Maven, for stock Spark's S3A (fetched once, into `.venv`); and
 strace for `forks`.

@@ -79,6 +79,10 @@ def run_all(
     if again and (unfinished.exists() or not here.exists()):
         why = f"{unfinished} is a run that ended early: go on with it, or add --anew" if unfinished.exists() else f"there is no {here}"
         raise click.UsageError(f"nothing can be measured again: {why}")
+    if rounds and unfinished.exists():
+        raise click.UsageError(
+            f"{unfinished} is a run that ended early, and goes on with its own rounds: leave out --rounds, or add --anew"
+        )
     if missing := sorted(set(again) - form.experiments):
         raise click.UsageError(f"{', '.join(missing)} is not in the {form.name} form; run `python -m benchmarks run --help`")
     figures = _begun(here, unfinished, again, rounds)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,8 @@ def sessions(systems: Sequence[System], s3: FarS3, folder: Path, figures: Figure
             own = folder / system.name.lower()
             found[system] = stack.enter_context(Session(set_up(system, s3, own), own))
             found[system].hello()
-            found[system].pause()
+            if len(systems) > 1:
+                found[system].pause()
         yield found
 
 
@@ -136,7 +138,9 @@ def take_turns(
             done: list[tuple[Setup, dict[str, Any]]] = []
             for session in chosen[:: -1 if number % 2 else 1] if complete else ():
                 tell(f"{_step(plan, session)}, round {number + 1}")
-                answer = _alone(plan, plan.warm_s if number == left[plan].start else 0, session, s3, budget)
+                warm_s = plan.warm_s if number == left[plan].start else 0
+                with _alone(session) if len(found) > 1 else nullcontext():
+                    answer = _turn(plan, warm_s, session, s3, budget)
                 if answer is None:
                     complete = False
                     break
@@ -150,11 +154,12 @@ def take_turns(
     return True
 
 
-def _alone(plan: Turns, warm_s: float, session: Session, s3: FarS3, budget: Budget) -> dict[str, Any] | None:
-    """A turn, during which all other applications are stopped."""
+@contextmanager
+def _alone(session: Session) -> Iterator[None]:
+    """While all other applications are stopped."""
     session.resume()
     try:
-        return _turn(plan, warm_s, session, s3, budget)
+        yield
     finally:
         session.pause()
 
@@ -200,6 +205,9 @@ def gather_round(plan: Turns, done: Sequence[tuple[Setup, dict[str, Any]]], s3: 
         began, ended = (answer["marks"][n] for n in (warm - 1, warm + count - 1))
         for name in began["cpu_ms"]:
             figures.add(case, f"{name}_cpu_ms", [(ended["cpu_ms"][name] - began["cpu_ms"][name]) / count])
+        if "elsewhere" in began["cpu_ms"]:
+            there_was = (ended["at_ms"] - began["at_ms"]) * (os.cpu_count() or 1)
+            figures.add(case, "elsewhere_percent", [100 * (ended["cpu_ms"]["elsewhere"] - began["cpu_ms"]["elsewhere"]) / there_was])
         gather_epochs(figures, case, progress)
         gather_checkpoints(figures, case, answer["checkpoints"], {int(p["batchId"]) for p in progress})
         figures.add(case, "start_ms", [answer["start_ms"]])

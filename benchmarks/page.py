@@ -43,9 +43,10 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
   by the kind of object, columns of `_metadata`, and the modules in which a sampled coordinator was found.
 - **All warm up for the same time**, and then run for at least the same time. So a fast system has spent as much time on compiling its code
   as a slow one. With a limit on its time, a round that would not fit is left out for all systems of its workload, and noted.
-- **Look at ratios, not at milliseconds.** A ratio is of two medians within one run. It is called **too noisy** for a yes or a no in two
-  cases: the load before the run was above 0.5 a processor, or the limit lies within the range in which the ratio would come out again
-  (the notches of box plots: median +- 1.57 IQR / sqrt(n); the extremes for fewer than 4 values). What is counted is never too noisy:
+- **Look at ratios, not at milliseconds.** A ratio is of two medians within one run. It is called **too noisy** for a yes or a no in three
+  cases: the load before the run was above 0.5 a processor; others used more than a quarter of the machine during the turns; or the limit
+  lies within the range in which the ratio would come out again (the notches of box plots: median +- 1.57 IQR / sqrt(n); the extremes for
+  fewer than 4 values). What is counted is never too noisy:
   requests, bytes, memory, processor time.
 - **Every 10 s**: this system and its floor run for the same time, at least three intervals. Of both as many epochs are compared as the
   slower one ran. Means are compared too, since a checkpoint is taken in few epochs, and those do not move a median.

@@ -24,6 +24,9 @@ LONG = 100
 CHECKPOINTS = 3
 """Fewer completed checkpoints say nothing of an interval."""
 NO_FLOOR = "the floor was slower than what it is under, so in this run it is none"
+OTHERS_PERCENT = 25
+"""Of the machine's processor time, used by others during a turn, above which the turn's times say nothing. S3 server and proxy are others
+too: they use a few percent."""
 QUIET = 0.5
 """Load for each processor before a run, above which its times say nothing."""
 _ROWS = Workload("aggregation").rows
@@ -76,6 +79,7 @@ TIMES = (
     "agent_cpu_ms",
     "coordinator_cpu_ms",
     "elsewhere_cpu_ms",
+    "elsewhere_percent",
 )
 """Metrics of a profile, or how their names begin."""
 BYTES, REQUESTED = ("put_bytes", "checkpointed_bytes", STORED), tuple(f"{kind.value.lower()}_requests" for kind in Kind)
@@ -442,7 +446,7 @@ TARGETS: Sequence[Target] = (
 
 def verdicts(figures: Figures) -> list[Verdict]:
     busy = _busy(figures)
-    return [_verdict(target, target.measure(figures), busy) for target in TARGETS]
+    return [_verdict(target, target.measure(figures), busy or _disturbed(figures, target)) for target in TARGETS]
 
 
 def _verdict(target: Target, measured: Estimate | str, busy: bool) -> Verdict:
@@ -457,6 +461,11 @@ def _verdict(target: Target, measured: Estimate | str, busy: bool) -> Verdict:
         return Verdict(target.what, bound, told, Met.NOISY, target.profile)
     met = measured.value >= target.limit if target.at_least else measured.value <= target.limit
     return Verdict(target.what, bound, shown, Met.YES if met else Met.NO, target.profile)
+
+
+def _disturbed(figures: Figures, target: Target) -> bool:
+    cases = target.profile.cases(figures) if target.profile else ()
+    return any((figures.median(case, "elsewhere_percent") or 0) > OTHERS_PERCENT for case in cases)
 
 
 def _busy(figures: Figures) -> bool:

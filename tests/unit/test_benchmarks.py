@@ -14,7 +14,7 @@ from benchmarks.plots import draw
 from benchmarks.restore import PLAIN
 from benchmarks.systems import System
 from benchmarks.tables import spread, tables, targets_table
-from benchmarks.targets import INTERVAL, LONG, NO_FLOOR, QUIET, TARGETS, Met, verdicts
+from benchmarks.targets import INTERVAL, LONG, NO_FLOOR, OTHERS_PERCENT, QUIET, TARGETS, Met, verdicts
 
 ABOUT = {
     "time": "2026-11-21 10:00 UTC",
@@ -143,6 +143,14 @@ def test_times_of_a_busy_machine_are_no_answer_and_counts_are(figures: Figures) 
     assert verdict(figures, "stock on tuned S3A, same settings, over s3://, 200 partitions")[0].startswith("7.14 x, 7.")
     figures.about |= {"processor_count": 4}
     assert verdict(figures, "stock on tuned S3A, same settings, over s3://, 200 partitions")[1] is Met.YES
+
+
+def test_times_beside_busy_others_are_no_answer(figures: Figures) -> None:
+    what = "stock on tuned S3A, same settings, over s3://, 200 partitions"
+    for percent, met in ((OTHERS_PERCENT, Met.YES), (3 * OTHERS_PERCENT, Met.NOISY)):
+        figures.add(case(System.S3, 200), "elsewhere_percent", [percent])
+        assert verdict(figures, what)[1] is met
+    assert verdict(figures, "bytes to S3 over changelogs and new SSTs, 200 partitions")[1] is Met.NO
 
 
 def test_an_interval_is_judged_by_completed_checkpoints_and_by_means_too() -> None:

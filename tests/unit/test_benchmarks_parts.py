@@ -144,7 +144,7 @@ def test_requests_and_bytes_are_those_of_an_epoch() -> None:
 
 def epoch(number: int, at_ms: int) -> tuple[dict[str, Any], dict[str, Any]]:
     progress = {"batchId": number, "durationMs": {"triggerExecution": 100 + number}, "stateOperators": []}
-    return progress, {"epoch": number, "at_ms": at_ms, "cpu_ms": {"all": 10 * number}, "log_bytes": 0}
+    return progress, {"epoch": number, "at_ms": at_ms, "cpu_ms": {"all": 10 * number, "elsewhere": 0.0}, "log_bytes": 0}
 
 
 @pytest.mark.parametrize(("alike", "counts"), [(True, (4, 4)), (False, (6, 4))])
@@ -340,6 +340,14 @@ def test_what_cannot_be_measured_again_is_said_at_once(again: list[str], told: s
     ran = CliRunner().invoke(cli, ["run", *again, "--results", str(tmp_path)])
     assert ran.exit_code == 2
     assert told in " ".join(ran.output.split())
+
+
+def test_a_run_that_ended_early_keeps_its_number_of_rounds(tmp_path: Path) -> None:
+    Figures().write(tmp_path / "short.unfinished.json")
+    for words, told in ((["--rounds", "2"], "leave out --rounds, or add --anew"), (["--again", "rows"], "go on with it, or add --anew")):
+        ran = CliRunner().invoke(cli, ["run", *words, "--results", str(tmp_path)])
+        assert ran.exit_code == 2
+        assert told in " ".join(ran.output.replace("│", " ").split())
 
 
 def test_what_is_measured_again_is_forgotten_and_all_else_is_kept() -> None:

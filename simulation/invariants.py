@@ -12,7 +12,7 @@ class Invariant(Enum):
     COMPLETED_STORED = "a completion is announced only when _metadata is stored"
     NOTHING_NEEDED_DELETED = "nothing that an existing checkpoint references is deleted"
     PLANNED_EXIST = "what a plan in the log names is there when it is stored, and as long as it is"
-    RELEASED_UNUSED = "nothing is released that a snapshot to come names"
+    DELETED_UNUSED = "nothing is deleted that a snapshot to come names"
     RETAINED_EXIST = "what the last claim's run retains, or began from, exists"
     NEWEST_RESTORED = "a claim's origin is the newest completed checkpoint of the last claim's lineage"
     ORIGIN_WHOLE = "a start goes on from a checkpoint of which all is there"

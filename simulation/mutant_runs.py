@@ -38,11 +38,11 @@ class AtCompletion(PendingCheckpoints):
 class OnAnyAppend(Deletions):
     """Deletes what waits when an append is stored, whenever that was issued."""
 
-    def released(self, number: int) -> tuple[list[CheckpointId], list[str]]:
-        checkpoints, strays = super().released(number)
+    def freed_by(self, number: int) -> tuple[list[CheckpointId], list[str]]:
+        checkpoints, discarded = super().freed_by(number)
         waiting, self._waiting = self._waiting, []
-        queued, self._strays = list(self._strays), {}
-        return [*checkpoints, *waiting], [*strays, *queued]
+        queued, self._discarded = list(self._discarded), {}
+        return [*checkpoints, *waiting], [*discarded, *queued]
 
 
 class SparingRetained(Deletions):
@@ -50,10 +50,10 @@ class SparingRetained(Deletions):
         super().__init__(registry)
         self._dropped: set[CheckpointId] = set()
 
-    def drop(self, checkpoints: Iterable[CheckpointId], strays: Iterable[str] = ()) -> None:
+    def drop(self, checkpoints: Iterable[CheckpointId], discarded: Iterable[str] = ()) -> None:
         dropped = list(checkpoints)
         self._dropped.update(dropped)
-        super().drop(dropped, strays)
+        super().drop(dropped, discarded)
 
     def spared(self, checkpoints: list[CheckpointId]) -> frozenset[str]:
         return self._registry.named(but={*checkpoints, *self._dropped})
@@ -112,10 +112,10 @@ class GivenUpAtOnce(PendingCheckpoints):
         return super().expired(p)
 
 
-class ReleasingAtOnce(Subsumption):
+class DiscardingAtOnce(Subsumption):
     """What an aborted or losing attempt uploaded goes with the next append."""
 
-    def release(self, snapshots: Iterable[Snapshot], named: frozenset[str], epoch: int) -> None:  # noqa: ARG002
+    def discard(self, snapshots: Iterable[Snapshot], named: frozenset[str], epoch: int) -> None:  # noqa: ARG002
         own = run_prefix(self._context.claim.run)
         objects = {h.object for snapshot in snapshots for h in snapshot.handles if h.object.startswith(own)}
         self.deletions.drop([], sorted(objects - self.registry.named()))

@@ -297,8 +297,8 @@ class DriverProcess(ABC):
             self._pending.discard(named.epoch)
         if i.event is Announcement.ABORTED:
             self._count_aborted(AbortReason(i.summary["reason"]))
-            if "was released" in i.summary["message"]:
-                raise ViolationError(Invariant.RELEASED_UNUSED, f"{self.name}: {i.summary['message']}")
+            if "was deleted" in i.summary["message"]:
+                raise ViolationError(Invariant.DELETED_UNUSED, f"{self.name}: {i.summary['message']}")
             self._env.world.aborted.add(named)
         if i.event is Announcement.COMPLETED:
             self._env.observed[Observed.COMPLETED] += 1

@@ -37,7 +37,7 @@ EVERYDAY_INPUT = 3 * LARGEST_EPOCH
 """More than what can be planned past the sink's end."""
 QUIET_INPUT = 2 * LARGEST_EPOCH
 QUIET_CHECKPOINTS = 5
-"""Enough that what the last losing attempt uploaded is released, and deleted."""
+"""Enough that what the last losing attempt uploaded is discarded, and deleted."""
 MOST_ROUNDS = 50
 WAITING = 3
 """Checkpoints past `retained` in the interval mode: one waits for the next append, one for tasks that loaded from it."""

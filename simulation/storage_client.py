@@ -366,8 +366,8 @@ class StorageClient:
 
         def objects() -> None:
             self.delete_objects(i.objects[: max(0, stop - len(i.checkpoints))])
-            if i.source is not None and not failing:
-                self._env.world.take_over(i.source)
+            if i.savepoint is not None and not failing:
+                self._env.world.take_over(i.savepoint)
             self._answer(ev.Deleted(i.ticket, "injected" if failing else None))
 
         def metadata() -> None:

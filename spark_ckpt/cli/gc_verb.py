@@ -11,7 +11,7 @@ from spark_ckpt.cli.options import DURATION, json_option, opened_stream, s3_opti
 from spark_ckpt.cli.output import Line, Output, Report, Section, Table, size_text
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.storage import S3Options
-from spark_ckpt.stored.gc import Amount, Collector, Leftovers, RunLeftovers
+from spark_ckpt.stored.gc import Amount, Collector, Garbage, RunGarbage
 
 
 @click.command("gc")
@@ -39,7 +39,7 @@ def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Outp
         output.show(_report(reader.url, found, delete, min_age))
 
 
-def _report(url: str, found: Leftovers, deleted: bool, min_age_ms: int) -> Report:
+def _report(url: str, found: Garbage, deleted: bool, min_age_ms: int) -> Report:
     total = found.total()
     document: dict[str, Any] = {
         "stream": url,
@@ -65,7 +65,7 @@ def _amount(amount: Amount) -> dict[str, int]:
     return {"objects": amount.objects, "bytes": amount.bytes}
 
 
-def _sections(found: Leftovers, total: RunLeftovers, deleted: bool) -> list[Section]:
+def _sections(found: Garbage, total: RunGarbage, deleted: bool) -> list[Section]:
     probes = [found.probes] if found.probes.garbage.objects + found.probes.young.objects else []
     if not found.runs and not probes:
         what = "of the deleted stream" if found.ended else f"of runs before the newest, run-{found.claim.run}, nor of that one"

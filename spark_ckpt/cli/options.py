@@ -15,8 +15,8 @@ from spark_ckpt.conf import parse_stream
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.paths import parse_checkpoint_name
 from spark_ckpt.storage import S3Options, Storage, open_storage
-from spark_ckpt.stored.copies import Source
-from spark_ckpt.stored.reading import SourceReader, StreamReader
+from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.reading import CheckpointReader, StreamReader
 from spark_ckpt.units import parse_duration, parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -117,10 +117,10 @@ def opened_stream(url: str, s3: S3Options) -> Iterator[tuple[Storage, StreamRead
 
     So is the folder of one checkpoint or savepoint, read as a stream that holds nothing else. Raises `ObjectMissingError` where none is.
     """
-    source = Source.at(storage_url(url))
-    with opened(source.root, s3) as storage:
-        single = SourceReader(storage, source)
-        if not source.is_savepoint or single.exists():
+    named = RestorePath.at(storage_url(url))
+    with opened(named.storage_url, s3) as storage:
+        single = CheckpointReader(storage, named)
+        if not named.is_savepoint or single.exists():
             yield storage, single
             return
         reader = StreamReader(storage)

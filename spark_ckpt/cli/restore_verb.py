@@ -12,7 +12,7 @@ from spark_ckpt.model import Checkpoint
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.start.restoring import partitions_of
 from spark_ckpt.storage import S3Options
-from spark_ckpt.stored.copies import Source
+from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.preflight import Preflight, alone, into, without_objects
 
 
@@ -28,26 +28,26 @@ def command(path: str, check: str | None, s3: S3Options, output: Output) -> int:
     compares the schemas of the state then, before anything is changed. This command looks whether all objects are there; `verify` also
     reads them. Exit status 1 if it cannot be restored, or if STREAM would not restore it because an earlier run has.
     """
-    source = Source.at(storage_url(path))
-    with opened(source.root, s3) as storage:
-        content = source.read(storage)
+    chosen = RestorePath.at(storage_url(path))
+    with opened(chosen.storage_url, s3) as storage:
+        content = chosen.read(storage)
         missing = without_objects(content, storage)
     if check is None:
         found = alone(content)
     else:
         with opened(check, s3) as storage:
-            found = into(content, source, storage)
+            found = into(content, chosen, storage)
     found = replace(found, problems=(*found.problems, *missing))
-    output.show(_report(source, content, found, check))
+    output.show(_report(chosen, content, found, check))
     return 1 if found.problems else 0
 
 
-def _report(source: Source, c: Checkpoint, found: Preflight, check: str | None) -> Report:
-    kind = "savepoint" if source.is_savepoint else "checkpoint"
+def _report(chosen: RestorePath, c: Checkpoint, found: Preflight, check: str | None) -> Report:
+    kind = "savepoint" if chosen.is_savepoint else "checkpoint"
     partitions = partitions_of(c)
-    option = f"spark.ckpt.restore.path={source.url}"
+    option = f"spark.ckpt.restore.path={chosen.url}"
     document = {
-        "path": source.url,
+        "path": chosen.url,
         "kind": kind,
         "checkpoint": checkpoint_name(c.id),
         "epoch": c.id.epoch,
@@ -67,7 +67,7 @@ def _report(source: Source, c: Checkpoint, found: Preflight, check: str | None) 
     }
     facts = Facts(
         [
-            (kind, source.url),
+            (kind, chosen.url),
             ("epoch", f"{c.id.epoch} of query {c.query_id}"),
             ("completed", time_text(c.time_ms)),
             ("operators", ", ".join(c.job.operators) or "none (offsets only)"),

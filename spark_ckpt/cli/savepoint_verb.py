@@ -9,7 +9,7 @@ from spark_ckpt.cli.options import DURATION, json_option, opened_stream, s3_opti
 from spark_ckpt.cli.output import Line, Output, Report
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.storage import S3Options
-from spark_ckpt.stored.reading import SourceReader
+from spark_ckpt.stored.reading import CheckpointReader
 
 
 @click.command("savepoint")
@@ -40,7 +40,7 @@ def command(
     """
     request = SavepointRequest(storage_url(target) if target is not None else "", name or "", stop, drain)
     with opened_stream(stream, s3) as (storage, reader):
-        if isinstance(reader, SourceReader):
+        if isinstance(reader, CheckpointReader):
             raise ConfigError(
                 f"{stream} is the folder of a checkpoint or savepoint, and nobody runs there; give the URL of the stream, "
                 "<spark.ckpt.storage>/<path of the query's checkpointLocation>"

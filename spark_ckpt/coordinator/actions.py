@@ -26,7 +26,7 @@ from spark_ckpt.protocol.retention.planned_files import objects_by_entry
 from spark_ckpt.storage.base import PutResult, Storage, Traffic
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.stored.answers import put_answer
-from spark_ckpt.stored.copies import Source, delete_source, import_objects, store_savepoint
+from spark_ckpt.stored.copies import RestorePath, delete_savepoint, import_objects, store_savepoint
 from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.left_acks import left_acks
 from spark_ckpt.stored.log import StreamLog
@@ -168,22 +168,22 @@ class StorageActions:
                 return ev.RequestAnswered(asked.ticket, asked.number, Outcome.STORED)
             case do.Delete():
                 delete_checkpoints(self.storage, map(paths.metadata_key, asked.checkpoints), asked.objects)
-                if asked.source is not None:
-                    self._delete_source(asked.source)
+                if asked.savepoint is not None:
+                    self._delete_savepoint(asked.savepoint)
                 return ev.Deleted(asked.ticket)
 
     # --- savepoints
 
     def _read_source(self, asked: do.ReadSource) -> ev.Event:
-        source = Source.at(asked.path)
+        chosen = RestorePath.at(asked.path)
         try:
-            with self._opener(source.root) as storage:
-                return ev.SourceRead(asked.ticket, source.read(storage))
+            with self._opener(chosen.storage_url) as storage:
+                return ev.SourceRead(asked.ticket, chosen.read(storage))
         except (DamagedError, ObjectMissingError) as error:
             return ev.SourceRead(asked.ticket, None, str(error))
 
     def _copy_source(self, asked: do.CopySource) -> ev.Event:
-        with self._opener(Source.at(asked.path).root) as storage:
+        with self._opener(RestorePath.at(asked.path).storage_url) as storage:
             copied = import_objects(storage, asked.checkpoint, self.storage, asked.run)
         return ev.SourceCopied(asked.ticket, copied.snapshots, copied.files)
 
@@ -197,16 +197,16 @@ class StorageActions:
     def _fetch_files(self, asked: do.FetchFiles) -> str | None:
         if asked.path is None:
             return self.handover.fetch(self.storage, asked.handles)
-        with self._opener(Source.at(asked.path).root) as storage:
+        with self._opener(RestorePath.at(asked.path).storage_url) as storage:
             return self.handover.fetch(storage, asked.handles)
 
-    def _delete_source(self, path: str) -> None:
+    def _delete_savepoint(self, path: str) -> None:
         """A claim alone does not make a folder the stream's."""
         if not self._places.may_delete(path):
             return
-        source = Source.at(path)
-        with self._opener(source.root) as storage:
-            delete_source(source, storage)
+        savepoint = RestorePath.at(path)
+        with self._opener(savepoint.storage_url) as storage:
+            delete_savepoint(savepoint, storage)
 
     def _store_savepoint(self, asked: do.StoreSavepoint) -> ev.Event:
         request = asked.request

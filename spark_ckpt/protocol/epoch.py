@@ -22,7 +22,7 @@ class EpochInHand:
         self.plan_ms = 0
         """How long its plan took."""
         self.has_run_for_an_interval = False
-        self._recorded = {plan.epoch: plan for plan in beginning.recorded}
+        self._planned_before = {plan.epoch: plan for plan in beginning.recorded}
         self._logs = dict(beginning.numbers)
 
     @property
@@ -38,18 +38,18 @@ class EpochInHand:
 
     def listed(self) -> Mapping[str, Content | None]:
         """What its sources had listed for it when it was planned before, which lies there since the start: nobody writes it again."""
-        return sources_of(self.recorded.files) if self.recorded else {}
+        return sources_of(self.planned_before.files) if self.planned_before else {}
 
     def planned(self, plan: Plan) -> bool:
         """The driver has asked for it. False: it was planned before with other data."""
-        recorded = self._recorded.pop(self.number, None)
+        planned_before = self._planned_before.pop(self.number, None)
         self.plan = plan
-        return recorded is None or recorded.same_data(plan)
+        return planned_before is None or planned_before.same_data(plan)
 
     @property
-    def recorded(self) -> Plan | None:
+    def planned_before(self) -> Plan | None:
         """As it was planned before; it runs again."""
-        return self._recorded.get(self.number)
+        return self._planned_before.get(self.number)
 
     def is_asked_again(self, event: ev.TriggerRequested) -> bool:
         """The same trigger was sent once more, because the coordinator that got it first died."""
@@ -73,5 +73,5 @@ class EpochInHand:
         self._logs = {one: number for one, number in self._logs.items() if one >= epoch}
 
     @property
-    def highest_recorded(self) -> int:
-        return max(self._recorded, default=-1)
+    def highest_planned(self) -> int:
+        return max(self._planned_before, default=-1)

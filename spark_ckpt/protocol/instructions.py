@@ -218,13 +218,13 @@ class AnswerRequest:
 class Delete:
     """In the background: first the checkpoints' `_metadata`, and only once those are gone the objects -> Deleted.
 
-    `source`: the folder that one of the checkpoints was imported from, and that goes with it.
+    `savepoint`: the folder that one of the checkpoints was imported from, and that goes with it.
     """
 
     ticket: int
     checkpoints: tuple[CheckpointId, ...]
     objects: tuple[str, ...]
-    source: str | None = None
+    savepoint: str | None = None
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,8 @@ class Run(Machine):
         self._timers = Timers(self.questions)
         self._executors = Executors()
         self._subsumption = parts.subsumption(context, beginning, parts.deletions, parts.store, self.let_go)
-        planned, released = self._subsumption.deletions.planned, self._subsumption.deleter.has_released
-        self.folder = DriverFolder(self, beginning.claim.run, beginning.files, self.questions, planned, released)
+        planned, deleted = self._subsumption.deletions.planned, self._subsumption.deleter.has_deleted
+        self.folder = DriverFolder(self, beginning.claim.run, beginning.files, self.questions, planned, deleted)
         self._savepoints = SavepointQueue(beginning.claim.run, self.questions, self.proceed)
         self._policy = parts.policy(context, self._timers, self.proceed)
         self._checkpoints = parts.checkpoints(
@@ -88,7 +88,7 @@ class Run(Machine):
         self._ending = parts.ending(self, context, self._log)
         self._replaced = beginning.replaced
         self._failure = (ErrorKind.INTERNAL, "")
-        self._told: Summary | None = None
+        self._last_summary: Summary | None = None
         """Of the checkpoint for which the driver waited last."""
 
     def begin(self, now_ms: int) -> list[Instruction]:
@@ -187,7 +187,7 @@ class Run(Machine):
             return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
         self.phase = RunPhase.PLANNING
         self.epoch.asked_ms = self.now_ms
-        again = self.epoch.recorded is not None
+        again = self.epoch.planned_before is not None
         puts = self.folder.take_in_planned(event.epoch, event.offsets, event.files, self.epoch.listed())
         plan = Plan(self.claim.claim, self.claim.run, event.epoch, event.offsets, self.folder.files.take_changes(), again)
         if not self.epoch.planned(plan):
@@ -301,7 +301,7 @@ class Run(Machine):
             known = newest is not None and newest.id == CheckpointId(self.claim.run, event.epoch)
             if newest is None or not known or newest.files.get(commits_file(event.epoch)) != event.commit:
                 return [self._out_of_order(RequestName.SEAL, event.epoch)]
-            told = self._told or Summary(newest.id.run, newest.id.epoch, newest.time_ms, full_bytes=newest.size)
+            told = self._last_summary or Summary(newest.id.run, newest.id.epoch, newest.time_ms, full_bytes=newest.size)
             return [do.Sealed(told.to_json())]
         if event.epoch == number and self._replaced is not None and self.claim.ahead:
             message = f"the plan of epoch {event.epoch} was lost with the coordinator; the query has to go back to its last checkpoint"
@@ -318,7 +318,7 @@ class Run(Machine):
     def checkpoint_completed(self, p: PendingCheckpoint, told: Summary) -> list[Instruction]:
         if self.phase is not RunPhase.SEALED or p.epoch != self.epoch.number:
             return []
-        self._told = told
+        self._last_summary = told
         self.epoch.ended()
         self.phase = RunPhase.IDLE
         return [do.Sealed(told.to_json()), *self._log.rest()]
@@ -412,7 +412,7 @@ class Run(Machine):
             return [*self._over(RunPhase.STOPPED, ErrorKind.CONFLICT, _STOPPED), *refused, *told, do.Stopped()]
         in_hand = self._replaced.in_hand if self._replaced and self.claim.ahead else -1
         before = self.claim.used if self.claim.used is not None else -1
-        used = max(before, self.last_triggered, in_hand, self.epoch.highest_recorded)
+        used = max(before, self.last_triggered, in_hand, self.epoch.highest_planned)
         self._ending.going = self._subsumption.everything(self._checkpoints.finalising, self._checkpoints.named | self.folder.unstored)
         over = self._over(RunPhase.ENDING, ErrorKind.CONFLICT, _STOPPED)
         return [*over, *refused, *told, *self._ending.note_end(End(self.claim.claim, self.claim.run, used, self._log.floor))]

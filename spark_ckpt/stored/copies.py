@@ -30,32 +30,32 @@ _OF_A_SAVEPOINT = ". If it is a savepoint, rename its folder: this is the name o
 
 
 @dataclass(frozen=True)
-class Source:
+class RestorePath:
     """What a person named by the URL of its folder: a checkpoint of some stream, or a savepoint.
 
-    `root`: what its objects are relative to, the stream's URL or the savepoint's own. `key`: of its `_metadata` below that.
+    `storage_url`: what its objects are relative to, the stream's URL or the savepoint's own. `key`: of its `_metadata` below that.
     """
 
     url: str
-    root: str
+    storage_url: str
     key: str
     checkpoint: CheckpointId | None
 
     @staticmethod
-    def at(url: str) -> Source:
+    def at(url: str) -> RestorePath:
         folder = url.rstrip("/").removesuffix(f"/{METADATA_NAME}")
         found = parse_checkpoint_url(folder)
         if found is None:
-            return Source(folder, folder, METADATA_NAME, None)
+            return RestorePath(folder, folder, METADATA_NAME, None)
         stream, checkpoint = found
-        return Source(folder, stream, metadata_key(checkpoint), checkpoint)
+        return RestorePath(folder, stream, metadata_key(checkpoint), checkpoint)
 
     @property
     def is_savepoint(self) -> bool:
         return self.checkpoint is None
 
     def read(self, storage: Storage) -> Checkpoint:
-        """`storage` is rooted at `root`. Raises `ObjectMissingError`, `DamagedError`, `StorageError`."""
+        """`storage` is rooted at `storage_url`. Raises `ObjectMissingError`, `DamagedError`, `StorageError`."""
         try:
             return read_metadata(storage, self.key, self.checkpoint, advice=_OF_A_SAVEPOINT)
         except ObjectMissingError as e:
@@ -77,7 +77,7 @@ def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) ->
         _copy(source, copies, target)
         if target.put_if_absent(METADATA_NAME, encode_metadata(made)) is PutResult.STORED:
             return made
-    there = Source.at(target.url).read(target)
+    there = RestorePath.at(target.url).read(target)
     if replace(there, counters={}) != replace(made, counters={}):
         raise ConflictError(
             f"there is another savepoint at {target.url} already (epoch {there.id.epoch} of query {there.query_id}); choose another name"
@@ -96,18 +96,18 @@ def import_objects(source: Storage, checkpoint: Checkpoint, target: Storage, run
     return _renamed(checkpoint, copies)
 
 
-def delete_source(source: Source, storage: Storage) -> None:
+def delete_savepoint(path: RestorePath, storage: Storage) -> None:
     """Delete a savepoint that a stream has claimed: its `_metadata` first, then what that named. One that is gone is fine.
 
     A checkpoint of another stream stays: a run of that stream may live, go back to it, and share what it names with the next.
     """
-    if not source.is_savepoint:
+    if not path.is_savepoint:
         return
     try:
-        named = source.read(storage).objects
+        named = path.read(storage).objects
     except ObjectMissingError:
         return
-    delete_checkpoints(storage, [source.key], sorted(named))
+    delete_checkpoints(storage, [path.key], sorted(named))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Leftovers of runs: finding them in a storage, and deleting them, while runs go on (rules: protocol/retention/garbage.py).
+"""Garbage of runs: finding them in a storage, and deleting them, while runs go on (rules: protocol/retention/garbage.py).
 
 Safe beside a running stream, because of the order of the reads, which `garbage` explains, and because of the run that lives only that is
 taken which a checkpoint of its own has passed over, and which was stored long before that one began (`garbage_of_living`).
@@ -50,7 +50,7 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class RunLeftovers:
+class RunGarbage:
     """One run: what may go, what is too young to, and what checkpoints refer to. Of the one that lives nobody knows of what is young
     whether it will be referred to."""
 
@@ -61,7 +61,7 @@ class RunLeftovers:
 
 
 @dataclass(frozen=True)
-class Leftovers:
+class Garbage:
     """What was found under `claim`; `ended`: of a stream that was deleted.
 
     `metadata` and `objects` are the keys that may be deleted, in this order.
@@ -72,11 +72,11 @@ class Leftovers:
     checkpoints: tuple[CheckpointId, ...]
     metadata: tuple[str, ...]
     objects: tuple[str, ...]
-    runs: tuple[RunLeftovers, ...]
-    probes: RunLeftovers
+    runs: tuple[RunGarbage, ...]
+    probes: RunGarbage
     """What tests of the storage have left; `run` is 0."""
 
-    def total(self) -> RunLeftovers:
+    def total(self) -> RunGarbage:
         """Over all these runs, and probes; `run` is 0."""
 
         def add(amounts: Iterable[Amount]) -> Amount:
@@ -84,7 +84,7 @@ class Leftovers:
             return Amount(sum(a.objects for a in known), sum(a.bytes for a in known))
 
         parts = (*self.runs, self.probes)
-        return RunLeftovers(0, add(r.garbage for r in parts), add(r.young for r in parts), add(r.referenced for r in parts))
+        return RunGarbage(0, add(r.garbage for r in parts), add(r.young for r in parts), add(r.referenced for r in parts))
 
 
 class Collector:
@@ -101,7 +101,7 @@ class Collector:
         self._log = StreamLog(storage)
         self._now_ms = now_ms
 
-    def look(self) -> Leftovers:
+    def look(self) -> Garbage:
         """Raises `DamagedError` where it cannot be known what is referred to, `ConflictError` where runs follow each other too fast."""
         standing = self._standing(0)
         for _ in range(ROUNDS):
@@ -109,7 +109,7 @@ class Collector:
             again = self._standing(standing.tail)
             if again.claim == standing.claim:
                 self._check(again, restorable)
-                found = self._leftovers(standing, restorable)
+                found = self._garbage(standing, restorable)
                 if found is not None:
                     return found
                 again = self._standing(standing.tail)
@@ -117,7 +117,7 @@ class Collector:
             standing = again
         raise self._moving()
 
-    def delete(self, found: Leftovers) -> None:
+    def delete(self, found: Garbage) -> None:
         """Raises `StorageError`; what it left is found the next time."""
         delete_checkpoints(self._storage, found.metadata, found.objects)
 
@@ -180,7 +180,7 @@ class Collector:
                 "back to the checkpoint before it, and try again"
             ) from e
 
-    def _leftovers(self, standing: Standing, restorable: list[Checkpoint]) -> Leftovers | None:
+    def _garbage(self, standing: Standing, restorable: list[Checkpoint]) -> Garbage | None:
         """None: a successor has claimed meanwhile."""
         claim, ended = standing.claim, standing.ended
         stored: dict[str, Stored] = {}
@@ -211,9 +211,9 @@ class Collector:
         over = {key for key, s in probes.items() if self._old(s, claim.timeout_ms)}
         objects += sorted(over)
         left = _share(0, probes.values(), over, probes)
-        return Leftovers(claim, ended, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares), left)
+        return Garbage(claim, ended, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares), left)
 
-    def _of_living(self, standing: Standing, restorable: list[Checkpoint]) -> tuple[list[str], RunLeftovers] | None:
+    def _of_living(self, standing: Standing, restorable: list[Checkpoint]) -> tuple[list[str], RunGarbage] | None:
         """None if there is nothing to delete."""
         claim = standing.claim
         newest = settled(c for c in restorable if c.id.run == claim.run)
@@ -253,9 +253,9 @@ class Collector:
         return ConflictError(f"the stream at {self._reader.url} changed each of {ROUNDS} times it was read; nothing is deleted, try again")
 
 
-def _share(run: int, stored: Iterable[Stored], going: Collection[str], unreferenced: Collection[str]) -> RunLeftovers:
+def _share(run: int, stored: Iterable[Stored], going: Collection[str], unreferenced: Collection[str]) -> RunGarbage:
     found = list(stored)
-    return RunLeftovers(
+    return RunGarbage(
         run,
         Amount.of(s for s in found if s.key in going),
         Amount.of(s for s in found if s.key in unreferenced and s.key not in going),

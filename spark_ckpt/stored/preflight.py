@@ -11,7 +11,7 @@ from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.protocol.start.recorded import CopyOf, does_not_follow
 from spark_ckpt.protocol.start.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits
 from spark_ckpt.storage import Storage
-from spark_ckpt.stored.copies import Source
+from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.planned import Planned, planned_past
 from spark_ckpt.stored.presence import absent
@@ -57,18 +57,18 @@ def alone(content: Checkpoint) -> Preflight:
     return Preflight(tuple(incomplete(content)))
 
 
-def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
+def into(content: Checkpoint, path: RestorePath, storage: Storage) -> Preflight:
     """Whether the stream at `storage` can go on from a checkpoint. Raises `DamagedError` for a damaged log, `StorageError`."""
     reader = StreamReader(storage)
     standing = reader.standing()
     if standing is None:
         overview = reader.overview()
         return Preflight((*incomplete(content), *([overview.problem] if overview.problem else [])), new_stream=not overview.found)
-    if _is_applied(source, reader, standing):
+    if _is_applied(path, reader, standing):
         ignored = f"an earlier run has restored it, so a start with this option goes on from the newest checkpoint. {TO_APPLY_AGAIN}"
-        return Preflight((ignored,), True, source.root != reader.url)
-    if source.checkpoint is not None and source.root == reader.url:
-        return _own(content, source, storage, reader, standing)
+        return Preflight((ignored,), True, path.storage_url != reader.url)
+    if path.checkpoint is not None and path.storage_url == reader.url:
+        return _own(content, path, storage, reader, standing)
     log = StreamLog(storage)
     its_claim, its_plan = (log.found(number) if number <= standing.tail else None for number in (content.claim, content.log))
     stream = standing.claim.stream
@@ -82,13 +82,13 @@ def into(content: Checkpoint, source: Source, storage: Storage) -> Preflight:
         problems.append(
             f"it belongs to another stream, and this one has epochs of its own (run {standing.claim.run}); use a new checkpointLocation"
         )
-    return _with_plans(problems, True, content, source, storage, reader, standing) if same else Preflight(tuple(problems))
+    return _with_plans(problems, True, content, path, storage, reader, standing) if same else Preflight(tuple(problems))
 
 
-def _is_applied(source: Source, reader: StreamReader, standing: Standing) -> bool:
+def _is_applied(path: RestorePath, reader: StreamReader, standing: Standing) -> bool:
     """Whether the newest claim notes it (`Restoring._restore`), and the copy was not cut short."""
     restored = standing.claim.restored
-    if standing.ended or restored is None or restored.path != source.url:
+    if standing.ended or restored is None or restored.path != path.url:
         return False
     claim = standing.claim
     may_be_cut_short = restored.imported is not None and restored.imported.run == claim.run and standing.floor <= claim.floor
@@ -102,7 +102,7 @@ def _young(storage: Storage, lowest: int, tail: int) -> bool:
     return at is not None and newest is not None and at > newest - DAY_MS
 
 
-def _own(content: Checkpoint, source: Source, storage: Storage, reader: StreamReader, standing: Standing) -> Preflight:
+def _own(content: Checkpoint, path: RestorePath, storage: Storage, reader: StreamReader, standing: Standing) -> Preflight:
     problems = misfits(content, standing.claim.job)
     use = standing.use(content.id)
     if use is not Use.USABLE:
@@ -111,16 +111,16 @@ def _own(content: Checkpoint, source: Source, storage: Storage, reader: StreamRe
     elif content.id not in Overview.of(reader.read_all(), standing).retained:
         retained = standing.claim.retained
         problems.append(f"it is not among the newest {retained} (spark.ckpt.retained), and may be deleted at any moment")
-    return _with_plans(problems, False, content, source, storage, reader, standing)
+    return _with_plans(problems, False, content, path, storage, reader, standing)
 
 
 def _with_plans(
-    problems: list[str], copied: bool, content: Checkpoint, source: Source, storage: Storage, reader: StreamReader, standing: Standing
+    problems: list[str], copied: bool, content: Checkpoint, path: RestorePath, storage: Storage, reader: StreamReader, standing: Standing
 ) -> Preflight:
     """What was planned past it runs again, or `Preflight.problems` says why not."""
     claim, tail = standing.claim, standing.tail
     origin = replace(content, id=CheckpointId(claim.run + 1, content.id.epoch)) if copied else content
-    planned = planned_past(storage, reader, standing, origin, CopyOf(content.id, source.url))
+    planned = planned_past(storage, reader, standing, origin, CopyOf(content.id, path.url))
     if planned.gaps:
         way_out = f"; or restore it {_DISCARD_ONLY}" if planned.numbers_known else ""
         missing = f"log entry {planned.gaps[0]} is missing, so it is not known which epochs were planned past it"

@@ -10,7 +10,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.entries import Claim, Damage, End, Request
 from spark_ckpt.storage.base import Storage
-from spark_ckpt.stored.copies import Source
+from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.metadata.reading import read_metadata
 from spark_ckpt.stored.standing import Found, Overview, Standing
@@ -149,25 +149,25 @@ class StreamReader:
         return Overview.of(found, standing, self._log_gone(", so a start would be refused") if gone else None)
 
 
-class SourceReader(StreamReader):
+class CheckpointReader(StreamReader):
     """One checkpoint by the URL of its folder, or one savepoint, read like a stream that holds nothing else. Nobody goes on from it."""
 
-    def __init__(self, storage: Storage, source: Source) -> None:
+    def __init__(self, storage: Storage, path: RestorePath) -> None:
         super().__init__(storage)
-        self._source = source
+        self._path = path
         self._content: Checkpoint | None = None
 
     def exists(self) -> bool:
-        return self._storage.size(self._source.key) is not None
+        return self._storage.size(self._path.key) is not None
 
     def runs(self) -> Iterator[int]:
         yield self._whole().id.run
 
     def checkpoints(self) -> list[tuple[CheckpointId, int]]:
-        return [(self._whole().id, self._storage.size(self._source.key) or 0)]
+        return [(self._whole().id, self._storage.size(self._path.key) or 0)]
 
     def path_of(self, checkpoint: CheckpointId) -> str:  # noqa: ARG002 - there is only one
-        return self._source.url
+        return self._path.url
 
     def is_there(self, checkpoint: CheckpointId) -> bool:  # noqa: ARG002
         return self.exists()
@@ -176,7 +176,7 @@ class SourceReader(StreamReader):
         content = self._whole()
         if content.id != checkpoint:
             raise ObjectMissingError(
-                f"{self._source.url} is {checkpoint_name(content.id)} and not {checkpoint_name(checkpoint)}; leave --checkpoint out"
+                f"{self._path.url} is {checkpoint_name(content.id)} and not {checkpoint_name(checkpoint)}; leave --checkpoint out"
             )
         return content
 
@@ -189,5 +189,5 @@ class SourceReader(StreamReader):
 
     def _whole(self) -> Checkpoint:
         if self._content is None:
-            self._content = self._source.read(self._storage)
+            self._content = self._path.read(self._storage)
         return self._content

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from spark_ckpt.storage import Storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from spark_ckpt.stored.copies import Source, delete_source, import_objects, store_savepoint
+from spark_ckpt.stored.copies import RestorePath, delete_savepoint, import_objects, store_savepoint
 from spark_ckpt.stored.verify import Verifier
 from tests.drivers.checkpoints import written
 
@@ -17,11 +17,11 @@ def test_a_savepoint_there_and_back(open_again: Callable[[], Storage]) -> None:
         checkpoint = written(stream, random.Random(3))
         made = store_savepoint(stream, checkpoint, open_again())
         folder = open_again()
-        assert Source.at(folder.url).read(folder) == made
+        assert RestorePath.at(folder.url).read(folder) == made
         assert not Verifier(folder).verify(made).problems
         assert store_savepoint(stream, checkpoint, folder) == made
         imported = import_objects(folder, made, back, 2)
         assert [s.uid for s in imported.snapshots] == [s.uid for s in checkpoint.snapshots]
-        delete_source(Source.at(folder.url), folder)
+        delete_savepoint(RestorePath.at(folder.url), folder)
         assert list(folder.list("")) == []
     wipe("savepoint-source")

@@ -125,8 +125,8 @@ def answer(world: World, i: Instruction) -> ev.Event | None:
         world.answers.setdefault(i.number, i.path if i.path is not None else f"error: {i.error}")
         return ev.RequestAnswered(i.ticket, i.number, Outcome.STORED)
     if isinstance(i, do.Delete):
-        if i.source is not None:
-            world.sources.pop(i.source, None)
+        if i.savepoint is not None:
+            world.sources.pop(i.savepoint, None)
         for c in i.checkpoints:
             world.checkpoints.pop(c, None)
         world.objects.difference_update(i.objects)

@@ -31,7 +31,7 @@ CAUGHT = CAUGHT_IN_BOTH_GATES | {
     Mutation.PUT_IF_ABSENT: {Invariant.SAME_DATA},
     Mutation.DELETE_ISSUED_AFTER: {Invariant.RETAINED_EXIST},
     Mutation.GHOSTS_KEPT: {Invariant.NOTHING_NEEDED_DELETED},
-    Mutation.RELEASE_LATER: {Invariant.ORIGIN_LOADS, Invariant.RELEASED_UNUSED},
+    Mutation.DISCARD_LATER: {Invariant.ORIGIN_LOADS, Invariant.DELETED_UNUSED},
     Mutation.NEWEST_BY_EPOCH: {Invariant.LAG},
     Mutation.GO_BACK_OWN: {Invariant.FENCED_STOPS},
     Mutation.TIMED_FROM_SEAL: {Invariant.PROGRESS},

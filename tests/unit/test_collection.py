@@ -363,7 +363,7 @@ class ClaimOnce(Collector):
 
     def look(self) -> Any:
         standing = self._standing(0)
-        return self._leftovers(standing, self._restorable(standing))
+        return self._garbage(standing, self._restorable(standing))
 
 
 @pytest.mark.parametrize("wrong", [OwnFirst, ClaimOnce])

@@ -28,7 +28,7 @@ from spark_ckpt.protocol.entries import Plan, Request, encode
 from spark_ckpt.storage import S3Options, Storage
 from spark_ckpt.storage import open_storage as open_real
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from spark_ckpt.stored.copies import Source, store_savepoint
+from spark_ckpt.stored.copies import RestorePath, store_savepoint
 
 STORAGE = "file:///ckpt"
 OF_A = f"{STORAGE}/a/run-00000001/chk-1"
@@ -172,7 +172,7 @@ def test_nothing_is_written_into_a_gap_of_the_log() -> None:
 def missing_object(epoch: int) -> str:
     """A savepoint of stream a, one of whose objects is gone."""
     with open_storage(f"{STORAGE}/a") as stream, open_storage(f"{STORAGE}/kept") as kept:
-        content = Source.at(f"{STORAGE}/a/run-00000001/chk-{epoch}").read(stream)
+        content = RestorePath.at(f"{STORAGE}/a/run-00000001/chk-{epoch}").read(stream)
         data = b"the state"
         stream.put("run-00000001/seg/1-a", data)
         handle = Handle(HandleKind.CHANGELOG, "8_u.changelog", "run-00000001/seg/1-a", 0, len(data), zlib.crc32(data))

@@ -18,7 +18,7 @@ from spark_ckpt.protocol.entries import SAVEPOINT, Request
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.memory import wipe
-from spark_ckpt.stored.copies import Source
+from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.places import Places
 from tests.drivers.checkpoints import written
@@ -166,13 +166,13 @@ def test_a_savepoint_that_meets_a_broken_disk_is_refused_and_nothing_else(checkp
 def test_a_claimed_source_goes_with_its_import(actions: StorageActions, checkpoint: Checkpoint) -> None:
     url = stored(actions.perform(do.StoreSavepoint(1, checkpoint, asked(), 12))).url or ""
     # What only a claim in the log says: anybody may have written it.
-    assert actions.perform(do.Delete(1, (checkpoint.id,), (), source=url)) == ev.Deleted(1)
+    assert actions.perform(do.Delete(1, (checkpoint.id,), (), savepoint=url)) == ev.Deleted(1)
     assert StorageActions(STREAM, open_storage, Places(STREAM, owned=f"{url}2")).perform(do.Delete(1, (), (), url)) == ev.Deleted(1)
     with open_storage(url) as folder:
-        assert folder.size(Source.at(url).key) is not None
+        assert folder.size(RestorePath.at(url).key) is not None
     configured = StorageActions(STREAM, open_storage, Places(STREAM, owned=url))
-    assert configured.perform(do.Delete(1, (checkpoint.id,), (), source=url)) == ev.Deleted(1)
+    assert configured.perform(do.Delete(1, (checkpoint.id,), (), savepoint=url)) == ev.Deleted(1)
     configured.close()
     with open_storage(url) as folder:
-        assert folder.size(Source.at(url).key) is None
+        assert folder.size(RestorePath.at(url).key) is None
         assert list(folder.list("")) == []

@@ -17,7 +17,7 @@ from spark_ckpt.paths import metadata_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.storage import Storage, open_storage
-from spark_ckpt.stored.copies import Source, store_savepoint
+from spark_ckpt.stored.copies import RestorePath, store_savepoint
 from spark_ckpt.stored.gc import Collector
 from spark_ckpt.stored.ranges import IN_MEMORY
 from spark_ckpt.stored.reading import StreamReader
@@ -70,7 +70,7 @@ def test_whoever_reads_a_metadata_reads_once_more(storage: Storage, moment: Mome
         return once(storage, moment, key)
 
     assert StreamReader(faulty()).read(checkpoint.id) == checkpoint
-    assert Source.at(f"{storage.url}/run-00000001/chk-0").read(faulty()) == checkpoint
+    assert RestorePath.at(f"{storage.url}/run-00000001/chk-0").read(faulty()) == checkpoint
     assert Bases(faulty()).find(checkpoint.id, checkpoint.snapshots[0].store) == checkpoint.snapshots[0]
     assert Collector(faulty(), 0, 0).look().checkpoints == ()
     answer = StorageActions(storage.url, lambda _: faulty()).perform(do.ReadMetadata(1, checkpoint.id))

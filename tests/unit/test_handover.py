@@ -23,7 +23,7 @@ from spark_ckpt.protocol.entries import Plan, decode, encode
 from spark_ckpt.protocol.large_files import DIGITS
 from spark_ckpt.storage import Storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from spark_ckpt.stored.copies import Source, import_objects, store_savepoint
+from spark_ckpt.stored.copies import RestorePath, import_objects, store_savepoint
 from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 from spark_ckpt.stored.verify import Verifier
 from tests.drivers.checkpoints import SEED, written
@@ -175,7 +175,7 @@ def test_savepoints_and_forks_hold_them(storage: Storage) -> None:
     storage.put(handle(source).object, source)
     with MemoryStorage("memory://large/savepoint") as folder, MemoryStorage("memory://large/fork") as fork:
         made = store_savepoint(storage, checkpoint, folder)
-        assert Source.at(folder.url).read(folder) == made
+        assert RestorePath.at(folder.url).read(folder) == made
         imported = import_objects(folder, made, fork, 7)
         for where, copy in ((folder, made), (fork, imported)):
             copied = copy.files[COMPACT]

@@ -237,7 +237,7 @@ def test_an_unreadable_commit_aborts_its_checkpoint_and_does_not_stop_others() -
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_a_time_out_while_the_outcome_of_the_final_put_is_unknown_releases_nothing(lands: bool) -> None:
+def test_a_time_out_while_the_outcome_of_the_final_put_is_unknown_discards_nothing(lands: bool) -> None:
     world = World()
     driver = running(world, tolerable_failures=5, retained=1)
     put = storing(driver)

@@ -108,7 +108,7 @@ class IntervalMachine(StreamMachine):
             if i.event is Announcement.COMPLETED:
                 done = CheckpointId(i.summary["run"], i.summary["epoch"])
                 assert done in self.world.checkpoints, f"{done} was announced and is not there"
-            assert "which was released" not in i.summary.get("message", ""), i.summary
+            assert "which was deleted" not in i.summary.get("message", ""), i.summary
         elif isinstance(i, (do.Refused, do.Failed)):
             assert i.kind is ErrorKind.FENCED, i
             query.fenced = True
@@ -233,7 +233,7 @@ class IntervalMachine(StreamMachine):
     def do_trigger(self, query: Query, amount: int) -> None:
         run = query.run
         assert run is not None
-        recorded = run.epoch.recorded
+        recorded = run.epoch.planned_before
         content = recorded.offsets if recorded else offsets(run.epoch.number) + str(amount).encode()
         self.push(query, ev.TriggerRequested(run.epoch.number, content))
 

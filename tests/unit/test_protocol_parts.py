@@ -129,7 +129,7 @@ def test_nothing_is_deleted_before_an_append_issued_after_the_drop() -> None:
     assert deletions.append_stored(6) == Batch((CheckpointId(1, 0),), ("a",))
 
 
-def test_a_refused_append_releases_nothing_and_the_next_one_does() -> None:
+def test_a_refused_append_frees_nothing_and_the_next_one_does() -> None:
     deletions = Deletions(registered(checkpoint(1, 0, "a")))
     deletions.drop([CheckpointId(1, 0)])
     deletions.append_issued(5)

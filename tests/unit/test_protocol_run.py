@@ -170,7 +170,7 @@ def test_what_losing_attempts_uploaded_goes_after_a_later_checkpoint() -> None:
     assert kinds(driver.seal(1, 2)) == ["ABORTED", "seal DECLINED", "Failed"]
 
 
-def test_what_a_losing_attempt_uploaded_beside_a_released_object_goes_too() -> None:
+def test_what_a_losing_attempt_uploaded_beside_a_deleted_object_goes_too() -> None:
     driver = running()
     driver.trigger(0)
     driver.push(ev.AckReceived(ack(1, 0, 0, "loser", obj="run-00000001/seg/0-loser")))

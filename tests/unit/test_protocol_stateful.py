@@ -171,7 +171,7 @@ class ProtocolMachine(StreamMachine):
     def do_trigger(self, query: Query, amount: int) -> None:
         run = query.run
         assert run is not None
-        recorded = run.epoch.recorded
+        recorded = run.epoch.planned_before
         content = recorded.offsets if recorded else offsets(run.epoch.number) + str(amount).encode()
         self.said(query, query.push(ev.TriggerRequested(run.epoch.number, content)))
 

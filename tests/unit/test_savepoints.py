@@ -15,7 +15,7 @@ from spark_ckpt.errors import ConfigError, ConflictError, DamagedError, ObjectMi
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from spark_ckpt.stored.copies import SCRATCH, Source, delete_source, import_objects, store_savepoint
+from spark_ckpt.stored.copies import SCRATCH, RestorePath, delete_savepoint, import_objects, store_savepoint
 from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.verify import Verifier
@@ -43,7 +43,7 @@ def intact(storage: Storage, checkpoint: Checkpoint) -> bool:
 def test_a_savepoint_is_complete_and_has_no_dead_space(stream: Storage, target: Storage) -> None:
     checkpoint = written(stream, random.Random(SEED))
     made = store_savepoint(stream, checkpoint, target)
-    assert Source.at(target.url).read(target) == made
+    assert RestorePath.at(target.url).read(target) == made
     assert intact(target, made)
     assert replace(made, snapshots=()) == replace(checkpoint, snapshots=())
     for old, new in zip(checkpoint.snapshots, made.snapshots, strict=True):
@@ -63,7 +63,7 @@ def test_it_is_read_where_it_is_copied_to_whatever_becomes_of_the_stream(stream:
     with MemoryStorage("memory://elsewhere/x") as elsewhere:
         for stored in target.list(""):
             elsewhere.put(stored.key, target.get(stored.key))
-        assert Source.at(elsewhere.url).read(elsewhere) == made
+        assert RestorePath.at(elsewhere.url).read(elsewhere) == made
         assert intact(elsewhere, made)
     wipe("elsewhere")
 
@@ -94,7 +94,7 @@ def test_two_at_once_in_one_folder_leave_the_first_intact(stream: Storage, targe
     with Slow("memory://target/both") as both, pytest.raises(ConflictError):
         store_savepoint(stream, fewer, both)
     with MemoryStorage("memory://target/both") as both:
-        first = Source.at(both.url).read(both)
+        first = RestorePath.at(both.url).read(both)
         assert len(first.snapshots) == len(checkpoint.snapshots)
         assert intact(both, first)
 
@@ -148,23 +148,23 @@ def test_an_import_is_under_the_runs_prefix(stream: Storage, target: Storage) ->
 
 
 def test_a_source_is_a_checkpoint_or_a_savepoint() -> None:
-    chk = Source.at("s3://b/s/run-00000003/chk-42/")
-    assert (chk.root, chk.key, chk.is_savepoint) == ("s3://b/s", "run-00000003/chk-42/_metadata", False)
-    sp = Source.at("s3://b/s/savepoints/x/_metadata")
-    assert (sp.url, sp.root, sp.key, sp.is_savepoint) == ("s3://b/s/savepoints/x", "s3://b/s/savepoints/x", "_metadata", True)
+    chk = RestorePath.at("s3://b/s/run-00000003/chk-42/")
+    assert (chk.storage_url, chk.key, chk.is_savepoint) == ("s3://b/s", "run-00000003/chk-42/_metadata", False)
+    sp = RestorePath.at("s3://b/s/savepoints/x/_metadata")
+    assert (sp.url, sp.storage_url, sp.key, sp.is_savepoint) == ("s3://b/s/savepoints/x", "s3://b/s/savepoints/x", "_metadata", True)
 
 
 def test_a_folder_without_metadata_is_named(stream: Storage) -> None:
     with pytest.raises(ObjectMissingError, match="no checkpoint or savepoint at memory://stream/s; give the URL"):
-        Source.at(stream.url).read(stream)
+        RestorePath.at(stream.url).read(stream)
 
 
 def test_a_claimed_savepoint_is_deleted_and_nothing_else_in_its_folder(stream: Storage, target: Storage) -> None:
     store_savepoint(stream, written(stream, random.Random(SEED)), target)
     target.put("notes.txt", b"mine")
-    delete_source(Source.at(target.url), target)
+    delete_savepoint(RestorePath.at(target.url), target)
     assert [s.key for s in target.list("")] == ["notes.txt"]
-    delete_source(Source.at(target.url), target)
+    delete_savepoint(RestorePath.at(target.url), target)
 
 
 def test_a_claimed_checkpoint_of_another_stream_stays_with_that_stream(stream: Storage, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_claimed_checkpoint_of_another_stream_stays_with_that_stream(stream: S
     writer = StreamWriter(stream)
     writer.begin(1)
     only = writer.complete(1, 0, [make_store(tmp_path, 5, "a")])
-    delete_source(Source.at(f"{stream.url.rstrip('/')}/run-00000001/chk-0"), stream)
+    delete_savepoint(RestorePath.at(f"{stream.url.rstrip('/')}/run-00000001/chk-0"), stream)
     assert {s.key for s in stream.list(paths.RUN_PREFIX)} == {paths.metadata_key(only.id), *only.objects}
 
 

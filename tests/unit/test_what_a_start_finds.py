@@ -26,7 +26,7 @@ from spark_ckpt.protocol.stream import Stream
 from spark_ckpt.storage import PutResult, Storage, open_storage
 from spark_ckpt.storage.base import Stored
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from spark_ckpt.stored.copies import Source, store_savepoint
+from spark_ckpt.stored.copies import RestorePath, store_savepoint
 from spark_ckpt.stored.log_check import log_problem
 from spark_ckpt.stored.preflight import into
 from spark_ckpt.stored.reading import StreamReader
@@ -298,13 +298,13 @@ def test_verify_says_of_the_log_what_a_start_does(shape: Callable[[Storage], Non
     assert wrong == []
 
 
-def sources(storage: Storage) -> Iterator[tuple[Source, Checkpoint]]:
+def restorable(storage: Storage) -> Iterator[tuple[RestorePath, Checkpoint]]:
     """Checkpoints and savepoints that can be read."""
     for folder in (*storage.list_folders("run-"), "savepoints/"):
         for inner in storage.list_folders(folder):
-            source = Source.at(f"{storage.url}/{inner.rstrip('/')}")
-            with open_storage(source.root) as root, suppress(DamagedError, ObjectMissingError):
-                yield source, source.read(root)
+            chosen = RestorePath.at(f"{storage.url}/{inner.rstrip('/')}")
+            with open_storage(chosen.storage_url) as root, suppress(DamagedError, ObjectMissingError):
+                yield chosen, chosen.read(root)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
@@ -313,14 +313,14 @@ def test_restore_check_says_what_a_start_does(shape: Callable[[Storage], None]) 
     with written(shape) as storage:
         for damage in damages(storage):
             with copied(storage, damage) as stream:
-                for source, content in sources(stream):
+                for chosen, content in restorable(stream):
                     try:
-                        problems = into(content, source, stream).problems
+                        problems = into(content, chosen, stream).problems
                     except CheckpointError as error:
                         problems = (str(error),)
                     with copied(stream) as other:
-                        path = source.url.replace(stream.url, other.url)
-                        refused = Query(other, back_to(path, source.checkpoint)).refused
+                        path = chosen.url.replace(stream.url, other.url)
+                        refused = Query(other, back_to(path, chosen.checkpoint)).refused
                     if bool(problems) != (refused is not None):
-                        wrong.append((damage, source.url, problems, refused))
+                        wrong.append((damage, chosen.url, problems, refused))
     assert wrong == []

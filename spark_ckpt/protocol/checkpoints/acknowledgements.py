@@ -78,7 +78,7 @@ class Acknowledgements:
         return True
 
     def discard(self) -> list[Snapshot]:
-        """Aborted; returns the snapshots whose uploads are to be released. Those carried may be in no checkpoint yet either."""
+        """Aborted; returns the snapshots whose uploads are to be discarded. Those carried may be in no checkpoint yet either."""
         self.state = Gathering.DISCARDED
         return [*self.acknowledged, *self.carried.values()]
 

@@ -156,7 +156,7 @@ class PendingCheckpoints:
             base, losses = self._subsumption.base, self._executors.losses
             p = PendingCheckpoint(CheckpointId(self._context.claim.run, epoch), log, triggered_ms, base, losses, plan_ms)
             for ack in self._kept_acks.values():
-                if ack.epoch == epoch and self._subsumption.released_object(ack) is None:
+                if ack.epoch == epoch and self._subsumption.deleted_object(ack) is None:
                     p.acks.acknowledge(ack)
                     self._subsumption.keep(ack.snapshot)
         self.pending.append(p)
@@ -185,7 +185,7 @@ class PendingCheckpoints:
         assert finished.required is not None
         p.files = needed(finished.files, finished.epoch)
         counting = self.count_time(p)
-        self.release(p.acks.seal(finished.required))
+        self.discard(p.acks.seal(finished.required))
         known = {s.uid: s for s in self._known_snapshots() if s.uid in p.acks.missing}
         for snapshot in known.values():
             if p.acks.carry(snapshot):
@@ -219,7 +219,7 @@ class PendingCheckpoints:
         for p in self.pending:
             yield from p.acks.acknowledged
         for ack in self._kept_acks.values():
-            if self._subsumption.released_object(ack) is None:
+            if self._subsumption.deleted_object(ack) is None:
                 yield ack.snapshot
 
     # --- acks
@@ -227,10 +227,10 @@ class PendingCheckpoints:
     def acknowledge(self, ack: Ack) -> list[Instruction]:
         run = self._context.claim.run
         p = self.of(ack.epoch) if ack.run == run else None
-        gone = self._subsumption.released_object(ack)
+        gone = self._subsumption.deleted_object(ack)
         if gone is not None:
-            self.release([ack.snapshot])
-            cause = f"it names {gone}, which was released"
+            self.discard([ack.snapshot])
+            cause = f"it names {gone}, which was deleted"
             return self.decline(Decline(ack.run, ack.epoch, ack.snapshot.store, ack.snapshot.uid, ack.executor, cause))
         result = p.acks.acknowledge(ack) if p else AckResult.DISCARDED
         if result is AckResult.DUPLICATE:
@@ -241,7 +241,7 @@ class PendingCheckpoints:
         if ack.run == run and self._may_be_wanted(ack):
             self._kept_acks[ack.snapshot.uid] = ack
         if not used:
-            self.release([ack.snapshot])
+            self.discard([ack.snapshot])
             return []
         self._subsumption.keep(ack.snapshot)
         return [i for q in used for i in self.finalise(q)]
@@ -269,9 +269,9 @@ class PendingCheckpoints:
         )
         return self.abort(p, AbortReason.DECLINED, ErrorKind.DECLINED, message)
 
-    def release(self, snapshots: Iterable[Snapshot]) -> None:
+    def discard(self, snapshots: Iterable[Snapshot]) -> None:
         """What losing and aborted attempts uploaded."""
-        self._subsumption.release(snapshots, self.named, self._owner.last_triggered)
+        self._subsumption.discard(snapshots, self.named, self._owner.last_triggered)
 
     # --- lost executors
 
@@ -452,7 +452,7 @@ class PendingCheckpoints:
         return self.abort(p, AbortReason.EXPIRED, ErrorKind.TIMEOUT, message)
 
     def abort(self, p: PendingCheckpoint, reason: AbortReason, kind: ErrorKind, message: str) -> list[Instruction]:
-        """Nothing is deleted at once; of one whose `_metadata` may be there, or may still land, nothing is released either."""
+        """Nothing is deleted at once; of one whose `_metadata` may be there, or may still land, nothing is deleted either."""
         self.pending.remove(p)
         paused = self._policy.ended() if p.counts else []
         instructions = [*self._end(p), *paused, self._tell_aborted(p, reason, message)]
@@ -462,7 +462,7 @@ class PendingCheckpoints:
             self._subsumption.registry.register(p.checkpoint)
             instructions += p.put.give_up()
         else:
-            self.release(p.acks.discard())
+            self.discard(p.acks.discard())
         instructions += self._savepoints.aborted(p.epoch, message)
         instructions += self._owner.checkpoint_aborted(p, reason, kind, message)
         failed = self._failures.too_many(reason, p.counts, message)
@@ -474,7 +474,7 @@ class PendingCheckpoints:
         """It is known that its `_metadata` is not there."""
         self.uncertain.remove(p)
         self._subsumption.registry.unregister(p.id)
-        self.release(p.acks.discard())
+        self.discard(p.acks.discard())
         return [do.Log(Level.INFO, f"_metadata of the aborted checkpoint {p.epoch} was not stored")]
 
     def tell_stopped(self, message: str) -> list[Instruction]:

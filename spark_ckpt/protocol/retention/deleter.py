@@ -11,8 +11,8 @@ from spark_ckpt.protocol.instructions import Instruction, Level
 from spark_ckpt.protocol.machine import Questions
 from spark_ckpt.protocol.retention.deletion import Batch, gathered
 
-FORGET_RELEASED = 10_000
-"""How many released objects are remembered, to refuse acks that name one; those whose deletion is still to come are in any case."""
+REMEMBERED = 10_000
+"""How many objects are remembered, to refuse acks that name one; those whose deletion is still to come are in any case."""
 MOST_PASSED = 64
 """How many calls at most pass without a deletion, when deletions fail."""
 
@@ -24,14 +24,14 @@ class Deleter:
         self._claim = claim
         self._questions = questions
         self._gone = gone
-        self._released: dict[str, None] = {}
+        self._deleted: dict[str, None] = {}
         self._waiting: list[Batch] = []
         self._open: set[int] = set()
         self._failures = self._pause = 0
 
-    def has_released(self, name: str) -> bool:
-        """The object was given up for deletion, or is gone."""
-        return name in self._released
+    def has_deleted(self, name: str) -> bool:
+        """The object was to be deleted, or is gone."""
+        return name in self._deleted
 
     @property
     def open(self) -> frozenset[int]:
@@ -42,15 +42,15 @@ class Deleter:
         """What is new, and what failed before. After failures more and more calls pass without a request (`at_last`: this one does not):
         a storage that refuses deletions would be asked for more with every epoch."""
         if batch:
-            self._released.update(dict.fromkeys(batch.objects))
-            while len(self._released) > FORGET_RELEASED and not self._waiting:
-                del self._released[next(iter(self._released))]
+            self._deleted.update(dict.fromkeys(batch.objects))
+            while len(self._deleted) > REMEMBERED and not self._waiting:
+                del self._deleted[next(iter(self._deleted))]
             self._waiting.append(batch)
         if self._pause and not at_last:
             self._pause -= 1
             return []
         waiting, self._waiting = self._waiting, []
-        return [self._delete(b) for b in gathered(waiting, lambda b: self._source_of(b) is not None)]
+        return [self._delete(b) for b in gathered(waiting, lambda b: self._savepoint_of(b) is not None)]
 
     def _delete(self, batch: Batch) -> Instruction:
         def deleted(event: ev.Deleted) -> list[Instruction]:
@@ -63,12 +63,11 @@ class Deleter:
             self._pause = min(2**self._failures, MOST_PASSED) - 2
             return [do.Log(Level.WARN, f"old checkpoints could not be deleted, which is tried again: {event.failure}")]
 
-        asked = self._questions.ask(lambda ticket: do.Delete(ticket, batch.checkpoints, batch.objects, self._source_of(batch)), deleted)
+        asked = self._questions.ask(lambda ticket: do.Delete(ticket, batch.checkpoints, batch.objects, self._savepoint_of(batch)), deleted)
         self._open.add(asked.ticket)
         return asked
 
-    def _source_of(self, batch: Batch) -> str | None:
+    def _savepoint_of(self, batch: Batch) -> str | None:
         """The folder that the stream took over with a checkpoint goes when that does (CLAIM)."""
         restored = self._claim.restored
         return restored.path if restored and restored.owned and restored.imported in batch.checkpoints else None
-

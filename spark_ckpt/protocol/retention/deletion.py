@@ -51,47 +51,47 @@ class Deletions:
         self._registry = registry
         self.planned = PlannedFiles()
         self._waiting: list[CheckpointId] = []
-        self._strays: dict[str, None] = {}
+        self._discarded: dict[str, None] = {}
         self._issued: dict[int, tuple[list[CheckpointId], list[str]]] = {}
 
     @property
     def queued(self) -> Batch:
         """Checkpoints that wait for deletion, and objects that do and that no checkpoint claims; `keep` takes those off again."""
         issued = self._issued.values()
-        strays = frozenset(self._strays).union(*(objects for _, objects in issued))
-        return Batch((*self._waiting, *(c for checkpoints, _ in issued for c in checkpoints)), tuple(sorted(strays)))
+        discarded = frozenset(self._discarded).union(*(objects for _, objects in issued))
+        return Batch((*self._waiting, *(c for checkpoints, _ in issued for c in checkpoints)), tuple(sorted(discarded)))
 
-    def drop(self, checkpoints: Iterable[CheckpointId], strays: Iterable[str] = ()) -> None:
+    def drop(self, checkpoints: Iterable[CheckpointId], discarded: Iterable[str] = ()) -> None:
         """A completion made these superfluous; called when that completion is known."""
         self._waiting.extend(checkpoints)
-        self._strays.update(dict.fromkeys(strays))
+        self._discarded.update(dict.fromkeys(discarded))
 
     def keep(self, objects: Iterable[str]) -> None:
         """An ack names these: not superfluous after all."""
         for name in objects:
-            self._strays.pop(name, None)
-            for _, strays in self._issued.values():
-                if name in strays:
-                    strays.remove(name)
+            self._discarded.pop(name, None)
+            for _, discarded in self._issued.values():
+                if name in discarded:
+                    discarded.remove(name)
 
     def append_issued(self, number: int) -> None:
         """The put of log entry `number` is about to be sent for the first time: what waits now may go when it succeeds."""
-        self._issued[number] = (self._waiting, list(self._strays))
-        self._waiting, self._strays = [], {}
+        self._issued[number] = (self._waiting, list(self._discarded))
+        self._waiting, self._discarded = [], {}
 
     def append_failed(self, number: int) -> None:
         """The entry is not ours: everything waits for another append."""
-        checkpoints, strays = self._issued.pop(number, ([], []))
+        checkpoints, discarded = self._issued.pop(number, ([], []))
         self._waiting[:0] = checkpoints
-        self._strays.update(dict.fromkeys(strays))
+        self._discarded.update(dict.fromkeys(discarded))
 
     def append_stored(self, number: int, pending: Iterable[str] = ()) -> Batch | None:
         """An append of one's own succeeded; returns what may be deleted on its strength, None if nothing. `pending`: objects acks name."""
-        checkpoints, strays = self.released(number)
-        if not checkpoints and not strays:
+        checkpoints, discarded = self.freed_by(number)
+        if not checkpoints and not discarded:
             return None
         spared = self.spared(checkpoints) | frozenset(pending)
-        objects = frozenset(strays).union(*(self._registry.objects(c) for c in checkpoints)) - spared
+        objects = frozenset(discarded).union(*(self._registry.objects(c) for c in checkpoints)) - spared
         going = tuple(sorted(name for name in objects if not is_driver_file(name)))
         return Batch(tuple(checkpoints), going) if checkpoints or going else None
 
@@ -106,9 +106,9 @@ class Deletions:
             self._registry.unregister(c)
         left = named_by_it - self._registry.named() - frozenset(batch.objects)
         self.planned.let_go(left)
-        self._strays.update(dict.fromkeys(sorted(name for name in left if not is_driver_file(name))))
+        self._discarded.update(dict.fromkeys(sorted(name for name in left if not is_driver_file(name))))
 
-    def released(self, number: int) -> tuple[list[CheckpointId], list[str]]:
+    def freed_by(self, number: int) -> tuple[list[CheckpointId], list[str]]:
         """Rule *when*: only what waited before entry `number` was issued."""
         return self._issued.pop(number, ([], []))
 

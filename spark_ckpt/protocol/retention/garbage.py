@@ -1,4 +1,4 @@
-"""What `gc` may delete: leftovers of superseded runs, and of the one that lives. Pure: the caller reads the last claim, then lists."""
+"""What `gc` may delete: garbage of superseded runs, and of the one that lives. Pure: the caller reads the last claim, then lists."""
 
 from __future__ import annotations
 

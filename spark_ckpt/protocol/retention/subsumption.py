@@ -39,7 +39,7 @@ class Subsumption:
         self._context = context
         self._gone = gone
         self._superseded: list[CheckpointId] = []
-        self._strays: dict[str, int] = {}
+        self._discarded: dict[str, int] = {}
         self._base_until: dict[CheckpointId, int] = {}
 
     @property
@@ -68,28 +68,28 @@ class Subsumption:
 
     # --- what was uploaded, and is in no checkpoint yet
 
-    def release(self, snapshots: Iterable[Snapshot], named: frozenset[str], epoch: int) -> None:
+    def discard(self, snapshots: Iterable[Snapshot], named: frozenset[str], epoch: int) -> None:
         """Rule: what losing and aborted attempts uploaded goes when a later checkpoint than `epoch`'s completes, less all that anything
         names. `named`: by checkpoints in the making; `epoch`: the newest that was triggered, or is about to be."""
         own = run_prefix(self._context.claim.run)
         objects = {h.object for snapshot in snapshots for h in snapshot.handles}
-        theirs = {o for o in objects if o.startswith(own) and not self.deleter.has_released(o)}
-        self._strays.update(dict.fromkeys(sorted(theirs - named), epoch))
+        theirs = {o for o in objects if o.startswith(own) and not self.deleter.has_deleted(o)}
+        self._discarded.update(dict.fromkeys(sorted(theirs - named), epoch))
 
     def heard(self, keys: Iterable[str], epoch: int) -> None:
         """Nobody reads these acknowledgements again once a later checkpoint completes."""
-        self._strays.update((key, epoch) for key in keys if not self.deleter.has_released(key))
+        self._discarded.update((key, epoch) for key in keys if not self.deleter.has_deleted(key))
 
     def keep(self, snapshot: Snapshot) -> None:
         """An acknowledgement that counts names its objects."""
         kept = {h.object for h in snapshot.handles}
         self.deletions.keep(kept)
         for name in kept:
-            self._strays.pop(name, None)
+            self._discarded.pop(name, None)
 
-    def released_object(self, ack: Ack) -> str | None:
-        """An object that the ack names, although it was released."""
-        return next((o for o in sorted({h.object for h in ack.snapshot.handles}) if self.deleter.has_released(o)), None)
+    def deleted_object(self, ack: Ack) -> str | None:
+        """An object that the ack names, although its deletion was asked for."""
+        return next((o for o in sorted({h.object for h in ack.snapshot.handles}) if self.deleter.has_deleted(o)), None)
 
     # --- completions
 
@@ -117,9 +117,9 @@ class Subsumption:
         for c in free:
             self._base_until.pop(c, None)
         before = min([newest, *making])
-        ready = [name for name, released in self._strays.items() if released < before]
+        ready = [name for name, epoch in self._discarded.items() if epoch < before]
         for name in ready:
-            del self._strays[name]
+            del self._discarded[name]
         named = self.registry.named()
         self.deletions.drop(free, [name for name in ready if name not in named])
 
@@ -148,7 +148,7 @@ class Subsumption:
         be there; `named`: what is in the making names."""
         queued = self.deletions.queued
         checkpoints = self.registry.checkpoints.union(finalising, queued.checkpoints)
-        objects = self.registry.named().union(named, self._strays, queued.objects, self.deletions.planned.objects)
+        objects = self.registry.named().union(named, self._discarded, queued.objects, self.deletions.planned.objects)
         return Batch(tuple(sorted(checkpoints)), tuple(sorted(objects)))
 
     def _deleted(self, batch: Batch) -> list[Instruction]:

@@ -15,7 +15,7 @@ final case class JobShape(operators: Seq[String], sources: Seq[String], sink: St
 
 /**
  * What is to be in the checkpointLocation's four folders before the query reads them. The epoch that runs next is among them if it was
- * planned before; `planned` are the recorded epochs after it, epoch -> content of `offsets/N`.
+ * planned before; `planned` are those after it that were planned too, epoch -> content of `offsets/N`.
  */
 final case class Materialised(files: Map[String, Content], planned: Map[Long, Content])
 

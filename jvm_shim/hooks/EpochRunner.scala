@@ -14,13 +14,13 @@ import org.apache.spark.sql.execution.streaming.runtime._
  * It is no MultiBatchExecutor even where it stands before one: the query would terminate itself at the end of the data (its
  * `executeOneBatch` asks for that class), but the last epoch's checkpoint is still to be completed.
  */
-class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: RunBeginning, first: RecordedEpochs)
+class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: RunBeginning, first: PlannedEpochs)
   extends TriggerExecutor with Logging {
 
   import EpochRunner._
 
   private var inner = query.triggerExecutor
-  private var recorded = first
+  private var planned = first
   private var next: MicroBatchExecutionContext = _
   private var runBatch: RunBatch = _
   private var goingBack = false
@@ -30,7 +30,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
 
   override def setNextBatch(ctx: MicroBatchExecutionContext): Unit = {
     next = ctx
-    recorded.construct(ctx)
+    planned.construct(ctx)
     inner.setNextBatch(ctx)
   }
 
@@ -46,8 +46,8 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
   private def toTheEnd(): Boolean =
     try {
       inner.execute(step)
-      // Trigger.Once runs one epoch; those that were recorded before it must not wait for as many starts.
-      while (isOnce && !stream.ended && query.isActive && (recorded.contains(next.batchId) || stream.stopRequest.nonEmpty)) inner.execute(step)
+      // Trigger.Once runs one epoch; those that were planned before it must not wait for as many starts.
+      while (isOnce && !stream.ended && query.isActive && (planned.contains(next.batchId) || stream.stopRequest.nonEmpty)) inner.execute(step)
       if (isOnce && query.isActive) stream.ended = true
       if (stream.ended && stream.background && !stopped) stream.finish(stopping = false)
       true
@@ -110,7 +110,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
   }
 
   private def goBack(): Unit = {
-    recorded = beginning()
+    planned = beginning()
     QueryHook.forgetProgress(query)
     QueryHook.makePlan(query)
     inner = query.triggerExecutor

@@ -32,10 +32,10 @@ class QueryRunListener extends StreamingQueryListener with Logging {
   private def begin(query: StreamExecution, stream: DriverStream, event: QueryStartedEvent): Unit = {
     val batches = Refusals.microBatches(query)
     val beginning = new RunBeginning(batches, stream, event)
-    val recorded = beginning()
+    val planned = beginning()
     QueryHook.wrapSink(batches)
     // The query makes its trigger executor together with its logical plan, so the plan is made now; the files that it reads are in place.
     // Where it cannot be made, the query is about to say so itself.
-    if (Try(QueryHook.makePlan(batches)).isSuccess) batches.triggerExecutor = new EpochRunner(batches, stream, beginning, recorded)
+    if (Try(QueryHook.makePlan(batches)).isSuccess) batches.triggerExecutor = new EpochRunner(batches, stream, beginning, planned)
   }
 }

@@ -15,7 +15,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
   private val (shape, needs) = (JobShapes.of(query), SourcesAndSink.of(query))
 
   /** Each call begins a run: the first when the query starts, another when it has to go back to a checkpoint. */
-  def apply(): RecordedEpochs = {
+  def apply(): PlannedEpochs = {
     val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
     val begun = stream.start(event.id.toString, shape, needs, files.present(), SchemaPreflight(query, _))
     files.replace(materialised(begun.files))
@@ -26,7 +26,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
         barrier, event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), stream.background, () => OperatorNames.of(query))
       DriverSide.setBarrier(barrier)
     }
-    new RecordedEpochs(query, begun.planned)
+    new PlannedEpochs(query, begun.planned)
   }
 
   /**

@@ -11,7 +11,7 @@ import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, Mi
  * Epochs that an earlier run had planned and that run again exactly so: offsets, watermark and timestamp come from the log, not from the
  * sources. Spark itself runs again the first of them; these are the ones after it (a start that had to go back more than one checkpoint).
  */
-class RecordedEpochs(query: MicroBatchExecution, planned: Map[Long, Content]) extends Logging {
+class PlannedEpochs(query: MicroBatchExecution, planned: Map[Long, Content]) extends Logging {
 
   def contains(epoch: Long): Boolean = planned.contains(epoch)
 
@@ -20,7 +20,7 @@ class RecordedEpochs(query: MicroBatchExecution, planned: Map[Long, Content]) ex
     if (!ctx.isCurrentBatchConstructed) planned.get(ctx.batchId).foreach { content =>
       write(ctx.batchId, content.bytes)
       val entry = query.offsetLog.get(ctx.batchId).getOrElse(
-        throw new IllegalStateException(s"the offsets of the recorded epoch ${ctx.batchId} cannot be read back"))
+        throw new IllegalStateException(s"the offsets of the planned epoch ${ctx.batchId} cannot be read back"))
       val (sources, byName) = QueryHook.sources(query)
       ctx.endOffsets = entry.toStreamProgress(sources, byName)
       entry.metadataOpt.foreach(ctx.offsetSeqMetadata = _)

@@ -40,7 +40,7 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
   called "no floor", and there is no ratio to it.
 - **Profiles.** Each target that is missed, or too near its limit to tell, has a table that shows where the time, the bytes or the requests
   go: Spark's phases of an epoch, those of a checkpoint (plan, wait for the last acknowledgement, finalise), processor time, stored bytes
-  by the kind of object, columns of `_metadata`, and the modules in which a sampled coordinator was found.
+  by the kind of object, columns of `_metadata`, and the modules in which a sampled coordinator used its processor time.
 - **All warm up for the same time**, and then run for at least the same time. So a fast system has spent as much time on compiling its code
   as a slow one. With a limit on its time, a round that would not fit is left out for all systems of its workload, and noted.
 - **Look at ratios, not at milliseconds.** A ratio is of two medians within one run. It is called **too noisy** for a yes or a no in three

@@ -30,6 +30,7 @@ from benchmarks.machine import kernel
 from benchmarks.plans import FULL, SHORT, Plan
 from benchmarks.plans import run as run_plan
 from benchmarks.restore import FILLED
+from benchmarks.sampler import shares
 from benchmarks.session import Session
 from benchmarks.stored import dead_share
 from benchmarks.systems import HOOKS, SAME_SETTINGS, Setup, System, check_settings, set_up
@@ -77,6 +78,29 @@ def test_a_coordinator_finishes_simulated_partitions() -> None:
     sampled, parts = ({m for c, m, _ in figures if c == grown and m.startswith(start)} for start in ("sampled_", "part_"))
     assert {"part_name_bytes", "part_checksum_bytes"} <= parts
     assert all(sum(figures.values(grown, metric)) > 0 for metric in sampled)
+
+
+SAMPLED = """
+import sys, threading, time
+from pathlib import Path
+from benchmarks.sampler import sample
+from spark_ckpt.units import parse_duration
+sample(Path(sys.argv[1]))
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+until = time.monotonic() + 1
+while time.monotonic() < until:
+    for _ in range(1000):
+        parse_duration("10min")
+"""
+
+
+def test_samples_say_in_which_module_the_processor_was_used(tmp_path: Path) -> None:
+    samples, began = tmp_path / "samples", time.monotonic()
+    subprocess.run([sys.executable, "-c", SAMPLED, str(samples)], check=True, timeout=60)
+    found = shares(samples, [(began, time.monotonic())])
+    assert list(found) == ["units"]
+    assert found["units"] == 100
+    assert shares(samples, [(began - 2, began - 1)]) == {}
 
 
 def test_the_pom_asks_for_the_modules_and_not_for_the_bundle() -> None:

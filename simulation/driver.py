@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from functools import partial
-from hashlib import sha256
-from zlib import crc32
 
 from simulation.agent import Executor
 from simulation.chains import Attempt, Barrier
+from simulation.checkpoint_folder import CheckpointFolder
 from simulation.environment import Environment
 from simulation.executors import EXECUTORS, Executors, Query
 from simulation.invariants import Invariant, ViolationError
 from simulation.mutations import Variant
 from simulation.observed import Observed
-from simulation.process import DriverProcess
+from simulation.process import DriverProcess, DriverQuery
 from simulation.source_sink import PARTITIONS, Sink, Source, Span
 from simulation.storage_client import StorageClient
 from simulation.world import ELSEWHERE
@@ -24,22 +24,33 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
-from spark_ckpt.protocol.large_files import DIGITS
 from spark_ckpt.protocol.settings import Settings
 
 JOB = Job(("stateStoreSave key",), ("simulated",), "simulated")
-SCHEMA = "state/0/_metadata/metadata"
-REPLACED = "state/0/_metadata/large"
-"""A large file that is written anew now and then: checkpoints name the newest only, older plans the older ones."""
 LARGEST_EPOCH = 3
 LONGEST_EPOCH = 900
 """Milliseconds that its tasks may take, and its sink again."""
-LARGE_EACH = 4
-"""One in so many files of the source is an object of its own."""
-COMMITS_KEPT = 2
 
 
-class Driver(DriverProcess, Query):
+@dataclass
+class Position:
+    """How far a query is. `epoch`: the one that is due, or runs; `end`: of the input that was run."""
+
+    epoch: int = 0
+    end: int = 0
+    triggered: int = -1
+    sealed: int = -1
+    sealed_at: dict[int, int] = field(default_factory=dict)
+    """Of epochs that no completed checkpoint is known to hold."""
+
+    def seal(self, epoch: int, end: int, completed: int, now: int) -> None:
+        self.sealed, self.end = epoch, end
+        self.sealed_at = {n: time for n, time in self.sealed_at.items() if n > completed}
+        self.sealed_at[epoch] = now
+        self.epoch += 1
+
+
+class Driver(DriverQuery, Query):
     """One query through all its runs in one JVM."""
 
     def __init__(
@@ -52,41 +63,47 @@ class Driver(DriverProcess, Query):
         sink: Sink,
         restore: ev.Restore | None = None,
     ) -> None:
-        super().__init__(name, env, variant, settings)
+        self.process = DriverProcess(name, env, variant, settings, self)
         self.idle = False
         self.damaged = False
         """Whether the query ended because of damage."""
+        self._env = env
         self._source = source
         self._sink = sink
         self._restore = restore
         self._made = self._asked_at = 0
-        self._epoch = 0
-        self._end = 0
+        self._folder = CheckpointFolder()
+        self._position = Position()
         self._uids: dict[int, str] = {}
-        self._files: dict[str, bytes] = {}
-        self._changes: dict[str, bytes | None] = {}
-        self._unplanned: dict[str, bytes | None] = {}
-        """What went with a seal: the plan to come says it again."""
-        self._commits: dict[str, bytes] = {}
-        self._triggered = self._sealed_epoch = -1
         self._planned: dict[int, bytes] = {}
         self._attempt: Attempt | None = None
         self._acks: list[Ack | Decline] = []
         self._late: int | None = None
         self._stopping: do.Stopping | None = None
         self._finishing = False
-        self._sealed_at: dict[int, int] = {}
         self._executors = Executors(env, StorageClient(env, self, variant.settle), name, self, variant.compare)
+
+    @property
+    def name(self) -> str:
+        return self.process.name
+
+    @property
+    def alive(self) -> bool:
+        return self.process.alive
+
+    @property
+    def sleeps_until(self) -> int:
+        return self.process.sleeps_until
 
     def start(self) -> None:
         self._made += 1
         self._asked_at = self._env.clock.now
         self._attempt = None
         self._late = self._stopping = None
-        self._pending.clear()
-        nonce, local = f"{self.name}-{self._made}", tuple(sorted(self._files))
-        again = self.started is not None
-        self._ask(
+        self.process.announcements.forget_pending()
+        nonce, local = f"{self.name}-{self._made}", self._folder.paths
+        again = self.process.started is not None
+        self.process.ask(
             ev.StartRequested(
                 "q",
                 JOB,
@@ -104,24 +121,24 @@ class Driver(DriverProcess, Query):
     def answer(self, event: ev.Event) -> None:
         """The executors' way to the storage asks nothing that the driver is told."""
 
-    def _resume_request(self, started: do.Started) -> ev.ResumeRequested:
-        files = {**self._unplanned, **self._commits}
-        return ev.ResumeRequested(started.run, started.claim, self._triggered, self._source.forgetful, self._sealed_epoch, files)
+    def resume_request(self, started: do.Started) -> ev.ResumeRequested:
+        at = self._position
+        return ev.ResumeRequested(started.run, started.claim, at.triggered, self._source.forgetful, at.sealed, self._folder.resent)
 
-    def _acks_in_hand(self) -> list[Ack | Decline]:
+    def acks_in_hand(self) -> list[Ack | Decline]:
         return self._acks
 
     # --- what the protocol says
 
-    def _told(self, i: Instruction) -> None:
+    def hear(self, i: Instruction) -> None:
         """An answer to what is not asked any more is left alone."""
         if isinstance(i, do.Resumed):
             self._env.observed[Observed.RESUMED] += 1
-        elif isinstance(i, do.Started) and isinstance(self._open, ev.StartRequested):
+        elif isinstance(i, do.Started) and isinstance(self.process.open, ev.StartRequested):
             self._begin(i)
-        elif isinstance(i, do.Triggered) and isinstance(self._open, ev.TriggerRequested):
-            self._open = None
-            self._unplanned = {}
+        elif isinstance(i, do.Triggered) and isinstance(self.process.open, ev.TriggerRequested):
+            self.process.open = None
+            self._folder.planned()
             self._run_epoch(i.base, Barrier(i.checkpoint, i.late), i.version)
         elif isinstance(i, do.Late):
             self._want_late(i)
@@ -130,22 +147,22 @@ class Driver(DriverProcess, Query):
             self._stopping = i
         elif isinstance(i, do.Failed):
             self._fail(i)
-        elif isinstance(i, do.Sealed) and isinstance(self._open, ev.SealRequested):
+        elif isinstance(i, do.Sealed) and isinstance(self.process.open, ev.SealRequested):
             self._sealed()
-        elif isinstance(i, do.Finished) and isinstance(self._open, ev.FinishRequested):
+        elif isinstance(i, do.Finished) and isinstance(self.process.open, ev.FinishRequested):
             self._finished(i)
-        elif isinstance(i, do.Refused) and not isinstance(self._open, ev.StopRequested):
+        elif isinstance(i, do.Refused) and not isinstance(self.process.open, ev.StopRequested):
             self._refused(i)
         elif isinstance(i, do.Stopped):
-            self.stopped = True
-            self.die("stopped")
+            self.process.stopped = True
+            self.process.die("stopped")
 
     def _refused(self, i: do.Refused) -> None:
         if i.kind is ErrorKind.LOST and self._in_background:
             self._go_back(i.message)
             return
         if i.request is RequestName.SEAL and i.kind is ErrorKind.LOST:
-            self._open = None
+            self.process.open = None
             self._env.observed[Observed.RERUN_IN_PLACE] += 1
             assert self._attempt is not None
             self._run_epoch(self._attempt.base, self._attempt.barrier, self._attempt.version)
@@ -153,21 +170,21 @@ class Driver(DriverProcess, Query):
         if i.request is RequestName.FINISH:
             self._env.observed[Observed.NOT_FINISHED] += 1
             if self._stopping and i.kind is not ErrorKind.FENCED:
-                self._open = self._stopping = None  # without its savepoint the query goes on
-                self._soon(self._next_epoch)
+                self.process.open = self._stopping = None  # without its savepoint the query goes on
+                self.process.soon(self._next_epoch)
                 return
             if i.kind is not ErrorKind.FENCED:
-                self._ask(ev.StopRequested(failed=True))
+                self.process.ask(ev.StopRequested(failed=True))
                 return
         if i.request is RequestName.START and i.kind in (ErrorKind.MISSING, ErrorKind.DAMAGED, ErrorKind.CONFLICT):
             self._check_refused(i)
         if i.kind is ErrorKind.INTERNAL:
             raise ViolationError(Invariant.MACHINE, f"{self.name}: {i.message}")
-        if i.kind is ErrorKind.FENCED and not self._fenced:
+        if i.kind is ErrorKind.FENCED and not self.process.fenced:
             self._env.observed[Observed.FENCED] += 1
         elif i.kind is not ErrorKind.FENCED:
             self._env.observed[Observed.FAILED] += 1
-        self.die(f"{i.request.name} refused, {i.kind.name}: {i.message}")
+        self.process.die(f"{i.request.name} refused, {i.kind.name}: {i.message}")
 
     def _check_refused(self, i: do.Refused) -> None:
         """Only a choice can be refused, one that was made before and not carried out, a start that others were always faster than, or one
@@ -191,50 +208,28 @@ class Driver(DriverProcess, Query):
 
     def _begin(self, i: do.Started) -> None:
         before = self._env.world.log.claim_before(i.claim)
-        if self.started and before and before.life != self.name:
+        if self.process.started and before and before.life != self.name:
             raise ViolationError(Invariant.FENCED_STOPS, f"{self.name} takes the stream back from run {before.run}, which had claimed it")
-        self.started = i
-        self._open = None
-        self.objects = set()
-        fetched = self._client.fetched
-        self._files = {path: fetched[content] if isinstance(content, FileHandle) else content for path, content in i.files.items()}
-        self._changes, self._unplanned, self._commits = {}, {}, {}
-        for path in sorted((p for p in self._files if p.startswith("commits/")), key=number_of):
-            self._remember(path)
-        self._sealed_at = {}
-        self._epoch = self._triggered = i.epoch
-        self._sealed_epoch = i.origin.epoch if i.origin else -1
+        self.process.started = i
+        self.process.open = None
+        self.process.objects = set()
+        fetched = self.process.client.fetched
+        files = {path: fetched[content] if isinstance(content, FileHandle) else content for path, content in i.files.items()}
+        self._folder.replace(files)
         self._planned = {plan.epoch: plan.offsets for plan in i.planned}
         self._env.observed[Observed.STARTED] += 1
         self._executors.forget()
-        self._check_files(i)
-        self._end = Span.decode(self._files[offsets_file(i.epoch - 1)]).end if i.origin else self._env.begins
-        self._uids = uids_of(self._files[commits_file(i.epoch - 1)]) if i.origin else {}
+        wrong = self._folder.wrong(i, self._env.begins)
+        if wrong is not None:
+            raise ViolationError(Invariant.FILES_RIGHT, f"{self.name} {wrong}")
+        end = Span.decode(self._folder[offsets_file(i.epoch - 1)]).end if i.origin else self._env.begins
+        self._position = Position(i.epoch, end, i.epoch, i.origin.epoch if i.origin else -1)
+        self._uids = uids_of(self._folder[commits_file(i.epoch - 1)]) if i.origin else {}
         if i.rerun:
             self._env.observed[Observed.RERUN] += 1
             self._run_epoch(i.origin, Barrier(i.gate is Gate.EPOCH, None), i.version)
         else:
             self._next_epoch()
-
-    def _check_files(self, i: do.Started) -> None:
-        """All that Spark needs in its `checkpointLocation` to go on."""
-        last = i.epoch if i.rerun else i.epoch - 1
-        due = {SCHEMA, offsets_file(i.epoch - 1), commits_file(i.epoch - 1)} if i.origin else set()
-        due |= {offsets_file(i.epoch)} if i.rerun else set()
-        missing = sorted(due - self._files.keys())
-        if missing:
-            raise ViolationError(Invariant.FILES_RIGHT, f"{self.name} restores {i.origin} without {missing}")
-        at = self._env.begins
-        for file in sorted((path for path in self._files if path.startswith("sources/")), key=number_of):
-            span = Span.decode(self._files[file])
-            if span.first != at:
-                raise ViolationError(
-                    Invariant.FILES_RIGHT, f"{self.name} restores {i.origin}, {file} goes on from {span.first} instead of {at}"
-                )
-            at = span.end
-        end = Span.decode(self._files[offsets_file(last)]).end if i.origin or i.rerun else self._env.begins
-        if at != end:
-            raise ViolationError(Invariant.FILES_RIGHT, f"{self.name} restores {i.origin} up to {end}, its source's files go up to {at}")
 
     # --- one epoch after the other
 
@@ -242,27 +237,26 @@ class Driver(DriverProcess, Query):
         """Plan: what was planned before as it was, else whatever the source has now."""
         if self._env.chance(self._env.faults.stop, Observed.STOPPED):
             self._finishing = self._in_background and self._env.rng.random() < 0.5
-            self._ask(ev.FinishRequested() if self._finishing else ev.StopRequested(failed=False))
+            self.process.ask(ev.FinishRequested() if self._finishing else ev.StopRequested(failed=False))
             return
         if self._finishing:
-            self._ask(ev.FinishRequested() if self._in_background else ev.StopRequested(failed=False))
+            self.process.ask(ev.FinishRequested() if self._in_background else ev.StopRequested(failed=False))
             return
-        recorded = self._planned.pop(self._epoch, None)
-        if recorded is None and self._stopping:
+        planned = self._planned.pop(self._position.epoch, None)
+        if planned is None and self._stopping:
             self._end_with_savepoint(self._stopping)
             return
-        if recorded is None and self._end >= self._source.available:
+        if planned is None and self._position.end >= self._source.available:
             self.idle = True
-            self._soon(partial(self._look_again, self._made), 20)
+            self.process.soon(partial(self._look_again, self._made), 20)
             return
-        span = Span(self._end, min(self._source.available, self._end + self._env.rng.randrange(1, LARGEST_EPOCH + 1)))
-        self._plan(recorded or span.encode())
+        span = Span(self._position.end, min(self._source.available, self._position.end + self._env.rng.randrange(1, LARGEST_EPOCH + 1)))
+        self._plan(planned or span.encode())
 
     def _plan(self, offsets: bytes) -> None:
-        self._write({source_file(self._epoch): offsets})
-        self._files[offsets_file(self._epoch)] = offsets
-        self._triggered = self._epoch
-        self._ask(ev.TriggerRequested(self._epoch, offsets, self._take_changes()))
+        at = self._position
+        at.triggered = at.epoch
+        self.process.ask(ev.TriggerRequested(at.epoch, offsets, self._folder.plan(at.epoch, offsets)))
 
     def _look_again(self, made: int) -> None:
         """Not if the query has gone back meanwhile."""
@@ -271,47 +265,31 @@ class Driver(DriverProcess, Query):
         self.idle = False
         self._next_epoch()
 
-    def _write(self, files: dict[str, bytes]) -> None:
-        self._files.update(files)
-        self._changes.update(files)
-
-    def _take_changes(self) -> dict[str, bytes | ev.LocalFile | None]:
-        """Some of the source's files are large."""
-        changes, self._changes = self._changes, {}
-        return {path: handed_over(content) if content and is_large(path) else content for path, content in changes.items()}
-
-    def _write_schemas(self) -> None:
-        """What Spark writes once an epoch is planned: it goes with the seal."""
-        if SCHEMA not in self._files:
-            self._write({SCHEMA: b"schema"})
-        if self._epoch % LARGE_EACH == 1:
-            self._write({REPLACED: b"of epoch %d" % self._epoch})
-
     def _run_epoch(self, base: CheckpointId | None, barrier: Barrier, version: int | None) -> None:
-        assert self.started is not None
-        self._write_schemas()
-        span = Span.decode(self._files[offsets_file(self._epoch)])
+        assert self.process.started is not None
+        self._folder.write_schemas(self._position.epoch)
+        span = Span.decode(self._folder[offsets_file(self._position.epoch)])
         self._acks = []
-        goes_on_from = self._epoch if version is None else version
+        goes_on_from = self._position.epoch if version is None else version
         pace = self._env.rng.randrange(1, LONGEST_EPOCH) if self._env.chance(self._env.faults.long, Observed.LONG) else 0
-        attempt = Attempt(self.started.run, self._epoch, span, base, dict(self._uids), barrier, goes_on_from, pace)
+        attempt = Attempt(self.process.started.run, self._position.epoch, span, base, dict(self._uids), barrier, goes_on_from, pace)
         self._attempt = attempt
         self._executors.run_tasks(attempt, list(range(PARTITIONS)))
         if self._env.chance(self._env.faults.task_failure, Observed.TASK_FAILED):
-            self._soon(self._task_failed, self._env.rng.randrange(0, 40))
+            self.process.soon(self._task_failed, self._env.rng.randrange(0, 40))
         if self._env.chance(self._env.faults.executor_loss):
-            self._soon(lambda: self._lose_executor(attempt), self._env.rng.randrange(0, 60))
+            self.process.soon(lambda: self._lose_executor(attempt), self._env.rng.randrange(0, 60))
 
     def _task_failed(self) -> None:
         """The query ends; what was asked last may be unanswered."""
         self._attempt = None
-        self._ask(ev.StopRequested(failed=True))
+        self.process.ask(ev.StopRequested(failed=True))
 
     def _fail(self, i: do.Failed) -> None:
         """The protocol gives up, while the query runs or waits for data."""
         self._env.observed[Observed.NOT_TOLERATED] += 1
         self._env.tell(f"{self.name} has to fail, {i.kind.name}: {i.message}")
-        if not isinstance(self._open, (ev.StartRequested, ev.StopRequested)):
+        if not isinstance(self.process.open, (ev.StartRequested, ev.StopRequested)):
             self._task_failed()
 
     # --- the end of `AvailableNow`
@@ -323,17 +301,17 @@ class Driver(DriverProcess, Query):
     def demolish(self) -> None:
         """A person stops the query, whatever it is doing, and wants its checkpoints deleted."""
         self._attempt = None
-        self._ask(ev.StopRequested(failed=False, delete=True))
+        self.process.ask(ev.StopRequested(failed=False, delete=True))
 
     @property
     def end(self) -> int:
         """How far the query has run its input."""
-        return self._end
+        return self._position.end
 
     @property
     def lag(self) -> int:
         """How long ago the oldest epoch was sealed that no completed checkpoint holds."""
-        behind = [time for epoch, time in self._sealed_at.items() if epoch > self._completed_epoch]
+        behind = [time for epoch, time in self._position.sealed_at.items() if epoch > self.process.announcements.completed_epoch]
         if not behind:
             return 0
         if self._env.pressed_at < min(behind):
@@ -346,19 +324,20 @@ class Driver(DriverProcess, Query):
         if stopping.drain:
             self._env.observed[Observed.DRAINED] += 1
             self._stopping = do.Stopping(drain=False)
-            self._plan(Span(self._end, self._end).encode())
+            self._plan(Span(self._position.end, self._position.end).encode())
         else:
-            self._ask(ev.FinishRequested(stopping=True))
+            self.process.ask(ev.FinishRequested(stopping=True))
 
     def _finished(self, i: do.Finished) -> None:
-        asked = isinstance(self._open, ev.FinishRequested) and self._open.stopping  # else it ends by itself, whatever becomes of requests
+        request = self.process.open  # if it asks for no stop, the query ends by itself, whatever becomes of people's requests
+        asked = isinstance(request, ev.FinishRequested) and request.stopping
         if asked and i.savepoint not in self._env.world.savepoints:
             raise ViolationError(Invariant.SAVEPOINT, f"{self.name} ends as asked with the savepoint {i.savepoint}, which is not there")
         self._env.observed[Observed.FINISHED] += 1
         durable = self._env.world.reached(self._env.world.log.claim(self._claim), self._env.clock.now + 1)
-        if durable < self._epoch - 1:
-            raise ViolationError(Invariant.COVERED, f"{self.name} ends after epoch {self._epoch - 1}, durable is {durable}")
-        self._ask(ev.StopRequested(failed=False))
+        if durable < self._position.epoch - 1:
+            raise ViolationError(Invariant.COVERED, f"{self.name} ends after epoch {self._position.epoch - 1}, durable is {durable}")
+        self.process.ask(ev.StopRequested(failed=False))
 
     def _write_batch(self, attempt: Attempt) -> None:
         """The sink's commit; `commits/N` is another step."""
@@ -367,39 +346,28 @@ class Driver(DriverProcess, Query):
         attempt.written = True
         rows = tuple(attempt.winners[p].value for p in range(PARTITIONS))
         self._sink.add_batch(attempt.epoch, (attempt.span, rows), self.name)
-        self._soon(lambda: self._seal(attempt))
+        self.process.soon(lambda: self._seal(attempt))
 
     def _seal(self, attempt: Attempt) -> None:
         if attempt is self._attempt:
-            self._unplanned.update(self._changes)
-            self._ask(ev.SealRequested(attempt.epoch, commit_of(attempt), self._take_changes()))
+            self.process.ask(ev.SealRequested(attempt.epoch, commit_of(attempt), self._folder.seal()))
 
     def _sealed(self) -> None:
         attempt = self._attempt
         if attempt is None:
             return
-        self._open = self._attempt = None
+        self.process.open = self._attempt = None
         self._uids = {p: commit.uid for p, commit in attempt.winners.items()}
-        self._files[commits_file(attempt.epoch)] = commit_of(attempt)
-        self._remember(commits_file(attempt.epoch))
-        self._sealed_epoch = attempt.epoch
-        self._end = attempt.span.end
-        self._sealed_at = {n: time for n, time in self._sealed_at.items() if n > self._completed_epoch}
-        self._sealed_at[attempt.epoch] = self._env.clock.now
-        self._epoch += 1
-        self._soon(self._next_epoch)
-
-    def _remember(self, commit: str) -> None:
-        """A coordinator that takes the place of one that dies is told the newest of them."""
-        self._commits[commit] = self._files[commit]
-        for path in sorted(self._commits, key=number_of)[:-COMMITS_KEPT]:
-            del self._commits[path]
+        self._folder.commit(attempt.epoch, commit_of(attempt))
+        completed = self.process.announcements.completed_epoch
+        self._position.seal(attempt.epoch, attempt.span.end, completed, self._env.clock.now)
+        self.process.soon(self._next_epoch)
 
     # --- what executors say
 
     def acknowledge(self, ack: Ack | Decline) -> None:
         self._acks.append(ack)
-        self._signal(ack, self._coordinator)
+        self.process.signal(ack, self.process.coordinator)
 
     def holding(self, executor: Executor) -> None:
         self._give_holding(executor)
@@ -407,12 +375,12 @@ class Driver(DriverProcess, Query):
             executor.late(self._late)
 
     def _want_late(self, i: do.Late) -> None:
-        if self.started and i.run == self.started.run:
+        if self.process.started and i.run == self.process.started.run:
             self._late = i.epoch
             self._env.observed[Observed.LATE] += i.epoch is not None
 
     def tasks_done(self, attempt: Attempt) -> None:
-        self._soon(lambda: self._write_batch(attempt), self._env.rng.randrange(attempt.pace) if attempt.pace else None)
+        self.process.soon(lambda: self._write_batch(attempt), self._env.rng.randrange(attempt.pace) if attempt.pace else None)
 
     def current(self, attempt: Attempt) -> bool:
         return attempt is self._attempt and not attempt.written
@@ -427,8 +395,8 @@ class Driver(DriverProcess, Query):
             )
         self._env.observed[Observed.LOAD_FENCED] += not damaged_meanwhile
         self.damaged = self.damaged or damaged_meanwhile
-        self.give(ev.DamageReported(missing, checkpoint, "missing or damaged"), self._coordinator)
-        self._soon(lambda: self.die("its state is gone"), 200)
+        self.process.give(ev.DamageReported(missing, checkpoint, "missing or damaged"), self.process.coordinator)
+        self.process.soon(lambda: self.process.die("its state is gone"), 200)
 
     def state_lost(self, attempt: Attempt, partition: int) -> None:
         """Back to the last checkpoint, in the same query: a new run of it."""
@@ -446,8 +414,8 @@ class Driver(DriverProcess, Query):
     def _lose_executor(self, attempt: Attempt) -> None:
         """Tasks that had not finished run elsewhere; what had finished counts, wherever its snapshot is."""
         dead, partitions = self._executors.lose(self._env.rng.randrange(EXECUTORS))
-        coordinator = self._coordinator
-        self._env.clock.after(self._env.delay(), lambda: self.give(ev.ExecutorLost(dead.name), coordinator))
+        coordinator = self.process.coordinator
+        self._env.clock.after(self._env.delay(), lambda: self.process.give(ev.ExecutorLost(dead.name), coordinator))
         for host in self._executors.hosts:
             self._env.clock.after(10 + self._env.delay(), partial(self._give_holding, host))
         if self.current(attempt):
@@ -460,34 +428,16 @@ class Driver(DriverProcess, Query):
 
     def _give_holding(self, executor: Executor) -> None:
         if executor.alive:
-            self.give(ev.HoldingReceived(executor.name, executor.held, executor.bytes), self._coordinator)
+            self.process.give(ev.HoldingReceived(executor.name, executor.held, executor.bytes), self.process.coordinator)
 
     @property
     def _in_background(self) -> bool:
-        return self.started is not None and self.started.gate is Gate.BACKGROUND
+        return self.process.started is not None and self.process.started.gate is Gate.BACKGROUND
 
     @property
     def _claim(self) -> int:
-        assert self.started is not None
-        return self.started.claim
-
-
-def source_file(epoch: int) -> str:
-    return f"sources/0/{epoch}"
-
-
-def number_of(path: str) -> int:
-    """The epoch in the name of a file."""
-    return int(path.rpartition("/")[2])
-
-
-def is_large(path: str) -> bool:
-    return path == REPLACED or (path.startswith("sources/") and number_of(path) % LARGE_EACH == 0)
-
-
-def handed_over(content: bytes) -> ev.LocalFile:
-    """In the place of a path the content."""
-    return ev.LocalFile(content.decode(), len(content), crc32(content), sha256(content).hexdigest()[:DIGITS])
+        assert self.process.started is not None
+        return self.process.started.claim
 
 
 def commit_of(attempt: Attempt) -> bytes:

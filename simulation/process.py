@@ -5,17 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from simulation.announcements import Announcements
 from simulation.environment import Environment
 from simulation.invariants import Invariant, ViolationError
 from simulation.mutations import Variant
 from simulation.observed import Observed
 from simulation.storage_client import StorageClient
-from spark_ckpt.model import Ack, CheckpointId, Decline
+from spark_ckpt.model import Ack, Decline
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim
-from spark_ckpt.protocol.instructions import Announcement, Instruction
-from spark_ckpt.protocol.reasons import TOLERATED, AbortReason
+from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.protocol.run import Run
 from spark_ckpt.protocol.run_phases import OVER, RunPhase
@@ -51,44 +51,49 @@ class _Coordinator:
         self._driver.give(event, self)
 
 
-class DriverProcess(ABC):
-    """Any step may be its last, or be followed by a long sleep. Subclasses say what a query does with the protocol's answers."""
-
-    def __init__(self, name: str, env: Environment, variant: Variant, settings: Settings) -> None:
-        self.name = name
-        self.alive = True
-        self.stopped = False
-        self.sleeps_until = 0
-        self.started: do.Started | None = None
-        self._env = env
-        self._variant = variant
-        self._settings = settings
-        self._open: ev.Request | None = None
-        self._fenced = False
-        self._pending: set[int] = set()
-        self._completed_epoch = -1
-        self._resuming = False
-        self._heard_at = 0
-        self.objects: set[str] = set()
-        """That acks named which came while a run could hear them."""
-        self.demolished = False
-        """Whether a run was told to delete its stream."""
-        self._new_coordinator()
+class DriverQuery(ABC):
+    """What runs in a driver's process: its query thread."""
 
     @abstractmethod
     def start(self) -> None:
         """Ask for a new run."""
 
     @abstractmethod
-    def _told(self, i: Instruction) -> None:
+    def hear(self, i: Instruction) -> None:
         """What the protocol says to the query."""
 
     @abstractmethod
-    def _resume_request(self, started: do.Started) -> ev.ResumeRequested: ...
+    def resume_request(self, started: do.Started) -> ev.ResumeRequested: ...
 
     @abstractmethod
-    def _acks_in_hand(self) -> list[Ack | Decline]:
+    def acks_in_hand(self) -> list[Ack | Decline]:
         """Those of the epoch in hand, which a new coordinator must hear again."""
+
+
+class DriverProcess:
+    """Any step may be its last, or be followed by a long sleep."""
+
+    def __init__(self, name: str, env: Environment, variant: Variant, settings: Settings, query: DriverQuery) -> None:
+        self.name = name
+        self.alive = True
+        self.stopped = False
+        self.sleeps_until = 0
+        self.started: do.Started | None = None
+        self.open: ev.Request | None = None
+        """What was asked of the protocol, and is not answered yet."""
+        self.fenced = False
+        self.objects: set[str] = set()
+        """That acks named which came while a run could hear them."""
+        self.demolished = False
+        """Whether a run was told to delete its stream."""
+        self.announcements = Announcements(name, env, settings.max_concurrent)
+        self._env = env
+        self._variant = variant
+        self._settings = settings
+        self._query = query
+        self._resuming = False
+        self._heard_at = 0
+        self._new_coordinator()
 
     # --- life and death
 
@@ -97,7 +102,7 @@ class DriverProcess(ABC):
             self._env.tell(f"{self.name} ends: {why}")
         self.alive = False
 
-    def _soon(self, step: Callable[[], None], delay: int | None = None) -> None:
+    def soon(self, step: Callable[[], None], delay: int | None = None) -> None:
         """The next step of the query thread: after a crash never, after a sleep later."""
 
         def call() -> None:
@@ -133,15 +138,15 @@ class DriverProcess(ABC):
     # --- the coordinator
 
     def _new_coordinator(self) -> None:
-        self._coordinator = _Coordinator(self)
-        self._client = StorageClient(self._env, self._coordinator, self._variant.settle)
+        self.coordinator = _Coordinator(self)
+        self.client = StorageClient(self._env, self.coordinator, self._variant.settle)
         self._stream = self._variant.stream(self._settings, self._variant.order, self._variant.parts)
-        self._pending.clear()
+        self.announcements.forget_pending()
         self._timers: set[int] = set()
 
     def give(self, event: ev.Event, coordinator: _Coordinator) -> None:
         """An event for the protocol; one for a coordinator that died goes nowhere."""
-        if coordinator is not self._coordinator or not self._awake(lambda: self.give(event, coordinator)):
+        if coordinator is not self.coordinator or not self._awake(lambda: self.give(event, coordinator)):
             return
         if self._env.chance(self._env.faults.coordinator_crash, Observed.COORDINATOR_CRASHED):
             self._coordinator_crashed()
@@ -159,8 +164,8 @@ class DriverProcess(ABC):
             raise ViolationError(Invariant.MACHINE, f"{self.name}: {type(error).__name__}: {error}") from error
         self._env.tell(f"{self.name} {type(event).__name__} -> {', '.join(type(i).__name__ for i in instructions) or 'nothing'}")
         run = self._stream.run
-        if run and run.phase is RunPhase.FENCED and not self._fenced:
-            self._fenced = True
+        if run and run.phase is RunPhase.FENCED and not self.fenced:
+            self.fenced = True
             self._env.observed[Observed.FENCED] += 1
             if not any(isinstance(i, do.Refused) for i in instructions):
                 self._env.observed[Observed.FENCED_IDLE] += 1
@@ -182,60 +187,60 @@ class DriverProcess(ABC):
             self._env.tell(f"{self.name} logs {i.level.name}: {i.message}")
             if "the stream's end could not be noted in its log" in i.message:
                 self.demolished = False  # each of its puts failed
-        elif not self._client.execute(i):
+        elif not self.client.execute(i):
             self._check_told(i)
             # A pipe keeps the order.
             self._heard_at = max(self._heard_at, self._env.clock.now + self._env.rng.randrange(0, 3))
-            self._soon(lambda: self._hear(i, coordinator), self._heard_at - self._env.clock.now)
+            self.soon(lambda: self._hear(i, coordinator), self._heard_at - self._env.clock.now)
 
     def _hear(self, i: Instruction, coordinator: _Coordinator) -> None:
-        if coordinator is self._coordinator:
-            self._told(i)
+        if coordinator is self.coordinator:
+            self._query.hear(i)
 
     def _fire(self, timer: ev.TimerFired, coordinator: _Coordinator) -> None:
-        if coordinator is self._coordinator and timer.ticket in self._timers:
+        if coordinator is self.coordinator and timer.ticket in self._timers:
             self._timers.discard(timer.ticket)
             self.give(timer, coordinator)
 
     def _coordinator_crashed(self) -> None:
         """The driver starts another one, and tells it all that was not answered."""
         self._env.tell(f"{self.name}: its coordinator dies")
-        self._coordinator.killed = True
+        self.coordinator.killed = True
         self._new_coordinator()
-        if self.started is None or isinstance(self._open, ev.StartRequested):
-            self._soon(self.start)
+        if self.started is None or isinstance(self.open, ev.StartRequested):
+            self.soon(self._query.start)
             return
-        coordinator = self._coordinator
+        coordinator = self.coordinator
         self._resuming = True
-        resume = self._resume_request(self.started)
+        resume = self._query.resume_request(self.started)
 
         def resend() -> None:
-            if coordinator is not self._coordinator:
+            if coordinator is not self.coordinator:
                 return
             self._resuming = False
             self.give(resume, coordinator)
-            for ack in self._acks_in_hand():
-                self._signal(ack, coordinator)
-            if self._open is not None:
-                self.give(self._open, coordinator)
+            for ack in self._query.acks_in_hand():
+                self.signal(ack, coordinator)
+            if self.open is not None:
+                self.give(self.open, coordinator)
 
-        self._soon(resend)
+        self.soon(resend)
 
-    def _ask(self, request: ev.Request) -> None:
+    def ask(self, request: ev.Request) -> None:
         """Nothing follows a stop: a query's thread has ended by then."""
-        if isinstance(self._open, ev.StopRequested):
+        if isinstance(self.open, ev.StopRequested):
             return
-        self._open = request
-        coordinator = self._coordinator
+        self.open = request
+        coordinator = self.coordinator
 
         def send() -> None:
-            if request is self._open or not isinstance(self._open, ev.StopRequested):
+            if request is self.open or not isinstance(self.open, ev.StopRequested):
                 self.give(request, coordinator)
 
         if not self._resuming:
-            self._soon(send)
+            self.soon(send)
 
-    def _signal(self, ack: Ack | Decline, coordinator: _Coordinator) -> None:
+    def signal(self, ack: Ack | Decline, coordinator: _Coordinator) -> None:
         self.give(ev.AckReceived(ack) if isinstance(ack, Ack) else ev.DeclineReceived(ack), coordinator)
 
     # --- what the protocol says, checked when it says it
@@ -248,20 +253,20 @@ class DriverProcess(ABC):
             raise ViolationError(Invariant.NO_WAITING, f"{self.name} sealed epoch {event.epoch}, and had no answer")
         durable = self._env.world.reached(run.claim, self._env.clock.now + 1)
         gone = any(c.run == run.claim.run for c in self._env.world.damage.vanished)  # a coordinator that takes over does not see it
-        least, most = (max(0, event.epoch - known) for known in (durable, -1 if gone else self._completed_epoch))
+        least, most = (max(0, event.epoch - known) for known in (durable, -1 if gone else self.announcements.completed_epoch))
         for told in instructions:
             if isinstance(told, do.Sealed) and not least <= told.lag.epochs <= most:
                 raise ViolationError(Invariant.LAG, f"{self.name} is told {told.lag} after epoch {event.epoch}, right is {least} to {most}")
 
     def _check_told(self, i: Instruction) -> None:
         if isinstance(i, do.Resumed) and self.started:
-            self._env.world.found(self.started.run, self._client.listed_at)
+            self._env.world.found(self.started.run, self.client.listed_at)
         if isinstance(i, do.Started) and i.rerun:
             self._check_planned(i.claim, i.epoch)
         if isinstance(i, do.Triggered):
             assert self._stream.run is not None
             self._check_triggered(self._stream.run.claim, i.epoch)
-        if isinstance(i, (do.Triggered, do.Sealed, do.Finished)) and self._fenced:
+        if isinstance(i, (do.Triggered, do.Sealed, do.Finished)) and self.fenced:
             raise ViolationError(Invariant.FENCED_STOPS, f"{self.name} was fenced, and then told {type(i).__name__}")
 
     def _check_triggered(self, claim: Claim, epoch: int) -> None:
@@ -283,38 +288,6 @@ class DriverProcess(ABC):
             raise ViolationError(broken, f"{self.name} runs epoch {epoch} under claim {claim}, whose plan is not in the log")
 
     def _announced(self, i: do.Announce) -> None:
-        if self._fenced:
+        if self.fenced:
             raise ViolationError(Invariant.FENCED_STOPS, f"{self.name} was fenced, and announces {i.event.name}")
-        named = CheckpointId(i.summary["run"], i.summary["epoch"])
-        self._env.tell(f"{self.name} announces {i.event.name} of {named} {i.summary.get('reason', '')}")
-        if i.event is Announcement.TRIGGERED:
-            self._pending.add(named.epoch)
-            run = self._stream.run
-            making = run.making if run is not None and not run.context.every_epoch else self._pending
-            if len(making) > self._settings.max_concurrent + isinstance(self._open, ev.FinishRequested):
-                raise ViolationError(Invariant.CONCURRENT, f"{self.name} has the checkpoints {sorted(making)} in the making")
-        else:
-            self._pending.discard(named.epoch)
-        if i.event is Announcement.ABORTED:
-            self._count_aborted(AbortReason(i.summary["reason"]))
-            if "was deleted" in i.summary["message"]:
-                raise ViolationError(Invariant.DELETED_UNUSED, f"{self.name}: {i.summary['message']}")
-            self._env.world.aborted.add(named)
-        if i.event is Announcement.COMPLETED:
-            self._env.observed[Observed.COMPLETED] += 1
-            run = self._stream.run
-            self._env.observed[Observed.BRIDGED] += run is not None and run.phase is RunPhase.RUNNING and run.epoch.is_long
-            self._completed_epoch = max(self._completed_epoch, named.epoch)
-            if not self._env.world.was_completed(named):
-                raise ViolationError(Invariant.COMPLETED_STORED, f"{self.name} announces {named}, whose _metadata was never stored")
-            self._env.world.aborted.discard(named)
-            self._env.world.check_whole(named)
-        if i.event is Announcement.RESTORED:
-            self._env.observed[Observed.RESTORED] += 1
-            run = self._stream.run
-            self._completed_epoch = self._env.world.reached(run.claim, self._env.clock.now + 1) if run else named.epoch
-
-    def _count_aborted(self, reason: AbortReason) -> None:
-        self._env.observed[Observed.SUBSUMED if reason is AbortReason.SUBSUMED else Observed.ABORTED] += 1
-        if reason in TOLERATED and self._stream.run and self._stream.run.phase is not RunPhase.FAILED:
-            self._env.observed[Observed.TOLERATED] += 1
+        self.announcements.hear(i, self._stream.run, isinstance(self.open, ev.FinishRequested))

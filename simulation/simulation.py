@@ -246,7 +246,7 @@ class Simulation:
         self._env.faults = EVERYDAY
         self._env.down_until = 0
         for driver in self._drivers:
-            driver.die("quiet")
+            driver.process.die("quiet")
         self._let_pass(SETTLING)
         for _ in range(MOST_DAMAGE):
             if self._env.chance(damage * MOST_DAMAGE):
@@ -356,8 +356,8 @@ class Simulation:
         self._let_pass(SETTLING)
         if driver.alive:
             raise ViolationError(Invariant.PROGRESS, f"{driver.name} does not stop")
-        if driver.demolished:
-            self._world.check_deleted(driver.objects)
+        if driver.process.demolished:
+            self._world.check_deleted(driver.process.objects)
             self._collect()
             self._world.check_empty()
             self._begin_anew()
@@ -377,7 +377,7 @@ class Simulation:
                 self._start()
             self._let_pass(self._env.rng.randrange(20, 200))
         for driver in self._drivers:
-            driver.die("quiet")
+            driver.process.die("quiet")
         self._let_pass(SETTLING)
         self._env.faults = QUIET
         driver = self._start()

@@ -16,7 +16,6 @@ class Schedule:
     def __init__(self) -> None:
         self._due: list[tuple[float, int, int | None, Task]] = []
         self._order = itertools.count()
-        self._cancelled: set[int] = set()
         self._closed = False
 
     def later(self, seconds: float, task: Task, ticket: int | None = None) -> None:
@@ -24,12 +23,13 @@ class Schedule:
             heapq.heappush(self._due, (time.monotonic() + seconds, next(self._order), ticket, task))
 
     def cancel(self, ticket: int) -> None:
-        if any(entry[2] == ticket for entry in self._due):
-            self._cancelled.add(ticket)
+        """Those that are left are few: the timers of a run, and what is tried again."""
+        self._due = [entry for entry in self._due if entry[2] != ticket]
+        heapq.heapify(self._due)
 
     @property
     def is_empty(self) -> bool:
-        return all(ticket in self._cancelled for _, _, ticket, _ in self._due)
+        return not self._due
 
     @property
     def wait(self) -> float | None:
@@ -38,11 +38,8 @@ class Schedule:
 
     def run_due(self) -> None:
         while self._due and self._due[0][0] <= time.monotonic():
-            _, _, ticket, task = heapq.heappop(self._due)
-            if ticket in self._cancelled:
-                self._cancelled.discard(ticket)
-            else:
-                task()
+            *_, task = heapq.heappop(self._due)
+            task()
 
     def close(self) -> None:
         """Nothing of it is done any more, and nothing is taken any more."""

@@ -8,7 +8,7 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId, Decline, StoreId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim, decode, encode
+from spark_ckpt.protocol.entries import SAVEPOINT, Claim, decode, encode
 from spark_ckpt.protocol.instructions import Gate, Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.settings import Settings
@@ -501,3 +501,19 @@ def test_a_source_that_forgets_keeps_the_gate_per_epoch_and_is_named() -> None:
     assert told(said, do.Started).gate is Gate.EPOCH
     assert "socket" in told(said, do.Log).message
     assert kinds(driver.epoch(1, 0)) == ["Triggered", "TRIGGERED", "Sealed", "COMPLETED"]
+
+
+def test_a_savepoints_checkpoint_that_is_begun_again_because_one_is_due_counts_like_any() -> None:
+    driver = running(tolerable_failures=0)
+    driver.trigger(0)
+    driver.seal(1, 0)
+    driver.hold = lambda i: isinstance(i, (do.StoreMetadata, do.ReadMetadata))
+    driver.request(SAVEPOINT)
+    driver.fire(ev.Timer.IDLE)
+    for p in range(2):
+        driver.ack(1, 0, p)
+    assert "ABORTED" in kinds(driver.fire(ev.Timer.EXPIRY))
+    assert run_of(driver).making == ()
+    due(driver)
+    assert run_of(driver).making == (0,)
+    assert kinds(driver.fire(ev.Timer.EXPIRY))[-1] == "Failed"

@@ -152,6 +152,7 @@ class PendingCheckpoints:
         if uncertain is not None:
             self.uncertain.remove(uncertain)
             p = uncertain
+            p.savepoint = p.bridges = False  # whatever it was begun for before
         else:
             base, losses = self._subsumption.base, self._executors.losses
             p = PendingCheckpoint(CheckpointId(self._context.claim.run, epoch), log, triggered_ms, base, losses, plan_ms)

@@ -42,7 +42,7 @@ def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
         (idle, ev.TriggerRequested): leads("_trigger", planning, running, failed),
         (planning, ev.EntryPut): leads(answered, running, failed),
         (planning, ev.EntryRead): leads(answered, running, failed, fenced),
-        (planning, ev.PastSeen): leads(answered, running, fenced),
+        (planning, ev.PastSeen): leads(answered, running, failed, fenced),
         (planning, ev.Timer.PLAN): leads(answered, failed),
         (running, ev.TriggerRequested): leads("_trigger_again"),
         (running, ev.SealRequested): leads("_seal", idle, sealed, failed),
@@ -57,7 +57,7 @@ def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
             # Its plan may still stand in the line while it runs, or has ended.
             ev.EntryPut: leads(answered, failed),
             ev.EntryRead: leads(answered, failed, fenced),
-            ev.PastSeen: leads(answered, fenced),
+            ev.PastSeen: leads(answered, failed, fenced),
             ev.ReadFailed: leads(answered, failed),
             # Checkpoints, and what they wait for.
             ev.AckReceived: leads("_ack", failed),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -300,3 +302,41 @@ def test_an_epoch_that_ran_ahead_of_a_plan_that_died_with_the_coordinator_is_los
     files = {f"commits/{n}": commit(uid_of(1, n, p) for p in range(2)) for n in (0, 1)}
     other.push(ev.ResumeRequested(1, 1, 2, sealed=1, files=files))
     assert kinds(other.seal(1, 2)) == ["seal LOST"]
+
+
+UNSTORABLE = {"../elsewhere": b"x"}
+"""A file that no plan can name."""
+
+
+@pytest.mark.parametrize("outcome", [Outcome.STORED, Outcome.UNKNOWN])
+def test_a_plan_that_cannot_be_stored_ends_the_run_when_it_is_its_turn(outcome: Outcome) -> None:
+    """UNKNOWN: the plan before it is read back, and looked past."""
+    driver = running()
+    driver.trigger(2)
+    driver.seal(1, 2)
+    put = held(driver, do.PutEntry)
+    driver.trigger(3, UNSTORABLE)
+    driver.hold = lambda _: False
+    driver.world.put(put.number, put.data)
+    said = driver.push(ev.EntryPut(put.ticket, put.number, outcome))
+    assert kinds(said) == ["Failed"]
+    assert "the plan of epoch 3 could not be stored" in told(said, do.Failed).message
+
+
+def test_a_run_that_its_own_append_has_ended_looks_at_no_old_entries() -> None:
+    driver = Driver(World(), Settings(retained=1, interval_ms=10_000, ahead=AHEAD, trim_every=1))
+    driver.start("a")
+    due(driver)
+    epoch(driver, 0)
+    epoch(driver, 1)
+    due(driver)
+    epoch(driver, 2)
+    driver.hold = lambda i: isinstance(i, (do.PutEntry, do.ListOldEntries))
+    driver.trigger(3)
+    driver.rest(1, 3)
+    put = held(driver, do.PutEntry)
+    driver.trigger(4, UNSTORABLE)
+    answer = driver.answer(put)
+    assert answer is not None
+    assert kinds(driver.push(answer))[-1] == "Failed"
+    assert driver.held == []

@@ -82,7 +82,7 @@ class LogTrim:
 
     def begin(self, number: int, floor: int, stored_ms: int | None) -> list[Instruction]:
         """Entry `number`, which says this floor, is stored."""
-        if self._ticket is not None or floor <= 1 or stored_ms is None or (number < self._due and stored_ms < self._due_ms):
+        if self._last or self._ticket is not None or floor <= 1 or stored_ms is None or (number < self._due and stored_ms < self._due_ms):
             return []
         self._due, self._due_ms = number + self._every, stored_ms + self._kept_ms // A_PART
         self._floor, self._before_ms, self._after = floor, stored_ms - self._kept_ms, 0

@@ -205,9 +205,8 @@ def gather_round(plan: Turns, done: Sequence[tuple[Setup, dict[str, Any]]], s3: 
         began, ended = (answer["marks"][n] for n in (warm - 1, warm + count - 1))
         for name in began["cpu_ms"]:
             figures.add(case, f"{name}_cpu_ms", [(ended["cpu_ms"][name] - began["cpu_ms"][name]) / count])
-        if "elsewhere" in began["cpu_ms"]:
-            there_was = (ended["at_ms"] - began["at_ms"]) * (os.cpu_count() or 1)
-            figures.add(case, "elsewhere_percent", [100 * (ended["cpu_ms"]["elsewhere"] - began["cpu_ms"]["elsewhere"]) / there_was])
+        there_was = (ended["at_ms"] - began["at_ms"]) * (os.cpu_count() or 1)
+        figures.add(case, "elsewhere_percent", [100 * (ended["cpu_ms"]["elsewhere"] - began["cpu_ms"]["elsewhere"]) / there_was])
         gather_epochs(figures, case, progress)
         gather_checkpoints(figures, case, answer["checkpoints"], {int(p["batchId"]) for p in progress})
         figures.add(case, "start_ms", [answer["start_ms"]])

@@ -50,7 +50,7 @@ def run(partitions: Sequence[int], figures: Figures) -> None:
     for count in partitions:
         for handles in (YOUNG, GROWN):
             with Coordinator() as coordinator:
-                _run(coordinator, count, handles, EPOCHS, figures)
+                _run(coordinator, count, handles, EPOCHS, figures, settle_s=2)
             _profile(count, handles, figures)
 
 
@@ -73,7 +73,9 @@ def _profile(partitions: int, handles: int, figures: Figures) -> None:
             figures.add(case, f"{PART}{column.path_in_schema}_bytes", [column.total_compressed_size])
 
 
-def _run(coordinator: Coordinator, partitions: int, handles: int, epochs: int, figures: Figures) -> list[tuple[float, float]]:
+def _run(
+    coordinator: Coordinator, partitions: int, handles: int, epochs: int, figures: Figures, settle_s: float = 0
+) -> list[tuple[float, float]]:
     """When it finalised, from and to, in seconds of `time.monotonic`."""
     windows = []
     case = Case(EXPERIMENT, "coordinator", partitions, handles)
@@ -82,7 +84,7 @@ def _run(coordinator: Coordinator, partitions: int, handles: int, epochs: int, f
     job = {"operators": ["stateStoreSave"], "sources": ["rate"], "sink": "noop"}
     started = coordinator.ask("start", root=_ROOT, query_id="q", run_id="r", job=job, files=[])
     run_number, first = int(started["run"]), int(started["epoch"])
-    time.sleep(2)  # the coordinator loads what it will need
+    time.sleep(settle_s)  # the coordinator loads what it will need
     base = coordinator.memory()
     chains = [_first_chain(p, handles) for p in range(partitions)]
     for epoch in range(first, first + 1 + epochs):

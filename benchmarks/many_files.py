@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.figures import Case, Figures
 from benchmarks.finalise import Coordinator, encoded
+from spark_ckpt import __version__
 from spark_ckpt.paths import LOG_PREFIX, METADATA_NAME
 from spark_ckpt.protocol.large_files import DIGITS, LARGE
 from spark_ckpt.storage import open_storage
@@ -80,7 +81,7 @@ def _run(seen: int, work: Path, figures: Figures) -> None:
 
 def _begin(coordinator: Coordinator, work: Path) -> None:
     conf = {"spark.ckpt.storage": f"file://{work}/storage"}
-    coordinator.ask("hello", conf=conf, spark={}, spark_version="4.3.0", host="host")
+    coordinator.ask("hello", jar=__version__, conf=conf, spark={}, spark_version="4.3.0", host="host")
     coordinator.ask("open", root=_ROOT, query_id=None)
     job = {"operators": [], "sources": ["FileSource"], "sink": "noop"}
     folder = work / "handed-over"

@@ -121,6 +121,7 @@ def _about(figures: Figures) -> str:
         f"{a['time']}, {a['processors']}, {a['memory_gib']} GiB, Linux {kernel(a['kernel'])}, {a['java']}, PySpark {a['pyspark']}, "
         f"Python {a['python']}. Load before: {a['load_before']}."
     )
+    facts += f" Commit {a['commit']}." if a.get("commit") else ""
     return facts + (f" It took {a['took_s'] / 60:.0f} minutes." if "took_s" in a else "")
 
 

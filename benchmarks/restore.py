@@ -14,7 +14,7 @@ from benchmarks.epochs import PHASE, Save, Tell, gather_checkpoints, gather_epoc
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
-from benchmarks.processes import resident
+from benchmarks.processes import OWN, resident
 from benchmarks.session import Session
 from benchmarks.standing import own_processes
 from benchmarks.systems import Setup, System, set_up
@@ -93,8 +93,8 @@ def _restore(setup: Setup, megabytes: int, number: int, folder: Path, figures: F
         what = metric.removesuffix("_ms")
         for phase, ms in answer["progress"][0]["durationMs"].items():
             figures.add(case, f"{PHASE}{what}_{phase}_ms", [ms])
-        for name, used in answer["marks"][0]["cpu_ms"].items():
-            figures.add(case, f"{what}_{name}_cpu_ms", [used])
+        for name in ("all", *OWN):
+            figures.add(case, f"{what}_{name}_cpu_ms", [answer["marks"][0]["cpu_ms"][name]])
         loaded = answer["progress"][0]["stateOperators"][0]
         if metric == "first_epoch_ms":
             if loaded["numRowsTotal"] < megabytes * 900:

@@ -328,7 +328,7 @@ def test_a_run_that_goes_on_leaves_out_the_rounds_that_are_stored(tmp_path: Path
 
 
 def test_a_part_that_ended_early_is_measured_anew_and_others_are_not(tmp_path: Path) -> None:
-    plan = replace(SHORT, groups=(), finalise=(20, 30), idle_s=0, start_ups=0)
+    plan = replace(SHORT, groups=(), finalise=(), many_files=(5, 6), idle_s=0, start_ups=0)
     file, figures = tmp_path / "short.json", Figures()
 
     def save() -> None:
@@ -339,14 +339,16 @@ def test_a_part_that_ended_early_is_measured_anew_and_others_are_not(tmp_path: P
     with pytest.raises(KeyboardInterrupt):
         run_plan(plan, figures, print, save)
     figures = Figures.read(file)
-    assert figures.parts == {"finalise 20": 1}
-    first = figures.values(Case("finalise", "coordinator", 20, 1), "finalise_ms")
-    figures.add(Case("finalise", "coordinator", 30, 1), "finalise_ms", [1e9])
+    assert figures.parts == {"many files 5": 1}
+    first, second = (Case("many files", "coordinator", 0, seen) for seen in (5, 6))
+    kept = figures.values(first, "start_ms")
+    figures.add(second, "start_ms", [1e9])  # as a part that was cut short leaves them
     assert not run_plan(plan, figures, print, until=Budget(0))
+    assert figures.values(second, "start_ms") == [1e9]
     assert run_plan(plan, figures, print)
-    assert set(figures.parts) == set(plan.parts) == {"finalise 20", "finalise 30"}
-    assert figures.values(Case("finalise", "coordinator", 20, 1), "finalise_ms") == first
-    assert 1e9 not in figures.values(Case("finalise", "coordinator", 30, 1), "finalise_ms")
+    assert set(figures.parts) == set(plan.parts) == {"many files 5", "many files 6"}
+    assert figures.values(first, "start_ms") == kept
+    assert 1e9 not in figures.values(second, "start_ms")
 
 
 def test_a_part_of_a_plan_measures_that_and_nothing_else() -> None:

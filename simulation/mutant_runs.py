@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -115,7 +115,7 @@ class GivenUpAtOnce(PendingCheckpoints):
 class DiscardingAtOnce(Subsumption):
     """What an aborted or losing attempt uploaded goes with the next append."""
 
-    def discard(self, snapshots: Iterable[Snapshot], named: frozenset[str], epoch: int) -> None:  # noqa: ARG002
+    def discard(self, snapshots: Iterable[Snapshot], is_named: Callable[[str], bool], epoch: int) -> None:  # noqa: ARG002
         own = run_prefix(self._context.claim.run)
         objects = {h.object for snapshot in snapshots for h in snapshot.handles if h.object.startswith(own)}
         self.deletions.drop([], sorted(objects - self.registry.named()))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import CheckpointId, Decline, StoreId
+from spark_ckpt.model import CheckpointId, Decline, Handle, StoreId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, Claim, decode, encode
@@ -517,3 +520,49 @@ def test_a_savepoints_checkpoint_that_is_begun_again_because_one_is_due_counts_l
     due(driver)
     assert run_of(driver).making == (0,)
     assert kinds(driver.fire(ev.Timer.EXPIRY))[-1] == "Failed"
+
+
+class Counted(tuple[Handle, ...]):
+    """Handles that count how often they are gone through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Handle]:
+        Counted.looks += 1
+        return super().__iter__()
+
+
+def test_an_ack_that_nobody_asked_for_costs_no_look_at_those_in_the_making() -> None:
+    """There can be tens of thousands, with tens of files each."""
+    driver = running()
+    due(driver)
+    driver.trigger(0)
+    for p in range(5):
+        made = ack(1, 0, p)
+        driver.push(ev.AckReceived(replace(made, snapshot=replace(made.snapshot, handles=Counted(made.snapshot.handles)))))
+    driver.seal(1, 0, partitions=6)
+    driver.trigger(1)
+    Counted.looks = 0
+    for p in range(5):
+        driver.ack(1, 1, p)
+    assert Counted.looks == 0
+    driver.ack(1, 0, 5)
+    assert Counted.looks > 0
+    assert set(driver.world.checkpoints) == {CheckpointId(1, 0)}
+
+
+def test_what_a_checkpoint_in_the_making_names_is_not_released_with_another_ack_that_names_it() -> None:
+    driver = running(retained=1)
+    due(driver)
+    driver.trigger(0)
+    driver.ack(1, 0, 0)
+    driver.seal(1, 0)
+    driver.trigger(1)
+    shared = ack(1, 0, 0).snapshot.handles[0].object
+    driver.push(ev.AckReceived(ack(1, 1, 0, uid="unasked", obj=shared)))
+    driver.seal(1, 1)
+    driver.ack(1, 0, 1)
+    for number in range(2, 6):
+        driver.trigger(number)
+        driver.seal(1, number)
+    assert driver.world.checkpoints[CheckpointId(1, 0)].objects <= driver.world.objects

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Set
 from enum import Enum
 
@@ -30,6 +31,8 @@ class Acknowledgements:
         """By id, snapshots that were acknowledged for another epoch."""
         self._checkpoint = checkpoint
         self._acks: dict[str, Ack] = {}
+        self._names: Counter[str] = Counter()
+        """Objects of all that counts, and how many times."""
         self._declines: dict[str, Decline] = {}
         self._missing: set[str] = set()
 
@@ -42,6 +45,7 @@ class Acknowledgements:
         if self.state is Gathering.SEALED and not self._needs(ack.snapshot):
             return AckResult.UNKNOWN
         self._acks[uid] = ack
+        self._names.update(h.object for h in ack.snapshot.handles)
         self.subtasks.add(ack)
         self._missing.discard(uid)
         return AckResult.SUCCESS
@@ -63,7 +67,9 @@ class Acknowledgements:
         losers = [ack for ack in self._acks.values() if not self._needs(ack.snapshot)]
         for ack in losers:
             del self._acks[ack.snapshot.uid]
+            self._names.subtract(h.object for h in ack.snapshot.handles)
         if losers:
+            self._names = +self._names
             self.subtasks = Subtasks(self._acks.values())
         self._missing = set(self.required.keys() - self._acks.keys())
         return [ack.snapshot for ack in losers]
@@ -74,6 +80,7 @@ class Acknowledgements:
         if snapshot.uid not in self._missing or not self._needs(snapshot):
             return False
         self.carried[snapshot.uid] = snapshot
+        self._names.update(h.object for h in snapshot.handles)
         self._missing.discard(snapshot.uid)
         return True
 
@@ -94,7 +101,11 @@ class Acknowledgements:
     @property
     def named(self) -> frozenset[str]:
         """Objects of all that counts."""
-        return frozenset(h.object for s in (*self.acknowledged, *self.carried.values()) for h in s.handles)
+        return frozenset(self._names)
+
+    def names(self, name: str) -> bool:
+        """Whether that object is among them. Asked with every ack that nobody has asked for."""
+        return name in self._names
 
     @property
     def missing(self) -> Set[str]:

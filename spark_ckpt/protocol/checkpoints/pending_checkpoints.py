@@ -104,6 +104,10 @@ class PendingCheckpoints:
         """Objects that they need."""
         return frozenset[str]().union(*(p.acks.named for p in self.pending))
 
+    def _names(self, name: str) -> bool:
+        """Whether any of them needs that object."""
+        return any(p.acks.names(name) for p in self.pending)
+
     @property
     def driver_objects(self) -> frozenset[str]:
         """Large files of the driver as they were when an epoch ended that is a checkpoint in the making, or may become one."""
@@ -272,7 +276,7 @@ class PendingCheckpoints:
 
     def discard(self, snapshots: Iterable[Snapshot]) -> None:
         """What losing and aborted attempts uploaded."""
-        self._subsumption.discard(snapshots, self.named, self._owner.last_triggered)
+        self._subsumption.discard(snapshots, self._names, self._owner.last_triggered)
 
     # --- lost executors
 

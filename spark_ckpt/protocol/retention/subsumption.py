@@ -68,13 +68,13 @@ class Subsumption:
 
     # --- what was uploaded, and is in no checkpoint yet
 
-    def discard(self, snapshots: Iterable[Snapshot], named: frozenset[str], epoch: int) -> None:
+    def discard(self, snapshots: Iterable[Snapshot], is_named: Callable[[str], bool], epoch: int) -> None:
         """Rule: what losing and aborted attempts uploaded goes when a later checkpoint than `epoch`'s completes, less all that anything
-        names. `named`: by checkpoints in the making; `epoch`: the newest that was triggered, or is about to be."""
+        names. `is_named`: by a checkpoint in the making; `epoch`: the newest that was triggered, or is about to be."""
         own = run_prefix(self._context.claim.run)
         objects = {h.object for snapshot in snapshots for h in snapshot.handles}
-        theirs = {o for o in objects if o.startswith(own) and not self.deleter.has_deleted(o)}
-        self._discarded.update(dict.fromkeys(sorted(theirs - named), epoch))
+        theirs = {o for o in objects if o.startswith(own) and not self.deleter.has_deleted(o) and not is_named(o)}
+        self._discarded.update(dict.fromkeys(sorted(theirs), epoch))
 
     def heard(self, keys: Iterable[str], epoch: int) -> None:
         """Nobody reads these acknowledgements again once a later checkpoint completes."""

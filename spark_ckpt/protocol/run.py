@@ -438,7 +438,8 @@ class Run(Machine):
         return [*self._subsumption.deleter.delete(self._ending.going, at_last=True), do.Stopped()]
 
     def _over(self, phase: RunPhase, kind: ErrorKind, message: str) -> list[Instruction]:
-        """What is in the making is given up. Deletions are waited for, and of what ends the stream the puts of `_metadata`."""
+        """What is in the making is given up. Deletions are waited for, answers to people, and of what ends the stream the puts of
+        `_metadata`. A run that is fenced answers nobody."""
         self.phase = phase
         self._failure = (kind, message)
         self._ending.await_puts(self._checkpoints.unanswered)
@@ -446,7 +447,8 @@ class Run(Machine):
         closed = self._savepoints.close("the run ended before it met the request; ask again when the query runs")
         self._log.trim.end()
         landing = self._ending.landing if phase is RunPhase.ENDING else ()
-        self.questions.forget_all(but=[*self._subsumption.deleter.open, self._log.trim.deletion, *landing])
+        answering = self._savepoints.answering if phase is not RunPhase.FENCED else ()
+        self.questions.forget_all(but=[*self._subsumption.deleter.open, self._log.trim.deletion, *landing, *answering])
         return given_up if phase is RunPhase.FENCED else [*given_up, *closed]
 
     def _refuse_open(self, kind: ErrorKind, message: str) -> list[Instruction]:

@@ -75,7 +75,6 @@ def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
             ev.Timer.IDLE: leads(answered, failed),
             # Savepoints, deletions, and the ends.
             ev.SavepointStored: leads(answered),
-            ev.RequestAnswered: leads(answered),
             ev.OldEntriesListed: leads(answered),
             ev.PlansRead: leads(answered),
             ev.FinishRequested: leads("_finish", failed),
@@ -91,7 +90,7 @@ def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
         for signal in (ev.AckReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported):
             rows[phase, signal] = nothing
     for phase in RunPhase:
-        for answer in (ev.Deleted, ev.EntriesDeleted, ev.TrimFailed):
+        for answer in (ev.Deleted, ev.EntriesDeleted, ev.TrimFailed, ev.RequestAnswered):
             rows[phase, answer] = leads(answered)
     rows |= {
         (RunPhase.REPORTING, ev.EntryPut): leads(answered, failed),

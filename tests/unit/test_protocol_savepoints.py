@@ -11,6 +11,7 @@ from spark_ckpt.paths import segment_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import SAVEPOINT, STOP
+from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.settings import Settings
 from tests.drivers.interval_runs import due, epoch, plain, told
 from tests.drivers.protocol_driving import Driver, World, ack, uid_of
@@ -168,6 +169,42 @@ def test_the_end_of_a_run_answers_who_still_waits(mode: str) -> None:
     assert {n: a[:16] for n, a in driver.world.answers.items()} == {first: "error: the run e", second: "error: the run e"}
     copy = held(driver, do.StoreSavepoint)
     assert driver.push(ev.SavepointStored(copy.ticket, second, "memory://there")) == []
+
+
+@pytest.mark.parametrize("delete", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_an_answer_at_the_end_of_a_run_is_put_until_it_is_there(mode: str, delete: bool) -> None:
+    driver = running(mode)
+    first = driver.request(SAVEPOINT)
+    driver.hold = lambda i: isinstance(i, (do.AnswerRequest, do.StoreSavepoint))
+    ran(driver, 0)
+    copy = held(driver, do.StoreSavepoint)
+    driver.push(ev.SavepointStored(copy.ticket, first, "memory://there"))
+    second = driver.request(SAVEPOINT)
+    driver.trigger(1)
+    assert kinds(driver.push(ev.StopRequested(failed=False, delete=delete)))[-1] == "Stopped"
+    asked = [put for put in driver.held if isinstance(put, do.AnswerRequest)]
+    assert [(put.number, put.path) for put in asked] == [(first, "memory://there"), (second, None)]
+    for attempt in range(3):
+        asked, driver.held = [put for put in driver.held if isinstance(put, do.AnswerRequest)], []
+        assert [put.attempt for put in asked] == [attempt, attempt]
+        for put in asked:
+            assert driver.push(ev.RequestAnswered(put.ticket, put.number, Outcome.FAILED, "slow down")) == []
+    assert driver.release() == []
+    assert driver.world.answers[first] == "memory://there"
+    assert driver.world.answers[second].startswith("error: the run ended")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_answer_that_cannot_be_stored_after_the_end_is_told(mode: str) -> None:
+    driver = running(mode)
+    number = driver.request(STOP)
+    driver.fire(ev.Timer.IDLE)
+    driver.hold = lambda i: isinstance(i, do.AnswerRequest)
+    driver.push(ev.StopRequested(failed=True))
+    put = held(driver, do.AnswerRequest)
+    said = driver.push(ev.RequestAnswered(put.ticket, number, Outcome.HOPELESS, "no such bucket"))
+    assert "no such bucket" in told(said, do.Log).message
 
 
 @pytest.mark.parametrize("mode", MODES)

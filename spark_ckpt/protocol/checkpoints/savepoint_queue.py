@@ -46,7 +46,8 @@ class SavepointQueue:
         self._waiting: list[LoggedRequest] = []
         self._assigned: dict[int, list[LoggedRequest]] = {}
         self._copies: dict[int, tuple[LoggedRequest, Checkpoint]] = {}
-        self._answers: dict[int, do.AnswerRequest] = {}
+        self._answers: dict[int, DurablePut] = {}
+        """By log entry, those that are being stored."""
         self._stop_url: str | None = None
         """Where the savepoint of a request to stop was stored."""
         self._stop_failure = ""
@@ -101,10 +102,13 @@ class SavepointQueue:
         waiting, self._waiting = self._waiting, []
         assigned = [asked for several in self._assigned.values() for asked in several]
         copied = [asked for asked, _ in self._copies.values()]
-        unsure = list(self._answers.values())
-        self._assigned, self._copies, self._answers, self.finishing = {}, {}, {}, None
-        refused = [i for asked in (*waiting, *assigned, *copied) for i in self._answer(asked, None, message)]
-        return [*refused, *(i for one in unsure for i in self._put(one))]
+        self._assigned, self._copies, self.finishing = {}, {}, None
+        return [i for asked in (*waiting, *assigned, *copied) for i in self._answer(asked, None, message)]
+
+    @property
+    def answering(self) -> frozenset[int]:
+        """The tickets of answers that are on their way: a run's end waits for none, and forgets none."""
+        return frozenset(put.putting for put in self._answers.values() if put.putting is not None)
 
     # --- the end in good order
 
@@ -153,19 +157,19 @@ class SavepointQueue:
         if asked.stops:
             self._stop_url = url or self._stop_url
             self._stop_failure = error or self._stop_failure
-        return self._put(do.AnswerRequest(0, self._run, asked.number, url, error))
+        return self._put(asked.number, url, error)
 
-    def _put(self, answer: do.AnswerRequest) -> list[Instruction]:
+    def _put(self, number: int, url: str | None, error: str | None) -> list[Instruction]:
         """Put if absent: an answer that a coordinator which has died has given stays."""
 
         def known(known: Known, event: ev.RequestAnswered) -> list[Instruction]:
-            self._answers.pop(answer.number, None)
+            self._answers.pop(number, None)
             if known is Known.STORED:
                 return []
-            return [do.Log(Level.WARN, f"the answer to the request in log entry {answer.number} could not be stored: {event.message}")]
+            return [do.Log(Level.WARN, f"the answer to the request in log entry {number} could not be stored: {event.message}")]
 
         def ask(ticket: int, attempt: int) -> Instruction:
-            return do.AnswerRequest(ticket, answer.run, answer.number, answer.path, answer.error, attempt)
+            return do.AnswerRequest(ticket, self._run, number, url, error, attempt)
 
-        self._answers[answer.number] = answer
-        return DurablePut(self._questions, ask, known, attempts=ATTEMPTS).begin()
+        self._answers[number] = put = DurablePut(self._questions, ask, known, attempts=ATTEMPTS)
+        return put.begin()

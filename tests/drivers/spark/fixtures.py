@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import os
+import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -34,14 +37,30 @@ def start(tmp_path: Path) -> Iterator[Start]:
         yield begin
 
 
+def made_once(folder: Path, make: Callable[[Path], None]) -> None:
+    """What any of pytest-xdist's processes makes in `folder` for all of them: the first one that comes here."""
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            new = folder.with_suffix(".new")
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+            make(new)
+            new.rename(folder)
+
+
 @pytest.fixture(scope="session")
 def oracle(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """What a batch query gives for every query over the whole input."""
+    """What a batch query gives for every query over the whole input, which is the same in every process."""
     sys.path.insert(0, str(JOBS))
     from operators import QUERIES
 
-    out = tmp_path_factory.mktemp("oracle")
-    args = ["batch", ",".join(QUERIES), str(events), str(out)]
-    with submit("operators.py", args, log=out / "batch.log", storage=None, plugin=False) as app:
-        app.expect_success()
-    return {name: out / name for name in QUERIES}
+    def ask(out: Path) -> None:
+        args = ["batch", ",".join(QUERIES), str(events), str(out)]
+        with submit("operators.py", args, log=out / "batch.log", storage=None, plugin=False) as app:
+            app.expect_success()
+
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "oracle"
+    made_once(folder, ask)
+    return {name: folder / name for name in QUERIES}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
@@ -20,11 +21,27 @@ JOBS = Path(__file__).parents[2] / "spark" / "jobs"
 PLUGIN = "org.apache.spark.ckpt.CheckpointPlugin"
 CLASS_ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 """What `class_archive.py` has made, if it has."""
+DIRECT_FILES = Path(sys.prefix) / "spark-tests" / f"spark-ckpt-{version('pyspark')}.jar"
+"""The classes of tests/spark/local_files, if `class_archive.py` has compiled them."""
 
 
 def class_path(*more: Path) -> str:
     """As spark-submit would have it: JVMs can share the archive's classes only with the class path that it was made with, and `more`."""
-    return ":".join([f"{pyspark_home()}/conf", f"{pyspark_home()}/jars/*", *map(str, more)])
+    jars = pyspark_home() / "jars"
+    first = [DIRECT_FILES] if DIRECT_FILES.exists() else []
+    return ":".join(map(str, [*first, pyspark_home() / "conf", *jars.glob("slf4j-api-*.jar"), jars / "*", *more]))
+
+
+def direct_files() -> dict[str, str]:
+    """Local files whose permissions a JVM sets itself (tests/spark/local_files), if those classes are there."""
+    if not DIRECT_FILES.exists():
+        return {}
+    return {
+        "spark.driver.extraClassPath": str(DIRECT_FILES),
+        "spark.executor.extraClassPath": str(DIRECT_FILES),
+        "spark.hadoop.fs.file.impl": "org.apache.spark.ckpt.tests.DirectFiles",
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.spark.ckpt.tests.DirectFs",
+    }
 
 
 SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MetaspaceSize=300m")
@@ -44,6 +61,7 @@ class Scratch:
             "spark.local.dir": str(self._folder / "local"),
             "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
             "spark.executor.extraJavaOptions": " ".join([*self.java, *SMALL]),
+            **direct_files(),
         }
 
     @property
@@ -147,12 +165,17 @@ class Application:
     def until(self, condition: Callable[[], bool], what: str, timeout: float = 120) -> None:
         """Wait for something that is seen from outside; fail with the log's end if the application ends before."""
         deadline = time.monotonic() + timeout
-        while not condition():
+        while True:
+            # A look at logs, folders or processes can cost as much as what is waited for: a tenth of a processor is enough.
+            before = time.thread_time()
+            if condition():
+                return
+            cost = time.thread_time() - before
             if not self.running:
                 raise AssertionError(f"the application ended with {self._process.returncode} before {what}\n{self.tail()}")
             if time.monotonic() > deadline:
                 raise AssertionError(f"{what}: not within {timeout} s\n{self.tail()}")
-            time.sleep(0.02)
+            time.sleep(max(0.02, min(9 * cost, 0.5)))
 
     def tail(self, lines: int = 60) -> str:
         """The end of the log, and before it what went wrong first: executors that end with their driver say a great deal."""

@@ -80,7 +80,7 @@ class CheckpointFolder:
     def _take_changes(self) -> dict[str, bytes | ev.LocalFile | None]:
         """Some of the source's files are large."""
         changes, self._changes = self._changes, {}
-        return {path: handed_over(content) if content and is_large(path) else content for path, content in changes.items()}
+        return {path: local_file(content) if content and is_large(path) else content for path, content in changes.items()}
 
     def _remember(self, commit: str) -> None:
         """A coordinator that takes the place of one that dies is told the newest of them."""
@@ -119,6 +119,6 @@ def is_large(path: str) -> bool:
     return path == REPLACED or (path.startswith("sources/") and number_of(path) % LARGE_EACH == 0)
 
 
-def handed_over(content: bytes) -> ev.LocalFile:
+def local_file(content: bytes) -> ev.LocalFile:
     """In the place of a path the content."""
     return ev.LocalFile(content.decode(), len(content), crc32(content), sha256(content).hexdigest()[:DIGITS])

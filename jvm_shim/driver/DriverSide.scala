@@ -107,7 +107,7 @@ object DriverSide extends Logging {
 
   /** Spark has accepted this start of a query, and stopped any other at its location: the stream is its own from now on. */
   def accepted(root: String, runId: String): Option[DriverStream] = Option.when(looked.contains(root)) {
-    val stream = new DriverStream(root, runId, new Handover(new File(files, runId)), holdings, ask, tell)
+    val stream = new DriverStream(root, runId, new FileTransfer(new File(files, runId)), holdings, ask, tell)
     running.put(runId, stream)
     streams.put(root, stream)
     stream

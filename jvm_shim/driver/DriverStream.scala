@@ -34,10 +34,10 @@ final case class StopRequest(drain: Boolean)
 /**
  * One start of a query, which Spark knows by `runId`: its side of the conversation with the coordinator about its stream. It remembers what
  * a coordinator that replaces a dead one must be told: how the run began, the epoch in hand and its acknowledgements, the newest commits.
- * `handover`: the way of large files.
+ * `transfer`: the way of large files.
  */
 final class DriverStream(
-    val root: String, val runId: String, handover: Handover, holdings: Holdings, ask: ObjectNode => JsonNode, tell: ObjectNode => Unit) {
+    val root: String, val runId: String, transfer: FileTransfer, holdings: Holdings, ask: ObjectNode => JsonNode, tell: ObjectNode => Unit) {
   import DriverStream._
 
   @volatile private var current: Option[String] = None
@@ -74,9 +74,9 @@ final class DriverStream(
   /** A run begins: claim the stream, learn what it goes on from. `compare` throws if a person's choice does not fit; nothing is changed then. */
   def start(
       queryId: String, job: JobShape, needs: JobNeeds, present: Seq[String], compare: Comparison => Unit): Materialised = {
-    handover.clear()
+    transfer.clear()
     val message = Json.obj(
-      "folder" -> handover.path, "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "job" -> job.json,
+      "folder" -> transfer.path, "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "job" -> job.json,
       "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "from_zero" -> needs.fromZero, "files" -> present,
       "again" -> synchronized(begun.nonEmpty), "application" -> DriverSide.application, "compared" -> false)
     val first = ask(message)
@@ -91,7 +91,7 @@ final class DriverStream(
       sealedEpoch = begunFrom
       commits.clear()
       answer.get("files").properties().asScala.foreach { e =>
-        Commit.findFirstMatchIn(e.getKey).foreach(m => remember(m.group(1).toLong, handover.handOver(handover.taken(e.getValue).bytes)))
+        Commit.findFirstMatchIn(e.getKey).foreach(m => remember(m.group(1).toLong, transfer.send(transfer.taken(e.getValue).bytes)))
       }
       takeChanged()
       unplanned.clear()
@@ -104,26 +104,26 @@ final class DriverStream(
     ended = false
     current = Some(answer.str("barrier"))
     val planned = answer.get("planned").elements().asScala.toSeq
-    Materialised(filesIn(answer.get("files")), planned.map(p => p.long("epoch") -> handover.taken(p.get("offsets"))).toMap)
+    Materialised(filesIn(answer.get("files")), planned.map(p => p.long("epoch") -> transfer.taken(p.get("offsets"))).toMap)
   }
 
   /** A small file of the driver was written, or deleted (None). */
   def changed(path: String, content: Option[Array[Byte]]): Unit = synchronized {
     changedBytes += content.map(_.length).getOrElse(0)
-    changed.put(path, content.map(handover.handOver(_, small = changedBytes <= Handover.Together)))
+    changed.put(path, content.map(transfer.send(_, small = changedBytes <= FileTransfer.Together)))
   }
 
   /** `offsets/N` is about to be written: returns the barrier once the plan of epoch N is durable. */
   def trigger(n: Long, offsets: Array[Byte]): String = {
-    val content = handover.handOver(offsets)
+    val content = transfer.send(offsets)
     val message = synchronized {
       epoch = n
       acks.clear()
       Json.obj("type" -> "trigger", "root" -> root, "epoch" -> n, "offsets" -> content, "files" -> takeChanged())
     }
-    val text = try ask(message).str("barrier") finally handover.discard(content)
+    val text = try ask(message).str("barrier") finally transfer.discard(content)
     synchronized {
-      unplanned.values.foreach(handover.discard)
+      unplanned.values.foreach(transfer.discard)
       unplanned.clear()
     }
     current = Some(text)
@@ -132,10 +132,10 @@ final class DriverStream(
 
   /** `commits/N` is about to be written: returns once it may be. In the every-epoch mode checkpoint N is complete then. */
   def seal(n: Long, commit: Array[Byte]): SealAnswer = {
-    val content = handover.handOver(commit)
+    val content = transfer.send(commit)
     val message = synchronized {
       val files = takeChanged()
-      files.foreach { case (path, file) => unplanned.put(path, file.map(handover.kept).getOrElse(NullNode.instance)).foreach(handover.discard) }
+      files.foreach { case (path, file) => unplanned.put(path, file.map(transfer.kept).getOrElse(NullNode.instance)).foreach(transfer.discard) }
       Json.obj("type" -> "seal", "root" -> root, "epoch" -> n, "commit" -> content, "files" -> files)
     }
     try {
@@ -179,7 +179,7 @@ final class DriverStream(
     current = None
     wants.clear()
     try ask(Json.obj("type" -> "stop", "root" -> root, "run_id" -> runId, "failed" -> failed, "by_person" -> byPerson))
-    finally handover.remove()
+    finally transfer.remove()
   }
 
   /** A one-way message of the coordinator. */
@@ -218,7 +218,7 @@ final class DriverStream(
 
   private def remember(n: Long, commit: JsonNode): Unit = {
     commits(n) = commit
-    while (commits.size > CommitsKept) commits.remove(commits.head._1).foreach(handover.discard)
+    while (commits.size > CommitsKept) commits.remove(commits.head._1).foreach(transfer.discard)
   }
 
   private def takeChanged(): Map[String, Option[JsonNode]] = {
@@ -229,7 +229,7 @@ final class DriverStream(
   }
 
   private def filesIn(node: JsonNode): Map[String, Content] =
-    node.properties().asScala.map(e => e.getKey -> handover.taken(e.getValue)).toMap
+    node.properties().asScala.map(e => e.getKey -> transfer.taken(e.getValue)).toMap
 }
 
 object DriverStream {

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from spark_ckpt import paths
-from spark_ckpt.coordinator.handover import Handover, store
+from spark_ckpt.coordinator.file_transfer import FileTransfer, store
 from spark_ckpt.errors import (
     CheckpointError,
     DamagedError,
@@ -53,7 +53,7 @@ class StorageActions:
         self._opened: Storage | None = None
         self.traffic = Traffic()
         """What the stream's own storage was asked to do; not savepoint folders elsewhere."""
-        self.handover = Handover()
+        self.transfer = FileTransfer()
         self._known = 0
         self._read: dict[CheckpointId, Checkpoint] = {}
 
@@ -196,9 +196,9 @@ class StorageActions:
 
     def _fetch_files(self, asked: do.FetchFiles) -> str | None:
         if asked.path is None:
-            return self.handover.fetch(self.storage, asked.handles)
+            return self.transfer.fetch(self.storage, asked.handles)
         with self._opener(RestorePath.at(asked.path).storage_url) as storage:
-            return self.handover.fetch(storage, asked.handles)
+            return self.transfer.fetch(storage, asked.handles)
 
     def _delete_savepoint(self, path: str) -> None:
         """A claim alone does not make a folder the stream's."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from spark_ckpt import __version__
 from spark_ckpt.conf import AT_LEAST_ONCE, CLAIM, DELETE, DISCARD, FAIL, Options, parse_options, shown_options, spark_settings
-from spark_ckpt.coordinator import handover
+from spark_ckpt.coordinator import file_transfer
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.messages import Fields
 from spark_ckpt.coordinator.pool import Pool
@@ -203,7 +203,7 @@ class Coordinator:
     def _start(self, message: Message) -> Reply:
         worker = self._worker(str(message["root"]))
         worker.spark_run_id = str(message.get("run_id", ""))
-        worker.actions.handover.begin(message.get("folder"))
+        worker.actions.transfer.begin(message.get("folder"))
         event = ev.StartRequested(
             str(message["query_id"]),
             Job.from_json(message["job"]),
@@ -248,11 +248,11 @@ class Coordinator:
         return worker.request("resume", event)
 
     def _trigger(self, message: Message) -> Reply:
-        event = ev.TriggerRequested(int(message["epoch"]), handover.read(message["offsets"]), _files(message))
+        event = ev.TriggerRequested(int(message["epoch"]), file_transfer.read(message["offsets"]), _files(message))
         return self._worker(str(message["root"])).request("trigger", event)
 
     def _seal(self, message: Message) -> Reply:
-        event = ev.SealRequested(int(message["epoch"]), handover.read(message["commit"]), _files(message))
+        event = ev.SealRequested(int(message["epoch"]), file_transfer.read(message["commit"]), _files(message))
         return self._worker(str(message["root"])).request("seal", event)
 
     def _finish(self, message: Message) -> Reply:
@@ -357,14 +357,14 @@ def _names(message: Message) -> tuple[str, ...]:
 
 def _files(message: Message) -> ev.Changes:
     files: Mapping[str, Any] = message.get("files") or {}
-    return {path: None if content is None else handover.taken(content) for path, content in files.items()}
+    return {path: None if content is None else file_transfer.taken(content) for path, content in files.items()}
 
 
 def _sent_again(path: str, content: Any) -> bytes | ev.LocalFile | None:
     """A file that the JVM sends to a coordinator which takes over: what is large, and may be an object, stays where it is."""
     if content is None:
         return None
-    return handover.read(content) if is_numbered(path) else handover.taken(content)
+    return file_transfer.read(content) if is_numbered(path) else file_transfer.taken(content)
 
 
 def _prepare() -> None:

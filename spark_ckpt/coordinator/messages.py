@@ -46,7 +46,7 @@ class Messages:
         made."""
         listed = {path: content for p in i.planned for path, content in sources_of(p.files).items() if content is not None}
         offsets = {offsets_file(p.epoch): p.offsets for p in i.planned}
-        given = self._actions.handover.given({**i.files, **listed, **offsets})
+        given = self._actions.transfer.given({**i.files, **listed, **offsets})
         return {
             "run": i.run,
             "claim": i.claim,
@@ -59,7 +59,7 @@ class Messages:
         }
 
     def compare(self, i: do.Compare) -> Fields:
-        return {"compare": {"path": i.path, "epoch": i.epoch, "files": self._actions.handover.given(i.files)}}
+        return {"compare": {"path": i.path, "epoch": i.epoch, "files": self._actions.transfer.given(i.files)}}
 
     def sealed(self, i: do.Sealed) -> Fields:
         return {"checkpoint": None if i.summary is None else self._summary(i.summary), "lag": i.lag.to_json()}

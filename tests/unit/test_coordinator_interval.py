@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from spark_ckpt.api.savepoints import savepoint
-from spark_ckpt.coordinator.handover import LARGEST
+from spark_ckpt.coordinator.file_transfer import LARGEST
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import log_key, metadata_key, run_prefix

@@ -67,7 +67,7 @@ class Query:
     def __init__(self, storage: Storage, restore: ev.Restore | None = None, settings: Settings | None = None) -> None:
         self._stream = Stream(settings or Settings())
         self._actions = StorageActions(storage.url, lambda url: storage if url == storage.url else open_storage(url))
-        self._actions.handover.begin(str(self.folder))
+        self._actions.transfer.begin(str(self.folder))
         self._running = False
         self.refused: str | None = None
         self._push(ev.StartRequested("q", JOB, (), uuid.uuid4().hex, "host", restore=restore))

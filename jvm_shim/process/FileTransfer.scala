@@ -61,13 +61,13 @@ final case class OnDisk(file: File, length: Long, checksum: Long) extends Conten
  * Files of the driver on their way to the coordinator and back. What is too large for a line of the pipe is a file in this folder, which is
  * the stream's own and readable for nobody else; whoever has taken it removes it, and what nobody has taken goes when the stream starts or stops.
  */
-class Handover(folder: File) {
-  import Handover._
+class FileTransfer(folder: File) {
+  import FileTransfer._
 
   def path: String = folder.getPath
 
   /** For a message to the coordinator: the content, or where it is. `small`: whether the message has room for this one. */
-  def handOver(content: Array[Byte], small: Boolean = true): JsonNode =
+  def send(content: Array[Byte], small: Boolean = true): JsonNode =
     if (small && content.length <= SmallBytes) TextNode.valueOf(Base64.getEncoder.encodeToString(content))
     else {
       make()
@@ -111,7 +111,7 @@ class Handover(folder: File) {
   private def make(): Unit = Files.createDirectories(folder.toPath, FoldersForOwner)
 }
 
-object Handover {
+object FileTransfer {
   private val SmallBytes = 64 << 10
   /** Bytes of all the files that one message may hold. */
   val Together: Int = 4 << 20

@@ -15,7 +15,7 @@ import pytest
 
 from spark_ckpt import paths
 from spark_ckpt.cli.main import run
-from spark_ckpt.coordinator.handover import SMALL, Handover, read, store, taken
+from spark_ckpt.coordinator.file_transfer import SMALL, FileTransfer, read, store, taken
 from spark_ckpt.errors import CheckpointError, DamagedError
 from spark_ckpt.model import CheckpointId, FileHandle
 from spark_ckpt.paths import driver_file_key, metadata_key
@@ -146,7 +146,7 @@ def test_damage_is_told_and_nothing_wrong_is_handed_on(storage: Storage, tmp_pat
     changed = change(source)
     if changed is not None:
         storage.put(handle(source).object, changed)
-    to = Handover()
+    to = FileTransfer()
     folder = tmp_path / "folder"
     folder.mkdir()
     to.begin(str(folder))

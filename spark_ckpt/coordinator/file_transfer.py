@@ -31,7 +31,7 @@ LARGEST = 64 * 1024 * 1024
 """Bytes of an `offsets/N` or `commits/N`, which the coordinator reads into memory."""
 
 
-class Handover:
+class FileTransfer:
     """Of one stream. `folder`: where the JVM wants what is too large for a message, from the stream's start on."""
 
     def __init__(self) -> None:

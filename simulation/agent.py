@@ -42,6 +42,15 @@ class Executor:
         self.name = name
         self.alive = True
         self.kept: dict[str, Commit] = {}
+        self.idle = 0
+        """For how many looks in a row there was nothing to report."""
+        self.wanting = 0
+        """How many of its tasks wait for state of others."""
+        self.joined = False
+        """Whether it takes part in the run."""
+        self.covered = -1
+        """Up to this epoch a completed checkpoint holds all."""
+        self._handing: set[str] = set()
         self._env = env
         self._client = client
         self._acknowledge = acknowledge
@@ -51,8 +60,8 @@ class Executor:
 
     @property
     def held(self) -> frozenset[str]:
-        """Commits whose upload is not acknowledged."""
-        return frozenset(uid for uid, commit in self.kept.items() if not commit.acked)
+        """Commits that it has and can make durable, less those that a completed checkpoint holds."""
+        return frozenset(uid for uid, c in self.kept.items() if c.epoch > self.covered or (c.requested and not c.acked))
 
     @property
     def bytes(self) -> int:
@@ -62,6 +71,9 @@ class Executor:
     def forget(self) -> None:
         """The run is over: its spool goes."""
         self.kept = {}
+        self._handing = set()
+        self.joined = False
+        self.covered = -1
 
     def _prune(self, partition: int) -> None:
         epochs = sorted({c.epoch for c in self.kept.values() if c.partition == partition})[:-EPOCHS_KEPT]
@@ -91,10 +103,17 @@ class Executor:
         self._store([c for c in self.kept.values() if c.epoch == epoch])
 
     def handover(self, uid: str) -> None:
-        """Somebody else needs it, stored or not: it is acknowledged again."""
-        commit = self.kept[uid]
+        """Somebody else needs it, stored or not: it is acknowledged again. Said until that has come, heard once."""
+        commit = self.kept.get(uid)
+        if uid in self._handing or commit is None:
+            return
+        self._handing.add(uid)
         commit.acked = commit.ack_sent = False
         self._store([commit])
+
+    def evacuate(self) -> None:
+        """It is about to go: what its stores' states are is stored, for the executors that take over."""
+        self._store(list(self._newest().values()))
 
     @property
     def full(self) -> bool:
@@ -198,6 +217,7 @@ class Executor:
 
         def arrive() -> None:
             stored = isinstance(ack, Ack)
+            self._handing.discard(commit.uid)
             if self.alive:
                 self._acknowledge(ack)
             elif isinstance(ack, Ack) and not commit.acked and self._env.chance(0.5):

@@ -10,13 +10,14 @@ from simulation.agent import Executor
 from simulation.chains import Attempt, Barrier
 from simulation.checkpoint_folder import CheckpointFolder
 from simulation.environment import Environment
-from simulation.executors import EXECUTORS, Executors, Query
+from simulation.executors import EXECUTORS, Executors, Query, Report
 from simulation.invariants import Invariant, ViolationError
 from simulation.mutations import Variant
 from simulation.observed import Observed
 from simulation.process import DriverProcess, DriverQuery
 from simulation.source_sink import PARTITIONS, Sink, Source, Span
 from simulation.storage_client import StorageClient
+from simulation.wants import Answer, Wants
 from simulation.world import ELSEWHERE
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Ack, CheckpointId, Decline, FileHandle, Job
@@ -24,10 +25,16 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
+from spark_ckpt.protocol.reasons import HandoverFailure
 from spark_ckpt.protocol.settings import Settings
 
 JOB = Job(("stateStoreSave key",), ("simulated",), "simulated")
 LARGEST_EPOCH = 3
+LEAVING = 0.3
+"""How many of the executors that go store first what they hold."""
+LONGEST_LEAVE = 100
+LOSS_MISSED = 0.2
+"""How often no event tells of a loss."""
 LONGEST_EPOCH = 900
 """Milliseconds that its tasks may take, and its sink again."""
 
@@ -81,6 +88,7 @@ class Driver(DriverQuery, Query):
         self._late: int | None = None
         self._stopping: do.Stopping | None = None
         self._finishing = False
+        self._wants = Wants(self.process)
         self._executors = Executors(env, StorageClient(env, self, variant.settle), name, self, variant.compare)
 
     @property
@@ -139,7 +147,10 @@ class Driver(DriverQuery, Query):
         elif isinstance(i, do.Triggered) and isinstance(self.process.open, ev.TriggerRequested):
             self.process.open = None
             self._folder.planned()
+            self._wants.clear()
             self._run_epoch(i.base, Barrier(i.checkpoint, i.late), i.version)
+        elif isinstance(i, (do.HandOver, do.HandedOver, do.NotHandedOver)):
+            self._wants.told(i)
         elif isinstance(i, do.Late):
             self._want_late(i)
         elif isinstance(i, do.Stopping):
@@ -219,6 +230,7 @@ class Driver(DriverQuery, Query):
         self._planned = {plan.epoch: plan.offsets for plan in i.planned}
         self._env.observed[Observed.STARTED] += 1
         self._executors.forget()
+        self._wants.begin()
         wrong = self._folder.wrong(i, self._env.begins)
         if wrong is not None:
             raise ViolationError(Invariant.FILES_RIGHT, f"{self.name} {wrong}")
@@ -369,10 +381,40 @@ class Driver(DriverQuery, Query):
         self._acks.append(ack)
         self.process.signal(ack, self.process.coordinator)
 
-    def holding(self, executor: Executor) -> None:
-        self._give_holding(executor)
+    def holding(self, executor: Executor, report: Report) -> None:
+        self._wants.look_who_lives()
+        if executor.name not in self._wants.gone:
+            self.process.give(ev.HoldingReceived(executor.name, report.held, report.bytes), self.process.coordinator)
         if self._late is not None:
             executor.late(self._late)
+        for uid in self._wants.of(sorted(report.held)):
+            executor.handover(uid)
+        if self._wants.is_open:
+            executor.idle = -1
+        if executor.joined:
+            executor.covered = self.process.announcements.completed_epoch
+
+    def joins(self, executor: Executor) -> None:
+        self._wants.joined(executor)
+
+    def wants(self, uid: str, epoch: int) -> Answer | None:
+        return self._wants.ask(uid, epoch)
+
+    def told_again(self) -> list[ev.Event]:
+        return self._wants.told_again()
+
+    def check(self, i: Instruction) -> None:
+        """State that is lost: no living executor has it, and no agent of a dead one had left its ack when that was looked for."""
+        if not isinstance(i, do.NotHandedOver) or i.reason is not HandoverFailure.LOST:
+            return
+        self._env.observed[Observed.STATE_LOST] += 1
+        holder = self._executors.holder(i.uid)
+        if holder is not None:
+            raise ViolationError(Invariant.LOST_IS_GONE, f"{self.name} takes {i.uid} for lost, {holder.name} holds it")
+        looked_at = self.process.client.looked_at
+        for left, ack in self._env.world.left_of(i.uid):
+            if left < looked_at.get((ack.run, ack.epoch), self._env.clock.now):
+                raise ViolationError(Invariant.LOST_IS_GONE, f"{self.name} takes {i.uid} for lost, {ack.executor} had left its ack")
 
     def _want_late(self, i: do.Late) -> None:
         if self.process.started and i.run == self.process.started.run:
@@ -412,12 +454,25 @@ class Driver(DriverQuery, Query):
     # --- losses
 
     def _lose_executor(self, attempt: Attempt) -> None:
+        """Some are told that they will go."""
+        n = self._env.rng.randrange(EXECUTORS)
+        host = self._executors.hosts[n]
+        if self._env.rng.random() < LEAVING:
+            self._env.observed[Observed.EXECUTOR_LEFT] += 1
+            host.evacuate()
+            self.process.soon(lambda: self._executor_ends(n, host, attempt), self._env.rng.randrange(LONGEST_LEAVE))
+        else:
+            self._executor_ends(n, host, attempt)
+
+    def _executor_ends(self, n: int, host: Executor, attempt: Attempt) -> None:
         """Tasks that had not finished run elsewhere; what had finished counts, wherever its snapshot is."""
-        dead, partitions = self._executors.lose(self._env.rng.randrange(EXECUTORS))
-        coordinator = self.process.coordinator
-        self._env.clock.after(self._env.delay(), lambda: self.process.give(ev.ExecutorLost(dead.name), coordinator))
-        for host in self._executors.hosts:
-            self._env.clock.after(10 + self._env.delay(), partial(self._give_holding, host))
+        if self._executors.hosts[n] is not host:
+            return
+        dead, partitions = self._executors.lose(n)
+        if self._env.rng.random() < LOSS_MISSED:
+            self._env.observed[Observed.LOSS_MISSED] += 1
+        else:
+            self._env.clock.after(self._env.delay(), partial(self._wants.lost, dead.name))
         if self.current(attempt):
             unfinished = [p for p in range(PARTITIONS) if p not in attempt.winners]
             again = [p for p in partitions if p in attempt.winners] if self._env.rng.random() < 0.5 else []
@@ -425,10 +480,6 @@ class Driver(DriverQuery, Query):
                 attempt.winners.pop(p)
             if again or unfinished:
                 self._executors.run_tasks(attempt, sorted({*again, *unfinished}))
-
-    def _give_holding(self, executor: Executor) -> None:
-        if executor.alive:
-            self.process.give(ev.HoldingReceived(executor.name, executor.held, executor.bytes), self.process.coordinator)
 
     @property
     def _in_background(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import partial
 
 from simulation.agent import Executor
@@ -12,11 +13,26 @@ from simulation.invariants import Invariant, ViolationError
 from simulation.observed import Observed
 from simulation.source_sink import PARTITIONS
 from simulation.storage_client import StorageClient
-from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline
+from simulation.wants import Answer
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Snapshot, StoreId
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.reasons import HandoverFailure
 
 EXECUTORS = 2
 POLL = 25
 """Milliseconds between two questions of an executor to its driver."""
+IDLE_POLLS = 10
+"""One that has nothing to say says so the less often."""
+LONGEST_WANT = 30_000
+"""Longer than all trouble."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an executor held when it made it."""
+
+    held: frozenset[str]
+    bytes: int
 
 
 class Query(ABC):
@@ -26,8 +42,16 @@ class Query(ABC):
     def acknowledge(self, ack: Ack | Decline) -> None: ...
 
     @abstractmethod
-    def holding(self, executor: Executor) -> None:
-        """It says what it holds, and hears which late checkpoint is wanted."""
+    def joins(self, executor: Executor) -> None:
+        """It is about to commit in the run that is in hand, or to ask for state."""
+
+    @abstractmethod
+    def holding(self, executor: Executor, report: Report) -> None:
+        """What it said it held has arrived; it hears what is wanted of it."""
+
+    @abstractmethod
+    def wants(self, uid: str, epoch: int) -> Answer | None:
+        """What is known so far of a state that another executor has committed."""
 
     @abstractmethod
     def tasks_done(self, attempt: Attempt) -> None:
@@ -68,10 +92,21 @@ class Executors:
         return executor
 
     def _poll(self, executor: Executor) -> None:
-        if executor.alive and self._client.alive:
-            if executor.held:
-                self._query.holding(executor)
+        """The next report is made when the last one was answered."""
+        if not (executor.alive and self._client.alive):
+            return
+        executor.idle = 0 if executor.held or executor.wanting else executor.idle + 1
+        if not executor.joined or executor.idle % IDLE_POLLS:
             self._env.clock.after(POLL, partial(self._poll, executor))
+            return
+        report = Report(executor.held, executor.bytes)
+
+        def arrive() -> None:
+            if executor.alive:
+                self._query.holding(executor, report)
+            self._env.clock.after(POLL, partial(self._poll, executor))
+
+        self._env.clock.after(self._env.delay(), arrive)
 
     def forget(self) -> None:
         """Another run begins."""
@@ -123,6 +158,7 @@ class Executors:
             self._query.tasks_done(attempt)
 
     def _commit(self, attempt: Attempt, host: Executor, partitions: list[int], loaded: dict[int, Commit]) -> dict[int, Commit]:
+        self._query.joins(host)
         made = {p: self._chains.commit(attempt, loaded.get(p), p) for p in partitions}
         host.commit(list(made.values()), attempt.barrier.checkpoint, attempt.barrier.late)
         return made
@@ -143,7 +179,9 @@ class Executors:
             if attempt.base is not None and attempt.base.epoch + 1 == attempt.version:
                 raise ViolationError(Invariant.STATE_RIGHT, f"{attempt.base} does not hold {uid}, which its commit names")
             self._env.observed[Observed.WANTED] += 1
-            self._want(attempt, n, partitions, loaded, partition, uid, asked=False)
+            self._query.joins(self.hosts[n])
+            self.hosts[n].wanting += 1
+            self._want(attempt, self.hosts[n], n, partitions, loaded, partition, uid, self._env.clock.now)
             return
         self._loaded(attempt, n, partitions, loaded, stored(self._env, attempt, snapshot, self._compare), attempt.base)
 
@@ -157,22 +195,38 @@ class Executors:
         self._load(attempt, n, partitions, loaded)
 
     def _want(
-        self, attempt: Attempt, n: int, partitions: list[int], loaded: dict[int, Commit], partition: int, uid: str, asked: bool
+        self,
+        attempt: Attempt,
+        asker: Executor,
+        n: int,
+        partitions: list[int],
+        loaded: dict[int, Commit],
+        partition: int,
+        uid: str,
+        since: int,
     ) -> None:
-        """The holder stores it and hands over its handles; without a holder it is lost."""
-        if not self._query.current(attempt):
+        """It asks until it is answered, or dies, or nobody needs its task any more."""
+        if not (self._query.current(attempt) and asker.alive):
+            asker.wanting -= 1
             return
-        holder = next((h for h in self.hosts if uid in h.kept), None)
-        if holder is None:
+        answer = self._query.wants(uid, attempt.version - 1)
+        if answer is None:
+            if self._env.clock.now - since > LONGEST_WANT:
+                raise ViolationError(Invariant.WANTS_ANSWERED, f"{asker.name} waits for {uid} since {since}")
+            self._env.clock.after(POLL, lambda: self._want(attempt, asker, n, partitions, loaded, partition, uid, since))
+            return
+        asker.wanting -= 1
+        if isinstance(answer, do.HandedOver):
+            self._env.observed[Observed.HANDED_OVER] += 1
+            snapshot = Snapshot(StoreId(0, partition, "default"), attempt.version, uid, answer.handles)
+            self._loaded(attempt, n, partitions, loaded, stored(self._env, attempt, snapshot, self._compare), None)
+        elif answer.reason is HandoverFailure.LOST:
             self._query.state_lost(attempt, partition)
-            return
-        commit = holder.kept[uid]
-        if asked and commit.acked:
-            self._loaded(attempt, n, partitions, loaded, stored(self._env, attempt, commit.snapshot, self._compare), None)
-            return
-        if not asked:
-            holder.handover(uid)
-        self._env.clock.after(POLL, lambda: self._want(attempt, n, partitions, loaded, partition, uid, asked=True))
+        else:  # the task fails, and runs again
+            self._env.clock.after(POLL, lambda: self._load(attempt, n, partitions, loaded))
+
+    def holder(self, uid: str) -> Executor | None:
+        return next((h for h in self.hosts if uid in h.held), None)
 
     # --- losses
 

@@ -25,6 +25,8 @@ class Invariant(Enum):
     WHOLE_INPUT = "the sink holds one pass over the input, without a gap"
     NOTHING_LOST = "a sink that skips batch ids it has seen holds all input, and rows of one pass over it"
     LOG_WHOLE = "the log has no gap, no entry changes, and no damage is noted where there was none"
+    LOST_IS_GONE = "state is declared lost only when nobody can ever give it"
+    WANTS_ANSWERED = "a task that needs state of another executor is answered"
     NO_WAITING = "in the interval mode an epoch is sealed at once"
     CONCURRENT = "no more checkpoints are in the making than maxConcurrent"
     LAG = "while the storage works, what is durable never lags behind without bound, and how far it does is told"

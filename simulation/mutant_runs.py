@@ -16,6 +16,7 @@ from spark_ckpt.protocol.durable_put import DurablePut, Known
 from spark_ckpt.protocol.ending import Ending
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.epoch import EpochInHand
+from spark_ckpt.protocol.handover import StateHandover
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.log import RunLog
 from spark_ckpt.protocol.reasons import AbortReason, Outcome
@@ -201,6 +202,28 @@ class ForgettingAdopted(PendingCheckpoints):
 
     def log_from(self, epoch: int) -> int | None:  # noqa: ARG002
         return None
+
+
+class LostWhenNobodyReportsIt(StateHandover):
+    """Does not wait for the reports of those that have not reported since."""
+
+    def is_unheld(self, uid: str, asked: int) -> bool:  # noqa: ARG002
+        return not self._executors.holds_it(uid)
+
+
+class LostAfterOneReport(StateHandover):
+    """Takes a report that was on its way for an answer."""
+
+    def is_unheld(self, uid: str, asked: int) -> bool:
+        heard, part = self._executors._heard, self._executors._part - self._executors._lost
+        return all(heard.get(executor, (0, 0))[0] > asked for executor in part) and not self._executors.holds_it(uid)
+
+
+class LostWithItsExecutor(StateHandover):
+    """Takes what an executor has not acknowledged before it died for lost, whatever its agent has stored."""
+
+    def look_for_left(self, gone: list[str]) -> list[Instruction]:
+        return self._lose(gone)
 
 
 class SureOfItsAppends(RunLog):

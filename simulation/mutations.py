@@ -104,6 +104,9 @@ class Mutation(Enum):
     ADOPTED_STAY = "what a claim has adopted stays until its run has passed over it"
     APPEND_NOT_IN_HOLE = "a run that slept looks past what it has appended"
     CLAIM_NOT_IN_HOLE = "a start looks past its claim"
+    LOST_WHEN_ALL_REPORTED = "state is lost only when each executor has reported since the question that it does not hold it"
+    LOST_WHEN_REPORTED_TWICE = "a report that may have been made before the question does not count"
+    LEFT_LOOKED_FOR = "before state is lost, acknowledgements are looked for that agents of dead executors have left"
 
 
 INTERVAL_ONLY = frozenset(
@@ -117,6 +120,9 @@ INTERVAL_ONLY = frozenset(
         Mutation.LONG_BRIDGED,
         Mutation.SEALS_RESENT,
         Mutation.ADOPTED_STAY,
+        Mutation.LOST_WHEN_ALL_REPORTED,
+        Mutation.LOST_WHEN_REPORTED_TWICE,
+        Mutation.LEFT_LOOKED_FOR,
     }
 )
 """What only the interval mode can show: in the other one an epoch's append is issued when the checkpoint of the one before is complete."""
@@ -145,6 +151,8 @@ _RIVALS = {**_STEADY, "coordinator_crash": 0, "outage": 0, "read_failed": 0, "sl
 _CHOICES = {"restore": 1, "rival": 0.4, "sleep": 0.03, "slow": 0.1, "stop": 0, "crash": 0.003}
 _DAMAGE = {"damage": 0.3}
 _REPLACED = {**_STEADY, "coordinator_crash": 0.02, "outage": 0}
+_MOVING = {**_STEADY, "moved": 0.3, "slow": 0.3}
+_DYING = {**_STEADY, "executor_loss": 0.5, "moved": 0.3}
 _OFTEN = {"interval_ms": 30, "max_concurrent": 3}
 _IN_A_HURRY = {**_OFTEN, "timeout_ms": 150, "tolerable_failures": 10}
 
@@ -205,6 +213,9 @@ def mutated(mutation: Mutation) -> Variant:
             settings=_A_NIGHT,
         ),
         Mutation.CLAIM_NOT_IN_HOLE: Variant(parts=Parts(start=trims.SureOfItsClaim), faults=_SLEEPERS, settings=_A_NIGHT),
+        Mutation.LOST_WHEN_ALL_REPORTED: Variant(parts=Parts(handover=runs.LostWhenNobodyReportsIt), faults=_MOVING),
+        Mutation.LOST_WHEN_REPORTED_TWICE: Variant(parts=Parts(handover=runs.LostAfterOneReport), faults=_MOVING),
+        Mutation.LEFT_LOOKED_FOR: Variant(parts=Parts(handover=runs.LostWithItsExecutor), faults=_DYING),
         Mutation.COLLECT_CLAIM_AGAIN: Variant(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
         Mutation.COLLECT_KEPT_FIRST: Variant(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),
     }[mutation]

@@ -13,6 +13,8 @@ class Observed(Enum):
     ZOMBIE_WOKE = "zombies that woke up with a successor in the log"
     COORDINATOR_CRASHED = "coordinator crashes"
     EXECUTOR_LOST = "executors lost"
+    EXECUTOR_LEFT = "executors that stored what they held before they went"
+    LOSS_MISSED = "executors lost of which no event told"
     ANSWER_LOST = "answers lost"
     REQUEST_LOST = "requests lost"
     LANDED_LATE = "puts that landed after their time-out"
@@ -32,6 +34,8 @@ class Observed(Enum):
     LOSING_ATTEMPT = "losing attempts"
     MOVED = "tasks that ran elsewhere"
     WANTED = "states that only another executor's spool held"
+    HANDED_OVER = "states that another executor handed over"
+    STATE_LOST = "states that were lost with their executor"
     PRESSED = "uploads because a spool filled"
     SPOOL_FULL = "commits that waited for a full spool"
     SLOW = "slow operations"
@@ -94,6 +98,8 @@ class Observed(Enum):
 BACKGROUND = frozenset(
     {
         Observed.WANTED,
+        Observed.HANDED_OVER,
+        Observed.STATE_LOST,
         Observed.PRESSED,
         Observed.SPOOL_FULL,
         Observed.WENT_BACK,

@@ -69,6 +69,14 @@ class DriverQuery(ABC):
     def acks_in_hand(self) -> list[Ack | Decline]:
         """Those of the epoch in hand, which a new coordinator must hear again."""
 
+    @abstractmethod
+    def told_again(self) -> list[ev.Event]:
+        """What else a new coordinator must hear that takes another one's place."""
+
+    @abstractmethod
+    def check(self, i: Instruction) -> None:
+        """Raises `ViolationError` where the protocol says what cannot be, when it says it."""
+
 
 class DriverProcess:
     """Any step may be its last, or be followed by a long sleep."""
@@ -91,7 +99,8 @@ class DriverProcess:
         self._variant = variant
         self._settings = settings
         self._query = query
-        self._resuming = False
+        self.resuming = False
+        """Whether a new coordinator has still to be told where the query stands."""
         self._heard_at = 0
         self._new_coordinator()
 
@@ -211,16 +220,18 @@ class DriverProcess:
             self.soon(self._query.start)
             return
         coordinator = self.coordinator
-        self._resuming = True
+        self.resuming = True
         resume = self._query.resume_request(self.started)
 
         def resend() -> None:
             if coordinator is not self.coordinator:
                 return
-            self._resuming = False
+            self.resuming = False
             self.give(resume, coordinator)
             for ack in self._query.acks_in_hand():
                 self.signal(ack, coordinator)
+            for event in self._query.told_again():
+                self.give(event, coordinator)
             if self.open is not None:
                 self.give(self.open, coordinator)
 
@@ -237,7 +248,7 @@ class DriverProcess:
             if request is self.open or not isinstance(self.open, ev.StopRequested):
                 self.give(request, coordinator)
 
-        if not self._resuming:
+        if not self.resuming:
             self.soon(send)
 
     def signal(self, ack: Ack | Decline, coordinator: _Coordinator) -> None:
@@ -259,6 +270,7 @@ class DriverProcess:
                 raise ViolationError(Invariant.LAG, f"{self.name} is told {told.lag} after epoch {event.epoch}, right is {least} to {most}")
 
     def _check_told(self, i: Instruction) -> None:
+        self._query.check(i)
         if isinstance(i, do.Resumed) and self.started:
             self._env.world.found(self.started.run, self.client.listed_at)
         if isinstance(i, do.Started) and i.rerun:

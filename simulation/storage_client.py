@@ -52,6 +52,8 @@ class StorageClient:
         self._process = process
         self._settle = settle
         self.listed_at = 0
+        self.looked_at: dict[tuple[int, int], int] = {}
+        """When the acks were read last that agents of lost executors had left, by run and epoch."""
         self.fetched: dict[FileHandle, bytes] = {}
         """Large files of the driver that were brought to its disk."""
 
@@ -125,6 +127,7 @@ class StorageClient:
 
     def _left_acks(self, ticket: int, run: int, epoch: int) -> ev.Event:
         found = {key: ack for key, ack in sorted(self._env.world.left_acks.items()) if (ack.run, ack.epoch) == (run, epoch)}
+        self.looked_at[run, epoch] = self._env.clock.now
         return ev.LeftAcksRead(ticket, tuple(found.values()), tuple(found))
 
     # --- ways

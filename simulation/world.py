@@ -202,6 +202,11 @@ class World:
         self._stored[key] = self._clock.now
         self.left_acks[key] = ack
 
+    def left_of(self, uid: str) -> list[tuple[int, Ack]]:
+        """Acks that were left for it, and when, as far as all is there that they name."""
+        found = [(self._stored[key], ack) for key, ack in sorted(self.left_acks.items()) if ack.snapshot.uid == uid]
+        return [(left, ack) for left, ack in found if all(handle.object in self.objects for handle in ack.snapshot.handles)]
+
     def answer(self, run: int, number: int, path: str | None, error: str | None) -> None:
         """Put if absent."""
         if number not in self.answers:

@@ -81,6 +81,7 @@ class Coordinator:
             "finish": self._finish,
             "acks": self._acks,
             "holding": self._holding,
+            "want": self._want,
             "executor_lost": self._executor_lost,
             "damaged": self._damaged,
             "stop": self._stop,
@@ -286,6 +287,14 @@ class Coordinator:
         event = ev.HoldingReceived(str(message["executor"]), held, int(message.get("bytes", 0)))
         for worker in self._workers.values():
             worker.tell(event)
+        return None
+
+    def _want(self, message: Message) -> Reply:
+        """A state is that of the epoch before its version."""
+        worker = self._workers.get(str(message["root"]))
+        if worker is not None:
+            executors = frozenset(str(executor) for executor in message["executors"])
+            worker.tell(ev.StateWanted(str(message["uid"]), int(message["version"]) - 1, executors))
         return None
 
     def _executor_lost(self, message: Message) -> Reply:

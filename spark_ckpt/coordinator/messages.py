@@ -14,6 +14,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import offsets_file, sources_of
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Gate, RequestName
+from spark_ckpt.protocol.reasons import HandoverFailure
 
 Fields = Mapping[str, Any]
 
@@ -74,6 +75,18 @@ class Messages:
 
     def late(self, i: do.Late) -> Fields:
         return {"type": "late", "root": self._root, "run": i.run, "epoch": i.epoch}
+
+    def hand_over(self, i: do.HandOver) -> Fields:
+        return {"type": "handover", "root": self._root, "uid": i.uid}
+
+    def wanted(self, i: do.HandedOver | do.NotHandedOver) -> Fields:
+        answer: Fields
+        if isinstance(i, do.HandedOver):
+            answer = {"handles": [handle.to_json() for handle in i.handles], "lost": False, "declined": None}
+        else:
+            lost = i.reason is HandoverFailure.LOST
+            answer = {"handles": None, "lost": lost, "declined": None if lost else i.cause}
+        return {"type": "wanted", "root": self._root, "uid": i.uid, **answer}
 
     def stopping(self, i: do.Stopping) -> Fields:
         return {"type": "stopping", "root": self._root, "drain": i.drain}

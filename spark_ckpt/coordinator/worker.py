@@ -201,6 +201,10 @@ class StreamWorker:
             self._settle(RequestName.FINISH.value, {"savepoint": i.savepoint})
         elif isinstance(i, do.Late):
             self._say(self._messages.late(i))
+        elif isinstance(i, do.HandOver):
+            self._say(self._messages.hand_over(i))
+        elif isinstance(i, (do.HandedOver, do.NotHandedOver)):
+            self._say(self._messages.wanted(i))
         elif isinstance(i, do.Stopping):
             self._say(self._messages.stopping(i))
         elif isinstance(i, do.Failed):

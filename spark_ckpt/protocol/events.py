@@ -156,6 +156,16 @@ class HoldingReceived:
 
 
 @dataclass(frozen=True)
+class StateWanted:
+    """A task needs the commit `uid` of this epoch, which another executor has made, and which no completed checkpoint holds that the task
+    knows of. `executors`: those that take part in the run, and that Spark counts on: nobody else can have it."""
+
+    uid: str
+    epoch: int
+    executors: frozenset[str]
+
+
+@dataclass(frozen=True)
 class ExecutorLost:
     executor: str
 
@@ -415,4 +425,4 @@ Answer = (
     | Deleted
     | ReadFailed
 )
-Event = Request | AckReceived | DeclineReceived | HoldingReceived | ExecutorLost | DamageReported | Answer
+Event = Request | AckReceived | DeclineReceived | HoldingReceived | StateWanted | ExecutorLost | DamageReported | Answer

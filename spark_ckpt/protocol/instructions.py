@@ -11,10 +11,11 @@ from enum import Enum
 from typing import Any
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle
+from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Handle
 from spark_ckpt.protocol.checkpoints.stats import NO_LAG, Lag, Summary
 from spark_ckpt.protocol.entries import Claim, Plan, Request
 from spark_ckpt.protocol.events import Timer
+from spark_ckpt.protocol.reasons import HandoverFailure
 
 
 @dataclass(frozen=True)
@@ -347,6 +348,30 @@ class Late:
 
 
 @dataclass(frozen=True)
+class HandOver:
+    """Whoever reports that it holds this commit is to make it durable now."""
+
+    uid: str
+
+
+@dataclass(frozen=True)
+class HandedOver:
+    """Answer of `StateWanted`: where the commit is stored."""
+
+    uid: str
+    handles: tuple[Handle, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class NotHandedOver:
+    """Answer of `StateWanted`."""
+
+    uid: str
+    reason: HandoverFailure
+    cause: str = ""
+
+
+@dataclass(frozen=True)
 class Stopping:
     """A person asked for the query's end: after the running epoch the driver sends `finish` and ends. `drain`: after one more epoch, whose
     watermark is at the end of time."""
@@ -439,6 +464,9 @@ Instruction = (
     | Sealed
     | Finished
     | Late
+    | HandOver
+    | HandedOver
+    | NotHandedOver
     | Failed
     | Stopping
     | Stopped

@@ -43,6 +43,15 @@ TOLERATED = frozenset([AbortReason.EXPIRED, AbortReason.DECLINED, AbortReason.FI
 """What counts against `spark.ckpt.tolerableFailures` (Flink: `CheckpointFailureManager`)."""
 
 
+class HandoverFailure(Enum):
+    """Why a task does not get the state that another executor has committed."""
+
+    LOST = "LOST"
+    """Nobody has it: the query goes back to its last checkpoint."""
+    DECLINED = "DECLINED"
+    """Who has it cannot store it now."""
+
+
 class Outcome(Enum):
     """What is known of a put."""
 

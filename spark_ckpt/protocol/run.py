@@ -26,10 +26,11 @@ from spark_ckpt.protocol.driver_folder import DriverFolder
 from spark_ckpt.protocol.ending import Ending
 from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, Request
 from spark_ckpt.protocol.epoch import EpochInHand
+from spark_ckpt.protocol.handover import StateHandover
 from spark_ckpt.protocol.instructions import Announcement, Gate, Instruction, Level, RequestName
 from spark_ckpt.protocol.log import RunLog
 from spark_ckpt.protocol.machine import Machine, Story, Tickets
-from spark_ckpt.protocol.reasons import AbortReason
+from spark_ckpt.protocol.reasons import AbortReason, HandoverFailure
 from spark_ckpt.protocol.retention.completed import CompletedCheckpointStore
 from spark_ckpt.protocol.retention.deletion import Deletions
 from spark_ckpt.protocol.retention.log_trim import LogTrim
@@ -61,6 +62,7 @@ class Parts:
     epoch: type[EpochInHand] = EpochInHand
     checkpoints: type[PendingCheckpoints] = PendingCheckpoints
     ending: type[Ending] = Ending
+    handover: type[StateHandover] = StateHandover
 
 
 class Run(Machine):
@@ -83,6 +85,7 @@ class Run(Machine):
         self._checkpoint_trigger = CheckpointTrigger(
             self, context, self.epoch, self._executors, self._subsumption, self._policy, self._savepoints, self._checkpoints
         )
+        self._handover = parts.handover(context, self._executors, self._checkpoints, self._subsumption)
         trim = parts.trim(planned, settings.log_kept_ms, settings.trim_every, self.questions, self.let_go)
         self._log = parts.log(self, context, self._timers, self.folder, self._subsumption.deletions, trim, beginning)
         self._ending = parts.ending(self, context, self._log)
@@ -232,6 +235,7 @@ class Run(Machine):
         self.phase = RunPhase.RUNNING
         self.epoch.plan_ms = self.now_ms - self.epoch.asked_ms
         self._subsumption.loads_from_base(self.epoch.number)
+        self._handover.forget_before(self.epoch.number - 1)
         begun = self._checkpoint_trigger.begin(self.epoch.number, self.epoch.asked_ms, pressure=True)
         return [*self._timers.cancel(ev.Timer.PLAN), *self._watch(), self._barrier(), *begun]
 
@@ -338,17 +342,20 @@ class Run(Machine):
     # --- what executors say
 
     def _ack(self, event: ev.AckReceived) -> list[Instruction]:
-        return self._checkpoints.acknowledge(event.ack)
+        return [*self._checkpoints.acknowledge(event.ack), *self._handover.acknowledged(event.ack)]
 
     def _decline(self, event: ev.DeclineReceived) -> list[Instruction]:
-        return self._checkpoints.decline(event.decline)
+        return [*self._checkpoints.decline(event.decline), *self._handover.declined(event.decline)]
 
     def _holding(self, event: ev.HoldingReceived) -> list[Instruction]:
         self._executors.holds(event.executor, event.held, event.bytes)
-        return []
+        return self._handover.reported()
+
+    def _state_wanted(self, event: ev.StateWanted) -> list[Instruction]:
+        return self._handover.want(event)
 
     def _executor_lost(self, event: ev.ExecutorLost) -> list[Instruction]:
-        return self._checkpoints.executor_lost(event.executor)
+        return [*self._checkpoints.executor_lost(event.executor), *self._handover.reported()]
 
     def _damage_reported(self, event: ev.DamageReported) -> list[Instruction]:
         registry = self._subsumption.registry
@@ -443,7 +450,7 @@ class Run(Machine):
         self.phase = phase
         self._failure = (kind, message)
         self._ending.await_puts(self._checkpoints.unanswered)
-        given_up = [*self._timers.cancel(*ev.Timer), *self._checkpoints.give_up_all()]
+        given_up = [*self._timers.cancel(*ev.Timer), *self._checkpoints.give_up_all(), *self._handover.close(message)]
         closed = self._savepoints.close("the run ended before it met the request; ask again when the query runs")
         self._log.trim.end()
         landing = self._ending.landing if phase is RunPhase.ENDING else ()
@@ -469,6 +476,9 @@ class Run(Machine):
 
     def _refuse_finish(self, _event: ev.FinishRequested) -> list[Instruction]:
         return [do.Refused(RequestName.FINISH, *self._failure)]
+
+    def _refuse_state(self, event: ev.StateWanted) -> list[Instruction]:
+        return [do.NotHandedOver(event.uid, HandoverFailure.DECLINED, self._failure[1])]
 
     def _answered(self, event: ev.Answer) -> list[Instruction]:
         """Handed to the part that asked."""

@@ -63,6 +63,7 @@ def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
             ev.AckReceived: leads("_ack", failed),
             ev.DeclineReceived: leads("_decline", failed),
             ev.HoldingReceived: leads("_holding"),
+            ev.StateWanted: leads("_state_wanted"),
             ev.ExecutorLost: leads("_executor_lost"),
             ev.FileStored: leads(answered, failed),
             ev.MetadataPut: leads(answered, failed),
@@ -87,6 +88,7 @@ def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
         rows[phase, ev.SealRequested] = leads("_refuse_seal")
         rows[phase, ev.FinishRequested] = leads("_refuse_finish")
         rows[phase, ev.StopRequested] = leads("_stop", RunPhase.STOPPED)
+        rows[phase, ev.StateWanted] = leads("_refuse_state")
         for signal in (ev.AckReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported):
             rows[phase, signal] = nothing
     for phase in RunPhase:

@@ -15,11 +15,13 @@ from spark_ckpt.protocol.checkpoints.stats import Summary
 from spark_ckpt.protocol.entries import Restored
 from spark_ckpt.protocol.instructions import Announcement, Gate, Instruction, Level, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
+from spark_ckpt.protocol.reasons import HandoverFailure
 from spark_ckpt.protocol.run import Parts, Run
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start.resume import Resume, ResumePhase
 from spark_ckpt.protocol.start.start import Start, StartOrder, StartPhase
 
+_NO_RUN = "no run of the query is in hand"
 _SIGNALS = (ev.AckReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported)
 
 
@@ -82,6 +84,8 @@ class Stream:
             return [*refused, *kept, do.Stopped()]
         if isinstance(self.stage, Resume) and not isinstance(event, ev.Answer):
             return self._after_resume(self.stage, event)
+        if isinstance(event, ev.StateWanted):
+            return [do.NotHandedOver(event.uid, HandoverFailure.DECLINED, _NO_RUN)]
         if isinstance(event, ev.TriggerRequested):
             return [do.Refused(RequestName.TRIGGER, ErrorKind.INTERNAL, f"epoch {event.epoch} was triggered before the stream was started")]
         if isinstance(event, ev.SealRequested):
@@ -137,4 +141,6 @@ def _refusal(event: ev.Event, refused: do.Refused) -> list[Instruction]:
         return [do.Refused(RequestName.SEAL, refused.kind, refused.message)]
     if isinstance(event, ev.FinishRequested):
         return [do.Refused(RequestName.FINISH, refused.kind, refused.message)]
+    if isinstance(event, ev.StateWanted):
+        return [do.NotHandedOver(event.uid, HandoverFailure.DECLINED, refused.message)]
     return []

@@ -38,6 +38,9 @@ CAUGHT = CAUGHT_IN_BOTH_GATES | {
     Mutation.LONG_BRIDGED: {Invariant.LAG},
     Mutation.SEALS_RESENT: {Invariant.FILES_RIGHT},
     Mutation.ADOPTED_STAY: {Invariant.PROGRESS},
+    Mutation.LOST_WHEN_ALL_REPORTED: {Invariant.LOST_IS_GONE},
+    Mutation.LOST_WHEN_REPORTED_TWICE: {Invariant.LOST_IS_GONE},
+    Mutation.LEFT_LOOKED_FOR: {Invariant.LOST_IS_GONE},
 }
 
 

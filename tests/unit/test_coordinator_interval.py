@@ -106,6 +106,38 @@ def test_finish_makes_the_newest_epoch_a_checkpoint_and_tells_executors_to_uploa
     assert checkpoints(one) == [metadata_key(CheckpointId(1, 2))]
 
 
+def test_state_of_another_executor_is_handed_over_declined_or_lost(jvm: Jvm) -> None:
+    one = jvm(interval="1h")
+    one.start()
+    epoch(one, 0)
+    one.trigger(1)
+
+    def want(partition: int) -> str:
+        uid = uid_of(1, 0, partition)
+        one.say("want", root=one.root, uid=uid, version=1, executors=["1", "2"])
+        assert one.told.get(timeout=WAIT_S) == {"type": "handover", "root": one.root, "uid": uid}
+        return uid
+
+    def answer() -> dict[str, Any]:
+        told = one.told.get(timeout=WAIT_S)
+        assert (told.pop("type"), told.pop("root")) == ("wanted", one.root)
+        return told
+
+    first = want(0)
+    (made,) = one.acks(1, 0, [0])
+    assert answer() == {"uid": first, "handles": made.to_json()["handles"], "lost": False, "declined": None}
+    second = want(1)
+    row = {"run": 1, "epoch": 0, "op": 0, "part": 1, "store": "default", "uid": second, "executor": "2", "decline": "disk full"}
+    one.say("acks", root=one.root, acks=[row])
+    assert answer() == {"uid": second, "handles": None, "lost": False, "declined": "disk full"}
+    assert want(1) == second
+    one.say("executor_lost", executor="2")
+    for _ in range(2):
+        one.say("holding", executor="1", held=[first], bytes=0)
+    assert answer() == {"uid": second, "handles": None, "lost": True, "declined": None}
+    assert one.ask("stop", root=one.root, failed=False)["ok"]
+
+
 def test_a_crash_costs_no_plan_and_the_epochs_run_again_as_planned(jvm: Jvm) -> None:
     one = jvm(interval="1h")
     one.start()

@@ -93,6 +93,10 @@ class Acknowledgements:
     def acknowledged(self) -> list[Snapshot]:
         return [ack.snapshot for ack in self._acks.values()]
 
+    def find(self, uid: str) -> Snapshot | None:
+        ack = self._acks.get(uid)
+        return ack.snapshot if ack else self.carried.get(uid)
+
     @property
     def counted(self) -> int:
         """Needed snapshots that are durable."""

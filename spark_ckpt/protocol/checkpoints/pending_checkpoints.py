@@ -227,6 +227,14 @@ class PendingCheckpoints:
             if self._subsumption.deleted_object(ack) is None:
                 yield ack.snapshot
 
+    def durable(self, uid: str) -> Snapshot | None:
+        """In the newest completed checkpoint, or acknowledged since and not deleted."""
+        kept = self._kept_acks.get(uid)
+        if kept is not None and self._subsumption.deleted_object(kept) is None:
+            return kept.snapshot
+        acknowledged = next((found for p in self.pending if (found := p.acks.find(uid)) is not None), None)
+        return acknowledged or self._subsumption.store.snapshot(uid)
+
     # --- acks
 
     def acknowledge(self, ack: Ack) -> list[Instruction]:
@@ -307,8 +315,7 @@ class PendingCheckpoints:
 
     def _left_found(self, p: PendingCheckpoint, event: ev.LeftAcksRead) -> list[Instruction]:
         p.left = None
-        self._subsumption.heard(event.keys, self._owner.last_triggered)
-        instructions = [i for ack in event.acks for i in self.acknowledge(ack)]
+        instructions = self.take_left(event)
         if p not in self.pending or not p.waits_for_acks:
             return instructions
         lost = p.acks.missing - self._executors.held
@@ -317,6 +324,10 @@ class PendingCheckpoints:
         again = "; it has to run again" if self._context.every_epoch else ""
         message = f"{len(lost)} of {len(p.acks.required)} snapshots of epoch {p.epoch} died with their executor{again}"
         return instructions + self.abort(p, AbortReason.LOST, ErrorKind.LOST, message)
+
+    def take_left(self, event: ev.LeftAcksRead) -> list[Instruction]:
+        self._subsumption.heard(event.keys, self._owner.last_triggered)
+        return [i for ack in event.acks for i in self.acknowledge(ack)]
 
     def _left_not_read(self, p: PendingCheckpoint, _event: ev.ReadFailed) -> list[Instruction]:
         p.left = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.model import Checkpoint, CheckpointId, Snapshot
 
 
 class CompletedCheckpointStore:
@@ -20,10 +20,19 @@ class CompletedCheckpointStore:
         # Of the older ones nothing else is needed: they may have tens of thousands of snapshots.
         self._logs: list[tuple[CheckpointId, int]] = [(c.id, c.log) for c in known]
         self._not_chosen = [c.id for c in not_chosen]
+        self._by_uid: tuple[CheckpointId, dict[str, Snapshot]] | None = None
 
     @property
     def ids(self) -> tuple[CheckpointId, ...]:
         return tuple(name for name, _ in self._logs)
+
+    def snapshot(self, uid: str) -> Snapshot | None:
+        """Of the newest."""
+        if self.newest is None:
+            return None
+        if self._by_uid is None or self._by_uid[0] != self.newest.id:
+            self._by_uid = self.newest.id, {s.uid: s for s in self.newest.snapshots}
+        return self._by_uid[1].get(uid)
 
     def add(self, checkpoint: Checkpoint) -> list[CheckpointId]:
         """Returns the checkpoints that are too many now. One that completes late takes its place among the older ones."""

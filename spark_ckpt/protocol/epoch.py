@@ -21,6 +21,8 @@ class EpochInHand:
         """When the driver asked for it."""
         self.plan_ms = 0
         """How long its plan took."""
+        self.losses = 0
+        """How many executors had been lost when it was triggered."""
         self.has_run_for_an_interval = False
         self._planned_before = {plan.epoch: plan for plan in beginning.recorded}
         self._logs = dict(beginning.numbers)

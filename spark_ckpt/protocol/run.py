@@ -98,6 +98,8 @@ class Run(Machine):
         """What a new run does first."""
         self.now_ms = self.context.now_ms = self.epoch.asked_ms = now_ms
         running = self.phase is RunPhase.RUNNING
+        if self._replaced is not None:
+            self._subsumption.take_over(max(self.last_triggered, self._replaced.in_hand))
         if running:
             self._subsumption.loads_from_base(self.epoch.number)
         self._checkpoints.supersede(self._subsumption.store.cut())
@@ -234,6 +236,7 @@ class Run(Machine):
         """The epoch may run. Whether it is a checkpoint is decided now."""
         self.phase = RunPhase.RUNNING
         self.epoch.plan_ms = self.now_ms - self.epoch.asked_ms
+        self.epoch.losses = self._executors.losses
         self._subsumption.loads_from_base(self.epoch.number)
         self._handover.forget_before(self.epoch.number - 1)
         begun = self._checkpoint_trigger.begin(self.epoch.number, self.epoch.asked_ms, pressure=True)
@@ -317,7 +320,8 @@ class Run(Machine):
     def _finished_epoch(self, epoch: int) -> FinishedEpoch:
         """`commits/N` is among the driver's files."""
         files = self.folder.files.as_mapping()
-        return FinishedEpoch.of(epoch, files.get(commits_file(epoch)), self.epoch.asked_ms, files)
+        commit = files.get(commits_file(epoch))
+        return FinishedEpoch.of(epoch, commit, self.epoch.asked_ms, files, self.epoch.losses, self._checkpoints.finished)
 
     def checkpoint_completed(self, p: PendingCheckpoint, told: Summary) -> list[Instruction]:
         if self.phase is not RunPhase.SEALED or p.epoch != self.epoch.number:
@@ -332,6 +336,7 @@ class Run(Machine):
         if self.phase is RunPhase.SEALED and reason is AbortReason.LOST:
             # The epoch runs again in place, under the same plan: the acks of this attempt count no more.
             self._checkpoints.begin(p.epoch, p.log, self.now_ms, p.plan_ms)
+            self.epoch.losses = self._executors.losses
             self.phase = RunPhase.RUNNING
             return [do.Refused(RequestName.SEAL, kind, message)]
         if self._savepoints.finishing is None or finished is None or p.epoch != finished.epoch:

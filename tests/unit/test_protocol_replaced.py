@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
+
+import pytest
 
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId
@@ -11,7 +14,8 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import LIMITS, End, decode
 from spark_ckpt.protocol.run_phases import RunPhase
 from spark_ckpt.protocol.settings import Settings
-from tests.drivers.protocol_driving import Driver, World, commit, uid_of
+from tests.drivers.interval_runs import due, epoch, run_of
+from tests.drivers.protocol_driving import Driver, World, ack, commit, offsets, uid_of
 
 SCHEMAS = {"state/0/_metadata/metadata": b"meta", "state/0/0/_metadata/schema": b"schema"}
 AHEAD = Settings(interval_ms=1000, ahead=64)
@@ -97,3 +101,52 @@ def test_a_run_whose_plan_no_reader_would_take_does_not_go_on() -> None:
         assert driver.stream.run is not None
         assert driver.stream.run.phase is RunPhase.FAILED
         assert not any(isinstance(i, do.SetTimer) for i in said)
+
+
+def ack_what_was_loaded(driver: Driver, epoch: int) -> None:
+    """Of a snapshot that names an object of checkpoint 0 too: what its task had loaded."""
+    made, loaded = ack(1, epoch, 0), ack(1, 0, 0)
+    driver.world.objects.update(handle.object for handle in made.snapshot.handles)
+    handles = (*loaded.snapshot.handles, *made.snapshot.handles)
+    driver.push(ev.AckReceived(replace(made, snapshot=replace(made.snapshot, handles=handles))))
+
+
+@pytest.mark.parametrize("deaths", [0, 1, 2])
+def test_what_finished_epochs_loaded_from_stays_whoever_dies(deaths: int) -> None:
+    """(1) Checkpoint 1 is in the making; (2) epoch 2 loads from checkpoint 0, and is sealed; (3) checkpoint 1 completes; (4) the
+    coordinator dies, and its successor; (5) what epoch 2 had loaded is named by a checkpoint to come, and by checkpoint 0 only."""
+    world, settings = World(), Settings(retained=1, interval_ms=10_000, max_concurrent=2)
+    driver = Driver(world, settings)
+    driver.start("a")
+    due(driver)
+    epoch(driver, 0)
+    due(driver)
+    driver.trigger(1)
+    driver.seal(1, 1)
+    loads = [i.base for i in driver.trigger(2) if isinstance(i, do.Triggered)]
+    assert loads == [CheckpointId(1, 0)]
+    driver.seal(1, 2)
+    for partition in range(2):
+        driver.ack(1, 1, partition)
+    assert run_of(driver).base == CheckpointId(1, 1)
+    commits = {f"commits/{n}": ids(1, n) for n in (1, 2)}
+    for death in range(deaths):
+        driver = Driver(world, settings)
+        driver.push(ev.ResumeRequested(1, 1, 2 + death, (), 2, commits))
+        driver.push(ev.TriggerRequested(3, offsets(3)))
+    if not deaths:
+        due(driver)
+        driver.trigger(3)
+    driver.seal(1, 3)
+    if not run_of(driver).making:
+        driver.fire(ev.Timer.IDLE)
+    (made,) = run_of(driver).making
+    ack_what_was_loaded(driver, made)
+    driver.ack(1, made, 1)
+    assert run_of(driver).base == CheckpointId(1, made)
+    assert world.checkpoints[CheckpointId(1, made)].objects <= world.objects
+    for number in (4, 5):
+        due(driver)
+        epoch(driver, number)
+    driver.trigger(6)
+    assert set(world.checkpoints) == {CheckpointId(1, 5)}, "and goes then"

@@ -18,34 +18,39 @@ from spark_ckpt.protocol.durable_put import DurablePut
 class FinishedEpoch:
     """What a checkpoint of a finished epoch needs. `required` is None where `commits/N` cannot be read, for the reason in `problem`.
 
-    `files`: all driver files as they were when it ended.
+    `files`: all driver files as they were when it ended. `losses`: by id, how many executors had been lost before it was committed, at
+    least: when the first of the epochs was triggered that need it.
     """
 
     epoch: int
     required: Mapping[str, Slot] | None
     time_ms: int
     files: Mapping[str, Content]
+    losses: Mapping[str, int]
     problem: str = ""
 
     @staticmethod
-    def of(epoch: int, commit: Content | None, time_ms: int, files: Mapping[str, Content]) -> FinishedEpoch:
-        """`commit`: what `commits/N` holds, None if it is not there."""
+    def of(
+        epoch: int, commit: Content | None, time_ms: int, files: Mapping[str, Content], losses: int, before: FinishedEpoch | None
+    ) -> FinishedEpoch:
+        """`commit`: what `commits/N` holds, None if it is not there. `losses`: of executors, before it was triggered. `before`: the epoch
+        that had ended last."""
+        earlier = before.losses if before else {}
         try:
-            return FinishedEpoch(epoch, required_ids(epoch, commit if isinstance(commit, bytes) else b""), time_ms, files)
+            required = required_ids(epoch, commit if isinstance(commit, bytes) else b"")
         except FormatError as error:
-            return FinishedEpoch(epoch, None, time_ms, files, str(error))
+            return FinishedEpoch(epoch, None, time_ms, files, earlier, str(error))
+        return FinishedEpoch(epoch, required, time_ms, files, {uid: earlier.get(uid, losses) for uid in required})
 
 
 class PendingCheckpoint:
-    """`log`: the entry that plans its epoch, 0 until that is stored. `base`: the checkpoint that the tasks of its epoch loaded from.
-    `losses`: how many executors had been lost before."""
+    """`log`: the entry that plans its epoch, 0 until that is stored. `base`: the checkpoint that the tasks of its epoch loaded from."""
 
-    def __init__(self, checkpoint: CheckpointId, log: int, triggered_ms: int, base: CheckpointId | None, losses: int, plan_ms: int) -> None:
+    def __init__(self, checkpoint: CheckpointId, log: int, triggered_ms: int, base: CheckpointId | None, plan_ms: int) -> None:
         self.id = checkpoint
         self.log = log
         self.triggered_ms = triggered_ms
         self.base = base
-        self.losses = losses
         self.plan_ms = plan_ms
         self.acks = Acknowledgements(checkpoint)
         self.savepoint = False
@@ -55,6 +60,8 @@ class PendingCheckpoint:
         """It was begun because a later epoch runs for long, and only until that one ends. It is more than was asked for: it counts neither
         against `maxConcurrent` nor when it fails."""
         self.files: Mapping[str, Content] = {}
+        self.losses: Mapping[str, int] = {}
+        """`FinishedEpoch.losses` of its epoch, once that has ended."""
         self.checkpoint: Checkpoint | None = None
         """As it is to be stored, once all is there."""
         self.put: DurablePut | None = None

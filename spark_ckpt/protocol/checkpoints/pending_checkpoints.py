@@ -158,8 +158,7 @@ class PendingCheckpoints:
             p = uncertain
             p.savepoint = p.bridges = False  # whatever it was begun for before
         else:
-            base, losses = self._subsumption.base, self._executors.losses
-            p = PendingCheckpoint(CheckpointId(self._context.claim.run, epoch), log, triggered_ms, base, losses, plan_ms)
+            p = PendingCheckpoint(CheckpointId(self._context.claim.run, epoch), log, triggered_ms, self._subsumption.base, plan_ms)
             for ack in self._kept_acks.values():
                 if ack.epoch == epoch and self._subsumption.deleted_object(ack) is None:
                     p.acks.acknowledge(ack)
@@ -189,6 +188,7 @@ class PendingCheckpoints:
         """Its epoch has ended: the acks that are needed are known, and may be there."""
         assert finished.required is not None
         p.files = needed(finished.files, finished.epoch)
+        p.losses = finished.losses
         counting = self.count_time(p)
         self.discard(p.acks.seal(finished.required))
         known = {s.uid: s for s in self._known_snapshots() if s.uid in p.acks.missing}
@@ -289,13 +289,15 @@ class PendingCheckpoints:
     # --- lost executors
 
     def executor_lost(self, executor: str) -> list[Instruction]:
+        """Rule: what the live ones hold they say again, and each loss gives them the whole grace for that."""
         self._executors.lost(executor)
-        return self._wait_for_lost()
+        return [*self._timers.cancel(ev.Timer.GRACE), *self._wait_for_lost()]
 
     def _hurt(self) -> list[PendingCheckpoint]:
-        """Those that wait for acks and may wait in vain."""
+        """Those that wait for acks and may wait in vain: for an id that was committed before the last loss, or may have been."""
         losses = self._executors.losses
-        return [p for p in self.pending if p.waits_for_acks and p.left is None and losses > p.losses and p.acks.missing]
+        waiting = [p for p in self.pending if p.waits_for_acks and p.left is None]
+        return [p for p in waiting if any(losses > p.losses[uid] for uid in p.acks.missing)]
 
     def _wait_for_lost(self) -> list[Instruction]:
         if not self._hurt() or self._timers.runs(ev.Timer.GRACE):
@@ -307,19 +309,22 @@ class PendingCheckpoints:
         looks: list[Instruction] = []
         for p in self._hurt():
             asked = self._context.questions.ask(
-                partial(do.ReadLeftAcks, run=p.id.run, epoch=p.epoch), partial(self._left_found, p), partial(self._left_not_read, p)
+                partial(do.ReadLeftAcks, run=p.id.run, epoch=p.epoch),
+                partial(self._left_found, p, self._executors.losses),
+                partial(self._left_not_read, p),
             )
             p.left = asked.ticket
             looks.append(asked)
         return looks
 
-    def _left_found(self, p: PendingCheckpoint, event: ev.LeftAcksRead) -> list[Instruction]:
+    def _left_found(self, p: PendingCheckpoint, losses: int, event: ev.LeftAcksRead) -> list[Instruction]:
+        """`losses`: how many there had been when it was looked for. After another one the live executors have their grace once more."""
         p.left = None
         instructions = self.take_left(event)
         if p not in self.pending or not p.waits_for_acks:
             return instructions
         lost = p.acks.missing - self._executors.held
-        if not lost:
+        if not lost or losses < self._executors.losses:
             return instructions + self._wait_for_lost()
         again = "; it has to run again" if self._context.every_epoch else ""
         message = f"{len(lost)} of {len(p.acks.required)} snapshots of epoch {p.epoch} died with their executor{again}"

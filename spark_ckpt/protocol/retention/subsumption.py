@@ -66,6 +66,10 @@ class Subsumption:
         if self.base is not None:
             self._base_until[self.base] = epoch
 
+    def take_over(self, epoch: int) -> None:
+        """Rule: what tasks of epochs up to this one have loaded from was known to a coordinator that has died: any checkpoint, maybe."""
+        self._base_until.update(dict.fromkeys(self.store.ids, epoch))
+
     # --- what was uploaded, and is in no checkpoint yet
 
     def discard(self, snapshots: Iterable[Snapshot], is_named: Callable[[str], bool], epoch: int) -> None:

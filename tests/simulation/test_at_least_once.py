@@ -7,6 +7,9 @@ import pytest
 from simulation import AT_LEAST_ONCE_ONLY, Invariant, Mode, Mutation, Observed
 from tests.drivers.schedules import RARE_IN_BOTH_GATES, check_all_rules, check_caught, check_caught_by_many, check_replay
 
+# A minute of a processor of one's own; beside others it takes as long as they let it.
+pytestmark = pytest.mark.timeout(600)
+
 SEEDS = 150
 MOST = 600
 RARE = RARE_IN_BOTH_GATES | {Observed.RERUN_IN_PLACE, Observed.SPOOL_FULL, Observed.CHOICE_REFUSED, Observed.FORGOTTEN}

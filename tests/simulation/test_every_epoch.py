@@ -23,6 +23,9 @@ from tests.drivers.schedules import (
     check_replay,
 )
 
+# A minute of a processor of one's own; beside others it takes as long as they let it.
+pytestmark = pytest.mark.timeout(600)
+
 SEEDS = 200
 MOST = 1_000
 NOT_HERE = BACKGROUND | AGAIN

@@ -22,6 +22,9 @@ from tests.drivers.schedules import (
     check_replay,
 )
 
+# A minute of a processor of one's own; beside others it takes as long as they let it.
+pytestmark = pytest.mark.timeout(600)
+
 SEEDS = 200
 MOST = 600
 RARE = AGAIN | RARE_IN_BOTH_GATES | {Observed.RERUN_IN_PLACE, Observed.SPOOL_FULL, Observed.CHOICE_REFUSED}

@@ -38,6 +38,9 @@ class DriverFolder:
         self._planned = planned
         self._large = LargeFiles(run, files, gone)
         self._last: DurablePut | None = None
+        self._epoch = -1
+        self._dropped: frozenset[str] = frozenset()
+        """Large files that the folder had in this epoch, and may get again in it, under the same name."""
 
     @property
     def objects(self) -> frozenset[str]:
@@ -46,6 +49,7 @@ class DriverFolder:
 
     @property
     def unstored(self) -> frozenset[str]:
+        """Large files whose puts may still land."""
         return self._large.names
 
     @property
@@ -59,8 +63,12 @@ class DriverFolder:
 
     def take_in(self, changes: ev.Changes, epoch: int, beneath: Mapping[str, Content | None] | None = None) -> list[Instruction]:
         """What the driver has written or deleted, and the puts of what is large. `beneath`: what lies there and is not written again."""
+        if epoch > self._epoch:
+            self._planned.let_go(self._dropped - self.objects)
+            self._epoch, self._dropped = epoch, frozenset()
         placed, new = self._large.place(changes, epoch)
         self._planned.keep(objects_of(placed.values()))
+        self._dropped |= objects_of(self.files.get(path) for path in placed)
         self.files.apply({**(beneath or {}), **placed})
         return [asked for one in new for asked in self._store(one)]
 

@@ -98,6 +98,11 @@ class RunLog:
         """Why the first in line is not stored."""
         return self._put.cause if self._put else self._folder.cause
 
+    @property
+    def objects(self) -> frozenset[str]:
+        """What the plans in line name."""
+        return frozenset[str]().union(*(plan.objects for plan in self.line))
+
     def append(self, plan: Plan) -> list[Instruction]:
         stopped = self.stop_looking()
         self.line.append(plan)

@@ -165,7 +165,8 @@ class Run(Machine):
         remembered any more."""
         if self.phase is RunPhase.FENCED or self._ending.landing:
             return []
-        return self._subsumption.let_go(self.folder.objects | self._checkpoints.driver_objects)
+        held = self.folder.objects | self.folder.unstored | self._log.objects | self._checkpoints.driver_objects
+        return self._subsumption.let_go(held)
 
     def files_stored(self) -> list[Instruction]:
         return [*self._log.files_stored(), *self._checkpoints.finalise_all()]

@@ -15,8 +15,10 @@ from spark_ckpt.protocol.machine import Questions, Tickets
 from spark_ckpt.protocol.retention.log_trim import DAY_MS, LogTrim
 from spark_ckpt.protocol.retention.planned_files import PlannedFiles
 from spark_ckpt.protocol.settings import Settings
+from tests.drivers.interval_runs import due
+from tests.drivers.interval_runs import running as running_by_interval
 from tests.drivers.long_logs import HOUR_MS, SAVEPOINT, entry_of, epochs, ids_of, running, tail_of
-from tests.drivers.protocol_driving import Driver, World
+from tests.drivers.protocol_driving import Driver, World, commit, uid_of
 from tests.drivers.protocol_starts import own, started
 
 
@@ -265,3 +267,67 @@ def test_what_deleted_entries_named_goes_although_their_run_ends_first() -> None
         driver.release()
     assert ids_of(world)[0] > 1
     assert large_objects(world) == named_by_any(world)
+
+
+def goes_on(driver: Driver, first: int, last: int) -> None:
+    """Each epoch is a checkpoint, and a pass over old entries follows its plan."""
+    for number in range(first, last + 1):
+        driver.world.clock_ms += 10
+        driver.trigger(number)
+        due(driver)
+        driver.rest(1, number)
+
+
+def sealed(driver: Driver, number: int, files: Mapping[str, bytes | None]) -> None:
+    driver.push(ev.SealRequested(number, commit([uid_of(1, number, p) for p in range(2)]), files))
+
+
+def in_background(ahead: int = 0) -> Driver:
+    """In which entries go when they are four epochs old."""
+    driver = running_by_interval(retained=1, log_kept_ms=40, trim_every=1, ahead=ahead)
+    due(driver)
+    driver.epoch(1, 0)
+    return driver
+
+
+def test_a_large_file_that_nothing_ever_named_goes_while_the_run_lives() -> None:
+    """(1) It goes with the seal of an epoch that is no checkpoint; (2) the next trigger replaces it."""
+    driver = in_background()
+    driver.trigger(1)
+    sealed(driver, 1, {"state/0/x": b"A" * (LARGE + 1)})
+    driver.trigger(2, {"state/0/x": b"B" * (LARGE + 1)})
+    _, second = sorted(large_objects(driver.world))
+    sealed(driver, 2, {})
+    goes_on(driver, 3, 20)
+    assert large_objects(driver.world) == {second}
+
+
+def test_a_large_file_that_the_driver_has_replaced_stays_for_a_plan_that_still_stands_in_line() -> None:
+    driver = in_background(ahead=4)
+    driver.trigger(1)
+    sealed(driver, 1, {"state/0/x": b"A" * (LARGE + 1)})
+    driver.trigger(2, {"state/0/x": b"B" * (LARGE + 1)})
+    sealed(driver, 2, {})
+    goes_on(driver, 3, 11)
+    driver.hold = lambda i: isinstance(i, do.Delete)
+    goes_on(driver, 12, 12)
+    deletion = driver.held.pop()
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    driver.trigger(13, {"state/0/x": b"C" * (LARGE + 1)})
+    (named,) = (name for name in large_objects(driver.world) if "/13-" in name)
+    for p in range(2):
+        driver.ack(1, 13, p)
+    sealed(driver, 13, {"state/0/x": b"D" * (LARGE + 1)})
+    (left,) = (name for name in large_objects(driver.world) if "/13-" in name and name != named)
+    for number in (14, 15):
+        driver.trigger(number)
+        driver.rest(1, number)
+    for question in (deletion, driver.held.pop()):
+        driver.hold = lambda _: False
+        answer = driver.answer(question)
+        assert answer is not None
+        driver.push(answer)
+        assert named in driver.world.objects
+    assert named in named_by_any(driver.world)
+    goes_on(driver, 16, 40)
+    assert large_objects(driver.world) == {left}

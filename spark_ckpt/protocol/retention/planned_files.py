@@ -1,10 +1,10 @@
 """Large files of the driver: which of them may go.
 
-One rule: such an object goes when nothing names it any more, be it a plan in the log, a checkpoint, complete or in the making, or the
-driver's folder as it is now. A plan takes all that it names to run its epoch again, and it is there for as long as somebody may want that:
-as the epoch after a checkpoint, or after a savepoint that is much older. What has lost a name is *loose*, until it is named again or goes;
-it is looked at whenever something may have let go of it. And none goes before it is known what every entry of the log names, those
-included that are below the floor and too young to go, on which young savepoints rest (`log_trim.py` reads them).
+One rule: such an object goes when nothing names it any more, be it a plan, in the log or in line, a checkpoint, complete or in the making,
+or the driver's folder as it is now. A plan takes all that it names to run its epoch again, and it is there for as long as somebody may
+want that: as the epoch after a checkpoint, or after a savepoint that is much older. What has lost a name is *loose*, until it is named
+again or goes; it is looked at whenever something may have let go of it. And none goes before it is known what every entry of the log
+names, those included that are below the floor and too young to go, on which young savepoints rest (`log_trim.py` reads them).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class PlannedFiles:
         self._loose.difference_update(names)
 
     def let_go(self, names: Iterable[str]) -> None:
-        """A checkpoint that named these is deleted."""
+        """A checkpoint that named these is deleted, or the driver's folder has them no more."""
         self._loose.update(name for name in names if is_driver_file(name))
         self._loose -= self.named()
 

@@ -140,7 +140,8 @@ class Subsumption:
 
     def let_go(self, held: frozenset[str]) -> list[Instruction]:
         """Large files of the driver go that nothing names any more: whoever starts from a checkpoint finds all that it takes named there,
-        or by entries that are still in the log. `held`: by the driver's folder, and by checkpoints in the making."""
+        or by entries that are still in the log. `held`: by the driver's folder, by plans in line, and by checkpoints in
+        the making."""
         planned = self.deletions.planned
         if not planned.is_loose:
             return []

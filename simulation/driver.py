@@ -310,7 +310,7 @@ class Driver(DriverQuery, Query):
         """There will be no more input."""
         self._finishing = True
 
-    def demolish(self) -> None:
+    def stop_and_delete(self) -> None:
         """A person stops the query, whatever it is doing, and wants its checkpoints deleted."""
         self._attempt = None
         self.process.ask(ev.StopRequested(failed=False, delete=True))

@@ -52,7 +52,7 @@ class Faults:
 QUIET = Faults()
 EVERYDAY = Faults(losing=0.2, moved=0.1, ack_doubled=0.1, restore=0.3, long=0.1)
 """Losing attempts, tasks that move, doubled acks and long epochs are Spark's everyday life, not faults; going back is a person's right."""
-DEMOLITION = Faults(losing=0.2, moved=0.1, ack_doubled=0.1, decline=0.01, put_failed=0.05, slow=0.3, executor_loss=0.05)
+WHILE_DELETED = Faults(losing=0.2, moved=0.1, ack_doubled=0.1, decline=0.01, put_failed=0.05, slow=0.3, executor_loss=0.05)
 """Around the deletion of a stream: no put that lands after it was given up, for of that nobody could know."""
 
 ANEW = Faults(losing=0.2, moved=0.1, crash=0.01, coordinator_crash=0.01, executor_loss=0.05, answer_lost=0.05, put_failed=0.05, rival=0.3)

@@ -73,7 +73,7 @@ class Mutation(Enum):
     DELETE_NOTHING_UNKNOWN = "after an unknown outcome nothing is deleted"
     WAIT_FOR_ACKS = "a checkpoint is complete when all its acks are in"
     DELETE_ISSUED_AFTER = "nothing is deleted on an append that was issued before the completion was known"
-    GHOSTS_KEPT = "a checkpoint that is given up while its _metadata is under way keeps its objects until it is known"
+    UNCERTAIN_KEPT = "a checkpoint that is given up while its _metadata is under way keeps its objects until it is known"
     DISCARD_LATER = "what aborted and losing attempts uploaded stays until a later checkpoint completes"
     NEWEST_BY_EPOCH = "a checkpoint that completes after a newer one is not the newest"
     AHEAD_COUNTED = "numbers that may have been used without a plan are not used again"
@@ -112,7 +112,7 @@ class Mutation(Enum):
 INTERVAL_ONLY = frozenset(
     {
         Mutation.DELETE_ISSUED_AFTER,
-        Mutation.GHOSTS_KEPT,
+        Mutation.UNCERTAIN_KEPT,
         Mutation.DISCARD_LATER,
         Mutation.NEWEST_BY_EPOCH,
         Mutation.GO_BACK_OWN,
@@ -174,7 +174,7 @@ def mutated(mutation: Mutation) -> Variant:
         Mutation.DELETE_ISSUED_AFTER: Variant(
             parts=Parts(deletions=runs.OnAnyAppend), faults={**_SLOW_ANSWERS, "restore": 0}, settings={**_OFTEN, "retained": 1}
         ),
-        Mutation.GHOSTS_KEPT: Variant(parts=Parts(checkpoints=runs.GivenUpAtOnce), faults=_SLOW_ACKS, settings=_IN_A_HURRY),
+        Mutation.UNCERTAIN_KEPT: Variant(parts=Parts(checkpoints=runs.GivenUpAtOnce), faults=_SLOW_ACKS, settings=_IN_A_HURRY),
         Mutation.DISCARD_LATER: Variant(parts=Parts(subsumption=runs.DiscardingAtOnce)),
         Mutation.NEWEST_BY_EPOCH: Variant(
             parts=Parts(store=runs.InOrderOfCompletion), faults={**_STEADY, "answer_lost": 0.4}, settings=_OFTEN

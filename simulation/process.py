@@ -92,7 +92,7 @@ class DriverProcess:
         self.fenced = False
         self.objects: set[str] = set()
         """That acks named which came while a run could hear them."""
-        self.demolished = False
+        self.deletes_stream = False
         """Whether a run was told to delete its stream."""
         self.announcements = Announcements(name, env, settings.max_concurrent)
         self._env = env
@@ -163,8 +163,8 @@ class DriverProcess:
         before = self._stream.run
         live = before is not None and before.phase not in OVER
         if isinstance(event, ev.StopRequested) and event.delete and live:
-            self.demolished = True
-            self._env.observed[Observed.DEMOLISHED] += 1
+            self.deletes_stream = True
+            self._env.observed[Observed.STREAM_DELETED] += 1
         if isinstance(event, ev.AckReceived) and live and before is not None and event.ack.run == before.claim.run:
             self.objects.update(handle.object for handle in event.ack.snapshot.handles)
         try:
@@ -195,7 +195,7 @@ class DriverProcess:
         elif isinstance(i, do.Log):
             self._env.tell(f"{self.name} logs {i.level.name}: {i.message}")
             if "the stream's end could not be noted in its log" in i.message:
-                self.demolished = False  # each of its puts failed
+                self.deletes_stream = False  # each of its puts failed
         elif not self.client.execute(i):
             self._check_told(i)
             # A pipe keeps the order.

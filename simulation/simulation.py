@@ -13,7 +13,7 @@ from simulation.clock import Clock
 from simulation.collector import Collector
 from simulation.driver import LARGEST_EPOCH, Driver
 from simulation.environment import Environment
-from simulation.faults import ANEW, DEMOLITION, EVERYDAY, KEPT, QUIET, draw
+from simulation.faults import ANEW, EVERYDAY, KEPT, QUIET, WHILE_DELETED, draw
 from simulation.invariants import Invariant, ViolationError
 from simulation.mutations import Variant
 from simulation.observed import Observed
@@ -177,7 +177,7 @@ class Simulation:
         self._quiet()
         self._go_on()
         self._clean()
-        self._demolish()
+        self._delete_stream()
 
     # --- trouble
 
@@ -344,19 +344,19 @@ class Simulation:
         assert claim is not None
         self._world.check_clean(claim, WAITING if self._settings.interval_ms else 1)
 
-    def _demolish(self) -> None:
+    def _delete_stream(self) -> None:
         """The stream goes on once more, and is deleted while it runs."""
         driver = self._start()
         self._let_pass(SETTLING // 10)
-        self._env.faults = DEMOLITION
+        self._env.faults = WHILE_DELETED
         self._source.available = self._sink.end + max(INPUT)
         self._let_pass(self._env.rng.randrange(LONGEST_LIFE))
         if driver.alive:  # else a snapshot was declined, or too many checkpoints expired
-            driver.demolish()
+            driver.stop_and_delete()
         self._let_pass(SETTLING)
         if driver.alive:
             raise ViolationError(Invariant.PROGRESS, f"{driver.name} does not stop")
-        if driver.process.demolished:
+        if driver.process.deletes_stream:
             self._world.check_deleted(driver.process.objects)
             self._collect()
             self._world.check_empty()

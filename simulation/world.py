@@ -57,7 +57,8 @@ class World:
         self.stored_answers: set[str] = set()
         self.aborted: set[CheckpointId] = set()
         """What a run has announced as aborted; its `_metadata` may land all the same."""
-        self._ghosts: set[CheckpointId] = set()
+        self._unreliable: set[CheckpointId] = set()
+        """Whose `_metadata` is there, and from which nobody can go on: it landed after all, or nobody can know of it."""
         self._orphans: set[CheckpointId] = set()
         self.completed: dict[int, dict[int, int]] = {}
         """Run -> epoch -> when its checkpoint was completed, deleted ones among them."""
@@ -103,7 +104,7 @@ class World:
         claim = self.log.last_claim
         if self.log.ended:
             return False
-        if checkpoint in self._ghosts or (checkpoint in self._orphans and self._newer_than(checkpoint)):
+        if checkpoint in self._unreliable or (checkpoint in self._orphans and self._newer_than(checkpoint)):
             return False
         return claim is None or checkpoint.run == claim.run or checkpoint == claim.origin or checkpoint in claim.inherits
 
@@ -155,8 +156,8 @@ class World:
             # subsumed and deleted; (4) the first one lands. It is never the newest, and a start looks at the objects first. The same
             # for one that was given up while nobody knew whether it was stored, or that was on its way when its coordinator died, and
             # that lands when a newer one is there.
-            self._observed[Observed.GHOST] += 1
-            self._ghosts.add(checkpoint.id)
+            self._observed[Observed.RESURFACED] += 1
+            self._unreliable.add(checkpoint.id)
             self.aborted.add(checkpoint.id)
         elif missing and not self.log.over(checkpoint.id.run) and not self.log.ended:
             raise ViolationError(Invariant.OBJECTS_EXIST, f"{checkpoint.id} was completed without {missing}")
@@ -251,7 +252,7 @@ class World:
             # Of one that has vanished nobody can know that this run has completed it, or that it was not deleted, being past `retained`.
             unknown = c.id in self.damage.vanished and (c.id.run == run or c.id not in sure)
             if unknown and c.objects & set(going):
-                self._ghosts.add(c.id)
+                self._unreliable.add(c.id)
         for key in going:
             self._observed[Observed.COLLECTED] += 1
             self.delete_object(key)
@@ -261,7 +262,7 @@ class World:
         there = {c for c in self.of_run(run) if self.completed[run][c.epoch] < listed_at}
         # What it cannot read, and is not what the run goes on from, it does not know: it spares nothing for it.
         base = max(there, default=self.log.claims[-1].origin)
-        self._ghosts |= {c for c in self.checkpoints if c in self.damage.ever and c != base}
+        self._unreliable |= {c for c in self.checkpoints if c in self.damage.ever and c != base}
         self.aborted -= there
         self._orphans -= there
 

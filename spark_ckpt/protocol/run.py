@@ -222,11 +222,11 @@ class Run(Machine):
         return instructions + self._subsumption.appended(number, self._checkpoints.named)
 
     def plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
-        told: list[Instruction] = []
+        announced: list[Instruction] = []
         if self.context.every_epoch and not self._checkpoints.pending:
             failed = Summary(self.claim.run, self.epoch.number, self.epoch.asked_ms, reason=AbortReason.PLAN_FAILURE.value, message=message)
-            told.append(do.Announce(Announcement.ABORTED, failed))
-        return [*told, *self.fail(kind, message)]
+            announced.append(do.Announce(Announcement.ABORTED, failed))
+        return [*announced, *self.fail(kind, message)]
 
     def _plan_timed_out(self, _event: ev.TimerFired) -> list[Instruction]:
         waited = f"within {self.context.settings.timeout_ms} ms (spark.ckpt.timeout)"
@@ -309,8 +309,8 @@ class Run(Machine):
             known = newest is not None and newest.id == CheckpointId(self.claim.run, event.epoch)
             if newest is None or not known or newest.files.get(commits_file(event.epoch)) != event.commit:
                 return [self._out_of_order(RequestName.SEAL, event.epoch)]
-            told = self._last_summary or Summary(newest.id.run, newest.id.epoch, newest.time_ms, full_bytes=newest.size)
-            return [do.Sealed(told.to_json())]
+            summary = self._last_summary or Summary(newest.id.run, newest.id.epoch, newest.time_ms, full_bytes=newest.size)
+            return [do.Sealed(summary.to_json())]
         if event.epoch == number and self._replaced is not None and self.claim.ahead:
             message = f"the plan of epoch {event.epoch} was lost with the coordinator; the query has to go back to its last checkpoint"
             return [do.Refused(RequestName.SEAL, ErrorKind.LOST, message)]
@@ -324,13 +324,13 @@ class Run(Machine):
         commit = files.get(commits_file(epoch))
         return FinishedEpoch.of(epoch, commit, self.epoch.asked_ms, files, self.epoch.losses, self._checkpoints.finished)
 
-    def checkpoint_completed(self, p: PendingCheckpoint, told: Summary) -> list[Instruction]:
+    def checkpoint_completed(self, p: PendingCheckpoint, summary: Summary) -> list[Instruction]:
         if self.phase is not RunPhase.SEALED or p.epoch != self.epoch.number:
             return []
-        self._last_summary = told
+        self._last_summary = summary
         self.epoch.ended()
         self.phase = RunPhase.IDLE
-        return [do.Sealed(told.to_json()), *self._log.rest()]
+        return [do.Sealed(summary.to_json()), *self._log.rest()]
 
     def checkpoint_aborted(self, p: PendingCheckpoint, reason: AbortReason, kind: ErrorKind, message: str) -> list[Instruction]:
         finished = self._checkpoints.finished
@@ -398,9 +398,9 @@ class Run(Machine):
 
     def fail(self, kind: ErrorKind, message: str) -> list[Instruction]:
         """Nothing is deleted: what was uploaded is the successor's garbage."""
-        told = self._checkpoints.tell_stopped("the query failed")
+        announced = self._checkpoints.tell_stopped("the query failed")
         refused = self._refuse_open(kind, message)
-        return [*self._over(RunPhase.FAILED, kind, message), *refused, *told, do.Failed(kind, message)]
+        return [*self._over(RunPhase.FAILED, kind, message), *refused, *announced, do.Failed(kind, message)]
 
     def fenced(self, number: int, entry: Entry | None) -> list[Instruction]:
         """Listeners are told nothing: the stream is somebody else's. The query ends, also if it asks for nothing."""
@@ -420,15 +420,15 @@ class Run(Machine):
     def _stop(self, event: ev.StopRequested) -> list[Instruction]:
         message = f"the query stopped while epoch {self.epoch.number} was in hand"
         refused = self._refuse_open(ErrorKind.INTERNAL, message)
-        told = self._checkpoints.tell_stopped(message)
+        announced = self._checkpoints.tell_stopped(message)
         if not (event.delete and not event.failed and self.phase in LIVE):
-            return [*self._over(RunPhase.STOPPED, ErrorKind.CONFLICT, _STOPPED), *refused, *told, do.Stopped()]
+            return [*self._over(RunPhase.STOPPED, ErrorKind.CONFLICT, _STOPPED), *refused, *announced, do.Stopped()]
         in_hand = self._replaced.in_hand if self._replaced and self.claim.ahead else -1
         before = self.claim.used if self.claim.used is not None else -1
         used = max(before, self.last_triggered, in_hand, self.epoch.highest_planned)
         self._ending.going = self._subsumption.everything(self._checkpoints.finalising, self._checkpoints.named | self.folder.unstored)
         over = self._over(RunPhase.ENDING, ErrorKind.CONFLICT, _STOPPED)
-        return [*over, *refused, *told, *self._ending.note_end(End(self.claim.claim, self.claim.run, used, self._log.floor))]
+        return [*over, *refused, *announced, *self._ending.note_end(End(self.claim.claim, self.claim.run, used, self._log.floor))]
 
     def _stop_after_report(self, _event: ev.StopRequested) -> list[Instruction]:
         """Without the note the next start would load the same damage: the query's stop waits for it."""

@@ -118,8 +118,9 @@ class Stream:
         self.stage = run
         if isinstance(stage, Start) and stage.beginning.origin:
             origin = stage.beginning.origin
-            told = Summary(origin.id.run, origin.id.epoch, origin.time_ms, full_bytes=origin.size)
-            given.append(do.Announce(Announcement.RESTORED, {**told.to_json(), **_copied_from(stage.beginning.claim.restored, origin.id)}))
+            summary = Summary(origin.id.run, origin.id.epoch, origin.time_ms, full_bytes=origin.size)
+            copied = _copied_from(stage.beginning.claim.restored, origin.id)
+            given.append(do.Announce(Announcement.RESTORED, {**summary.to_json(), **copied}))
         given += run.begin(now_ms)
         waiting, self._waiting = self._waiting, []
         for event in waiting:

@@ -38,7 +38,7 @@ CAUGHT_IN_BOTH_GATES = {
 RARE_IN_BOTH_GATES = {
     Observed.LOAD_FENCED,
     Observed.NOT_FINISHED,
-    Observed.GHOST,
+    Observed.RESURFACED,
     Observed.SHARED,
     Observed.IMPORTED,
     Observed.SOURCE_GONE,

@@ -33,7 +33,7 @@ CAUGHT = CAUGHT_IN_BOTH_GATES | {
     Mutation.START_ORDER: {Invariant.SAME_DATA},
     Mutation.PUT_IF_ABSENT: {Invariant.SAME_DATA},
     Mutation.DELETE_ISSUED_AFTER: {Invariant.RETAINED_EXIST},
-    Mutation.GHOSTS_KEPT: {Invariant.NOTHING_NEEDED_DELETED},
+    Mutation.UNCERTAIN_KEPT: {Invariant.NOTHING_NEEDED_DELETED},
     Mutation.DISCARD_LATER: {Invariant.ORIGIN_LOADS, Invariant.DELETED_UNUSED},
     Mutation.NEWEST_BY_EPOCH: {Invariant.LAG},
     Mutation.GO_BACK_OWN: {Invariant.FENCED_STOPS},

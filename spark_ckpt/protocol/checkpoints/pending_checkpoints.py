@@ -36,7 +36,7 @@ class CheckpointsOwner(Protocol):
     def last_triggered(self) -> int:
         """The newest epoch that was triggered, or is about to be."""
 
-    def checkpoint_completed(self, p: PendingCheckpoint, told: Summary) -> list[Instruction]:
+    def checkpoint_completed(self, p: PendingCheckpoint, summary: Summary) -> list[Instruction]:
         """Said before anybody else is told."""
 
     def checkpoint_aborted(self, p: PendingCheckpoint, reason: AbortReason, kind: ErrorKind, message: str) -> list[Instruction]: ...
@@ -169,8 +169,8 @@ class PendingCheckpoints:
 
     def tell_triggered(self, p: PendingCheckpoint) -> list[Instruction]:
         """One that was uncertain is put again as it is: there can be one of a name only."""
-        told = [do.Announce(Announcement.TRIGGERED, replace(Summary(p.id.run, p.epoch, p.triggered_ms), plan_ms=p.plan_ms).to_json())]
-        return [*told, *self.count_time(p), *p.put.insist()] if p.put is not None else [*told]
+        announced = [do.Announce(Announcement.TRIGGERED, replace(Summary(p.id.run, p.epoch, p.triggered_ms), plan_ms=p.plan_ms).to_json())]
+        return [*announced, *self.count_time(p), *p.put.insist()] if p.put is not None else [*announced]
 
     def count_time(self, p: PendingCheckpoint) -> list[Instruction]:
         """Rule: from now on `timeout` passes. Its epoch has ended, what is left to do is to store it."""
@@ -353,7 +353,7 @@ class PendingCheckpoints:
         claim = self._context.claim
         p.finalise_from = self._context.now_ms
         snapshots = p.acks.snapshots
-        told = self._summary(p, full_bytes=sum(s.size for s in snapshots))
+        summary = self._summary(p, full_bytes=sum(s.size for s in snapshots))
         p.checkpoint = Checkpoint(
             p.id,
             p.log,
@@ -363,7 +363,7 @@ class PendingCheckpoints:
             claim.job,
             p.files,
             snapshots,
-            {k: v for k, v in told.to_json().items() if k not in _NOT_STORED},
+            {k: v for k, v in summary.to_json().items() if k not in _NOT_STORED},
             tuple(sorted(one.epoch for one in (*self.pending, *self.uncertain) if one.epoch < p.epoch)),
             self.log_from(p.epoch),
             claim.stream,
@@ -419,9 +419,9 @@ class PendingCheckpoints:
         dropped = self._subsumption.completed(p.checkpoint)
         self._failures.completed()
         finalise_ms = self._context.now_ms - p.finalise_from
-        told = self._summary(p, full_bytes=p.checkpoint.size, metadata_bytes=metadata_bytes, finalise_ms=finalise_ms)
+        summary = self._summary(p, full_bytes=p.checkpoint.size, metadata_bytes=metadata_bytes, finalise_ms=finalise_ms)
         paused = [] if p.savepoint else self._policy.ended()
-        instructions = [*self._end(p), *self._owner.checkpoint_completed(p, told), *paused, do.Announce(Announcement.COMPLETED, told)]
+        instructions = [*self._end(p), *self._owner.checkpoint_completed(p, summary), *paused, do.Announce(Announcement.COMPLETED, summary)]
         for older in [q for q in self.pending if q.epoch < p.epoch and not q.savepoint and q.put is None]:
             instructions += self.abort(older, AbortReason.SUBSUMED, ErrorKind.CONFLICT, f"checkpoint {p.epoch} completed first")
         for older in [q for q in self.uncertain if q.epoch < p.epoch]:

@@ -149,8 +149,8 @@ class SavepointQueue:
         if event.url is None:
             failed = f"the savepoint that log entry {asked.number} asks for could not be stored: {event.message}"
             return [*self._answer(asked, None, event.message), do.Log(Level.WARN, failed)]
-        told = Summary(checkpoint.id.run, checkpoint.id.epoch, checkpoint.time_ms, full_bytes=checkpoint.size)
-        said = do.Announce(Announcement.SAVEPOINT, {**told.to_json(), "savepoint": event.url})
+        summary = Summary(checkpoint.id.run, checkpoint.id.epoch, checkpoint.time_ms, full_bytes=checkpoint.size)
+        said = do.Announce(Announcement.SAVEPOINT, {**summary.to_json(), "savepoint": event.url})
         return [*self._answer(asked, event.url, None), said]
 
     def _answer(self, asked: LoggedRequest, url: str | None, error: str | None) -> list[Instruction]:

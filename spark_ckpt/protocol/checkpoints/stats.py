@@ -56,8 +56,8 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """Without the partitions: `_metadata` and the query's own progress have these."""
-        told = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "subtasks"}
-        return {name: value for name, value in told.items() if value is not None}
+        numbers = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "subtasks"}
+        return {name: value for name, value in numbers.items() if value is not None}
 
     def announcement(self) -> dict[str, Any]:
         """With the partitions, for listeners."""

@@ -103,14 +103,14 @@ class Subtasks:
         listed = {operator: rows[:SLOWEST_LISTED] if summarised else rows for operator, rows in ordered.items()}
         executors = sorted({row.executor for rows in listed.values() for row in rows})
         index = {executor: i for i, executor in enumerate(executors)}
-        told: dict[str, Any] = {"executors": executors, "subtasks": {}}
+        doc: dict[str, Any] = {"executors": executors, "subtasks": {}}
         for operator, rows in ordered.items():
             last = max(row.commit_ms for row in rows)
             numbers = zip(*_columns(listed[operator], last), strict=True)
-            told["subtasks"][str(operator)] = [[r.partition, index[r.executor], *n] for r, n in zip(listed[operator], numbers, strict=True)]
+            doc["subtasks"][str(operator)] = [[r.partition, index[r.executor], *n] for r, n in zip(listed[operator], numbers, strict=True)]
             if summarised:
-                told.setdefault("distributions", {})[str(operator)] = [distribution(column) for column in _columns(rows, last)]
-        return told
+                doc.setdefault("distributions", {})[str(operator)] = [distribution(column) for column in _columns(rows, last)]
+        return doc
 
 
 def _added_up(rows: Collection[Subtask]) -> dict[str, float]:

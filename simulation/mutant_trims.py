@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import replace
 
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.machine import leads
 from spark_ckpt.protocol.retention.log_trim import LogTrim
-from spark_ckpt.protocol.start.start import Start
-from spark_ckpt.protocol.start.state import StartPhase
+from spark_ckpt.protocol.start.claiming import Claiming
 
 
 class TakingYoung(LogTrim):
@@ -33,14 +31,8 @@ class TakingTheClaim(LogTrim):
         return super().superfluous(old, 0)
 
 
-class SureOfItsClaim(Start):
+class SureOfItsClaim(Claiming):
     """A claim that is stored holds."""
 
-    TABLE: ClassVar = {
-        **Start.TABLE,
-        (StartPhase.CLAIMING, ev.EntryPut): leads("_to_put", StartPhase.IMPORTING, StartPhase.DONE),
-        (StartPhase.CLAIMING, ev.EntryRead): leads("_to_put", StartPhase.LOCATING, StartPhase.IMPORTING, StartPhase.DONE),
-    }
-
-    def _look_past(self, number: int) -> list[Instruction]:  # noqa: ARG002
-        return self._import() if self._imported else self._done()
+    def past_seen(self, event: ev.PastSeen) -> list[Instruction]:
+        return super().past_seen(replace(event, found=None, data=None))

@@ -13,7 +13,7 @@ from simulation.faults import KEPT
 from simulation.world import OverwritingWorld, World
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.run import Parts
-from spark_ckpt.protocol.start.start import StartOrder
+from spark_ckpt.protocol.start.start import StartParts
 from spark_ckpt.protocol.stream import Stream
 
 
@@ -43,7 +43,6 @@ class Variant:
     """What is simulated: the real protocol, or a mutant. `faults`, `settings`: not left to the seed, so that a rule soon matters."""
 
     parts: Parts = field(default_factory=Parts)
-    order: StartOrder = field(default_factory=StartOrder)
     stream: type[Stream] = Stream
     world: type[World] = World
     settle: Callable[[Outcome], Outcome] = _as_it_is
@@ -160,14 +159,14 @@ _IN_A_HURRY = {**_OFTEN, "timeout_ms": 150, "tolerable_failures": 10}
 def mutated(mutation: Mutation) -> Variant:
     """A world in which one rule is not kept."""
     return {
-        Mutation.START_ORDER: Variant(order=starts.TailTwice()),
+        Mutation.START_ORDER: Variant(parts=Parts(start=StartParts(order=starts.TailTwice))),
         Mutation.DELETE_AFTER_APPEND: Variant(parts=Parts(checkpoints=runs.AtCompletion)),
         Mutation.PUT_IF_ABSENT: Variant(world=OverwritingWorld),
         Mutation.SPARE_DROPPED: Variant(parts=Parts(deletions=runs.SparingRetained), faults={"delete_failed": 0.6, "crash": 0}),
         Mutation.SPARE_NAMED: Variant(parts=Parts(deletions=runs.SparingNothing)),
         Mutation.SPARE_PLANNED: Variant(parts=Parts(deletions=runs.SparingNoPlan)),
-        Mutation.RERUN_PLANNED: Variant(parts=Parts(start=starts.WithoutPlans)),
-        Mutation.ADOPT: Variant(parts=Parts(start=starts.WithoutAdopting)),
+        Mutation.RERUN_PLANNED: Variant(parts=Parts(start=StartParts(plans=starts.WithoutPlans))),
+        Mutation.ADOPT: Variant(parts=Parts(start=StartParts(plans=starts.WithoutAdopting))),
         Mutation.READ_BACK: Variant(settle=_unknown_is_stored),
         Mutation.DELETE_NOTHING_UNKNOWN: Variant(parts=Parts(checkpoints=runs.UnknownFails)),
         Mutation.WAIT_FOR_ACKS: Variant(parts=Parts(checkpoints=runs.WithoutAcks)),
@@ -179,27 +178,32 @@ def mutated(mutation: Mutation) -> Variant:
         Mutation.NEWEST_BY_EPOCH: Variant(
             parts=Parts(store=runs.InOrderOfCompletion), faults={**_STEADY, "answer_lost": 0.4}, settings=_OFTEN
         ),
-        Mutation.AHEAD_COUNTED: Variant(parts=Parts(start=starts.CountingPlans)),
-        Mutation.FIRST_VOIDS: Variant(parts=Parts(start=starts.VoidingNothing)),
-        Mutation.CARRIED_VOIDS_NOT: Variant(parts=Parts(start=starts.VoidingTwice), faults={"rival": 1, "crash": 0.01, "sleep": 0.02}),
+        Mutation.AHEAD_COUNTED: Variant(parts=Parts(start=StartParts(plans=starts.CountingPlans))),
+        Mutation.FIRST_VOIDS: Variant(parts=Parts(start=StartParts(plans=starts.VoidingNothing))),
+        Mutation.CARRIED_VOIDS_NOT: Variant(
+            parts=Parts(start=StartParts(plans=starts.VoidingTwice)), faults={"rival": 1, "crash": 0.01, "sleep": 0.02}
+        ),
         Mutation.AHEAD_WHEN_KNOWN: Variant(
             parts=Parts(log=runs.AheadAtOnce), faults=_RIVALS, settings={**_OFTEN, "interval_ms": 10, "ahead": 5}
         ),
         Mutation.PLAN_BEFORE_METADATA: Variant(parts=Parts(checkpoints=runs.WithoutItsPlan)),
         Mutation.OLD_VERSION: Variant(parts=Parts(epoch=runs.UnderItsNumber)),
         Mutation.GO_BACK_OWN: Variant(
-            parts=Parts(start=starts.TakingItBack), faults={**_STEADY, "sleep": 0.005, "rival": 1, "executor_loss": 0.15}
+            parts=Parts(start=StartParts(admission=starts.TakingItBack)),
+            faults={**_STEADY, "sleep": 0.005, "rival": 1, "executor_loss": 0.15},
         ),
-        Mutation.CHOOSE_RETAINED: Variant(parts=Parts(start=starts.ChoosingAny), faults=_CHOICES, settings={"retained": 1}),
+        Mutation.CHOOSE_RETAINED: Variant(
+            parts=Parts(start=StartParts(candidates=starts.ChoosingAny)), faults=_CHOICES, settings={"retained": 1}
+        ),
         Mutation.TIMED_FROM_SEAL: Variant(parts=Parts(checkpoints=runs.TimedFromItsTrigger)),
         Mutation.LONG_BRIDGED: Variant(parts=Parts(epoch=runs.WaitingForItsEnd)),
         Mutation.FILES_OF_ITS_END: Variant(parts=Parts(checkpoints=runs.WithFilesOfNow)),
         Mutation.SEALS_RESENT: Variant(stream=runs.WithoutSeals, faults=_REPLACED),
-        Mutation.ORIGIN_VERIFIED: Variant(parts=Parts(start=starts.TrustingObjects), faults=_DAMAGE),
+        Mutation.ORIGIN_VERIFIED: Variant(parts=Parts(start=StartParts(candidates=starts.TrustingObjects)), faults=_DAMAGE),
         Mutation.LOADED_COMPARED: Variant(compare=False, faults=_DAMAGE),
-        Mutation.NOTED_AGAIN: Variant(parts=Parts(start=starts.OnceBad), faults=_DAMAGE),
+        Mutation.NOTED_AGAIN: Variant(parts=Parts(start=StartParts(candidates=starts.OnceBad)), faults=_DAMAGE),
         Mutation.COLLECT_READABLE: Variant(collect=CollectOrder.UNREADABLE, faults={**_DAMAGE, "gc": 1}),
-        Mutation.NUMBERS_GO_ON: Variant(parts=Parts(start=starts.NumbersAnew)),
+        Mutation.NUMBERS_GO_ON: Variant(parts=Parts(start=StartParts(plans=starts.NumbersAnew))),
         Mutation.GONE_AT_LAST: Variant(parts=Parts(ending=runs.GoneAtOnce)),
         Mutation.COLLECT_SETTLED: Variant(collect=CollectOrder.UNSETTLED, faults={"gc": 1}),
         Mutation.COLLECT_AGAIN: Variant(collect=CollectOrder.PLANS_LAST, faults={"gc": 1}, settings=_A_NIGHT),
@@ -212,7 +216,9 @@ def mutated(mutation: Mutation) -> Variant:
             faults=_SLEEPERS,
             settings=_A_NIGHT,
         ),
-        Mutation.CLAIM_NOT_IN_HOLE: Variant(parts=Parts(start=trims.SureOfItsClaim), faults=_SLEEPERS, settings=_A_NIGHT),
+        Mutation.CLAIM_NOT_IN_HOLE: Variant(
+            parts=Parts(start=StartParts(claiming=trims.SureOfItsClaim)), faults=_SLEEPERS, settings=_A_NIGHT
+        ),
         Mutation.LOST_WHEN_ALL_REPORTED: Variant(parts=Parts(handover=runs.LostWhenNobodyReportsIt), faults=_MOVING),
         Mutation.LOST_WHEN_REPORTED_TWICE: Variant(parts=Parts(handover=runs.LostAfterOneReport), faults=_MOVING),
         Mutation.LEFT_LOOKED_FOR: Variant(parts=Parts(handover=runs.LostWithItsExecutor), faults=_DYING),

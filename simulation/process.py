@@ -149,7 +149,7 @@ class DriverProcess:
     def _new_coordinator(self) -> None:
         self.coordinator = _Coordinator(self)
         self.client = StorageClient(self._env, self.coordinator, self._variant.settle)
-        self._stream = self._variant.stream(self._settings, self._variant.order, self._variant.parts)
+        self._stream = self._variant.stream(self._settings, self._variant.parts)
         self.announcements.forget_pending()
         self._timers: set[int] = set()
 

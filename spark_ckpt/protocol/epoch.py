@@ -8,7 +8,7 @@ from spark_ckpt.model import Content
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.driver_files import sources_of
 from spark_ckpt.protocol.entries import Claim, Plan
-from spark_ckpt.protocol.start.state import Beginning
+from spark_ckpt.protocol.start.beginning import Beginning
 
 
 class EpochInHand:

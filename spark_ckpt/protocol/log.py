@@ -16,7 +16,7 @@ from spark_ckpt.protocol.entries import Entry, Plan, Request, encode, entry_in
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.deletion import Deletions
 from spark_ckpt.protocol.retention.log_trim import LogTrim, is_sure
-from spark_ckpt.protocol.start.state import Beginning
+from spark_ckpt.protocol.start.beginning import Beginning
 from spark_ckpt.protocol.timers import Timers
 
 

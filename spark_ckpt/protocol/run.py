@@ -6,7 +6,7 @@ mode epochs follow each other without waiting, and checkpoints complete in the b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from spark_ckpt.errors import ErrorKind, without_way_out
@@ -38,8 +38,9 @@ from spark_ckpt.protocol.retention.sparse_packs import sparse_packs
 from spark_ckpt.protocol.retention.subsumption import Subsumption
 from spark_ckpt.protocol.run_phases import LIVE, OVER, TABLE, RunPhase
 from spark_ckpt.protocol.settings import Settings
-from spark_ckpt.protocol.start.start import Start, fenced_message
-from spark_ckpt.protocol.start.state import Beginning
+from spark_ckpt.protocol.start.beginning import Beginning
+from spark_ckpt.protocol.start.recovery import fenced_message
+from spark_ckpt.protocol.start.start import StartParts
 from spark_ckpt.protocol.timers import Timers
 
 _END_UNKNOWN = (
@@ -52,7 +53,7 @@ _END_UNKNOWN = (
 class Parts:
     """What a start and a run are made of. The simulation gives some in which a rule is left out, and must then find what it prevents."""
 
-    start: type[Start] = Start
+    start: StartParts = field(default_factory=StartParts)
     deletions: type[Deletions] = Deletions
     store: type[CompletedCheckpointStore] = CompletedCheckpointStore
     subsumption: type[Subsumption] = Subsumption

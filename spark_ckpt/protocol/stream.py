@@ -18,8 +18,9 @@ from spark_ckpt.protocol.machine import Story, Tickets
 from spark_ckpt.protocol.reasons import HandoverFailure
 from spark_ckpt.protocol.run import Parts, Run
 from spark_ckpt.protocol.settings import Settings
+from spark_ckpt.protocol.start.phases import StartPhase
 from spark_ckpt.protocol.start.resume import Resume, ResumePhase
-from spark_ckpt.protocol.start.start import Start, StartOrder, StartPhase
+from spark_ckpt.protocol.start.start import Start
 
 _NO_RUN = "no run of the query is in hand"
 _SIGNALS = (ev.AckReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported)
@@ -28,10 +29,9 @@ _SIGNALS = (ev.AckReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorL
 class Stream:
     """Events in, instructions out. A `StartRequested` begins a new run whatever came before; answers to an older stage are ignored."""
 
-    def __init__(self, settings: Settings | None = None, order: StartOrder | None = None, parts: Parts | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, parts: Parts | None = None) -> None:
         self._parts = parts or Parts()
         self._settings = settings or Settings()
-        self._order = order or StartOrder()
         self._tickets = Tickets()
         self._story = Story()
         self._waiting: list[ev.Event] = []
@@ -49,10 +49,8 @@ class Stream:
             self._waiting = []
             self._gate = self._gate_for(event.forgetful)
             ahead = self._settings.ahead if self._gate is Gate.BACKGROUND else 0
-            settings = self._settings
-            self.stage = self._parts.start(
-                event, self._tickets, self._story, self._order, ahead, settings.retained, settings.timeout_ms, settings.log_kept_ms
-            )
+            settings = replace(self._settings, ahead=ahead)
+            self.stage = Start(event, self._tickets, self._story, settings, self._parts.start)
             return [*self._why_every_epoch(event.forgetful), *self._advance(self.stage.begin(now_ms), now_ms)]
         if isinstance(event, ev.ResumeRequested):
             self._waiting = []

@@ -39,7 +39,7 @@ def _problem(storage: Storage, reader: StreamReader, standing: Standing, newest:
     problem = _refused(storage, reader, standing, newest)
     if not noted or (problem is None and newest is not None):
         return problem
-    # Before a start is refused it looks again at what was noted as damaged (`StartPlans._unless_cured`).
+    # Before a start is refused it looks again at what was noted as damaged (`PlansPast._unless_cured`).
     still: list[str] = []
     for checkpoint in noted:
         content, damage = _looked_at_again(storage, reader, checkpoint)

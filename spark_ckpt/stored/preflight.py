@@ -86,7 +86,7 @@ def into(content: Checkpoint, path: RestorePath, storage: Storage) -> Preflight:
 
 
 def _is_applied(path: RestorePath, reader: StreamReader, standing: Standing) -> bool:
-    """Whether the newest claim notes it (`Restoring._restore`), and the copy was not cut short."""
+    """Whether the newest claim notes it (`Restoring.begin`), and the copy was not cut short."""
     restored = standing.claim.restored
     if standing.ended or restored is None or restored.path != path.url:
         return False
@@ -96,7 +96,7 @@ def _is_applied(path: RestorePath, reader: StreamReader, standing: Standing) -> 
 
 
 def _young(storage: Storage, lowest: int, tail: int) -> bool:
-    """Whether entries from `lowest` on stay although they are below the floor (`Restoring._dated`)."""
+    """Whether entries from `lowest` on stay although they are below the floor (`Restoring._is_young`)."""
     log = StreamLog(storage)
     at, newest = log.stored_ms(lowest), log.stored_ms(tail)
     return at is not None and newest is not None and at > newest - DAY_MS

@@ -16,7 +16,6 @@ from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.retention.planned_files import objects_by_entry
 from spark_ckpt.protocol.settings import Settings
-from spark_ckpt.protocol.start.start import StartOrder
 from spark_ckpt.protocol.stream import Stream
 
 CONTENT = b"x" * 10
@@ -141,9 +140,9 @@ def copied(handle: Handle, run: int) -> Handle:
 class Driver:
     """Answers every question at once, unless `hold` says to keep it in `held`."""
 
-    def __init__(self, world: World, settings: Settings | None = None, order: StartOrder | None = None) -> None:
+    def __init__(self, world: World, settings: Settings | None = None) -> None:
         self.world = world
-        self.stream = Stream(settings, order)
+        self.stream = Stream(settings)
         self.now = 1000
         self.said: list[Instruction] = []
         self.held: list[Instruction] = []

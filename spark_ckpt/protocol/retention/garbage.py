@@ -20,7 +20,7 @@ def kept_checkpoints(claim: Claim) -> frozenset[CheckpointId]:
 def planned_objects(log: Iterable[Entry]) -> frozenset[str]:
     """What the plans in the log, given in order, name and somebody may yet run again: all of them, but of a stream that was deleted and has
     begun anew only the later ones. A savepoint that is restored after the deletion makes the plans past it count again, but none that name
-    such an object (`StartPlans._check_deleted`).
+    such an object (`PlansPast._check_deleted`).
     """
     named: set[str] = set()
     for entry in log:

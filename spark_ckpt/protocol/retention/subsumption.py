@@ -12,7 +12,7 @@ from spark_ckpt.protocol.retention.completed import CompletedCheckpointStore
 from spark_ckpt.protocol.retention.deleter import Deleter
 from spark_ckpt.protocol.retention.deletion import Batch, Deletions
 from spark_ckpt.protocol.retention.shared_state import SharedStateRegistry
-from spark_ckpt.protocol.start.state import Beginning
+from spark_ckpt.protocol.start.beginning import Beginning
 
 
 class Subsumption:

@@ -1,19 +1,26 @@
-"""Questions to the storage that are asked again when they get no answer: what `Start` and `Resume` have in common."""
+"""What `Start` and `Resume` have in common: questions to the storage that are asked again when they get no answer, what becomes of a step
+that raises."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
+from typing import Any, Protocol
 
-from spark_ckpt.errors import CheckpointError, ErrorKind
+from spark_ckpt.errors import CheckpointError, ErrorKind, printable
 from spark_ckpt.protocol import events as ev
-from spark_ckpt.protocol.entries import Entry, decode
+from spark_ckpt.protocol.entries import Claim, Entry
 from spark_ckpt.protocol.instructions import Instruction, LookPast, Question, Refused, RequestName
-from spark_ckpt.protocol.machine import InvalidTransitionError, Machine, Story, Tickets
+from spark_ckpt.protocol.machine import InvalidTransitionError, Questions, Then
 
 ATTEMPTS = 5
 _DONE = {RequestName.START: "started", RequestName.RESUME: "taken up again by a new coordinator"}
+
+Make = Callable[[int], Question]
+"""From a ticket."""
+Next = Callable[[], list[Instruction]]
+"""What is done next."""
 
 
 class GivenUpError(CheckpointError):
@@ -28,75 +35,111 @@ class UnlessMovedOnError(GivenUpError):
     """Raised where something is missing that whoever has appended to the log meanwhile may have deleted: then look again."""
 
 
-class Recovery(Machine):
-    """Any `CheckpointError` raised by a transition ends the stage: the request is refused with its kind and message."""
+class RecoveryOwner(Protocol):
+    """`Start` or `Resume`."""
 
-    def __init__(self, request: RequestName, phase: Enum, confirming: Enum, refused: Enum, tickets: Tickets, story: Story) -> None:
-        super().__init__(phase, tickets, story)
-        self._request_name = request
-        self._confirming_phase = confirming
-        self._refused_phase = refused
-        self._tail = 0
-        self._unless: UnlessMovedOnError | None = None
-        self._outstanding: dict[int, Question] = {}
-        self._entries: dict[int, Entry] = {}
+    phase: Any
+    questions: Questions
 
-    def handle(self, event: ev.Event, now_ms: int) -> list[Instruction]:
+    @property
+    def tail(self) -> int:
+        """Of the log, as it was located."""
+
+    def moved_on(self, event: ev.PastSeen) -> list[Instruction]:
+        """The log has grown since."""
+
+
+class Recovery:
+    """Each question names the phase in which the stage waits for its answer. `confirming`, `refused`: phases of the stage."""
+
+    def __init__(self, owner: RecoveryOwner, request: RequestName, confirming: Enum, refused: Enum) -> None:
+        self._owner = owner
+        self._request = request
+        self._confirming = confirming
+        self._refused = refused
+
+    @property
+    def questions(self) -> Questions:
+        return self._owner.questions
+
+    def enter(self, phase: Enum) -> None:
+        self._owner.phase = phase
+
+    # --- asking
+
+    def ask(self, phase: Enum, make: Make, then: Then, unanswered: Callable[[ev.ReadFailed], None] | None = None) -> list[Instruction]:
+        """`then` takes the answer. `unanswered` may raise what is to be said of one that never came; else it is what the storage said."""
+        self.enter(phase)
+        return [self._asked(make, then, unanswered)]
+
+    def ask_each(
+        self, phase: Enum, wanted: Sequence[Any], make: Callable[[int, Any], Question], each: Callable[[Any], None], then: Next
+    ) -> list[Instruction]:
+        """One question about each of `wanted`, made from ticket and it. `each` takes the answers, one by one; `then` follows the last of
+        them, at once where nothing is wanted."""
+        if not wanted:
+            return then()
+        self.enter(phase)
+        waits = len(wanted)
+
+        def answered(event: ev.Answer) -> list[Instruction]:
+            nonlocal waits
+            waits -= 1
+            each(event)
+            return [] if waits else then()
+
+        def about(one: Any) -> Question:
+            return self._asked(lambda ticket: make(ticket, one), answered)
+
+        return [about(one) for one in wanted]
+
+    def _asked(self, make: Make, then: Then, unanswered: Callable[[ev.ReadFailed], None] | None = None) -> Question:
+        def failed(event: ev.ReadFailed) -> list[Instruction]:
+            if event.hopeless or asked.attempt + 1 >= ATTEMPTS:
+                if unanswered is not None:
+                    unanswered(event)
+                raise GivenUpError(event.kind, f"the stream cannot be {_DONE[self._request]}: {event.message}")
+            return [self._asked(lambda ticket: replace(asked, ticket=ticket, attempt=asked.attempt + 1), then, unanswered)]
+
+        asked: Question = self.questions.ask(make, then, failed)
+        return asked
+
+    # --- ending
+
+    def carry_out(self, step: Next) -> list[Instruction]:
+        """Any `CheckpointError` that it raises ends the stage: the request is refused with its kind and message."""
         try:
-            return super().handle(event, now_ms)
+            return step()
         except InvalidTransitionError:
             raise
         except UnlessMovedOnError as error:
             return self._confirm(error)
         except CheckpointError as error:
-            return self._refuse(error.kind, str(error))
+            return self.end(Refused(self._request, error.kind, str(error)))
 
-    def _refuse(self, kind: ErrorKind, message: str) -> list[Instruction]:
-        self.phase = self._refused_phase
+    def end(self, instruction: Instruction) -> list[Instruction]:
+        """Nothing more is asked."""
+        self.enter(self._refused)
         self.questions.forget_all()
-        return [Refused(self._request_name, kind, message)]
-
-    def _ask(self, question: Question) -> Question:
-        self._outstanding[question.ticket] = question
-        return question
-
-    def _answered(self, ticket: int) -> Question:
-        return self._outstanding.pop(ticket)
-
-    def _read_failed(self, event: ev.ReadFailed) -> list[Instruction]:
-        asked = self._answered(event.ticket)
-        if event.hopeless or asked.attempt + 1 >= ATTEMPTS:
-            raise GivenUpError(event.kind, f"the stream cannot be {_DONE[self._request_name]}: {event.message}")
-        return [self._ask(replace(asked, ticket=self.questions.ticket(), attempt=asked.attempt + 1))]
-
-    def _entry(self, event: ev.EntryRead) -> Entry:
-        """An entry that must be there: above its floor the log has no gap. Raises `UnlessMovedOnError`."""
-        self._answered(event.ticket)
-        if event.data is None:
-            raise UnlessMovedOnError(
-                ErrorKind.DAMAGED,
-                f"log entry {event.number} is missing, although there are later ones; put it back, or go on from one of the stream's "
-                "checkpoints with spark.ckpt.restore.path, a new checkpointLocation and a new output path",
-            )
-        entry = decode(event.number, event.data)
-        self._entries[event.number] = entry
-        return entry
+        return [instruction]
 
     def _confirm(self, error: UnlessMovedOnError) -> list[Instruction]:
         """Whether the log has grown since its tail was located: only a LIST tells, for the next number may be gone as well."""
-        self._unless = error
-        self._outstanding.clear()
+
+        def confirmed(event: ev.PastSeen) -> list[Instruction]:
+            if event.found is None:
+                raise GivenUpError(error.kind, str(error))
+            return self._owner.moved_on(event)
+
         self.questions.forget_all()
-        self.phase = self._confirming_phase
-        return [self._ask(LookPast(self.questions.ticket(), self._tail))]
+        return self.ask(self._confirming, lambda ticket: LookPast(ticket, self._owner.tail), confirmed)
 
-    def _confirmed(self, event: ev.PastSeen) -> list[Instruction]:
-        self._answered(event.ticket)
-        if event.found is None:
-            assert self._unless is not None
-            raise GivenUpError(self._unless.kind, str(self._unless))
-        return self._moved_on(event)
 
-    @abstractmethod
-    def _moved_on(self, event: ev.PastSeen) -> list[Instruction]:
-        """The log has grown since."""
+def fenced_message(claim: Claim | None, number: int, entry: Entry) -> str:
+    """`claim`: that of the run that is fenced, None where it has none yet."""
+    stops = f"run {claim.run}" if claim else "this query"
+    who = f"run {entry.run} on host {printable(entry.host)}" if isinstance(entry, Claim) else f"the run of claim {entry.claim}"
+    return (
+        f"{who} took over the stream at log entry {number}; {stops} stops and touches nothing. If both were started "
+        "on purpose, stop one of them"
+    )

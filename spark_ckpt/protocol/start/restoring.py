@@ -7,8 +7,8 @@ before it, another run might get the same number, and its successor would take t
 
 from __future__ import annotations
 
+import functools
 import json
-from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -17,12 +17,13 @@ from spark_ckpt.model import Checkpoint, CheckpointId, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
-from spark_ckpt.protocol.durable_put import DurablePut, Known, Seen
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.order import is_retained
-from spark_ckpt.protocol.start.recovery import ATTEMPTS, GivenUpError, UnlessMovedOnError
-from spark_ckpt.protocol.start.state import StartPhase, StartState
+from spark_ckpt.protocol.start.candidates import Candidates
+from spark_ckpt.protocol.start.phases import StartPhase
+from spark_ckpt.protocol.start.recovery import GivenUpError, Next, UnlessMovedOnError
+from spark_ckpt.protocol.start.round import Round
 
 _OPTION = "spark.ckpt.restore.path"
 MOST_REQUESTS = 10_000
@@ -31,12 +32,38 @@ _SHOWN = 10
 TO_APPLY_AGAIN = "To go back to it once more, start the query once without the option, and then with it"
 
 
-class Restoring(StartState):
-    """Transitions of a start with a choice. Nothing is written before all that can be refused has been."""
+class Restoring:
+    """What a person chose, if that is applied now, and what comes of it. Nothing is written before all that can be refused has been."""
 
-    def _restore(self) -> list[Instruction]:
+    def __init__(self, around: Round, candidates: Candidates) -> None:
+        self.wanted: ev.Restore | None = None
+        """None: the stream goes on from its newest checkpoint."""
+        self.source: Checkpoint | None = None
+        """What is copied from elsewhere."""
+        self.same_stream = False
+        """It was made here."""
+        self.forgotten = False
+        """It is older than what the log is sure to hold."""
+        self.copy: Checkpoint | None = None
+        self.aside: tuple[Checkpoint, ...] = ()
+        self.young: int | None = None
+        """The lowest entry of a savepoint that is restored from below the log's floor."""
+        self._round = around
+        self._last = around.last
+        self._candidates = candidates
+
+    @property
+    def discards(self) -> bool:
+        return self.wanted is not None and self.wanted.discard
+
+    @property
+    def floor(self) -> int:
+        """Below it nothing is sure to be there."""
+        return self._last.floor if self.young is None else self.young
+
+    def begin(self) -> list[Instruction]:
         """What follows from the option; nothing where the stream goes on from its newest checkpoint."""
-        wanted, last = self._request.restore, self._living
+        wanted, last = self._round.request.restore, self._last.living
         if wanted is None:
             if last and last.restored and self._cut_short:
                 choices = self._choices
@@ -51,7 +78,7 @@ class Restoring(StartState):
                 )
             return []
         if last and last.restored and last.restored.path == wanted.path and not self._cut_short:
-            self._notes.append(
+            self._round.notes.append(
                 f"{_OPTION}={wanted.path} was applied by an earlier run; the stream goes on from its newest checkpoint, and "
                 f"restore.plans=DISCARD counts only where that would be refused. {TO_APPLY_AGAIN}"
             )
@@ -62,126 +89,110 @@ class Restoring(StartState):
                 f"{_OPTION}={wanted.path} is what the query at {wanted.rival} goes on from, and it cannot be said whether this one is to "
                 "go on from it too; start the two in applications of their own",
             )
-        self._restoring = wanted
+        self.wanted = wanted
         if wanted.own is None:
-            self.phase = StartPhase.READING_SOURCE
-            return [self._ask(do.ReadSource(self.questions.ticket(), wanted.path))]
-        if wanted.own in self._candidates:
-            return self._read_candidates()
-        raise self._no_choice("was found damaged" if wanted.own in self._bad else "is not one that the stream can go back to")
+            ask = self._round.recovery.ask
+            return ask(StartPhase.READING_SOURCE, lambda t: do.ReadSource(t, wanted.path), lambda event: self._source_read(event, wanted))
+        if wanted.own in self._candidates.to_try:
+            return self._candidates.read_all(self._chosen)
+        raise self._no_choice("was found damaged" if wanted.own in self._candidates.bad else "is not one that the stream can go back to")
 
-    @property
-    def _begins_from_what_was_applied(self) -> bool:
+    def begins_from_what_was_applied(self, origin: Checkpoint | None) -> bool:
         """The option names what an earlier run has restored, and nothing newer can be gone on from."""
-        wanted, last, origin = self._request.restore, self._living, self._origin
-        if wanted is None or self._restoring is not None or last is None or last.restored is None or origin is None:
+        wanted, last = self._round.request.restore, self._last.living
+        if wanted is None or self.wanted is not None or last is None or last.restored is None or origin is None:
             return False
         return last.restored.path == wanted.path and origin.id == (wanted.own or last.restored.imported)
 
     def _no_choice(self, why: str) -> GivenUpError:
-        assert self._restoring is not None
-        path = self._restoring.path
+        assert self.wanted is not None
+        path = self.wanted.path
         others = self._choices or "none"
         return GivenUpError(ErrorKind.MISSING, f"{_OPTION}={path} {why}; choose one of its others ({others}) or a savepoint")
 
     @property
     def _choices(self) -> str:
         """Checkpoints that a person may choose; before they are read all of them are taken to be whole."""
-        assert self._last is not None
-        never_made = self._last.restored.imported if self._last.restored and self._cut_short else None
-        there = [c for c in self._candidates if c != never_made]
-        known = self._read or there
-        return ", ".join(f"run {c.run} epoch {c.epoch}" for c in there if is_retained(c, self._in_order, known, self._last.retained))
+        last = self._last.claim
+        assert last is not None
+        never_made = last.restored.imported if last.restored and self._cut_short else None
+        there = [c for c in self._candidates.to_try if c != never_made]
+        known = self._candidates.read or there
+        return ", ".join(f"run {c.run} epoch {c.epoch}" for c in there if is_retained(c, self._candidates.in_order, known, last.retained))
+
+    # --- a copy that was cut short
 
     @property
     def _without_a_copy(self) -> bool:
         """The last run began with a copy, and has no checkpoint at all; it had none either, for no run raises the floor before that."""
-        last = self._last
+        last = self._last.claim
         imported = last.restored.imported if last and last.restored else None
         if last is None or imported is None or imported.run != last.run:
             return False
-        return not self._listed and self._floor <= last.floor
+        return not self._candidates.listed and self._last.floor <= last.floor
 
     @property
     def _cut_short(self) -> bool:
         """It died between its claim and the `_metadata` of the copy, and has run nothing. One that has run something had the copy, and
         it is gone: numbers are used of which only the plans behind the claim tell."""
-        return self._without_a_copy and self._tail - self._behind <= MOST_REQUESTS and not self._planned_behind
+        return self._without_a_copy and self._last.tail - self._behind <= MOST_REQUESTS and not self._planned_behind
 
     @property
     def _behind(self) -> int:
         """The last claim's own number, behind which its run's entries are."""
-        return self._last.claim if self._last else 0
+        return self._last.claim.claim if self._last.claim else 0
 
     @property
     def _planned_behind(self) -> bool:
-        return any(isinstance(entry, Plan) and n > self._behind for n, entry in self._entries.items())
+        return any(isinstance(entry, Plan) and n > self._behind for n, entry in self._round.log.entries.items())
 
-    def _read_behind(self) -> list[Instruction]:
+    def read_behind(self, then: Next) -> list[Instruction]:
         """What the last run has appended, where it matters whether that is a plan, or requests of people."""
-        if not self._without_a_copy or self._tail - self._behind > MOST_REQUESTS:
-            return []
-        wanted = [n for n in range(self._behind + 1, self._tail) if n not in self._entries]
-        self.phase = StartPhase.READING_BEHIND if wanted else self.phase
-        return [self._ask(do.ReadEntry(self.questions.ticket(), n)) for n in wanted]
+        tail = self._last.tail
+        if not self._without_a_copy or tail - self._behind > MOST_REQUESTS:
+            return then()
+        return self._round.log.read(StartPhase.READING_BEHIND, range(self._behind + 1, tail), then)
 
-    def _behind_read(self, event: ev.EntryRead) -> list[Instruction]:
-        self._entry(event)
-        return [] if self._outstanding else self._restore() or self._read_candidates()
+    # --- from elsewhere
 
-    def _source_read(self, event: ev.SourceRead) -> list[Instruction]:
-        self._answered(event.ticket)
-        assert self._restoring is not None
-        source = event.checkpoint
+    def _source_read(self, event: ev.SourceRead, wanted: ev.Restore) -> list[Instruction]:
+        source, last = event.checkpoint, self._last
         if source is None:
-            raise GivenUpError(ErrorKind.MISSING, f"{_OPTION}={self._restoring.path} cannot be restored: {event.problem}")
-        self._source = source
-        if source.log > self._tail or self._last is None:
-            return self._source_known()
-        if source.lowest_entry < self._floor:
-            self.phase = StartPhase.DATING
-            return [self._ask(do.DateEntries(self.questions.ticket(), (source.lowest_entry, self._tail)))]
-        return self._read_its_plan()
+            raise GivenUpError(ErrorKind.MISSING, f"{_OPTION}={wanted.path} cannot be restored: {event.problem}")
+        self.source = source
+        if source.log > last.tail or last.claim is None:
+            return self._source_known(source, wanted)
+        if source.lowest_entry >= last.floor:
+            return self._read_its_plan(source, wanted)
+        return self._round.recovery.ask(
+            StartPhase.DATING,
+            lambda ticket: do.DateEntries(ticket, (source.lowest_entry, last.tail)),
+            lambda dated: self._read_its_plan(source, wanted, young=self._is_young(source, dated)),
+        )
 
-    def _dated(self, event: ev.EntriesDated) -> list[Instruction]:
+    def _is_young(self, source: Checkpoint, event: ev.EntriesDated) -> bool:
         """Entries below the floor that are younger than a day are on nobody's list: (1) whoever deletes lists what was a day old when it
         put its last entry, the log's tail at the latest; (2) this claim, which comes after that tail, says a floor below these.
         """
-        self._answered(event.ticket)
-        assert self._source is not None
-        lowest, tail = event.stored_ms.get(self._source.lowest_entry), event.stored_ms.get(self._tail)
-        if lowest is not None and tail is not None and lowest > tail - self._log_kept_ms:
-            self._young = self._source.lowest_entry
-        return self._read_its_plan()
+        lowest, tail = event.stored_ms.get(source.lowest_entry), event.stored_ms.get(self._last.tail)
+        return lowest is not None and tail is not None and lowest > tail - self._round.settings.log_kept_ms
 
-    def _read_its_plan(self) -> list[Instruction]:
-        source = self._source
-        assert source is not None
-        numbers = [n for n in dict.fromkeys((source.claim, source.log)) if n not in self._entries]
-        if not numbers:
-            return self._source_known()
-        self.phase = StartPhase.READING_ITS_PLAN
-        return [self._ask(do.ReadEntry(self.questions.ticket(), n)) for n in numbers]
+    def _read_its_plan(self, source: Checkpoint, wanted: ev.Restore, young: bool = False) -> list[Instruction]:
+        numbers = dict.fromkeys((source.claim, source.log))
+        known = functools.partial(self._source_known, source, wanted, young)
+        return self._round.log.read(StartPhase.READING_ITS_PLAN, numbers, known, may_be_gone=lambda _: True)
 
-    def _its_plan_read(self, event: ev.EntryRead) -> list[Instruction]:
-        if event.data is None:
-            self._answered(event.ticket)
-        else:
-            self._entry(event)
-        return self._source_known() if not self._outstanding else []
-
-    def _source_known(self) -> list[Instruction]:
-        source, wanted = self._source, self._restoring
-        assert source is not None
-        assert wanted is not None
-        claim, plan = self._entries.get(source.claim), self._entries.get(source.log)
-        stream = self._last.stream if self._last else ""
-        by_its_entries = is_of_this_stream(source, stream, claim, plan)
-        if by_its_entries and self._young is not None:
-            self._floor = self._young
-        self._same_stream = self._last is not None and (by_its_entries or is_of_this_stream(source, stream, claim, plan, self._floor))
-        self._forgotten = self._same_stream and source.lowest_entry < self._floor
-        if self._forgotten and not wanted.discard:
+    def _source_known(self, source: Checkpoint, wanted: ev.Restore, young: bool = False) -> list[Instruction]:
+        last, request = self._last, self._round.request
+        claim, plan = self._round.log.entries.get(source.claim), self._round.log.entries.get(source.log)
+        by_its_entries = is_of_this_stream(source, last.stream, claim, plan)
+        if by_its_entries and young:
+            self.young = source.lowest_entry
+        self.same_stream = last.claim is not None and (
+            by_its_entries or is_of_this_stream(source, last.stream, claim, plan, self.floor)
+        )
+        self.forgotten = self.same_stream and source.lowest_entry < self.floor
+        if self.forgotten and not wanted.discard:
             raise GivenUpError(
                 ErrorKind.CONFLICT,
                 f"{_OPTION}={wanted.path} is older than what the stream's log is sure to hold, so what was planned past it cannot run "
@@ -189,182 +200,131 @@ class Restoring(StartState):
                 "spark.ckpt.restore.plans=DISCARD it runs anew under new numbers, and sinks get its rows twice; or restore it with a "
                 "new checkpointLocation and a new output path",
             )
-        if self._living and not self._same_stream and not self._cut_short:
+        if last.living and not self.same_stream and not self._cut_short:
             raise GivenUpError(
                 ErrorKind.CONFLICT,
                 f"{_OPTION}={wanted.path} belongs to another stream, and this one has epochs of its own, whose numbers sinks may have "
                 "seen; give this query a new checkpointLocation, or start the query that the path belongs to before this one",
             )
-        problems = misfits(source, self._request.job)
+        problems = misfits(source, request.job)
         if problems:
             raise GivenUpError(ErrorKind.CONFLICT, f"{_OPTION}={wanted.path} does not fit this query: {'; '.join(problems)}")
-        if source.job.sink != self._request.job.sink:
-            self._notes.append(f"the sink of {wanted.path} was {source.job.sink} and is {self._request.job.sink} now")
-        seen = self._request.sink_seen
-        if not self._same_stream and seen is not None and seen > source.id.epoch:
+        if source.job.sink != request.job.sink:
+            self._round.notes.append(f"the sink of {wanted.path} was {source.job.sink} and is {request.job.sink} now")
+        seen = request.sink_seen
+        if not self.same_stream and seen is not None and seen > source.id.epoch:
             raise GivenUpError(
                 ErrorKind.CONFLICT,
-                f"the sink ({self._request.job.sink}) has batch {seen} already and would skip what follows epoch {source.id.epoch} of "
+                f"the sink ({request.job.sink}) has batch {seen} already and would skip what follows epoch {source.id.epoch} of "
                 f"{wanted.path}; give the query an output path that is new, or was written up to that epoch only",
             )
-        if not self._request.compared:
-            return self._compare_first(source)
-        return self._read_candidates() if self._candidates else self._copy_source()
+        if not request.compared:
+            return self._compare_first(source, wanted)
+        return self._candidates.read_all(self._chosen)
 
-    def _compare_first(self, source: Checkpoint) -> list[Instruction]:
+    def _compare_first(self, source: Checkpoint, wanted: ev.Restore) -> list[Instruction]:
         """The start ends here, having changed nothing."""
-        wanted = self._restoring
-        assert wanted is not None
         files = {path: content for path, content in source.files.items() if not path.startswith("sources/")}
 
         def compare() -> list[Instruction]:
-            self.phase = StartPhase.REFUSED
-            self.questions.forget_all()
-            return [do.Compare(wanted.path, source.id.epoch, files)]
+            return self._round.recovery.end(do.Compare(wanted.path, source.id.epoch, files))
 
         def refuse(damage: str) -> list[Instruction]:
-            raise self._refuse_chosen(damage)
+            raise self._refused(damage)
 
-        return self._fetch(files.values(), compare, refuse, wanted.path if wanted.own is None else None)
+        return self._round.fetch(files.values(), compare, refuse, wanted.path if wanted.own is None else None)
+
+    # --- what was chosen is the origin
 
     def _chosen(self) -> list[Instruction]:
         """The checkpoints are read, and a person has chosen."""
-        assert self._restoring is not None
-        own = self._restoring.own
+        assert self.wanted is not None
+        own = self.wanted.own
         if own is None:
-            return self._copy_source()
-        if own not in self._read:
-            refused = self._refuse_chosen(self._bad.get(own) or "its _metadata is missing")
-            raise UnlessMovedOnError(refused.kind, str(refused))
-        if not self._is_retained(own):
+            return self._copy_source(self.wanted)
+        chosen = self._candidates.read.get(own)
+        if chosen is None:
+            raise self._unless_moved_on(self._candidates.bad.get(own) or "its _metadata is missing")
+        if not self._candidates.is_retained(own):
             raise self._no_choice("is no longer retained, and may be deleted at any moment")
-        if not self._request.compared:
-            return self._compare_first(self._read[own])
-        self._origin = self._read[own]
-        self._set_aside(self._origin.log)
-        self.phase = StartPhase.VERIFYING
-        return [self._ask(do.VerifyObjects(self.questions.ticket(), self._origin))]
+        if not self._round.request.compared:
+            return self._compare_first(chosen, self.wanted)
+        self.aside = self._candidates.set_aside(chosen.log)
+        return self._candidates.verify(chosen, self._damaged)
 
-    def _refuse_chosen(self, damage: str) -> GivenUpError:
+    def _refused(self, damage: str) -> GivenUpError:
         """No other is taken in its place: a person has chosen."""
-        assert self._restoring is not None
+        assert self.wanted is not None
         return GivenUpError(
             ErrorKind.DAMAGED,
-            f"{_OPTION}={self._restoring.path} cannot be restored: {without_way_out(damage)}; put that back, choose another checkpoint "
+            f"{_OPTION}={self.wanted.path} cannot be restored: {without_way_out(damage)}; put that back, choose another checkpoint "
             "or a savepoint, or remove the option to go on from the newest",
         )
 
-    def _set_aside(self, log: int) -> None:
-        """What is past the origin, made by entry `log`, is never gone on from by accident: it is not inherited, and the run deletes it.
+    def _unless_moved_on(self, damage: str) -> UnlessMovedOnError:
+        refused = self._refused(damage)
+        return UnlessMovedOnError(refused.kind, str(refused))
 
-        The same for what the last run does not retain: with newer ones set aside, it would seem to be.
-        """
-        self._aside = tuple(c for c in self._read.values() if c.log > log or not self._is_retained(c.id))
-        for checkpoint in self._aside:
-            del self._read[checkpoint.id]
+    def _damaged(self, damage: str) -> list[Instruction]:
+        raise self._unless_moved_on(damage)
 
-    def _copy_source(self) -> list[Instruction]:
-        assert self._source is not None
-        assert self._restoring is not None
-        self.phase = StartPhase.COPYING
-        return [self._ask(do.CopySource(self.questions.ticket(), self._restoring.path, self._source, self._next_run))]
+    def _copy_source(self, wanted: ev.Restore) -> list[Instruction]:
+        source, run = self.source, self._last.next_run
+        assert source is not None
 
-    def _read_failed(self, event: ev.ReadFailed) -> list[Instruction]:
-        asked = self._outstanding[event.ticket]
-        last = event.hopeless or asked.attempt + 1 >= ATTEMPTS
-        if isinstance(asked, do.CopySource) and event.kind is ErrorKind.DAMAGED and last:
-            raise self._refuse_chosen(event.message)
-        return super()._read_failed(event)
+        def unanswered(event: ev.ReadFailed) -> None:
+            if event.kind is ErrorKind.DAMAGED:
+                raise self._refused(event.message)
 
-    def _source_copied(self, event: ev.SourceCopied) -> list[Instruction]:
+        return self._round.recovery.ask(
+            StartPhase.COPYING,
+            lambda ticket: do.CopySource(ticket, wanted.path, source, run),
+            lambda event: self._source_copied(event, source),
+            unanswered,
+        )
+
+    def _source_copied(self, event: ev.SourceCopied, source: Checkpoint) -> list[Instruction]:
         """`log` and `claim` are those it had here; from elsewhere, both are the new claim: there are no plans past it. The same for one
         that is older than the log."""
-        self._answered(event.ticket)
-        assert self._source is not None
-        number = self._tail + 1
-        in_log = self._same_stream and not self._forgotten
-        self._imported = replace(
-            self._source,
-            id=CheckpointId(self._next_run, self._source.id.epoch),
-            log=self._source.log if in_log else number,
-            claim=self._source.claim if in_log else number,
-            log_from=self._source.log_from if in_log else None,
-            stream=self._last.stream if self._last and self._last.stream else self._request.nonce,
-            query_id=self._request.query_id,
-            job=self._request.job,
+        last, request = self._last, self._round.request
+        number = last.tail + 1
+        in_log = self.same_stream and not self.forgotten
+        copy = replace(
+            source,
+            id=CheckpointId(last.next_run, source.id.epoch),
+            log=source.log if in_log else number,
+            claim=source.claim if in_log else number,
+            log_from=source.log_from if in_log else None,
+            stream=last.stream or request.nonce,
+            query_id=request.query_id,
+            job=request.job,
             snapshots=event.snapshots,
             files=event.files,
         )
-        self._origin = self._imported
-        self._set_aside(self._source.log if self._same_stream else number)
-        self._read[self._imported.id] = self._imported
-        return self._fetch_origin()
+        self.copy = copy
+        self.aside = self._candidates.set_aside(source.log if self.same_stream else number)
+        self._candidates.read[copy.id] = copy
+        return self._candidates.fetch(copy, self._damaged)
 
-    def _restored(self) -> Restored | None:
-        """What the claim says: a choice that is applied now, or one before that still matters."""
-        wanted, last = self._restoring, self._living
+    # --- what the claim says
+
+    def restored(self) -> Restored | None:
+        """A choice that is applied now, or one before that still matters."""
+        wanted, last = self.wanted, self._last.living
         if wanted is not None:
-            imported = self._imported
-            return Restored(wanted.path, imported.id, wanted.owned) if imported else Restored(wanted.path)
+            return Restored(wanted.path, self.copy.id, wanted.owned) if self.copy else Restored(wanted.path)
         before = last.restored if last else None
         if before is None:
             return None
-        said = self._request.restore if self._request.restore and self._request.restore.path == before.path else None
+        option = self._round.request.restore
+        said = option if option and option.path == before.path else None
         owned = before.owned and said is not None and said.owned
-        if before.owned and not owned and before.imported in self._read:
-            self._notes.append(
+        if before.owned and not owned and before.imported in self._candidates.read:
+            self._round.notes.append(
                 f"the stream took over {before.path} with {_OPTION} and restore.mode=CLAIM; the configuration does not say so any more, so "
                 "that folder stays: delete it when it is not needed"
             )
         return replace(before, owned=owned) if said is not None else None
-
-    # --- the copy's `_metadata`, under one's own claim
-
-    def _import(self) -> list[Instruction]:
-        assert self._imported is not None
-        mine = self._imported
-        self.phase = StartPhase.IMPORTING
-
-        def judge(event: ev.MetadataRead) -> Seen:
-            found = event.checkpoint
-            return Seen.OURS if found is not None and replace(found, counters={}) == replace(mine, counters={}) else Seen.NOTHING
-
-        self._put = DurablePut(
-            self.questions,
-            lambda ticket, attempt: do.StoreMetadata(ticket, mine, attempt),
-            self._import_known,
-            lambda ticket, attempt: do.ReadMetadata(ticket, mine.id, attempt),
-            judge,
-            ATTEMPTS,
-        )
-        return self._put.begin()
-
-    def _import_known(self, known: Known, _event: ev.Answer) -> list[Instruction]:
-        if known is Known.STORED:
-            return self._done()
-        assert self._put is not None
-        raise GivenUpError(ErrorKind.STORAGE, f"the stream cannot be started, the copy of its origin is not complete: {self._put.cause}")
-
-    def _to_put(self, event: ev.Answer) -> list[Instruction]:
-        return self.questions.answer(event)
-
-    # --- given by `Start`
-
-    @abstractmethod
-    def _read_candidates(self) -> list[Instruction]:
-        """Look at the checkpoints that the start may begin from."""
-
-    @abstractmethod
-    def _fetch_origin(self) -> list[Instruction]:
-        """Bring the origin's large files to the local disk, and go on."""
-
-    @abstractmethod
-    def _read_plans(self) -> list[Instruction]:
-        """Look at what the log holds past the origin."""
-
-    @abstractmethod
-    def _done(self) -> list[Instruction]:
-        """The claim stands, and what it begins with is there."""
 
 
 def is_of_this_stream(source: Checkpoint, stream: str, claim: Entry | None, plan: Entry | None, floor: int = 0) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from enum import Enum
 from typing import ClassVar
 
@@ -10,14 +11,14 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import DriverFiles, is_numbered, offsets_file
-from spark_ckpt.protocol.entries import Claim, Plan, Request, decode
+from spark_ckpt.protocol.entries import Claim, Entry, Plan, Request, decode
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
-from spark_ckpt.protocol.machine import Story, Tickets, leads
+from spark_ckpt.protocol.machine import Machine, Story, Tickets, leads
 from spark_ckpt.protocol.retention.planned_files import objects_by_entry
+from spark_ckpt.protocol.start.beginning import Beginning, Replaced
+from spark_ckpt.protocol.start.log_read import LogRead
 from spark_ckpt.protocol.start.recorded import Reach, Recorded, check_unbroken, driver_files_of, reach, recorded
-from spark_ckpt.protocol.start.recovery import GivenUpError, Recovery
-from spark_ckpt.protocol.start.start import fenced_message
-from spark_ckpt.protocol.start.state import Beginning, Replaced
+from spark_ckpt.protocol.start.recovery import GivenUpError, Recovery, fenced_message
 
 
 class ResumePhase(Enum):
@@ -42,68 +43,68 @@ _At = ResumePhase
 _ONWARD = (_At.READING_PLANS, _At.CONFIRMING)
 
 
-class Resume(Recovery):
+class Resume(Machine):
     """Ends in phase DONE with `beginning` set, or REFUSED. Appends nothing: the run goes on under its claim."""
 
     def __init__(self, request: ev.ResumeRequested, gate: Gate, tickets: Tickets, story: Story) -> None:
-        super().__init__(RequestName.RESUME, ResumePhase.NEW, ResumePhase.CHECKING, ResumePhase.REFUSED, tickets, story)
+        super().__init__(ResumePhase.NEW, tickets, story)
         self.beginning: Beginning | None = None
         self._request = request
         self._gate = gate
+        self._recovery = Recovery(self, RequestName.RESUME, ResumePhase.CHECKING, ResumePhase.REFUSED)
+        self._log = LogRead(self._recovery)
         self._claim: Claim | None = None
         self._read: dict[CheckpointId, Checkpoint] = {}
         self._damaged: dict[CheckpointId, str] = {}
 
+    def handle(self, event: ev.Event, now_ms: int) -> list[Instruction]:
+        return self._recovery.carry_out(functools.partial(super().handle, event, now_ms))
+
+    def _answered(self, event: ev.Answer) -> list[Instruction]:
+        return self.questions.answer(event)
+
+    @property
+    def tail(self) -> int:
+        return self._log.tail
+
     def begin(self, now_ms: int) -> list[Instruction]:
         self.now_ms = now_ms
-        self._entries, self._read, self._damaged = {}, {}, {}
-        self.phase = ResumePhase.LOCATING
-        return [self._ask(do.LocateTail(self.questions.ticket()))]
+        self._log = LogRead(self._recovery)
+        self._read, self._damaged = {}, {}
+        return self._log.locate(ResumePhase.LOCATING, self._tail_located)
 
-    def _tail_located(self, event: ev.TailLocated) -> list[Instruction]:
-        self._answered(event.ticket)
-        self._tail = event.number
-        if event.number < self._request.claim:
+    def _tail_located(self) -> list[Instruction]:
+        if self.tail < self._request.claim:
             raise GivenUpError(
                 ErrorKind.DAMAGED, f"claim {self._request.claim} of run {self._request.run} is not in the log; start the query again"
             )
-        self.phase = ResumePhase.READING_TAIL
-        return [self._ask(do.ReadEntry(self.questions.ticket(), self._tail))]
+        return self._log.read_one(ResumePhase.READING_TAIL, self.tail, self._tail_read)
 
-    def _tail_read(self, event: ev.EntryRead) -> list[Instruction]:
+    def _tail_read(self, entry: Entry) -> list[Instruction]:
         """A successor's: the run is fenced, and its claim may be gone."""
-        entry = self._entry(event)
         if entry.claim != self._request.claim:
-            raise GivenUpError(ErrorKind.FENCED, fenced_message(None, event.number, entry))
-        self.phase = ResumePhase.READING_CLAIM
-        return [self._ask(do.ReadEntry(self.questions.ticket(), self._request.claim))]
+            raise GivenUpError(ErrorKind.FENCED, fenced_message(None, self.tail, entry))
+        return self._log.read_one(ResumePhase.READING_CLAIM, self._request.claim, self._claim_read)
 
-    def _claim_read(self, event: ev.EntryRead) -> list[Instruction]:
-        entry = self._entry(event)
+    def _claim_read(self, entry: Entry) -> list[Instruction]:
         if not isinstance(entry, Claim) or entry.run != self._request.run:
             raise GivenUpError(
-                ErrorKind.DAMAGED, f"log entry {event.number} is not the claim of run {self._request.run}; start the query again"
+                ErrorKind.DAMAGED, f"log entry {self._request.claim} is not the claim of run {self._request.run}; start the query again"
             )
         self._claim = entry
-        self.phase = ResumePhase.LISTING
-        return [self._ask(do.ListCheckpoints(self.questions.ticket(), self._claim.run))]
+        return self._recovery.ask(ResumePhase.LISTING, lambda ticket: do.ListCheckpoints(ticket, entry.run), self._listed)
 
     def _listed(self, event: ev.CheckpointsListed) -> list[Instruction]:
-        self._answered(event.ticket)
         assert self._claim is not None
-        wanted = dict.fromkeys([*event.found, *self._claim.inherits, *([self._claim.origin] if self._claim.origin else [])])
-        if not wanted:
-            return self._read_plans()
-        self.phase = ResumePhase.READING_METADATA
-        return [self._ask(do.ReadMetadata(self.questions.ticket(), c)) for c in wanted]
+        known = [*event.found, *self._claim.inherits, *([self._claim.origin] if self._claim.origin else [])]
+        wanted = list(dict.fromkeys(known))
+        return self._recovery.ask_each(ResumePhase.READING_METADATA, wanted, do.ReadMetadata, self._metadata_read, self._all_read)
 
-    def _metadata_read(self, event: ev.MetadataRead) -> list[Instruction]:
-        self._answered(event.ticket)
+    def _metadata_read(self, event: ev.MetadataRead) -> None:
         if event.damage is not None:
             self._damaged[event.id] = event.damage
         if event.checkpoint is not None:
             self._read[event.id] = event.checkpoint
-        return self._all_read() if not self._outstanding else []
 
     def _all_read(self) -> list[Instruction]:
         """What the run goes on with has to be intact; an older one that is not is nobody's base, and is left out."""
@@ -125,44 +126,37 @@ class Resume(Recovery):
         assert self._claim is not None
         within = self._reach
         requests = range(max(self._claim.claim + 1, within.after + 1 - REQUESTS_BACK), within.after + 1)
-        wanted = [n for n in sorted({*requests, *within.numbers(self._base, self._tail)}) if n not in self._entries]
-        if not wanted:
-            return self._look_again()
-        self.phase = ResumePhase.READING_PLANS
-        return [self._ask(do.ReadEntry(self.questions.ticket(), n)) for n in wanted]
+        wanted = sorted({*requests, *within.numbers(self._base, self.tail)})
+        # Below the floor stands an old request, if it was one.
+        return self._log.read(ResumePhase.READING_PLANS, wanted, self._look_again, may_be_gone=lambda number: number < self._floor)
 
     @property
     def _reach(self) -> Reach:
         return reach(self._base, self._claim, self._claim)
 
-    def _plan_read(self, event: ev.EntryRead) -> list[Instruction]:
-        if event.data is None and event.number < self._entries[self._tail].floor:
-            self._answered(event.ticket)  # an old request, if it was one
-        else:
-            self._entry(event)
-        return self._look_again() if not self._outstanding else []
+    @property
+    def _floor(self) -> int:
+        return self._log.entries[self.tail].floor
 
     def _look_again(self) -> list[Instruction]:
-        self.phase = ResumePhase.CONFIRMING
-        return [self._ask(do.LookPast(self.questions.ticket(), self._tail))]
+        return self._recovery.ask(ResumePhase.CONFIRMING, lambda ticket: do.LookPast(ticket, self.tail), self._looked_again)
 
     def _looked_again(self, event: ev.PastSeen) -> list[Instruction]:
         """Right only if nobody has claimed since: a successor drops this run's checkpoints, maybe while they were read."""
-        self._answered(event.ticket)
         assert self._claim is not None
         if event.found is None:
             if self._base is None and self._had_one:
                 raise GivenUpError(ErrorKind.MISSING, f"the checkpoints of run {self._claim.run} are gone; start the query again")
             return self._done()
-        return self._moved_on(event)
+        return self.moved_on(event)
 
     @property
     def _had_one(self) -> bool:
         """No run raises the floor before it has a checkpoint."""
         assert self._claim is not None
-        return self._claim.origin is not None or self._entries[self._tail].floor > self._claim.floor
+        return self._claim.origin is not None or self._floor > self._claim.floor
 
-    def _moved_on(self, event: ev.PastSeen) -> list[Instruction]:
+    def moved_on(self, event: ev.PastSeen) -> list[Instruction]:
         assert event.found is not None
         assert event.data is not None
         entry = decode(event.found, event.data)
@@ -172,7 +166,7 @@ class Resume(Recovery):
 
     def _done(self) -> list[Instruction]:
         base = self._base
-        found = recorded(self._entries, base, self._tail, self._claim, self._reach)
+        found = recorded(self._log.entries, base, self.tail, self._claim, self._reach)
         check_unbroken(found, base.id if base else None)
         self.beginning = self._in_the_background(base, found) if self._gate is Gate.BACKGROUND else self._every_epoch(base, found)
         self.phase = ResumePhase.DONE
@@ -228,7 +222,7 @@ class Resume(Recovery):
         appended. Others that are adopted it has still to append, each when it is triggered."""
         assert self._claim is not None
         numbers = dict.fromkeys(sorted(self._claim.adopted_past(-1).values())[:1], self._claim.claim)
-        for n, entry in sorted(self._entries.items()):
+        for n, entry in sorted(self._log.entries.items()):
             if isinstance(entry, Plan) and entry.claim == self._claim.claim:
                 numbers.setdefault(entry.epoch, n)
         return numbers
@@ -253,7 +247,7 @@ class Resume(Recovery):
         inherited = tuple(c for c in known if c not in aside)
         return Beginning(
             self._claim,
-            self._tail + 1,
+            self.tail + 1,
             base,
             inherited,
             files,
@@ -263,22 +257,22 @@ class Resume(Recovery):
             to_run,
             aside,
             replaced,
-            objects_by_entry(self._entries),
-            self._entries[self._tail].floor,
+            objects_by_entry(self._log.entries),
+            self._floor,
         )
 
     @property
     def _requests(self) -> tuple[tuple[int, Request], ...]:
-        return tuple((n, entry) for n, entry in sorted(self._entries.items()) if isinstance(entry, Request))
+        return tuple((n, entry) for n, entry in sorted(self._log.entries.items()) if isinstance(entry, Request))
 
     TABLE: ClassVar = {
-        (_At.LOCATING, ev.TailLocated): leads("_tail_located", _At.READING_TAIL),
-        (_At.READING_TAIL, ev.EntryRead): leads("_tail_read", _At.READING_CLAIM),
-        (_At.READING_CLAIM, ev.EntryRead): leads("_claim_read", _At.LISTING),
-        (_At.LISTING, ev.CheckpointsListed): leads("_listed", _At.READING_METADATA, *_ONWARD),
-        (_At.READING_METADATA, ev.MetadataRead): leads("_metadata_read", *_ONWARD),
-        (_At.READING_PLANS, ev.EntryRead): leads("_plan_read", _At.CONFIRMING),
-        (_At.CONFIRMING, ev.PastSeen): leads("_looked_again", _At.LOCATING, _At.DONE),
-        (_At.CHECKING, ev.PastSeen): leads("_confirmed", _At.LOCATING),
-        **{(phase, ev.ReadFailed): leads("_read_failed") for phase in ResumePhase if phase not in _SILENT},
+        (_At.LOCATING, ev.TailLocated): leads("_answered", _At.READING_TAIL),
+        (_At.READING_TAIL, ev.EntryRead): leads("_answered", _At.READING_CLAIM),
+        (_At.READING_CLAIM, ev.EntryRead): leads("_answered", _At.LISTING),
+        (_At.LISTING, ev.CheckpointsListed): leads("_answered", _At.READING_METADATA, *_ONWARD),
+        (_At.READING_METADATA, ev.MetadataRead): leads("_answered", *_ONWARD),
+        (_At.READING_PLANS, ev.EntryRead): leads("_answered", _At.CONFIRMING),
+        (_At.CONFIRMING, ev.PastSeen): leads("_answered", _At.LOCATING, _At.DONE),
+        (_At.CHECKING, ev.PastSeen): leads("_answered", _At.LOCATING),
+        **{(phase, ev.ReadFailed): leads("_answered") for phase in ResumePhase if phase not in _SILENT},
     }

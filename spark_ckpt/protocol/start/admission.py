@@ -1,0 +1,71 @@
+"""Whether a query may go on with the stream that it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spark_ckpt.errors import ErrorKind
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.start.last_run import LastRun
+from spark_ckpt.protocol.start.recovery import GivenUpError, fenced_message
+
+
+class Admission:
+    """Raises `GivenUpError` where it may not, with the sentence for the user."""
+
+    def __init__(self, request: ev.StartRequested) -> None:
+        self._request = request
+
+    def admit(self, last: LastRun) -> list[Instruction]:
+        """What is to be told on the way in."""
+        if last.claim is None:
+            self._begin_stream()
+            return []
+        told = self._compare(last.claim) if last.end is None else []
+        if not self.is_its_own(last.claim):
+            raise GivenUpError(ErrorKind.FENCED, fenced_message(None, last.claim.claim, last.claim))
+        return told
+
+    def is_its_own(self, claim: Claim) -> bool:
+        """Rule: a query goes back in place only while the stream is its own, or it would take it back from its successor."""
+        return not self._request.again or claim.life == self._request.life
+
+    def _begin_stream(self) -> None:
+        local = sorted(p for p in self._request.local if p.startswith(("offsets/", "commits/")))
+        if local:
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"the checkpointLocation holds a checkpoint that Spark wrote without spark-ckpt (for example {local[-1]}), and "
+                "the storage knows nothing of "
+                "this stream; give the query a new checkpointLocation, or delete the folder if its state is not needed",
+            )
+
+    def _compare(self, claim: Claim) -> list[Instruction]:
+        job, other = self._request.job, claim.job
+        if claim.query_id != self._request.query_id:
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"the stream belongs to query {claim.query_id} and this is query {self._request.query_id}; give this query a "
+                "checkpointLocation of its own",
+            )
+        for what, mine, theirs in (("stateful operators", job.operators, other.operators), ("sources", job.sources, other.sources)):
+            if mine != theirs:
+                raise GivenUpError(
+                    ErrorKind.CONFLICT,
+                    f"another job uses this checkpointLocation: its {what} are {_names(theirs)}, those of this one {_names(mine)}; "
+                    "give this query a checkpointLocation of its own, or start the job as it was",
+                )
+        if job.sink != other.sink:
+            return [
+                do.Log(
+                    do.Level.WARN, f"the sink was {other.sink} and is {job.sink} now; batches that the old one holds are not written again"
+                )
+            ]
+        return []
+
+
+def _names(items: Iterable[str]) -> str:
+    return ", ".join(items) or "none"

@@ -1,0 +1,178 @@
+"""The checkpoints that a start may go on from: which there are, which are intact, and which of them is the origin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from spark_ckpt.errors import ErrorKind, without_way_out
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.retention.order import is_retained, newest_first
+from spark_ckpt.protocol.start.phases import StartPhase
+from spark_ckpt.protocol.start.recovery import Next, UnlessMovedOnError
+from spark_ckpt.protocol.start.round import Round, named
+
+
+class Candidates:
+    """`origin_known`: what follows when the origin is there, with all that it names; None: there is none."""
+
+    def __init__(self, around: Round, origin_known: Callable[[Checkpoint | None], list[Instruction]]) -> None:
+        self.listed: tuple[CheckpointId, ...] = ()
+        """The last run's own."""
+        self.to_try: list[CheckpointId] = []
+        """Newest first."""
+        self.read: dict[CheckpointId, Checkpoint] = {}
+        self.bad: dict[CheckpointId, str] = dict(around.last.damaged)
+        """Damaged or missing, and why, where that is known."""
+        self.noted: set[CheckpointId] = set(around.last.damaged)
+        """Found damaged by earlier runs, and not looked at by this start."""
+        self._again: dict[CheckpointId, str] = {}
+        """Found damaged by earlier runs, and looked at again; why."""
+        self._round = around
+        self._origin_known = origin_known
+
+    @property
+    def in_order(self) -> list[CheckpointId]:
+        """What the last run had, newest first, whether it is damaged or not."""
+        last = self._round.last.claim
+        assert last is not None
+        return newest_first(last, self.listed)
+
+    def is_retained(self, checkpoint: CheckpointId) -> bool:
+        """Rule: a person can choose only what the last run retains (`retention/order.py`)."""
+        last = self._round.last.claim
+        assert last is not None
+        return is_retained(checkpoint, self.in_order, self.read, last.retained)
+
+    def newer_than(self, origin: Checkpoint | None) -> list[CheckpointId]:
+        """What the last run had that is newer: none of these can be gone on from."""
+        order = self.in_order
+        at = origin.id if origin is not None else None
+        return order[: order.index(at)] if at in order else []
+
+    # --- which there are
+
+    def find(self, then: Next) -> list[Instruction]:
+        """The last run's own are listed."""
+        last = self._round.last.living
+        assert last is not None
+        run = last.run
+
+        def found(event: ev.CheckpointsListed) -> list[Instruction]:
+            self.listed = event.found
+            self.to_try = [c for c in self.in_order if c not in self.bad]
+            return then()
+
+        return self._round.recovery.ask(StartPhase.LISTING, lambda ticket: do.ListCheckpoints(ticket, run), found)
+
+    def read_all(self, then: Next) -> list[Instruction]:
+        """`_metadata` of all that may be tried."""
+        return self._round.recovery.ask_each(StartPhase.READING_METADATA, self.to_try, do.ReadMetadata, self._metadata_read, then)
+
+    def _metadata_read(self, event: ev.MetadataRead) -> None:
+        if event.damage is not None:
+            self.bad[event.id] = without_way_out(event.damage)
+        elif event.checkpoint is not None:
+            self.read[event.id] = event.checkpoint
+
+    # --- the origin
+
+    def choose(self) -> list[Instruction]:
+        """The newest that is intact is the origin; newer ones are bad.
+
+        One that was listed and is gone may also have been deleted meanwhile. Then the log has moved on, and the claim, which goes to the
+        number after the tail as it was before the listing, is refused; so nothing wrong is ever written about it.
+        """
+        last = self._round.last.living
+        for candidate in self.to_try:
+            if candidate in self.read:
+                return self._try(self.read[candidate])
+            if last is not None and candidate not in self.bad and (candidate in self.listed or candidate == last.origin):
+                self.bad[candidate] = "its _metadata is missing"
+        if last is not None and (last.origin or last.inherits or self.listed):
+            noted = [c for c in self.in_order if c in self.noted]
+            if noted:
+                return self.look_again(noted)
+            raise self.none_intact
+        return self._origin_known(None)
+
+    def _try(self, origin: Checkpoint) -> list[Instruction]:
+        def damaged(damage: str) -> list[Instruction]:
+            self.bad[origin.id] = damage
+            self.read.pop(origin.id, None)
+            return self.choose()
+
+        told = [self._deep_look(origin)] if origin.id in self._again else []
+        return [*told, *self.verify(origin, damaged)]
+
+    @property
+    def none_intact(self) -> UnlessMovedOnError:
+        """True only if nobody has appended since, who could have completed newer ones."""
+        return UnlessMovedOnError(
+            ErrorKind.DAMAGED,
+            f"no checkpoint of the stream can be restored: damaged or missing are {named(self.bad)}; put their objects back, or start "
+            "with a new checkpointLocation",
+        )
+
+    def verify(self, origin: Checkpoint, damaged: Callable[[str], list[Instruction]]) -> list[Instruction]:
+        """Whether all is there that the origin names. Then its large files are fetched."""
+        deep = origin.id in self._again
+
+        def verified(event: ev.ObjectsVerified) -> list[Instruction]:
+            damage = self.found_damaged(event)
+            if damage is not None:
+                return damaged(damage)
+            for checkpoint, cause in self._again.items():
+                if checkpoint != event.id and checkpoint not in self.bad:
+                    self.bad[checkpoint] = cause  # nobody has looked whether it is whole
+                    self.read.pop(checkpoint, None)
+            return self.fetch(origin, damaged)
+
+        return self._round.recovery.ask(StartPhase.VERIFYING, lambda ticket: do.VerifyObjects(ticket, origin, deep=deep), verified)
+
+    def found_damaged(self, event: ev.ObjectsVerified) -> str | None:
+        """Rule: a start goes on from a checkpoint of which all is there, whatever its `_metadata` says."""
+        return event.damage
+
+    def fetch(self, origin: Checkpoint, damaged: Callable[[str], list[Instruction]]) -> list[Instruction]:
+        """Its large files; then it is known."""
+        return self._round.fetch(origin.files.values(), lambda: self._origin_known(origin), damaged)
+
+    def look_again(self, noted: Iterable[CheckpointId]) -> list[Instruction]:
+        """At those that earlier runs found damaged: a person may have put their objects back, and nothing else is left. With checksums, for
+        executors may have found what no size tells, and would again."""
+        self.noted.clear()
+        self._again = {checkpoint: self.bad.pop(checkpoint) for checkpoint in noted}
+        self.to_try = [c for c in self.in_order if c in self._again or c in self.read]
+        return self.read_all(self.choose)
+
+    def _deep_look(self, checkpoint: Checkpoint) -> do.Log:
+        found = f" ({self._again[checkpoint.id]})" if self._again[checkpoint.id] else ""
+        return do.Log(
+            do.Level.WARN,
+            f"checkpoint run {checkpoint.id.run} epoch {checkpoint.id.epoch} was found damaged before{found}; it is looked at again, for "
+            f"no other can be restored: all of it is read, {checkpoint.size} bytes",
+        )
+
+    # --- what the claim says of them
+
+    def set_aside(self, log: int) -> tuple[Checkpoint, ...]:
+        """What is past the origin, made by entry `log`, is never gone on from by accident: it is not inherited, and the run deletes it.
+
+        The same for what the last run does not retain: with newer ones set aside, it would seem to be.
+        """
+        aside = tuple(c for c in self.read.values() if c.log > log or not self.is_retained(c.id))
+        for checkpoint in aside:
+            del self.read[checkpoint.id]
+        return aside
+
+    @property
+    def sure_to_retain(self) -> int:
+        """What an earlier run may still delete does not become retained because this one retains more."""
+        last, retained = self._round.last.living, self._round.settings.retained
+        inherited = [c for c in self.read if c in self.in_order] if last else []
+        if last is None or all(self.is_retained(c) for c in inherited):
+            return retained
+        return min(retained, last.retained)

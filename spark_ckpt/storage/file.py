@@ -2,6 +2,7 @@
 
 A value is written to `.tmp/` below the root, synced, and only then given its name: by link(2), which fails if the name exists, for
 put-if-absent, by rename(2) otherwise. The folders are synced before the call returns. What a crash leaves in `.tmp/` is never listed.
+A symbolic link below the root is neither an object nor a folder (folders.py).
 """
 
 from __future__ import annotations
@@ -9,21 +10,27 @@ from __future__ import annotations
 import errno
 import heapq
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from itertools import groupby
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISREG
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
 from spark_ckpt.storage.base import LARGEST_READ, PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size
 from spark_ckpt.storage.checksums import CHUNK
+from spark_ckpt.storage.folders import NO_FOLDER, Folders
 from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
 
 _TEMP = ".tmp"
+_TEMP_NAME = re.compile(r"[0-9a-f]{32}")
 _TEMP_KEPT_S = 24 * 3600
 _RACES = 100
+_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""A pipe that somebody has put there would be waited for."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
@@ -46,6 +53,7 @@ class FileStorage(Storage):
             raise ConfigError(f"the storage {url} is not an absolute path; write file:///path")
         self._root = Path(os.path.normpath("/" + path.lstrip("/")))
         super().__init__(f"file://{self._root}")
+        self._folders = Folders(self._root)
         self._prepared = False
 
     def put(self, key: str, data: bytes) -> None:
@@ -89,13 +97,15 @@ class FileStorage(Storage):
 
     def size(self, key: str) -> int | None:
         self._begin(key, "head")
-        path = self._path(key)
+        folder, name = _split(key)
         try:
-            return None if path.is_dir() else path.stat().st_size
+            with self._folders.open(folder) as opened:
+                status = os.stat(name, dir_fd=opened[-1], follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise self._explain(error, path, "read") from error
+            raise self._explain(error, self._path(key), "read") from error
+        return status.st_size if S_ISREG(status.st_mode) else None
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[Stored]:
         self._check_open()
@@ -112,19 +122,31 @@ class FileStorage(Storage):
 
     def delete(self, keys: Iterable[str]) -> None:
         self._check_open()
-        paths = [self._path(check_key(key)) for key in keys]
-        self.traffic.request("delete", -(-len(paths) // PAGE))
+        split = [_split(check_key(key)) for key in keys]
+        self.traffic.request("delete", -(-len(split) // PAGE))
         emptied = set()
-        for path in paths:
+        for folder, group in groupby(split, key=lambda one: one[0]):
             try:
-                path.unlink()
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                with self._folders.open(folder) as opened:
+                    for _, name in group:
+                        if self._unlink(name, opened[-1], folder):
+                            emptied.add(folder)
+            except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                raise self._explain(error, path, "delete") from error
-            emptied.add(path.parent)
+                raise self._explain(error, self._path(folder), "delete") from error
         for folder in emptied:
             self._remove_empty(folder)
+
+    def _unlink(self, name: str, at: int, folder: str) -> bool:
+        """False: there is no object of this name."""
+        try:
+            os.unlink(name, dir_fd=at)
+        except (FileNotFoundError, IsADirectoryError):
+            return False
+        except OSError as error:
+            raise self._explain(error, self._path(f"{folder}/{name}"), "delete") from error
+        return True
 
     def close(self) -> None:
         self._closed = True
@@ -142,46 +164,40 @@ class FileStorage(Storage):
     def _publish(self, key: str, write: Callable[[int], None], replace: bool) -> tuple[PutResult, int | None]:
         """The time is that at which the file got its name, before which a process may freeze; and so it may before it forgets the other
         name, which changes the time again."""
-        target = self._path(key)
         self._prepare()
-        temp = self._write_temp(write)
-        try:
-            result = self._give_name(temp, target, replace)
-            named_ms = None if replace or result is PutResult.EXISTS else _changed_ms(temp)
-        finally:
-            _forget(temp)
-        self._sync_folders(target)
+        with ExitStack() as stack:
+            try:
+                temps = stack.enter_context(self._folders.open(_TEMP, make=True))[-1]
+            except OSError as error:
+                raise self._explain(error, self._path(_TEMP), "create") from error
+            temp = self._write_temp(temps, write)
+            try:
+                result = self._give_name(temps, temp, key, replace)
+                named_ms = None if replace or result is PutResult.EXISTS else _changed_ms(temps, temp)
+            finally:
+                _forget(temps, temp)
         return result, named_ms
 
     def _prepare(self) -> None:
         """Before the first put: make the root, sync the way to it, and drop temporary files that are older than a day."""
         if self._prepared:
             return
-        temp = self._root / _TEMP
         try:
-            temp.mkdir(parents=True, exist_ok=True)
+            with self._folders.open(_TEMP, make=True) as opened:
+                for fd, folder in zip(reversed(opened), (self._path(_TEMP), self._root), strict=True):
+                    self._sync_way(folder, fd)
+                _sweep(opened[-1])
         except OSError as error:
             raise self._explain(error, self._root, "create") from error
-        for folder in (temp, self._root, *self._root.parents):
+        for folder in self._root.parents:
             self._sync_way(folder)
-        oldest = time.time() - _TEMP_KEPT_S
-        try:
-            for entry in os.scandir(temp):
-                if entry.stat(follow_symlinks=False).st_mtime < oldest:
-                    _forget(Path(entry.path))
-        except OSError:
-            pass  # somebody else sweeps at the same time; leftovers do no harm
         self._prepared = True
 
-    def _write_temp(self, write: Callable[[int], None]) -> Path:
-        temp = self._root / _TEMP / uuid.uuid4().hex
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    def _write_temp(self, temps: int, write: Callable[[int], None]) -> str:
+        """The name of a new file in the folder `temps`."""
+        temp = uuid.uuid4().hex
         try:
-            try:
-                fd = os.open(temp, flags, 0o666)
-            except FileNotFoundError:
-                temp.parent.mkdir(parents=True, exist_ok=True)
-                fd = os.open(temp, flags, 0o666)
+            fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=temps)
             try:
                 write(fd)
                 os.fsync(fd)
@@ -189,97 +205,86 @@ class FileStorage(Storage):
             finally:
                 os.close(fd)
         except OSError as error:
-            _forget(temp)
-            raise self._explain(error, temp, "write") from error
+            _forget(temps, temp)
+            raise self._explain(error, self._path(f"{_TEMP}/{temp}"), "write") from error
         except BaseException:
-            _forget(temp)
+            _forget(temps, temp)
             raise
         return temp
 
-    def _sync_way(self, folder: Path) -> None:
+    def _sync_way(self, folder: Path, fd: int | None = None) -> None:
+        """`fd`: where it is open."""
         try:
-            _sync_folder(folder)
+            _sync_folder(folder) if fd is None else _sync(fd)
         except PermissionError:
             pass  # a folder above the root that this user may not even read was not made by this user
         except OSError as error:
             raise self._explain(error, folder, "sync") from error
 
-    def _give_name(self, temp: Path, target: Path, replace: bool) -> PutResult:
+    def _give_name(self, temps: int, temp: str, key: str, replace: bool) -> PutResult:
         """Retries on a race: (1) this makes the folder, (2) a delete elsewhere removes it as empty, (3) this names the file."""
         for _ in range(_RACES):
-            result = self._try_name(temp, target, replace)
+            result = self._try_name(temps, temp, key, replace)
             if result is not None:
                 return result
+        target = self._path(key)
         raise StorageError(f"the folder {target.parent} keeps vanishing while {target.name} is stored there; leave that folder alone")
 
-    def _try_name(self, temp: Path, target: Path, replace: bool) -> PutResult | None:
+    def _try_name(self, temps: int, temp: str, key: str, replace: bool) -> PutResult | None:
         """None: the folder vanished."""
-        try:
-            if not self._has_folder(target.parent):
-                return None
-            if replace:
-                os.replace(temp, target)
-            else:
-                os.utime(temp)  # its age counts from its name on, however long it was written
-                os.link(temp, target)
-        except FileNotFoundError:
-            if temp.exists():
-                return None
-            raise StorageError(f"the temporary file {temp} was removed while it was in use; leave that folder alone") from None
-        except FileExistsError:
-            return PutResult.EXISTS
-        except OSError as error:
-            if not replace and error.errno in _NO_LINKS and os.access(target.parent, os.W_OK):
-                raise StorageSetupError(
-                    f"the file system of {self._root} has no hard links, so put-if-absent is impossible there; "
-                    "choose another spark.ckpt.storage"
-                ) from error
-            raise self._explain(error, target, "write") from error
-        return PutResult.STORED
+        folder, name = _split(key)
+        opened: Sequence[int] = ()
+        with ExitStack() as stack:
+            try:
+                opened = stack.enter_context(self._folders.open(folder, make=True))
+                result = _name(temps, temp, opened[-1], name, replace)
+            except FileNotFoundError:
+                if _exists(temps, temp):
+                    return None
+                gone = self._path(f"{_TEMP}/{temp}")
+                raise StorageError(f"the temporary file {gone} was removed while it was in use; leave that folder alone") from None
+            except OSError as error:
+                if opened and not replace and error.errno in _NO_LINKS and os.access(".", os.W_OK, dir_fd=opened[-1]):
+                    raise StorageSetupError(
+                        f"the file system of {self._root} has no hard links, so put-if-absent is impossible there; "
+                        "choose another spark.ckpt.storage"
+                    ) from error
+                raise self._explain(error, self._path(key), "write") from error
+            self._sync_folders(opened, self._path(key))
+            return result
 
-    def _has_folder(self, folder: Path) -> bool:
-        """Make it if it is not there; False: it was, and has vanished since. Raises StorageError, OSError."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:  # mkdir found something, and no folder when it looked a second time
-            if S_ISDIR(folder.stat().st_mode):
-                return False
-            raise StorageError(f"{folder} is a file where a folder is needed; remove it or choose another storage") from None
-        return True
-
-    def _sync_folders(self, target: Path) -> None:
+    def _sync_folders(self, opened: Sequence[int], target: Path) -> None:
         """Sync every folder from the file's up to the root: another process may have made one and not synced it yet."""
-        for folder in target.parents:
-            self._sync_name(folder, target)
-            if folder == self._root:
-                return
-
-    def _sync_name(self, folder: Path, target: Path) -> None:
         try:
-            _sync_folder(folder)
-        except FileNotFoundError:
-            pass  # deleted since
+            for fd in reversed(opened):
+                _sync(fd)
         except OSError as error:
             raise OutcomeUnknownError(
                 f"{target} was written but its folder could not be synced: {error.strerror or error}; check the disk"
             ) from error
 
-    def _remove_empty(self, folder: Path) -> None:
+    def _remove_empty(self, folder: str) -> None:
         with suppress(OSError):  # not empty, or removed by somebody else
-            while folder != self._root:
-                folder.rmdir()
-                folder = folder.parent
+            while folder:
+                above, name = _split(folder)
+                with self._folders.open(above) as opened:
+                    os.rmdir(name, dir_fd=opened[-1])
+                folder = above
 
     # ---- reading
 
     def _read(self, key: str, offset: int, length: int | None, limit: int, take: Callable[[bytes], object]) -> None:
         self._begin(key, "get")
         path = self._path(key)
+        folder, name = _split(key)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe that somebody has put there would be waited for
+            with self._folders.open(folder) as opened:
+                fd = os.open(name, _FILE, dir_fd=opened[-1])
         except (FileNotFoundError, NotADirectoryError):
             raise ObjectMissingError(f"{self.url}/{key} does not exist") from None
         except OSError as error:
+            if error.errno in NO_FOLDER:
+                raise ObjectMissingError(f"{self.url}/{key} does not exist") from None
             raise self._explain(error, path, "read") from error
         try:
             status = os.fstat(fd)
@@ -316,7 +321,7 @@ class FileStorage(Storage):
                 yield from self._walk(key, prefix, start_after)
                 continue
             try:
-                stat = entry.stat()
+                stat = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -329,19 +334,21 @@ class FileStorage(Storage):
         There may be a million, of which somebody wants the last few, or the first: what is not wanted is not kept, and nothing is sorted
         that is not asked for.
         """
-        path = self._path(folder)
-        try:
-            with os.scandir(path) as entries:
-                keys = ((folder + (e.name + "/" if e.is_dir() else e.name), e) for e in entries if e.name != _TEMP)
-                found = [(os.fsencode(key), key, e) for key, e in keys if wanted(key)]
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except OSError as error:
-            raise self._explain(error, path, "list") from error
-        heapq.heapify(found)
-        while found:
-            _, key, entry = heapq.heappop(found)
-            yield key, entry
+        with ExitStack() as stack:
+            try:
+                at = stack.enter_context(self._folders.open(folder))[-1]
+                with os.scandir(at) as entries:
+                    names = ((e, _listed_as(e)) for e in entries if e.name != _TEMP)
+                    keys = ((folder + name, e) for e, name in names if name)
+                    found = [(os.fsencode(key), key, e) for key, e in keys if wanted(key)]
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            except OSError as error:
+                raise self._explain(error, self._path(folder), "list") from error
+            heapq.heapify(found)
+            while found:
+                _, key, entry = heapq.heappop(found)
+                yield key, entry
 
     def _explain(self, error: OSError, path: Path, doing: str) -> StorageError:
         reason = error.strerror or str(error)
@@ -362,24 +369,68 @@ def _write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _changed_ms(path: Path) -> int | None:
+def _split(key: str) -> tuple[str, str]:
+    """The folder, empty for the root, and the name in it."""
+    folder, _, name = key.rpartition("/")
+    return folder, name
+
+
+def _listed_as(entry: os.DirEntry[str]) -> str | None:
+    """None for what is neither an object nor a folder of objects."""
+    if entry.is_dir(follow_symlinks=False):
+        return f"{entry.name}/"
+    return entry.name if entry.is_file(follow_symlinks=False) else None
+
+
+def _name(temps: int, temp: str, folder: int, name: str, replace: bool) -> PutResult:
+    """Raises OSError; FileNotFoundError where either is gone."""
+    if replace:
+        os.replace(temp, name, src_dir_fd=temps, dst_dir_fd=folder)
+        return PutResult.STORED
+    os.utime(temp, dir_fd=temps, follow_symlinks=False)  # its age counts from its name on, however long it was written
     try:
-        return path.stat().st_ctime_ns // 1_000_000
+        os.link(temp, name, src_dir_fd=temps, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        return PutResult.EXISTS
+    return PutResult.STORED
+
+
+def _changed_ms(folder: int, name: str) -> int | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_ctime_ns // 1_000_000
     except OSError:
         return None
 
 
-def _forget(path: Path) -> None:
+def _exists(folder: int, name: str) -> bool:
+    return _changed_ms(folder, name) is not None
+
+
+def _forget(folder: int, name: str) -> None:
     with suppress(OSError):  # leftover temporary files are swept later
-        path.unlink()
+        os.unlink(name, dir_fd=folder)
+
+
+def _sweep(temps: int) -> None:
+    oldest = time.time() - _TEMP_KEPT_S
+    with suppress(OSError), os.scandir(temps) as entries:  # somebody else sweeps at the same time; leftovers do no harm
+        for entry in entries:
+            if _TEMP_NAME.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < oldest:
+                _forget(temps, entry.name)
 
 
 def _sync_folder(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        _sync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync(fd: int) -> None:
+    """Of a folder."""
+    try:
         os.fsync(fd)
     except OSError as error:
         if error.errno != errno.EINVAL:  # some network file systems cannot sync a folder
             raise
-    finally:
-        os.close(fd)

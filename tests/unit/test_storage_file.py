@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import threading
 import time
 import tracemalloc
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -59,17 +61,19 @@ def test_an_object_is_one_plain_file(storage: FileStorage, root: Path) -> None:
 def test_leftovers_are_never_seen_and_go_after_a_day(storage: FileStorage, root: Path) -> None:
     stream = root / "stream"
     (stream / ".tmp").mkdir(parents=True)
-    old, new = stream / ".tmp" / "old", stream / ".tmp" / "new"
-    for leftover in (old, new):
+    old, new, strange = (stream / ".tmp" / name for name in (uuid4().hex, uuid4().hex, "thesis.doc"))
+    for leftover in (old, new, strange):
         leftover.write_bytes(b"half")
     day_ago = time.time() - 25 * 3600
-    os.utime(old, (day_ago, day_ago))
+    for leftover in (old, strange):
+        os.utime(leftover, (day_ago, day_ago))
     assert list(storage.list("")) == []
     assert list(storage.list_folders("")) == []
     FileStorage(f"file://{stream}").put("k", b"v")
     assert [stored.key for stored in storage.list("")] == ["stream/k"]
     assert not old.exists()
     assert new.exists()
+    assert strange.exists()
 
 
 def test_a_writer_killed_at_any_call_leaves_nothing_or_all(root: Path, tmp_path: Path) -> None:
@@ -80,7 +84,7 @@ from spark_ckpt.storage.file import FileStorage
 left = int(sys.argv[1])
 def audit(event, args):
     global left
-    if event in ("open", "os.mkdir", "os.link", "os.rename", "os.remove") and str(args[0]).startswith({str(root)!r}):
+    if event in ("open", "os.mkdir", "os.link", "os.rename", "os.remove"):
         left -= 1
         if left < 0:
             os._exit(9)
@@ -116,7 +120,7 @@ def test_everything_is_synced_before_the_put_returns(root: Path, tmp_path: Path)
         pytest.skip("strace is not allowed to trace here")
     calls = [line.split(None, 1)[1] for line in trace.read_text().splitlines() if "link" in line or "fsync" in line]
     link = next(number for number, call in enumerate(calls) if call.startswith("link"))
-    assert f"fsync(3<{root}/.tmp/" in calls[link - 1]
+    assert re.match(rf"fsync\(\d+<{re.escape(str(root))}/\.tmp/[0-9a-f]{{32}}>", calls[link - 1])
     synced = [call.split("<", 1)[1].split(">", 1)[0] for call in calls[link + 1 :] if call.startswith("fsync")]
     assert synced == [f"{root}/a/b", f"{root}/a", str(root)]
     assert any(f"<{root.parent}>" in call for call in calls[:link])
@@ -250,7 +254,7 @@ def test_a_folder_that_comes_and_goes_hides_no_put(storage: FileStorage) -> None
 
 def test_a_file_where_a_folder_is_needed_is_named(storage: FileStorage) -> None:
     storage.put("taken", b"v")
-    with pytest.raises(StorageError, match=r"/taken is a file where a folder is needed; remove it"):
+    with pytest.raises(StorageError, match=r"/taken is a file or a link where a folder is needed; remove it"):
         storage.put("taken/below", b"v")
 
 
@@ -259,6 +263,64 @@ def test_a_pipe_in_its_folder_is_no_object(storage: FileStorage, root: Path) -> 
     os.mkfifo(root / "waits")
     with pytest.raises(ObjectMissingError):
         storage.get("waits")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A folder that is none of the storage's, with files older than a day."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    for name in ("thesis.doc", uuid4().hex):
+        (folder / name).write_bytes(b"precious")
+        os.utime(folder / name, (0, 0))
+    return folder
+
+
+def test_what_lies_behind_a_link_is_neither_swept_nor_written(root: Path, elsewhere: Path) -> None:
+    """The mere start of a driver sweeps what an earlier one has left."""
+    before = sorted(elsewhere.iterdir())
+    root.mkdir()
+    (root / ".tmp").symlink_to(elsewhere)
+    with pytest.raises(StorageSetupError, match=r"/\.tmp is a file or a link where a folder is needed; remove it"):
+        FileStorage(f"file://{root}").put("log/1", b"v")
+    (root / ".tmp").unlink()
+    (root / "run-00000001").symlink_to(elsewhere)
+    (root / "log").mkdir()
+    (root / "log" / "deep").symlink_to(elsewhere)
+    storage = FileStorage(f"file://{root}")
+    for key in ("run-00000001/seg/a", "run-00000001/thesis.doc", "log/deep/a"):
+        for put in (storage.put, storage.put_if_absent):
+            with pytest.raises(StorageSetupError, match="is a file or a link where a folder is needed"):
+                put(key, b"v")
+    assert sorted(elsewhere.iterdir()) == before
+    assert all(path.read_bytes() == b"precious" for path in before)
+
+
+def test_what_lies_behind_a_link_is_neither_listed_read_nor_deleted(storage: FileStorage, root: Path, elsewhere: Path) -> None:
+    storage.put("run-00000000/seg/a", b"v")
+    (root / "run-00000000" / "sst").symlink_to(elsewhere)
+    (root / "run-00000001").symlink_to(elsewhere)
+    (root / "run-00000000" / "seg" / "b").symlink_to(elsewhere / "thesis.doc")
+    keys = ["run-00000000/sst/thesis.doc", "run-00000001/thesis.doc", "run-00000000/seg/b"]
+    assert [stored.key for stored in storage.list("")] == ["run-00000000/seg/a"]
+    assert list(storage.list("run-00000000/sst/")) == []
+    assert list(storage.list_folders("run-")) == ["run-00000000/"]
+    for key in keys:
+        assert storage.size(key) is None
+        with pytest.raises(ObjectMissingError):
+            storage.get(key)
+    storage.delete(keys)
+    assert sorted(path.read_bytes() for path in elsewhere.iterdir()) == [b"precious"] * 2
+
+
+def test_the_root_may_be_a_link(root: Path, elsewhere: Path) -> None:
+    root.symlink_to(elsewhere)
+    storage = FileStorage(f"file://{root}")
+    storage.put("log/1", b"v")
+    assert storage.get("log/1") == (elsewhere / "log" / "1").read_bytes() == b"v"
+    assert [stored.key for stored in storage.list("log/")] == ["log/1"]
+    storage.delete(["log/1"])
+    assert not (elsewhere / "log").exists()
 
 
 def test_of_a_large_folder_only_what_is_asked_for_is_kept(storage: FileStorage, root: Path) -> None:

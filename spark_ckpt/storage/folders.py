@@ -1,0 +1,69 @@
+"""The folders below a root, none of which is a link: what lies behind a link is elsewhere, and nobody's to read, to write or to delete."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from spark_ckpt.errors import StorageSetupError
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+NO_FOLDER = (errno.ENOTDIR, errno.ELOOP)
+"""What systems answer who is not to follow a link, and finds one."""
+
+
+class Folders:
+    """The root itself, and what it lies in, may be links: who configures the storage names it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @contextmanager
+    def open(self, folder: str, make: bool = False) -> Iterator[Sequence[int]]:
+        """Descriptors of the root and of each folder on the way down to `folder`, part by part: whoever changes a name meanwhile leads
+        nowhere else. `make`: those that are not there.
+
+        Raises OSError; for a file or a link on the way NotADirectoryError, or `StorageSetupError` with `make`.
+        """
+        opened: list[int] = []
+        try:
+            opened.append(self._open_root(make))
+            path = self._root
+            for name in filter(None, folder.split("/")):
+                path /= name
+                opened.append(_open_below(opened[-1], name, path, make))
+            yield opened
+        finally:
+            for fd in opened:
+                os.close(fd)
+
+    def _open_root(self, make: bool) -> int:
+        try:
+            return os.open(self._root, _FOLDER)
+        except FileNotFoundError:
+            if not make:
+                raise
+        self._root.mkdir(parents=True, exist_ok=True)
+        return os.open(self._root, _FOLDER)
+
+
+def _open_below(at: int, name: str, path: Path, make: bool) -> int:
+    try:
+        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+    except FileNotFoundError:
+        if not make:
+            raise
+    except OSError as error:
+        if error.errno not in NO_FOLDER:
+            raise
+        if make:
+            raise StorageSetupError(
+                f"{path} is a file or a link where a folder is needed; remove it or choose another spark.ckpt.storage"
+            ) from None
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=at)
+    return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=at)

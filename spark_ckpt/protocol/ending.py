@@ -38,8 +38,8 @@ class Ending:
     def __init__(self, owner: EndingOwner, context: Context, log: RunLog) -> None:
         self.landing: set[int] = set()
         """Puts of `_metadata` that were under way when the run was over."""
-        self.stop_waits = False
-        """The query's stop waits until damage is noted."""
+        self.stop: ev.StopRequested | None = None
+        """The query's, which waits until damage is noted."""
         self.going = Batch((), ())
         """All that the stream has, once its end is noted."""
         self._owner = owner
@@ -57,8 +57,8 @@ class Ending:
             self.landing.add(ticket)
             self._context.questions.hand_over(ticket, answered)
 
-    def stopped_meanwhile(self) -> list[Instruction]:
-        return [do.Stopped()] if self.stop_waits else []
+    def stopped_meanwhile(self, why_kept: str) -> list[Instruction]:
+        return [*kept(self.stop, why_kept), do.Stopped()] if self.stop else []
 
     def note_damage(self, damage: Damage) -> list[Instruction]:
         """So that the next claim goes back further. A successor's claim there: fenced, nothing is damaged."""
@@ -107,6 +107,15 @@ class Ending:
             return self._look_past(number, attempt + 1) if attempt + 1 < ATTEMPTS else self._owner.end_noted(False)
 
         return [self._context.questions.ask(lambda ticket: do.LookPast(ticket, number, attempt), seen, not_seen)]
+
+
+def kept(stop: ev.StopRequested, why: str) -> list[Instruction]:
+    """Said of a stop that was to delete the stream's checkpoints, and does not."""
+    return [nothing_deleted(why)] if stop.delete else []
+
+
+def nothing_deleted(why: str) -> Instruction:
+    return do.Log(Level.WARN, f"nothing was deleted (spark.ckpt.onStop=DELETE): {why}; see `spark-ckpt list`")
 
 
 def _judge(event: ev.EntryRead, data: bytes) -> Seen:

@@ -328,11 +328,13 @@ class FilesFetched:
 
 @dataclass(frozen=True)
 class LeftAcksRead:
-    """What agents that outlived their executor left in the storage; `keys`: of the objects that say so."""
+    """What agents that outlived their executor left in the storage; `keys`: of the objects that say so; `unreadable`: what is wrong with
+    others that do not count."""
 
     ticket: int
     acks: tuple[Ack, ...]
     keys: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from spark_ckpt.protocol.checkpoints.trigger import CheckpointTrigger
 from spark_ckpt.protocol.context import Context
 from spark_ckpt.protocol.driver_files import commits_file
 from spark_ckpt.protocol.driver_folder import DriverFolder
-from spark_ckpt.protocol.ending import Ending
+from spark_ckpt.protocol.ending import Ending, kept, nothing_deleted
 from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, Request
 from spark_ckpt.protocol.epoch import EpochInHand
 from spark_ckpt.protocol.handover import StateHandover
@@ -36,17 +36,16 @@ from spark_ckpt.protocol.retention.deletion import Deletions
 from spark_ckpt.protocol.retention.log_trim import LogTrim
 from spark_ckpt.protocol.retention.sparse_packs import sparse_packs
 from spark_ckpt.protocol.retention.subsumption import Subsumption
-from spark_ckpt.protocol.run_phases import LIVE, OVER, TABLE, RunPhase
+from spark_ckpt.protocol.run_phases import OVER, TABLE, RunPhase
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start.beginning import Beginning
-from spark_ckpt.protocol.start.recovery import fenced_message
+from spark_ckpt.protocol.start.recovery import damaged_message, fenced_message
 from spark_ckpt.protocol.start.start import StartParts
 from spark_ckpt.protocol.timers import Timers
 
-_END_UNKNOWN = (
-    "nothing was deleted (spark.ckpt.onStop=DELETE): the stream's end could not be noted in its log, or it is not known whether it is "
-    "there; see `spark-ckpt list`"
-)
+_KEPT = {RunPhase.FENCED: "another run has claimed the stream", RunPhase.STOPPED: "it was stopped before"}
+"""Why a stop deletes nothing; in other phases because the query failed."""
+_END_UNKNOWN = "the stream's end could not be noted in its log, or it is not known whether it is there"
 
 
 @dataclass(frozen=True)
@@ -372,8 +371,7 @@ class Run(Machine):
             return [do.Log(Level.ERROR, f"state could not be loaded: {event.cause}")]
         cause = without_way_out(event.cause)
         damage = Damage(self.claim.claim, self.claim.run, tuple(sorted(bad | set(self.claim.bad))), cause, self._log.floor)
-        named = ", ".join(f"run {c.run} epoch {c.epoch}" for c in sorted(bad))
-        message = f"checkpoint {named} cannot be restored ({cause}); the next start goes back to the one before it"
+        message = damaged_message(damage, self.claim)
         refused = self._refuse_open(ErrorKind.DAMAGED, message)
         over = self._over(RunPhase.REPORTING, ErrorKind.DAMAGED, message)
         return [*over, *refused, do.Log(Level.ERROR, message), *self._ending.note_damage(damage)]
@@ -412,18 +410,19 @@ class Run(Machine):
         self._subsumption.deletions.append_failed(number)
         refused = self._refuse_open(ErrorKind.FENCED, message)
         over = self._over(RunPhase.FENCED, ErrorKind.FENCED, message)
-        return [*over, *refused, do.Failed(ErrorKind.FENCED, message), *self._ending.stopped_meanwhile()]
+        return [*over, *refused, do.Failed(ErrorKind.FENCED, message), *self._ending.stopped_meanwhile(self._why_kept)]
 
     def damage_noted(self, *said: Instruction) -> list[Instruction]:
         self.phase = RunPhase.FAILED
-        return [*said, *self._ending.stopped_meanwhile()]
+        return [*said, *self._ending.stopped_meanwhile(self._why_kept)]
 
     def _stop(self, event: ev.StopRequested) -> list[Instruction]:
         message = f"the query stopped while epoch {self.epoch.number} was in hand"
         refused = self._refuse_open(ErrorKind.INTERNAL, message)
         announced = self._checkpoints.tell_stopped(message)
-        if not (event.delete and not event.failed and self.phase in LIVE):
-            return [*self._over(RunPhase.STOPPED, ErrorKind.CONFLICT, _STOPPED), *refused, *announced, do.Stopped()]
+        if not event.delete or event.failed or self.phase in OVER:
+            stays = kept(event, self._why_kept)
+            return [*self._over(RunPhase.STOPPED, ErrorKind.CONFLICT, _STOPPED), *refused, *announced, *stays, do.Stopped()]
         in_hand = self._replaced.in_hand if self._replaced and self.claim.ahead else -1
         before = self.claim.used if self.claim.used is not None else -1
         used = max(before, self.last_triggered, in_hand, self.epoch.highest_planned)
@@ -431,16 +430,20 @@ class Run(Machine):
         over = self._over(RunPhase.ENDING, ErrorKind.CONFLICT, _STOPPED)
         return [*over, *refused, *announced, *self._ending.note_end(End(self.claim.claim, self.claim.run, used, self._log.floor))]
 
-    def _stop_after_report(self, _event: ev.StopRequested) -> list[Instruction]:
+    def _stop_after_report(self, event: ev.StopRequested) -> list[Instruction]:
         """Without the note the next start would load the same damage: the query's stop waits for it."""
-        self._ending.stop_waits = True
+        self._ending.stop = event
         return []
+
+    @property
+    def _why_kept(self) -> str:
+        return _KEPT.get(self.phase, "the query failed")
 
     def end_noted(self, noted: bool) -> list[Instruction]:
         """Once the end is in the log, nobody will ask for these checkpoints: all go."""
         if not noted:
             self.phase = RunPhase.STOPPED
-            return [do.Log(Level.WARN, _END_UNKNOWN), do.Stopped()]
+            return [nothing_deleted(_END_UNKNOWN), do.Stopped()]
         self.phase = RunPhase.ENDED
         return self.all_landed()
 

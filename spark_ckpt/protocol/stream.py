@@ -12,6 +12,7 @@ from spark_ckpt.paths import parse_checkpoint_url
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.checkpoints.stats import Summary
+from spark_ckpt.protocol.ending import kept
 from spark_ckpt.protocol.entries import Restored
 from spark_ckpt.protocol.instructions import Announcement, Gate, Instruction, Level, RequestName
 from spark_ckpt.protocol.machine import Story, Tickets
@@ -77,9 +78,7 @@ class Stream:
             self.stage = None
             message = "the query was stopped while it started"
             refused = [do.Refused(RequestName.START, ErrorKind.INTERNAL, message)] if starting else []
-            no_run = "nothing was deleted (spark.ckpt.onStop=DELETE): no run had begun, or its coordinator died; see `spark-ckpt list`"
-            kept = [do.Log(Level.WARN, no_run)] if event.delete else []
-            return [*refused, *kept, do.Stopped()]
+            return [*refused, *kept(event, "no run had begun, or its coordinator died"), do.Stopped()]
         if isinstance(self.stage, Resume) and not isinstance(event, ev.Answer):
             return self._after_resume(self.stage, event)
         if isinstance(event, ev.StateWanted):

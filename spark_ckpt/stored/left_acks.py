@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from spark_ckpt import paths
-from spark_ckpt.errors import DamagedError, FormatError
+from spark_ckpt.errors import DamagedError
 from spark_ckpt.model import Ack
 from spark_ckpt.storage.base import Storage
 
@@ -21,22 +22,42 @@ def leave_acks(storage: Storage, run: int, epoch: int, acks: Iterable[Ack]) -> N
     storage.put(paths.left_acks_key(run, epoch, uuid.uuid4().hex), json.dumps(document).encode())
 
 
-def left_acks(storage: Storage, run: int, epoch: int) -> tuple[tuple[Ack, ...], tuple[str, ...]]:
-    """All that was left of an epoch, and the keys. Raises `DamagedError`, `FormatError` for what no agent leaves, `StorageError`."""
+class LeftAcks(NamedTuple):
+    """`keys`: of the objects in which the acks are. `unreadable`: what is wrong with the others, none of which counts."""
+
+    acks: tuple[Ack, ...]
+    keys: tuple[str, ...]
+    unreadable: tuple[str, ...]
+
+
+def left_acks(storage: Storage, run: int, epoch: int) -> LeftAcks:
+    """All that was left of an epoch. Raises `StorageError`."""
     acks: list[Ack] = []
     keys: list[str] = []
+    unreadable: list[str] = []
     for stored in storage.list(paths.left_acks_prefix(run, epoch)):
-        keys.append(stored.key)
-        data = storage.get(stored.key, limit=LARGEST)
         try:
-            acks += [_checked(Ack.from_json(row)) for row in json.loads(data)["acks"] if "decline" not in row]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-            raise DamagedError(f"{storage.url_of(stored.key)} is not a list of acknowledgements") from error
-    return tuple(acks), tuple(keys)
+            acks += _read(storage, stored.key)
+        except DamagedError as error:
+            unreadable.append(str(error))
+        else:
+            keys.append(stored.key)
+    return LeftAcks(tuple(acks), tuple(keys), tuple(unreadable))
+
+
+def _read(storage: Storage, key: str) -> list[Ack]:
+    """Raises `DamagedError` for what no agent leaves."""
+    data = storage.get(key, limit=LARGEST)
+    try:
+        return [_checked(Ack.from_json(row)) for row in json.loads(data)["acks"] if "decline" not in row]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise DamagedError(f"{storage.url_of(key)} is not a list of acknowledgements") from error
+    except DamagedError as error:
+        raise DamagedError(f"{storage.url_of(key)} is damaged or forged: {error}") from error
 
 
 def _checked(ack: Ack) -> Ack:
-    """Of one that anybody may have left: what it names and no checkpoint needs is deleted. Raises `FormatError` for all that no
+    """Of one that anybody may have left: what it names and no checkpoint needs is deleted. Raises `DamagedError` for all that no
     checkpoint may hold."""
     # An agent, which leaves acks and reads none, need not load these.
     from spark_ckpt.stored.metadata.columns import check_columns, columns_of
@@ -44,9 +65,6 @@ def _checked(ack: Ack) -> Ack:
     from spark_ckpt.stored.metadata.rows import check_sizes
 
     columns = columns_of([ack.snapshot])
-    try:
-        check_columns(columns)
-        check_sizes(columns, [len(ack.snapshot.handles)], LIMITS)
-    except DamagedError as error:
-        raise FormatError(f"an acknowledgement that was left in the storage is damaged or forged: {error}") from error
+    check_columns(columns)
+    check_sizes(columns, [len(ack.snapshot.handles)], LIMITS)
     return ack

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from spark_ckpt.model import CheckpointId
+from spark_ckpt.model import CheckpointId, Decline, StoreId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import End, decode
 from spark_ckpt.protocol.reasons import Outcome
-from tests.drivers.interval_runs import epoch, pending_two, plain, storing
+from tests.drivers.interval_runs import epoch, pending_two, plain, storing, told
 from tests.drivers.interval_runs import running as in_background
-from tests.drivers.protocol_driving import Driver, World
+from tests.drivers.protocol_driving import Driver, World, uid_of
 from tests.drivers.protocol_runs import held, kinds, reasons, running
 
 
@@ -153,3 +155,51 @@ def test_a_checkpoint_of_which_nobody_knows_whether_it_was_stored_goes_with_its_
     assert kinds(driver.push(ev.StopRequested(failed=False, delete=True)))[-1] == "Stopped"
     assert dict(world.checkpoints) == {}
     assert world.objects == set()
+
+
+def failed() -> Driver:
+    driver = running()
+    driver.epoch(1, 0)
+    driver.trigger(1)
+    assert "Failed" in kinds(
+        driver.push(ev.DeclineReceived(Decline(1, 1, StoreId(0, 0, "default"), uid_of(1, 1, 0), "1", "disk full"))) + driver.seal(1, 1)
+    )
+    return driver
+
+
+def fenced() -> Driver:
+    driver = running()
+    driver.epoch(1, 0)
+    Driver(driver.world).start("b")
+    assert "Failed" in kinds(driver.trigger(1))
+    return driver
+
+
+def damaged() -> Driver:
+    driver = running()
+    driver.epoch(1, 0)
+    driver.push(ev.DamageReported(None, CheckpointId(1, 0), "checksum"))
+    return driver
+
+
+@pytest.mark.parametrize(
+    ("over", "why"), [(failed, "the query failed"), (damaged, "the query failed"), (fenced, "another run has claimed the stream")]
+)
+def test_a_stop_that_deletes_nothing_says_so(over: Callable[[], Driver], why: str) -> None:
+    driver = over()
+    said = driver.push(ev.StopRequested(failed=False, delete=True))
+    assert kinds(said) == ["Log", "Stopped"]
+    assert why in told(said, do.Log).message
+    assert CheckpointId(1, 0) in driver.world.checkpoints
+    assert kinds(over().push(ev.StopRequested(failed=True))) == ["Stopped"]
+
+
+def test_a_stop_that_waits_until_damage_is_noted_says_what_it_does_not_delete() -> None:
+    driver = running()
+    driver.epoch(1, 0)
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    driver.push(ev.DamageReported(None, CheckpointId(1, 0), "checksum"))
+    assert driver.push(ev.StopRequested(failed=False, delete=True)) == []
+    said = driver.release()
+    assert kinds(said) == ["Log", "Stopped"]
+    assert "nothing was deleted (spark.ckpt.onStop=DELETE): the query failed" in told(said, do.Log).message

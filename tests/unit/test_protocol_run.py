@@ -395,6 +395,13 @@ def test_acks_that_were_read_in_the_storage_go_when_a_later_checkpoint_is_comple
     assert key not in driver.world.objects
 
 
+def test_left_acks_that_cannot_be_read_are_told_and_not_waited_for() -> None:
+    driver, left = looking_for_a_lost_executors_ack()
+    said = driver.push(ev.LeftAcksRead(left.ticket, (), (), ("ack/0-x is not a list of acknowledgements",)))
+    assert kinds(said) == ["Log", "ABORTED", "seal LOST"]
+    assert "ack/0-x is not a list" in next(i.message for i in said if isinstance(i, do.Log))
+
+
 def test_an_answer_about_left_acks_that_comes_too_late_is_ignored() -> None:
     driver, left = looking_for_a_lost_executors_ack()
     assert kinds(driver.ack(1, 0, 1)) == ["Sealed", "COMPLETED"]
@@ -494,6 +501,28 @@ def test_a_superseded_run_cannot_be_resumed_and_what_waits_is_fenced() -> None:
     other.seal(1, 0)
     assert kinds(other.release()) == ["resume FENCED", "seal FENCED"]
     assert kinds(other.trigger(0)) == ["trigger FENCED"]
+
+
+@pytest.mark.parametrize("request_behind", [False, True])
+def test_a_run_that_has_noted_damage_is_not_resumed(request_behind: bool) -> None:
+    """What it appended behind that would hide it from the next start, which would load the same damage."""
+    world = World()
+    driver = running(world)
+    driver.epoch(1, 0)
+    driver.epoch(1, 1)
+    driver.trigger(2)
+    driver.push(ev.DamageReported(None, CheckpointId(1, 1), "checksum"))
+    if request_behind:
+        driver.request(SAVEPOINT)
+    entries = len(world.log)
+    other, said = resumed(world, 2)
+    assert kinds(said) == ["resume DAMAGED"]
+    assert "checkpoint run 1 epoch 1 cannot be restored (checksum)" in next(i.message for i in said if isinstance(i, do.Refused))
+    assert kinds(other.trigger(2)) == ["trigger DAMAGED"]
+    assert kinds(other.push(ev.StopRequested(failed=True))) == ["Stopped"]
+    assert len(world.log) == entries
+    again = next(i for i in Driver(world).start("b") if isinstance(i, do.Started))
+    assert again.origin == CheckpointId(1, 0)
 
 
 def test_resume_of_a_rerun_epoch_keeps_its_plan() -> None:

@@ -332,7 +332,9 @@ class PendingCheckpoints:
 
     def take_left(self, event: ev.LeftAcksRead) -> list[Instruction]:
         self._subsumption.heard(event.keys, self._owner.last_triggered)
-        return [i for ack in event.acks for i in self.acknowledge(ack)]
+        told = "what a lost executor's agent has left in the storage does not count"
+        warned = [do.Log(Level.WARN, f"{told}: {problem}") for problem in event.unreadable]
+        return [*warned, *(i for ack in event.acks for i in self.acknowledge(ack))]
 
     def _left_not_read(self, p: PendingCheckpoint, _event: ev.ReadFailed) -> list[Instruction]:
         p.left = None

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from spark_ckpt.errors import CheckpointError, ErrorKind, printable
 from spark_ckpt.protocol import events as ev
-from spark_ckpt.protocol.entries import Claim, Entry
+from spark_ckpt.protocol.entries import Claim, Damage, Entry
 from spark_ckpt.protocol.instructions import Instruction, LookPast, Question, Refused, RequestName
 from spark_ckpt.protocol.machine import InvalidTransitionError, Questions, Then
 
@@ -143,3 +143,10 @@ def fenced_message(claim: Claim | None, number: int, entry: Entry) -> str:
         f"{who} took over the stream at log entry {number}; {stops} stops and touches nothing. If both were started "
         "on purpose, stop one of them"
     )
+
+
+def damaged_message(damage: Damage, claim: Claim) -> str:
+    """Of what a run of that claim has found."""
+    new = [c for c in damage.bad if c not in claim.bad] or damage.bad
+    named = ", ".join(f"run {c.run} epoch {c.epoch}" for c in new)
+    return f"checkpoint {named} cannot be restored ({damage.cause}); the next start goes back to the one before it"

@@ -11,14 +11,14 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import DriverFiles, is_numbered, offsets_file
-from spark_ckpt.protocol.entries import Claim, Entry, Plan, Request, decode
+from spark_ckpt.protocol.entries import Claim, Damage, Entry, Plan, Request, decode
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.machine import Machine, Story, Tickets, leads
 from spark_ckpt.protocol.retention.planned_files import objects_by_entry
 from spark_ckpt.protocol.start.beginning import Beginning, Replaced
 from spark_ckpt.protocol.start.log_read import LogRead
 from spark_ckpt.protocol.start.recorded import Reach, Recorded, check_unbroken, driver_files_of, reach, recorded
-from spark_ckpt.protocol.start.recovery import GivenUpError, Recovery, fenced_message
+from spark_ckpt.protocol.start.recovery import GivenUpError, Recovery, damaged_message, fenced_message
 
 
 class ResumePhase(Enum):
@@ -165,7 +165,11 @@ class Resume(Machine):
         return self.begin(self.now_ms)
 
     def _done(self) -> list[Instruction]:
+        """Rule: nothing is appended behind damage that the run has noted, where the next start would not see it any more."""
         base = self._base
+        for entry in self._log.entries.values():
+            if isinstance(entry, Damage) and entry.claim == self._request.claim and self._claim is not None:
+                raise GivenUpError(ErrorKind.DAMAGED, damaged_message(entry, self._claim))
         found = recorded(self._log.entries, base, self.tail, self._claim, self._reach)
         check_unbroken(found, base.id if base else None)
         self.beginning = self._in_the_background(base, found) if self._gate is Gate.BACKGROUND else self._every_epoch(base, found)

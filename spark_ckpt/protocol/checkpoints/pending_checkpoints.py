@@ -15,6 +15,7 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.checkpoints.acknowledgements import Gathering
 from spark_ckpt.protocol.checkpoints.executors import Executors
 from spark_ckpt.protocol.checkpoints.failures import FailurePolicy
+from spark_ckpt.protocol.checkpoints.lost_snapshots import LostSnapshots
 from spark_ckpt.protocol.checkpoints.pending import FinishedEpoch, PendingCheckpoint
 from spark_ckpt.protocol.checkpoints.policy import CheckpointPolicy
 from spark_ckpt.protocol.checkpoints.savepoint_queue import SavepointQueue
@@ -76,6 +77,7 @@ class PendingCheckpoints:
         self._policy = policy
         self._savepoints = savepoints
         self._failures = FailurePolicy(context)
+        self._lost = LostSnapshots(self, context, timers, executors)
         self._kept_acks: dict[str, Ack] = {}
         """By id, what a checkpoint of the newest finished epoch, or of a later one, may want."""
         self._puts: dict[int, CheckpointId] = {}
@@ -195,7 +197,7 @@ class PendingCheckpoints:
         for snapshot in known.values():
             if p.acks.carry(snapshot):
                 self._subsumption.keep(snapshot)
-        return [*counting, *(self._refuse_declined(p) or self.finalise(p) or self._wait_for_lost())]
+        return [*counting, *(self._refuse_declined(p) or self.finalise(p) or self._lost.wait())]
 
     def finish(self, finished: FinishedEpoch) -> None:
         """An epoch has ended."""
@@ -289,56 +291,14 @@ class PendingCheckpoints:
     # --- lost executors
 
     def executor_lost(self, executor: str) -> list[Instruction]:
-        """Rule: what the live ones hold they say again, and each loss gives them the whole grace for that."""
         self._executors.lost(executor)
-        return [*self._timers.cancel(ev.Timer.GRACE), *self._wait_for_lost()]
-
-    def _hurt(self) -> list[PendingCheckpoint]:
-        """Those that wait for acks and may wait in vain: for an id that was committed before the last loss, or may have been."""
-        losses = self._executors.losses
-        waiting = [p for p in self.pending if p.waits_for_acks and p.left is None]
-        return [p for p in waiting if any(losses > p.losses[uid] for uid in p.acks.missing)]
-
-    def _wait_for_lost(self) -> list[Instruction]:
-        if not self._hurt() or self._timers.runs(ev.Timer.GRACE):
-            return []
-        return self._timers.set(ev.Timer.GRACE, self._context.settings.grace_ms, self._look_for_left)
-
-    def _look_for_left(self, _event: ev.TimerFired) -> list[Instruction]:
-        """An agent outlives its executor and leaves its acks in the storage; look there before giving up."""
-        looks: list[Instruction] = []
-        for p in self._hurt():
-            asked = self._context.questions.ask(
-                partial(do.ReadLeftAcks, run=p.id.run, epoch=p.epoch),
-                partial(self._left_found, p, self._executors.losses),
-                partial(self._left_not_read, p),
-            )
-            p.left = asked.ticket
-            looks.append(asked)
-        return looks
-
-    def _left_found(self, p: PendingCheckpoint, losses: int, event: ev.LeftAcksRead) -> list[Instruction]:
-        """`losses`: how many there had been when it was looked for. After another one the live executors have their grace once more."""
-        p.left = None
-        instructions = self.take_left(event)
-        if p not in self.pending or not p.waits_for_acks:
-            return instructions
-        lost = p.acks.missing - self._executors.held
-        if not lost or losses < self._executors.losses:
-            return instructions + self._wait_for_lost()
-        again = "; it has to run again" if self._context.every_epoch else ""
-        message = f"{len(lost)} of {len(p.acks.required)} snapshots of epoch {p.epoch} died with their executor{again}"
-        return instructions + self.abort(p, AbortReason.LOST, ErrorKind.LOST, message)
+        return self._lost.executor_lost()
 
     def take_left(self, event: ev.LeftAcksRead) -> list[Instruction]:
         self._subsumption.heard(event.keys, self._owner.last_triggered)
         told = "what a lost executor's agent has left in the storage does not count"
         warned = [do.Log(Level.WARN, f"{told}: {problem}") for problem in event.unreadable]
         return [*warned, *(i for ack in event.acks for i in self.acknowledge(ack))]
-
-    def _left_not_read(self, p: PendingCheckpoint, _event: ev.ReadFailed) -> list[Instruction]:
-        p.left = None
-        return self._wait_for_lost()
 
     # --- finalise
 

@@ -6,6 +6,7 @@ import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
 import scala.jdk.CollectionConverters._
+import scala.util.Try
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.{NullNode, ObjectNode}
@@ -42,7 +43,7 @@ object DriverSide extends Logging {
     files = Utils.createTempDir(Utils.getLocalDir(conf), "checkpointed-files")
     val greeting = Json.obj(
       "type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "spark" -> usersOwn(conf),
-      "jar" -> Versions.jar, "spark_version" -> context.version, "host" -> java.net.InetAddress.getLocalHost.getHostName)
+      "jar" -> Versions.jar, "spark_version" -> context.version, "host" -> hostName)
     val child = new PythonChild("spark_ckpt.coordinator", Interpreters(conf).driver, greeting, heard,
       tell => {
         if (coordinator != null) CheckpointFeed.coordinatorReplaced(context)
@@ -83,6 +84,9 @@ object DriverSide extends Logging {
       sc = null
     }
   }
+
+  // For people. A machine that cannot resolve its own name runs Spark all the same.
+  private def hostName: String = Try(java.net.InetAddress.getLocalHost.getHostName).getOrElse(Utils.localCanonicalHostName())
 
   private def forgetStreams(): Unit = {
     looked.clear()

@@ -5,7 +5,7 @@ import java.io.File
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FSDataInputStream, FileAlreadyExistsException, FileStatus, Path, PathFilter}
 
-import org.apache.spark.ckpt.{CheckpointFeed, DriverSide, DriverStream, ExecutorSide}
+import org.apache.spark.ckpt.{CheckpointFailure, CheckpointFeed, DriverSide, DriverStream, ExecutorSide}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
@@ -18,11 +18,7 @@ import org.apache.spark.sql.internal.SQLConf
 class BarrierFileManager(path: Path, hadoopConf: Configuration) extends CheckpointFileManager with Logging {
   import BarrierFileManager._
 
-  private lazy val sparks: CheckpointFileManager = {
-    val plain = new Configuration(hadoopConf)
-    plain.unset(SQLConf.STREAMING_CHECKPOINT_FILE_MANAGER_CLASS.parent.key)
-    CheckpointFileManager.create(path, plain)
-  }
+  private lazy val sparks: CheckpointFileManager = unseen(path, hadoopConf)
   private lazy val local = new NioFileManager
 
   override def createAtomic(target: Path, overwrite: Boolean): CancellableFSDataOutputStream = streamOf(target) match {
@@ -72,9 +68,12 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
     if (!isTemporary(root)) {
       val metadata = new Path(root, "metadata")
       val fm = filesOf(root)
-      val localId = if (fm.exists(metadata)) Some(QueryId.read(fm, metadata)) else None
+      val written = fm.exists(metadata)
+      val localId = if (written) QueryId.read(fm, metadata) else None
       val known = DriverSide.look(root.toString, localId)
-      if (localId.isEmpty) known.foreach(QueryId.write(fm, metadata, _))
+      if (localId.isEmpty) known.foreach(QueryId.write(fm, metadata, _, overwrite = written))
+      if (written && localId.isEmpty && known.isEmpty) throw new CheckpointFailure(CheckpointFailure.Config,
+        s"$metadata holds no query id, and the storage knows none of this location; put the file back, or remove it if the query has never run here")
     } else {
       logWarning("this query has no checkpointLocation: it runs, but nothing of it is kept; set the option checkpointLocation to make it durable")
     }
@@ -82,13 +81,20 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
   }
 
   private def filesOf(target: Path): CheckpointFileManager = {
-    val scheme = target.toUri.getScheme
-    val onDisk = scheme == "file" || scheme == null
-    if (onDisk && (ExecutorSide.inSpool(target.toUri.getPath) || DriverSide.isLocated(target.toString))) local else sparks
+    if (isOnDisk(target) && (ExecutorSide.inSpool(target.toUri.getPath) || DriverSide.isLocated(target.toString))) local else sparks
   }
 }
 
 object BarrierFileManager {
+  /** For files of a checkpointLocation that are no step of the query's: as Spark alone would have it. */
+  def unseen(path: Path, hadoopConf: Configuration): CheckpointFileManager = {
+    val plain = new Configuration(hadoopConf)
+    plain.unset(SQLConf.STREAMING_CHECKPOINT_FILE_MANAGER_CLASS.parent.key)
+    CheckpointFileManager.create(path, plain)
+  }
+
+  def isOnDisk(path: Path): Boolean = Option(path.toUri.getScheme).forall(_.equalsIgnoreCase("file"))
+
   private val Offsets = "offsets/(\\d+)".r
   private val Commits = "commits/(\\d+)".r
   val Folders: Seq[String] = Seq("offsets", "commits", "sources", "state")

@@ -74,7 +74,7 @@ class BarrierRocksDB(
     partitionId: Int,
     eventForwarder: Option[RocksDBEventForwarder],
     uniqueId: Option[String])
-  extends RocksDB(store.dir.toURI.toString, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
+  extends RocksDB(new Path(store.dir.toURI).toString, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
     enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId) {
 
   private var loadedAtMs = 0L

@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
 class CheckpointFolder(root: String, hadoopConf: Configuration) {
   private val rootPath = new Path(root)
   private val files: CheckpointFileManager =
-    if (rootPath.toUri.getScheme == "file") new NioFileManager else CheckpointFileManager.create(rootPath, hadoopConf)
+    if (BarrierFileManager.isOnDisk(rootPath)) new NioFileManager else BarrierFileManager.unseen(rootPath, hadoopConf)
 
   /** Every file below the four folders, relative to the root. */
   def present(): Seq[String] = BarrierFileManager.Folders.flatMap(f => below(new Path(rootPath, f)))

@@ -2,6 +2,7 @@ package org.apache.spark.sql.ckpt
 
 import java.nio.charset.StandardCharsets.UTF_8
 
+import com.fasterxml.jackson.core.JsonProcessingException
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.ckpt.Json
@@ -10,11 +11,14 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
 
 /** The file `metadata` of a checkpointLocation: one JSON document with the query's id (Spark: StreamMetadata). */
 object QueryId {
-  def read(fm: CheckpointFileManager, file: Path): String = {
+  /** None: there is none in the file, which a machine that lost its power may have left empty. */
+  def read(fm: CheckpointFileManager, file: Path): Option[String] = {
     val in = fm.open(file)
-    try Json.parse(new String(in.readAllBytes(), UTF_8)).str("id") finally in.close()
+    try Option(Json.parse(new String(in.readAllBytes(), UTF_8))).filter(_.isObject).flatMap(_.optStr("id"))
+    catch { case _: JsonProcessingException => None }
+    finally in.close()
   }
 
-  def write(fm: CheckpointFileManager, file: Path, id: String): Unit =
-    SmallFile.write(fm, file, Json.line(Json.obj("id" -> id)).getBytes(UTF_8), overwrite = false)
+  def write(fm: CheckpointFileManager, file: Path, id: String, overwrite: Boolean): Unit =
+    SmallFile.write(fm, file, Json.line(Json.obj("id" -> id)).getBytes(UTF_8), overwrite)
 }

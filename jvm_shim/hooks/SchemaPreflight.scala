@@ -24,7 +24,7 @@ object SchemaPreflight extends Logging {
   /** Runs in the query thread. Throws for what Spark says of state that does not fit; what else planning may throw, the query will say itself. */
   def apply(query: MicroBatchExecution, comparison: Comparison): Unit = {
     val folder = Files.createTempDirectory("spark-ckpt-preflight-").toFile // the owner's alone
-    try plan(query, comparison, folder.toURI.toString.stripSuffix("/"))
+    try plan(query, comparison, new Path(folder.toURI).toString)
     catch {
       case e: SparkThrowable if Option(e.getCondition).exists(c => Conditions.exists(c.startsWith)) =>
         throw new CheckpointFailure(CheckpointFailure.Conflict,

@@ -5,11 +5,8 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.util.zip.ZipInputStream
 
 import scala.collection.mutable
-import scala.jdk.CollectionConverters._
 
-import com.fasterxml.jackson.core.StreamReadFeature
-import com.fasterxml.jackson.databind.JsonNode
-import com.fasterxml.jackson.databind.json.JsonMapper
+import com.fasterxml.jackson.core.{JsonFactoryBuilder, JsonParser, JsonToken, StreamReadFeature}
 
 import org.apache.spark.ckpt.CheckpointFailure
 
@@ -22,13 +19,16 @@ object SnapshotZip {
   val MaxMembers = 10000
   /** Bytes of all members together: SSTs are not among them. */
   val MaxBytes: Long = 1L << 30
-  private val MaxMetadata = 64 << 20
+  private val MaxMetadata = 16 << 20
+  /** Files that one snapshot may name. */
+  private val MaxFiles = 100000
 
   private val Metadata = "metadata"
   private val PlainName = "[A-Za-z0-9][A-Za-z0-9._-]{0,254}".r
   private val SstName = "[A-Za-z0-9][A-Za-z0-9._-]{0,250}\\.sst".r
   // A name that is there twice could mean one thing here and another one to Spark.
-  private val strict = JsonMapper.builder().enable(StreamReadFeature.STRICT_DUPLICATE_DETECTION).build()
+  private val strict = new JsonFactoryBuilder().enable(StreamReadFeature.STRICT_DUPLICATE_DETECTION).build()
+  private val Named = Map("sstFiles" -> Set("localFileName", "dfsSstFileName"), "logFiles" -> Set("localFileName", "dfsLogFileName"))
 
   /** Throws a CheckpointFailure of kind DAMAGED, and does nothing else. */
   def check(zip: File): Unit = {
@@ -46,8 +46,14 @@ object SnapshotZip {
         val read = copy(in, if (name == Metadata) content else OutputStream.nullOutputStream(), most)
         if (read > most) refuse(s"would unpack to more than any snapshot holds ($MaxBytes bytes, $MaxMetadata of file names)")
         left -= read
-        if (name == Metadata) files(content.toString(UTF_8)).filterNot(SstName.matches).foreach(file =>
-          refuse(s"names the file '$file', which is no SST or would leave its folder"))
+        if (name == Metadata) {
+          var named = 0
+          files(content.toString(UTF_8)) { file =>
+            named += 1
+            if (named > MaxFiles) refuse(s"names more than $MaxFiles files")
+            if (!SstName.matches(file)) refuse(s"names the file '$file', which is no SST or would leave its folder")
+          }
+        }
       }
       if (!names(Metadata)) refuse("names no files")
     } catch {
@@ -56,18 +62,39 @@ object SnapshotZip {
     } finally in.close()
   }
 
-  /** The names of files in `metadata`: a line with its version, then one JSON document (Spark: RocksDBCheckpointMetadata). */
-  private def files(metadata: String): Seq[String] = {
+  /**
+   * Each name of a file in `metadata`: a line with its version, then one JSON document (Spark: RocksDBCheckpointMetadata). It is read as it
+   * comes: a tree of what somebody has made of many small nodes would take a hundred times its bytes.
+   */
+  private def files(metadata: String)(found: String => Unit): Unit = {
     // Spark reads that line with a BufferedReader, to which a carriage return alone is an end too.
     val version = metadata.takeWhile(c => c != '\n' && c != '\r')
     if (!metadata.startsWith(version + "\n")) throw new IllegalArgumentException("its first line does not end with a line feed")
-    val document = strict.readTree(metadata.substring(version.length + 1))
-    def all(list: String, names: String*): Seq[String] =
-      Option(document.get(list)).toSeq.flatMap(_.elements().asScala).flatMap(file => names.map(name => text(file.get(name))))
-    all("sstFiles", "localFileName", "dfsSstFileName") ++ all("logFiles", "localFileName", "dfsLogFileName")
+    val parser = strict.createParser(metadata.substring(version.length + 1))
+    try {
+      if (parser.nextToken() != JsonToken.START_OBJECT) throw new IllegalArgumentException("it is no JSON document of a snapshot")
+      while (parser.nextToken() == JsonToken.FIELD_NAME) {
+        val fields = Named.get(parser.currentName())
+        val value = parser.nextToken()
+        if (fields.isEmpty || value != JsonToken.START_ARRAY) parser.skipChildren()
+        else while (parser.nextToken() != JsonToken.END_ARRAY) entry(parser, fields.get, found)
+      }
+    } finally parser.close()
   }
 
-  private def text(node: JsonNode): String = if (node != null && node.isTextual) node.asText() else ""
+  /** One element of a list: each of the fields has to name a file. */
+  private def entry(parser: JsonParser, fields: Set[String], found: String => Unit): Unit = {
+    val left = mutable.Set.from(fields)
+    if (parser.currentToken() != JsonToken.START_OBJECT) parser.skipChildren()
+    else while (parser.nextToken() == JsonToken.FIELD_NAME) {
+      val name = parser.currentName()
+      val value = parser.nextToken()
+      if (left.remove(name) && value == JsonToken.VALUE_STRING) found(parser.getText)
+      else if (fields(name)) found("")
+      else parser.skipChildren()
+    }
+    left.foreach(_ => found(""))
+  }
 
   /** At most one byte more than `most`; how many there were. */
   private def copy(in: InputStream, out: OutputStream, most: Long): Long = {

@@ -281,7 +281,9 @@ final class PythonChild(
           return
       }
     Option(node.get("re")) match {
-      case Some(id) => answered(process, id.asLong(), node)
+      case Some(id) =>
+        try answered(process, id.asLong(), node)
+        catch { case e: Exception => unreadable(process, line, e) }
       case None if node.optStr("type").contains("log") => relay(node)
       case None =>
         try onMessage(node)

@@ -148,3 +148,20 @@ def test_a_driver_file_is_of_its_stream(java: Any, tmp_path: Path, name: str) ->
         folder.replace(wanted)
     assert "CheckpointFailure[DAMAGED]" in str(raised.value.java_exception.toString())
     assert not (tmp_path / "cron").exists()
+
+
+def test_a_small_zip_with_a_large_tree_of_nothing_is_read_as_it_comes(java: Any, store: Store) -> None:
+    """A tree of it would take more than the JVM has: a node for each two bytes."""
+    store.put("v1\n" + '{"sstFiles": [], "x": [' + ",".join(["[]"] * 5_000_000) + "]}")
+    runtime = java.java.lang.Runtime.getRuntime()
+    runtime.gc()
+    before = runtime.totalMemory() - runtime.freeMemory()
+    with pytest.raises(Py4JJavaError) as raised:
+        store.load()
+    assert "OutOfMemoryError" not in str(raised.value)
+    assert runtime.totalMemory() - runtime.freeMemory() - before < 500 << 20
+
+
+def test_a_snapshot_names_a_bounded_number_of_files(store: Store) -> None:
+    store.put(metadata(sstFiles=[SST] * 60_000))
+    assert "names more than 100000 files" in store.refused()

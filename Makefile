@@ -73,7 +73,8 @@ $(CLASSES): $(STAMP) $(wildcard tests/spark/local_files/*/*.scala) | jar
 	@$(PY) -m tests.drivers.spark.class_archive || true
 
 .PHONY: test
-test: check jar browser $(CLASSES) ## check, then all tests that need nothing but pip and Java
+test: venv ## check, then all tests that need nothing but pip and Java
+	@$(MAKE) --no-print-directory -j 2 check jar browser $(CLASSES)
 	@$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
 
 .PHONY: test-fast

@@ -3,7 +3,7 @@ package org.apache.spark.ckpt
 import java.io.{File, IOException}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.UUID
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 
 import scala.jdk.CollectionConverters._
 import scala.util.Try
@@ -20,6 +20,7 @@ import org.apache.spark.util.Utils
 /** The driver's coordinator process and the streams it serves. */
 object DriverSide extends Logging {
   private val FarewellMs = 15000L
+  private val LookNs = TimeUnit.MILLISECONDS.toNanos(ExecutorSide.ReportMs)
 
   @volatile private var sc: SparkContext = _
   @volatile private var coordinator: PythonChild = _
@@ -29,7 +30,9 @@ object DriverSide extends Logging {
   @volatile private var files: File = _
   private val streams = new ConcurrentHashMap[String, DriverStream]()
   private val running = new ConcurrentHashMap[String, DriverStream]()
-  private val holdings = new Holdings(isAlive)
+  // Executors: Spark gives nobody else the id of one that is lost.
+  private val gone = ConcurrentHashMap.newKeySet[String]()
+  @volatile private var lookedAt = System.nanoTime()
   @volatile private var made = Map.empty[String, String]
   @volatile private var executors: JsonNode = _
 
@@ -39,7 +42,7 @@ object DriverSide extends Logging {
     val conf = context.conf
     sc = context
     forgetStreams()
-    holdings.clear()
+    gone.clear()
     files = Utils.createTempDir(Utils.getLocalDir(conf), "checkpointed-files")
     val greeting = Json.obj(
       "type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "spark" -> usersOwn(conf),
@@ -49,7 +52,7 @@ object DriverSide extends Logging {
         if (coordinator != null) CheckpointFeed.coordinatorReplaced(context)
         streams.values().asScala.foreach(_.retell(tell))
         // Else it would wait for the snapshots of executors that were lost before its time.
-        holdings.lostOnes.foreach(executor => tell(executorLostLine(executor)))
+        gone.asScala.foreach(executor => tell(executorLostLine(executor)))
       })
     try {
       val answer = child.start()
@@ -111,7 +114,7 @@ object DriverSide extends Logging {
 
   /** Spark has accepted this start of a query, and stopped any other at its location: the stream is its own from now on. */
   def accepted(root: String, runId: String): Option[DriverStream] = Option.when(looked.contains(root)) {
-    val stream = new DriverStream(root, runId, new FileTransfer(new File(files, runId)), holdings, ask, tell)
+    val stream = new DriverStream(root, runId, new FileTransfer(new File(files, runId)), ask, tell)
     running.put(runId, stream)
     streams.put(root, stream)
     stream
@@ -154,10 +157,19 @@ object DriverSide extends Logging {
     if (context != null) CheckpointFeed.announced(context, event)
   }
 
-  def executorLost(executor: String): Unit = {
-    holdings.lost(executor)
+  def executorLost(executor: String): Unit = if (gone.add(executor)) {
     StorageCounters.executorLost(executor)
+    streams.values().asScala.foreach(_.wants.lost(executor))
     tell(executorLostLine(executor))
+  }
+
+  // The event that Spark has lost an executor may be dropped from a listener's queue.
+  private def lookWhoLives(): Unit = {
+    val now = System.nanoTime()
+    if (now - lookedAt >= LookNs) {
+      lookedAt = now
+      streams.values().asScala.flatMap(_.wants.executors).toSet[String].filterNot(isAlive).foreach(executorLost)
+    }
   }
 
   private def executorLostLine(executor: String): ObjectNode = Json.obj("type" -> "executor_lost", "executor" -> executor)
@@ -177,16 +189,19 @@ object DriverSide extends Logging {
       case "holding" =>
         val held = message.get("held").elements().asScala.map(_.asText()).toSet
         val leaves = goesBeforeItsTime(message)
-        val alive = holdings.report(message.str("executor"), held, System.nanoTime(), leaves)
+        lookWhoLives()
         CheckpointFeed.committed(message.get("latencies"))
         val runs = message.get("runs").elements().asScala.toSeq
-        if (alive) tell(message.deepCopy[ObjectNode]().without[ObjectNode](java.util.Arrays.asList("runs", "latencies", "leaving")))
+        // One that is lost may still say something on its way out.
+        if (!gone.contains(message.str("executor"))) tell(message.deepCopy[ObjectNode]().without[ObjectNode](java.util.Arrays.asList("runs", "latencies", "leaving")))
         val all = streams.values().asScala.toSeq
-        val done = runs.flatMap(covered)
-        if (done.count(_.optLong("epoch").isEmpty) == runs.size) holdings.quiet(message.str("executor"))
-        Json.line(Json.obj("evacuate" -> leaves, "late" -> all.flatMap(_.lateWish), "wants" -> all.flatMap(_.wants.open), "covered" -> done))
+        Json.line(Json.obj("evacuate" -> leaves, "late" -> all.flatMap(_.lateWish), "wants" -> all.flatMap(_.wants.of(held)),
+          "soon" -> all.exists(_.wants.isOpen), "covered" -> runs.flatMap(covered)))
+      case "joins" =>
+        Option(streams.get(message.str("root"))).foreach(_.joined(message.long("run"), message.str("executor")))
+        Json.line(Json.obj())
       case "want" =>
-        Json.line(Option(streams.get(message.str("root"))).map(_.wants.ask(message, System.nanoTime())).getOrElse(
+        Json.line(Option(streams.get(message.str("root"))).map(_.wants.ask(message)).getOrElse(
           throw new IllegalStateException(s"the stream of ${message.str("root")} is not known to this application")))
       case "damaged" =>
         tell(message.asInstanceOf[ObjectNode])

@@ -37,7 +37,7 @@ final case class StopRequest(drain: Boolean)
  * `transfer`: the way of large files.
  */
 final class DriverStream(
-    val root: String, val runId: String, transfer: FileTransfer, holdings: Holdings, ask: ObjectNode => JsonNode, tell: ObjectNode => Unit) {
+    val root: String, val runId: String, transfer: FileTransfer, ask: ObjectNode => JsonNode, tell: ObjectNode => Unit) {
   import DriverStream._
 
   @volatile private var current: Option[String] = None
@@ -63,7 +63,7 @@ final class DriverStream(
   @volatile var contested = false
   /** Did the query end by itself, or on a person's request that has been met? */
   @volatile var ended = false
-  val wants = new Wants(holdings)
+  val wants = new Wants(tell)
 
   /** What this run began from: the checkpoint's epoch, or -1. */
   def origin: Long = synchronized(begunFrom)
@@ -98,7 +98,7 @@ final class DriverStream(
       acks.clear()
       late = None
     }
-    wants.clear()
+    wants.begin()
     asked = None
     background = answer.optStr("gate").contains("BACKGROUND")
     ended = false
@@ -126,6 +126,7 @@ final class DriverStream(
       unplanned.values.foreach(transfer.discard)
       unplanned.clear()
     }
+    wants.clear()
     current = Some(text)
     text
   }
@@ -154,7 +155,7 @@ final class DriverStream(
 
   def acknowledged(message: JsonNode): Unit = {
     val line = message.asInstanceOf[ObjectNode]
-    if (background) wants.heard(line.get("acks")) else synchronized(acks += line)
+    if (!background) synchronized(acks += line)
     tell(line)
   }
 
@@ -190,15 +191,19 @@ final class DriverStream(
       late = message.optLong("epoch").map(epoch => (message.long("run"), epoch))
       lates += 1
     }
-    case "event" if message.str("event") == "COMPLETED" =>
-      synchronized { completed = Some(message) }
-      wants.completed(message.long("epoch"))
+    case "event" if message.str("event") == "COMPLETED" => synchronized { completed = Some(message) }
+    case "handover" => wants.handOver(message.str("uid"))
+    case "wanted" => wants.answered(message)
     case _ =>
   }
 
   /** The epoch that is to be made durable though it was no checkpoint; the number tells two such wishes apart. */
   def lateWish: Option[ObjectNode] =
     synchronized(late.map { case (run, epoch) => Json.obj("root" -> root, "run" -> run, "epoch" -> epoch, "number" -> lates) })
+
+  /** An executor is about to commit in that run, or to ask. */
+  def joined(run: Long, executor: String): Unit =
+    if (synchronized(begun.exists(_.long("run") == run))) wants.joined(executor)
 
   /** Up to which epoch a completed checkpoint holds what that run has committed; None: nothing yet. */
   def covered(run: Long): Option[ObjectNode] = synchronized {
@@ -213,6 +218,7 @@ final class DriverStream(
       Json.put(resume, "files", unplanned.toMap ++ commits.map { case (n, content) => s"commits/$n" -> content })
       say(resume)
       acks.foreach(say)
+      wants.retell(say)
     }
   }
 

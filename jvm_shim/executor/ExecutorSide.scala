@@ -7,6 +7,7 @@ import java.util.UUID
 import java.util.concurrent.{ConcurrentHashMap, ScheduledExecutorService, ScheduledThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.atomic.AtomicInteger
 
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
@@ -32,8 +33,10 @@ object ExecutorSide extends Logging {
   private val WantMs = 100L
   private val FarewellMs = 30000L
   /** How long an executor that goes waits until what it keeps is stored. */
-  val LeaveMs = 20000L
+  private val LeaveMs = 20000L
   private val Damage = Set("MISSING", "DAMAGED")
+  /** The run in an agent's answer that it does not have what it is to hand over. */
+  private val Nobodys = 0L
 
   @volatile private var context: PluginContext = _
   @volatile private var agent: PythonChild = _
@@ -51,6 +54,11 @@ object ExecutorSide extends Logging {
   @volatile private var toldLate = Set.empty[JsonNode]
   // Runs (root, number) that the agent has heard of, and not yet that they are over.
   private val runs = ConcurrentHashMap.newKeySet[(String, Long)]()
+  // Those of them of which the driver knows that this executor takes part in them.
+  private val joined = mutable.Set.empty[(String, Long)]
+  private val wanting = new AtomicInteger()
+  // Who counts reports takes the next one for made when the last one was answered.
+  private val reporting = new Object
   private var idle = 0
   private val barriers = new ConcurrentHashMap[String, Barrier]()
   // With the start of a query (Spark's run id) that opened them.
@@ -77,6 +85,7 @@ object ExecutorSide extends Logging {
     clock = threads
     tasks = new StreamTasks
     runs.clear()
+    joined.synchronized(joined.clear())
     val child = new PythonChild(
       "spark_ckpt.agent", python,
       Json.obj("type" -> "hello", "jar" -> Versions.jar, "conf" -> CheckpointPlugin.options(conf), "executor" -> plugin.executorID(), "spool" -> spool.getPath),
@@ -195,6 +204,7 @@ object ExecutorSide extends Logging {
   /** A store has been committed to the spool: from here on it is the agent's to make it durable. Waits only where the spool is full. */
   def committed(uid: String, commit: ObjectNode): Unit = {
     serving()
+    join(commit.str("root"), commit.long("run"))
     held.add(uid, commit)
     tasks.committed(commit.str("root"), commit.long("epoch"))
     CommitLatencies.note(commit)
@@ -205,6 +215,18 @@ object ExecutorSide extends Logging {
   }
 
   /**
+   * The driver hears that this executor takes part in a run before it can have committed in it: a state of the run that none of those has is
+   * lost.
+   */
+  private def join(root: String, run: Long): Unit = joined.synchronized {
+    if (!joined((root, run))) {
+      askDriver(Json.obj("type" -> "joins", "executor" -> context.executorID(), "root" -> root, "run" -> run))
+      joined += ((root, run))
+      runs.add((root, run))
+    }
+  }
+
+  /**
    * Have the files of a version brought into the spool; waits for them. What the completed checkpoint that the barrier names does not
    * hold lies with the executor that committed it.
    */
@@ -212,6 +234,7 @@ object ExecutorSide extends Logging {
     serving()
     val version = request.long("version")
     request.put("run", barrier.run)
+    join(barrier.root, barrier.run)
     try {
       if (completedBefore(barrier, version).nonEmpty) fetchStored(request) else fetchHandedOver(request)
     } finally runs.add((request.str("root"), barrier.run))
@@ -219,7 +242,8 @@ object ExecutorSide extends Logging {
 
   // Whatever was handed over: no checkpoint holds the version, the query goes back to one that is.
   private def fetchHandedOver(request: ObjectNode): JsonNode = {
-    val handles = handedOver(request)
+    wanting.incrementAndGet()
+    val handles = try handedOver(request) finally wanting.decrementAndGet()
     try fetchStored(request.set[ObjectNode]("handles", handles))
     catch {
       case e: CheckpointFailure if Damage(e.kind) =>
@@ -331,12 +355,14 @@ object ExecutorSide extends Logging {
 
   private def heard(message: JsonNode): Unit = message.optStr("type") match {
     case Some("acks") =>
-      message.get("acks").elements().asScala.map(_.str("uid")).foreach { uid =>
-        held.settled(uid)
+      val plugin = context
+      // Sent before a report can say that it is not held any more.
+      try if (plugin != null) plugin.send(Json.line(message))
+      finally message.get("acks").elements().asScala.foreach { ack =>
+        val uid = ack.str("uid")
+        if (ack.long("run") == Nobodys) held.remove(uid) else held.settled(uid)
         told.remove(uid)
       }
-      val plugin = context
-      if (plugin != null) plugin.send(Json.line(message))
     case Some("spool") => limit.set(message.long("bytes"))
     case Some("storage") =>
       val plugin = context
@@ -353,11 +379,11 @@ object ExecutorSide extends Logging {
   }
 
   // The driver has to know what a live executor still holds, to tell a slow snapshot from a lost one; its answer says what it wants of it.
-  private def report(leaving: Boolean): Unit =
+  private def report(leaving: Boolean): Unit = reporting.synchronized {
     try {
       val plugin = context
       if (plugin != null) agent.failure.foreach(decline(plugin, _))
-      idle = if (held.isEmpty) idle + 1 else 0
+      idle = if (held.isEmpty && wanting.get() == 0) idle + 1 else 0
       if (plugin != null && !runs.isEmpty && (leaving || idle % IdlePolls == 0)) {
         val known = runs.asScala.toSeq.map { case (root, run) => Json.obj("root" -> root, "run" -> run) }
         wished(askDriver(Json.obj(
@@ -367,6 +393,7 @@ object ExecutorSide extends Logging {
     } catch {
       case e: Exception => logDebug("the driver could not be told what is held", e) // an exception would end the schedule
     }
+  }
 
   private def wished(answer: JsonNode): Unit = {
     if (answer.get("evacuate").asBoolean() && held.evacuated()) agent.tell(Json.obj("type" -> "evacuate"))
@@ -376,6 +403,7 @@ object ExecutorSide extends Logging {
       agent.tell(Json.obj("type" -> "late", "root" -> l.str("root"), "run" -> l.long("run"), "epoch" -> l.long("epoch")))
     }
     toldLate = late
+    if (answer.get("soon").asBoolean()) idle = -1
     answer.get("wants").elements().asScala.foreach { want =>
       val uid = want.str("uid")
       if (held.contains(uid) && told.add(uid)) {
@@ -387,6 +415,7 @@ object ExecutorSide extends Logging {
       val (root, run, epoch) = (c.str("root"), c.long("run"), c.optLong("epoch"))
       // In this order: a task of the run that is late is told of again.
       if (epoch.isEmpty && runs.remove((root, run))) {
+        joined.synchronized(joined -= ((root, run)))
         agent.tell(Json.obj("type" -> "over", "root" -> root, "run" -> run))
         lastBarrier(root).foreach(b => over.add(streamFolder(b.stream, run)))
       }

@@ -7,21 +7,22 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.ckpt.Json.Fields
 
 /**
- * What this executor has committed and may still have to make durable. Of each store that is every commit of its newest epoch (the
- * attempt that won is known to the driver only), and every commit that is to be uploaded and is not acknowledged yet.
+ * What this executor has committed and may still have to make durable. Of each store that is every commit of its two newest epochs (the
+ * attempt that won is known to the driver only; a task that fails after its commit runs again, elsewhere perhaps, on what it had begun with),
+ * and every commit that is to be uploaded and is not acknowledged yet.
  */
 final class HeldCommits {
   import HeldCommits._
 
   private val held = mutable.LinkedHashMap.empty[String, Held]
-  private val newest = mutable.Map.empty[Store, (Long, Long)]
+  private val newest = mutable.Map.empty[Store, Seq[(Long, Long)]]
   private val ofStore = mutable.Map.empty[Store, mutable.Set[String]]
 
   def add(uid: String, line: ObjectNode): Unit = synchronized {
     val commit = new Held(line)
     val store = commit.store
     // A task of an earlier run may be late: it is not what the store's state is now.
-    if (!newest.get(store).exists(Ordering[(Long, Long)].gt(_, commit.at))) newest(store) = commit.at
+    newest(store) = (commit.at +: newest.getOrElse(store, Nil)).distinct.sorted(Ordering[(Long, Long)].reverse).take(Epochs)
     held(uid) = commit
     val own = ofStore.getOrElseUpdate(store, mutable.Set.empty)
     own += uid
@@ -46,9 +47,9 @@ final class HeldCommits {
     held.values.foreach(h => if (h.root == root && h.at == ((run, epoch))) h.uploading = true)
   }
 
-  /** All of it is to be uploaded. Is it more than what is already? */
+  /** What its stores' states are is to be uploaded. Is it more than what is already? */
   def evacuated(): Boolean = synchronized {
-    val kept = held.valuesIterator.filterNot(_.uploading).filter(_.newly).toSeq
+    val kept = held.valuesIterator.filterNot(_.uploading).filter(h => h.newly && newest.get(h.store).exists(_.head == h.at)).toSeq
     kept.foreach { h =>
       h.uploading = true
       h.newly = false
@@ -61,7 +62,7 @@ final class HeldCommits {
   /** A completed checkpoint holds everything up to that epoch; None: the run has ended, and nothing of it is needed. */
   def covered(root: String, run: Long, upTo: Option[Long]): Unit = synchronized {
     held.collect { case (uid, h) if h.root == root && h.run == run && !upTo.exists(epoch => h.epoch > epoch || h.uploading) => uid }.foreach(drop)
-    newest.filterInPlace((store, at) => ofStore.get(store).exists(_.exists(held(_).at == at)))
+    newest.mapValuesInPlace((store, ats) => ats.filter(at => ofStore.get(store).exists(_.exists(held(_).at == at)))).filterInPlace((_, ats) => ats.nonEmpty)
   }
 
   def remove(uid: String): Unit = synchronized(drop(uid))
@@ -80,10 +81,11 @@ final class HeldCommits {
   /** Those whose upload is under way. */
   def uploading: Seq[(String, ObjectNode)] = synchronized(held.toSeq.collect { case (uid, h) if h.uploading => uid -> h.line })
 
-  private def isNeeded(h: Held): Boolean = h.uploading || newest.get(h.store).contains(h.at)
+  private def isNeeded(h: Held): Boolean = h.uploading || newest.get(h.store).exists(_.contains(h.at))
 }
 
 object HeldCommits {
+  private val Epochs = 2
   private type Store = (String, Long, Long, String)
 
   private final class Held(val line: ObjectNode) {

@@ -17,8 +17,6 @@ from tests.drivers.spark.jvm import jvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
 
-SECOND = 10**9
-
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[Any]:
@@ -160,86 +158,143 @@ def test_a_folder_into_which_somebody_writes_is_left(java: Any, tmp_path: Path) 
     assert not folder.exists()
 
 
-class Wanting:
-    """A task that asks for one state store, at times of its own."""
+class Asking:
+    """The driver's side of the questions for one stream's state; `told`: what the coordinator hears."""
 
     def __init__(self, java: Any) -> None:
         self._java = java
-        self.live = java.scala.collection.mutable.HashSet()  # which is a function, too
-        self.holdings = java.org.apache.spark.ckpt.Holdings(self.live)
-        self._wants = java.org.apache.spark.ckpt.Wants(self.holdings)
+        self._told = java.java.util.ArrayList()
+        self.wants = java.org.apache.spark.ckpt.Wants(self._appending(self._told))
 
-    def report(self, executor: str, second: float, *uids: str, leaves: bool = False) -> None:
-        held = self._java.scala.jdk.javaapi.CollectionConverters.asScala(self._java.java.util.ArrayList(list(uids))).toSet()
-        self.live.add(executor)
-        self.holdings.report(executor, held, int(second * SECOND), leaves)
+    def _appending(self, found: Any) -> Any:
+        """A function in the JVM that appends to a list there."""
+        of = self._java.java.lang.Class.forName
+        kind = self._java.java.lang.invoke.MethodType.methodType(self._java.java.lang.Boolean.TYPE, of("java.lang.Object"))
+        add = self._java.java.lang.invoke.MethodHandles.publicLookup().findVirtual(of("java.util.ArrayList"), "add", kind).bindTo(found)
+        consumer = self._java.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(of("java.util.function.Consumer"), add)
+        return self._java.scala.jdk.javaapi.FunctionConverters.asScalaFromConsumer(consumer)
 
-    def die(self, executor: str) -> None:
-        """Spark does not count on it any more."""
-        self.live.remove(executor)
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        return [json.loads(one.toString()) for one in self._told]
 
-    def lost(self, second: float) -> bool:
-        want = line(self._java, type="want", op=0, part=1, store="default", version=4, uid="u")
-        answer = self._wants.ask(want, int(second * SECOND))
-        assert answer.get("handles").isNull()
-        return bool(answer.get("lost").asBoolean())
+    def retold(self) -> list[str]:
+        found = self._java.java.util.ArrayList()
+        self.wants.retell(self._appending(found))
+        return [json.loads(one.toString())["uid"] for one in found]
+
+    def ask(self, uid: str = "u") -> dict[str, Any]:
+        want = line(self._java, type="want", root="r", op=0, part=1, store="default", version=4, uid=uid)
+        return json.loads(self.wants.ask(want).toString())  # type: ignore[no-any-return]
+
+    def answered(self, uid: str = "u", **fields: Any) -> None:
+        self.wants.answered(line(self._java, type="wanted", uid=uid, **{"handles": None, "lost": False, "declined": None, **fields}))
+
+    def of(self, *held: str) -> list[dict[str, Any]]:
+        uids = self._java.scala.jdk.javaapi.CollectionConverters.asScala(self._java.java.util.ArrayList(list(held))).toSet()
+        found = self.wants.of(uids)
+        return [json.loads(found.apply(n).toString()) for n in range(found.size())]
+
+
+UNKNOWN = {"handles": None, "lost": False, "declined": None}
 
 
 @pytest.fixture
-def task(java: Any) -> Wanting:
-    return Wanting(java)
+def task(java: Any) -> Asking:
+    return Asking(java)
 
 
-def test_who_has_just_committed_has_time_to_report_it(task: Wanting) -> None:
-    assert not task.lost(100)
-    assert not task.lost(100.9)
-    task.report("1", 100.95, "u")
-    assert not task.lost(101.1)
-    assert not task.lost(109)
+def test_the_coordinator_is_asked_once_however_often_a_task_asks(task: Asking) -> None:
+    for executor in ("1", "2", "3"):
+        task.wants.joined(executor)
+    task.wants.lost("2")
+    assert [task.ask() for _ in range(3)] == [UNKNOWN] * 3
+    assert task.told == [{"type": "want", "root": "r", "uid": "u", "version": 4, "executors": ["1", "3"]}]
+    assert task.wants.isOpen()
+    task.answered(handles=[["CHANGELOG"]])
+    assert not task.wants.isOpen()
+    assert task.ask() == {**UNKNOWN, "handles": [["CHANGELOG"]]}
+    assert task.ask() == UNKNOWN, "another attempt asks anew"
+    assert len(task.told) == 2
 
 
-def test_state_that_nobody_reports_is_lost(task: Wanting) -> None:
-    task.report("1", 99.9, "other")
-    assert not task.lost(100)
-    assert not task.lost(101.5), "it may have committed since it reported"
-    task.report("1", 101.6, "other")
-    assert task.lost(101.7)
+def test_who_holds_it_hands_it_over_once_the_coordinator_wants_that(task: Asking) -> None:
+    task.ask()
+    assert task.of("u") == []
+    task.wants.handOver("u")
+    assert task.of("v") == []
+    assert task.of("v", "u") == [{"root": "r", "op": 0, "part": 1, "store": "default", "uid": "u"}]
+    task.answered(lost=True)
+    assert task.of("u") == []
+    assert task.ask() == {**UNKNOWN, "lost": True}
 
 
-@pytest.mark.parametrize("held", ["u", "other"])
-def test_an_executor_that_is_silent_holds_what_it_held_for_as_long_as_spark_counts_on_it(task: Wanting, held: str) -> None:
-    """In a pause it cannot say either that it has committed since it reported."""
-    task.report("1", 99.9, held)
-    assert not task.lost(100)
-    assert not task.lost(103.5)
-    assert not task.lost(300)
-    task.die("1")
-    assert task.lost(301)
+def test_a_new_coordinator_hears_what_is_not_answered(task: Asking) -> None:
+    for uid in ("u", "v"):
+        task.ask(uid)
+    task.answered("v", declined="disk full")
+    assert task.retold() == ["u"]
+    assert task.ask("v") == {**UNKNOWN, "declined": "disk full"}
 
 
-def test_an_executor_whose_runs_are_over_is_not_waited_for(task: Wanting) -> None:
-    task.report("1", 99.9, "other")
-    assert not task.lost(100)
-    assert not task.lost(105)
-    task.holdings.quiet("1")
-    assert task.lost(106)
+def test_with_an_epoch_its_questions_go_and_with_a_run_those_who_take_part(task: Asking) -> None:
+    task.wants.joined("1")
+    task.ask()
+    task.wants.clear()
+    task.wants.handOver("u")
+    task.answered(lost=True)
+    assert not task.wants.isOpen()
+    assert task.ask() == UNKNOWN
+    assert task.told[-1]["executors"] == ["1"]
+    task.wants.begin()
+    assert task.wants.executors().isEmpty()
+    assert not task.wants.isOpen()
 
 
-def test_what_an_executor_that_goes_hands_over_is_waited_for(task: Wanting) -> None:
-    task.report("1", 99.9, "u", leaves=True)
-    assert not task.lost(100)
-    task.holdings.lost("1")
-    assert not task.lost(110), "its upload may still be under way"
-    assert task.lost(120), "but not for ever"
+class Holding:
+    """What an executor has committed of one store."""
+
+    def __init__(self, java: Any) -> None:
+        self._java = java
+        self.commits = java.org.apache.spark.ckpt.HeldCommits()
+
+    def commit(self, uid: str, epoch: int, checkpoint: bool = False) -> None:
+        row = {"root": "r", "run": 1, "epoch": epoch, "op": 0, "part": 0, "store": "default", "checkpoint": checkpoint, "late": None}
+        self.commits.add(uid, line(self._java, **row))
+
+    @property
+    def uids(self) -> list[str]:
+        found = self.commits.uids()
+        return [found.apply(n) for n in range(found.size())]
 
 
-def test_a_last_word_of_a_lost_executor_counts_for_nothing(task: Wanting) -> None:
-    task.report("1", 99, "u")
-    assert not task.lost(100)
-    task.holdings.lost("1")
-    task.report("1", 100.5, "u")
-    assert task.lost(101)
-    assert list(task.holdings.lostOnes().mkString(" ").split()) == ["1"]
+def test_what_a_task_began_with_is_held_when_it_has_committed(java: Any) -> None:
+    """It may fail after that, and run again on another executor."""
+    held = Holding(java)
+    for epoch in range(4):
+        held.commit(f"u{epoch}", epoch)
+    held.commit("another attempt", 3)
+    assert held.uids == ["u2", "u3", "another attempt"]
+    held.commits.handedOver("u2")
+    held.commit("u4", 4)
+    assert held.uids == ["u2", "u3", "another attempt", "u4"], "and what is being uploaded"
+    held.commits.settled("u2")
+    assert held.uids == ["u3", "another attempt", "u4"]
+    held.commits.covered("r", 1, java.scala.Some(2**40))
+    assert held.uids == []
+    held.commit("u5", 5)
+    assert held.uids == ["u5"]
+
+
+def test_an_executor_that_leaves_stores_what_its_stores_states_are(java: Any) -> None:
+    held = Holding(java)
+    held.commit("u0", 0)
+    held.commit("u1", 1)
+    assert held.commits.evacuated()
+    assert held.commits.isUploading()
+    held.commits.settled("u1")
+    assert not held.commits.isUploading(), "nobody acknowledges what is older"
+    assert not held.commits.evacuated()
 
 
 def test_a_listener_ends_with_its_application(java: Any) -> None:

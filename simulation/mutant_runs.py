@@ -56,12 +56,12 @@ class SparingRetained(Deletions):
         self._dropped.update(dropped)
         super().drop(dropped, discarded)
 
-    def spared(self, checkpoints: list[CheckpointId]) -> frozenset[str]:
-        return self._registry.named(but={*checkpoints, *self._dropped})
+    def spared(self, objects: frozenset[str], checkpoints: list[CheckpointId]) -> frozenset[str]:
+        return self._registry.named_of(objects, but={*checkpoints, *self._dropped})
 
 
 class SparingNothing(Deletions):
-    def spared(self, checkpoints: list[CheckpointId]) -> frozenset[str]:  # noqa: ARG002
+    def spared(self, objects: frozenset[str], checkpoints: list[CheckpointId]) -> frozenset[str]:  # noqa: ARG002
         return frozenset()
 
 

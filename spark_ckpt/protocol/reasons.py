@@ -33,8 +33,6 @@ class AbortReason(Enum):
     """`commits/N` cannot be read."""
     FINALISE_FAILURE = "FINALISE_FAILURE"
     """`_metadata` could not be stored (Flink: FINALIZE_CHECKPOINT_FAILURE)."""
-    FENCED = "FENCED"
-    """Another run claimed the stream."""
     STOPPED = "STOPPED"
     """The query stopped (Flink: CHECKPOINT_COORDINATOR_SHUTDOWN)."""
 

@@ -120,6 +120,19 @@ def registered(*checkpoints: Checkpoint) -> SharedStateRegistry:
     return registry
 
 
+def test_an_object_is_named_as_long_as_any_checkpoint_names_it_however_often_that_is_registered() -> None:
+    zero, one = checkpoint(1, 0, "a", "shared"), checkpoint(1, 1, "b", "shared")
+    registry = registered(zero, one, zero)
+    assert registry.named_of(["a", "b", "shared", "of nobody"], but=[zero.id, zero.id]) == {"b", "shared"}
+    assert registry.named_of(["a", "b", "shared"], but=[zero.id, one.id, CheckpointId(1, 7)]) == frozenset()
+    registry.unregister(zero.id)
+    registry.unregister(zero.id)
+    assert registry.named() == {"b", "shared"}
+    registry.register(checkpoint(1, 1, "c"))
+    assert registry.named() == {"c"}
+    assert "shared" not in registry
+
+
 def test_nothing_is_deleted_before_an_append_issued_after_the_drop() -> None:
     deletions = Deletions(registered(checkpoint(1, 0, "a"), checkpoint(1, 1, "b")))
     deletions.append_issued(5)

@@ -144,6 +144,8 @@ def test_a_storage_that_refuses_deletions_is_asked_less_and_less() -> None:
             driver.held.remove(delete)
             driver.push(ev.Deleted(delete.ticket, "denied"))
     assert asked == [2, 3, 6, 13, 28, 59]
+    last = [i.message for i in driver.said if isinstance(i, do.Log)][-1]
+    assert "(58 checkpoints, 116 objects): denied" in last, "what it costs grows, and is told"
     driver.hold = lambda _: False
     for number in range(100, 130):
         driver.epoch(1, number)

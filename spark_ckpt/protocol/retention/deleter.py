@@ -61,11 +61,20 @@ class Deleter:
             self._waiting.append(batch)
             self._failures += 1
             self._pause = min(2**self._failures, MOST_PASSED) - 2
-            return [do.Log(Level.WARN, f"old checkpoints could not be deleted, which is tried again: {event.failure}")]
+            return [do.Log(Level.WARN, f"{self._backlog}: {event.failure}")]
 
         asked = self._questions.ask(lambda ticket: do.Delete(ticket, batch.checkpoints, batch.objects, self._savepoint_of(batch)), deleted)
         self._open.add(asked.ticket)
         return asked
+
+    @property
+    def _backlog(self) -> str:
+        """All of it is in the registry, and has to be: a successor may go on from one of these checkpoints."""
+        checkpoints, objects = sum(len(b.checkpoints) for b in self._waiting), sum(len(b.objects) for b in self._waiting)
+        return (
+            f"old checkpoints could not be deleted, which is tried again; until then they cost storage, and memory of the coordinator "
+            f"({checkpoints} checkpoints, {objects} objects)"
+        )
 
     def _savepoint_of(self, batch: Batch) -> str | None:
         """The folder that the stream took over with a checkpoint goes when that does (CLAIM)."""

@@ -90,8 +90,8 @@ class Deletions:
         checkpoints, discarded = self.freed_by(number)
         if not checkpoints and not discarded:
             return None
-        spared = self.spared(checkpoints) | frozenset(pending)
-        objects = frozenset(discarded).union(*(self._registry.objects(c) for c in checkpoints)) - spared
+        objects = frozenset(discarded).union(*(self._registry.objects(c) for c in checkpoints)).difference(pending)
+        objects -= self.spared(objects, checkpoints)
         going = tuple(sorted(name for name in objects if not is_driver_file(name)))
         return Batch(tuple(checkpoints), going) if checkpoints or going else None
 
@@ -104,7 +104,7 @@ class Deletions:
         named_by_it = frozenset[str]().union(*(self._registry.objects(c) for c in batch.checkpoints))
         for c in batch.checkpoints:
             self._registry.unregister(c)
-        left = named_by_it - self._registry.named() - frozenset(batch.objects)
+        left = {name for name in named_by_it.difference(batch.objects) if name not in self._registry}
         self.planned.let_go(left)
         self._discarded.update(dict.fromkeys(sorted(name for name in left if not is_driver_file(name))))
 
@@ -112,6 +112,6 @@ class Deletions:
         """Rule *when*: only what waited before entry `number` was issued."""
         return self._issued.pop(number, ([], []))
 
-    def spared(self, checkpoints: list[CheckpointId]) -> frozenset[str]:
-        """Rule *what*: every object that a checkpoint not on the list names, be it retained or itself waiting."""
-        return self._registry.named(but=checkpoints)
+    def spared(self, objects: frozenset[str], checkpoints: list[CheckpointId]) -> frozenset[str]:
+        """Rule *what*: of these objects every one that a checkpoint not on the list names, be it retained or itself waiting."""
+        return self._registry.named_of(objects, but=checkpoints)

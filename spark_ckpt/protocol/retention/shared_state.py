@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 
 from spark_ckpt.model import Checkpoint, CheckpointId
 
@@ -12,15 +13,26 @@ class SharedStateRegistry:
 
     def __init__(self) -> None:
         self._names: dict[CheckpointId, frozenset[str]] = {}
+        self._count: Counter[str] = Counter()
+        """By object, how many checkpoints name it: what could not be deleted adds nothing to what an epoch costs."""
         self._entries: dict[CheckpointId, int] = {}
 
     def register(self, checkpoint: Checkpoint) -> None:
-        self._names[checkpoint.id] = checkpoint.objects
+        self.unregister(checkpoint.id)
+        self._names[checkpoint.id] = objects = checkpoint.objects
+        self._count.update(objects)
         self._entries[checkpoint.id] = checkpoint.lowest_entry
 
     def unregister(self, checkpoint: CheckpointId) -> None:
-        self._names.pop(checkpoint, None)
+        for name in self._names.pop(checkpoint, ()):
+            self._count[name] -= 1
+            if not self._count[name]:
+                del self._count[name]
         self._entries.pop(checkpoint, None)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a checkpoint names this object."""
+        return name in self._count
 
     @property
     def lowest_entry(self) -> int | None:
@@ -30,10 +42,14 @@ class SharedStateRegistry:
     def objects(self, checkpoint: CheckpointId) -> frozenset[str]:
         return self._names.get(checkpoint, frozenset())
 
-    def named(self, but: Iterable[CheckpointId] = ()) -> frozenset[str]:
-        """Every object that a checkpoint other than `but` names."""
-        left_out = frozenset(but)
-        return frozenset().union(*(objects for name, objects in self._names.items() if name not in left_out))
+    def named(self) -> frozenset[str]:
+        """Every object that a checkpoint names."""
+        return frozenset(self._count)
+
+    def named_of(self, objects: Iterable[str], but: Collection[CheckpointId]) -> frozenset[str]:
+        """Those among them that a checkpoint other than `but` names."""
+        left_out = Counter(name for checkpoint in frozenset(but) for name in self.objects(checkpoint))
+        return frozenset(name for name in objects if self._count[name] > left_out[name])
 
     @property
     def checkpoints(self) -> frozenset[CheckpointId]:

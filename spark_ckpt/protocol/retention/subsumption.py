@@ -124,8 +124,7 @@ class Subsumption:
         ready = [name for name, epoch in self._discarded.items() if epoch < before]
         for name in ready:
             del self._discarded[name]
-        named = self.registry.named()
-        self.deletions.drop(free, [name for name in ready if name not in named])
+        self.deletions.drop(free, [name for name in ready if name not in self.registry])
 
     def completed(self, checkpoint: Checkpoint) -> list[CheckpointId]:
         """Returns those that are too many now."""

@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+import tracemalloc
 import uuid
 import zlib
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
 from spark_ckpt.stored.metadata.codec import CRC_KEY, DOCUMENT_KEY, decode_metadata, encode_metadata
 from spark_ckpt.stored.metadata.columns import COLUMNS, STRINGS
-from spark_ckpt.stored.metadata.files import LONG
+from spark_ckpt.stored.metadata.files import LONG, files_from_json
 from spark_ckpt.stored.metadata.limits import LIMITS
 from spark_ckpt.stored.metadata.rows import MAX_STRING, MAX_STRINGS
 from tests.drivers.checkpoints import sample
@@ -255,6 +256,20 @@ def test_a_bomb_is_not_unpacked(size: int, count: int) -> None:
     bomb = {"zlib": base64.b64encode(zlib.compress(bytes(size))).decode()}
     with pytest.raises(DamagedError, match="longer than any"):
         decode_metadata(repacked(encode_metadata(sample()), {"files": {f"sources/0/{n}": bomb for n in range(count)}}))
+
+
+def test_references_to_a_long_name_are_not_all_written_out() -> None:
+    """Three bytes of a file stand for a thousand, and compress to nothing."""
+    limit = 10_000
+    names = [f"7_{'u' * 1000}.zip"]
+    forged = {"sources/0/0": {"zlib": base64.b64encode(zlib.compress(b"\x000\x00" * (limit // 3))).decode(), "rows": True}}
+    tracemalloc.start()
+    try:
+        with pytest.raises(DamagedError, match="longer than any"):
+            files_from_json(forged, names, limit)
+        assert tracemalloc.get_traced_memory()[1] < 20 * limit
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("handles", [1, 4])

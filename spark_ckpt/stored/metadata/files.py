@@ -18,7 +18,7 @@ from spark_ckpt.paths import file_handle
 
 LONG = 1024
 """Bytes above which a file is compressed; base64 alone keeps the small ones readable."""
-_REFERENCE = re.compile(rb"\0(\d+)\0")
+_REFERENCE = re.compile(rb"\0(\d{1,10})\0")
 
 
 def files_to_json(files: Mapping[str, Content], names: Sequence[str], rows: Iterable[int]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def files_from_json(doc: Mapping[str, Any], names: Sequence[str], limit: int) ->
         else:
             content = _decompressed(_unbase64(value["zlib"]), left)
             if value.get("rows"):
-                content = _REFERENCE.sub(lambda m: _uid(names, int(m.group(1))), content)
+                content = _resolved(content, names, left)
         left -= len(content)
         if left < 0:
             raise _too_long()
@@ -67,6 +67,19 @@ def files_from_json(doc: Mapping[str, Any], names: Sequence[str], limit: int) ->
 def _id(name: str) -> str:
     """The unique id of `7_<uid>.changelog` and `7_<uid>.zip`; of any other name something that is none."""
     return name[name.find("_") + 1 : name.rfind(".")]
+
+
+def _resolved(content: bytes, names: Sequence[str], limit: int) -> bytes:
+    """With the unique id in the place of each reference: of few bytes of a forged file, many. Never holds much more than `limit` bytes."""
+    found, end = bytearray(), 0
+    for reference in _REFERENCE.finditer(content):
+        found += content[end : reference.start()]
+        found += _uid(names, int(reference.group(1)))
+        end = reference.end()
+        if len(found) > limit:
+            raise _too_long()
+    found += content[end:]
+    return bytes(found)
 
 
 def _uid(names: Sequence[str], row: int) -> bytes:

@@ -11,6 +11,16 @@ from enum import Enum
 from sys import intern
 from typing import Any
 
+_LARGEST_TOLD = 2**53
+"""Milliseconds or bytes. Up to here every reader of JSON is exact, and sums stay finite."""
+
+
+def _told(number: float) -> float:
+    """Raises ValueError for a time or size that is none. Clocks of two machines may differ: a delay may be below 0."""
+    if not -_LARGEST_TOLD < number < _LARGEST_TOLD:
+        raise ValueError(f"an acknowledgement tells a time or size of {number!r:.40}")
+    return number
+
 
 class HandleKind(Enum):
     """What a stored range of bytes is, in terms of Spark's RocksDB state store; or a file of the driver."""
@@ -156,7 +166,8 @@ class Ack:
 
     @staticmethod
     def from_json(doc: Mapping[str, Any], before: Snapshot | None = None) -> Ack:
-        """`before`: an older snapshot of this store, with which this one may share files."""
+        """`before`: an older snapshot of this store, with which this one may share files. Raises ValueError, TypeError, KeyError or
+        OverflowError for what is none."""
         keys = doc.get("num_keys")
         known = {h.name: h for h in before.handles} if before else {}
         snapshot = Snapshot(
@@ -171,11 +182,11 @@ class Ack:
             int(doc["epoch"]),
             snapshot,
             str(doc["executor"]),
-            int(doc["new_bytes"]),
-            float(doc["sync_ms"]),
-            float(doc["async_ms"]),
-            float(doc["start_delay_ms"]),
-            float(doc.get("commit_delay_ms") or 0),
+            int(_told(doc["new_bytes"])),
+            _told(float(doc["sync_ms"])),
+            _told(float(doc["async_ms"])),
+            _told(float(doc["start_delay_ms"])),
+            _told(float(doc.get("commit_delay_ms") or 0)),
         )
 
 

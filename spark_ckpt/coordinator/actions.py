@@ -1,4 +1,4 @@
-"""What the protocol asks of the storage, done: one instruction in, one event out, and no exception."""
+"""What the protocol asks of the storage, done: one instruction in, one event out."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from spark_ckpt.errors import (
     OutageError,
     OutcomeUnknownError,
     StorageSetupError,
+    printable,
 )
 from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.process.pipe import describe
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim
@@ -71,7 +73,8 @@ class StorageActions:
                 self._opened.close()
 
     def perform(self, asked: do.Question | do.Delete | do.Trimming) -> ev.Event:
-        """The event that answers; every error becomes one."""
+        """The event that answers; every error becomes one. So does a fault of this package, where the run can go on without what was asked:
+        a forged request is not to end it."""
         try:
             return self._perform(asked)
         except StorageSetupError as error:
@@ -85,6 +88,10 @@ class StorageActions:
         except OSError as error:
             local = CheckpointError(f"the local disk does not serve ({error}); look at TMPDIR and free space")
             return self._failed(asked, Outcome.FAILED, local)
+        except Exception as error:
+            if not isinstance(asked, do.StoreSavepoint | do.AnswerRequest | do.Delete | do.Trimming):
+                raise
+            return self._failed(asked, Outcome.HOPELESS, CheckpointError(printable(describe(error)["message"])))
 
     def given_up(self, asked: do.Question) -> ev.Event:
         """The event that answers a question that will not be asked (again)."""

@@ -7,12 +7,15 @@ configuration.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from spark_ckpt.errors import ConfigError
+from spark_ckpt.errors import ConfigError, printable
 from spark_ckpt.paths import SAVEPOINTS_FOLDER, parse_checkpoint_url, parse_run_prefix, savepoint_url, split
 
 _OPTION = "spark.ckpt.savepointDir"
+_NO_NAME = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+"""What no storage takes in a name: control characters, and what is not UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ class Places:
         asked, allowed = _canonical(target), [f"{self.stream}/{SAVEPOINTS_FOLDER}", *([self.savepoint_dir] if self.savepoint_dir else [])]
         if asked is None or not any(asked == place or asked.startswith(f"{place}/") for place in map(_canonical, allowed)):
             raise ConfigError(
-                f"a savepoint of {self.stream} is not made in {target}: its driver writes to {' and '.join(allowed)} and what lies below, "
-                f"and nowhere else; leave the target out and copy the savepoint from there, or start the query with {_OPTION}"
+                f"a savepoint of {self.stream} is not made in {printable(target)}: its driver writes to {' and '.join(allowed)} and what "
+                f"lies below, and nowhere else; leave the target out and copy the savepoint from there, or start the query with {_OPTION}"
             )
         return asked
 
@@ -57,6 +60,6 @@ class Places:
 def _canonical(url: str) -> str | None:
     """In the one form in which two can be compared; None for what is no plain URL."""
     scheme, authority, path = split("file://" + url if url.startswith("/") else url)
-    if not scheme or "@" in authority or any(part in (".", "..") for part in path.split("/")):
+    if not scheme or "@" in authority or _NO_NAME.search(url) or any(part in (".", "..") for part in path.split("/")):
         return None
     return f"{({'s3a': 's3', 's3n': 's3'}).get(scheme, scheme)}://{authority}{path}"

@@ -159,6 +159,56 @@ def test_whatever_was_left_as_acknowledgements_is_read_or_told(actions: StorageA
     assert (read.acks, len(read.keys) + len(read.unreadable)) == ((), 1)
 
 
+@pytest.mark.parametrize("name", ["sync_ms", "async_ms", "start_delay_ms", "commit_delay_ms", "new_bytes"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e308, -1e308, 10**400, -(10**30), 2**53, "x", []])
+def test_an_acknowledgement_tells_times_and_sizes_that_can_be_added_up(actions: StorageActions, name: str, value: object) -> None:
+    """They would break the run that adds them up, long after the file that they stand in was read."""
+    handle = Handle(HandleKind.CHANGELOG, "8_u.changelog", "run-00000001/seg/8-a", 0, 5, 7)
+    left = Ack(1, 8, Snapshot(StoreId(0, 0, "default"), 8, "u", (handle,)), "1", 5, 1.0, 1.0, -1.0)
+    actions.storage.put(paths.left_acks_key(1, 8, "a"), json.dumps({"acks": [left.to_json()]}).encode())
+    read = actions.perform(do.ReadLeftAcks(1, 1, 8))
+    assert isinstance(read, ev.LeftAcksRead)
+    assert read.acks == (left,)
+    actions.storage.put(paths.left_acks_key(1, 8, "a"), json.dumps({"acks": [{**left.to_json(), name: value}]}).encode())
+    if name == "commit_delay_ms" and value == []:
+        return  # as if it were not told
+    refused = actions.perform(do.ReadLeftAcks(1, 1, 8))
+    assert isinstance(refused, ev.LeftAcksRead)
+    assert (refused.acks, refused.keys, len(refused.unreadable)) == ((), (), 1)
+
+
+@pytest.mark.parametrize("target", ["savepoints/a\0b", "savepoints/\ud800", "savepoints/a\nb", "savepoints/\x7f"])
+def test_a_request_with_a_target_that_no_storage_can_have_is_refused_and_answered(
+    actions: StorageActions, checkpoint: Checkpoint, target: str
+) -> None:
+    on_disk = StorageActions(STREAM, open_storage, Places(STREAM))
+    refused = stored(on_disk.perform(do.StoreSavepoint(1, checkpoint, asked(f"{STREAM}/{target}"), 12)))
+    assert (refused.url, refused.hopeless) == (None, True)
+    assert f"{STREAM}/savepoints and what lies below" in refused.message
+    assert refused.message.isprintable()
+    assert actions.perform(do.AnswerRequest(2, 3, 13, None, refused.message)) == ev.RequestAnswered(2, 13, Outcome.STORED)
+
+
+def test_what_can_fail_alone_ends_no_run_whatever_it_meets(checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(url: str) -> Storage:
+        raise ZeroDivisionError(url)
+
+    def perform(instruction: do.Question | do.Delete | do.Trimming) -> ev.Event:
+        return StorageActions(STREAM, broken).perform(instruction)
+
+    copied = stored(perform(do.StoreSavepoint(1, checkpoint, asked(), 12)))
+    assert (copied.url, copied.hopeless) == (None, True)
+    assert "internal error, please report it: ZeroDivisionError" in copied.message
+    answered = perform(do.AnswerRequest(2, 3, 13, None, "no"))
+    assert isinstance(answered, ev.RequestAnswered)
+    assert answered.outcome is Outcome.HOPELESS
+    assert isinstance(perform(do.Delete(3, (checkpoint.id,), ())), ev.Deleted)
+    assert isinstance(perform(do.DeleteEntries(4, (1,))), ev.TrimFailed)
+    assert capsys.readouterr().err.count("Traceback") == 4
+    with pytest.raises(ZeroDivisionError):
+        perform(do.PutEntry(5, 1, b""))
+
+
 def test_a_savepoint_that_meets_a_broken_disk_is_refused_and_nothing_else(checkpoint: Checkpoint) -> None:
     def full(url: str) -> Storage:
         raise PermissionError(13, "Permission denied", url)

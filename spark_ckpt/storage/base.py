@@ -19,13 +19,18 @@ from types import TracebackType
 
 from spark_ckpt.errors import FormatError, StorageError
 
-_BAD_KEY = re.compile(r"[\x00-\x1f\x7f]|(^|/)(\.{0,2}|\.tmp)(/|$)")
-_BAD_PREFIX = re.compile(r"[\x00-\x1f\x7f]|(^|/)(\.{0,2}|\.tmp)/")
+_BAD_KEY = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|(^|/)(\.{0,2}|\.tmp)(/|$)")
+_BAD_PREFIX = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|(^|/)(\.{0,2}|\.tmp)/")
+
+
+def is_key(key: str) -> bool:
+    """False for what may lie in a storage, and was not put there through this interface: nobody can ask for it."""
+    return _BAD_KEY.search(key) is None
 
 
 def check_key(key: str) -> str:
-    """Refuse a key that could leave the root, that XML cannot carry, or that names a temporary file (`.tmp/`, see file.py)."""
-    if _BAD_KEY.search(key):
+    """Refuse a key that could leave the root, that XML or UTF-8 cannot carry, or that names a temporary file (`.tmp/`, see file.py)."""
+    if not is_key(key):
         raise FormatError(f"the object name {key!r} is not allowed in a storage; it must be a plain relative path")
     return key
 
@@ -204,7 +209,7 @@ class Storage(ABC):
 
     @abstractmethod
     def list(self, prefix: str, start_after: str = "") -> Iterator[Stored]:
-        """Every object whose key starts with `prefix`, in key order, beginning after `start_after`."""
+        """Every object whose key starts with `prefix`, in key order, beginning after `start_after`; `is_key` is true of all."""
 
     @abstractmethod
     def list_folders(self, prefix: str) -> Iterator[str]:

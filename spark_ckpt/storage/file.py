@@ -20,7 +20,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
-from spark_ckpt.storage.base import LARGEST_READ, PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size
+from spark_ckpt.storage.base import LARGEST_READ, PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size, is_key
 from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.folders import NO_FOLDER, Folders
 from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
@@ -338,7 +338,7 @@ class FileStorage(Storage):
             try:
                 at = stack.enter_context(self._folders.open(folder))[-1]
                 with os.scandir(at) as entries:
-                    names = ((e, _listed_as(e)) for e in entries if e.name != _TEMP)
+                    names = ((e, _listed_as(e)) for e in entries if is_key(e.name))
                     keys = ((folder + name, e) for e, name in names if name)
                     found = [(os.fsencode(key), key, e) for key, e in keys if wanted(key)]
             except (FileNotFoundError, NotADirectoryError):

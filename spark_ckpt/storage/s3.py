@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import ClientError
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, StorageError, StorageSetupError
-from spark_ckpt.storage.base import LARGEST_READ, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size
+from spark_ckpt.storage.base import LARGEST_READ, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size, is_key
 from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.storage.s3_faults import S3Fault, ShortAnswerError, status_of
@@ -153,14 +153,16 @@ class S3Storage(Storage):
     def list(self, prefix: str, start_after: str = "") -> Iterator[Stored]:
         for page in self._pages(check_prefix(prefix), {"StartAfter": self._prefix + start_after} if start_after else {}):
             for item in page.get("Contents", ()):
-                name = str(item["Key"])
-                if not name.endswith("/"):  # consoles and some servers make empty objects to show folders
-                    yield Stored(name[len(self._prefix) :], int(item["Size"]), int(item["LastModified"].timestamp() * 1000))
+                key = str(item["Key"])[len(self._prefix) :]
+                if is_key(key):  # consoles and some servers make empty objects to show folders, whose names end with /
+                    yield Stored(key, int(item["Size"]), int(item["LastModified"].timestamp() * 1000))
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         for page in self._pages(check_prefix(prefix), {"Delimiter": "/"}):
             for item in page.get("CommonPrefixes", ()):
-                yield str(item["Prefix"])[len(self._prefix) :]
+                folder = str(item["Prefix"])[len(self._prefix) :]
+                if is_key(folder[:-1]):
+                    yield folder
 
     def delete(self, keys: Iterable[str]) -> None:
         self._check_open()

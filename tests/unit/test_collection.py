@@ -406,6 +406,22 @@ def living(on_disk: Storage) -> tuple[StreamWriter, set[str]]:
     return writer, left
 
 
+def test_names_that_no_storage_takes_do_not_keep_garbage_from_going(
+    living: tuple[StreamWriter, set[str]], on_disk: Storage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer, left = living
+    writer.begin(2)
+    for name in ("run-00000001/seg/1-a\nb", "run-00000001/ack/1-\x1b", "run-00000001/sst/c\x7f.sst", "probe/p\nq", "run-00000002/seg/0-\n"):
+        path = tmp_path / "stream" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    on_disk.put(paths.probe_key("left"), b"x")
+    status, found = gc(capsys, f"file://{tmp_path}/stream", "--min-age", "0ms", "--delete")
+    assert status == 0
+    assert left <= set(found["keys"])
+    assert not left & keys(on_disk)
+
+
 def dated(storage: Storage, ages: dict[str, int]) -> None:
     """As if these objects had been stored so many milliseconds earlier."""
     for key, age_ms in ages.items():

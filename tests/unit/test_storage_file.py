@@ -265,6 +265,18 @@ def test_a_pipe_in_its_folder_is_no_object(storage: FileStorage, root: Path) -> 
         storage.get("waits")
 
 
+def test_what_nobody_can_ask_for_is_not_listed(storage: FileStorage, root: Path) -> None:
+    """Another program may have put it there."""
+    storage.put("run-1/a", b"v")
+    for name in (b"run-1/7-a\nb", b"run-1/\xff", b"run-2\x7f/seg/d"):
+        path = os.fsencode(root) + b"/" + name
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(b"x")
+    assert [stored.key for stored in storage.list("")] == ["run-1/a"]
+    assert list(storage.list_folders("run-")) == ["run-1/"]
+
+
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
     """A folder that is none of the storage's, with files older than a day."""

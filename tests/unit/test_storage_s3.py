@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import boto3
 import pytest
@@ -335,6 +336,19 @@ def test_every_put_is_encrypted_as_asked(server: str, prefix: str, tmp_path: Pat
         head = _raw(server).head_object(Bucket=BUCKET, Key=f"{prefix}/{name}")
         assert head.get("ServerSideEncryption") == sse
         assert (head.get("SSEKMSKeyId") is not None) == (key is not None)
+
+
+def test_what_nobody_can_ask_for_is_not_listed(server: str, prefix: str) -> None:
+    """Another program may have put it there. S3 takes such names, and XML carries them escaped."""
+    client = _raw(server)
+    with _open(server, prefix) as storage:
+        storage.put("run-1/a", b"v")
+        for name in ("run-1/seg/7-a%7Fb", "run-1//c", "run-2%7F/seg/d", "/e", "folder/"):
+            client.put_object(Bucket=BUCKET, Key=f"{prefix}/{unquote(name)}", Body=b"x")
+        assert [stored.key for stored in storage.list("")] == ["run-1/a"]
+        assert list(storage.list_folders("run-")) == ["run-1/"]
+        assert list(storage.list_folders("run-1/")) == ["run-1/seg/"]
+    client.close()
 
 
 def test_a_thousand_keys_go_in_one_delete(server: str, prefix: str) -> None:

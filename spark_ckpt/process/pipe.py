@@ -75,7 +75,7 @@ class Pipe:
                 continue
             try:
                 message = json.loads(str(line, "utf-8"))
-            except ValueError:
+            except (ValueError, RecursionError):
                 message = None
             if isinstance(message, dict):
                 yield message

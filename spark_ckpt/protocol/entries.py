@@ -450,5 +450,5 @@ def _normal(offsets: bytes) -> list[Any]:
 def _line(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return line

@@ -72,8 +72,9 @@ def test_an_unhashable_type_is_an_error() -> None:
 
 
 def test_lines_that_are_no_objects_are_reported_and_skipped() -> None:
-    lines = talk({"x": lambda _: None}, b"not json", b"[1]", b"\xff\xfe", b"", {"id": 1, "type": "x"})
-    assert [line.get("level") for line in lines] == ["ERROR", "ERROR", "ERROR", None]
+    deep = b'{"id":1,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    lines = talk({"x": lambda _: None}, b"not json", b"[1]", b"\xff\xfe", b"", deep, {"id": 1, "type": "x"})
+    assert [line.get("level") for line in lines] == ["ERROR", "ERROR", "ERROR", "ERROR", None]
     assert lines[-1]["re"] == 1
 
 

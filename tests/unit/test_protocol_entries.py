@@ -131,6 +131,7 @@ def test_plans_are_the_same_if_they_describe_the_same_data() -> None:
     assert one.same_data(Plan(9, 2, 7, b'v1\n{"conf":{}, "batchWatermarkMs":0}\n{"b":2,"a":1}'))
     assert not one.same_data(Plan(1, 1, 7, b'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"a":1,"b":3}'))
     assert not one.same_data(Plan(1, 1, 8, one.offsets))
+    assert not one.same_data(Plan(1, 1, 7, b"v1\n" + b"[" * 100_000))
 
 
 def test_entries_without_the_fields_that_came_later_are_read() -> None:

@@ -165,11 +165,17 @@ def put_entry(
     questions: Questions,
     number: int,
     data: bytes,
-    judge: Callable[[EntryRead], Seen],
     known: Callable[[Known, EntryPut | EntryRead], list[Instruction]],
     attempts: int | None = None,
+    is_ours: Callable[[bytes], bool] | None = None,
 ) -> DurablePut:
-    """An entry of the log."""
+    """An entry of the log. `is_ours`: whether what is there instead is as good; None: only the same bytes are."""
+
+    def judge(event: EntryRead) -> Seen:
+        if event.data is None:
+            return Seen.NOTHING
+        return Seen.OURS if event.data == data or (is_ours is not None and is_ours(event.data)) else Seen.OTHERS
+
     return DurablePut(
         questions,
         lambda ticket, attempt: PutEntry(ticket, number, data, attempt),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.context import Context
-from spark_ckpt.protocol.durable_put import Known, Seen, put_entry
+from spark_ckpt.protocol.durable_put import Known, put_entry
 from spark_ckpt.protocol.entries import Damage, End, Entry, Plan, Request, encode, entry_in
 from spark_ckpt.protocol.instructions import Instruction, Level
 from spark_ckpt.protocol.log import RunLog
 from spark_ckpt.protocol.retention.deletion import Batch
 
 ATTEMPTS = 4
+Settled = Callable[[Known, int, Entry | None, str], list[Instruction]]
+"""What became of the put of an entry of that number, what stands there where it is taken, and why an attempt did not succeed."""
 
 
 class EndingOwner(Protocol):
@@ -63,50 +65,45 @@ class Ending:
     def note_damage(self, damage: Damage) -> list[Instruction]:
         """So that the next claim goes back further. A successor's claim there: fenced, nothing is damaged."""
 
-        def known(known: Known, event: ev.EntryPut | ev.EntryRead) -> list[Instruction]:
-            if known is Known.TAKEN and isinstance(event, ev.EntryRead):
-                entry = entry_in(event.number, event.data)
-                if entry is not None and entry.claim != self._context.claim.claim:
-                    return self._owner.fenced(event.number, entry)
-                if isinstance(entry, (Plan, Request)):
-                    self._log.next_number = event.number + 1
-                    return self.note_damage(damage)
+        def known(known: Known, number: int, there: Entry | None, cause: str) -> list[Instruction]:
+            if known is Known.TAKEN and there is not None and there.claim != self._context.claim.claim:
+                return self._owner.fenced(number, there)
             if known in (Known.HOPELESS, Known.TRIED_OUT):
-                return self._owner.damage_noted(do.Log(Level.ERROR, f"the damage could not be noted in the log: {put.cause}"))
+                return self._owner.damage_noted(do.Log(Level.ERROR, f"the damage could not be noted in the log: {cause}"))
             return self._owner.damage_noted()
 
-        data = encode(damage)
-        put = put_entry(self._context.questions, self._log.next_number, data, lambda event: _judge(event, data), known, ATTEMPTS)
-        return put.begin()
+        return self._append(damage, known)
 
     def note_end(self, end: End) -> list[Instruction]:
         """Everything goes on the strength of it, so it must not stand in a hole of the log (`log_trim.py`)."""
 
-        def known(known: Known, event: ev.EntryPut | ev.EntryRead) -> list[Instruction]:
-            if known is Known.STORED:
-                return self._look_past(self._log.next_number)
-            if known is Known.TAKEN and isinstance(event, ev.EntryRead):
-                entry = entry_in(event.number, event.data)
-                if isinstance(entry, (Plan, Request)) and entry.claim == self._context.claim.claim:
-                    self._log.next_number = event.number + 1
-                    return self.note_end(end)
-            return self._owner.end_noted(False)
+        def known(known: Known, number: int, _there: Entry | None, _cause: str) -> list[Instruction]:
+            return self._look_past(number) if known is Known.STORED else self._owner.end_noted(False)
 
-        data = encode(end)
-        return put_entry(self._context.questions, self._log.next_number, data, lambda event: _judge(event, data), known, ATTEMPTS).begin()
+        return self._append(end, known)
+
+    def _append(self, last: Damage | End, settled: Settled) -> list[Instruction]:
+        """Behind plans of the run and requests to it."""
+        number = self._log.next_number
+
+        def known(known: Known, event: ev.EntryPut | ev.EntryRead) -> list[Instruction]:
+            there = entry_in(number, event.data) if known is Known.TAKEN and isinstance(event, ev.EntryRead) else None
+            if isinstance(there, (Plan, Request)) and there.claim == self._context.claim.claim:
+                self._log.next_number = number + 1
+                return self._append(last, settled)
+            return settled(known, number, there, put.cause)
+
+        put = put_entry(self._context.questions, number, encode(last), known, ATTEMPTS)
+        return put.begin()
 
     def _look_past(self, number: int, attempt: int = 0) -> list[Instruction]:
-        def seen(event: ev.PastSeen) -> list[Instruction]:
-            if event.found is None:
-                return self._owner.end_noted(True)
-            entry = entry_in(event.found, event.data)
-            own = isinstance(entry, Request) and entry.claim == self._context.claim.claim
-            return self._look_past(event.found) if own else self._owner.end_noted(False)
+        def seen(found: int | None, _entry: Entry | None) -> list[Instruction]:
+            return self._owner.end_noted(found is None)
 
         def not_seen(_event: ev.ReadFailed) -> list[Instruction]:
             return self._look_past(number, attempt + 1) if attempt + 1 < ATTEMPTS else self._owner.end_noted(False)
 
-        return [self._context.questions.ask(lambda ticket: do.LookPast(ticket, number, attempt), seen, not_seen)]
+        return self._log.look_past(number, seen, not_seen, attempt)
 
 
 def kept(stop: ev.StopRequested, why: str) -> list[Instruction]:
@@ -116,9 +113,3 @@ def kept(stop: ev.StopRequested, why: str) -> list[Instruction]:
 
 def nothing_deleted(why: str) -> Instruction:
     return do.Log(Level.WARN, f"nothing was deleted (spark.ckpt.onStop=DELETE): {why}; see `spark-ckpt list`")
-
-
-def _judge(event: ev.EntryRead, data: bytes) -> Seen:
-    if event.data is None:
-        return Seen.NOTHING
-    return Seen.OURS if event.data == data else Seen.OTHERS

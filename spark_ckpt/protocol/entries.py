@@ -308,6 +308,11 @@ def decode(number: int, data: bytes, limits: EntryLimits = LIMITS) -> Entry:
     return entry
 
 
+def is_request(entry: Entry | None, claim: int) -> bool:
+    """Of a person to the run of that claim: it stands where any number of them may, and stands for nobody else."""
+    return isinstance(entry, Request) and entry.claim == claim
+
+
 def entry_in(number: int, data: bytes | None) -> Entry | None:
     """None for what this release cannot read."""
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from spark_ckpt.errors import ErrorKind, FormatError
@@ -11,9 +13,10 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.context import Context
 from spark_ckpt.protocol.driver_folder import DriverFolder
-from spark_ckpt.protocol.durable_put import DurablePut, Known, Seen, put_entry
-from spark_ckpt.protocol.entries import Entry, Plan, Request, encode, entry_in
+from spark_ckpt.protocol.durable_put import DurablePut, Known, put_entry
+from spark_ckpt.protocol.entries import Entry, Plan, encode, entry_in, is_request
 from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.machine import Then
 from spark_ckpt.protocol.retention.deletion import Deletions
 from spark_ckpt.protocol.retention.log_trim import LogTrim, is_sure
 from spark_ckpt.protocol.start.beginning import Beginning
@@ -128,7 +131,7 @@ class RunLog:
         number = self.next_number
         self._issued_with_base = self._owner.base_is_known
         self._deletions.append_issued(number)
-        self._put = put_entry(self._context.questions, number, data, self._judge, self._known)
+        self._put = put_entry(self._context.questions, number, data, self._known, is_ours=partial(self._is_ours, number))
         return self._put.begin()
 
     @property
@@ -137,12 +140,10 @@ class RunLog:
         lowest = self._owner.lowest_entry
         return self.floor if lowest is None else max(self.floor, lowest)
 
-    def _judge(self, event: ev.EntryRead) -> Seen:
-        if event.data is None:
-            return Seen.NOTHING
-        entry = entry_in(event.number, event.data)
-        ours = isinstance(entry, Plan) and entry.claim == self._context.claim.claim and entry.same_data(self.line[0])
-        return Seen.OURS if ours else Seen.OTHERS
+    def _is_ours(self, number: int, data: bytes) -> bool:
+        """A coordinator that this one replaced may have put it, with another floor."""
+        entry = entry_in(number, data)
+        return isinstance(entry, Plan) and entry.claim == self._context.claim.claim and entry.same_data(self.line[0])
 
     def _known(self, known: Known, event: ev.EntryPut | ev.EntryRead) -> list[Instruction]:
         if known is Known.STORED and isinstance(event, ev.EntryPut):
@@ -161,7 +162,7 @@ class RunLog:
     def _taken(self, entry: Entry | None) -> list[Instruction]:
         """Somebody else's entry is where the plan was to go."""
         number = self.next_number
-        if not isinstance(entry, Request) or entry.claim != self._context.claim.claim:
+        if entry is None or not is_request(entry, self._context.claim.claim):
             return self._owner.fenced(number, entry)
         taken = self._take_up(number, entry)
         self._deletions.append_failed(number)
@@ -177,22 +178,28 @@ class RunLog:
         sure = self.is_sure(before)
         # Of a storage whose clock jumps one date may be wrong: what is deleted on the strength of it rests on two.
         self._trim_ms = min(before, stored_ms) if before is not None and stored_ms is not None and sure else None
-        return self._stored() if sure else self._look_past(self.next_number)
+        return self._stored() if sure else self.look_past(self.next_number, self._past_seen, self._past_not_seen)
 
     def is_sure(self, before_ms: int | None) -> bool:
         """Rule: a run that slept looks past what it has appended."""
         return is_sure(before_ms, self._stored_ms, self._context.settings.log_kept_ms)
 
-    def _look_past(self, number: int) -> list[Instruction]:
-        """Whether the plan stands at the log's end, or in a hole that others have left behind them."""
-        return [self._context.questions.ask(lambda ticket: do.LookPast(ticket, number), self._past_seen, self._past_not_seen)]
+    def look_past(
+        self, number: int, seen: Callable[[int | None, Entry | None], list[Instruction]], failed: Then, attempt: int = 0
+    ) -> list[Instruction]:
+        """Whether an entry of the run's own stands at the log's end, or in a hole that others have left behind them. `seen` takes the
+        first entry past it that is no request to the run; None: there is none."""
 
-    def _past_seen(self, event: ev.PastSeen) -> list[Instruction]:
-        if event.found is None:
-            return self._stored()
-        entry = entry_in(event.found, event.data)
-        own = isinstance(entry, Request) and entry.claim == self._context.claim.claim
-        return self._look_past(event.found) if own else self._owner.fenced(event.found, entry)
+        def answered(event: ev.PastSeen) -> list[Instruction]:
+            if event.found is None:
+                return seen(None, None)
+            entry = entry_in(event.found, event.data)
+            return self.look_past(event.found, seen, failed) if is_request(entry, self._context.claim.claim) else seen(event.found, entry)
+
+        return [self._context.questions.ask(lambda ticket: do.LookPast(ticket, number, attempt), answered, failed)]
+
+    def _past_seen(self, found: int | None, entry: Entry | None) -> list[Instruction]:
+        return self._stored() if found is None else self._owner.fenced(found, entry)
 
     def _past_not_seen(self, event: ev.ReadFailed) -> list[Instruction]:
         """Put again, which shows that it is there, and look past it once more."""

@@ -10,7 +10,7 @@ from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.durable_put import DurablePut, Known, Seen, put_entry
-from spark_ckpt.protocol.entries import Claim, Request, as_adopted, decode, encode
+from spark_ckpt.protocol.entries import Claim, as_adopted, decode, encode, is_request
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.start.candidates import Candidates
 from spark_ckpt.protocol.start.phases import StartPhase
@@ -41,10 +41,7 @@ class Claiming:
         self._stored_ms: int | None = None
 
     def begin(self) -> list[Instruction]:
-        claim, mine = self._claim, encode(self._claim)
-
-        def judge(event: ev.EntryRead) -> Seen:
-            return Seen.NOTHING if event.data is None else Seen.OURS if event.data == mine else Seen.OTHERS
+        claim = self._claim
 
         def known(known: Known, event: ev.EntryPut | ev.EntryRead) -> list[Instruction]:
             if known is Known.TAKEN:
@@ -55,7 +52,7 @@ class Claiming:
             return self._look_past(claim.claim)
 
         self._recovery.enter(StartPhase.CLAIMING)
-        put = put_entry(self._recovery.questions, claim.claim, mine, judge, known, ATTEMPTS)
+        put = put_entry(self._recovery.questions, claim.claim, encode(claim), known, ATTEMPTS)
         return put.begin()
 
     def _look_past(self, number: int) -> list[Instruction]:
@@ -67,7 +64,7 @@ class Claiming:
         if event.found is None:
             return self._import(self._copy) if self._copy else self._owner.claimed(self._claim, self._stored_ms)
         entry = decode(event.found, event.data) if event.data is not None else None
-        if isinstance(entry, Request) and entry.claim == self._claim.claim:
+        if is_request(entry, self._claim.claim):
             return self._look_past(event.found)
         found = "a later run" if entry is None else fenced_message(self._claim, event.found, entry)
         raise GivenUpError(ErrorKind.FENCED, found)

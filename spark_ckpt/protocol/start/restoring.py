@@ -188,9 +188,7 @@ class Restoring:
         by_its_entries = is_of_this_stream(source, last.stream, claim, plan)
         if by_its_entries and young:
             self.young = source.lowest_entry
-        self.same_stream = last.claim is not None and (
-            by_its_entries or is_of_this_stream(source, last.stream, claim, plan, self.floor)
-        )
+        self.same_stream = last.claim is not None and (by_its_entries or is_of_this_stream(source, last.stream, claim, plan, self.floor))
         self.forgotten = self.same_stream and source.lowest_entry < self.floor
         if self.forgotten and not wanted.discard:
             raise GivenUpError(

@@ -460,7 +460,8 @@ class Run(Machine):
         self.phase = phase
         self._failure = (kind, message)
         self._ending.await_puts(self._checkpoints.unanswered)
-        given_up = [*self._timers.cancel(*ev.Timer), *self._checkpoints.give_up_all(), *self._handover.close(message)]
+        self._checkpoints.give_up_all()
+        given_up = [*self._timers.cancel_all(), *self._handover.close(message)]
         closed = self._savepoints.close("the run ended before it met the request; ask again when the query runs")
         self._log.trim.end()
         landing = self._ending.landing if phase is RunPhase.ENDING else ()

@@ -67,8 +67,6 @@ class PendingCheckpoint:
         self.put: DurablePut | None = None
         """Of its `_metadata`."""
         self.finalise_from = 0
-        self.expiry: int | None = None
-        """The ticket of its timer, from the end of its epoch on."""
         self.left: int | None = None
         """The ticket of a look for acks that a lost executor has left."""
 

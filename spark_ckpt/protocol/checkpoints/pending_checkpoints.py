@@ -176,15 +176,7 @@ class PendingCheckpoints:
 
     def count_time(self, p: PendingCheckpoint) -> list[Instruction]:
         """Rule: from now on `timeout` passes. Its epoch has ended, what is left to do is to store it."""
-
-        def expired(_event: ev.TimerFired) -> list[Instruction]:
-            p.expiry = None
-            return self.expired(p)
-
-        timeout_ms = self._context.settings.timeout_ms
-        timer = self._context.questions.ask(lambda ticket: do.SetTimer(ticket, ev.Timer.EXPIRY, timeout_ms), expired)
-        p.expiry = timer.ticket
-        return [timer]
+        return self._timers.set(ev.Timer.EXPIRY, self._context.settings.timeout_ms, lambda _: self.expired(p), p.epoch)
 
     def seal(self, p: PendingCheckpoint, finished: FinishedEpoch) -> list[Instruction]:
         """Its epoch has ended: the acks that are needed are known, and may be there."""
@@ -406,11 +398,9 @@ class PendingCheckpoints:
 
     def _end(self, p: PendingCheckpoint) -> list[Instruction]:
         """It is no longer in the making, one way or the other."""
-        instructions: list[Instruction] = []
-        self._context.questions.forget(p.expiry, p.left)
-        if p.expiry is not None:
-            instructions.append(do.CancelTimer(p.expiry))
-        p.expiry = p.left = None
+        self._context.questions.forget(p.left)
+        p.left = None
+        instructions = self._timers.cancel(ev.Timer.EXPIRY, p.epoch)
         if p.late:
             p.late = False
             instructions.append(do.Late(p.id.run, None))
@@ -464,14 +454,12 @@ class PendingCheckpoints:
         """The run is over: what is in the making comes to nothing."""
         return [self._tell_aborted(p, AbortReason.STOPPED, message) for p in self.pending]
 
-    def give_up_all(self) -> list[Instruction]:
+    def give_up_all(self) -> None:
         """And nothing of it is deleted: what was uploaded is the successor's garbage."""
-        timers = [do.CancelTimer(p.expiry) for p in self.pending if p.expiry is not None]
         for p in self.pending:
             p.acks.discard()
         self.pending.clear()
         self.uncertain.clear()
-        return [*timers]
 
     def _tell_aborted(self, p: PendingCheckpoint, reason: AbortReason, message: str) -> Instruction:
         return do.Announce(Announcement.ABORTED, replace(self._summary(p), reason=reason.value, message=message))

@@ -121,7 +121,7 @@ class Driver(DriverQuery, Query):
                 forgetful=self._source.forgetful,
                 sink_seen=self._sink.seen,
                 restore=self._restore,
-                life=self.name,
+                spark_run_id=self.name,
                 again=again,
             )
         )
@@ -219,7 +219,7 @@ class Driver(DriverQuery, Query):
 
     def _begin(self, i: do.Started) -> None:
         before = self._env.world.log.claim_before(i.claim)
-        if self.process.started and before and before.life != self.name:
+        if self.process.started and before and before.spark_run_id != self.name:
             raise ViolationError(Invariant.FENCED_STOPS, f"{self.name} takes the stream back from run {before.run}, which had claimed it")
         self.process.started = i
         self.process.open = None

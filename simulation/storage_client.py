@@ -103,10 +103,10 @@ class StorageClient:
         elif isinstance(i, do.ReadLeftAcks):
             run, epoch, left = i.run, i.epoch, i.ticket
             self._read(left, lambda: self._left_acks(left, run, epoch), pause)
-        elif isinstance(i, do.ReadSource):
+        elif isinstance(i, do.ReadRestorePath):
             path, source = i.path, i.ticket
             self._read(source, lambda: self._source(source, path), pause)
-        elif isinstance(i, do.CopySource):
+        elif isinstance(i, do.ImportObjects):
             self._import(i, pause)
         elif isinstance(i, do.StoreSavepoint):
             self._copy(i, pause)
@@ -328,9 +328,9 @@ class StorageClient:
 
     def _source(self, ticket: int, path: str) -> ev.Event:
         saved = self._env.world.savepoints.get(path)
-        return ev.SourceRead(ticket, saved.checkpoint) if saved else ev.SourceRead(ticket, None, "there is none")
+        return ev.RestorePathRead(ticket, saved.checkpoint) if saved else ev.RestorePathRead(ticket, None, "there is none")
 
-    def _import(self, i: do.CopySource, pause: int) -> None:
+    def _import(self, i: do.ImportObjects, pause: int) -> None:
         """Under the prefix of a run that is not there yet, and that somebody else may begin."""
 
         def copy() -> None:
@@ -344,7 +344,7 @@ class StorageClient:
                 path: replace(content, object=copied_key(content.object, 0, i.run)) if isinstance(content, FileHandle) else content
                 for path, content in i.checkpoint.files.items()
             }
-            self._answer(ev.SourceCopied(i.ticket, tuple(copied(s, i.run) for s in i.checkpoint.snapshots), files))
+            self._answer(ev.ObjectsImported(i.ticket, tuple(copied(s, i.run) for s in i.checkpoint.snapshots), files))
 
         self.send(copy, pause)
 

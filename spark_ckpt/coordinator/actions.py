@@ -115,7 +115,7 @@ class StorageActions:
             return ev.SavepointStored(asked.ticket, asked.number, None, message, hopeless)
         if isinstance(asked, do.AnswerRequest):
             return ev.RequestAnswered(asked.ticket, asked.number, outcome, message)
-        if isinstance(asked, do.CopySource) and error.kind is ErrorKind.MISSING:
+        if isinstance(asked, do.ImportObjects) and error.kind is ErrorKind.MISSING:
             return ev.ReadFailed(asked.ticket, message, True, ErrorKind.DAMAGED)
         kind = error.kind if error.kind in (ErrorKind.DAMAGED, ErrorKind.CONFIG) else ErrorKind.STORAGE
         return ev.ReadFailed(asked.ticket, message, outcome is Outcome.HOPELESS, kind)
@@ -164,10 +164,10 @@ class StorageActions:
                 return ev.ObjectsVerified(asked.ticket, asked.checkpoint.id, self._lacks(asked))
             case do.ReadLeftAcks():
                 return ev.LeftAcksRead(asked.ticket, *left_acks(self.storage, asked.run, asked.epoch))
-            case do.ReadSource():
-                return self._read_source(asked)
-            case do.CopySource():
-                return self._copy_source(asked)
+            case do.ReadRestorePath():
+                return self._read_restore_path(asked)
+            case do.ImportObjects():
+                return self._import_objects(asked)
             case do.StoreSavepoint():
                 return self._store_savepoint(asked)
             case do.AnswerRequest():
@@ -181,18 +181,18 @@ class StorageActions:
 
     # --- savepoints
 
-    def _read_source(self, asked: do.ReadSource) -> ev.Event:
+    def _read_restore_path(self, asked: do.ReadRestorePath) -> ev.Event:
         chosen = RestorePath.at(asked.path)
         try:
             with self._opener(chosen.storage_url) as storage:
-                return ev.SourceRead(asked.ticket, chosen.read(storage))
+                return ev.RestorePathRead(asked.ticket, chosen.read(storage))
         except (DamagedError, ObjectMissingError) as error:
-            return ev.SourceRead(asked.ticket, None, str(error))
+            return ev.RestorePathRead(asked.ticket, None, str(error))
 
-    def _copy_source(self, asked: do.CopySource) -> ev.Event:
+    def _import_objects(self, asked: do.ImportObjects) -> ev.Event:
         with self._opener(RestorePath.at(asked.path).storage_url) as storage:
             copied = import_objects(storage, asked.checkpoint, self.storage, asked.run)
-        return ev.SourceCopied(asked.ticket, copied.snapshots, copied.files)
+        return ev.ObjectsImported(asked.ticket, copied.snapshots, copied.files)
 
     def _lacks(self, asked: do.VerifyObjects) -> str | None:
         if not asked.deep:

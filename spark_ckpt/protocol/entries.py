@@ -103,7 +103,7 @@ class Claim:
 
     `inherits` are the older checkpoints that exist and now belong to this run; `bad` those found damaged, which nobody is to restore.
     `nonce` makes two claims of one content differ, so that a driver recognises its own put. `restored` is carried on from claim to claim.
-    `life`: that of the query that claims (Spark's run id).
+    `spark_run_id`: which start of the query claims, by Spark's run id (stored as `life`).
     `ahead`: so many epochs past the newest one planned under this claim may have run without a plan (at-least-once; else 0).
     `savepoint_dir`: what the run's configuration says (`spark.ckpt.savepointDir`), for who asks it for a savepoint. `application`: whose
     run it is; None: an older release does not say.
@@ -130,7 +130,7 @@ class Claim:
     time_ms: int
     nonce: str
     restored: Restored | None = None
-    life: str = ""
+    spark_run_id: str = ""
     ahead: int = 0
     first: int | None = None
     retained: int = 1
@@ -234,7 +234,7 @@ def encode(entry: Entry, limits: EntryLimits = LIMITS) -> bytes:
         doc["time_ms"] = entry.time_ms
         doc["nonce"] = entry.nonce
         doc["restored"] = entry.restored.to_json() if entry.restored else None
-        doc["life"] = entry.life
+        doc["life"] = entry.spark_run_id
         doc["ahead"] = entry.ahead
         doc["first"] = entry.first
         doc["retained"] = entry.retained

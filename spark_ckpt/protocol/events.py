@@ -63,9 +63,9 @@ class StartRequested:
     forgetful: tuple[str, ...] = ()
     sink_seen: int | None = None
     restore: Restore | None = None
-    life: str = ""
-    """The query's life in its JVM (Spark's run id). `again`: it ran before in this life and goes back to its last checkpoint in place;
-    only while the stream is still its own, for else it would take it back from its successor."""
+    spark_run_id: str = ""
+    """Which start of the query this is, by Spark's run id. `again`: it ran before in this start and goes back to its last checkpoint in
+    place; only while the stream is still its own, for else it would take it back from its successor."""
     again: bool = False
     application: Application | None = None
     savepoint_dir: str = ""
@@ -338,7 +338,7 @@ class LeftAcksRead:
 
 
 @dataclass(frozen=True)
-class SourceRead:
+class RestorePathRead:
     """What a person wants to restore; None, with the reason in `problem`, where it cannot be."""
 
     ticket: int
@@ -347,7 +347,7 @@ class SourceRead:
 
 
 @dataclass(frozen=True)
-class SourceCopied:
+class ObjectsImported:
     """The source's snapshots and driver's files, with the handles of their copies."""
 
     ticket: int
@@ -420,8 +420,8 @@ Answer = (
     | FileStored
     | FilesFetched
     | LeftAcksRead
-    | SourceRead
-    | SourceCopied
+    | RestorePathRead
+    | ObjectsImported
     | SavepointStored
     | RequestAnswered
     | Deleted

@@ -170,8 +170,8 @@ class ReadLeftAcks:
 
 
 @dataclass(frozen=True)
-class ReadSource:
-    """Read what a person wants to restore, by the URL of its folder -> SourceRead."""
+class ReadRestorePath:
+    """Read what a person wants to restore, by the URL of its folder -> RestorePathRead."""
 
     ticket: int
     path: str
@@ -179,8 +179,8 @@ class ReadSource:
 
 
 @dataclass(frozen=True)
-class CopySource:
-    """Copy the objects of the checkpoint at `path` under the prefix of run `run` of this stream -> SourceCopied."""
+class ImportObjects:
+    """Copy the objects of the checkpoint at `path` under the prefix of run `run` of this stream -> ObjectsImported."""
 
     ticket: int
     path: str
@@ -440,8 +440,8 @@ Question = (
     | StoreFile
     | FetchFiles
     | ReadLeftAcks
-    | ReadSource
-    | CopySource
+    | ReadRestorePath
+    | ImportObjects
     | StoreSavepoint
     | AnswerRequest
 )

@@ -96,10 +96,10 @@ def answer(world: World, i: Instruction) -> ev.Event | None:
         return ev.MetadataPut(i.ticket, i.checkpoint.id, world.store(i.checkpoint), size=1000)
     if isinstance(i, do.ReadLeftAcks):
         return ev.LeftAcksRead(i.ticket, ())
-    if isinstance(i, do.ReadSource):
+    if isinstance(i, do.ReadRestorePath):
         found = world.sources.get(i.path)
-        return ev.SourceRead(i.ticket, found, "" if found else f"nothing is at {i.path}")
-    if isinstance(i, do.CopySource):
+        return ev.RestorePathRead(i.ticket, found, "" if found else f"nothing is at {i.path}")
+    if isinstance(i, do.ImportObjects):
         snapshots = tuple(replace(s, handles=tuple(copied(h, i.run) for h in s.handles)) for s in i.checkpoint.snapshots)
         world.objects.update(h.object for s in snapshots for h in s.handles)
         files = {
@@ -107,7 +107,7 @@ def answer(world: World, i: Instruction) -> ev.Event | None:
             for path, content in i.checkpoint.files.items()
         }
         world.objects.update(objects_of(files.values()))
-        return ev.SourceCopied(i.ticket, snapshots, files)
+        return ev.ObjectsImported(i.ticket, snapshots, files)
     if isinstance(i, do.StoreFile):
         world.objects.add(i.handle.object)
         return ev.FileStored(i.ticket, i.handle.object, Outcome.STORED)

@@ -103,15 +103,15 @@ def test_a_source_is_read_and_copied(actions: StorageActions, checkpoint: Checkp
     url = stored(actions.perform(do.StoreSavepoint(1, checkpoint, asked(), 12))).url or ""
     fork = StorageActions("memory://actions/fork", open_storage)
     for path in (url, f"{STREAM}/run-00000001/chk-8"):
-        read = fork.perform(do.ReadSource(1, path))
-        assert isinstance(read, ev.SourceRead)
+        read = fork.perform(do.ReadRestorePath(1, path))
+        assert isinstance(read, ev.RestorePathRead)
         assert read.checkpoint is not None
-        copied = fork.perform(do.CopySource(2, path, read.checkpoint, 4))
-        assert isinstance(copied, ev.SourceCopied)
+        copied = fork.perform(do.ImportObjects(2, path, read.checkpoint, 4))
+        assert isinstance(copied, ev.ObjectsImported)
         imported = replace(read.checkpoint, snapshots=copied.snapshots)
         assert fork.perform(do.VerifyObjects(3, imported)) == ev.ObjectsVerified(3, imported.id, None)
-    missing = fork.perform(do.ReadSource(1, "memory://actions/nowhere"))
-    assert isinstance(missing, ev.SourceRead)
+    missing = fork.perform(do.ReadRestorePath(1, "memory://actions/nowhere"))
+    assert isinstance(missing, ev.RestorePathRead)
     assert "no checkpoint or savepoint at memory://actions/nowhere" in missing.problem
     fork.close()
 

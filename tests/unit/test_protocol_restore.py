@@ -240,12 +240,12 @@ def test_an_unknown_outcome_of_the_copys_metadata_is_read_back(arrived: bool) ->
 def test_a_copy_that_cannot_be_made_changes_nothing() -> None:
     world = with_source(World())
     driver = Driver(world)
-    driver.hold = lambda i: isinstance(i, do.CopySource)
+    driver.hold = lambda i: isinstance(i, do.ImportObjects)
     driver.start("a", restore=ev.Restore(SAVEPOINT))
     said: list[Instruction] = []
     while driver.held:
         i = driver.held.pop()
-        assert isinstance(i, do.CopySource)
+        assert isinstance(i, do.ImportObjects)
         said = driver.push(ev.ReadFailed(i.ticket, "a range is damaged"))
     assert "a range is damaged" in refusal(said).message
     assert world.log == {}

@@ -429,7 +429,7 @@ def test_a_query_that_goes_back_in_place_takes_the_stream_only_while_it_is_its_o
     world = World()
 
     def start(driver: Driver, nonce: str, life: str, again: bool) -> list[Instruction]:
-        return driver.push(ev.StartRequested("q", JOB, (), nonce, "host", life=life, again=again))
+        return driver.push(ev.StartRequested("q", JOB, (), nonce, "host", spark_run_id=life, again=again))
 
     old = Driver(world)
     start(old, "a", "life-1", again=False)

@@ -31,7 +31,7 @@ class Admission:
 
     def is_its_own(self, claim: Claim) -> bool:
         """Rule: a query goes back in place only while the stream is its own, or it would take it back from its successor."""
-        return not self._request.again or claim.life == self._request.life
+        return not self._request.again or claim.spark_run_id == self._request.spark_run_id
 
     def _begin_stream(self) -> None:
         local = sorted(p for p in self._request.local if p.startswith(("offsets/", "commits/")))

@@ -109,7 +109,7 @@ def claim_of(around: Round, candidates: Candidates, restoring: Restoring, plans:
         now_ms,
         request.nonce,
         restoring.restored(),
-        request.life,
+        request.spark_run_id,
         settings.ahead,
         plans.first,
         candidates.sure_to_retain,

@@ -31,7 +31,7 @@ class StartPhase(Enum):
     CHECKING_STORAGE = "CHECKING_STORAGE"
     LISTING = "LISTING"
     READING_BEHIND = "READING_BEHIND"
-    READING_SOURCE = "READING_SOURCE"
+    READING_RESTORE_PATH = "READING_RESTORE_PATH"
     DATING = "DATING"
     """How old the entries are that a savepoint below the floor takes."""
     READING_ITS_PLAN = "READING_ITS_PLAN"

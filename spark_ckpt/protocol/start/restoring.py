@@ -92,7 +92,11 @@ class Restoring:
         self.wanted = wanted
         if wanted.own is None:
             ask = self._round.recovery.ask
-            return ask(StartPhase.READING_SOURCE, lambda t: do.ReadSource(t, wanted.path), lambda event: self._source_read(event, wanted))
+            return ask(
+                StartPhase.READING_RESTORE_PATH,
+                lambda t: do.ReadRestorePath(t, wanted.path),
+                lambda event: self._restore_path_read(event, wanted),
+            )
         if wanted.own in self._candidates.to_try:
             return self._candidates.read_all(self._chosen)
         raise self._no_choice("was found damaged" if wanted.own in self._candidates.bad else "is not one that the stream can go back to")
@@ -155,7 +159,7 @@ class Restoring:
 
     # --- from elsewhere
 
-    def _source_read(self, event: ev.SourceRead, wanted: ev.Restore) -> list[Instruction]:
+    def _restore_path_read(self, event: ev.RestorePathRead, wanted: ev.Restore) -> list[Instruction]:
         source, last = event.checkpoint, self._last
         if source is None:
             raise GivenUpError(ErrorKind.MISSING, f"{_OPTION}={wanted.path} cannot be restored: {event.problem}")
@@ -276,12 +280,12 @@ class Restoring:
 
         return self._round.recovery.ask(
             StartPhase.COPYING,
-            lambda ticket: do.CopySource(ticket, wanted.path, source, run),
-            lambda event: self._source_copied(event, source),
+            lambda ticket: do.ImportObjects(ticket, wanted.path, source, run),
+            lambda event: self._objects_imported(event, source),
             unanswered,
         )
 
-    def _source_copied(self, event: ev.SourceCopied, source: Checkpoint) -> list[Instruction]:
+    def _objects_imported(self, event: ev.ObjectsImported, source: Checkpoint) -> list[Instruction]:
         """`log` and `claim` are those it had here; from elsewhere, both are the new claim: there are no plans past it. The same for one
         that is older than the log."""
         last, request = self._last, self._round.request

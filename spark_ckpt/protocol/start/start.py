@@ -35,7 +35,7 @@ _SILENT = (StartPhase.NEW, StartPhase.DONE, StartPhase.REFUSED)
 _At = StartPhase
 _ONWARD = (_At.VERIFYING, _At.READING_METADATA, _At.FETCHING, _At.READING_PLANS, _At.CLAIMING, _At.LOCATING)
 """What follows from a checkpoint that was looked at; LOCATING where `StartOrder` looks for the tail once more."""
-_CHOOSING = (_At.READING_SOURCE, *_ONWARD)
+_CHOOSING = (_At.READING_RESTORE_PATH, *_ONWARD)
 _CHOSEN = (_At.READING_ITS_PLAN, _At.READING_METADATA, _At.VERIFYING, _At.FETCHING, _At.COPYING, _At.REFUSED)
 """What a person chose is looked at. REFUSED: the start is asked for once more when its schemas are compared."""
 
@@ -213,7 +213,7 @@ class Start(Machine):
         (_At.CHECKING_STORAGE, ev.StorageChecked): leads("_answered", *_CHOOSING),
         (_At.LISTING, ev.CheckpointsListed): leads("_answered", _At.READING_BEHIND, *_CHOOSING),
         (_At.READING_BEHIND, ev.EntryRead): leads("_answered", *_CHOOSING),
-        (_At.READING_SOURCE, ev.SourceRead): leads("_answered", _At.DATING, *_CHOSEN),
+        (_At.READING_RESTORE_PATH, ev.RestorePathRead): leads("_answered", _At.DATING, *_CHOSEN),
         (_At.DATING, ev.EntriesDated): leads("_answered", *_CHOSEN),
         (_At.READING_ITS_PLAN, ev.EntryRead): leads("_answered", *_CHOSEN),
         (_At.READING_METADATA, ev.MetadataRead): leads("_answered", _At.COPYING, _At.REFUSED, *_ONWARD),
@@ -221,7 +221,7 @@ class Start(Machine):
         (_At.FETCHING, ev.FilesFetched): leads("_answered", _At.COPYING, _At.REFUSED, *_ONWARD),
         (_At.CONFIRMING, ev.PastSeen): leads("_answered", _At.LOCATING),
         (_At.READING_PLANS, ev.EntryRead): leads("_answered", *_ONWARD),
-        (_At.COPYING, ev.SourceCopied): leads("_answered", *_ONWARD),
+        (_At.COPYING, ev.ObjectsImported): leads("_answered", *_ONWARD),
         (_At.CLAIMING, ev.EntryPut): leads("_answered", _At.LOOKING_PAST),
         (_At.CLAIMING, ev.EntryRead): leads("_answered", _At.LOOKING_PAST, _At.LOCATING),
         (_At.LOOKING_PAST, ev.PastSeen): leads("_answered", _At.IMPORTING, _At.DONE),

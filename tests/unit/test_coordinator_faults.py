@@ -17,7 +17,9 @@ import pytest
 from spark_ckpt import __version__
 from spark_ckpt.coordinator.coordinator import Coordinator
 from spark_ckpt.errors import CheckpointError, ErrorKind, StorageError
+from spark_ckpt.paths import answer_key, log_key
 from spark_ckpt.process.pipe import Pipe
+from spark_ckpt.protocol.entries import STOP, Request, encode
 from spark_ckpt.storage.memory import MemoryStorage
 from spark_ckpt.stored.metadata import codec
 from testbed.faulty import Fault, FaultyStorage, Moment
@@ -173,6 +175,17 @@ def test_a_stopped_stream_ends_with_its_last_deletion(begin: Begin) -> None:
     assert threads() == []
     with pytest.raises(StorageError, match="was closed"):
         application.storage.get("log/x")
+
+
+def test_an_answer_to_a_person_is_put_again_after_the_query_has_stopped(application: Application) -> None:
+    application.start()
+    application.epoch(1, 0)
+    application.storage.put_if_absent(log_key(3), encode(Request(1, STOP, "", "me")))
+    application.epoch(1, 1)
+    application.storage.inject(Fault(Moment.FAIL_BEFORE, answer_key(1, 3), PUT, times=2))
+    application.ask("stop", failed=False)
+    application.until(lambda: application.keys(answer_key(1, 3)) != [])
+    assert [hit.key for hit in application.storage.hits] == [answer_key(1, 3)] * 2
 
 
 def test_a_stream_is_deleted_though_the_coordinator_ends_before_it_tries_a_put_again(begin: Begin) -> None:

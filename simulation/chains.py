@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 from simulation.environment import Environment
@@ -149,3 +150,14 @@ def named_in(checkpoint: Checkpoint, partition: int, uid: str) -> Snapshot | Non
     if len(found) != PARTITIONS:
         raise ViolationError(Invariant.STATE_RIGHT, f"{checkpoint.id} holds the partitions {sorted(found)} of {PARTITIONS}")
     return found[partition] if found[partition].uid == uid else None
+
+
+def commit_of(attempt: Attempt) -> bytes:
+    """`commits/N` in format v2: the ids of the attempts that won."""
+    ids = [[attempt.winners[p].uid] for p in range(PARTITIONS)]
+    return b"v2\n" + json.dumps({"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": ids}}).encode()
+
+
+def uids_of(commit: bytes) -> dict[int, str]:
+    ids = json.loads(commit.partition(b"\n")[2])["stateUniqueIds"]["0"]
+    return {partition: stores[0] for partition, stores in enumerate(ids)}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import partial
 
 from simulation.agent import Executor
-from simulation.chains import Attempt, Barrier
+from simulation.chains import Attempt, Barrier, commit_of, uids_of
 from simulation.checkpoint_folder import CheckpointFolder
 from simulation.environment import Environment
 from simulation.executors import EXECUTORS, Executors, Query, Report
@@ -489,14 +488,3 @@ class Driver(DriverQuery, Query):
     def _claim(self) -> int:
         assert self.process.started is not None
         return self.process.started.claim
-
-
-def commit_of(attempt: Attempt) -> bytes:
-    """`commits/N` in format v2: the ids of the attempts that won."""
-    ids = [[attempt.winners[p].uid] for p in range(PARTITIONS)]
-    return b"v2\n" + json.dumps({"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": ids}}).encode()
-
-
-def uids_of(commit: bytes) -> dict[int, str]:
-    ids = json.loads(commit.partition(b"\n")[2])["stateUniqueIds"]["0"]
-    return {partition: stores[0] for partition, stores in enumerate(ids)}

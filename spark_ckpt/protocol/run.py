@@ -364,9 +364,7 @@ class Run(Machine):
         return [*self._checkpoints.executor_lost(event.executor), *self._handover.reported()]
 
     def _damage_reported(self, event: ev.DamageReported) -> list[Instruction]:
-        registry = self._subsumption.registry
-        known = registry.checkpoints
-        bad = {c for c in known if c == event.checkpoint or (event.object is not None and event.object in registry.objects(c))}
+        bad = self._subsumption.registry.hit_by(event.checkpoint, event.object)
         if not bad:
             return [do.Log(Level.ERROR, f"state could not be loaded: {event.cause}")]
         cause = without_way_out(event.cause)

@@ -51,6 +51,10 @@ class SharedStateRegistry:
         left_out = Counter(name for checkpoint in frozenset(but) for name in self.objects(checkpoint))
         return frozenset(name for name in objects if self._count[name] > left_out[name])
 
+    def hit_by(self, checkpoint: CheckpointId | None, name: str | None) -> set[CheckpointId]:
+        """Those that cannot be restored where this one, or this object, is damaged."""
+        return {c for c, objects in self._names.items() if c == checkpoint or name in objects}
+
     @property
     def checkpoints(self) -> frozenset[CheckpointId]:
         return frozenset(self._names)

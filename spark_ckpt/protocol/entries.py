@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from spark_ckpt.bounded_json import check_values, parse_json
 from spark_ckpt.errors import DamagedError, FormatError
 from spark_ckpt.model import CheckpointId, Content, FileHandle, Job, objects_of
 from spark_ckpt.paths import check_driver_file, file_handle
@@ -33,10 +34,12 @@ MAX_ADOPTED = 1_000_000
 
 @dataclass(frozen=True)
 class EntryLimits:
-    """`bytes`: of the whole. `items`: how many there can be of a kind: files, checkpoints, rows of adopted plans."""
+    """`bytes`: of the whole. `items`: how many there can be of a kind: files, checkpoints, rows of adopted plans. `values`: of the JSON
+    document, of all kinds: more than the items of a claim and its other fields have."""
 
     bytes: int = 256 * 1024 * 1024
     items: int = 100_000
+    values: int = 2_000_000
 
 
 LIMITS = EntryLimits()
@@ -280,6 +283,10 @@ def encode(entry: Entry, limits: EntryLimits = LIMITS) -> bytes:
         ) from e
     if len(data) > limits.bytes:
         raise FormatError(f"a log entry would have {len(data)} bytes; more than {limits.bytes} cannot be an entry")
+    try:
+        check_values(data, limits.values)
+    except ValueError as e:
+        raise FormatError(f"a log entry cannot be written: {e}") from e
     return data
 
 
@@ -288,9 +295,9 @@ def decode(number: int, data: bytes, limits: EntryLimits = LIMITS) -> Entry:
     if len(data) > limits.bytes:
         raise FormatError(f"log entry {number} has {len(data)} bytes; more than {limits.bytes} cannot be an entry")
     try:
-        doc = json.loads(data)
+        doc = parse_json(data, limits.values)
     except (ValueError, RecursionError) as e:
-        raise FormatError(f"log entry {number} is not JSON; {_WAY_OUT}") from e
+        raise FormatError(f"log entry {number} is not JSON of an entry's size; {_WAY_OUT}") from e
     if not isinstance(doc, dict) or not isinstance(doc.get("v"), int):
         raise FormatError(f"log entry {number} has no version; {_WAY_OUT}")
     if doc["v"] > VERSION:

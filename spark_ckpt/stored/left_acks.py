@@ -8,12 +8,17 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from spark_ckpt import paths
+from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import DamagedError
 from spark_ckpt.model import Ack
 from spark_ckpt.storage.base import Storage
 
 LARGEST = 64 * 1024 * 1024
 """Bytes of one such object."""
+LARGEST_TOGETHER = 2 * LARGEST
+"""Bytes of all that are left of one epoch. An agent leaves 10 MB at a time."""
+VALUES = 4_000_000
+"""Of one such object's JSON: 400,000 files of snapshots, where an agent leaves 50,000 at a time."""
 
 
 def leave_acks(storage: Storage, run: int, epoch: int, acks: Iterable[Ack]) -> None:
@@ -35,7 +40,14 @@ def left_acks(storage: Storage, run: int, epoch: int) -> LeftAcks:
     acks: list[Ack] = []
     keys: list[str] = []
     unreadable: list[str] = []
+    left = LARGEST_TOGETHER
     for stored in storage.list(paths.left_acks_prefix(run, epoch)):
+        left -= stored.size
+        if left < 0:
+            unreadable.append(
+                f"more than {LARGEST_TOGETHER} bytes of acknowledgements are left of epoch {epoch} of run {run}: not all are read"
+            )
+            break
         try:
             acks += _read(storage, stored.key)
         except DamagedError as error:
@@ -49,7 +61,7 @@ def _read(storage: Storage, key: str) -> list[Ack]:
     """Raises `DamagedError` for what no agent leaves."""
     data = storage.get(key, limit=LARGEST)
     try:
-        return [_checked(Ack.from_json(row)) for row in json.loads(data)["acks"] if "decline" not in row]
+        return [_checked(Ack.from_json(row)) for row in parse_json(data, VALUES)["acks"] if "decline" not in row]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise DamagedError(f"{storage.url_of(key)} is not a list of acknowledgements") from error
     except DamagedError as error:

@@ -159,6 +159,20 @@ def test_whatever_was_left_as_acknowledgements_is_read_or_told(actions: StorageA
     assert (read.acks, len(read.keys) + len(read.unreadable)) == ((), 1)
 
 
+def test_left_acknowledgements_are_bounded_together(actions: StorageActions, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = Handle(HandleKind.CHANGELOG, "8_u.changelog", "run-00000001/seg/8-a", 0, 5, 7)
+    left = Ack(1, 8, Snapshot(StoreId(0, 0, "default"), 8, "u", (handle,)), "1", 5, 1.0, 1.0, 1.0)
+    document = json.dumps({"acks": [left.to_json()]}).encode()
+    monkeypatch.setattr("spark_ckpt.stored.left_acks.LARGEST_TOGETHER", 5 * len(document) // 2)
+    for name in "abcd":
+        actions.storage.put(paths.left_acks_key(1, 8, name), document)
+    read = actions.perform(do.ReadLeftAcks(1, 1, 8))
+    assert isinstance(read, ev.LeftAcksRead)
+    assert read.keys == tuple(paths.left_acks_key(1, 8, name) for name in "ab")
+    assert len(read.unreadable) == 1
+    assert "are left of epoch 8 of run 1: not all are read" in read.unreadable[0]
+
+
 @pytest.mark.parametrize("name", ["sync_ms", "async_ms", "start_delay_ms", "commit_delay_ms", "new_bytes"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e308, -1e308, 10**400, -(10**30), 2**53, "x", []])
 def test_an_acknowledgement_tells_times_and_sizes_that_can_be_added_up(actions: StorageActions, name: str, value: object) -> None:

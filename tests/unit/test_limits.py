@@ -24,7 +24,7 @@ from tests.drivers.checkpoints import sample
 
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 SMALL = MetadataLimits(file=9000, document=4000, files=3000, rows=12)
-SMALL_ENTRIES = EntryLimits(bytes=400, items=4)
+SMALL_ENTRIES = EntryLimits(bytes=400, items=4, values=60)
 NONE = MetadataLimits(1 << 28, 1 << 28, 1 << 28, 1 << 28)
 MAX_LINE = 300
 """Bytes, of the pipes here."""

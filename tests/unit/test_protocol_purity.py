@@ -13,7 +13,7 @@ import spark_ckpt.protocol
 FOLDER = Path(str(spark_ckpt.protocol.__file__)).parent
 ALLOWED = {"__future__", "abc", "base64", "collections", "collections.abc", "dataclasses", "enum", "json", "re", "typing"}
 ALLOWED |= {"functools", "hashlib", "zlib"}
-ALLOWED_OWN = {"spark_ckpt.errors", "spark_ckpt.model", "spark_ckpt.paths"}
+ALLOWED_OWN = {"spark_ckpt.bounded_json", "spark_ckpt.errors", "spark_ckpt.model", "spark_ckpt.paths"}
 FORBIDDEN_CALLS = {"open", "print", "input", "eval", "exec", "__import__", "hash", "id"}
 
 

@@ -15,7 +15,7 @@ from spark_ckpt.errors import DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, HandleKind
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.state import CountResult, KeyCount, assemble, count_keys
-from spark_ckpt.stored.state.archive import MAX_MEMBERS, MAX_UNPACKED, parse_metadata, unpack
+from spark_ckpt.stored.state.archive import MAX_MEMBERS, MAX_UNPACKED, MAX_VALUES, parse_metadata, unpack
 from tests.drivers.stored_stream import SmallStore, StreamWriter, make_store
 
 
@@ -210,6 +210,10 @@ def test_a_damaged_member_is_found(tmp_path: Path) -> None:
         {"sstFiles": [{"localFileName": "x.sst", "dfsSstFileName": n, "sizeBytes": 1} for n in ("a.sst", "b.sst")]},
         {"sstFiles": 5},
         {"numKeys": "many"},
+        {"numKeys": float("inf")},
+        {"numInternalKeys": float("-inf")},
+        {"sstFiles": [{"localFileName": "x.sst", "dfsSstFileName": "a.sst", "sizeBytes": float("inf")}]},
+        {"other": [[]] * MAX_VALUES},
         {"logFiles": ["000001.log"]},
     ],
 )

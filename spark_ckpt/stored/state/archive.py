@@ -6,7 +6,6 @@ Members are RocksDB's small files (`MANIFEST-…`, `CURRENT`, `OPTIONS-…`, an 
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
 import zlib
@@ -14,12 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import FormatError
 from spark_ckpt.process import owner_only
 
 METADATA_MEMBER = "metadata"
 MAX_MEMBERS = 10_000
-MAX_METADATA = 64 * 1024 * 1024
+MAX_METADATA = 16 * 1024 * 1024
+"""Bytes of the member `metadata`: an SST takes a hundred of them."""
+MAX_VALUES = 2_000_000
+"""Of its JSON: an SST takes eight."""
 MAX_UNPACKED = 1024 * 1024 * 1024
 """Bytes of all members together: a manifest grows with the number of SSTs, and the SSTs themselves are not in the zip."""
 _BLOCK = 1 << 20
@@ -119,13 +122,13 @@ def parse_metadata(text: bytes, name: str) -> FullSnapshot:
         shown = version[:20].decode(errors="replace")
         raise FormatError(f"{name} has the format {shown!r}, known is v1; this Spark needs a newer spark-ckpt")
     try:
-        document = json.loads(body)
+        document = parse_json(body, MAX_VALUES)
         if document.get("logFiles"):
             raise FormatError(f"{name} names write-ahead log files, which Spark's state store does not write; it is damaged or forged")
         files = document.get("sstFiles") or ()
         ssts = tuple(SstFile(_sst(f["dfsSstFileName"], name), _sst(f["localFileName"], name), int(f["sizeBytes"])) for f in files)
         counts = _count(document.get("numKeys")), _count(document.get("numInternalKeys", 0))
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as e:
         raise FormatError(f"the metadata in {name} cannot be read ({type(e).__name__}: {e}); it is damaged") from e
     if len({sst.local_name for sst in ssts}) != len(ssts):
         raise FormatError(f"{name} names an SST twice; it is damaged or forged")

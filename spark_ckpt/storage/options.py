@@ -10,6 +10,13 @@ from spark_ckpt.errors import ConfigError
 _ENCRYPTIONS = (None, "AES256", "aws:kms")
 
 
+def check_endpoint(source: str, url: str) -> None:
+    """Raises ConfigError for one that no message may show. `source`: what names it."""
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(f"{source} holds a user name or password; give credentials to boto3's own chain instead")
+
+
 @dataclass(frozen=True)
 class S3Options:
     """None means: what boto3's chain says (environment, `~/.aws/config`, instance metadata).
@@ -30,8 +37,7 @@ class S3Options:
     def __post_init__(self) -> None:
         if self.endpoint is not None:
             parts = urlsplit(self.endpoint)
-            if parts.username is not None or parts.password is not None:
-                raise ConfigError("spark.ckpt.s3.endpoint holds a user name or password; give credentials to boto3's own chain instead")
+            check_endpoint("spark.ckpt.s3.endpoint", self.endpoint)
             if parts.scheme not in ("http", "https") or not parts.netloc:
                 raise ConfigError(f"spark.ckpt.s3.endpoint={self.endpoint} is not a URL; write it as https://host:port")
         if self.sse not in _ENCRYPTIONS:

@@ -19,10 +19,11 @@ from botocore.handlers import add_expect_header
 from botocore.utils import determine_content_length
 
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.storage.options import S3Options
+from spark_ckpt.storage.options import S3Options, check_endpoint
 from spark_ckpt.storage.s3_faults import CredentialsError, Place, setup_error
 
 _EXPECT_FROM = 1 << 20
+_ENVIRONMENT = "the endpoint in AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_S3 or ~/.aws/config"
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,11 @@ class Connection:
             raise ConfigError(f"spark.ckpt.s3.endpoint or spark.ckpt.s3.region is malformed ({type(error).__name__}); correct it") from None
         except BotoCoreError as error:
             raise setup_error(error, "connect", self._place) from error
+        try:
+            check_endpoint(_ENVIRONMENT, client.meta.endpoint_url)
+        except ConfigError:
+            client.close()
+            raise
         events = client.meta.events
         events.unregister("before-call.s3", add_expect_header)
         events.register("before-call.s3", _expect_if_large)

@@ -462,6 +462,16 @@ def test_no_secret_is_told(proxy: LossyProxy, prefix: str, monkeypatch: pytest.M
     assert "VISIBLE" not in f"{raised.value} {raised.value.__cause__} {storage!r} {caplog.text}"
 
 
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_no_secret_in_an_endpoint_is_told_wherever_that_comes_from(
+    server: str, prefix: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, server.replace("http://", "http://admin:hunter2@"))
+    with pytest.raises(ConfigError, match=f"the endpoint in .*{name}.* holds a user name or password") as raised:
+        S3Storage(f"s3://{BUCKET}/{prefix}", S3Options(path_style=True), QUICK).put("k", b"v")
+    assert "hunter2" not in f"{raised.value} {raised.value.__cause__}"
+
+
 @pytest.mark.parametrize("url", ["s3://", "s3:///x", "s3://key:secret@bucket/p", "s3://a b/p", "s3://bucket:9000/p"])
 def test_urls_that_are_not_a_bucket(url: str) -> None:
     with pytest.raises(ConfigError, match="s3://bucket/prefix") as raised:

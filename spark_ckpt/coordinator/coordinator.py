@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import tempfile
 import threading
 import time
 import uuid
@@ -12,7 +11,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from spark_ckpt import __version__
@@ -28,7 +26,7 @@ from spark_ckpt.model import CheckpointId, Decline, Job
 from spark_ckpt.paths import parse_checkpoint_url, stream_url
 from spark_ckpt.process.packages import check_jar, packages_for, require
 from spark_ckpt.process.pipe import Handler, Message, Pipe, Reply
-from spark_ckpt.process.scratch import remove_dead
+from spark_ckpt.process.scratch import remove_dead_temporaries
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.driver_files import is_numbered
 from spark_ckpt.protocol.entries import Application, Claim
@@ -377,8 +375,6 @@ def _sent_again(path: str, content: Any) -> bytes | ev.LocalFile | None:
 
 
 def _prepare() -> None:
-    """Pyarrow is loaded before the first checkpoint needs it; copies that killed coordinators have left unfinished go."""
-    from spark_ckpt.stored.copies import SCRATCH
-
+    """Pyarrow is loaded before the first checkpoint needs it; what killed processes have left of copies and of looks at snapshots goes."""
     importlib.import_module("pyarrow.parquet")
-    remove_dead(Path(tempfile.gettempdir()), SCRATCH)
+    remove_dead_temporaries()

@@ -14,6 +14,8 @@ from types import TracebackType
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process import owner_only
 
+TEMPORARY = ".spark-ckpt-"
+"""What every folder of this package begins with where the system has its temporary files."""
 _LOCK = "lock"
 
 
@@ -41,16 +43,24 @@ class ScratchFolder:
 
 
 @contextlib.contextmanager
-def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A new folder where the system has its temporary files, removed at the end. Raises ConfigError where there is no such place."""
+def temporary_folder(purpose: str) -> Iterator[Path]:
+    """A new folder where the system has its temporary files, removed at the end, or when the next one is made after its process has been
+    killed. Raises ConfigError where there is no such place."""
     try:
-        folder = tempfile.TemporaryDirectory(prefix=prefix)
+        parent = Path(tempfile.gettempdir())
+        parent.stat()  # what TMPDIR names by mistake is not made
+        folder = ScratchFolder(parent, f"{TEMPORARY}{purpose}-")
     except OSError as error:
         raise ConfigError(
             f"no folder for temporary files can be made ({error.strerror or error}); set TMPDIR to one that is writable and has free space"
         ) from error
     with folder as path:
-        yield Path(path)
+        yield path
+
+
+def remove_dead_temporaries() -> None:
+    """All of this package, whatever they were for."""
+    remove_dead(Path(tempfile.gettempdir()), TEMPORARY)
 
 
 def remove_dead(parent: Path, prefix: str) -> None:

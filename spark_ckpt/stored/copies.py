@@ -5,7 +5,6 @@ A copy holds the ranges that the checkpoint names and nothing else, each compare
 
 from __future__ import annotations
 
-import tempfile
 import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,14 +15,13 @@ from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Handle
 from spark_ckpt.paths import METADATA_NAME, copied_key, metadata_key, parse_checkpoint_url
 from spark_ckpt.process import owner_only
-from spark_ckpt.process.scratch import ScratchFolder
+from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.metadata.reading import read_metadata
 from spark_ckpt.stored.ranges import IN_MEMORY, RangeDamagedError, is_long, near, read, read_to_file
 
-SCRATCH = ".spark-ckpt-copy-"
 """Folders in the temporary folder, for large objects on their way. Not named like a spool: agents remove old ones of those."""
 _THREADS = 4
 _OF_A_SAVEPOINT = ". If it is a savepoint, rename its folder: this is the name of a checkpoint"
@@ -153,7 +151,7 @@ def _renamed(checkpoint: Checkpoint, copies: Iterable[_Copy]) -> Checkpoint:
 
 
 def _copy(source: Storage, copies: Iterable[_Copy], target: Storage) -> None:
-    with ScratchFolder(Path(tempfile.gettempdir()), SCRATCH) as folder, ThreadPoolExecutor(_THREADS, "copy") as pool:
+    with temporary_folder("copy") as folder, ThreadPoolExecutor(_THREADS, "copy") as pool:
         numbered = enumerate(copies)
         for done in [pool.submit(_copy_one, source, copy, target, folder / str(number)) for number, copy in numbered]:
             done.result()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError, StorageSetupError
+from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError, StorageError, StorageSetupError
 from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.process.scratch import temporary_folder
@@ -18,7 +18,7 @@ from spark_ckpt.stored.ranges import is_long, near, read, read_to_file
 from spark_ckpt.stored.state import CountResult, assemble, count_keys
 from spark_ckpt.stored.state.assemble import full_snapshot
 
-_SCRATCH = ".spark-ckpt-verify-"
+_PURPOSE = "verify"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Verifier:
 
     def open_stores(self, found: Verified) -> None:
         """Open the newest full snapshot of every store and count its keys against the number recorded with it (deep)."""
-        with temporary_folder(_SCRATCH) as folder, ThreadPoolExecutor(min(2, self._threads)) as pool:
+        with temporary_folder(_PURPOSE) as folder, ThreadPoolExecutor(min(2, self._threads)) as pool:
 
             def one(item: tuple[int, Snapshot]) -> tuple[Snapshot, int, str | None]:
                 return (item[1], *self._open(found.checkpoint, item[1], folder / str(item[0])))
@@ -126,7 +126,7 @@ class Verifier:
             return results
         try:
             if is_long(inside):
-                with temporary_folder(_SCRATCH) as folder:
+                with temporary_folder(_PURPOSE) as folder:
                     read_to_file(self._storage, inside[0], folder / "range")
                 return {inside[0]: None}
             return results | {one.handle: one.damage for one in read(self._storage, inside)}
@@ -148,6 +148,8 @@ class Verifier:
             count = count_keys(store)
         except (DamagedError, ObjectMissingError, StorageSetupError) as e:
             return 0, str(e)
+        except OSError as e:
+            raise StorageError(f"snapshots cannot be unpacked in {folder.parent}: {e.strerror or e}; free space there or set TMPDIR") from e
         finally:
             _remove(folder)
         if count.result is CountResult.DIFFERENT:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import resource
 import tempfile
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -407,6 +411,24 @@ def test_verify_deep_without_a_folder_for_temporary_files(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     assert run(["verify", url, "--deep"]) == 2
     assert "no folder for temporary files can be made (No such file or directory); set TMPDIR" in capsys.readouterr().err
+
+
+def test_verify_deep_on_a_full_disk_says_so(storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A limit on the size of files stands for the full disk; a member that is all zeros is none in the zip, and one when unpacked."""
+    store, limit = make_store(tmp_path, 30), 100_000
+    archive = io.BytesIO(store.zip_bytes)
+    with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("000099.log", bytes(2 * limit))
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    writer.complete(1, 0, [replace(store, zip_bytes=archive.getvalue())])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        assert run(["verify", url, "--deep"]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert re.search(r"snapshots cannot be unpacked in .*: File too large; free space there or set TMPDIR", capsys.readouterr().err)
 
 
 def test_verify_deep_finds_a_wrong_number_of_keys(storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

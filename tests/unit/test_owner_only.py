@@ -16,9 +16,8 @@ from spark_ckpt.agent.fetches import Fetcher
 from spark_ckpt.agent.staging import Staging
 from spark_ckpt.model import HandleKind
 from spark_ckpt.process import owner_only
-from spark_ckpt.process.scratch import ScratchFolder
+from spark_ckpt.process.scratch import TEMPORARY, ScratchFolder
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from spark_ckpt.stored.copies import SCRATCH
 from tests.drivers.checkpoints import written
 
 
@@ -66,7 +65,7 @@ def test_what_an_agent_fetches_and_stages(tmp_path: Path, elsewhere: Path) -> No
 
 
 def test_what_is_copied_or_unpacked(tmp_path: Path) -> None:
-    with ScratchFolder(tmp_path / "new" / "tmp", SCRATCH) as scratch:
+    with ScratchFolder(tmp_path / "new" / "tmp", TEMPORARY) as scratch:
         storage = MemoryStorage("memory://private/t")
         storage.put("a", b"12345")
         storage.get_to_file("a", 0, 5, scratch / "file")

@@ -13,9 +13,10 @@ import pytest
 from spark_ckpt import paths
 from spark_ckpt.errors import ConfigError, ConflictError, DamagedError, ObjectMissingError, StorageError
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.process.scratch import TEMPORARY
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
-from spark_ckpt.stored.copies import SCRATCH, RestorePath, delete_savepoint, import_objects, store_savepoint
+from spark_ckpt.stored.copies import RestorePath, delete_savepoint, import_objects, store_savepoint
 from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.verify import Verifier
@@ -103,7 +104,7 @@ def test_a_copy_that_was_killed_leaves_nothing_behind(
     stream: Storage, target: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path / "temporary"
-    left = temporary / f"{SCRATCH}killed"
+    left = temporary / f"{TEMPORARY}copy-killed"
     left.mkdir(parents=True)
     (left / "lock").touch()
     (left / "3.0").write_bytes(b"half")

@@ -68,7 +68,7 @@ browser: venv
 	@$(PY) -m tests.drivers.spark.chromium || test -z "$${CI:-}"
 
 # Spark's tests start hundreds of JVMs; without it they only take longer.
-$(CLASSES): $(STAMP) $(wildcard tests/spark/local_files/*/*.scala) | jar
+$(CLASSES): $(STAMP) | jar
 	@echo "making an archive of Spark's classes, once"
 	@$(PY) -m tests.drivers.spark.class_archive || true
 

@@ -1,28 +1,19 @@
 """An archive of the classes that Spark loads (JDK's class data sharing, JEP 350): with it an application starts in half the time.
 
 Made once for a virtual environment, from what a few queries load. A JVM that cannot use it, another version or with another class path,
-starts as it would without. The classes of tests/spark/local_files are first on the class path of all of Spark's tests, and compiled here.
+starts as it would without.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.drivers.spark.harness import CLASS_ARCHIVE, DIRECT_FILES, submit
+from tests.drivers.spark.harness import CLASS_ARCHIVE, submit
 from tests.drivers.spark.inputs import write_events
 
-ROOT = Path(__file__).resolve().parents[3]
 QUERIES = "windows,unique,outer"
-
-
-def compile_direct_files() -> None:
-    """Raises CalledProcessError, whose words are on stderr, if they do not compile."""
-    build, sources = ROOT / "jvm_shim" / "build.py", ROOT / "tests" / "spark" / "local_files"
-    command = [sys.executable, str(build), "--source", str(sources), "--output", str(DIRECT_FILES.parent)]
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 
 def make() -> None:
@@ -41,7 +32,6 @@ def make() -> None:
 
 if __name__ == "__main__":
     try:
-        compile_direct_files()
         make()
     except Exception as reason:
         sys.exit(f"the tests go on without an archive of Spark's classes, and take longer: {reason}")

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
@@ -21,27 +20,12 @@ JOBS = Path(__file__).parents[2] / "spark" / "jobs"
 PLUGIN = "org.apache.spark.ckpt.CheckpointPlugin"
 CLASS_ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 """What `class_archive.py` has made, if it has."""
-DIRECT_FILES = Path(sys.prefix) / "spark-tests" / f"spark-ckpt-{version('pyspark')}.jar"
-"""The classes of tests/spark/local_files, if `class_archive.py` has compiled them."""
 
 
 def class_path(*more: Path) -> str:
     """As spark-submit would have it: JVMs can share the archive's classes only with the class path that it was made with, and `more`."""
     jars = pyspark_home() / "jars"
-    first = [DIRECT_FILES] if DIRECT_FILES.exists() else []
-    return ":".join(map(str, [*first, pyspark_home() / "conf", *jars.glob("slf4j-api-*.jar"), jars / "*", *more]))
-
-
-def direct_files() -> dict[str, str]:
-    """Local files whose permissions a JVM sets itself (tests/spark/local_files), if those classes are there."""
-    if not DIRECT_FILES.exists():
-        return {}
-    return {
-        "spark.driver.extraClassPath": str(DIRECT_FILES),
-        "spark.executor.extraClassPath": str(DIRECT_FILES),
-        "spark.hadoop.fs.file.impl": "org.apache.spark.ckpt.tests.DirectFiles",
-        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.spark.ckpt.tests.DirectFs",
-    }
+    return ":".join(map(str, [pyspark_home() / "conf", *jars.glob("slf4j-api-*.jar"), jars / "*", *more]))
 
 
 SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MetaspaceSize=300m")
@@ -61,7 +45,6 @@ class Scratch:
             "spark.local.dir": str(self._folder / "local"),
             "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
             "spark.executor.extraJavaOptions": " ".join([*self.java, *SMALL]),
-            **direct_files(),
         }
 
     @property

@@ -53,10 +53,11 @@ class Leavable:
 
 
 def stream_url(storage: str | None, checkpoint_location: str) -> str:
-    """Where a stream's objects live.
+    """Where a stream's objects live: told by the letters of its location, and by nothing else.
 
     `/data/ckpt/orders` below `s3://bucket/ckpt` is `s3://bucket/ckpt/data/ckpt/orders`; a location on another file system keeps
-    scheme and authority, so that two locations never share a stream. Without a storage it is `<checkpointLocation>/_ckpt`.
+    scheme and authority. So `hdfs://nn/data` has the stream of the local folder `/hdfs/nn/data`; and one location has as many streams as
+    ways to write it: links, and below a storage `s3`, `s3a` and `s3n`. Without a storage it is `<checkpointLocation>/_ckpt`.
     """
     scheme, authority, path = split(checkpoint_location)
     scheme = scheme or "file"

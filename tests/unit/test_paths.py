@@ -30,6 +30,13 @@ def test_a_stream_lives_where_its_location_says_whatever_characters_are_in_it(st
     assert paths.stream_url(storage, location) == url
 
 
+def test_a_streams_url_is_told_by_the_letters_of_its_location() -> None:
+    """What is written so in the documents: a change would leave streams that exist behind."""
+    assert paths.stream_url("s3://b/c", "file:/hdfs/nn/data") == paths.stream_url("s3://b/c", "hdfs://nn/data")
+    assert len({paths.stream_url("s3://b/c", f"{scheme}://x/data") for scheme in ("s3", "s3a", "s3n")}) == 3
+    assert len({paths.stream_url(None, f"{scheme}://x/data") for scheme in ("s3", "s3a", "s3n")}) == 1
+
+
 def test_a_streams_url_may_have_what_a_storages_must_not() -> None:
     assert parse_stream("file:///data/orders#1?x/_ckpt") == "file:///data/orders#1?x/_ckpt"
     assert parse_stream("s3a://bucket/ckpt/orders#1") == "s3://bucket/ckpt/orders#1"

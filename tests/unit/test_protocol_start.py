@@ -192,6 +192,7 @@ def test_a_stock_checkpoint_is_refused_and_leaves_no_claim() -> None:
     refused = refusal(Driver(world).start("a", local=("offsets/3", "commits/3", "sources/0/0")))
     assert refused.kind is ErrorKind.CONFLICT
     assert "offsets/3" in refused.message
+    assert "if the folder has two paths, by a symbolic link" in refused.message, "who deletes it then begins from nothing"
     assert world.log == {}
 
 

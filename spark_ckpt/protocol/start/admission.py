@@ -38,9 +38,10 @@ class Admission:
         if local:
             raise GivenUpError(
                 ErrorKind.CONFLICT,
-                f"the checkpointLocation holds a checkpoint that Spark wrote without spark-ckpt (for example {local[-1]}), and "
-                "the storage knows nothing of "
-                "this stream; give the query a new checkpointLocation, or delete the folder if its state is not needed",
+                "the checkpointLocation holds a checkpoint that Spark wrote without spark-ckpt, or under another path or "
+                f"spark.ckpt.storage (for example {local[-1]}): the storage knows nothing of a stream of this path; if the folder has two "
+                "paths, by a symbolic link, or the storage was another one, start the query with what it had before, and it goes on; else "
+                "give it a new checkpointLocation, or delete the folder if its state is not needed",
             )
 
     def _compare(self, claim: Claim) -> list[Instruction]:

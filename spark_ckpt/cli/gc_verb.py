@@ -66,21 +66,21 @@ def _amount(amount: Amount) -> dict[str, int]:
 
 
 def _sections(found: Garbage, total: RunGarbage, deleted: bool) -> list[Section]:
-    probes = [found.probes] if found.probes.garbage.objects + found.probes.young.objects else []
+    probes = [("probes", found.probes)] if found.probes.garbage.objects + found.probes.young.objects else []
     if not found.runs and not probes:
         what = "of the deleted stream" if found.ended else f"of runs before the newest, run-{found.claim.run}, nor of that one"
         return [Line(f"nothing is left {what}")]
     columns = ("RUN", "GARBAGE", "SIZE", "TOO YOUNG", "REFERENCED", "SIZE OF THOSE")
     rows = [
         (
-            f"run-{r.run}" if r.run else "probes",
+            name,
             str(r.garbage.objects),
             size_text(r.garbage.bytes),
             str(r.young.objects),
             str(r.referenced.objects),
             size_text(r.referenced.bytes),
         )
-        for r in (*found.runs, *probes)
+        for name, r in (*((f"run-{r.run}", r) for r in found.runs), *probes)
     ]
     what = f"{total.garbage.objects} objects ({size_text(total.garbage.bytes)}), among them {len(found.checkpoints)} checkpoints"
     verdict = f"deleted {what}" if deleted else f"nothing refers to {what}; --delete deletes them"

@@ -64,11 +64,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return BROKEN
     except BrokenPipeError:
         # The reader (`| head`) is gone; without this Python complains once more when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say_no_more()
         return DONE
+    except OSError as e:
+        # A full disk behind stdout, a working folder that is gone: of what lies in a storage, storages raise errors of this package.
+        where = f"{e.filename}: " if e.filename else ""
+        click.echo(f"spark-ckpt: {where}{e.strerror or e}; look at the file that the answer goes to, and at the working folder", err=True)
+        _say_no_more()
+        return BROKEN
+
+
+def _say_no_more() -> None:
+    """What has not been written is not tried again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:
+    if sys.stdout is None:
+        sys.exit("spark-ckpt: standard output is closed; there is nowhere to write the answer to")
     sys.exit(run())
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError
+from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError, StorageError
 from spark_ckpt.model import Content, FileHandle
 from spark_ckpt.process import owner_only
 from spark_ckpt.protocol.events import LocalFile
@@ -105,13 +105,20 @@ def taken(value: Any) -> bytes | LocalFile:
 
 
 def read(value: Any) -> bytes:
-    """The same of a file that is needed here: the content. Raises `DamagedError` for a file that is not what the message says."""
+    """The same of a file that is needed here: the content. Raises `DamagedError` for a file that is not what the message says, and
+    `StorageError` for one that cannot be read."""
     content = taken(value)
     if isinstance(content, bytes):
         return content
     if content.length > LARGEST:
         raise CheckpointError(f"an entry of Spark's offsets or commits has {content.length} bytes; more than {LARGEST} cannot be stored")
-    data = Path(content.path).read_bytes()
+    try:
+        data = Path(content.path).read_bytes()
+    except OSError as error:
+        raise StorageError(
+            f"{content.path}, which the JVM has handed over, cannot be read ({error.strerror or error}); look at the driver's local disk, "
+            "and who else deletes files there"
+        ) from error
     if (len(data), zlib.crc32(data)) != (content.length, content.checksum):
         raise DamagedError(f"{content.path}, which the JVM has handed over, is not what it has written")
     return data

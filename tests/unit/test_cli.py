@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -313,3 +314,20 @@ def test_doctor_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     doc = json.loads(capsys.readouterr().out)
     found = {c["check"]: c["status"] for c in doc["checks"]}
     assert (status, doc["healthy"], found["storage"], found["disk"]) == (1, False, "FAIL", "OK")
+
+
+def test_a_closed_stdout_is_told_in_a_sentence() -> None:
+    ran = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m spark_ckpt.cli.main list stream >&-"], stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT
+    )
+    assert (ran.returncode, ran.stderr) == (1, "spark-ckpt: standard output is closed; there is nowhere to write the answer to\n")
+
+
+def test_a_working_folder_that_is_gone_is_told_in_a_sentence(tmp_path: Path) -> None:
+    listing = shlex.join([sys.executable, "-P", "-m", "spark_ckpt.cli.main", "list", "stream"])
+    command = f"mkdir gone && cd gone && rmdir ../gone && {listing}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("spark-ckpt: No such file or directory; look at")
+    assert "Traceback" not in ran.stderr

@@ -6,6 +6,8 @@ import io
 import json
 import re
 import resource
+import subprocess
+import sys
 import tempfile
 import zipfile
 from dataclasses import replace
@@ -411,6 +413,15 @@ def test_verify_deep_without_a_folder_for_temporary_files(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     assert run(["verify", url, "--deep"]) == 2
     assert "no folder for temporary files can be made (No such file or directory); set TMPDIR" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_an_answer_that_cannot_be_written_is_told_in_a_sentence(writer: StreamWriter, url: str, arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "spark_ckpt.cli.main", "list", url, *arguments]
+    with open("/dev/full", "wb") as full:
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1), ran.stderr
+    assert ran.stderr.startswith("spark-ckpt: No space left on device; look at")
 
 
 def test_verify_deep_on_a_full_disk_says_so(storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

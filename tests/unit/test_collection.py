@@ -406,6 +406,14 @@ def living(on_disk: Storage) -> tuple[StreamWriter, set[str]]:
     return writer, left
 
 
+def test_a_run_with_the_number_0_is_called_so(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    storage.put(paths.segment_key(0, 1, "strange"), b"x")
+    assert run(["gc", url, "--min-age", "0ms"]) == 0
+    said = capsys.readouterr().out
+    assert "run-0 " in said
+    assert "probes" not in said
+
+
 def test_names_that_no_storage_takes_do_not_keep_garbage_from_going(
     living: tuple[StreamWriter, set[str]], on_disk: Storage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 from spark_ckpt import paths
 from spark_ckpt.cli.main import run
 from spark_ckpt.coordinator.file_transfer import SMALL, FileTransfer, read, store, taken
-from spark_ckpt.errors import CheckpointError, DamagedError
+from spark_ckpt.errors import CheckpointError, DamagedError, StorageError
 from spark_ckpt.model import CheckpointId, FileHandle
 from spark_ckpt.paths import driver_file_key, metadata_key
 from spark_ckpt.protocol.entries import Plan, decode, encode
@@ -222,3 +222,10 @@ def test_gc_leaves_what_a_plan_in_the_log_names(storage: Storage, url: str, tmp_
     assert run(["gc", url, "--delete", "--min-age", "0s"]) == 0
     assert old.object not in {s.key for s in storage.list("")}, "its plan is gone, and its checkpoint"
     assert storage.size(kept.object) is not None
+
+
+def test_a_file_that_is_gone_is_named_and_no_fault_of_ours(tmp_path: Path) -> None:
+    given = handed(tmp_path / "handed", big())
+    Path(given["file"]).unlink()
+    with pytest.raises(StorageError, match=r"/handed/0, which .*, cannot be read \(No such file or directory\); look at"):
+        read(given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from simulation.chains import Commit, StateFile
 from simulation.environment import Environment
@@ -11,8 +12,8 @@ from simulation.invariants import Invariant, ViolationError
 from simulation.observed import Observed
 from simulation.storage_client import StorageClient
 from simulation.stored_damage import checksum
-from spark_ckpt.model import Ack, Decline, Handle, HandleKind, StoreId
-from spark_ckpt.paths import segment_key, sst_key
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Handle, HandleKind, StoreId
+from spark_ckpt.paths import pack_key, segment_key
 
 ACK_RESENT = 120
 EPOCHS_KEPT = 2
@@ -20,18 +21,20 @@ EPOCHS_KEPT = 2
 SPOOL_MAX = 18
 """Parts, as if each had one byte."""
 UPLOAD_TIMEOUT = 400
+LARGE = 3
+"""Bytes of the first file of a pack, whose others have one: without it the pack is sparse."""
 
 
 @dataclass
 class _Upload:
-    """What one executor stores at a time: a segment, and shared files."""
+    """What one executor stores at a time: a segment, and a pack of shared files. `agent`: which of its agents does."""
 
     run: int
     epoch: int
+    agent: int
     files: list[StateFile]
     begun: int
-    packed: list[tuple[int, int]] = field(default_factory=list)
-    shared: dict[str, int] = field(default_factory=dict)
+    objects: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     handles: list[Handle] = field(default_factory=list)
 
 
@@ -55,6 +58,7 @@ class Executor:
         self._client = client
         self._acknowledge = acknowledge
         self._made = 0
+        self._agent = 0
 
     # --- what lies there
 
@@ -80,6 +84,40 @@ class Executor:
         for uid, commit in list(self.kept.items()):
             if commit.partition == partition and commit.epoch in epochs and (commit.acked or not commit.requested):
                 del self.kept[uid]
+
+    # --- its agent
+
+    def agent_restarts(self) -> None:
+        """The agent dies alone. What it was storing lands or not, and nobody hears of it; to the next one the executor says again what it
+        holds. Not simulated: what was acknowledged is not stored once more, in other objects than those that the run knows."""
+        self._agent += 1
+        held, newest = self.held, {partition: commit.epoch for partition, commit in self._newest().items()}
+        files: dict[tuple[str, int], StateFile] = {}
+        told: list[Commit] = []
+        for commit in self.kept.values():
+            if commit.ack_sent:
+                continue
+            commit.forgotten = True
+            if commit.uid in held and (commit.epoch == newest[commit.partition] or commit.requested):
+                self.recall(commit, commit.base, files)
+                told.append(commit)
+        self._store([commit for commit in told if commit.requested])
+
+    def recall(self, commit: Commit, base: CheckpointId | None, known: dict[tuple[str, int], StateFile] | None = None) -> None:
+        """An agent that does not know it takes what `base` holds of its files for stored, and the others from the disk. `known`: files of
+        older commits, by name."""
+        if not commit.forgotten:
+            return
+        commit.forgotten = False
+        found = self._env.world.read_metadata(base) if base is not None else None
+        snapshots = found.snapshots if isinstance(found, Checkpoint) else ()
+        handles = [handle for s in snapshots if s.store.partition == commit.partition for handle in s.handles]
+        # The files of another stream's savepoint may have the same names.
+        stored = {(handle.name, handle.checksum): handle for handle in handles if handle.object not in commit.sparse}
+        files = {} if known is None else known
+        keys = [(file.name, checksum(file.value)) for file in commit.chain]
+        again = [StateFile(file.name, file.value, file.kind, stored.get(key)) for file, key in zip(commit.chain, keys, strict=True)]
+        commit.chain = tuple(files.setdefault(key, file) for file, key in zip(again, keys, strict=True))
 
     # --- what is to be stored
 
@@ -135,6 +173,7 @@ class Executor:
         if not requested:
             return
         for commit in requested:
+            self.recall(commit, commit.base)
             commit.requested = True
         files = {id(p): p for c in requested for p in c.unstored if not p.uploading}
         if files:
@@ -144,47 +183,52 @@ class Executor:
 
     def _pack(self, commit: Commit, files: list[StateFile]) -> None:
         self._made += 1
-        upload = _Upload(commit.run, commit.epoch, files, self._env.clock.now)
-        segment = segment_key(commit.run, commit.epoch, f"{self.name}-{self._made}")
+        upload = _Upload(commit.run, commit.epoch, self._agent, files, self._env.clock.now)
+        unique = f"{self.name}-{self._made}"
+        shared = [file for file in files if file.kind is HandleKind.SST]
+        pack = pack_key(commit.run, sha256(unique.encode()).hexdigest()[:16], LARGE + len(shared) - 1)
+        segment = segment_key(commit.run, commit.epoch, unique)
+        content: dict[str, list[tuple[int, int]]] = {}
         for file in files:
             file.uploading = True
-            if file.kind is HandleKind.SST:
-                sst = sst_key(commit.run, f"{self.name}-{file.name.removesuffix('.sst')}")
-                upload.shared[sst] = file.value
-                upload.handles.append(Handle(file.kind, file.name, sst, 0, 1, checksum(file.value)))
-            else:
-                upload.packed.append((len(upload.packed), file.value))
-                upload.handles.append(Handle(file.kind, file.name, segment, len(upload.packed) - 1, 1, checksum(file.value)))
-        self._env.clock.after(self._env.rng.randrange(1, 10), lambda: self._client.send(lambda: self._arrived(upload, segment)))
+            name = pack if file.kind is HandleKind.SST else segment
+            stored = content.setdefault(name, [])
+            length = LARGE if name == pack and not stored else 1
+            upload.handles.append(Handle(file.kind, file.name, name, len(stored), length, checksum(file.value)))
+            stored.append((len(stored), file.value))
+        upload.objects = {name: tuple(stored) for name, stored in content.items()}
+        self._env.clock.after(self._env.rng.randrange(1, 10), lambda: self._client.send(lambda: self._arrived(upload)))
 
-    def _arrived(self, upload: _Upload, segment: str) -> None:
+    def _arrived(self, upload: _Upload) -> None:
         """A dead executor's agent finishes what it has begun, or not; its acks stay in the storage."""
         if not self.alive and self._env.chance(0.5):
+            return
+        if upload.agent != self._agent:
+            if not self._env.down and self._env.chance(0.5):
+                self._put(upload)
             return
         if self._env.down:
             if self._env.clock.now - upload.begun > UPLOAD_TIMEOUT:
                 self._failed(upload)
             else:
-                self._env.clock.after(30, lambda: self._client.send(lambda: self._arrived(upload, segment)))
+                self._env.clock.after(30, lambda: self._client.send(lambda: self._arrived(upload)))
             return
         if self.alive and self._env.chance(self._env.faults.decline, Observed.DECLINED):
             self._failed(upload)
             return
-        if upload.packed:
-            self._env.world.put_object(segment, tuple(upload.packed))
-        for sst, value in upload.shared.items():
-            self._env.world.put_object(sst, ((0, value),))
+        self._put(upload)
         for file, handle in zip(upload.files, upload.handles, strict=True):
             file.handle, file.uploading = handle, False
         self._acknowledge_stored()
 
+    def _put(self, upload: _Upload) -> None:
+        for name, content in upload.objects.items():
+            self._env.world.put_object(name, content)
+
     def _failed(self, upload: _Upload) -> None:
-        """They are stored with the next checkpoint, under other names."""
+        """They are stored with the next checkpoint, in other objects."""
         for file in upload.files:
             file.uploading = False
-            if file.kind is HandleKind.SST:
-                self._made += 1
-                file.name = f"{file.name.removesuffix('.sst')}-{self._made}.sst"
         failed = {id(file) for file in upload.files}
         for commit in list(self.kept.values()):
             if commit.requested and not commit.acked and failed & {id(file) for file in commit.chain}:

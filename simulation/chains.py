@@ -36,6 +36,11 @@ class Commit:
     uid: str
     base_uid: str | None
     chain: tuple[StateFile, ...]
+    base: CheckpointId | None = None
+    sparse: frozenset[str] = frozenset()
+    """What the barrier of its epoch named: the newest checkpoint, and packs to be given up."""
+    forgotten: bool = False
+    """Its agent does not know which of its files are stored, and where."""
     requested: bool = False
     ack_sent: bool = False
     acked: bool = False
@@ -62,6 +67,13 @@ class Barrier:
 
     checkpoint: bool
     late: int | None
+    sparse: frozenset[str] = frozenset()
+    """Packs of which little is needed any more."""
+
+    @property
+    def given_up(self) -> frozenset[str]:
+        """Those that its commits are not to name."""
+        return self.sparse if self.checkpoint else frozenset()
 
 
 @dataclass(eq=False)
@@ -99,7 +111,7 @@ class Chains:
 
     def commit(self, attempt: Attempt, base: Commit | None, partition: int) -> Commit:
         """A changelog on top of what is there; or the newest files merged into a shared one; or everything, as under a new number."""
-        chain = base.chain if base else ()
+        chain = tuple(self._dense(attempt.barrier.given_up, file) for file in base.chain) if base else ()
         delta = sum_of(partition, attempt.span)
         uid = f"u{attempt.run}-{attempt.epoch}-{partition}-{self.name()}"
         keep = self._env.rng.choice((len(chain), len(chain), len(chain) // 2, 0)) if attempt.version == attempt.epoch else 0
@@ -107,7 +119,14 @@ class Chains:
             made = (*chain, StateFile(f"{uid}.changelog", delta, HandleKind.CHANGELOG))
         else:
             made = self._merged(attempt, chain[: min(keep, len(chain) // 2)], partition, sum(file.value for file in chain) + delta)
-        return Commit(attempt.run, attempt.epoch, partition, uid, base.uid if base else None, made)
+        return Commit(attempt.run, attempt.epoch, partition, uid, base.uid if base else None, made, attempt.base, attempt.barrier.given_up)
+
+    def _dense(self, given_up: frozenset[str], file: StateFile) -> StateFile:
+        """What a checkpoint needs of a sparse pack it stores anew."""
+        if file.handle is None or file.handle.object not in given_up:
+            return file
+        self._env.observed[Observed.STORED_ANEW] += 1
+        return StateFile(file.name, file.value, file.kind)
 
     def _merged(self, attempt: Attempt, kept: tuple[StateFile, ...], partition: int, total: int) -> tuple[StateFile, ...]:
         key = (attempt.run, attempt.epoch, partition, "+".join(file.name for file in kept))

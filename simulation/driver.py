@@ -147,7 +147,7 @@ class Driver(DriverQuery, Query):
             self.process.open = None
             self._folder.planned()
             self._wants.clear()
-            self._run_epoch(i.base, Barrier(i.checkpoint, i.late), i.version)
+            self._run_epoch(i.base, Barrier(i.checkpoint, i.late, frozenset(i.sparse)), i.version)
         elif isinstance(i, (do.HandOver, do.HandedOver, do.NotHandedOver)):
             self._wants.told(i)
         elif isinstance(i, do.Late):
@@ -228,6 +228,8 @@ class Driver(DriverQuery, Query):
         self._folder.replace(files)
         self._planned = {plan.epoch: plan.offsets for plan in i.planned}
         self._env.observed[Observed.STARTED] += 1
+        if i.origin is None:  # else that is announced
+            self.process.announcements.completed_epoch = i.epoch - 1
         self._executors.forget()
         self._wants.begin()
         wrong = self._folder.wrong(i, self._env.begins)

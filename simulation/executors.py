@@ -95,6 +95,8 @@ class Executors:
         """The next report is made when the last one was answered."""
         if not (executor.alive and self._client.alive):
             return
+        if self._env.chance(self._env.faults.agent_restart, Observed.AGENT_RESTARTED):
+            executor.agent_restarts()
         executor.idle = 0 if executor.held or executor.wanting else executor.idle + 1
         if not executor.joined or executor.idle % IDLE_POLLS:
             self._env.clock.after(POLL, partial(self._poll, executor))
@@ -140,6 +142,7 @@ class Executors:
             if kept is None:
                 self._env.clock.after(self._env.delay(), lambda p=p, uid=uid: self._fetch(attempt, n, partitions, loaded, p, uid))  # type: ignore[misc]
                 return
+            host.recall(kept, attempt.base)
             loaded[p] = checked(kept, self._env.begins, attempt.span.first)
         self._run(attempt, n, partitions, loaded)
 

@@ -17,6 +17,8 @@ class Faults:
     sleep: float = 0.0
     coordinator_crash: float = 0.0
     executor_loss: float = 0.0
+    agent_restart: float = 0.0
+    """That an agent dies alone, and another takes its place, each time that its executor looks what there is to report."""
     answer_lost: float = 0.0
     request_lost: float = 0.0
     late: float = 0.0
@@ -63,6 +65,7 @@ _WORST = Faults(
     sleep=0.02,
     coordinator_crash=0.01,
     executor_loss=0.15,
+    agent_restart=0.03,
     answer_lost=0.08,
     request_lost=0.05,
     late=0.05,
@@ -88,8 +91,12 @@ _WORST = Faults(
 )
 
 
+_APART = {"damage": -1, "agent_restart": -1_000_000_007}
+
+
 def draw(rng: random.Random, seed: int) -> Faults:
     """Each kind is absent, rare or frequent, so that one seed mixes few kinds and another all."""
-    drawn = {name: worst * rng.choice((0.0, 0.3, 1.0)) for name, worst in vars(_WORST).items() if name != "damage"}
-    # By a source of its own: without damage a seed is the schedule that it would be if there were none.
-    return Faults(**drawn, damage=_WORST.damage * random.Random(-1 - seed).choice((0.0, 0.3, 1.0)))
+    drawn = {name: worst * rng.choice((0.0, 0.3, 1.0)) for name, worst in vars(_WORST).items() if name not in _APART}
+    # By sources of their own: without these a seed is the schedule that it would be if there were none.
+    apart = {name: getattr(_WORST, name) * random.Random(first - seed).choice((0.0, 0.3, 1.0)) for name, first in _APART.items()}
+    return Faults(**drawn, **apart)

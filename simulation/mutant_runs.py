@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -123,6 +123,28 @@ class DiscardingAtOnce(Subsumption):
 
     def appended(self, number: int, named: frozenset[str]) -> list[Instruction]:  # noqa: ARG002
         return super().appended(number, frozenset())
+
+
+class ForgettingBases(Subsumption):
+    """Takes no checkpoint for needed because tasks have loaded from it."""
+
+    def loads_from_base(self, epoch: int) -> None:
+        """Nobody remembers."""
+
+    def take_over(self, epoch: int) -> None:
+        """Nobody remembers."""
+
+
+class ForgettingOthersBases(Subsumption):
+    """The same, of what tasks loaded that a coordinator before has triggered."""
+
+    def take_over(self, epoch: int) -> None:
+        """Nobody remembers."""
+
+
+class ForgettingOvertaken(Subsumption):
+    def is_overtaken(self, making: Collection[int]) -> bool:  # noqa: ARG002
+        return False
 
 
 class InOrderOfCompletion(CompletedCheckpointStore):

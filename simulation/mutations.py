@@ -74,6 +74,9 @@ class Mutation(Enum):
     DELETE_ISSUED_AFTER = "nothing is deleted on an append that was issued before the completion was known"
     UNCERTAIN_KEPT = "a checkpoint that is given up while its _metadata is under way keeps its objects until it is known"
     DISCARD_LATER = "what aborted and losing attempts uploaded stays until a later checkpoint completes"
+    BASES_KEPT = "a checkpoint that tasks have loaded from stays until one that was triggered after them completes"
+    BASES_TAKEN_OVER = "a coordinator that takes another one's place lets nothing go that tasks may have loaded from before"
+    OVERTAKEN_WAITED_FOR = "nothing goes while the newest checkpoint has overtaken one in the making"
     NEWEST_BY_EPOCH = "a checkpoint that completes after a newer one is not the newest"
     AHEAD_COUNTED = "numbers that may have been used without a plan are not used again"
     FIRST_VOIDS = "plans before a claim with new numbers are void"
@@ -113,6 +116,9 @@ INTERVAL_ONLY = frozenset(
         Mutation.DELETE_ISSUED_AFTER,
         Mutation.UNCERTAIN_KEPT,
         Mutation.DISCARD_LATER,
+        Mutation.BASES_KEPT,
+        Mutation.BASES_TAKEN_OVER,
+        Mutation.OVERTAKEN_WAITED_FOR,
         Mutation.NEWEST_BY_EPOCH,
         Mutation.GO_BACK_OWN,
         Mutation.TIMED_FROM_SEAL,
@@ -152,7 +158,12 @@ _DAMAGE = {"damage": 0.3}
 _REPLACED = {**_STEADY, "coordinator_crash": 0.02, "outage": 0}
 _MOVING = {**_STEADY, "moved": 0.3, "slow": 0.3}
 _DYING = {**_STEADY, "executor_loss": 0.5, "moved": 0.3}
+_AGENTS = {**_STEADY, "agent_restart": 0.15, "ack_lost": 0.5, "rival": 0, "restore": 0, "executor_loss": 0, "outage": 0, "decline": 0}
+_ANSWERED = {"answer_lost": 0, "request_lost": 0, "late": 0, "put_failed": 0, "read_failed": 0, "slow": 0, "long": 0, "gc": 0, "ask": 0}
+_AGENTS_ALONE = {**_AGENTS, **_ANSWERED, "agent_restart": 0.5, "ack_lost": 0.9, "coordinator_crash": 0.02, "moved": 0, "losing": 0}
+_ONE_AT_A_TIME = {"interval_ms": 40, "max_concurrent": 1, "min_pause_ms": 0, "timeout_ms": 600, "tolerable_failures": 10}
 _OFTEN = {"interval_ms": 30, "max_concurrent": 3}
+_ONE = {**_OFTEN, "retained": 1}
 _IN_A_HURRY = {**_OFTEN, "timeout_ms": 150, "tolerable_failures": 10}
 
 
@@ -175,6 +186,13 @@ def mutated(mutation: Mutation) -> Variant:
         ),
         Mutation.UNCERTAIN_KEPT: Variant(parts=Parts(checkpoints=runs.GivenUpAtOnce), faults=_SLOW_ACKS, settings=_IN_A_HURRY),
         Mutation.DISCARD_LATER: Variant(parts=Parts(subsumption=runs.DiscardingAtOnce)),
+        Mutation.BASES_KEPT: Variant(parts=Parts(subsumption=runs.ForgettingBases), faults=_AGENTS, settings=_ONE),
+        Mutation.BASES_TAKEN_OVER: Variant(
+            parts=Parts(subsumption=runs.ForgettingOthersBases), faults=_AGENTS_ALONE, settings={**_ONE, **_ONE_AT_A_TIME}
+        ),
+        Mutation.OVERTAKEN_WAITED_FOR: Variant(
+            parts=Parts(subsumption=runs.ForgettingOvertaken), faults={**_AGENTS, "ask": 1}, settings=_ONE
+        ),
         Mutation.NEWEST_BY_EPOCH: Variant(
             parts=Parts(store=runs.InOrderOfCompletion), faults={**_STEADY, "answer_lost": 0.4}, settings=_OFTEN
         ),

@@ -367,3 +367,23 @@ def test_what_a_savepoint_that_is_late_may_name_stays_until_it_is_made() -> None
     ran(driver, 5)
     driver.trigger(6)
     assert of_epoch_0 not in driver.world.objects
+
+
+def test_nor_does_what_newer_checkpoints_held_go_before_a_savepoint_that_they_have_overtaken() -> None:
+    """(1) Epoch 0 is in the making, for a savepoint; (2) 1 completes, and then 2, which drops 1; (3) an agent acknowledges epoch 0 with an
+    object that it has stored for epoch 1, whose newest state needs it no more."""
+    driver = Driver(World(), Settings(retained=1, interval_ms=10_000, max_concurrent=3))
+    driver.start("a")
+    number = driver.request(SAVEPOINT)
+    driver.fire(ev.Timer.IDLE)
+    assert told(driver.trigger(0), do.Triggered).checkpoint
+    driver.seal(1, 0)
+    for newer in (1, 2):
+        due(driver)
+        ran(driver, newer)
+    assert driver.stream.run is not None
+    assert driver.stream.run.completed == (CheckpointId(1, 2),)
+    driver.trigger(3)
+    driver.push(ev.AckReceived(ack(1, 0, 0, obj=segment_key(1, 1, "p0"))))
+    driver.ack(1, 0, 1)
+    assert driver.world.answers == {number: f"memory://savepoints/{number}"}

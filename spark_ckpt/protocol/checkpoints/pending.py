@@ -44,13 +44,12 @@ class FinishedEpoch:
 
 
 class PendingCheckpoint:
-    """`log`: the entry that plans its epoch, 0 until that is stored. `base`: the checkpoint that the tasks of its epoch loaded from."""
+    """`log`: the entry that plans its epoch, 0 until that is stored."""
 
-    def __init__(self, checkpoint: CheckpointId, log: int, triggered_ms: int, base: CheckpointId | None, plan_ms: int) -> None:
+    def __init__(self, checkpoint: CheckpointId, log: int, triggered_ms: int, plan_ms: int) -> None:
         self.id = checkpoint
         self.log = log
         self.triggered_ms = triggered_ms
-        self.base = base
         self.plan_ms = plan_ms
         self.acks = Acknowledgements(checkpoint)
         self.savepoint = False

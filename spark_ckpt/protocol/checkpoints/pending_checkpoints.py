@@ -160,7 +160,7 @@ class PendingCheckpoints:
             p = uncertain
             p.savepoint = p.bridges = False  # whatever it was begun for before
         else:
-            p = PendingCheckpoint(CheckpointId(self._context.claim.run, epoch), log, triggered_ms, self._subsumption.base, plan_ms)
+            p = PendingCheckpoint(CheckpointId(self._context.claim.run, epoch), log, triggered_ms, plan_ms)
             for ack in self._kept_acks.values():
                 if ack.epoch == epoch and self._subsumption.deleted_object(ack) is None:
                     p.acks.acknowledge(ack)
@@ -389,7 +389,7 @@ class PendingCheckpoints:
         return [*instructions, *self._owner.proceed()]
 
     def supersede(self, dropped: Iterable[CheckpointId] = ()) -> None:
-        self._subsumption.supersede(dropped, {p.epoch: p.base for p in self.pending}, self._savepoints.pins)
+        self._subsumption.supersede(dropped, [p.epoch for p in self.pending], self._savepoints.pins)
 
     def _landed(self, checkpoint: CheckpointId, event: ev.MetadataPut) -> list[Instruction]:
         """A newer one completed, and this one was dropped with what it named: if it landed after that, it goes again."""

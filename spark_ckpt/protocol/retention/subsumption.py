@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Snapshot
 from spark_ckpt.paths import run_prefix
@@ -97,34 +97,30 @@ class Subsumption:
 
     # --- completions
 
-    def supersede(
-        self, dropped: Iterable[CheckpointId], making: Mapping[int, CheckpointId | None], pinned: Callable[[CheckpointId], bool]
-    ) -> None:
+    def supersede(self, dropped: Iterable[CheckpointId], making: Collection[int], pinned: Callable[[CheckpointId], bool]) -> None:
         """Rule: a checkpoint that tasks may have loaded from stays until one that was triggered after them completes: what they loaded may
-        be part of what they upload, and of no other checkpoint yet (a task moved). The same for what aborted ones uploaded; and for
-        what was stored for an older epoch than that of a checkpoint in the making which the newest has overtaken (a savepoint): it may
-        share it. One that is newer shares it with the newest too.
+        be part of what they upload, and of no other checkpoint yet (a task moved, an agent was replaced). The same for what aborted ones
+        uploaded.
 
-        `making`: the epochs of checkpoints in the making, and what their tasks loaded from. `pinned`: being copied.
+        `making`: the epochs of checkpoints in the making. `pinned`: being copied.
         """
-        newest, run = self.completed_epoch, self._context.claim.run
-        overtaken = max((epoch for epoch in making if epoch < newest), default=-1)
-        needed = {base for base in making.values() if base is not None}
-
-        def is_free(c: CheckpointId) -> bool:
-            is_shared = c in needed or (c.run == run and c.epoch < overtaken)
-            return not pinned(c) and not is_shared and self._base_until.get(c, -1) <= newest
-
         self._superseded += dropped
-        free = [c for c in self._superseded if is_free(c)]
+        newest = self.completed_epoch
+        if self.is_overtaken(making):
+            return
+        free = [c for c in self._superseded if not pinned(c) and self._base_until.get(c, -1) <= newest]
         self._superseded = [c for c in self._superseded if c not in free]
         for c in free:
             self._base_until.pop(c, None)
-        before = min([newest, *making])
-        ready = [name for name, epoch in self._discarded.items() if epoch < before]
+        ready = [name for name, epoch in self._discarded.items() if epoch < newest]
         for name in ready:
             del self._discarded[name]
         self.deletions.drop(free, [name for name in ready if name not in self.registry])
+
+    def is_overtaken(self, making: Collection[int]) -> bool:
+        """Rule: nothing goes while the newest has overtaken one in the making (a savepoint), which may share anything that was stored
+        before it completes."""
+        return min(making, default=self.completed_epoch) < self.completed_epoch
 
     def completed(self, checkpoint: Checkpoint) -> list[CheckpointId]:
         """Returns those that are too many now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from spark_ckpt.model import Content
 
@@ -18,6 +18,11 @@ def offsets_file(epoch: int) -> str:
 
 def commits_file(epoch: int) -> str:
     return f"commits/{epoch}"
+
+
+def missing_files(epoch: int, files: Collection[str]) -> list[str]:
+    """What is not among a checkpoint's `files`, and nothing can go on without."""
+    return [name for name in (offsets_file(epoch), commits_file(epoch)) if name not in files]
 
 
 def is_numbered(path: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spark_ckpt.errors import ErrorKind
@@ -206,6 +208,19 @@ def test_a_damaged_origin_is_left_out_and_the_plans_past_the_one_before_run_agai
     claim = decode(one.claim, world.log[one.claim])
     assert isinstance(claim, Claim)
     assert claim.bad == (CheckpointId(1, 1), CheckpointId(1, 2))
+
+
+@pytest.mark.parametrize("name", ["offsets/2", "commits/2"])
+def test_an_origin_without_its_epochs_files_is_damaged(name: str) -> None:
+    """Only a forged one: who writes `_metadata` has them."""
+    world = after(3)
+    newest = world.checkpoints[CheckpointId(1, 2)]
+    world.checkpoints[newest.id] = replace(newest, files={path: data for path, data in newest.files.items() if path != name})
+    one = started(Driver(world).start("b"))
+    assert one.origin == CheckpointId(1, 1)
+    claim = decode(one.claim, world.log[one.claim])
+    assert isinstance(claim, Claim)
+    assert claim.bad == (CheckpointId(1, 2),)
 
 
 @pytest.mark.parametrize("damaged", [(), (2,), (1, 2)])

@@ -8,6 +8,7 @@ from spark_ckpt.errors import ErrorKind, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.driver_files import missing_files
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.order import is_retained, newest_first
 from spark_ckpt.protocol.start.phases import StartPhase
@@ -75,7 +76,11 @@ class Candidates:
         if event.damage is not None:
             self.bad[event.id] = without_way_out(event.damage)
         elif event.checkpoint is not None:
-            self.read[event.id] = event.checkpoint
+            gone = missing_files(event.id.epoch, event.checkpoint.files)
+            if gone:
+                self.bad[event.id] = f"it lacks the driver's file {gone[0]}"
+            else:
+                self.read[event.id] = event.checkpoint
 
     # --- the origin
 

@@ -16,7 +16,7 @@ from spark_ckpt.errors import ErrorKind, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.driver_files import commits_file, offsets_file
+from spark_ckpt.protocol.driver_files import missing_files, offsets_file
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.order import is_retained
@@ -365,7 +365,7 @@ def misfits(source: Checkpoint, job: Job) -> list[str]:
 def incomplete(source: Checkpoint) -> list[str]:
     """What a checkpoint lacks of what it takes to restore it."""
     epoch = source.id.epoch
-    problems = [f"it lacks the driver's file {name}" for name in (offsets_file(epoch), commits_file(epoch)) if name not in source.files]
+    problems = [f"it lacks the driver's file {name}" for name in missing_files(epoch, source.files)]
     partitions = partitions_of(source)
     for operator in sorted({s.store.operator for s in source.snapshots}):
         there = {s.store.partition for s in source.snapshots if s.store.operator == operator}

@@ -65,7 +65,7 @@ def encode_metadata(checkpoint: Checkpoint, limits: MetadataLimits = LIMITS) -> 
     fields = _document(checkpoint, columns[_NAME], _last_rows(lengths))
     for field in (*_NUMBERS, *(["log_from"] if checkpoint.log_from is not None else [])):
         _number(fields, field)
-    document = json.dumps(fields, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
+    document = json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
     if len(document) > limits.document:
         raise _too_large(checkpoint, f"{len(document)} bytes of {limits.document}, packed")
     table, crc = to_arrow(columns, lengths)

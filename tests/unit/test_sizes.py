@@ -1,0 +1,51 @@
+"""What a reader can hold in his head: modules of at most 500 lines; classes of the product and its simulation of at most 20 attributes, those
+of their bases included."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("spark_ckpt", "simulation", "testbed", "campaign", "benchmarks", "documents")
+MODULES = sorted(path for part in PARTS for path in (ROOT / part).rglob("*.py"))
+LINES, ATTRIBUTES = 500, 20
+_LIVED_IN = tuple(ROOT / part for part in ("spark_ckpt", "simulation"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LINES
+
+
+def attributes_of(node: ast.ClassDef) -> set[str]:
+    """What its methods assign to `self`."""
+    return {
+        found.attr
+        for found in ast.walk(node)
+        if isinstance(found, ast.Attribute) and isinstance(found.ctx, ast.Store)
+        if isinstance(found.value, ast.Name) and found.value.id == "self"
+    }
+
+
+@cache
+def classes() -> Mapping[str, tuple[set[str], list[str]]]:
+    """Name -> own attributes, names of bases."""
+    lived_in = [path for path in MODULES if any(path.is_relative_to(part) for part in _LIVED_IN)]
+    nodes = [node for path in lived_in for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    return {n.name: (attributes_of(n), [b.id if isinstance(b, ast.Name) else getattr(b, "attr", "") for b in n.bases]) for n in nodes}
+
+
+def with_bases(name: str) -> set[str]:
+    own, bases = classes().get(name, (set(), []))
+    return own.union(*(with_bases(base) for base in bases if base != name))
+
+
+def test_no_class_is_an_object_of_everything() -> None:
+    found = {name: len(with_bases(name)) for name in classes()}
+    assert len(found) > 300, found
+    assert {name: count for name, count in found.items() if count > ATTRIBUTES} == {}

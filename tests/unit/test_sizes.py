@@ -1,5 +1,5 @@
-"""What a reader can hold in his head: modules of at most 500 lines; classes of the product and its simulation of at most 20 attributes, those
-of their bases included."""
+"""What a reader can hold in his head: modules of at most 500 lines; in the product and its simulation, classes of at most 20
+attributes, those of their bases included."""
 
 from __future__ import annotations
 

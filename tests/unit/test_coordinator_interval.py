@@ -8,6 +8,7 @@ import threading
 import time
 import zlib
 from concurrent.futures import Future
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,9 @@ def test_checkpoints_complete_in_the_background_and_old_ones_go(jvm: Jvm) -> Non
     assert completed == sorted(completed)
     one.ask("stop", root=one.root, failed=False)
     assert one.close() == 0
-    assert len(checkpoints(one)) <= 3, "the newest, one that tasks may have loaded from, one whose deletion waits for a plan"
+    bridged = sum(later - earlier == 1 for earlier, later in pairwise(completed))
+    most = "the newest, one that tasks may have loaded from, one whose deletion waits for a plan, and what was begun before a long epoch"
+    assert len(checkpoints(one)) <= 3 + bridged, most
     stored = decode_metadata(one.storage.get(metadata_key(CheckpointId(1, completed[-1]))))
     assert {f"offsets/{completed[-1]}", f"commits/{completed[-1]}"} <= set(stored.files)
     present = {o.key for o in one.storage.list(run_prefix(1) + "seg/")}

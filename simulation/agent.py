@@ -41,7 +41,10 @@ class _Upload:
 class Executor:
     """A process, and the agent that outlives it. `acknowledge` hands an ack or a decline to the driver's process."""
 
-    def __init__(self, name: str, env: Environment, client: StorageClient, acknowledge: Callable[[Ack | Decline], None]) -> None:
+    def __init__(
+        self, name: str, env: Environment, client: StorageClient, acknowledge: Callable[[Ack | Decline], None], handles_told: bool
+    ) -> None:
+        """`handles_told`: is a new agent told what the one before has acknowledged?"""
         self.name = name
         self.alive = True
         self.kept: dict[str, Commit] = {}
@@ -57,6 +60,7 @@ class Executor:
         self._env = env
         self._client = client
         self._acknowledge = acknowledge
+        self._handles_told = handles_told
         self._made = 0
         self._agent = 0
 
@@ -89,34 +93,43 @@ class Executor:
 
     def agent_restarts(self) -> None:
         """The agent dies alone. What it was storing lands or not, and nobody hears of it; to the next one the executor says again what it
-        holds. Not simulated: what was acknowledged is not stored once more, in other objects than those that the run knows."""
+        holds, and under which objects it was acknowledged. That is acknowledged once more."""
         self._agent += 1
-        held, newest = self.held, {partition: commit.epoch for partition, commit in self._newest().items()}
+        held = self.held
         files: dict[tuple[str, int], StateFile] = {}
-        told: list[Commit] = []
         for commit in self.kept.values():
-            if commit.ack_sent:
-                continue
             commit.forgotten = True
-            if commit.uid in held and (commit.epoch == newest[commit.partition] or commit.requested):
-                self.recall(commit, commit.base, files)
-                told.append(commit)
+            if commit.uid not in held or not self._handles_told:
+                commit.handles = None
+        told = [commit for commit in self.kept.values() if commit.uid in held]
+        for commit in told:
+            commit.ack_sent = False
+            self.recall(commit, commit.base, files)
         self._store([commit for commit in told if commit.requested])
+        self._acknowledge_stored()
 
     def recall(self, commit: Commit, base: CheckpointId | None, known: dict[tuple[str, int], StateFile] | None = None) -> None:
-        """An agent that does not know it takes what `base` holds of its files for stored, and the others from the disk. `known`: files of
-        older commits, by name."""
+        """An agent that does not know it takes it for stored as it was acknowledged. If it was not, it takes what `base` holds of its files
+        for stored, and the others from the disk. `known`: files of older commits, by name."""
         if not commit.forgotten:
             return
         commit.forgotten = False
+        files = {} if known is None else known
+        keys = [(file.name, checksum(file.value)) for file in commit.chain]
+        if commit.handles is not None:
+            commit.chain = tuple(StateFile(f.name, f.value, f.kind, h) for f, h in zip(commit.chain, commit.handles, strict=True))
+            files.update(zip(keys, commit.chain, strict=True))
+            return
         found = self._env.world.read_metadata(base) if base is not None else None
         snapshots = found.snapshots if isinstance(found, Checkpoint) else ()
         handles = [handle for s in snapshots if s.store.partition == commit.partition for handle in s.handles]
         # The files of another stream's savepoint may have the same names.
         stored = {(handle.name, handle.checksum): handle for handle in handles if handle.object not in commit.sparse}
-        files = {} if known is None else known
-        keys = [(file.name, checksum(file.value)) for file in commit.chain]
         again = [StateFile(file.name, file.value, file.kind, stored.get(key)) for file, key in zip(commit.chain, keys, strict=True)]
+        for key in keys:
+            known_as = files[key].handle if key in files else None
+            if known_as is not None and known_as.object in commit.sparse:
+                del files[key]
         commit.chain = tuple(files.setdefault(key, file) for file, key in zip(again, keys, strict=True))
 
     # --- what is to be stored
@@ -243,6 +256,7 @@ class Executor:
             if not commit.requested or commit.ack_sent or commit.unstored:
                 continue
             commit.ack_sent = True
+            commit.handles = commit.snapshot.handles
             ack = Ack(commit.run, commit.epoch, commit.snapshot, self.name, 10, 1.0, 1.0, 1.0)
             if self.alive:
                 self._deliver(commit, ack)

@@ -44,6 +44,8 @@ class Commit:
     requested: bool = False
     ack_sent: bool = False
     acked: bool = False
+    handles: tuple[Handle, ...] | None = None
+    """With which its agent has acknowledged it; None: the executor has not heard that, or holds it no more."""
 
     @property
     def value(self) -> int:

@@ -88,7 +88,7 @@ class Driver(DriverQuery, Query):
         self._stopping: do.Stopping | None = None
         self._finishing = False
         self._wants = Wants(self.process)
-        self._executors = Executors(env, StorageClient(env, self, variant.settle), name, self, variant.compare)
+        self._executors = Executors(env, StorageClient(env, self, variant.settle), name, self, variant.compare, variant.handles_told)
 
     @property
     def name(self) -> str:

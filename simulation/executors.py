@@ -73,13 +73,14 @@ class Query(ABC):
 class Executors:
     """`EXECUTORS` hosts; a dead one is replaced by another without memory."""
 
-    def __init__(self, env: Environment, client: StorageClient, driver: str, query: Query, compare: bool) -> None:
-        """`compare`: what is loaded with its checksum."""
+    def __init__(self, env: Environment, client: StorageClient, driver: str, query: Query, compare: bool, handles_told: bool) -> None:
+        """`compare`: what is loaded with its checksum. `handles_told`: to agents that take another one's place."""
         self._env = env
         self._client = client
         self._driver = driver
         self._query = query
         self._compare = compare
+        self._handles_told = handles_told
         self._chains = Chains(env, driver)
         self._made = 0
         self._dead: list[Executor] = []
@@ -87,7 +88,7 @@ class Executors:
 
     def _new(self) -> Executor:
         self._made += 1
-        executor = Executor(f"{self._driver}-x{self._made}", self._env, self._client, self._query.acknowledge)
+        executor = Executor(f"{self._driver}-x{self._made}", self._env, self._client, self._query.acknowledge, self._handles_told)
         self._env.clock.after(POLL + self._env.delay(), partial(self._poll, executor))
         return executor
 
@@ -142,7 +143,6 @@ class Executors:
             if kept is None:
                 self._env.clock.after(self._env.delay(), lambda p=p, uid=uid: self._fetch(attempt, n, partitions, loaded, p, uid))  # type: ignore[misc]
                 return
-            host.recall(kept, attempt.base)
             loaded[p] = checked(kept, self._env.begins, attempt.span.first)
         self._run(attempt, n, partitions, loaded)
 
@@ -162,6 +162,8 @@ class Executors:
 
     def _commit(self, attempt: Attempt, host: Executor, partitions: list[int], loaded: dict[int, Commit]) -> dict[int, Commit]:
         self._query.joins(host)
+        for base in loaded.values():
+            host.recall(base, attempt.base)
         made = {p: self._chains.commit(attempt, loaded.get(p), p) for p in partitions}
         host.commit(list(made.values()), attempt.barrier.checkpoint, attempt.barrier.late)
         return made

@@ -48,6 +48,8 @@ class Variant:
     settle: Callable[[Outcome], Outcome] = _as_it_is
     compare: bool = True
     """Is what executors load compared with its checksum?"""
+    handles_told: bool = True
+    """Is an agent that takes another one's place told what was acknowledged, and under which objects?"""
     collect: CollectOrder = CollectOrder.RIGHT
     faults: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, int] = field(default_factory=dict)
@@ -76,6 +78,7 @@ class Mutation(Enum):
     DISCARD_LATER = "what aborted and losing attempts uploaded stays until a later checkpoint completes"
     BASES_KEPT = "a checkpoint that tasks have loaded from stays until one that was triggered after them completes"
     BASES_TAKEN_OVER = "a coordinator that takes another one's place lets nothing go that tasks may have loaded from before"
+    HANDLES_TOLD = "an agent that takes another one's place goes on with the objects that were acknowledged"
     OVERTAKEN_WAITED_FOR = "nothing goes while the newest checkpoint has overtaken one in the making"
     NEWEST_BY_EPOCH = "a checkpoint that completes after a newer one is not the newest"
     AHEAD_COUNTED = "numbers that may have been used without a plan are not used again"
@@ -118,6 +121,7 @@ INTERVAL_ONLY = frozenset(
         Mutation.DISCARD_LATER,
         Mutation.BASES_KEPT,
         Mutation.BASES_TAKEN_OVER,
+        Mutation.HANDLES_TOLD,
         Mutation.OVERTAKEN_WAITED_FOR,
         Mutation.NEWEST_BY_EPOCH,
         Mutation.GO_BACK_OWN,
@@ -190,6 +194,7 @@ def mutated(mutation: Mutation) -> Variant:
         Mutation.BASES_TAKEN_OVER: Variant(
             parts=Parts(subsumption=runs.ForgettingOthersBases), faults=_AGENTS_ALONE, settings={**_ONE, **_ONE_AT_A_TIME}
         ),
+        Mutation.HANDLES_TOLD: Variant(handles_told=False, faults=_AGENTS, settings=_ONE),
         Mutation.OVERTAKEN_WAITED_FOR: Variant(
             parts=Parts(subsumption=runs.ForgettingOvertaken), faults={**_AGENTS, "ask": 1}, settings=_ONE
         ),

@@ -356,9 +356,11 @@ object ExecutorSide extends Logging {
   private def heard(message: JsonNode): Unit = message.optStr("type") match {
     case Some("acks") =>
       val plugin = context
+      val acks = message.get("acks").elements().asScala.toSeq
+      acks.foreach(ack => held.acknowledged(ack.str("uid"), ack))
       // Sent before a report can say that it is not held any more.
       try if (plugin != null) plugin.send(Json.line(message))
-      finally message.get("acks").elements().asScala.foreach { ack =>
+      finally acks.foreach { ack =>
         val uid = ack.str("uid")
         if (ack.long("run") == Nobodys) held.remove(uid) else held.settled(uid)
         told.remove(uid)

@@ -2,7 +2,9 @@ package org.apache.spark.ckpt
 
 import scala.collection.mutable
 
+import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
+import com.fasterxml.jackson.databind.util.RawValue
 
 import org.apache.spark.ckpt.Json.Fields
 
@@ -33,6 +35,14 @@ final class HeldCommits {
   def contains(uid: String): Boolean = synchronized(held.contains(uid))
 
   def isEmpty: Boolean = synchronized(held.isEmpty)
+
+  /**
+   * What the agent says of a commit: an acknowledgement, or a decline. An agent that replaces it is told the handles with the commit. If it
+   * stored the commit in other objects, the coordinator would not know these: the first acknowledgement of a unique id counts.
+   */
+  def acknowledged(uid: String, ack: JsonNode): Unit = synchronized {
+    for (h <- held.get(uid); handles <- Option(ack.get("handles"))) h.handles = Some(Json.line(handles))
+  }
 
   /** The agent will say nothing more of it: acknowledged or declined. */
   def settled(uid: String): Unit = synchronized {
@@ -73,8 +83,10 @@ final class HeldCommits {
 
   def uids: Seq[String] = synchronized(held.keys.toSeq)
 
-  /** All commit lines, oldest epoch first. */
-  def lines: Seq[(String, ObjectNode)] = synchronized(held.toSeq.sortBy(_._2.at).map { case (uid, h) => uid -> h.line })
+  /** All commit lines, oldest epoch first; with their handles those that are acknowledged. */
+  def lines: Seq[(String, ObjectNode)] = synchronized(held.toSeq.sortBy(_._2.at).map { case (uid, h) =>
+    uid -> h.handles.fold(h.line)(text => h.line.deepCopy().putRawValue("handles", new RawValue(text)))
+  })
 
   def isUploading: Boolean = synchronized(held.valuesIterator.exists(_.uploading))
 
@@ -94,6 +106,8 @@ object HeldCommits {
     val epoch: Long = line.long("epoch")
     val at: (Long, Long) = (run, epoch)
     val store: Store = (root, line.long("op"), line.long("part"), line.str("store"))
+    /** With which it was acknowledged, as text: there may be hundreds for each of thousands of stores. */
+    var handles = Option.empty[String]
     /** Not evacuated yet. */
     var newly = true
     var uploading: Boolean = line.get("checkpoint").asBoolean()

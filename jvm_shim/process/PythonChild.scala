@@ -227,7 +227,10 @@ final class PythonChild(
       } else unanswered += 1
       if (unprovenSince.nonEmpty && elapsedMs(since) >= patience.provenMs) proven()
     }
-    if (unanswered >= patience.pings) process.kill(s"it had not answered a ping for ${unanswered * patience.pingMs} ms")
+    if (unanswered >= patience.pings) {
+      process.kill(s"it had not answered a ping for ${unanswered * patience.pingMs} ms")
+      process.awaitEnd(patience.pingMs) // what it said last is heard before another is told what matters
+    }
     pipe.synchronized { serving = None }
     if (!isClosing) {
       diedServing ||= unprovenSince.nonEmpty

@@ -34,7 +34,12 @@ class ChainBuilder:
         """The chain of a commit; `changelog` is its own, staged at its arrival (None: it was not there).
 
         Raises `DeclinedError` where the files at hand do not load the version, `StorageError` where the local disk fails.
+
+        Rule: one that was acknowledged stays as it was. The first acknowledgement of a unique id counts, so what later commits share with
+        this one has to be in the objects that it named.
         """
+        if commit.handles is not None:
+            return Chain(commit.version, commit.uid, tuple(StateFile.stored(h) for h in commit.handles), commit.num_keys)
         if chain := self._grown(commit, changelog):
             return chain
         header = read_lineage(changelog.path) if changelog is not None and changelog.path is not None else None

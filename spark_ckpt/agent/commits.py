@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_ckpt.model import CheckpointId, StoreId
+from spark_ckpt.model import CheckpointId, Handle, StoreId
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,7 @@ class Commit:
 
     `checkpoint`: its epoch is a checkpoint, so it has to become durable. `late`: so has this store's commit of that older epoch.
     `sparse`: packs of which little is needed any more; what this commit needs of them is stored anew.
+    `handles`: with which an agent before has acknowledged it, None if none has.
     """
 
     run: int
@@ -32,10 +33,11 @@ class Commit:
     late: int | None
     commit_delay_ms: float
     sparse: frozenset[str] = frozenset()
+    handles: tuple[Handle, ...] | None = None
 
     @staticmethod
     def from_json(doc: Mapping[str, Any]) -> Commit:
-        keys, late = doc.get("num_keys"), doc.get("late")
+        keys, late, rows = doc.get("num_keys"), doc.get("late"), doc.get("handles")
         return Commit(
             int(doc["run"]),
             int(doc["epoch"]),
@@ -52,4 +54,5 @@ class Commit:
             None if late is None else int(late),
             float(doc.get("commit_delay_ms") or 0),
             frozenset(str(name) for name in doc.get("sparse") or ()),
+            None if rows is None else tuple(Handle.from_json(row) for row in rows),
         )

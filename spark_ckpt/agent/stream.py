@@ -131,6 +131,9 @@ class AgentStream:
     def commit(self, commit: Commit) -> None:
         """Take a commit in. Its changelog is linked before this returns."""
         at = time.monotonic()
+        if commit.handles is not None:  # stored already
+            self._inbox.put(_Arrived(commit, None, at), urgent=False)
+            return
         try:
             file = self._staging.stage(HandleKind.CHANGELOG, commit.folder, changelog_name(commit.version, commit.uid))
             arrived = _Arrived(commit, file, at)

@@ -37,6 +37,7 @@ CAUGHT = CAUGHT_IN_BOTH_GATES | {
     Mutation.DISCARD_LATER: {Invariant.ORIGIN_LOADS, Invariant.DELETED_UNUSED},
     Mutation.BASES_KEPT: {Invariant.DELETED_UNUSED},
     Mutation.BASES_TAKEN_OVER: {Invariant.DELETED_UNUSED},
+    Mutation.HANDLES_TOLD: {Invariant.DELETED_UNUSED},
     Mutation.OVERTAKEN_WAITED_FOR: {Invariant.DELETED_UNUSED},
     Mutation.NEWEST_BY_EPOCH: {Invariant.LAG},
     Mutation.GO_BACK_OWN: {Invariant.FENCED_STOPS},

@@ -267,6 +267,12 @@ class Holding:
         found = self.commits.uids()
         return [found.apply(n) for n in range(found.size())]
 
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What a replacing agent is told."""
+        found = self.commits.lines()
+        return [json.loads(self._java.org.apache.spark.ckpt.Json.line(found.apply(n)._2())) for n in range(found.size())]
+
 
 def test_what_a_task_began_with_is_held_when_it_has_committed(java: Any) -> None:
     """It may fail after that, and run again on another executor."""
@@ -284,6 +290,19 @@ def test_what_a_task_began_with_is_held_when_it_has_committed(java: Any) -> None
     assert held.uids == []
     held.commit("u5", 5)
     assert held.uids == ["u5"]
+
+
+def test_a_replacing_agent_hears_under_which_objects_a_commit_is_stored(java: Any) -> None:
+    held = Holding(java)
+    held.commit("u0", 0, checkpoint=True)
+    held.commit("u1", 1, checkpoint=True)
+    handles = [["CHANGELOG", "1_u0.changelog", "run-00000001/seg/1-a", 0, 40, 7]]
+    held.commits.acknowledged("u0", line(java, run=1, uid="u0", handles=handles))
+    held.commits.acknowledged("u1", line(java, run=1, uid="u1", decline="injected"))
+    held.commits.acknowledged("of nobody", line(java, run=1, uid="of nobody", handles=handles))
+    assert [commit.get("handles") for commit in held.lines] == [handles, None]
+    held.commits.settled("u0")
+    assert [commit.get("handles") for commit in held.lines] == [handles, None], "the next one as well"
 
 
 def test_an_executor_that_leaves_stores_what_its_stores_states_are(java: Any) -> None:

@@ -15,7 +15,7 @@ from spark_ckpt.agent.uploads import PACK_BYTES, packs
 from spark_ckpt.model import CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol.retention.sparse_packs import AT_ONCE, sparse_packs
 from spark_ckpt.storage import Storage, open_storage
-from tests.drivers.agent_stores import FakeStore, LocalAgent, check_loads, complete
+from tests.drivers.agent_stores import FakeStore, LocalAgent, check_loads, complete, staged
 
 
 @pytest.fixture
@@ -118,3 +118,35 @@ def test_an_sst_that_is_not_here_any_more_stays_where_it_is(url: str, storage: S
     assert ack.snapshot.handles[:3] == first.handles
     assert ack.new_bytes == ack.snapshot.handles[-1].length
     agent.close()
+
+
+def test_a_replacing_agent_goes_on_with_the_objects_that_were_acknowledged(url: str, storage: Storage, tmp_path: Path) -> None:
+    """The coordinator knows no others of that commit: what it stored anew would go as soon as nothing else names it."""
+    agent, store = LocalAgent(tmp_path / "spool", lambda *_: storage), FakeStore(tmp_path / "spool" / "0-0")
+    store.commit()
+    store.snapshot(1, (50, 60))
+    agent.send(store.message(url, 0, None))
+    agent.send({"type": "flush"})
+    first = agent.ack(store.uid).snapshot
+    base, pack = complete(storage, CheckpointId(1, 0), [first]), first.handles[0].object
+    store.commit()
+    told = store.message(url, 1, base, sparse=[pack])
+    agent.send(told)
+    agent.send({"type": "flush"})
+    acknowledged = agent.ack(store.uid).snapshot
+    assert pack not in {h.object for h in acknowledged.handles}
+    agent.kill()
+    stored = {o.key for o in storage.list("run-00000001/s")}
+    again = LocalAgent(tmp_path / "spool", lambda *_: storage)
+    again.send({**told, "handles": [h.to_json() for h in acknowledged.handles]})
+    again.send({"type": "flush"})
+    assert again.ack(store.uid).snapshot.handles == acknowledged.handles
+    assert staged(tmp_path / "spool") == []
+    assert {o.key for o in storage.list("run-00000001/s")} == stored, "it is stored already"
+    store.commit()
+    again.send(store.message(url, 2, base, sparse=[pack]))
+    again.send({"type": "flush"})
+    ack = again.ack(store.uid)
+    assert ack.snapshot.handles[:-1] == acknowledged.handles
+    assert ack.new_bytes == ack.snapshot.handles[-1].length
+    again.close()

@@ -47,7 +47,8 @@ class ClaimChecks:
         imported = before.imported
         own = imported is not None and imported.run == last.run
         gone = claim.restored.imported != imported  # it was when somebody looked
-        return own and (gone or not any(time < listed_at for time in self._world.completed.get(last.run, {}).values()))
+        found = claim.origin == imported  # its copy may have landed while the checkpoints were being listed
+        return own and (gone or not (found or any(time < listed_at for time in self._world.completed.get(last.run, {}).values())))
 
     def _check_anew(self, claim: Claim) -> None:
         chosen = (claim.origin,) if claim.restored is not None and claim.restored.imported == claim.origin else ()

@@ -23,7 +23,7 @@ object CheckpointFeed extends Contained {
   val Stopped = "STOPPED"
 
   /** Of one epoch: when its barrier was sent, and from there (ms) its sink's end and its operators' last commits. */
-  private final class Epoch(val timeMs: Long, val checkpoint: Boolean) {
+  private final class Epoch(val run: Long, val timeMs: Long, val checkpoint: Boolean) {
     var sinkMs = -1L
     var told = false
     val operators = mutable.Map.empty[Long, Long]
@@ -57,13 +57,16 @@ object CheckpointFeed extends Contained {
     options = Option(answer.get("options")).toSeq.flatMap(_.properties().asScala).map(e => e.getKey -> e.getValue.asText()).toMap
   }
 
-  /** A run begins. `namesOf` tells the operators' names (id -> name) once the query has executed an epoch. */
+  /**
+   * A run begins. `namesOf` tells the operators' names (id -> name) once the query has executed an epoch. The coordinator may have announced
+   * this run's first checkpoint before: that of an epoch that runs again.
+   */
   def started(
       sc: SparkContext, barrier: Barrier, queryId: String, runId: String, name: String, background: Boolean,
       namesOf: () => Map[Long, String]): Unit =
     contained("a run's begin") {
       val stream = streamOf(barrier.root)
-      givenUp(sc, barrier.root, stream, "the query went back to its last completed checkpoint")
+      givenUp(sc, barrier.root, stream, "the query went back to its last completed checkpoint", _.run != barrier.run)
       stream.synchronized {
         stream.background = background
         stream.names = Map.empty
@@ -85,18 +88,18 @@ object CheckpointFeed extends Contained {
 
   /** Another coordinator serves: what the one before it had in the making, it has forgotten. */
   def coordinatorReplaced(sc: SparkContext): Unit = contained("the coordinator's end") {
-    streams.asScala.foreach { case (root, stream) => givenUp(sc, root, stream, "the coordinator process died and was replaced") }
+    streams.asScala.foreach { case (root, stream) => givenUp(sc, root, stream, "the coordinator process died and was replaced", _ => true) }
   }
 
-  private def givenUp(sc: SparkContext, root: String, stream: Stream, why: String): Unit = stream.synchronized {
-    stream.making.values.toSeq.foreach { m =>
+  private def givenUp(sc: SparkContext, root: String, stream: Stream, why: String, which: Making => Boolean): Unit = stream.synchronized {
+    stream.making.values.filter(which).toSeq.foreach { m =>
+      stream.making.remove((m.run, m.epoch))
       stream.counts = stream.counts.copy(failed = stream.counts.failed + 1)
       val event = CheckpointAborted(root, m.run, m.epoch, m.timeMs, Stopped, why, m.acked.size, 0, 0L, math.max(0L, System.currentTimeMillis() - m.timeMs),
         DurabilityLag(), m.late, stream.counts, Array.empty, Array.empty)
       log(event)
       sc.listenerBus.post(event)
     }
-    stream.making.clear()
   }
 
   /** The epoch's barrier has been made; its tasks may start. */
@@ -104,7 +107,7 @@ object CheckpointFeed extends Contained {
     val stream = streamOf(barrier.root)
     stream.synchronized {
       stream.epochs.remove(barrier.epoch)
-      stream.epochs.put(barrier.epoch, new Epoch(barrier.timeMs, barrier.checkpoint))
+      stream.epochs.put(barrier.epoch, new Epoch(barrier.run, barrier.timeMs, barrier.checkpoint))
       while (stream.epochs.size > EpochsKept) stream.epochs.remove(stream.epochs.head._1)
     }
   }
@@ -150,7 +153,8 @@ object CheckpointFeed extends Contained {
       count(stream, kind)
       val (run, epoch) = (node.long("run"), node.long("epoch"))
       if (stream.names.isEmpty && node.has("operators")) stream.names = stream.namesOf()
-      val mine = stream.epochs.get(epoch)
+      // A run that goes back in place is announced while the epochs of the one before it are still known.
+      val mine = stream.epochs.get(epoch).filter(_.run == run)
       val late = stream.making.get((run, epoch)).map(_.late).getOrElse(stream.background && mine.exists(_.sinkMs >= 0))
       kind match {
         case "TRIGGERED" => stream.making.put((run, epoch), new Making(run, epoch, node.long("time_ms"), late))

@@ -8,15 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from testbed.lossy_proxy import Wire, WireFault
 from tests.drivers.spark.harness import Application
-from tests.drivers.spark.inputs import FILES
+from tests.drivers.spark.inputs import FILES, write_events
+from tests.drivers.spark.s3_server import Server
 from tests.drivers.spark.sightings import conf, lines, logged, metrics_in, told
+from tests.drivers.spark.tab import checked
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 EPOCHS = FILES + 3
 """One for each file, and one without data, in which the watermark closes windows."""
 PARTITION_BYTES = 64
+STATE_REFUSED = WireFault(Wire.STATUS, r"^PUT \S*/(seg|sst)/", times=None, status=503)
 
 
 def test_events_progress_metrics_and_log(start: Callable[..., Application], events: Path, tmp_path: Path) -> None:
@@ -78,3 +82,37 @@ def test_events_progress_metrics_and_log(start: Callable[..., Application], even
     log = [line for line in app.log.read_text().splitlines() if " completed: acks " in line]
     assert len(log) == EPOCHS
     assert all("INFO CheckpointFeed: checkpoint " in line for line in log)
+
+
+def heard(app: Application, kind: str) -> list[int]:
+    return [event["epoch"] for event in told(app, "HEARD") if event["kind"] == kind]
+
+
+def test_the_checkpoint_of_an_epoch_that_runs_again_after_a_kill_has_not_failed(
+    start: Callable[..., Application], s3: Server, tmp_path: Path
+) -> None:
+    source, files = tmp_path / "input", 3
+    write_events(source, 0, files - 1)
+    job = ("watched.py", str(source), str(tmp_path / "location"), str(tmp_path))
+    where = {"storage": f"s3://{s3.bucket}/ckpt", "env": s3.env}
+    killed = start(*job, **where, conf={**conf(tmp_path / "first"), **s3.conf})
+    killed.until(lambda: files - 2 in heard(killed, "completed"), "a checkpoint of the last file that there is")
+    s3.proxy.inject(STATE_REFUSED)
+    write_events(source, files - 1, 1)
+    killed.until(lambda: len(heard(killed, "triggered")) > len(heard(killed, "completed")), "an epoch that waits for its state")
+    runs_again = heard(killed, "triggered")[-1]
+    killed.kill()
+    s3.proxy.heal()
+
+    again = start(*job, **where, conf={**conf(tmp_path / "second"), **s3.conf})
+    again.until(lambda: runs_again in heard(again, "completed") and bool(lines(again, "UI")), "the epoch's checkpoint")
+    overview = checked(lines(again, "UI")[0].split()[0], "/", "overview")
+    assert heard(again, "aborted") == []
+    (tmp_path / "end").touch()
+    again.expect_success()
+    assert heard(again, "triggered")[0] == heard(again, "completed")[0] == runs_again
+    shown = overview["counts"]
+    assert shown["failed"] == 0
+    assert shown["completed"] + shown["failed"] + shown["in_progress"] == shown["total"]
+    for counts in (e["counts"] for e in logged(tmp_path / "second") if e["Event"] == "CheckpointCompleted"):
+        assert counts["triggered"] == counts["completed"], "each completes before the next one is triggered"

@@ -58,11 +58,16 @@ class Collector:
         """A successor of the claim's run may have deleted all that was looked for, and go on from what was not."""
         if self._order is not CollectOrder.CLAIM_ONCE and self._last_claim() != claim:
             self._later(self.start)
-        elif self._order is CollectOrder.RIGHT and (vanished(claim, self._read) or is_bare(claim, self._env.world.log.floor, self._read)):
+        elif self._has_vanished(claim):
             self._env.tell("gc deletes nothing: a checkpoint has vanished")
             self._done()
         else:
             self._later(lambda: self._keys(claim))
+
+    def _has_vanished(self, claim: Claim) -> bool:
+        return self._order is CollectOrder.RIGHT and bool(
+            vanished(claim, self._read) or is_bare(claim, self._env.world.log.floor, self._read)
+        )
 
     def _last_claim(self) -> Claim | None:
         """None: the log is damaged."""
@@ -145,13 +150,20 @@ class Collector:
     def _plans(self, claim: Claim, keys: list[str]) -> None:
         planned = self._env.world.log.planned_objects()
 
+        before, self._read = self._read, {}
+
         def confirm() -> None:
             if self._last_claim() != claim:
                 self._later(self.start)
+            elif self._has_vanished(claim):
+                self._env.tell("gc deletes nothing: a checkpoint has vanished since the plans were read")
+                self._done()
             else:
+                self._read = {**before, **self._read}
                 self._collect(claim, keys, planned)
 
         if self._order is CollectOrder.PLANS_LAST:
+            self._read = before
             self._collect(claim, keys, planned)
         elif self._order is CollectOrder.OWN_FIRST:
             self._later(lambda: self._list(claim, lambda: self._kept(claim, confirm)))

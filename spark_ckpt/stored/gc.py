@@ -190,9 +190,12 @@ class Collector:
         batch = garbage(claim, restorable, stored, ended)
         if not ended and any(paths.parse_driver_file_key(key) is not None for key in batch.objects):
             planned = self._planned()
-            restorable = [*restorable, *self._restorable(standing)]
-            if self._standing(standing.tail).claim != claim:
+            since = self._restorable(standing)
+            again = self._standing(standing.tail)
+            if again.claim != claim:
                 return None
+            self._check(again, since)
+            restorable = [*restorable, *since]
             batch = garbage(claim, restorable, stored, planned=planned)
         checkpoints = {paths.metadata_key(c): c for c in batch.checkpoints}
         metadata = [key for key in checkpoints if self._old(stored[key])]

@@ -16,7 +16,7 @@ import pytest
 from spark_ckpt import paths
 from spark_ckpt.cli.main import run
 from spark_ckpt.errors import ConflictError, DamagedError, StorageError
-from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Claim, Plan
 from spark_ckpt.protocol.retention.garbage import entry_before_barrier, kept_checkpoints
@@ -187,6 +187,28 @@ def test_while_a_checkpoint_that_nobody_has_deleted_is_missing_nothing_goes(
     storage.put(paths.metadata_key(newest.id), data)
     assert run(["gc", url, "--min-age", "0", "--delete"]) == 0
     assert keys(storage) >= newest.objects
+
+
+def test_a_checkpoint_that_completes_and_vanishes_between_the_two_looks_is_missed(storage: Storage) -> None:
+    """(1) The run has no checkpoint when `gc` looks; (2) it completes one, records the log's new floor and deletes older plans;
+    (3) somebody removes that checkpoint; (4) `gc` reads the plans that are left, and looks for checkpoints once more: nothing names the
+    large file any more, and a person may put back what does."""
+    file = FileHandle(paths.driver_file_key(1, 0, "0" * 32), 3, 0)
+    storage.put(file.object, b"abc")
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    writer.append(Plan(writer.claim, 1, 0, b"v1\n{}", {"sources/0/0": file}))
+    writer.begin(2)
+
+    class Meanwhile(Collector):
+        def _planned(self) -> frozenset[str]:
+            writer.append(Plan(writer.claim, 2, 1, b"v1\n{}", floor=writer.claim))
+            storage.delete([paths.log_key(n) for n in (1, 2)])
+            return super()._planned()
+
+    assert Collector(storage, 0, 1 << 60).look().objects == ()
+    with pytest.raises(DamagedError, match=r"the checkpoints of run 2 .* are gone; nothing is deleted"):
+        Meanwhile(storage, 0, 1 << 60).look()
 
 
 def test_of_a_deleted_stream_everything_goes(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,9 +58,10 @@ def garbage(
     """Everything under runs older than the last claim's that no checkpoint names, and the checkpoints nobody inherits.
 
     `planned`: what plans in the log name; they are read after all that, and then (2) to (4) are done once more, for `checkpoints` of both
-    times. A plan that is appended after the log was read names no object of an older run but what an older plan or a checkpoint does; and
-    an entry that was deleted before that (`log_trim.py`) names none that is needed but what a checkpoint does, maybe one that completed
-    after the first time.
+    times. Each time it is looked whether one is gone that nobody has deleted (`vanished`, `is_bare`): it may have made plans superfluous
+    that named the same. A plan that is appended after the log was read names no object of an older run but what an older plan or a
+    checkpoint does; and an entry that was deleted before that (`log_trim.py`) names none that is needed but what a checkpoint does, maybe
+    one that completed after the first time.
 
     The order of reading matters, because runs go on meanwhile: (1) the last claim; (2) `_metadata` of its `kept_checkpoints`; (3) those
     of its own run, listed and read, again if one of the listed is gone when it is read; (4) whether the claim is still the last, else

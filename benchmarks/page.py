@@ -30,7 +30,7 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
 - **Who waits is stopped.** All processes of an application that waits for its turn are stopped (`SIGSTOP`). Otherwise its maintenance and
   its late cleaning would take time from the others: Spark does that once a minute, also for a query that has ended. What all else on
   the machine has used during a turn is in the column "of others".
-- **The same settings.** The plugin makes some of Spark's own settings. "Same settings" is stock Spark with every one of them that is not
+- **The same settings.** The plugin sets some of Spark's own settings. "Same settings" is stock Spark with every one of them that is not
   a class of the plugin, and the targets compare with that. Stock Spark cannot have these, which name such classes: {hooks}.
   The benchmark ends with an error if an application runs with any other setting of Spark SQL or of shuffles that stock does not have.
   The same settings are:
@@ -87,10 +87,10 @@ strace for `forks`.
 
 _SYSTEMS = {
     System.STOCK_LOCAL: "Spark's RocksDB store with changelogs, `checkpointLocation` on the local disk: nothing survives the machine.",
-    System.SAME_LOCAL: "The same with Spark's settings that the plugin makes (above).",
+    System.SAME_LOCAL: "The same with Spark's settings that the plugin sets (above).",
     System.STOCK_S3A: "Stock as it comes with an `s3a://` location and no option changed; in the full form only.",
     System.STOCK_TUNED: "The same with `AbortableStreamBasedCheckpointFileManager` of spark-hadoop-cloud: no renames.",
-    System.SAME_TUNED: "The same with Spark's settings that the plugin makes.",
+    System.SAME_TUNED: "The same with Spark's settings as the plugin sets them.",
     System.FLOOR: "This project with a storage that throws away what it is given: what it costs before any byte is stored.",
     System.FILE: "This project, every epoch a checkpoint, on the local disk, synced to it.",
     System.S3: "This project, every epoch a checkpoint, on S3.",

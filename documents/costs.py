@@ -13,8 +13,8 @@ _LEFT_OUT = "floor"
 """No system that one could choose."""
 _SAME = "same settings"
 _SETTINGS = "[some of Spark's own settings](docs/options.md#sparks-own-settings)"
-_WITH = f'The plugin makes {_SETTINGS}. "Same settings" is stock Spark with all of those that are not classes of the plugin.'
-_WITHOUT = f"The plugin makes {_SETTINGS}. The stock systems ran without those, so not all of the difference comes from checkpoints."
+_WITH = f'The plugin sets {_SETTINGS}. "Same settings" is stock Spark with all of those that are not classes of the plugin.'
+_WITHOUT = f"The plugin sets {_SETTINGS}. The stock systems ran without those, so not all of the difference comes from checkpoints."
 """What is said depends on whether the recorded run has stock Spark with these settings."""
 
 Row = Mapping[str, str]

@@ -12,7 +12,8 @@ Written by `python -m documents` from `spark_ckpt/conf.py`; do not edit.
 
 - Options are Spark settings. They belong in `spark-defaults.conf`, behind `--conf`, or in `spark_ckpt.configure`; there they are written in
   snake case: `spark.ckpt.minPause` is `min_pause`, `spark.ckpt.s3.pathStyle` is `s3_path_style`.
-- They hold for the whole application, and are read when it starts.
+- They hold for the whole application, and are read when it starts. `spark.conf.set("spark.ckpt.interval", "5s")` on a running session
+  has no effect.
 - A wrong value, or a name that does not exist, ends the start with an error. For a wrong name the error suggests the nearest one.
 - Durations are written as Spark writes them: `500ms`, `10s`, `10min`, `1h`. A plain number is milliseconds.
 - Sizes are written as `512m` or `10g`. A plain number is bytes.
@@ -25,7 +26,7 @@ Written by `python -m documents` from `spark_ckpt/conf.py`; do not edit.
 _SETTINGS = """
 ## Spark's own settings
 
-The plugin makes these settings itself. It cannot work without them. If you have set one of them to another value, the start ends with an
+The plugin sets these itself. It cannot work without them. If you have set one of them to another value, the start ends with an
 error that names it.
 
 {needed}
@@ -34,7 +35,7 @@ It adds itself to these two lists, and leaves what you have there:
 
 {added}
 
-These two it makes only where you have set nothing. They save time, and nothing else depends on them:
+These two it sets only where you have set nothing. They save time, and nothing else depends on them:
 
 {suggested}
 

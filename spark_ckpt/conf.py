@@ -191,9 +191,10 @@ OPTIONS: tuple[Option, ...] = (
         "10min",
         _positive_duration,
         "checkpoint timeout",
-        "How long uploads and the final put of one checkpoint may take, retries included. It is counted from the end of the epoch, so a "
-        "long epoch fails no checkpoint. When the time is over the query fails; with an interval, only the checkpoint fails. A plain "
-        "number is milliseconds.",
+        "How long the storage may take, retries included, for each of two things. The plan of an epoch, counted from the epoch's trigger: "
+        "when the time is over the query fails, in every mode. The uploads and the final put of a checkpoint, counted from the end of its "
+        "epoch, so a long epoch fails no checkpoint: when the time is over the query fails; with an interval, the checkpoint fails, and "
+        "tolerableFailures says when the query does. A plain number is milliseconds.",
     ),
     Option(
         "minPause",

@@ -112,8 +112,8 @@ def request_savepoint(
         if clock() >= until:
             raise TimeoutExpiredError(
                 f"nothing has answered the request in log entry {number} of {reader.url} within {patience_s:g} s; is its query running? "
-                f"If run {claim.run} lives and is only slow, it may still make the savepoint; a run that begins later does not, nor does "
-                "it stop for it"
+                f"If not, start the query, then ask again. If run {claim.run} lives and is only slow, it may still make the savepoint; a "
+                "run that begins later does not, nor does it stop for it"
             )
         looks += 1
         if looks % LOOKS == 0 and (after := _gone(reader, claim, number)) is not None:

@@ -74,7 +74,7 @@ def _report(reader: StreamReader, c: Checkpoint) -> Report:
             ("size", f"{size_text(c.size)} in {len(c.objects)} objects"),
             ("files of state", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"),
             ("keys", str(sum(keys)) if keys else "not counted"),
-            ("log entry", f"{c.log}, of claim {c.claim}"),
+            ("log entry", f"{c.log}, claimed in log entry {c.claim}"),
             *((f"  {name}", str(round(value, 1))) for name, value in sorted(c.counters.items()) if isinstance(value, (int, float))),
         ]
     )

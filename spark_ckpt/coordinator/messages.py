@@ -110,7 +110,7 @@ def taken_over_message(last: Claim, pause_ms: int) -> str:
     whose = f"application {app.name} ({app.id}) of {app.user}" if app else "another application"
     return (
         f"run {last.run}, of {printable(whose)} on host {printable(last.host)}, appended to the stream's log {pause_ms / 1000:.0f} s "
-        "before this one claimed it. Was that application stopped, or has it died, this is a restart and all is well. If it still runs, "
+        "before this one claimed it. If that application was stopped or has died, all is well. If it still runs, "
         "two applications share this checkpointLocation: it stops at its next epoch, and this one has taken over its state; give one of "
         "the two a checkpointLocation or a spark.ckpt.storage of its own"
     )

@@ -204,7 +204,7 @@ def test_restore_of_what_the_stream_cannot_go_back_to(
 def test_savepoint_of_a_stream_that_nobody_runs(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, doc = call(capsys, "savepoint", url, "--timeout", "100ms", "--name", "x", "--stop", "--drain")
     assert (status, doc["error"]["kind"]) == (1, "TIMEOUT")
-    assert "is its query running?" in doc["error"]["message"]
+    assert "is its query running? If not, start the query, then ask again." in doc["error"]["message"]
     assert "a run that begins later does not" in doc["error"]["message"]
     found = decode(writer.log + 1, writer.storage.get(f"log/{writer.log + 1:020d}"))
     assert isinstance(found, Request)

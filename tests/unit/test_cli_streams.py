@@ -200,6 +200,8 @@ def test_a_log_that_is_gone_is_told(writer: StreamWriter, storage: Storage, url:
     assert (status, doc["error"]["kind"]) == (1, "DAMAGED")
     assert "has checkpoints, but its log is gone" in doc["error"]["message"]
     assert call(capsys, "show", url, "--checkpoint", "run-1/chk-1")[0] == 0
+    assert run(["show", url, "--checkpoint", "run-1/chk-1"]) == 0
+    assert re.search(r"log entry +\d+, claimed in log entry 1\n", capsys.readouterr().out)
 
 
 def going_on(writer: StreamWriter, plans: int) -> int:
@@ -371,7 +373,9 @@ def test_verify_deep_opens_every_full_snapshot(writer: StreamWriter, url: str, c
     second = doc["checkpoints"][1]
     assert (status, second["stores_opened"], second["entries_counted"], second["stores_without_full_snapshot"]) == (0, 2, 90, 1)
     assert run(["verify", url, "--deep"]) == 0
-    assert "changelogs only" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "changelogs only" in said
+    assert "Spark takes full snapshots once a minute" in said
 
 
 @pytest.mark.parametrize("kind", [kind for kind in HandleKind if kind.is_state])

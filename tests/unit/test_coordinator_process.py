@@ -101,6 +101,7 @@ def test_who_takes_a_stream_over_from_another_application_that_was_alive_a_momen
     assert two.ask("start", **two.start_fields(), application=prod)["run"] == 2
     (said,) = warned(two)
     assert "run 1, of application orders\\x0a(dev) (app-1) of ann on host h, appended to the stream's log" in said
+    assert "If that application was stopped or has died, all is well." in said
     again = jvm()
     again.ask("start", **again.start_fields(), application=prod)
     assert warned(again) == [], "the same application has begun the query anew"

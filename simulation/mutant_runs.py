@@ -229,16 +229,16 @@ class ForgettingAdopted(PendingCheckpoints):
 class LostWhenNobodyReportsIt(StateHandover):
     """Does not wait for the reports of those that have not reported since."""
 
-    def is_unheld(self, uid: str, asked: int) -> bool:  # noqa: ARG002
-        return not self._executors.holds_it(uid)
+    def all_reported(self, asked: int) -> bool:  # noqa: ARG002
+        return True
 
 
 class LostAfterOneReport(StateHandover):
     """Takes a report that was on its way for an answer."""
 
-    def is_unheld(self, uid: str, asked: int) -> bool:
+    def all_reported(self, asked: int) -> bool:
         heard, part = self._executors._heard, self._executors._part - self._executors._lost
-        return all(heard.get(executor, (0, 0))[0] > asked for executor in part) and not self._executors.holds_it(uid)
+        return all(heard.get(executor, (0, 0))[0] > asked for executor in part)
 
 
 class LostWithItsExecutor(StateHandover):

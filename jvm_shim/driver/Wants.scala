@@ -16,10 +16,10 @@ final class Wants(tell: ObjectNode => Unit) extends Logging {
   private class Want(val line: ObjectNode) {
     /** Whether whoever holds it is to hand it over. */
     var wanted = false
-    var answer: Option[ObjectNode] = None
   }
 
-  private val wants = mutable.LinkedHashMap.empty[String, Want]
+  private val open = mutable.LinkedHashMap.empty[String, Want]
+  private val answers = mutable.Map.empty[String, ObjectNode]
   private val part = mutable.LinkedHashSet.empty[String]
 
   /** An executor is about to commit in the run, or to ask. */
@@ -34,11 +34,10 @@ final class Wants(tell: ObjectNode => Unit) extends Logging {
   def ask(message: JsonNode): ObjectNode = {
     val uid = message.str("uid")
     val (answer, isNew) = synchronized {
-      val known = wants.get(uid)
-      val answer = known.flatMap(_.answer)
-      if (answer.nonEmpty) wants.remove(uid)
-      else if (known.isEmpty) wants(uid) = new Want(message.asInstanceOf[ObjectNode])
-      (answer, known.isEmpty)
+      val answer = answers.remove(uid)
+      val isNew = answer.isEmpty && !open.contains(uid)
+      if (isNew) open(uid) = new Want(message.asInstanceOf[ObjectNode])
+      (answer, isNew)
     }
     if (isNew) {
       logInfo(s"a task needs state store ${message.str("op")}/${message.str("part")}/${message.str("store")}, version ${message.str("version")}, " +
@@ -49,34 +48,37 @@ final class Wants(tell: ObjectNode => Unit) extends Logging {
   }
 
   /** The coordinator wants whoever holds it to hand it over. */
-  def handOver(uid: String): Unit = synchronized(wants.get(uid).foreach(_.wanted = true))
+  def handOver(uid: String): Unit = synchronized(open.get(uid).foreach(_.wanted = true))
 
   def answered(message: JsonNode): Unit = synchronized {
-    wants.get(message.str("uid")).foreach(
-      _.answer = Some(Json.obj("handles" -> message.get("handles"), "lost" -> message.get("lost"), "declined" -> message.get("declined"))))
+    val uid = message.str("uid")
+    if (open.remove(uid).nonEmpty || answers.contains(uid))
+      answers(uid) = Json.obj("handles" -> message.get("handles"), "lost" -> message.get("lost"), "declined" -> message.get("declined"))
   }
 
   /** Whether the coordinator has still to answer, and may wait for reports. */
-  def isOpen: Boolean = synchronized(wants.values.exists(_.answer.isEmpty))
+  def isOpen: Boolean = synchronized(open.nonEmpty)
 
-  /** What an executor that holds these commits is to hand over. */
+  /** What an executor that holds these commits is to hand over. Either of the two may be thousands: the smaller one is walked. */
   def of(held: Set[String]): Seq[ObjectNode] = synchronized {
-    wants.toSeq.collect { case (uid, want) if want.wanted && want.answer.isEmpty && held(uid) =>
-      Json.obj(Wants.Names.map(name => name -> want.line.get(name)): _*)
-    }
+    val asked = if (held.size < open.size) held.toSeq.flatMap(open.get) else open.collect { case (uid, want) if held(uid) => want }.toSeq
+    asked.filter(_.wanted).map(want => Json.obj(Wants.Names.map(name => name -> want.line.get(name)): _*))
   }
 
   /** To a coordinator that takes another one's place. */
   def retell(say: ObjectNode => Unit): Unit = synchronized {
-    wants.values.filter(_.answer.isEmpty).foreach(want => say(question(want.line)))
+    open.values.foreach(want => say(question(want.line)))
   }
 
   /** The tasks that asked are gone. */
-  def clear(): Unit = synchronized(wants.clear())
+  def clear(): Unit = synchronized {
+    open.clear()
+    answers.clear()
+  }
 
   /** Another run begins: none has committed in it. */
   def begin(): Unit = synchronized {
-    wants.clear()
+    clear()
     part.clear()
   }
 

@@ -6,7 +6,8 @@ shortcut to them. Here epochs go on from what lies in the executors' spools alon
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -54,6 +55,10 @@ class StateHandover:
         self._checkpoints = checkpoints
         self._subsumption = subsumption
         self._wants: dict[str, _Want] = {}
+        self._unreported: deque[tuple[str, _Want]] = deque()
+        """The oldest first: not every executor has reported twice since. Some may have their answer."""
+        self._reported = -1
+        """Every executor has reported twice since what was asked up to then."""
         self._looks = False
 
     @property
@@ -63,11 +68,14 @@ class StateHandover:
 
     def want(self, event: ev.StateWanted) -> list[Instruction]:
         """Asked again, it is answered again: the driver's process may have forgotten."""
-        self._executors.take_part(event.executors)
+        if self._executors.take_part(event.executors):
+            self._count_anew()
         given = self._give(event.uid)
         if given:
             return given
-        self._wants.setdefault(event.uid, _Want(event.epoch, self._executors.reports))
+        if event.uid not in self._wants:
+            want = self._wants[event.uid] = _Want(event.epoch, self._executors.reports)
+            self._unreported.append((event.uid, want))
         return [do.HandOver(event.uid)]
 
     def acknowledged(self, ack: Ack) -> list[Instruction]:
@@ -84,24 +92,45 @@ class StateHandover:
         own = decline.run == self._context.claim.run and decline.uid in self._wants
         return self._refuse([decline.uid] if own else [], HandoverFailure.DECLINED, decline.cause)
 
-    def reported(self) -> list[Instruction]:
-        """An executor has said what it holds, or is lost."""
+    def executor_lost(self) -> list[Instruction]:
+        self._count_anew()
+        return self.reported()
+
+    def reported(self, dropped: Set[str] = frozenset()) -> list[Instruction]:
+        """An executor has said what it holds. Only what it has `dropped` is looked at, and what all have reported twice about by now."""
         if not self._wants or self._looks:
             return []
-        unheld = [uid for uid, want in self._wants.items() if self.is_unheld(uid, want.asked)]
+        reported = [uid for uid in sorted(dropped & self._wants.keys()) if self._wants[uid].asked <= self._reported]
+        unheld = [uid for uid in dict.fromkeys([*reported, *self._take_reported()]) if not self._executors.holds_it(uid)]
         given = [i for uid in unheld for i in self._give(uid)]
         gone = [uid for uid in unheld if uid in self._wants]
         if not gone:
             return given
         return [*given, *(self.look_for_left(gone) if self._executors.losses else self._lose(gone))]
 
-    def is_unheld(self, uid: str, asked: int) -> bool:
-        """No executor has it that could."""
-        return self._executors.all_reported_twice_since(asked) and not self._executors.holds_it(uid)
+    def _take_reported(self) -> Iterable[str]:
+        while self._unreported:
+            uid, want = self._unreported[0]
+            if self._wants.get(uid) is want:
+                if not self.all_reported(want.asked):
+                    return
+                self._reported = want.asked
+                yield uid
+            self._unreported.popleft()
+
+    def all_reported(self, asked: int) -> bool:
+        """Twice, since then."""
+        return self._executors.all_reported_twice_since(asked)
+
+    def _count_anew(self) -> None:
+        """Every question is looked at once more."""
+        self._unreported = deque(self._wants.items())
+        self._reported = -1
 
     def forget_before(self, epoch: int) -> None:
         """Nobody loads what older epochs have left: the tasks that asked are gone."""
         self._wants = {uid: want for uid, want in self._wants.items() if want.epoch >= epoch}
+        self._count_anew()
 
     def close(self, message: str) -> list[Instruction]:
         """The run is over."""
@@ -126,18 +155,21 @@ class StateHandover:
         return self._context.questions.ask(read, partial(self._left_read, uids), partial(self._left_not_read, uids, epoch, attempt))
 
     def _left_read(self, uids: list[str], event: ev.LeftAcksRead) -> list[Instruction]:
-        self._looks = False
         instructions = self._checkpoints.take_left(event)
         left = [uid for uid in uids if uid in self._wants]
         instructions += [i for uid in left for i in self._give(uid)]
-        return [*instructions, *self._lose([uid for uid in left if uid in self._wants]), *self.reported()]
+        return [*instructions, *self._end_look([uid for uid in left if uid in self._wants])]
 
     def _left_not_read(self, uids: list[str], epoch: int, attempt: int, event: ev.ReadFailed) -> list[Instruction]:
         left = [uid for uid in uids if uid in self._wants]
         if left and not event.hopeless:
             return [self._read_left(left, epoch, attempt + 1)]
+        return self._end_look(left)
+
+    def _end_look(self, lost: list[str]) -> list[Instruction]:
         self._looks = False
-        return [*self._lose(left), *self.reported()]
+        self._count_anew()
+        return [*self._lose(lost), *self.reported()]
 
     def _lose(self, uids: Iterable[str]) -> list[Instruction]:
         return self._refuse(uids, HandoverFailure.LOST, "")

@@ -354,14 +354,14 @@ class Run(Machine):
         return [*self._checkpoints.decline(event.decline), *self._handover.declined(event.decline)]
 
     def _holding(self, event: ev.HoldingReceived) -> list[Instruction]:
-        self._executors.holds(event.executor, event.held, event.bytes)
-        return self._handover.reported()
+        dropped = self._executors.holds(event.executor, event.held, event.bytes)
+        return self._handover.reported(dropped)
 
     def _state_wanted(self, event: ev.StateWanted) -> list[Instruction]:
         return self._handover.want(event)
 
     def _executor_lost(self, event: ev.ExecutorLost) -> list[Instruction]:
-        return [*self._checkpoints.executor_lost(event.executor), *self._handover.reported()]
+        return [*self._checkpoints.executor_lost(event.executor), *self._handover.executor_lost()]
 
     def _damage_reported(self, event: ev.DamageReported) -> list[Instruction]:
         bad = self._subsumption.registry.hit_by(event.checkpoint, event.object)

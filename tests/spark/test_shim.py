@@ -224,9 +224,13 @@ def test_who_holds_it_hands_it_over_once_the_coordinator_wants_that(task: Asking
     task.wants.handOver("u")
     assert task.of("v") == []
     assert task.of("v", "u") == [{"root": "r", "op": 0, "part": 1, "store": "default", "uid": "u"}]
+    task.ask("w")
+    task.wants.handOver("w")
+    assert [want["uid"] for want in task.of("x", "w", "v")] == ["w"], "one holds more than is asked for"
     task.answered(lost=True)
     assert task.of("u") == []
     assert task.ask() == {**UNKNOWN, "lost": True}
+    assert [want["uid"] for want in task.of("x", "w", "v")] == ["w"]
 
 
 def test_a_new_coordinator_hears_what_is_not_answered(task: Asking) -> None:

@@ -315,3 +315,64 @@ def test_where_every_epoch_is_a_checkpoint_it_is_the_same() -> None:
     driver.push(ev.SealRequested(1, commit([uid_of(1, 1, p) for p in range(2)])))
     report(driver, "1")
     assert report(driver, "1") == [replace(LOST, uid=other)]
+
+
+class Counted(str):
+    """A name that counts how often it is looked up."""
+
+    __slots__ = ()
+    lookups = 0
+
+    def __hash__(self) -> int:
+        Counted.lookups += 1
+        return super().__hash__()
+
+
+def lookups_of_a_round(executors: int, each: int) -> tuple[int, int]:
+    """While every executor holds `each` states that are wanted and not stored yet: in the rounds up to the second report, and in a later
+    one."""
+    driver = running()
+    held = {Counted(f"executor {n}"): frozenset(Counted(f"{n} {k}") for k in range(each)) for n in range(executors)}
+    part = frozenset(held)
+    for uids in held.values():
+        for uid in uids:
+            driver.stream.handle(ev.StateWanted(uid, 0, part), 0)
+
+    def rounds(number: int) -> int:
+        Counted.lookups = 0
+        for _ in range(number):
+            for executor, uids in held.items():
+                assert driver.stream.handle(ev.HoldingReceived(executor, uids), 0) == []
+        return Counted.lookups
+
+    return rounds(2), rounds(1)
+
+
+def test_a_report_costs_what_it_says_however_many_executors_and_questions_there_are() -> None:
+    """Acknowledgements come behind the reports: thousands of executors that report twice a second must not hold them up."""
+    few, many = lookups_of_a_round(10, 4), lookups_of_a_round(40, 4)
+    assert many[0] <= 5 * few[0], "four times as many reports"
+    assert many[1] <= 5 * few[1]
+
+
+def test_what_is_dropped_after_all_have_reported_is_lost_with_that_report_and_by_the_last_of_its_holders() -> None:
+    driver = running()
+    want(driver, "1", "2")
+    for _ in range(3):
+        assert report(driver, "1", WANTED) == []
+        assert report(driver, "2", WANTED) == []
+    assert report(driver, "2") == []
+    assert report(driver, "1") == [LOST]
+
+
+def test_an_executor_that_joins_is_asked_about_older_questions_as_well() -> None:
+    driver = running()
+    other = uid_of(1, 0, 1)
+    want(driver, "1")
+    for _ in range(3):
+        report(driver, "1", WANTED, other)
+    want(driver, "1", "2", uid=other)
+    for _ in range(2):
+        assert report(driver, "1") == []
+    assert report(driver, "2") == []
+    assert report(driver, "2") == [LOST, replace(LOST, uid=other)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.paths import split
-from spark_ckpt.storage.options import S3Options
+from spark_ckpt.storage.options import S3Options, bucket_problem
 from spark_ckpt.units import parse_duration, parse_size
 
 PREFIX = "spark.ckpt."
@@ -96,7 +96,10 @@ def parse_stream(text: str) -> str:
         return f"file://{path}"
     if scheme == "memory":
         raise ValueError(f"{_STORAGE_EXPECTED}: memory:// is each process's own, so that nothing would be stored")
-    if scheme == "s3" and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", authority):
+    if scheme == "s3":
+        problem = bucket_problem(authority)
+        if problem is not None:
+            raise ValueError(f"{_STORAGE_EXPECTED}; {problem}")
         return f"s3://{authority}{path}"
     raise ValueError(_STORAGE_EXPECTED)
 

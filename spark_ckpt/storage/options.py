@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from spark_ckpt.errors import ConfigError
 
 _ENCRYPTIONS = (None, "AES256", "aws:kms")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}")
+_SHOWN = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def bucket_problem(name: str) -> str | None:
+    """Why no bucket can have that name, without what may be a password; None: one can.
+
+    S3 gives names of 3 to 63 characters. It once gave longer ones, with capitals and `_`, and these buckets live on.
+    """
+    if _BUCKET.fullmatch(name):
+        return None
+    whose = f"{name} is no bucket's name; that" if _SHOWN.fullmatch(name) else "a bucket's name"
+    return f"{whose} has 3 to 63 characters (old ones up to 255), which are letters, digits, . - or _, the first a letter or digit"
 
 
 def check_endpoint(source: str, url: str) -> None:

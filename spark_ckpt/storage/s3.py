@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, StorageError, StorageSetupError
 from spark_ckpt.storage.base import LARGEST_READ, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size, is_key
 from spark_ckpt.storage.checksums import CHUNK
-from spark_ckpt.storage.options import S3Options
+from spark_ckpt.storage.options import S3Options, bucket_problem
 from spark_ckpt.storage.s3_faults import S3Fault, ShortAnswerError, status_of
 from spark_ckpt.storage.s3_requests import S3Limits, S3Requests
 from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
@@ -30,7 +30,6 @@ __all__ = ["S3Limits", "S3Storage"]
 
 T = TypeVar("T")
 
-_BUCKET = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")
 _CONTENT_RANGE = re.compile(r"^bytes (\d+)-(\d+)/(\d+)$")
 _MAX_PARTS = 10_000
 
@@ -49,8 +48,9 @@ class S3Storage(Storage):
     ) -> None:
         bucket, _, prefix = url.split(":", 1)[1].lstrip("/").partition("/")
         prefix = prefix.strip("/")
-        if not _BUCKET.match(bucket):
-            raise ConfigError("spark.ckpt.storage has no valid bucket name; write s3://bucket/prefix, without credentials or port")
+        problem = bucket_problem(bucket)
+        if problem is not None:
+            raise ConfigError(f"{problem}; write s3://bucket/prefix, without credentials or port")
         if bucket.endswith("--x-s3"):
             raise ConfigError(
                 f"the bucket {bucket} is a directory bucket (S3 Express One Zone), whose listings have no order and cannot begin after a "

@@ -46,7 +46,7 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
         ["list", "ftp://host/x"],
         ["list", "s3://k:hush@b/x"],
         ["show", "/x", "--checkpoint", "7"],
-        ["list", "s3://b/x", "--endpoint", "minio:9000"],
+        ["list", "s3://bkt/x", "--endpoint", "minio:9000"],
         ["doctor", "--min-free", "lots"],
         ["submit", "--storage", "/x"],
         ["submit", "--storage"],
@@ -94,11 +94,13 @@ def settings(arguments: list[str]) -> dict[str, str]:
 
 
 def test_submit_passes_on_what_is_sparks_and_the_jobs() -> None:
-    got = submitted("--master", "local[2]", "--storage", "s3://b/c", "--verbose", "--name=x", "job.py", "--storage", "mine", "--conf", "a")
+    got = submitted(
+        "--master", "local[2]", "--storage", "s3://bkt/c", "--verbose", "--name=x", "job.py", "--storage", "mine", "--conf", "a"
+    )
     assert got[:5] == ["--master", "local[2]", "--verbose", "--name", "x"]
     assert got[got.index("--jars") + 1] == "/ours.jar"
     assert got[-5:] == ["job.py", "--storage", "mine", "--conf", "a"]
-    assert settings(got[:-5]) == {"spark.ckpt.storage": "s3://b/c", "spark.plugins": PLUGIN_CLASS}
+    assert settings(got[:-5]) == {"spark.ckpt.storage": "s3://bkt/c", "spark.plugins": PLUGIN_CLASS}
 
 
 def test_submit_knows_two_hyphens_before_sparks_options() -> None:
@@ -176,18 +178,18 @@ def configured(before: dict[str, str], **options: str | int | bool) -> dict[str,
 
 def test_configure_adds_to_the_builder() -> None:
     before = {"spark.jars": "/a.jar", "spark.plugins": "x.Y", "spark.master": "yarn"}
-    got = configured(before, storage="s3://b/c", timeout="5min", retained=2, spool_dir="/s", s3_path_style=True)
+    got = configured(before, storage="s3://bkt/c", timeout="5min", retained=2, spool_dir="/s", s3_path_style=True)
     assert got == {
         "spark.master": "yarn",
         "spark.jars": f"/a.jar,{jar_path()}",
         "spark.plugins": f"x.Y,{PLUGIN_CLASS}",
-        "spark.ckpt.storage": "s3://b/c",
+        "spark.ckpt.storage": "s3://bkt/c",
         "spark.ckpt.timeout": "5min",
         "spark.ckpt.retained": "2",
         "spark.ckpt.spool.dir": "/s",
         "spark.ckpt.s3.pathStyle": "true",
     }
-    assert configured(got, storage="s3://b/c") == got
+    assert configured(got, storage="s3://bkt/c") == got
 
 
 def test_configure_in_local_mode_uses_this_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,9 +36,9 @@ def test_every_default_of_the_table_is_accepted_when_written_out() -> None:
 
 
 def test_the_options_that_are_shown_hold_when_they_are_written_out() -> None:
-    chosen = {"spark.ckpt.storage": " s3://b/x ", "spark.ckpt.retained": "5", "spark.app.name": "x"}
+    chosen = {"spark.ckpt.storage": " s3://bkt/x ", "spark.ckpt.retained": "5", "spark.app.name": "x"}
     shown = shown_options(chosen)
-    assert (shown["storage"], shown["retained"], shown["timeout"]) == ("s3://b/x", "5", "10min")
+    assert (shown["storage"], shown["retained"], shown["timeout"]) == ("s3://bkt/x", "5", "10min")
     assert "spool.dir" not in shown
     written = {f"spark.ckpt.{name}": value for name, value in shown.items() if not name.startswith("restore.")}
     assert parse_options(written) == parse_options(chosen)
@@ -231,6 +231,18 @@ def test_the_endpoint_may_hold_no_credentials() -> None:
     with pytest.raises(ConfigError) as e:
         parse_options({"spark.ckpt.s3.endpoint": "http://me:hush@minio:9000"})
     assert "hush" not in str(e.value)
+
+
+@pytest.mark.parametrize("key", ["storage", "savepointDir", "restore.path"])
+def test_what_is_no_buckets_name_is_refused_with_the_rule(key: str) -> None:
+    for name in ("b", "ab", "-abc", "x" * 256):
+        with pytest.raises(ConfigError, match=rf"is not possible; use s3://.*; {name} is no bucket's name; that has 3 to 63"):
+            parse_options({f"spark.ckpt.{key}": f"s3a://{name}/p"})
+    with pytest.raises(ConfigError) as refused:
+        parse_options({f"spark.ckpt.{key}": "s3://key:hush/p"})
+    assert "; a bucket's name has 3 to 63" in str(refused.value)
+    for name in ("abc", "Old_Bucket.1", "x" * 255):
+        assert parse_options({f"spark.ckpt.{key}": f"s3://{name}/p"})
 
 
 @pytest.mark.parametrize(

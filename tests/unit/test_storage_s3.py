@@ -479,6 +479,11 @@ def test_urls_that_are_not_a_bucket(url: str) -> None:
     assert "secret" not in str(raised.value)
 
 
+def test_a_name_that_is_too_short_for_a_bucket_is_told_with_the_rule() -> None:
+    with pytest.raises(ConfigError, match=r"^b is no bucket's name; that has 3 to 63 characters.*; write s3://bucket/prefix"):
+        open_storage("s3://b/p")
+
+
 def test_options_that_contradict() -> None:
     with pytest.raises(ConfigError, match=r"s3\.sse"):
         S3Options(sse="DES")

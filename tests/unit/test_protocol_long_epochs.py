@@ -40,6 +40,20 @@ def test_the_time_out_of_a_checkpoint_begins_when_its_epoch_has_ended() -> None:
     assert "1 of 2 snapshots" in told(said, do.Failed).message
 
 
+def test_a_late_checkpoint_is_measured_from_the_trigger_of_its_epoch() -> None:
+    driver = running()
+    before = driver.now
+    driver.trigger(0)
+    triggered = driver.now
+    driver.now += 500
+    driver.seal(1, 0)
+    driver.now += 500
+    assert kinds(due(driver)) == ["TRIGGERED", "Late"]
+    driver.ack(1, 0, 0)
+    driver.ack(1, 0, 1)
+    assert before < driver.world.checkpoints[CheckpointId(1, 0)].time_ms <= triggered
+
+
 def test_the_epoch_before_a_long_one_becomes_the_checkpoint_while_that_runs() -> None:
     driver = bridging(running())
     driver.ack(1, 0, 0)

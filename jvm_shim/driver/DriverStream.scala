@@ -64,6 +64,7 @@ final class DriverStream(
   /** Did the query end by itself, or on a person's request that has been met? */
   @volatile var ended = false
   val wants = new Wants(tell)
+  val mark = new FolderMark(root)
 
   /** What this run began from: the checkpoint's epoch, or -1. */
   def origin: Long = synchronized(begunFrom)

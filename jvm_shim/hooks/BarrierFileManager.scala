@@ -24,7 +24,7 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
   override def createAtomic(target: Path, overwrite: Boolean): CancellableFSDataOutputStream = streamOf(target) match {
     case Some((stream, relative)) =>
       val fm = filesOf(target)
-      if (!overwrite && fm.exists(target)) throw new FileAlreadyExistsException(s"$target exists already")
+      if (!overwrite && exists(target)) throw new FileAlreadyExistsException(s"$target exists already")
       new CollectedOutput {
         override protected def finished(content: Array[Byte]): Unit = {
           relative match {
@@ -35,6 +35,7 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
               OperatorMetrics.set(QueryHook.ofThread(), answer)
             case _ => stream.changed(relative, Some(content))
           }
+          stream.mark.check()
           SmallFile.write(fm, target, content, overwrite)
         }
       }
@@ -50,7 +51,12 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
 
   override def mkdirs(target: Path): Unit = filesOf(target).mkdirs(target)
 
-  override def exists(target: Path): Boolean = filesOf(target).exists(target)
+  // A file that Spark is about to write and that is there already may be that of the run which took over: that is to be said, by its name.
+  override def exists(target: Path): Boolean = {
+    val there = filesOf(target).exists(target)
+    if (there) streamOf(target).foreach(_._1.mark.check())
+    there
+  }
 
   override def delete(target: Path): Unit = {
     filesOf(target).delete(target)

@@ -18,6 +18,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
   def apply(): PlannedEpochs = {
     val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
     val begun = stream.start(event.id.toString, shape, needs, files.present(), SchemaPreflight(query, _))
+    stream.mark.put(DriverSide.application)
     files.replace(materialised(begun.files))
     begun.files.values.foreach(_.discard())
     SinkLogBeginning(sink, begun.files.keys)

@@ -17,6 +17,7 @@ object CheckpointFailure {
   val Lost = "LOST"
   val Internal = "INTERNAL"
   val Config = "CONFIG"
+  val Fenced = "FENCED"
   val Conflict = "CONFLICT"
   val Damaged = "DAMAGED"
   val Storage = "STORAGE"

@@ -158,6 +158,32 @@ def test_a_folder_into_which_somebody_writes_is_left(java: Any, tmp_path: Path) 
     assert not folder.exists()
 
 
+def test_a_run_that_finds_another_ones_mark_in_its_folder_is_fenced(java: Any, tmp_path: Path) -> None:
+    place = tmp_path / "a b & 'ü' #1 100%25"
+    root = java.org.apache.hadoop.fs.Path(java.java.io.File(str(place)).toURI()).toString()
+    older, newer = (java.org.apache.spark.ckpt.FolderMark(root) for _ in range(2))
+    older.check()
+    older.put(line(java, id="app-1", name="orders", user="ann"))
+    older.check()
+    newer.put(line(java, id="app-2", name="or\nders", user="bob"))
+    newer.check()
+    with pytest.raises(Py4JJavaError) as raised:
+        older.check()
+    said = str(raised.value.java_exception.toString())
+    assert "CheckpointFailure[FENCED]: application app-2 (orders of bob) took over the stream of file:" in said
+    mark = place / ".spark-ckpt-run"
+    assert list(place.iterdir()) == [mark]
+    mark.write_bytes(b"\xff{")
+    with pytest.raises(Py4JJavaError) as raised:
+        older.check()
+    assert "another run took over the stream" in str(raised.value.java_exception.toString())
+    mark.unlink()
+    older.check()
+    elsewhere = java.org.apache.spark.ckpt.FolderMark("s3a://lake/orders")
+    elsewhere.put(line(java, id="app-1", name="orders", user="ann"))
+    elsewhere.check()
+
+
 class Asking:
     """The driver's side of the questions for one stream's state; `told`: what the coordinator hears."""
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.drivers.spark.harness import Application, Start
+from tests.drivers.spark.inputs import write_events
 from tests.drivers.spark.oracle import differences, read
+from tests.drivers.spark.sightings import lines
 from tests.drivers.spark.trials import completed
 
 ROOT = Path(__file__).parents[2]
@@ -84,3 +86,30 @@ def test_the_older_of_two_drivers_is_fenced(
         assert read(oracle[stream]), f"the oracle of {stream} is empty: the comparison would show nothing"
         assert differences(pair.out / stream, oracle[stream]) == [], stream
         assert max(pair.runs(stream)) > "run-00000001", f"{stream} was to go on in a second run"
+
+
+@pytest.mark.parametrize("interval", ["0", "1h"])
+def test_an_older_driver_that_is_busy_does_not_write_into_the_folder_of_the_newer_one(interval: str, start: Start, tmp_path: Path) -> None:
+    source, out = tmp_path / "in", tmp_path / "out"
+    write_events(source, 0, 4)
+
+    def held(name: str) -> tuple[Application, Path]:
+        """In the sink of its first epoch."""
+        (tmp_path / name).mkdir()
+        hold = tmp_path / name / "hold"
+        hold.touch()
+        args = (str(source), str(tmp_path / "location"), str(out), str(tmp_path / name))
+        app = start("held.py", *args, storage=f"file://{tmp_path}/storage", conf={"spark.ckpt.interval": interval})
+        app.until(lambda: lines(app, "WRITTEN") == ["0"], "its first epoch in the sink")
+        return app, hold
+
+    older, let_older_go = held("older")
+    newer, let_newer_go = held("newer")
+    let_older_go.unlink()
+    assert older.wait() != 0
+    assert "took over the stream" in older.log.read_text(), older.tail()
+    assert "Concurrent update to the log" not in older.log.read_text()
+    let_newer_go.unlink()
+    newer.expect_success()
+    ids = sorted(n for path in out.glob("[0-9]*.json") for n in json.loads(path.read_text()))
+    assert ids == sorted({json.loads(line)["id"] for path in source.iterdir() for line in path.read_text().splitlines()})

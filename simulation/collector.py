@@ -56,13 +56,16 @@ class Collector:
 
     def _confirm(self, claim: Claim) -> None:
         """A successor of the claim's run may have deleted all that was looked for, and go on from what was not."""
-        if self._order is not CollectOrder.CLAIM_ONCE and self._last_claim() != claim:
+        if self._is_superseded(claim):
             self._later(self.start)
         elif self._has_vanished(claim):
             self._env.tell("gc deletes nothing: a checkpoint has vanished")
             self._done()
         else:
             self._later(lambda: self._keys(claim))
+
+    def _is_superseded(self, claim: Claim) -> bool:
+        return self._order is not CollectOrder.CLAIM_ONCE and self._last_claim() != claim
 
     def _has_vanished(self, claim: Claim) -> bool:
         return self._order is CollectOrder.RIGHT and bool(
@@ -149,11 +152,10 @@ class Collector:
 
     def _plans(self, claim: Claim, keys: list[str]) -> None:
         planned = self._env.world.log.planned_objects()
-
         before, self._read = self._read, {}
 
         def confirm() -> None:
-            if self._last_claim() != claim:
+            if self._is_superseded(claim):
                 self._later(self.start)
             elif self._has_vanished(claim):
                 self._env.tell("gc deletes nothing: a checkpoint has vanished since the plans were read")

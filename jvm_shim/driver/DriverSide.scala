@@ -157,7 +157,8 @@ object DriverSide extends Logging {
     if (context != null) CheckpointFeed.announced(context, event)
   }
 
-  def executorLost(executor: String): Unit = if (gone.add(executor)) {
+  // Where executor and driver are one process, Spark may take the executor for lost after a long pause, and takes it back.
+  def executorLost(executor: String): Unit = if (executor != SparkContext.DRIVER_IDENTIFIER && gone.add(executor)) {
     StorageCounters.executorLost(executor)
     streams.values().asScala.foreach(_.wants.lost(executor))
     tell(executorLostLine(executor))
@@ -201,7 +202,7 @@ object DriverSide extends Logging {
         Option(streams.get(message.str("root"))).foreach(_.joined(message.long("run"), message.str("executor")))
         Json.line(Json.obj())
       case "want" =>
-        Json.line(Option(streams.get(message.str("root"))).map(_.wants.ask(message)).getOrElse(
+        Json.line(Option(streams.get(message.str("root"))).map(_.ask(message)).getOrElse(
           throw new IllegalStateException(s"the stream of ${message.str("root")} is not known to this application")))
       case "damaged" =>
         tell(message.asInstanceOf[ObjectNode])

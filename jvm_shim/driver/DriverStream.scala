@@ -206,6 +206,10 @@ final class DriverStream(
   def joined(run: Long, executor: String): Unit =
     if (synchronized(begun.exists(_.long("run") == run))) wants.joined(executor)
 
+  /** A task's question for state; where no run goes on nobody answers it. */
+  def ask(message: JsonNode): ObjectNode =
+    if (synchronized(begun.nonEmpty)) wants.ask(message) else Wants.declined("the query is not running")
+
   /** Up to which epoch a completed checkpoint holds what that run has committed; None: nothing yet. */
   def covered(run: Long): Option[ObjectNode] = synchronized {
     if (!begun.exists(_.long("run") == run)) Some(Json.obj("root" -> root, "run" -> run, "epoch" -> None))

@@ -89,4 +89,6 @@ final class Wants(tell: ObjectNode => Unit) extends Logging {
 object Wants {
   private val Names = Seq("root", "op", "part", "store", "uid")
   private def Unknown: ObjectNode = Json.obj("handles" -> None, "lost" -> false, "declined" -> None)
+
+  def declined(why: String): ObjectNode = Unknown.put("declined", why)
 }

@@ -95,6 +95,7 @@ object ExecutorSide extends Logging {
           tell(commit)
           runs.add((commit.str("root"), commit.long("run"))) // that one is over may have been said to the dead one only
         }
+        if (held.evacuatedAnew()) tell(Json.obj("type" -> "evacuate"))
         if (held.isUploading) tell(Json.obj("type" -> "flush", "root" -> None)) // the one that was meant for them may be lost
         told.clear()
         toldLate = Set.empty
@@ -362,7 +363,7 @@ object ExecutorSide extends Logging {
       try if (plugin != null) plugin.send(Json.line(message))
       finally acks.foreach { ack =>
         val uid = ack.str("uid")
-        if (ack.long("run") == Nobodys) held.remove(uid) else held.settled(uid)
+        if (ack.long("run") == Nobodys) held.remove(uid) else if (ack.has("decline")) held.declined(uid) else held.settled(uid)
         told.remove(uid)
       }
     case Some("spool") => limit.set(message.long("bytes"))

@@ -52,6 +52,12 @@ final class HeldCommits {
     }
   }
 
+  /** As `settled`; but where it is evacuated, that is tried again. */
+  def declined(uid: String): Unit = synchronized {
+    held.get(uid).foreach(_.newly = true)
+    settled(uid)
+  }
+
   /** That epoch has become a checkpoint after it had ended. */
   def wanted(root: String, run: Long, epoch: Long): Unit = synchronized {
     held.values.foreach(h => if (h.root == root && h.at == ((run, epoch))) h.uploading = true)
@@ -65,6 +71,16 @@ final class HeldCommits {
       h.newly = false
     }
     kept.nonEmpty
+  }
+
+  /** Another agent, which was told all lines, takes what is being evacuated for merely kept. Is there any? */
+  def evacuatedAnew(): Boolean = synchronized {
+    val begun = held.valuesIterator.filter(h => h.uploading && !h.newly).toSeq
+    begun.foreach { h =>
+      h.uploading = false
+      h.newly = true
+    }
+    begun.nonEmpty && evacuated()
   }
 
   def handedOver(uid: String): Unit = synchronized { held.get(uid).foreach(_.uploading = true) }

@@ -17,7 +17,7 @@ from spark_ckpt import __version__
 from spark_ckpt.conf import AT_LEAST_ONCE, CLAIM, DELETE, DISCARD, FAIL, Options, parse_options, shown_options, spark_settings
 from spark_ckpt.coordinator import file_transfer
 from spark_ckpt.coordinator.actions import StorageActions
-from spark_ckpt.coordinator.messages import Fields
+from spark_ckpt.coordinator.messages import Fields, wanted_message
 from spark_ckpt.coordinator.pool import Pool
 from spark_ckpt.coordinator.storage_work import Pools
 from spark_ckpt.coordinator.worker import RefusedError, StreamWorker
@@ -28,8 +28,10 @@ from spark_ckpt.process.packages import check_jar, packages_for, require
 from spark_ckpt.process.pipe import Handler, Message, Pipe, Reply
 from spark_ckpt.process.scratch import remove_dead_temporaries
 from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import is_numbered
 from spark_ckpt.protocol.entries import Application, Claim
+from spark_ckpt.protocol.reasons import HandoverFailure
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.storage.base import Storage
@@ -289,10 +291,13 @@ class Coordinator:
 
     def _want(self, message: Message) -> Reply:
         """A state is that of the epoch before its version."""
-        worker = self._workers.get(str(message["root"]))
-        if worker is not None:
+        root, uid = str(message["root"]), str(message["uid"])
+        worker = self._workers.get(root)
+        if worker is None:  # the run has ended
+            self._pipe.send(wanted_message(root, do.NotHandedOver(uid, HandoverFailure.DECLINED, "the query is not running")))
+        else:
             executors = frozenset(str(executor) for executor in message["executors"])
-            worker.tell(ev.StateWanted(str(message["uid"]), int(message["version"]) - 1, executors))
+            worker.tell(ev.StateWanted(uid, int(message["version"]) - 1, executors))
         return None
 
     def _executor_lost(self, message: Message) -> Reply:

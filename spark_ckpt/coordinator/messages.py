@@ -80,13 +80,7 @@ class Messages:
         return {"type": "handover", "root": self._root, "uid": i.uid}
 
     def wanted(self, i: do.HandedOver | do.NotHandedOver) -> Fields:
-        answer: Fields
-        if isinstance(i, do.HandedOver):
-            answer = {"handles": [handle.to_json() for handle in i.handles], "lost": False, "declined": None}
-        else:
-            lost = i.reason is HandoverFailure.LOST
-            answer = {"handles": None, "lost": lost, "declined": None if lost else i.cause}
-        return {"type": "wanted", "root": self._root, "uid": i.uid, **answer}
+        return wanted_message(self._root, i)
 
     def stopping(self, i: do.Stopping) -> Fields:
         return {"type": "stopping", "root": self._root, "drain": i.drain}
@@ -97,6 +91,16 @@ class Messages:
     def _summary(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         checkpoint = CheckpointId(summary["run"], summary["epoch"])
         return {**summary, "path": f"{self._actions.url}/{paths.checkpoint_prefix(checkpoint).rstrip('/')}"}
+
+
+def wanted_message(root: str, i: do.HandedOver | do.NotHandedOver) -> Fields:
+    answer: Fields
+    if isinstance(i, do.HandedOver):
+        answer = {"handles": [handle.to_json() for handle in i.handles], "lost": False, "declined": None}
+    else:
+        lost = i.reason is HandoverFailure.LOST
+        answer = {"handles": None, "lost": lost, "declined": None if lost else i.cause}
+    return {"type": "wanted", "root": root, "uid": i.uid, **answer}
 
 
 def refused_kind(i: do.Refused) -> ErrorKind:

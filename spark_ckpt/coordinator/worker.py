@@ -22,6 +22,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Instruction, RequestName
+from spark_ckpt.protocol.reasons import HandoverFailure
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.stream import Stream
 
@@ -163,10 +164,15 @@ class StreamWorker:
     def _broken(self, error: Exception) -> None:
         """A fault of this package: whoever waits is told, the trace goes to stderr, and the stream can only be started anew."""
         traceback.print_exception(type(error), error, error.__traceback__)
+        runs, wanted = self._stream.run is not None, self._stream.wanted
         self._stream.stage = None
         self._stopped = self._stopped or "stop" in self._requests
         message = f"internal error, please report it: {type(error).__name__}: {error}"
         self._say(self._messages.log("ERROR", message))
+        if runs:
+            self._execute(do.Failed(ErrorKind.INTERNAL, message))
+        for uid in sorted(wanted):
+            self._execute(do.NotHandedOver(uid, HandoverFailure.DECLINED, message))
         for name in list(self._requests):
             self._settle(name, RefusedError(ErrorKind.INTERNAL, message))
 

@@ -85,7 +85,7 @@ class Run(Machine):
         self._checkpoint_trigger = CheckpointTrigger(
             self, context, self.epoch, self._executors, self._subsumption, self._policy, self._savepoints, self._checkpoints
         )
-        self._handover = parts.handover(context, self._executors, self._checkpoints, self._subsumption)
+        self.handover = parts.handover(context, self._executors, self._checkpoints, self._subsumption)
         trim = parts.trim(planned, settings.log_kept_ms, settings.trim_every, self.questions, self.let_go)
         self._log = parts.log(self, context, self._timers, self.folder, self._subsumption.deletions, trim, beginning)
         self._ending = parts.ending(self, context, self._log)
@@ -239,7 +239,7 @@ class Run(Machine):
         self.epoch.plan_ms = self.now_ms - self.epoch.asked_ms
         self.epoch.losses = self._executors.losses
         self._subsumption.loads_from_base(self.epoch.number)
-        self._handover.forget_before(self.epoch.number - 1)
+        self.handover.forget_before(self.epoch.number - 1)
         begun = self._checkpoint_trigger.begin(self.epoch.number, self.epoch.asked_ms, pressure=True)
         return [*self._timers.cancel(ev.Timer.PLAN), *self._watch(), self._barrier(), *begun]
 
@@ -348,20 +348,20 @@ class Run(Machine):
     # --- what executors say
 
     def _ack(self, event: ev.AckReceived) -> list[Instruction]:
-        return [*self._checkpoints.acknowledge(event.ack), *self._handover.acknowledged(event.ack)]
+        return [*self._checkpoints.acknowledge(event.ack), *self.handover.acknowledged(event.ack)]
 
     def _decline(self, event: ev.DeclineReceived) -> list[Instruction]:
-        return [*self._checkpoints.decline(event.decline), *self._handover.declined(event.decline)]
+        return [*self._checkpoints.decline(event.decline), *self.handover.declined(event.decline)]
 
     def _holding(self, event: ev.HoldingReceived) -> list[Instruction]:
         dropped = self._executors.holds(event.executor, event.held, event.bytes)
-        return self._handover.reported(dropped)
+        return self.handover.reported(dropped)
 
     def _state_wanted(self, event: ev.StateWanted) -> list[Instruction]:
-        return self._handover.want(event)
+        return self.handover.want(event)
 
     def _executor_lost(self, event: ev.ExecutorLost) -> list[Instruction]:
-        return [*self._checkpoints.executor_lost(event.executor), *self._handover.executor_lost()]
+        return [*self._checkpoints.executor_lost(event.executor), *self.handover.executor_lost()]
 
     def _damage_reported(self, event: ev.DamageReported) -> list[Instruction]:
         bad = self._subsumption.registry.hit_by(event.checkpoint, event.object)
@@ -459,7 +459,7 @@ class Run(Machine):
         self._failure = (kind, message)
         self._ending.await_puts(self._checkpoints.unanswered)
         self._checkpoints.give_up_all()
-        given_up = [*self._timers.cancel_all(), *self._handover.close(message)]
+        given_up = [*self._timers.cancel_all(), *self.handover.close(message)]
         closed = self._savepoints.close("the run ended before it met the request; ask again when the query runs")
         self._log.trim.end()
         landing = self._ending.landing if phase is RunPhase.ENDING else ()

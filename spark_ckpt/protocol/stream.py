@@ -44,6 +44,12 @@ class Stream:
     def run(self) -> Run | None:
         return self.stage if isinstance(self.stage, Run) else None
 
+    @property
+    def wanted(self) -> frozenset[str]:
+        """States that tasks wait for."""
+        later = frozenset(event.uid for event in self._waiting if isinstance(event, ev.StateWanted))
+        return later | (self.run.handover.wanted if self.run else frozenset())
+
     def handle(self, event: ev.Event, now_ms: int) -> list[Instruction]:
         """Raises `InvalidTransitionError` for what cannot happen; the stream is unusable then, until the next `StartRequested`."""
         if isinstance(event, ev.StartRequested):

@@ -190,7 +190,8 @@ class Asking:
     def __init__(self, java: Any) -> None:
         self._java = java
         self._told = java.java.util.ArrayList()
-        self.wants = java.org.apache.spark.ckpt.Wants(self._appending(self._told))
+        self.tell = self._appending(self._told)
+        self.wants = java.org.apache.spark.ckpt.Wants(self.tell)
 
     def _appending(self, found: Any) -> Any:
         """A function in the JVM that appends to a list there."""
@@ -281,6 +282,26 @@ def test_with_an_epoch_its_questions_go_and_with_a_run_those_who_take_part(task:
     assert not task.wants.isOpen()
 
 
+def test_a_question_after_the_runs_end_is_declined_and_nobody_is_asked(java: Any, tmp_path: Path, task: Asking) -> None:
+    transfer = java.org.apache.spark.ckpt.FileTransfer(java.java.io.File(str(tmp_path)))
+    stream = java.org.apache.spark.ckpt.DriverStream("r", "of no run", transfer, None, task.tell)
+    want = line(java, type="want", root="r", op=0, part=1, store="default", version=4, uid="u")
+    assert json.loads(stream.ask(want).toString()) == {**UNKNOWN, "declined": "the query is not running"}
+    assert task.told == []
+    assert not stream.wants().isOpen(), "every executor would report ten times as often"
+
+
+def test_the_executor_in_the_drivers_own_process_is_never_lost(java: Any) -> None:
+    """After a pause longer than its time-out Spark takes it for lost for some milliseconds, and takes it back."""
+    driver = java.org.apache.spark.ckpt.DriverSide
+    field = java.java.lang.Class.forName("org.apache.spark.ckpt.DriverSide$").getDeclaredField("gone")
+    field.setAccessible(True)
+    for executor in ("driver", "of nobody"):
+        driver.executorLost(executor)
+    assert sorted(field.get(None)) == ["of nobody"]
+    field.get(None).clear()
+
+
 class Holding:
     """What an executor has committed of one store."""
 
@@ -343,6 +364,32 @@ def test_an_executor_that_leaves_stores_what_its_stores_states_are(java: Any) ->
     assert held.commits.isUploading()
     held.commits.settled("u1")
     assert not held.commits.isUploading(), "nobody acknowledges what is older"
+    assert not held.commits.evacuated()
+
+
+def test_an_agent_that_takes_anothers_place_is_told_to_evacuate_as_well(java: Any) -> None:
+    held = Holding(java)
+    held.commit("u0", 0)
+    assert not held.commits.evacuatedAnew(), "the executor does not leave"
+    assert held.commits.evacuated()
+    held.commit("u1", 1)
+    for _ in range(2):
+        assert held.commits.evacuatedAnew()
+        assert not held.commits.evacuated(), "that has been said"
+    held.commits.settled("u1")
+    assert not held.commits.isUploading(), "what is older is told as merely kept: nobody acknowledges it"
+    assert not held.commits.evacuatedAnew()
+
+
+def test_what_could_not_be_stored_is_evacuated_again(java: Any) -> None:
+    held = Holding(java)
+    held.commit("u0", 0)
+    for _ in range(2):
+        assert held.commits.evacuated()
+        assert not held.commits.evacuated()
+        held.commits.declined("u0")
+    assert held.commits.evacuated()
+    held.commits.settled("u0")
     assert not held.commits.evacuated()
 
 

@@ -241,3 +241,35 @@ def test_a_fault_inside_the_coordinator_is_an_answer(application: Application) -
     assert caught.value.kind is ErrorKind.INTERNAL
     application.coordinator._workers[ROOT].actions._opened = application.storage
     assert application.start()["run"] == 2
+
+
+def wanted(application: Application, uid: str) -> list[Any]:
+    return [told["declined"] for told in application.told() if told["type"] == "wanted" and told["uid"] == uid]
+
+
+def test_a_task_that_waits_for_state_is_told_of_a_fault_inside_the_coordinator(begin: Begin) -> None:
+    application = begin(interval="1h")
+    application.start()
+    application.ask("trigger", epoch=0, offsets=b64(offsets(0)), files={})
+    application.ask("seal", epoch=0, commit=b64(commit(uid_of(1, 0, p) for p in range(2))), files={})
+    application.ask("trigger", epoch=1, offsets=b64(offsets(1)), files={})
+    uid = uid_of(1, 0, 0)
+    application.send("want", uid=uid, version=1, executors=["1"])
+
+    def fault() -> None:
+        raise RuntimeError("a bug")
+
+    application.coordinator._workers[ROOT]._queue.put(fault)
+    application.until(lambda: bool(wanted(application, uid)))
+    (why,) = wanted(application, uid)
+    assert "RuntimeError: a bug" in why
+    (failed,) = [told for told in application.told() if told["type"] == "failed"]
+    assert (failed["kind"], failed["message"]) == ("INTERNAL", why), "the query does not wait for its next request"
+
+
+def test_a_question_for_state_after_the_runs_end_is_declined(application: Application) -> None:
+    application.start()
+    application.ask("stop", failed=False, by_person=False)
+    application.send("want", uid="u", version=1, executors=["1"])
+    application.until(lambda: bool(wanted(application, "u")))
+    assert wanted(application, "u") == ["the query is not running"]

@@ -242,7 +242,7 @@ def test_whoever_asked_is_gone_when_another_epoch_runs() -> None:
     report(driver, "1")
     assert report(driver, "1") == []
     assert driver.stream.run is not None
-    assert driver.stream.run._handover.wanted == frozenset()
+    assert driver.stream.run.handover.wanted == frozenset()
 
 
 def test_a_run_that_ends_answers_what_is_open_and_what_comes_later() -> None:

@@ -83,7 +83,6 @@ class Executors:
         self._handles_told = handles_told
         self._chains = Chains(env, driver)
         self._made = 0
-        self._dead: list[Executor] = []
         self.hosts = [self._new() for _ in range(EXECUTORS)]
 
     def _new(self) -> Executor:

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 
+from collected import collected
 from pyspark.sql import DataFrame, SparkSession
 
 
@@ -21,7 +22,7 @@ def main() -> None:
     spark.sparkContext.setLogLevel("WARN")
 
     def written(df: DataFrame, batch: int) -> None:
-        ids = sorted(row["id"] for row in df.select("id").collect())
+        ids = sorted(row["id"] for row in collected(df.select("id")))
         os.makedirs(out, exist_ok=True)
         with open(f"{out}/.{batch}-{os.getpid()}", "w") as f:
             json.dump(ids, f)

@@ -13,13 +13,16 @@ _BEGINS = (b",", b"[", b"{")
 
 
 def parse_json(data: bytes, values: int) -> Any:
-    """Raises ValueError, like `check_values` too, and RecursionError."""
+    """Of UTF-8 and nothing else: `json` would guess from the bytes, and what was counted would be another document than what is parsed.
+
+    Raises ValueError, like `check_values` too, and RecursionError.
+    """
     check_values(data, values)
-    return json.loads(data)
+    return json.loads(str(data, "utf-8"))
 
 
 def check_values(data: bytes, values: int) -> None:
-    """Raises ValueError where there may be more than that many `values`: lists, objects, what is in those, and the keys of objects."""
+    """Raises ValueError where UTF-8 may hold more than that many `values`: lists, objects, what is in those, and the keys of objects."""
     if _count(data, 0, len(data)) > values and _holds_more(data, values):
         raise ValueError(f"it holds more than {values} values")
 

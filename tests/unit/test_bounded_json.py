@@ -11,7 +11,11 @@ import pytest
 
 from spark_ckpt.bounded_json import check_values, parse_json
 from spark_ckpt.errors import FormatError
+from spark_ckpt.paths import left_acks_key
 from spark_ckpt.protocol.entries import EntryLimits, decode
+from spark_ckpt.storage import open_storage
+from spark_ckpt.stored.left_acks import left_acks
+from spark_ckpt.stored.state.archive import parse_metadata
 
 
 def document(rng: random.Random, depth: int) -> Any:
@@ -59,3 +63,27 @@ def test_a_small_entry_takes_no_memory(piece: bytes) -> None:
         assert tracemalloc.get_traced_memory()[1] < 2 * len(data)
     finally:
         tracemalloc.stop()
+
+
+QUOTE = "\u2230"
+"""It holds the byte of a quotation mark in UTF-16 and UTF-32: read as ASCII, all that is between the two is a text."""
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_what_is_counted_is_what_is_parsed(encoding: str) -> None:
+    data = ('{"v":3,"sstFiles":[],"acks":["' + QUOTE + '"' + ",{}" * 10_000 + ',"' + QUOTE + '"]}').encode(encoding)
+    with pytest.raises(ValueError, match=r"utf-8|Expecting"):
+        parse_json(data, 1_000_000)
+    with pytest.raises(FormatError, match="log entry 1 is not JSON of an entry's size"):
+        decode(1, data)
+    with pytest.raises(FormatError, match="cannot be read"):
+        parse_metadata(b"v1\n" + data, "7_u.zip")
+    storage = open_storage(f"memory://bounded-{encoding}")
+    storage.put(left_acks_key(1, 5, "forged"), data)
+    assert "is not a list of acknowledgements" in left_acks(storage, 1, 5).unreadable[0]
+
+
+@pytest.mark.parametrize("data", [b'\xef\xbb\xbf{"v":3}', b'{"v":"\xff"}', b'{"v":"\xed\xa0\x80"}'])
+def test_what_is_not_plain_utf_8_is_not_read(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"BOM|utf-8"):
+        parse_json(data, 10)

@@ -22,6 +22,7 @@ from stat import S_ISREG
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
 from spark_ckpt.storage.base import LARGEST_READ, PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size, is_key
 from spark_ckpt.storage.checksums import CHUNK
+from spark_ckpt.storage.file_faults import NO_LINKS, explain, may_have_happened
 from spark_ckpt.storage.folders import NO_FOLDER, Folders
 from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
 
@@ -31,9 +32,6 @@ _TEMP_KEPT_S = 24 * 3600
 _RACES = 100
 _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A pipe that somebody has put there would be waited for."""
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
-_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 class FileStorage(Storage):
@@ -55,6 +53,8 @@ class FileStorage(Storage):
         super().__init__(f"file://{self._root}")
         self._folders = Folders(self._root)
         self._prepared = False
+        self._unsynced: set[str] = set()
+        """Keys that this put, and that a power loss may take: who reads them back takes them for stored."""
 
     def put(self, key: str, data: bytes) -> None:
         self._begin(key, "put")
@@ -233,35 +233,48 @@ class FileStorage(Storage):
     def _try_name(self, temps: int, temp: str, key: str, replace: bool) -> PutResult | None:
         """None: the folder vanished."""
         folder, name = _split(key)
-        opened: Sequence[int] = ()
+        target = self._path(key)
         with ExitStack() as stack:
             try:
                 opened = stack.enter_context(self._folders.open(folder, make=True))
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise self._explain(error, target, "write") from error
+            try:
                 result = _name(temps, temp, opened[-1], name, replace)
             except FileNotFoundError:
                 if _exists(temps, temp):
                     return None
-                gone = self._path(f"{_TEMP}/{temp}")
-                raise StorageError(f"the temporary file {gone} was removed while it was in use; leave that folder alone") from None
+                gone = f"the temporary file {self._path(f'{_TEMP}/{temp}')} was removed while it was in use; leave that folder alone"
+                # a rename that a network file system has sent twice finds it renamed
+                raise OutcomeUnknownError(f"cannot tell whether {target} was written: {gone}") if replace else StorageError(gone) from None
             except OSError as error:
-                if opened and not replace and error.errno in _NO_LINKS and os.access(".", os.W_OK, dir_fd=opened[-1]):
-                    raise StorageSetupError(
-                        f"the file system of {self._root} has no hard links, so put-if-absent is impossible there; "
-                        "choose another spark.ckpt.storage"
-                    ) from error
-                raise self._explain(error, self._path(key), "write") from error
-            self._sync_folders(opened, self._path(key))
+                raise self._not_named(error, target, opened[-1], replace) from error
+            self._sync_folders(opened, key)
             return result
 
-    def _sync_folders(self, opened: Sequence[int], target: Path) -> None:
+    def _not_named(self, error: OSError, target: Path, folder: int, replace: bool) -> StorageError:
+        if may_have_happened(error):
+            return OutcomeUnknownError(f"cannot tell whether {target} was written: {error.strerror or error}; check the disk and its mount")
+        if not replace and error.errno in NO_LINKS and os.access(".", os.W_OK, dir_fd=folder):
+            return StorageSetupError(
+                f"the file system of {self._root} has no hard links, so put-if-absent is impossible there; "
+                "choose another spark.ckpt.storage"
+            )
+        return self._explain(error, target, "write")
+
+    def _sync_folders(self, opened: Sequence[int], key: str) -> None:
         """Sync every folder from the file's up to the root: another process may have made one and not synced it yet."""
         try:
             for fd in reversed(opened):
                 _sync(fd)
         except OSError as error:
+            self._unsynced.add(key)
             raise OutcomeUnknownError(
-                f"{target} was written but its folder could not be synced: {error.strerror or error}; check the disk"
+                f"{self._path(key)} was written but its folder could not be synced: {error.strerror or error}; check the disk"
             ) from error
+        self._unsynced.discard(key)
 
     def _remove_empty(self, folder: str) -> None:
         with suppress(OSError):  # not empty, or removed by somebody else
@@ -279,6 +292,8 @@ class FileStorage(Storage):
         folder, name = _split(key)
         try:
             with self._folders.open(folder) as opened:
+                if key in self._unsynced:
+                    self._sync_folders(opened, key)
                 fd = os.open(name, _FILE, dir_fd=opened[-1])
         except (FileNotFoundError, NotADirectoryError):
             raise ObjectMissingError(f"{self.url}/{key} does not exist") from None
@@ -351,12 +366,7 @@ class FileStorage(Storage):
                 yield key, entry
 
     def _explain(self, error: OSError, path: Path, doing: str) -> StorageError:
-        reason = error.strerror or str(error)
-        if error.errno in _FULL:
-            return StorageError(f"cannot {doing} {path}: {reason}; free space there or point spark.ckpt.storage to a larger disk")
-        if error.errno in _REFUSED or (not self._prepared and doing in ("create", "write")):
-            return StorageSetupError(f"cannot {doing} {path}: {reason}; give this user access to it or choose another spark.ckpt.storage")
-        return StorageError(f"cannot {doing} {path}: {reason}; check the disk and its mount")
+        return explain(error, path, doing, self._prepared)
 
 
 def _folder_of(prefix: str) -> str:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from spark_ckpt import __version__
+from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.coordinator import Coordinator
 from spark_ckpt.errors import CheckpointError, ErrorKind, StorageError
 from spark_ckpt.paths import answer_key, log_key
 from spark_ckpt.process.pipe import Pipe
+from spark_ckpt.protocol.durable_put import Known, put_entry
 from spark_ckpt.protocol.entries import STOP, Request, encode
+from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.machine import Questions, Tickets
+from spark_ckpt.storage import open_storage
 from spark_ckpt.storage.memory import MemoryStorage
 from spark_ckpt.stored.metadata import codec
 from testbed.faulty import Fault, FaultyStorage, Moment
@@ -273,3 +281,49 @@ def test_a_question_for_state_after_the_runs_end_is_declined(application: Applic
     application.send("want", uid="u", version=1, executors=["1"])
     application.until(lambda: bool(wanted(application, "u")))
     assert wanted(application, "u") == ["the query is not running"]
+
+
+def test_what_a_network_file_system_did_without_an_answer_is_known_to_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry is named, the answer is lost, and the mount is away for long enough that whoever waits gives up."""
+    url = f"file://{tmp_path}/stream"
+    storage = open_storage(url)
+    storage.put("before", b"v")
+    actions = StorageActions(url, open_storage)
+    questions = Questions(Tickets())
+    told: list[Known] = []
+
+    def known(what: Known, _event: object) -> list[Instruction]:
+        told.append(what)
+        return []
+
+    def answered(asked: Any) -> Any:
+        (following,) = questions.answer(actions.perform(asked)) or (None,)
+        return following
+
+    put = put_entry(questions, 1, b"entry", known)
+    link, opened = os.link, os.open
+
+    def lost(*args: Any, **named: Any) -> None:
+        link(*args, **named)
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    def away(*args: Any, **named: Any) -> int:
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    (asked,) = put.begin()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", lost)
+        asked = answered(asked)
+        patch.setattr(os, "open", away)
+        for _ in range(4):
+            asked = answered(asked)
+        put.give_up()
+        for _ in range(4):
+            asked = answered(asked)
+        assert told == []
+    assert os.open is opened
+    while asked is not None:
+        asked = answered(asked)
+    assert told == [Known.STORED]
+    assert storage.get(log_key(1)) == b"entry"
+    actions.close()

@@ -6,17 +6,19 @@ import errno
 import os
 import re
 import resource
+import stat
 import subprocess
 import sys
 import threading
 import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from spark_ckpt.errors import ConfigError, ObjectMissingError, StorageError, StorageSetupError
+from spark_ckpt.errors import ConfigError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
 from spark_ckpt.storage import PutResult, Slice, open_storage
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.probe import check_put_if_absent
@@ -351,3 +353,76 @@ def test_of_a_large_folder_only_what_is_asked_for_is_kept(storage: FileStorage, 
         tracemalloc.stop()
     assert next(storage.list("log/")).key == f"log/{0:020d}"
     assert len(list(storage.list("log/"))) == 20_000
+
+
+# ---- a network file system, whose answers get lost
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, name: str, number: int, done: bool, times: int = 1) -> None:
+    """The first calls of this system call end in an error; `done`: though they do what they are asked."""
+    real, left = getattr(os, name), [times]
+
+    def call(*args: Any, **named: Any) -> Any:
+        if left[0] == 0:
+            return real(*args, **named)
+        left[0] -= 1
+        if done:
+            real(*args, **named)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, name, call)
+
+
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ETIMEDOUT, errno.EREMOTEIO, errno.EINTR])
+def test_a_name_whose_answer_is_lost_may_be_there(
+    storage: FileStorage, root: Path, monkeypatch: pytest.MonkeyPatch, number: int, done: bool
+) -> None:
+    storage.put("log/0", b"before")
+    for call, store in (("link", storage.put_if_absent), ("replace", storage.put)):
+        failing(monkeypatch, call, number, done)
+        with pytest.raises(OutcomeUnknownError, match=rf"log/{call}.*{os.strerror(number)}.*; "):
+            store(f"log/{call}", b"v")
+        assert storage.size(f"log/{call}") == (1 if done else None)
+        if done:
+            assert storage.put_if_absent(f"log/{call}", b"w") is PutResult.EXISTS
+    assert list((root / ".tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EXDEV, errno.EMFILE, errno.ENAMETOOLONG])
+def test_a_name_that_is_refused_is_not_there(storage: FileStorage, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    storage.put("log/0", b"before")
+    for call, store in (("link", storage.put_if_absent), ("replace", storage.put)):
+        failing(monkeypatch, call, number, done=False)
+        with pytest.raises(StorageError, match=f"log/{call}") as raised:
+            store(f"log/{call}", b"v")
+        assert not isinstance(raised.value, OutcomeUnknownError)
+
+
+def test_a_rename_that_was_sent_twice_may_be_done(storage: FileStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of a network file system sends a request again, and is told that what it is to rename is not there any more."""
+    storage.put("log/0", b"before")
+    failing(monkeypatch, "replace", errno.ENOENT, done=True)
+    with pytest.raises(OutcomeUnknownError, match="log/1"):
+        storage.put("log/1", b"v")
+    assert storage.get("log/1") == b"v"
+
+
+def test_what_could_not_be_synced_is_read_when_it_is(storage: FileStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who does not know whether it is there reads it back, and takes what it reads for durable."""
+    storage.put("log/0", b"before")
+    real, broken = os.fsync, [True]
+
+    def fsync(fd: int) -> None:
+        if broken[0] and stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OutcomeUnknownError, match=r"could not be synced"):
+        storage.put_if_absent("log/1", b"v")
+    with pytest.raises(StorageError, match=r"log/1.*could not be synced"):
+        storage.get("log/1")
+    assert storage.get("log/0") == b"before"
+    broken[0] = False
+    assert storage.get("log/1") == b"v"

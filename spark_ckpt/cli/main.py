@@ -1,19 +1,21 @@
-"""`spark-ckpt`: one module per verb. Exit status: 0 done, 1 the thing asked about is broken or missing, 2 usage."""
+"""`spark-ckpt`: one module per verb. Exit status: 0 done, 1 the thing asked about is broken or missing, 2 usage; 128 and a signal's number
+as shells have it: interrupted, or nobody reads what is printed."""
 
 from __future__ import annotations
 
 import importlib
-import os
+import signal
 import sys
 from collections.abc import Sequence
 
 import click
 
 from spark_ckpt import __version__
-from spark_ckpt.cli.output import Output, TextOutput
+from spark_ckpt.cli.output import Output, TextOutput, say_no_more, suppress_unwritten, tell
 from spark_ckpt.errors import CheckpointError, ConfigError
 
 DONE, BROKEN, USAGE = 0, 1, 2
+INTERRUPTED, NOBODY_READS = 128 + signal.SIGINT, 128 + signal.SIGPIPE
 VERBS = ("jar", "conf", "submit", "doctor", "list", "show", "verify", "savepoint", "restore", "gc")
 
 
@@ -39,8 +41,25 @@ def cli() -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit status."""
-    context: list[Output] = [TextOutput()]
     given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(given)
+    except KeyboardInterrupt as e:
+        tell(f"\nspark-ckpt: {e or 'interrupted'}")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) is gone, and what was found is not known: a verb's own answer is written by its Output.
+        say_no_more(sys.stdout)
+        return NOBODY_READS
+    except OSError as e:
+        # A full disk behind stdout, a working folder that is gone: of what lies in a storage, storages raise errors of this package.
+        tell(_not_written(e))
+        say_no_more(sys.stdout)
+        return BROKEN
+
+
+def _run(given: list[str]) -> int:
+    context: list[Output] = [TextOutput()]
     try:
         with cli.make_context("spark-ckpt", given) as ctx:
             ctx.obj = context[0]
@@ -52,31 +71,25 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as e:
         return e.exit_code
     except click.ClickException as e:
-        e.show()
+        with suppress_unwritten(sys.stderr):
+            e.show()
         return e.exit_code
     except click.Abort:
         return BROKEN
-    except ConfigError as e:
-        context[0].fail(e.kind.value, str(e))
-        return USAGE
     except CheckpointError as e:
-        context[0].fail(e.kind.value, str(e))
-        return BROKEN
-    except BrokenPipeError:
-        # The reader (`| head`) is gone; without this Python complains once more when it flushes at its end.
-        _say_no_more()
-        return DONE
-    except OSError as e:
-        # A full disk behind stdout, a working folder that is gone: of what lies in a storage, storages raise errors of this package.
-        where = f"{e.filename}: " if e.filename else ""
-        click.echo(f"spark-ckpt: {where}{e.strerror or e}; look at the file that the answer goes to, and at the working folder", err=True)
-        _say_no_more()
-        return BROKEN
+        try:
+            context[0].fail(e.kind.value, str(e))
+        except OSError as unwritten:
+            say_no_more(sys.stdout)
+            TextOutput().fail(e.kind.value, str(e))
+            if not isinstance(unwritten, BrokenPipeError):
+                tell(_not_written(unwritten))
+        return USAGE if isinstance(e, ConfigError) else BROKEN
 
 
-def _say_no_more() -> None:
-    """What has not been written is not tried again when Python ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _not_written(e: OSError) -> str:
+    where = f"{e.filename}: " if e.filename else ""
+    return f"spark-ckpt: {where}{e.strerror or e}; look at the file that the answer goes to, and at the working folder"
 
 
 def main() -> None:

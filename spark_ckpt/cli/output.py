@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -47,10 +49,37 @@ class Report:
     sections: Sequence[Section]
 
 
+def tell(message: str) -> None:
+    """A line on stderr. Where nobody can read it, the work goes on, and its exit status says the rest."""
+    with suppress_unwritten(sys.stderr):
+        click.echo(message, err=True)
+
+
+@contextmanager
+def suppress_unwritten(stream: TextIO) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        say_no_more(stream)
+
+
+def say_no_more(stream: TextIO) -> None:
+    """What has not been written is not tried again when Python ends, which would change the exit status."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
 class Output(ABC):
-    @abstractmethod
     def show(self, report: Report) -> None:
-        """Print a verb's result on stdout; once per call of the program."""
+        """Print a verb's result on stdout; once per call of the program. A reader that is gone (`| head`) changes nothing of the result."""
+        try:
+            self._print(report)
+        except BrokenPipeError:
+            say_no_more(sys.stdout)
+
+    @abstractmethod
+    def _print(self, report: Report) -> None: ...
 
     @abstractmethod
     def fail(self, kind: str, message: str) -> None:
@@ -60,7 +89,7 @@ class Output(ABC):
 class JsonOutput(Output):
     """A number that JSON has not (NaN, infinity) is null: it comes out of a checkpoint's counters, which anybody may have written."""
 
-    def show(self, report: Report) -> None:
+    def _print(self, report: Report) -> None:
         try:
             text = json.dumps(report.document, indent=2, allow_nan=False)
         except ValueError:
@@ -82,7 +111,7 @@ def _in_json(value: Any) -> Any:
 class TextOutput(Output):
     """Plain columns where stdout is no terminal, so that lines can be cut and searched; rich tables where it is."""
 
-    def show(self, report: Report) -> None:
+    def _print(self, report: Report) -> None:
         for section in report.sections:
             if isinstance(section, Table):
                 if sys.stdout.isatty():
@@ -98,7 +127,7 @@ class TextOutput(Output):
                 click.echo(printable(section.text))
 
     def fail(self, kind: str, message: str) -> None:  # noqa: ARG002 - a person reads the sentence, a program the kind
-        click.echo(f"spark-ckpt: {printable(message)}", err=True)
+        tell(f"spark-ckpt: {printable(message)}")
 
 
 def _plain_table(table: Table) -> None:

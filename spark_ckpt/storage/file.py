@@ -14,7 +14,8 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from stat import S_ISREG
@@ -23,7 +24,7 @@ from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, Out
 from spark_ckpt.storage.base import LARGEST_READ, PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size, is_key
 from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.file_faults import NO_LINKS, explain, may_have_happened
-from spark_ckpt.storage.folders import NO_FOLDER, Folders
+from spark_ckpt.storage.folders import NO_FOLDER, Folders, looked_again
 from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
 
 _TEMP = ".tmp"
@@ -97,15 +98,23 @@ class FileStorage(Storage):
 
     def size(self, key: str) -> int | None:
         self._begin(key, "head")
-        folder, name = _split(key)
         try:
-            with self._folders.open(folder) as opened:
-                status = os.stat(name, dir_fd=opened[-1], follow_symlinks=False)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+            status = self._status(key)
         except OSError as error:
             raise self._explain(error, self._path(key), "read") from error
-        return status.st_size if S_ISREG(status.st_mode) else None
+        return status.st_size if status is not None and S_ISREG(status.st_mode) else None
+
+    def _status(self, key: str) -> os.stat_result | None:
+        folder, name = _split(key)
+
+        def look() -> os.stat_result:
+            with self._folders.open(folder) as opened:
+                return os.stat(name, dir_fd=opened[-1], follow_symlinks=False)
+
+        try:
+            return looked_again(look)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[Stored]:
         self._check_open()
@@ -124,13 +133,11 @@ class FileStorage(Storage):
         self._check_open()
         split = [_split(check_key(key)) for key in keys]
         self.traffic.request("delete", -(-len(split) // PAGE))
-        emptied = set()
+        emptied: set[str] = set()
         for folder, group in groupby(split, key=lambda one: one[0]):
+            names = [name for _, name in group]
             try:
-                with self._folders.open(folder) as opened:
-                    for _, name in group:
-                        if self._unlink(name, opened[-1], folder):
-                            emptied.add(folder)
+                looked_again(partial(self._unlink, folder, names, emptied))
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
@@ -138,15 +145,19 @@ class FileStorage(Storage):
         for folder in emptied:
             self._remove_empty(folder)
 
-    def _unlink(self, name: str, at: int, folder: str) -> bool:
-        """False: there is no object of this name."""
-        try:
-            os.unlink(name, dir_fd=at)
-        except (FileNotFoundError, IsADirectoryError):
-            return False
-        except OSError as error:
-            raise self._explain(error, self._path(f"{folder}/{name}"), "delete") from error
-        return True
+    def _unlink(self, folder: str, names: Iterable[str], emptied: set[str]) -> None:
+        """Adds the folder to `emptied` if there was one of these."""
+        with self._folders.open(folder) as opened:
+            for name in names:
+                try:
+                    os.unlink(name, dir_fd=opened[-1])
+                except (FileNotFoundError, IsADirectoryError):
+                    continue
+                except OSError as error:
+                    if error.errno == errno.ESTALE:
+                        raise
+                    raise self._explain(error, self._path(f"{folder}/{name}"), "delete") from error
+                emptied.add(folder)
 
     def close(self) -> None:
         self._closed = True
@@ -167,7 +178,7 @@ class FileStorage(Storage):
         self._prepare()
         with ExitStack() as stack:
             try:
-                temps = stack.enter_context(self._folders.open(_TEMP, make=True))[-1]
+                temps = looked_again(lambda: stack.enter_context(self._folders.open(_TEMP, make=True))[-1])
             except OSError as error:
                 raise self._explain(error, self._path(_TEMP), "create") from error
             temp = self._write_temp(temps, write)
@@ -182,13 +193,14 @@ class FileStorage(Storage):
         """Before the first put: make the root, sync the way to it, and drop temporary files that are older than a day."""
         if self._prepared:
             return
-        try:
-            with self._folders.open(_TEMP, make=True) as opened:
-                for fd, folder in zip(reversed(opened), (self._path(_TEMP), self._root), strict=True):
-                    self._sync_way(folder, fd)
-                _sweep(opened[-1])
-        except OSError as error:
-            raise self._explain(error, self._root, "create") from error
+        with ExitStack() as stack:
+            try:
+                opened = looked_again(lambda: stack.enter_context(self._folders.open(_TEMP, make=True)))
+            except OSError as error:
+                raise self._explain(error, self._root, "create") from error
+            for fd, folder in zip(reversed(opened), (self._path(_TEMP), self._root), strict=True):
+                self._sync_way(folder, fd)
+            _sweep(opened[-1])
         for folder in self._root.parents:
             self._sync_way(folder)
         self._prepared = True
@@ -223,34 +235,41 @@ class FileStorage(Storage):
 
     def _give_name(self, temps: int, temp: str, key: str, replace: bool) -> PutResult:
         """Retries on a race: (1) this makes the folder, (2) a delete elsewhere removes it as empty, (3) this names the file."""
-        for _ in range(_RACES):
-            result = self._try_name(temps, temp, key, replace)
-            if result is not None:
-                return result
         target = self._path(key)
-        raise StorageError(f"the folder {target.parent} keeps vanishing while {target.name} is stored there; leave that folder alone")
+        doubtful = False
+        try:
+            for _ in range(_RACES):
+                result = self._try_name(temps, temp, key, replace)
+                if isinstance(result, PutResult):
+                    return result
+                doubtful = doubtful or may_have_happened(result)
+            raise StorageError(f"the folder {target.parent} keeps vanishing while {target.name} is stored there; leave that folder alone")
+        except StorageError as error:
+            if not doubtful or isinstance(error, OutcomeUnknownError):
+                raise
+            raise OutcomeUnknownError(f"cannot tell whether {target} was written: {error}") from error
 
-    def _try_name(self, temps: int, temp: str, key: str, replace: bool) -> PutResult | None:
-        """None: the folder vanished."""
+    def _try_name(self, temps: int, temp: str, key: str, replace: bool) -> PutResult | OSError:
+        """An OSError: how it was told that the folder has vanished."""
         folder, name = _split(key)
         target = self._path(key)
         with ExitStack() as stack:
             try:
-                opened = stack.enter_context(self._folders.open(folder, make=True))
-            except FileNotFoundError:
-                return None
+                opened = looked_again(lambda: stack.enter_context(self._folders.open(folder, make=True)))
+            except FileNotFoundError as error:
+                return error
             except OSError as error:
                 raise self._explain(error, target, "write") from error
             try:
                 result = _name(temps, temp, opened[-1], name, replace)
-            except FileNotFoundError:
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ESTALE):
+                    raise self._not_named(error, target, opened[-1], replace) from error
                 if _exists(temps, temp):
-                    return None
+                    return error
                 gone = f"the temporary file {self._path(f'{_TEMP}/{temp}')} was removed while it was in use; leave that folder alone"
                 # a rename that a network file system has sent twice finds it renamed
                 raise OutcomeUnknownError(f"cannot tell whether {target} was written: {gone}") if replace else StorageError(gone) from None
-            except OSError as error:
-                raise self._not_named(error, target, opened[-1], replace) from error
             self._sync_folders(opened, key)
             return result
 
@@ -288,39 +307,39 @@ class FileStorage(Storage):
 
     def _read(self, key: str, offset: int, length: int | None, limit: int, take: Callable[[bytes], object]) -> None:
         self._begin(key, "get")
-        path = self._path(key)
-        folder, name = _split(key)
+        taken = 0
+
+        def look() -> None:
+            nonlocal taken
+            with self._opened(key) as fd:
+                begin, end = _bounds(fd, f"{self.url}/{key}", offset, length, limit)
+                while begin + taken < end:
+                    chunk = os.pread(fd, min(CHUNK, end - begin - taken), begin + taken)
+                    if not chunk:
+                        raise DamagedError(f"{self.url}/{key} became shorter while it was read")
+                    taken += len(chunk)
+                    take(chunk)
+
         try:
-            with self._folders.open(folder) as opened:
-                if key in self._unsynced:
-                    self._sync_folders(opened, key)
-                fd = os.open(name, _FILE, dir_fd=opened[-1])
+            looked_again(look)
         except (FileNotFoundError, NotADirectoryError):
             raise ObjectMissingError(f"{self.url}/{key} does not exist") from None
         except OSError as error:
             if error.errno in NO_FOLDER:
                 raise ObjectMissingError(f"{self.url}/{key} does not exist") from None
-            raise self._explain(error, path, "read") from error
+            raise self._explain(error, self._path(key), "read") from error
+        self.traffic.received(taken)
+
+    @contextmanager
+    def _opened(self, key: str) -> Iterator[int]:
+        """A descriptor of the file. Raises OSError."""
+        folder, name = _split(key)
+        with self._folders.open(folder) as opened:
+            if key in self._unsynced:
+                self._sync_folders(opened, key)
+            fd = os.open(name, _FILE, dir_fd=opened[-1])
         try:
-            status = os.fstat(fd)
-            if not S_ISREG(status.st_mode):
-                raise ObjectMissingError(f"{self.url}/{key} does not exist")
-            size = status.st_size
-            end = size if length is None else offset + length
-            if offset > size or end > size:
-                raise DamagedError(f"{self.url}/{key} has {size} bytes, too few for the range from {offset} to {end}")
-            check_size(f"{self.url}/{key}", end - offset, limit)
-            position = offset
-            while position < end:
-                try:
-                    chunk = os.pread(fd, min(CHUNK, end - position), position)
-                except OSError as error:
-                    raise self._explain(error, path, "read") from error
-                if not chunk:
-                    raise DamagedError(f"{self.url}/{key} became shorter while it was read")
-                take(chunk)
-                position += len(chunk)
-            self.traffic.received(end - offset)
+            yield fd
         finally:
             os.close(fd)
 
@@ -336,12 +355,11 @@ class FileStorage(Storage):
                 yield from self._walk(key, prefix, start_after)
                 continue
             try:
-                stat = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue
+                stat = _status_of(entry) or self._status(key)
             except OSError as error:
                 raise self._explain(error, self._path(key), "read") from error
-            yield Stored(key, stat.st_size, stat.st_mtime_ns // 1_000_000)
+            if stat is not None:
+                yield Stored(key, stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def _entries(self, folder: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """The keys of a folder's entries, folders with a `/` at the end: in this order a walk yields keys in S3's (UTF-8 bytes).
@@ -350,12 +368,16 @@ class FileStorage(Storage):
         that is not asked for.
         """
         with ExitStack() as stack:
-            try:
+
+            def look() -> list[tuple[bytes, str, os.DirEntry[str]]]:
                 at = stack.enter_context(self._folders.open(folder))[-1]
                 with os.scandir(at) as entries:
                     names = ((e, _listed_as(e)) for e in entries if is_key(e.name))
                     keys = ((folder + name, e) for e, name in names if name)
-                    found = [(os.fsencode(key), key, e) for key, e in keys if wanted(key)]
+                    return [(os.fsencode(key), key, e) for key, e in keys if wanted(key)]
+
+            try:
+                found = looked_again(look)
             except (FileNotFoundError, NotADirectoryError):
                 return
             except OSError as error:
@@ -390,6 +412,31 @@ def _listed_as(entry: os.DirEntry[str]) -> str | None:
     if entry.is_dir(follow_symlinks=False):
         return f"{entry.name}/"
     return entry.name if entry.is_file(follow_symlinks=False) else None
+
+
+def _bounds(fd: int, url: str, offset: int, length: int | None, limit: int) -> tuple[int, int]:
+    """From which byte to which an object is read. Raises OSError."""
+    status = os.fstat(fd)
+    if not S_ISREG(status.st_mode):
+        raise ObjectMissingError(f"{url} does not exist")
+    size = status.st_size
+    end = size if length is None else offset + length
+    if offset > size or end > size:
+        raise DamagedError(f"{url} has {size} bytes, too few for the range from {offset} to {end}")
+    check_size(url, end - offset, limit)
+    return offset, end
+
+
+def _status_of(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None: it is to be looked for anew. Another machine may have removed the folder, and made it again."""
+    try:
+        return entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return None
 
 
 def _name(temps: int, temp: str, folder: int, name: str, replace: bool) -> PutResult:

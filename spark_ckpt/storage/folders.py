@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from spark_ckpt.errors import StorageSetupError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 NO_FOLDER = (errno.ENOTDIR, errno.ELOOP)
 """What systems answer who is not to follow a link, and finds one."""
+_STALE_LOOKS = 5
+
+T = TypeVar("T")
+
+
+def looked_again(look: Callable[[], T]) -> T:
+    """`look` opens a folder and looks into it. Where another machine removes that meanwhile, a network file system says ESTALE; the next
+    look finds it gone, or made anew. Raises OSError: ESTALE if it stays so, which is no sign that nothing is there."""
+    for _ in range(_STALE_LOOKS):
+        try:
+            return look()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return look()
 
 
 class Folders:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import resource
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -143,6 +145,7 @@ def test_a_full_disk_names_the_path_and_stores_nothing(root: Path, tmp_path: Pat
     (tmp_path / "big").write_bytes(bytes(100_000))
     code = f"""
 import resource
+from collections.abc import Callable
 from pathlib import Path
 from spark_ckpt.errors import StorageError, StorageSetupError
 from spark_ckpt.storage import Slice
@@ -358,14 +361,13 @@ def test_of_a_large_folder_only_what_is_asked_for_is_kept(storage: FileStorage, 
 # ---- a network file system, whose answers get lost
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, name: str, number: int, done: bool, times: int = 1) -> None:
-    """The first calls of this system call end in an error; `done`: though they do what they are asked."""
-    real, left = getattr(os, name), [times]
+def failing(monkeypatch: pytest.MonkeyPatch, name: str, number: int, done: bool, times: int = 1, skip: int = 0) -> None:
+    """Calls of this system call, the first if none are skipped, end in an error; `done`: though they do what they are asked."""
+    real, count = getattr(os, name), itertools.count()
 
     def call(*args: Any, **named: Any) -> Any:
-        if left[0] == 0:
+        if not skip <= next(count) < skip + times:
             return real(*args, **named)
-        left[0] -= 1
         if done:
             real(*args, **named)
         raise OSError(number, os.strerror(number))
@@ -426,3 +428,49 @@ def test_what_could_not_be_synced_is_read_when_it_is(storage: FileStorage, monke
     assert storage.get("log/0") == b"before"
     broken[0] = False
     assert storage.get("log/1") == b"v"
+
+
+STALE = [
+    ("link", lambda s: s.put_if_absent("log/2", b"y"), PutResult.STORED),
+    ("replace", lambda s: s.put("log/3", b"y"), None),
+    ("scandir", lambda s: [stored.key for stored in s.list("log/")], ["log/1"]),
+    ("scandir", lambda s: list(s.list_folders("")), ["log/"]),
+    ("stat", lambda s: s.size("log/1"), 1),
+    ("pread", lambda s: s.get("log/1"), b"x"),
+    ("fstat", lambda s: s.get("log/1"), b"x"),
+    ("open", lambda s: s.get("log/1"), b"x"),
+    ("unlink", lambda s: (s.delete(["log/1"]), s.size("log/1")), (None, None)),
+]
+
+
+@pytest.mark.parametrize(("name", "call", "result"), STALE)
+def test_a_folder_that_another_machine_has_made_anew_is_looked_into_again(
+    storage: FileStorage, monkeypatch: pytest.MonkeyPatch, name: str, call: Callable[[FileStorage], object], result: object
+) -> None:
+    storage.put("log/1", b"x")
+    failing(monkeypatch, name, errno.ESTALE, done=False)
+    assert call(storage) == result
+
+
+@pytest.mark.parametrize(("name", "call", "_result"), STALE)
+def test_a_folder_that_stays_stale_is_not_taken_for_empty(
+    storage: FileStorage, monkeypatch: pytest.MonkeyPatch, name: str, call: Callable[[FileStorage], object], _result: object
+) -> None:
+    """The whole mount may be so."""
+    storage.put("log/1", b"x")
+    with monkeypatch.context() as patch:
+        failing(patch, name, errno.ESTALE, done=False, times=1000)
+        with pytest.raises(StorageError, match=r"(Stale|vanishing).*; "):
+            call(storage)
+    assert storage.get("log/1") == b"x"
+
+
+def test_a_name_that_was_given_in_a_stale_folder_may_be_there(storage: FileStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.put("log/0", b"before")
+    failing(monkeypatch, "link", errno.ESTALE, done=True)
+    assert storage.put_if_absent("log/1", b"v") is PutResult.EXISTS
+    failing(monkeypatch, "link", errno.ESTALE, done=True)
+    failing(monkeypatch, "link", errno.EACCES, done=False, skip=1)
+    with pytest.raises(OutcomeUnknownError, match="log/2"):
+        storage.put_if_absent("log/2", b"v")
+    assert storage.get("log/2") == b"v"

@@ -10,7 +10,7 @@ from spark_ckpt.api.session import appended
 from spark_ckpt.conf import PLUGIN_CLASS, PREFIX, parse_options
 from spark_ckpt.errors import ConfigError
 
-_FLAGS = frozenset({"--verbose", "-v", "--help", "-h", "--version", "--usage-error", "--supervise"})
+_FLAGS = frozenset({"--verbose", "-v", "--help", "-h", "--version", "--usage-error", "--supervise", "--load-spark-defaults"})
 """Options of spark-submit that take no value (Spark: `SparkSubmitOptionParser.switches`)."""
 _STORAGE = "--storage"
 _NO_MORE = "--"
@@ -28,6 +28,8 @@ class Given:
     job: list[str] = field(default_factory=list)
     master: str | None = None
     properties_file: str | None = None
+    more_properties: list[str] = field(default_factory=list)
+    load_defaults: bool = False
 
 
 def parse(arguments: Sequence[str]) -> Given:
@@ -41,10 +43,11 @@ def parse(arguments: Sequence[str]) -> Given:
             return given
         if word == _NO_MORE:
             continue
-        if word in _FLAGS:
+        name, equals, value = word.partition("=")
+        if name in _FLAGS:
+            given.load_defaults |= name == "--load-spark-defaults"
             given.passed.append(word)
             continue
-        name, equals, value = word.partition("=")
         if not equals:
             if not rest:
                 raise ConfigError(f"the option {name} needs a value")
@@ -68,11 +71,13 @@ def _take(given: Given, name: str, value: str) -> None:
             given.master = value
         elif name == "--properties-file":
             given.properties_file = value
+        elif name == "--extra-properties-file":
+            given.more_properties.append(value)
         given.passed += [name, value]
 
 
 def submit_arguments(given: Given, jar: str, defaults: Mapping[str, str]) -> list[str]:
-    """The arguments of spark-submit: JAR and plugin are added to what the user or `defaults` (spark-defaults.conf) already name.
+    """The arguments of spark-submit: JAR and plugin are added to what the user or `defaults` (properties files) already name.
 
     Raises ConfigError for a missing job, two different storages, and `spark.ckpt.*` options that cannot be.
     """

@@ -20,7 +20,7 @@ def command(arguments: tuple[str, ...]) -> None:
     """Run a job through PySpark's own spark-submit, with the JAR, the plugin and the storage.
 
     All of spark-submit's options are passed on. The JAR and the plugin are added to what --jars, spark.jars and spark.plugins have, also
-    to what spark-defaults.conf has there.
+    to what spark-defaults.conf and other properties files have there.
     """
     given = parse(arguments)
     home = pyspark_home()
@@ -43,13 +43,22 @@ def _conf_folder(environment: Mapping[str, str], home: Path) -> Path:
 
 
 def _defaults(given: Given, folder: Path) -> dict[str, str]:
-    path = Path(given.properties_file) if given.properties_file else folder / "spark-defaults.conf"
+    """What properties files say, the later over the earlier (Spark: `SparkSubmitArguments.mergeDefaultSparkProperties`)."""
+    found: dict[str, str] = {}
+    if given.properties_file is None or given.load_defaults:
+        found |= _properties(folder / "spark-defaults.conf", may_be_missing=True)
+    for path in [*([given.properties_file] if given.properties_file is not None else []), *given.more_properties]:
+        found |= _properties(Path(path))
+    return found
+
+
+def _properties(path: Path, *, may_be_missing: bool = False) -> dict[str, str]:
     try:
         return parse_properties(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        if given.properties_file:
-            raise ConfigError(f"the properties file {path} does not exist") from None
-        return {}
+        if may_be_missing:
+            return {}
+        raise ConfigError(f"the properties file {path} does not exist") from None
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigError(f"the properties file {path} cannot be read: {e}") from e
 

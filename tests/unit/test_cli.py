@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -137,8 +138,9 @@ def test_properties_as_java_reads_them() -> None:
     assert parse_properties(text) == {"spark.a": "1 2", "spark.b": "x", "spark.c": "y", "spark.d": "z", "spark.e": "a,b"}
 
 
-def test_submit_becomes_pysparks_own_spark_submit(tmp_path: Path) -> None:
-    """In place of Java stands what writes down its arguments, and answers PySpark's script with a command that ends with 7."""
+def handed_over(tmp_path: Path, *arguments: str) -> list[str]:
+    """What spark-submit gets. In place of Java stands what writes down its arguments, and answers PySpark's script with a command that
+    ends with 7."""
     said = tmp_path / "said"
     script(
         tmp_path / "jdk" / "bin" / "java",
@@ -146,11 +148,9 @@ def test_submit_becomes_pysparks_own_spark_submit(tmp_path: Path) -> None:
         f'echo "$SPARK_HOME $SPARK_CONF_DIR $PYSPARK_PYTHON" > {said}.env\n'
         r"printf '\0\nsh\0-c\0exit 7\0'",
     )
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.plugins x.Y\n")
     kept = {k: v for k, v in os.environ.items() if k not in ("SPARK_CONF_DIR", "PYSPARK_PYTHON", "MASTER")}
     ran = subprocess.run(
-        [sys.executable, "-m", "spark_ckpt.cli.main", "submit", "--storage", "/ck", "job.py", "1"],
+        [sys.executable, "-m", "spark_ckpt.cli.main", "submit", *arguments],
         env={**kept, "SPARK_HOME": str(tmp_path), "JAVA_HOME": str(tmp_path / "jdk")},
         cwd=ROOT,
         capture_output=True,
@@ -159,13 +159,73 @@ def test_submit_becomes_pysparks_own_spark_submit(tmp_path: Path) -> None:
         timeout=60,
     )
     assert ran.returncode == 7, ran.stderr
-    arguments = said.read_text().splitlines()
-    given = arguments[arguments.index("org.apache.spark.deploy.SparkSubmit") + 1 :]
+    found = said.read_text().splitlines()
+    return found[found.index("org.apache.spark.deploy.SparkSubmit") + 1 :]
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.plugins x.Y\n")
+    return tmp_path / "conf"
+
+
+def test_submit_becomes_pysparks_own_spark_submit(tmp_path: Path, conf: Path) -> None:
+    given = handed_over(tmp_path, "--storage", "/ck", "job.py", "1")
     assert given[-2:] == ["job.py", "1"]
     assert given[given.index("--jars") + 1] == str(jar_path())
     assert settings(given) == {"spark.ckpt.storage": "/ck", "spark.plugins": f"x.Y,{PLUGIN_CLASS}"}
     home = Path(pyspark.__file__).resolve().parent
-    assert said.with_suffix(".env").read_text().split() == [str(home), str(tmp_path / "conf"), sys.executable]
+    assert (tmp_path / "said.env").read_text().split() == [str(home), str(conf), sys.executable]
+
+
+@pytest.mark.parametrize(
+    ("files", "plugins"),
+    [
+        ([], "x.Y"),
+        (["--properties-file", "p"], None),
+        (["--load-spark-defaults", "--properties-file", "p"], "x.Y"),
+        (["--load-spark-defaults=yes", "--properties-file", "p"], "x.Y"),
+        (["--extra-properties-file", "a"], "a.A"),
+        (["--extra-properties-file=b", "--properties-file", "a", "--extra-properties-file", "p"], "b.B"),
+        (["--extra-properties-file=a", "--extra-properties-file=b", "--load-spark-defaults"], "b.B"),
+    ],
+)
+def test_submit_adds_to_what_spark_reads_from_properties_files(tmp_path: Path, conf: Path, files: list[str], plugins: str | None) -> None:
+    for name, text in {"p": "spark.x y", "a": "spark.plugins a.A", "b": "spark.plugins b.B"}.items():
+        (tmp_path / name).write_text(text)
+    named = [re.sub(r"^(--extra[^=]*=)?([pab])$", rf"\1{tmp_path}/\2", word) for word in files]
+    given = handed_over(tmp_path, *named, "job.py")
+    assert settings(given)["spark.plugins"] == (f"{plugins},{PLUGIN_CLASS}" if plugins else PLUGIN_CLASS)
+    assert given[-1] == "job.py"
+    assert given.count("--load-spark-defaults") == named.count("--load-spark-defaults")
+
+
+def test_submit_checks_the_options_of_every_properties_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a").write_text("spark.ckpt.retaind 4\n")
+    assert run(["submit", "--extra-properties-file", str(tmp_path / "a"), "job.py"]) == 2
+    assert "did you mean spark.ckpt.retained?" in capsys.readouterr().err
+    assert run(["submit", "--extra-properties-file", str(tmp_path / "none"), "job.py"]) == 2
+    assert "none does not exist" in capsys.readouterr().err
+
+
+def test_submit_knows_which_of_sparks_options_take_a_value() -> None:
+    """Those of the Spark that is installed: a switch that is new there would swallow the job."""
+    (launcher,) = (Path(pyspark.__file__).parent / "jars").glob("spark-launcher_*.jar")
+    home = os.environ.get("JAVA_HOME")
+    javap = shutil.which("javap", path=f"{home}/bin" if home else None)
+    assert javap is not None, "a JDK has javap"
+    command = [javap, "-cp", str(launcher), "-c", "-p", "org.apache.spark.launcher.SparkSubmitOptionParser"]
+    code = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    valued, switches = re.search(r"(.*?putfield [^\n]*// Field opts:)(.*?putfield [^\n]*// Field switches:)", code, re.DOTALL).groups()  # type: ignore[union-attr]
+    element = re.compile(r"// String (-\S+)\n[^\n]*\baastore\b")
+    takes, alone = element.findall(valued), element.findall(switches)
+    assert {"--class", "-c", "--extra-properties-file"} <= set(takes)
+    assert {"--verbose", "-v", "--load-spark-defaults"} <= set(alone)
+    for option in takes:
+        assert parse([option, "spark.a=b", "job.py", "x"]).job == ["job.py", "x"], option
+    for switch in alone:
+        assert parse([switch, "job.py", "x"]).job == ["job.py", "x"], switch
 
 
 def configured(before: dict[str, str], **options: str | int | bool) -> dict[str, str]:

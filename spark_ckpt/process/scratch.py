@@ -17,22 +17,30 @@ from spark_ckpt.process import owner_only
 TEMPORARY = ".spark-ckpt-"
 """What every folder of this package begins with where the system has its temporary files."""
 _LOCK = "lock"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""What lies there may be somebody else's: a link leads nowhere, and no pipe is waited for."""
 
 
 class ScratchFolder:
-    """A new folder in `parent`, its name begins with `prefix`; those of dead processes beside it are removed. Raises OSError."""
+    """A new folder in `parent`, its name begins with `prefix`; those of dead processes beside it are removed. Raises OSError.
+
+    Its lock is the first thing in it and the last that goes: whoever is killed leaves an empty folder, or one whose lock is free.
+    """
 
     def __init__(self, parent: Path, prefix: str) -> None:
         owner_only.make_folder(parent)
-        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        new = self.path / f"{_LOCK}.new"
-        self._lock = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        new.rename(self.path / _LOCK)  # now: a folder without it is just being made, one whose lock is free is dead
+        while True:
+            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            lock = _locked(self.path)
+            if lock is not None:
+                break
+        self._lock = lock
         remove_dead(parent, prefix)
 
     def close(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError), _opened(self.path) as at:
+            _remove(self.path, at)
         os.close(self._lock)
 
     def __enter__(self) -> Path:
@@ -40,6 +48,31 @@ class ScratchFolder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _locked(folder: Path) -> int | None:
+    """The lock of a folder that has just been made. None: somebody took it for a dead one's, and removes it."""
+    try:
+        lock = os.open(folder / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR | _FILE, 0o600)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_named(lock):
+            return lock
+    except BlockingIOError:
+        pass
+    except OSError:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(folder)
+        os.close(lock)
+        raise
+    os.close(lock)
+    return None
 
 
 @contextlib.contextmanager
@@ -66,26 +99,70 @@ def remove_dead_temporaries() -> None:
 def remove_dead(parent: Path, prefix: str) -> None:
     """Remove the scratch folders in `parent` whose processes are dead."""
     for folder in parent.glob(f"{prefix}*"):
-        _remove_if_dead(folder)
+        with contextlib.suppress(OSError), _opened(folder) as at:
+            _remove_if_dead(folder, at)
 
 
-def _remove_if_dead(folder: Path) -> None:
-    # One without a lock is just being made, just being removed, or somebody else's.
-    with contextlib.suppress(OSError), if_free(folder / _LOCK, os.O_RDWR) as free:
-        if free:
-            shutil.rmtree(folder, ignore_errors=True)
+def _remove_if_dead(folder: Path, at: int) -> None:
+    try:
+        with if_free(_LOCK, os.O_RDWR, at) as free:
+            if free:
+                _remove(folder, at)
+    except FileNotFoundError:
+        folder.rmdir()  # empty: its maker has died, or makes another one. Else it is somebody else's, and stays
+
+
+def _remove(folder: Path, at: int) -> None:
+    """`at`: the open folder, whose lock is held. Raises OSError."""
+    with os.scandir(at) as entries:
+        names = [entry.name for entry in entries if entry.name != _LOCK]
+    for name in names:
+        _remove_in(at, name)
+    with os.scandir(at) as entries:
+        if any(entry.name != _LOCK for entry in entries):
+            return  # it cannot be removed, now
+    os.unlink(_LOCK, dir_fd=at)
+    try:
+        folder.rmdir()
+    except OSError:  # a thread still writes into it
+        os.close(os.open(_LOCK, os.O_CREAT | os.O_RDWR | _FILE, 0o600, dir_fd=at))
+        raise
+
+
+def _remove_in(at: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=at)
+    except IsADirectoryError:
+        shutil.rmtree(name, ignore_errors=True, dir_fd=at)
+    except OSError:
+        pass
 
 
 @contextlib.contextmanager
-def if_free(lock: Path, flags: int) -> Iterator[bool]:
-    """Whether nobody holds this lock; then it is held until the block ends. `flags` open the file. Raises OSError if they cannot."""
-    file = os.open(lock, flags, 0o600)
+def _opened(folder: Path) -> Iterator[int]:
+    at = os.open(folder, _FOLDER)
+    try:
+        yield at
+    finally:
+        os.close(at)
+
+
+@contextlib.contextmanager
+def if_free(lock: Path | str, flags: int, at: int | None = None) -> Iterator[bool]:
+    """Whether nobody holds this lock; then it is held until the block ends. `flags` open the file, `at` is its folder. Raises OSError if
+    they cannot."""
+    file = os.open(lock, flags | _FILE, 0o600, dir_fd=at)
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free = True
+            free = _is_named(file)
         except BlockingIOError:
             free = False
         yield free
     finally:
         os.close(file)
+
+
+def _is_named(file: int) -> bool:
+    """False: it has been removed since it was opened."""
+    return os.fstat(file).st_nlink > 0

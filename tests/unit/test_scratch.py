@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from spark_ckpt.process.scratch import TEMPORARY, ScratchFolder, temporary_folder
+from spark_ckpt.process.scratch import TEMPORARY, ScratchFolder, remove_dead, temporary_folder
 from tests.drivers.coordinator_process import WAIT_S, Jvm
 
 _HOLD = """
@@ -49,11 +53,11 @@ def test_what_a_killed_process_left_goes_and_what_lives_stays(tmp_path: Path) ->
     kill(dead)
     living, in_use = held(tmp_path)
     assert not left.exists()
-    being_made, other = tmp_path / f"{TEMPORARY}new", tmp_path / "other"
-    being_made.mkdir()
+    strange, other = tmp_path / f"{TEMPORARY}thesis", tmp_path / "other"
+    (strange / "chapters").mkdir(parents=True)
     other.mkdir()
     with ScratchFolder(tmp_path, TEMPORARY) as mine:
-        assert {p.name for p in tmp_path.iterdir()} == {in_use.name, being_made.name, other.name, mine.name}
+        assert {p.name for p in tmp_path.iterdir()} == {in_use.name, strange.name, other.name, mine.name}
         assert (in_use / "large").read_bytes() == b"x"
     assert not mine.exists()
     kill(living)
@@ -89,3 +93,102 @@ def test_a_coordinator_removes_what_killed_processes_have_left(
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert one.close() == 0
+
+
+_REMOVE = """
+import sys
+from pathlib import Path
+from spark_ckpt.process.scratch import ScratchFolder, remove_dead
+left = int(sys.argv[3])
+def audit(event, args):
+    global left
+    if event in ("tempfile.mkdtemp", "open", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree", "fcntl.flock", "os.scandir"):
+        left -= 1
+        if left < 0:
+            import os
+            os._exit(9)
+sys.addaudithook(audit)
+if sys.argv[4] == "own":
+    folder = ScratchFolder(Path(sys.argv[1]), sys.argv[2])
+    for name in ("a", "m", "z"):
+        (folder.path / name).mkdir()
+        (folder.path / name / "file").touch()
+        (folder.path / f"{name}.file").touch()
+    folder.close()
+else:
+    remove_dead(Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("whose", ["own", "dead"])
+def test_whatever_a_process_that_is_killed_leaves_the_next_one_removes(whose: str, tmp_path: Path) -> None:
+    """It dies at its n-th call that changes the file system, for every n until it gets through: while it makes a folder, or removes one."""
+    for number in range(200):
+        if whose == "dead":
+            dead, left = held(tmp_path)
+            kill(dead)
+            (left / "a" / "b").mkdir(parents=True)
+            (left / "z").mkdir()
+        child = subprocess.run([sys.executable, "-c", _REMOVE, str(tmp_path), TEMPORARY, str(number), whose], check=False)
+        assert child.returncode in (0, 9)
+        remove_dead(tmp_path, TEMPORARY)
+        assert list(tmp_path.iterdir()) == [], number
+        if child.returncode == 0:
+            break
+    assert child.returncode == 0
+    assert number > 8
+
+
+def test_a_folder_that_a_remover_takes_while_it_is_made_is_made_again(tmp_path: Path) -> None:
+    ends = threading.Event()
+
+    def remove() -> None:
+        while not ends.is_set():
+            remove_dead(tmp_path, TEMPORARY)
+
+    removers = [threading.Thread(target=remove) for _ in range(2)]
+    for thread in removers:
+        thread.start()
+    try:
+        for _ in range(100):
+            with ScratchFolder(tmp_path, TEMPORARY) as mine:
+                (mine / "file").write_bytes(b"x")
+                assert (mine / "file").read_bytes() == b"x"
+    finally:
+        ends.set()
+        for thread in removers:
+            thread.join()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_others_have_laid_there_is_neither_followed_nor_waited_for(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "lock").touch()
+    (victim / "data").touch()
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    (parent / f"{TEMPORARY}link").symlink_to(victim)
+    for name in ("pipe", "file", "none"):
+        (parent / f"{TEMPORARY}{name}").mkdir()
+    os.mkfifo(parent / f"{TEMPORARY}pipe" / "lock")
+    (parent / f"{TEMPORARY}file" / "lock").symlink_to(victim / "lock")
+    (parent / f"{TEMPORARY}none" / "thesis.doc").touch()
+    remove_dead(parent, TEMPORARY)
+    assert sorted(path.name for path in victim.iterdir()) == ["data", "lock"]
+    assert (parent / f"{TEMPORARY}none" / "thesis.doc").exists()
+
+
+def test_a_disk_that_takes_no_lock_keeps_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def full(path: Any, *args: Any, **named: Any) -> int:
+        if str(path).endswith("lock"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, *args, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", full)
+        with pytest.raises(OSError, match="No space"):
+            ScratchFolder(tmp_path, TEMPORARY)
+    assert list(tmp_path.iterdir()) == []

@@ -25,21 +25,28 @@ _KEPT_S = 3600.0
 
 
 class Spools:
-    """The spool of this executor; if `persistent` (it lies in `spark.ckpt.spool.dir`) those beside it as well. Whoever holds the lock in a
-    spool is its living agent.
+    """The spool of this executor; if `persistent` (it lies in `spark.ckpt.spool.dir`) those beside it as well. Whoever shares the lock in a
+    spool is a living agent of it; who removes it has the lock alone.
 
-    An agent that dies alone is replaced within seconds; a spool counts as abandoned when nobody has held its lock for an hour.
+    An agent that dies alone is replaced within seconds, perhaps while it is not quite dead; a spool counts as abandoned when nobody has
+    held its lock for an hour.
     """
 
     def __init__(self, spool: Path, persistent: bool) -> None:
         self._spool = spool
         self._persistent = persistent
         self._ended = threading.Event()
-        self._lock = os.open(spool / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-        with contextlib.suppress(BlockingIOError):  # the agent before this one is not quite dead
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock = os.open(spool / _LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:  # somebody looks whether it is held
+            threading.Thread(target=self._hold, name="spool lock", daemon=True).start()
         if persistent:
             threading.Thread(target=self._watch, name="spools", daemon=True).start()
+
+    def _hold(self) -> None:
+        with contextlib.suppress(OSError):  # the executor has gone meanwhile
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def earlier(self, folder: Path) -> Sequence[Path]:
         """Folders of other runs and executors for the store whose spool folder this is; the newest run's first."""
@@ -109,11 +116,15 @@ def _size(spool: Path) -> int:
 
 
 def _remove_abandoned(spool: Path) -> None:
-    if time.time() - _last_alive(spool) < _KEPT_S:
+    if not _is_old(spool):
         return
     with if_free(spool / _LOCK, os.O_CREAT | os.O_RDWR) as free:
-        if free:
+        if free and _is_old(spool):
             shutil.rmtree(spool, ignore_errors=True)
+
+
+def _is_old(spool: Path) -> bool:
+    return time.time() - _last_alive(spool) >= _KEPT_S
 
 
 def _last_alive(spool: Path) -> float:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
 
 import pytest
 
-from spark_ckpt.agent.spools import Spools
+from spark_ckpt.agent.spools import Spools, _remove_abandoned, left_spools
 from spark_ckpt.model import CheckpointId
+from spark_ckpt.process.scratch import if_free
 from spark_ckpt.storage import Storage, open_storage
 from tests.drivers.agent_stores import AgentProcess, FakeStore, LocalAgent, check_loads, complete
 
@@ -122,3 +125,57 @@ def test_an_abandoned_spool_goes_after_an_hour_and_a_living_one_stays(tmp_path: 
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(n for n in names if n != "spark-ckpt-old")
     agent.end()
     assert not living.exists()
+
+
+_AGENT = """
+import sys
+from pathlib import Path
+from spark_ckpt.agent.spools import Spools, _remove_abandoned, left_spools
+spools = Spools(Path(sys.argv[1]), persistent=True)
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_an_agent_that_replaces_one_that_is_not_quite_dead_keeps_the_spool(tmp_path: Path) -> None:
+    """It hangs in the kernel, or is stopped; and the clock may jump."""
+    base = tmp_path / "spools"
+    living, old, mine = (base / f"spark-ckpt-{name}" for name in ("living", "old", "zz-mine"))
+    for spool in (living, old, mine):
+        (spool / STREAM).mkdir(parents=True)
+    (old / ".lock").touch()
+    agents = []
+    for _ in range(2):
+        agent = subprocess.Popen([sys.executable, "-c", _AGENT, str(living)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        agents.append(agent)
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == b"holds\n"
+    agents[0].kill()
+    agents[0].communicate()
+    assert [path for path, _ in left_spools(base)] == [old]
+    for spool in (living, old):
+        os.utime(spool / ".lock", (time.time() - 7200, time.time() - 7200))
+    watcher = Spools(mine, persistent=True)
+    deadline = time.monotonic() + 30
+    while old.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    watcher.end()
+    _remove_abandoned(living)
+    assert not old.exists()
+    assert (living / STREAM).exists()
+    agents[1].kill()
+    agents[1].communicate()
+    assert [path for path, _ in left_spools(base)] == [living, mine]
+
+
+def test_a_spool_that_somebody_looks_at_while_its_agent_begins_is_held_all_the_same(tmp_path: Path) -> None:
+    spool = tmp_path / "spark-ckpt-new"
+    spool.mkdir()
+    with if_free(spool / ".lock", os.O_CREAT | os.O_RDWR) as free:
+        assert free
+        spools = Spools(spool, persistent=True)
+    deadline = time.monotonic() + 30
+    while left_spools(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert left_spools(tmp_path) == []
+    spools.end()

@@ -96,14 +96,16 @@ def request_savepoint(
     patience_s: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-    asked: Callable[[int], None] = lambda _: None,
+    asked: Callable[[int, str], None] = lambda *_: None,
 ) -> str:
     """Append the request and wait for its answer, `patience_s` seconds in all; returns the savepoint's URL. `storage` is the stream's.
-    `asked` is told the number of the request's log entry."""
+    `asked` is told the number of the request's log entry, and the URL of the savepoint's folder, or of the one above it where the run
+    chooses the name."""
     until = clock() + patience_s
     reader = StreamReader(storage)
     claim, number = _append(storage, reader, request)
-    asked(number)
+    place = _place(reader, claim, request)
+    asked(number, place if request.name else place.rpartition("/")[0])
     looks = 0
     while True:
         answer = read_answer(storage, claim.run, number)
@@ -130,7 +132,7 @@ def _append(storage: Storage, reader: StreamReader, request: SavepointRequest) -
     log = StreamLog(storage)
     for _ in range(APPENDS):
         standing = _standing(reader, known)
-        _places(reader, standing.claim).savepoint(request.target, request.name or "savepoint")
+        _place(reader, standing.claim, request)
         number = standing.tail + 1
         action = STOP if request.stop else SAVEPOINT
         entry = encode(Request(standing.claim.claim, action, request.target, by, request.name, request.drain, nonce, standing.floor))
@@ -146,9 +148,9 @@ def _append(storage: Storage, reader: StreamReader, request: SavepointRequest) -
     raise ConflictError(f"the log of {reader.url} grew {APPENDS} times while a request was to be appended; ask again")
 
 
-def _places(reader: StreamReader, claim: Claim) -> Places:
-    """The rule that the run keeps to, for what its claim says of its configuration."""
-    return Places(reader.url, claim.savepoint_dir)
+def _place(reader: StreamReader, claim: Claim, request: SavepointRequest) -> str:
+    """By the rule that the run keeps to, for what its claim says of its configuration."""
+    return Places(reader.url, claim.savepoint_dir).savepoint(request.target, request.name or "savepoint")
 
 
 def _standing(reader: StreamReader, known: int) -> Standing:

@@ -4,6 +4,7 @@ as shells have it: interrupted, or nobody reads what is printed."""
 from __future__ import annotations
 
 import importlib
+import io
 import signal
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import click
 
 from spark_ckpt import __version__
 from spark_ckpt.cli.output import Output, TextOutput, say_no_more, suppress_unwritten, tell
-from spark_ckpt.errors import CheckpointError, ConfigError
+from spark_ckpt.errors import CheckpointError, ConfigError, printable
 
 DONE, BROKEN, USAGE = 0, 1, 2
 INTERRUPTED, NOBODY_READS = 128 + signal.SIGINT, 128 + signal.SIGPIPE
@@ -45,7 +46,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(given)
     except KeyboardInterrupt as e:
-        tell(f"\nspark-ckpt: {e or 'interrupted'}")
+        tell(f"\nspark-ckpt: {printable(str(e)) or 'interrupted'}")
         return INTERRUPTED
     except BrokenPipeError:
         # The reader (`| head`) is gone, and what was found is not known: a verb's own answer is written by its Output.
@@ -95,6 +96,8 @@ def _not_written(e: OSError) -> str:
 def main() -> None:
     if sys.stdout is None:
         sys.exit("spark-ckpt: standard output is closed; there is nowhere to write the answer to")
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # not every locale has all characters: as stderr does it
     sys.exit(run())
 
 

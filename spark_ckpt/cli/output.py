@@ -141,6 +141,10 @@ def _plain_table(table: Table) -> None:
         click.echo("  ".join(parts).rstrip())
 
 
+LEAST_WIDTH = 40
+"""Columns of a terminal."""
+
+
 def _rich_table(table: Table) -> None:
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -152,7 +156,10 @@ def _rich_table(table: Table) -> None:
     for row in table.rows:
         # Text, not str: rich would take square brackets in a name for its markup.
         shown.add_row(*(Text(printable(cell)) for cell in row))
-    Console().print(shown)
+    console = Console()
+    # Some terminals say that they have no columns: of a table that narrow nothing would be left.
+    console.width = max(LEAST_WIDTH, console.width)
+    console.print(shown)
 
 
 LAST_MS = 253_402_300_800_000

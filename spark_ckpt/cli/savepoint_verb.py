@@ -6,7 +6,7 @@ import click
 
 from spark_ckpt.api.savepoints import SavepointRequest, request_savepoint
 from spark_ckpt.cli.options import DURATION, json_option, opened_stream, s3_options, storage_url
-from spark_ckpt.cli.output import Line, Output, Report
+from spark_ckpt.cli.output import Line, Output, Report, tell
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.reading import CheckpointReader
@@ -46,8 +46,17 @@ def command(
                 "<spark.ckpt.storage>/<path of the query's checkpointLocation>"
             )
 
-        def asked(number: int) -> None:
-            click.echo(f"asked in log entry {number} of {reader.url}, waiting for up to {timeout / 1000:g} s", err=True)
+        stopped = f"interrupted; it is not known whether the request is in the log of {reader.url}, so that a savepoint may still be made"
 
-        path = request_savepoint(storage, request, timeout / 1000, asked=asked)
+        def asked(number: int, place: str) -> None:
+            nonlocal stopped
+            after = "make the savepoint, and end" if stop else "make the savepoint"
+            look = f"`spark-ckpt verify {place}` says whether it is there" if name else f"it would be in a new folder of {place}"
+            stopped = f"interrupted; the request stays in log entry {number} of {reader.url}, and its query may still {after}: {look}"
+            tell(f"asked in log entry {number} of {reader.url}, waiting for up to {timeout / 1000:g} s")
+
+        try:
+            path = request_savepoint(storage, request, timeout / 1000, asked=asked)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(stopped) from None
         output.show(Report({"stream": reader.url, "savepoint": path, "stopping": stop}, [Line(path)]))

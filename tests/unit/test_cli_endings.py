@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from spark_ckpt.storage import Storage
+from spark_ckpt.cli.main import run
+from spark_ckpt.paths import log_key
+from spark_ckpt.storage import Storage, open_storage
 from tests.drivers.stored_stream import StreamWriter, flip, make_store
 
 PROGRAM = [sys.executable, "-m", "spark_ckpt.cli.main"]
@@ -63,3 +69,90 @@ def test_an_error_that_cannot_be_written_has_its_status(arguments: list[str], fo
         assert "Traceback" not in ran.stderr
         assert ran.stderr
         assert subprocess.run([*PROGRAM, *arguments, *form], stdout=full, stderr=full, check=False).returncode == status
+
+
+def interrupted(arguments: Sequence[str], begun: Callable[[], bool]) -> tuple[int, str, str]:
+    """A person presses Ctrl-C when it has `begun`."""
+    process = subprocess.Popen([*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        until = time.monotonic() + 60
+        while not begun() and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "its query may still make the savepoint: it would be in a new folder of {url}/savepoints\n"),
+        (
+            ["--stop", "--name", "x", "--json"],
+            "may still make the savepoint, and end: `spark-ckpt verify {url}/savepoints/x` says whether it is there\n",
+        ),
+    ],
+)
+def test_who_does_not_wait_for_a_savepoint_is_told_what_stays(
+    writer: StreamWriter, storage: Storage, url: str, options: list[str], says: str
+) -> None:
+    number = writer.log + 1
+    status, out, err = interrupted(["savepoint", url, "--timeout", "50s", *options], lambda: storage.size(log_key(number)) is not None)
+    assert (status, out) == (130, "")
+    assert f"spark-ckpt: interrupted; the request stays in log entry {number} of {url}, and" in err
+    assert err.endswith(says.format(url=url))
+    assert "Traceback" not in err
+
+
+def test_who_does_not_wait_for_anything_else_sees_a_sentence(tmp_path: Path) -> None:
+    python, begun = tmp_path / "python", tmp_path / "begun"
+    python.write_text(f"#!/bin/sh\ntouch {begun}\nexec sleep 50\n")
+    python.chmod(0o755)
+    assert interrupted(["doctor", "--python", str(python)], begun.exists) == (130, "", "\nspark-ckpt: interrupted\n")
+
+
+@pytest.mark.parametrize("encoding", ["iso-8859-1", "iso-8859-7"])
+def test_a_terminal_that_lacks_characters_gets_the_others(tmp_path: Path, encoding: str) -> None:
+    """In `verify` more than twenty problems end with an ellipsis, which ISO 8859-1 has not either."""
+    url = f"file://{tmp_path}/\u65e5\u672c"
+    writer = StreamWriter(open_storage(url))
+    writer.begin(1)
+    for epoch in range(25):
+        writer.complete(1, epoch, [make_store(tmp_path, 3, f"s{epoch}")])
+    for stored in list(writer.storage.list("run-")):
+        if "/seg/" in stored.key or "/sst/" in stored.key:
+            flip(writer.storage, stored.key)
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    for verb, status, shown in (("show", 0, "\\u65e5\\u672c"), ("verify", 1, "\\u2026 and ")):
+        ran = subprocess.run([*PROGRAM, verb, url], capture_output=True, check=False, env=environment)
+        assert (ran.returncode, ran.stderr) == (status, b"")
+        assert shown in ran.stdout.decode(encoding)
+
+
+def test_a_home_that_nobody_has_is_a_folder_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "~nobodyx/y"]) == 1
+    assert "there is no stream at file:///" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "7"])
+def test_a_terminal_without_columns_gets_the_rows(writer: StreamWriter, url: str, columns: str) -> None:
+    mine, terminal = pty.openpty()
+    try:
+        environment = {**os.environ, "COLUMNS": columns, "TERM": "xterm"}
+        ran = subprocess.run([*PROGRAM, "list", url], stdout=terminal, env=environment, check=False)
+        os.close(terminal)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(mine, 1 << 16)
+            except OSError:  # Linux: nobody has the other end any more
+                break
+    finally:
+        os.close(mine)
+    assert ran.returncode == 0
+    first_column = "".join(line.partition(" ")[0] for line in shown.decode().splitlines())
+    assert "run-1/chk-0run-1/chk-1" in first_column

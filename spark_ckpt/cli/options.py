@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,14 +93,33 @@ def checkpoint_option(default: str) -> Callable[[F], F]:
 
 
 def storage_url(text: str) -> str:
-    """A URL, or a path, which may be relative here: one machine, one working directory."""
+    """A URL, or a path, which may be relative here: one machine, one working directory.
+
+    A path keeps its symbolic links: the driver, which is given the same path, compares it letter by letter.
+    """
     if not text.strip():
         raise ConfigError("the URL is empty; write a URL or a path")
     try:
-        return parse_stream(text if ":" in text.split("/", 1)[0] else str(Path(text).expanduser().resolve()))
+        return parse_stream(text if ":" in text.split("/", 1)[0] else _absolute(os.path.expanduser(text)))
     except ValueError as e:
         # What stands before an @ may be a password.
         raise ConfigError(f"the URL {text.rsplit('@', 1)[-1]!r} cannot be used; write {e}") from None
+
+
+def _absolute(path: str) -> str:
+    """What stands before a `..` is resolved: only the file system knows what is above a link."""
+    parts = Path(path).parts if os.path.isabs(path) else (_working_folder(), *Path(path).parts)
+    up = max((n for n, part in enumerate(parts, 1) if part == ".."), default=0)
+    return str(Path(*parts[:up]).resolve().joinpath(*parts[up:])) if up else str(Path(*parts))
+
+
+def _working_folder() -> str:
+    """As the shell calls it, which is how a person has come there (POSIX: `pwd -L`)."""
+    named, here = os.environ.get("PWD", ""), os.getcwd()
+    try:
+        return named if os.path.isabs(named) and ".." not in Path(named).parts and os.path.samefile(named, here) else here
+    except OSError:
+        return here
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +76,11 @@ class StreamWriter:
         bad: tuple[CheckpointId, ...] = (),
         inherits: tuple[CheckpointId, ...] = (),
         retained: int = 3,
+        savepoint_dir: str = "",
     ) -> None:
         self.claim = self.log + 1
-        self.append(entries.Claim(self.claim, run, "query", JOB, origin, inherits, bad, "host", {}, 1, "nonce", retained=retained))
+        claim = entries.Claim(self.claim, run, "query", JOB, origin, inherits, bad, "host", {}, 1, "nonce", retained=retained)
+        self.append(replace(claim, savepoint_dir=savepoint_dir))
 
     def complete(self, run: int, epoch: int, stores: list[SmallStore], changelogs_only: int = 0) -> Checkpoint:
         """Plan the epoch and store its checkpoint: one segment with the zips and changelogs, SSTs as objects of their own."""

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt.cli.main import run
+from spark_ckpt.cli.options import storage_url
 from spark_ckpt.model import CheckpointId, FileHandle, Job
 from spark_ckpt.paths import log_key, metadata_key
 from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Damage, End, Plan, Request, decode, encode
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import store_savepoint
+from spark_ckpt.stored.places import Places
 from tests.drivers.command_line import call
 from tests.drivers.stored_stream import JOB, StreamWriter, flip, make_store
 
@@ -256,6 +258,51 @@ def test_a_savepoint_that_cannot_be_asked_for(
     assert run(["savepoint", url, *arguments]) == status
     assert says in capsys.readouterr().err
     assert writer.storage.size(f"log/{writer.log + 1:020d}") is None
+
+
+def test_a_target_behind_a_link_is_the_one_that_the_driver_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver, which compares letters, has its `checkpointLocation` and `savepointDir` from a person who wrote the same path."""
+    (tmp_path / "vol1" / "savepoints").mkdir(parents=True)
+    (tmp_path / "data").symlink_to(tmp_path / "vol1")
+    data = tmp_path / "data"
+    writer = StreamWriter(open_storage(f"file://{data}/orders/_ckpt"))
+    writer.begin(1, savepoint_dir=f"file://{data}/savepoints")
+    monkeypatch.chdir(data / "savepoints")
+    monkeypatch.setenv("PWD", str(data / "savepoints"))
+    targets = {
+        f"{data}/savepoints": "savepoints",
+        f"{data}/savepoints/monthly/": "savepoints/monthly",
+        ".": "savepoints",
+        "monthly": "savepoints/monthly",
+        f"file://{data}/savepoints": "savepoints",
+        f"{data}/orders/_ckpt/savepoints/x": "orders/_ckpt/savepoints/x",
+    }
+    for given, place in targets.items():
+        assert run(["savepoint", f"{data}/orders", "--target", given, "--timeout", "0"]) == 1
+        assert "nothing has answered" in capsys.readouterr().err
+        writer.log += 1
+        asked = decode(writer.log, writer.storage.get(log_key(writer.log)))
+        assert isinstance(asked, Request)
+        assert Places(f"file://{data}/orders/_ckpt", f"file://{data}/savepoints").savepoint(asked.target, "n") == f"file://{data}/{place}/n"
+    for elsewhere in ("..", f"{data}/savepoints/../other"):
+        assert run(["savepoint", f"{data}/orders", "--target", elsewhere, "--timeout", "0"]) == 2
+        assert "is not made in" in capsys.readouterr().err
+
+
+def test_a_path_from_a_folder_that_is_not_the_shells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for shells in ("/", f"{tmp_path}/gone", ".", ""):
+        monkeypatch.setenv("PWD", shells)
+        assert storage_url("a/b") == f"file://{tmp_path}/a/b"
+    assert storage_url("a/../b") == f"file://{tmp_path}/b"
+
+
+def test_restore_prints_the_path_that_was_given(savepoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    status, doc = call(capsys, "restore", f"{tmp_path}/link/here")
+    assert (status, doc["option"]) == (0, f"spark.ckpt.restore.path=file://{tmp_path}/link/here")
 
 
 def test_a_deleted_stream_is_not_asked(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:

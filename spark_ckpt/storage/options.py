@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from spark_ckpt.errors import ConfigError
 
+ENDPOINT = "spark.ckpt.s3.endpoint"
 _ENCRYPTIONS = (None, "AES256", "aws:kms")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}")
 _SHOWN = re.compile(r"[A-Za-z0-9._-]+")
@@ -25,10 +26,21 @@ def bucket_problem(name: str) -> str | None:
 
 
 def check_endpoint(source: str, url: str) -> None:
-    """Raises ConfigError for one that no message may show. `source`: what names it."""
-    parts = urlsplit(url)
-    if parts.username is not None or parts.password is not None:
+    """Raises ConfigError for one that cannot be an endpoint, or that no message may show. `source`: what names it."""
+    try:
+        parts = urlsplit(url)
+        named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        secret = parts.username is not None or parts.password is not None
+    except ValueError:  # it may show what was between : and @
+        raise not_an_endpoint(source) from None
+    if secret:
         raise ConfigError(f"{source} holds a user name or password; give credentials to boto3's own chain instead")
+    if not named:
+        raise not_an_endpoint(source if "@" in url else f"{source}={url}")
+
+
+def not_an_endpoint(source: str) -> ConfigError:
+    return ConfigError(f"{source} is not the URL of a server; write it as https://host:port")
 
 
 @dataclass(frozen=True)
@@ -50,10 +62,7 @@ class S3Options:
 
     def __post_init__(self) -> None:
         if self.endpoint is not None:
-            parts = urlsplit(self.endpoint)
-            check_endpoint("spark.ckpt.s3.endpoint", self.endpoint)
-            if parts.scheme not in ("http", "https") or not parts.netloc:
-                raise ConfigError(f"spark.ckpt.s3.endpoint={self.endpoint} is not a URL; write it as https://host:port")
+            check_endpoint(ENDPOINT, self.endpoint)
         if self.sse not in _ENCRYPTIONS:
             raise ConfigError(f"spark.ckpt.s3.sse={self.sse} is not known; use AES256 or aws:kms, or leave it out")
         if self.kms_key_id is not None and self.sse != "aws:kms":

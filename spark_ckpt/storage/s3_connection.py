@@ -14,12 +14,12 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, NoCredentialsError
+from botocore.exceptions import BotoCoreError, InvalidRegionError, NoCredentialsError
 from botocore.handlers import add_expect_header
 from botocore.utils import determine_content_length
 
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.storage.options import S3Options, check_endpoint
+from spark_ckpt.storage.options import ENDPOINT, S3Options, check_endpoint, not_an_endpoint
 from spark_ckpt.storage.s3_faults import CredentialsError, Place, setup_error
 
 _EXPECT_FROM = 1 << 20
@@ -94,8 +94,10 @@ class Connection:
         )
         try:
             client: Any = session.client("s3", endpoint_url=options.endpoint, region_name=options.region, config=config)
-        except ValueError as error:
-            raise ConfigError(f"spark.ckpt.s3.endpoint or spark.ckpt.s3.region is malformed ({type(error).__name__}); correct it") from None
+        except InvalidRegionError:
+            raise ConfigError("spark.ckpt.s3.region, or the region in AWS_REGION or ~/.aws/config, is malformed; correct it") from None
+        except ValueError:
+            raise not_an_endpoint(_ENVIRONMENT if options.endpoint is None else ENDPOINT) from None
         except BotoCoreError as error:
             raise setup_error(error, "connect", self._place) from error
         try:

@@ -17,7 +17,7 @@ final case class JobShape(operators: Seq[String], sources: Seq[String], sink: St
  * What is to be in the checkpointLocation's four folders before the query reads them. The epoch that runs next is among them if it was
  * planned before; `planned` are those after it that were planned too, epoch -> content of `offsets/N`.
  */
-final case class Materialised(files: Map[String, Content], planned: Map[Long, Content])
+final case class Materialised(claim: Long, files: Map[String, Content], planned: Map[Long, Content])
 
 /** What a person chose to go on from at `path`: the small files of that checkpoint, whose state's schemas are to be compared with the query's. */
 final case class Comparison(path: String, epoch: Long, files: Map[String, Content])
@@ -105,7 +105,7 @@ final class DriverStream(
     ended = false
     current = Some(answer.str("barrier"))
     val planned = answer.get("planned").elements().asScala.toSeq
-    Materialised(filesIn(answer.get("files")), planned.map(p => p.long("epoch") -> transfer.taken(p.get("offsets"))).toMap)
+    Materialised(answer.long("claim"), filesIn(answer.get("files")), planned.map(p => p.long("epoch") -> transfer.taken(p.get("offsets"))).toMap)
   }
 
   /** A small file of the driver was written, or deleted (None). */

@@ -394,18 +394,20 @@ object ExecutorSide extends Logging {
           "latencies" -> CommitLatencies.take())))
       }
     } catch {
-      case e: Exception => logDebug("the driver could not be told what is held", e) // an exception would end the schedule
+      case e: Exception => logDebug("the driver could not be told what is held", e) // whatever is thrown would end the schedule
+      case e: Throwable => logWarning("the driver could not be told what is held", e)
     }
   }
 
   private def wished(answer: JsonNode): Unit = {
     if (answer.get("evacuate").asBoolean() && held.evacuated()) agent.tell(Json.obj("type" -> "evacuate"))
     val late = answer.get("late").elements().asScala.toSet
-    late.diff(toldLate).foreach { l =>
+    val news = late.diff(toldLate)
+    toldLate = late // before it is said: a process that takes the place of the one that hears it begins with none told
+    news.foreach { l =>
       held.wanted(l.str("root"), l.long("run"), l.long("epoch"))
       agent.tell(Json.obj("type" -> "late", "root" -> l.str("root"), "run" -> l.long("run"), "epoch" -> l.long("epoch")))
     }
-    toldLate = late
     if (answer.get("soon").asBoolean()) idle = -1
     answer.get("wants").elements().asScala.foreach { want =>
       val uid = want.str("uid")

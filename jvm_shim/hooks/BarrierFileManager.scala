@@ -59,6 +59,7 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
   }
 
   override def delete(target: Path): Unit = {
+    streamOf(target).foreach(_._1.mark.check())
     filesOf(target).delete(target)
     streamOf(target).foreach { case (stream, relative) => stream.changed(relative, None) }
   }

@@ -5,7 +5,7 @@ import java.io.FileNotFoundException
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.ckpt.{CheckpointFailure, Content}
+import org.apache.spark.ckpt.{CheckpointFailure, Content, FolderMark}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 
 /** The four folders of a checkpointLocation, made to hold exactly what the storage says. */
@@ -17,14 +17,20 @@ class CheckpointFolder(root: String, hadoopConf: Configuration) {
   /** Every file below the four folders, relative to the root. */
   def present(): Seq[String] = BarrierFileManager.Folders.flatMap(f => below(new Path(rootPath, f)))
 
-  def replace(wanted: Map[String, Content]): Unit = {
+  /** `mark`: of the run that makes it. While this takes its time the folder may become another run's: then it throws. */
+  def replace(wanted: Map[String, Content], mark: Option[FolderMark]): Unit = {
     wanted.keys.foreach(check)
-    present().filterNot(wanted.contains).foreach(name => files.delete(new Path(rootPath, name)))
+    present().filterNot(wanted.contains).foreach { name =>
+      mark.foreach(_.check())
+      files.delete(new Path(rootPath, name))
+    }
     wanted.foreach { case (name, content) =>
+      mark.foreach(_.check())
       val target = new Path(rootPath, name)
       files.mkdirs(target.getParent)
       SmallFile.write(files, target, content.copyTo(_), overwrite = true)
     }
+    mark.foreach(_.check())
   }
 
   // A name comes out of the storage, and a Path of root and name is the name alone where that has a scheme of its own.

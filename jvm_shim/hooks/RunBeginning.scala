@@ -17,9 +17,10 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
   /** Each call begins a run: the first when the query starts, another when it has to go back to a checkpoint. */
   def apply(): PlannedEpochs = {
     val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
+    stream.mark.look()
     val begun = stream.start(event.id.toString, shape, needs, files.present(), SchemaPreflight(query, _))
-    stream.mark.put(DriverSide.application)
-    files.replace(materialised(begun.files))
+    stream.mark.put(begun.claim, DriverSide.application)
+    files.replace(materialised(begun.files), Some(stream.mark))
     begun.files.values.foreach(_.discard())
     SinkLogBeginning(sink, begun.files.keys)
     stream.barrier.foreach { barrier =>

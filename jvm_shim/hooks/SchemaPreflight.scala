@@ -37,7 +37,7 @@ object SchemaPreflight extends Logging {
     val session = query.sparkSessionForStream.cloneSession()
     // When Spark plans an epoch, its offsets are there (`OperatorStateMetadataV2Reader` asks for them).
     val next = comparison.files.get(s"offsets/${comparison.epoch}").map(s"offsets/${comparison.epoch + 1}" -> _)
-    new CheckpointFolder(root, session.sessionState.newHadoopConf()).replace(comparison.files ++ next)
+    new CheckpointFolder(root, session.sessionState.newHadoopConf()).replace(comparison.files ++ next, mark = None)
     val recorded = new OffsetSeqLog(session, new Path(root, "offsets").toString).get(comparison.epoch).flatMap(_.metadataOpt)
     recorded.foreach { metadata =>
       session.withActive {

@@ -5,7 +5,6 @@ import java.util.concurrent.atomic.AtomicLong
 
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
-import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
@@ -134,26 +133,32 @@ final class PythonChild(
     supervisor.start()
   }
 
+  // Also after an Error, which a want of memory or of threads is: without this thread nobody would be asked or answered any more.
   private def keepServing(persistent: Boolean): Unit = {
     while (!isClosing) {
-      try serve(launch())
-      catch {
-        case e: KilledBeforeServing if !first.isDone && e.times < MaxKilled => failed(e.getMessage)
-        case NonFatal(e) if !first.isDone => // who waits for the first is told at once; what comes later is no matter of configuration
-          val failure = e match {
-            case known: CheckpointFailure => known
-            case other => new CheckpointFailure(CheckpointFailure.Internal, s"$python -m $module could not be started: $other", other)
-          }
-          if (persistent) giveUp(failure) else close(0L)
-          first.completeExceptionally(failure)
-          failed(failure.getMessage)
-        case NonFatal(e) => failed(String.valueOf(e.getMessage))
-      }
+      try serveOnce(persistent)
+      catch { case e: Throwable => logError(s"the process of $module could not be supervised; another is started", e) }
       pipe.synchronized(if (!closing && pause > 0) pipe.wait(pause))
     }
     // Closed between two launches: nobody is to wait for the first that serves.
     first.completeExceptionally(closedWithApplication)
   }
+
+  private def serveOnce(persistent: Boolean): Unit =
+    try serve(launch())
+    catch {
+      case e: KilledBeforeServing if !first.isDone && e.times < MaxKilled => failed(e.getMessage)
+      case e: Throwable if !first.isDone => // who waits for the first is told at once; what comes later is no matter of configuration
+        val failure = e match {
+          case known: CheckpointFailure => known
+          case other => new CheckpointFailure(CheckpointFailure.Internal, s"$python -m $module could not be started: $other", other)
+        }
+        if (persistent) giveUp(failure) else close(0L)
+        first.completeExceptionally(failure)
+        failed(failure.getMessage)
+      case e: CheckpointFailure => failed(e.getMessage)
+      case e: Throwable => failed(e.toString)
+    }
 
   private def closedWithApplication = new CheckpointFailure(CheckpointFailure.Internal, s"$module was closed with its application")
 
@@ -184,7 +189,7 @@ final class PythonChild(
       first.complete(answer)
       process
     } catch {
-      case NonFatal(e) =>
+      case e: Throwable =>
         process.kill(e.toString)
         throw e
     } finally pipe.synchronized { greeted = None }
@@ -216,6 +221,19 @@ final class PythonChild(
 
   /** Returns when the process has ended, by itself or because it hangs. */
   private def serve(process: PythonProcess): Unit = {
+    try watch(process)
+    catch {
+      case e: Throwable =>
+        process.kill(e.toString)
+        throw e
+    } finally pipe.synchronized { serving = None }
+    if (!isClosing) {
+      diedServing ||= unprovenSince.nonEmpty
+      failed(s"$module ${process.end.how}${process.end.why}")
+    }
+  }
+
+  private def watch(process: PythonProcess): Unit = {
     val since = System.nanoTime()
     var unanswered = 0
     while (unanswered < patience.pings && !process.awaitEnd(patience.pingMs)) {
@@ -230,11 +248,6 @@ final class PythonChild(
     if (unanswered >= patience.pings) {
       process.kill(s"it had not answered a ping for ${unanswered * patience.pingMs} ms")
       process.awaitEnd(patience.pingMs) // what it said last is heard before another is told what matters
-    }
-    pipe.synchronized { serving = None }
-    if (!isClosing) {
-      diedServing ||= unprovenSince.nonEmpty
-      failed(s"$module ${process.end.how}${process.end.why}")
     }
   }
 

@@ -40,6 +40,8 @@ class Ending:
     def __init__(self, owner: EndingOwner, context: Context, log: RunLog) -> None:
         self.landing: set[int] = set()
         """Puts of `_metadata` that were under way when the run was over."""
+        self.forgotten = False
+        """Whether one that was put and not known to be stored when the run was over may be there, with files that nobody remembers."""
         self.stop: ev.StopRequested | None = None
         """The query's, which waits until damage is noted."""
         self.going = Batch((), ())

@@ -161,9 +161,9 @@ class Run(Machine):
         return self.base is not None
 
     def let_go(self) -> list[Instruction]:
-        """Large files of the driver that nothing names any more. A `_metadata` that may land when the run is over names what is not
-        remembered any more."""
-        if self.phase is RunPhase.FENCED or self._ending.landing:
+        """Large files of the driver that nothing names any more. After the run's end a `_metadata` may be there, or yet land, that names
+        what is not remembered any more."""
+        if self.phase is RunPhase.FENCED or self._ending.forgotten:
             return []
         held = self.folder.objects | self.folder.unstored | self._log.objects | self._checkpoints.driver_objects
         return self._subsumption.let_go(held)
@@ -458,6 +458,7 @@ class Run(Machine):
         self.phase = phase
         self._failure = (kind, message)
         self._ending.await_puts(self._checkpoints.unanswered)
+        self._ending.forgotten = self._ending.forgotten or bool(self._checkpoints.finalising)
         self._checkpoints.give_up_all()
         given_up = [*self._timers.cancel_all(), *self.handover.close(message)]
         closed = self._savepoints.close("the run ended before it met the request; ask again when the query runs")

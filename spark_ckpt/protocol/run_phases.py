@@ -105,6 +105,8 @@ def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
         (RunPhase.ENDING, ev.PastSeen): leads(answered, RunPhase.ENDED, RunPhase.STOPPED),
         (RunPhase.ENDING, ev.MetadataPut): leads(answered),
         (RunPhase.ENDED, ev.MetadataPut): leads(answered, RunPhase.STOPPED),
+        # The end could not be noted before it was answered.
+        (RunPhase.STOPPED, ev.MetadataPut): leads(answered),
     }
     return rows
 

@@ -145,7 +145,7 @@ def test_a_driver_file_is_of_its_stream(java: Any, tmp_path: Path, name: str) ->
     nothing = getattr(java.scala.Predef, "$conforms")()
     wanted = java.scala.jdk.javaapi.CollectionConverters.asScala({"offsets/0": b"v1", name: b"* * * * * root true"}).toMap(nothing)
     with pytest.raises(Py4JJavaError) as raised:
-        folder.replace(wanted)
+        folder.replace(wanted, java.scala.Option.empty())
     assert "CheckpointFailure[DAMAGED]" in str(raised.value.java_exception.toString())
     assert not (tmp_path / "cron").exists()
 

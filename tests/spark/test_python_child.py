@@ -69,15 +69,30 @@ class Child:
         self.made: list[Any] = []
 
     def __call__(
-        self, *, ping_ms: int = 10_000, greeting_ms: int = 60_000, pause_ms: int = 20, give_up_ms: int = 60_000, proven_ms: int = 60_000
+        self,
+        *,
+        ping_ms: int = 10_000,
+        greeting_ms: int = 60_000,
+        pause_ms: int = 20,
+        give_up_ms: int = 60_000,
+        proven_ms: int = 60_000,
+        on_serving: Any = None,
     ) -> Any:
         longest = max(pause_ms, 100)
         patience = self._java.org.apache.spark.ckpt.ChildPatience(greeting_ms, ping_ms, 3, pause_ms, longest, give_up_ms, proven_ms)
         nothing = getattr(self._java.scala.Predef, "$conforms")()
         made = self._java.org.apache.spark.ckpt.PythonChild
-        child = made("fake.agent", self._program, self.line(type="hello"), nothing, nothing, patience)
+        child = made("fake.agent", self._program, self.line(type="hello"), nothing, on_serving or nothing, patience)
         self.made.append(child)
         return child
+
+    def too_deep(self) -> Any:
+        """A function of the JVM that ends with a StackOverflowError."""
+        nothing = getattr(self._java.scala.Predef, "$conforms")()
+        function = getattr(getattr(self._java.scala.collection.immutable, "HashSet$"), "MODULE$").empty()
+        for _ in range(40_000):
+            function = function.andThen(nothing)
+        return function
 
     def line(self, **fields: Any) -> Any:
         return self._java.org.apache.spark.ckpt.Json.parse(json.dumps(fields))
@@ -272,6 +287,15 @@ def test_a_replacement_that_hangs_at_its_greeting_is_not_waited_for_for_ever(chi
     answer = child.ask(one, "die once")
     assert "did not answer within 300 ms" in failed(answer).getMessage()
     (child.folder / "wait").unlink()
+
+
+def test_an_error_of_the_jvm_ends_a_process_and_not_what_starts_the_next_one(child: Child) -> None:
+    """As a want of memory or of threads would be, at the moment at which a process is told what matters."""
+    one = child(give_up_ms=900, on_serving=child.too_deep())
+    one.begin()
+    assert "StackOverflowError" in failed(child.ask(one, "anything")).getMessage()
+    seen = child.starts
+    until(lambda: child.starts > seen + 1, "further processes")
 
 
 def test_an_answer_that_cannot_be_read_is_an_error(child: Child) -> None:

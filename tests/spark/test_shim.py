@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -162,10 +162,12 @@ def test_a_run_that_finds_another_ones_mark_in_its_folder_is_fenced(java: Any, t
     place = tmp_path / "a b & 'ü' #1 100%25"
     root = java.org.apache.hadoop.fs.Path(java.java.io.File(str(place)).toURI()).toString()
     older, newer = (java.org.apache.spark.ckpt.FolderMark(root) for _ in range(2))
+    for mark in (older, newer):
+        mark.look()
     older.check()
-    older.put(line(java, id="app-1", name="orders", user="ann"))
+    older.put(1, line(java, id="app-1", name="orders", user="ann"))
     older.check()
-    newer.put(line(java, id="app-2", name="or\nders", user="bob"))
+    newer.put(2, line(java, id="app-2", name="or\nders", user="bob"))
     newer.check()
     with pytest.raises(Py4JJavaError) as raised:
         older.check()
@@ -180,8 +182,66 @@ def test_a_run_that_finds_another_ones_mark_in_its_folder_is_fenced(java: Any, t
     mark.unlink()
     older.check()
     elsewhere = java.org.apache.spark.ckpt.FolderMark("s3a://lake/orders")
-    elsewhere.put(line(java, id="app-1", name="orders", user="ann"))
+    elsewhere.look()
+    elsewhere.put(1, line(java, id="app-1", name="orders", user="ann"))
     elsewhere.check()
+
+
+def marks(java: Any, root: Path, count: int) -> list[Any]:
+    """Of drivers that have looked, and not claimed the stream yet."""
+    found = [java.org.apache.spark.ckpt.FolderMark(root.as_uri()) for _ in range(count)]
+    for mark in found:
+        mark.look()
+    return found
+
+
+def is_fenced(call: Callable[[], None], by: str) -> bool:
+    with pytest.raises(Py4JJavaError) as raised:
+        call()
+    return f"CheckpointFailure[FENCED]: application {by} " in str(raised.value.java_exception.toString())
+
+
+def test_a_run_that_comes_late_with_its_mark_does_not_take_the_folder_from_a_later_one(java: Any, tmp_path: Path) -> None:
+    """(1) It claims the stream; (2) another one claims it, and marks the folder; (3) it goes on."""
+    late, owner = marks(java, tmp_path, 2)
+    owner.put(8, line(java, id="app-2"))
+    assert is_fenced(lambda: late.put(7, line(java, id="app-1")), "app-2")
+    owner.check()
+
+
+def test_a_mark_that_came_late_between_look_and_move_is_made_good(java: Any, tmp_path: Path) -> None:
+    late, owner = marks(java, tmp_path, 2)
+    late.put(7, line(java, id="app-1"))
+    overwritten = (tmp_path / ".spark-ckpt-run").read_text()
+    owner.put(8, line(java, id="app-2"))
+    (tmp_path / ".spark-ckpt-run").write_text(overwritten)
+    owner.check()
+    assert is_fenced(late.check, "app-2")
+
+
+def test_claims_that_begin_anew_in_an_emptied_storage_take_the_folder(java: Any, tmp_path: Path) -> None:
+    (before,) = marks(java, tmp_path, 1)
+    before.put(57, line(java, id="app-1"))
+    (anew,) = marks(java, tmp_path, 1)
+    anew.put(1, line(java, id="app-2"))
+    anew.check()
+    assert is_fenced(before.check, "app-2")
+    (again,) = marks(java, tmp_path, 1)
+    again.put(2, line(java, id="app-3"))
+    assert is_fenced(anew.check, "app-3")
+
+
+def test_a_folder_is_not_made_by_a_run_that_has_lost_it_meanwhile(java: Any, tmp_path: Path) -> None:
+    (mark,) = marks(java, tmp_path, 1)
+    mark.put(1, line(java, id="app-1"))
+    (owner,) = marks(java, tmp_path, 1)
+    owner.put(2, line(java, id="app-2"))
+    files = java.org.apache.spark.sql.ckpt.CheckpointFolder(tmp_path.as_uri(), java.org.apache.hadoop.conf.Configuration(False))
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "3").write_text("the owner's")
+    nothing = getattr(getattr(java.scala.collection.immutable, "Map$EmptyMap$"), "MODULE$")
+    assert is_fenced(lambda: files.replace(nothing, java.scala.Option.apply(mark)), "app-2")
+    assert (tmp_path / "offsets" / "3").read_text() == "the owner's"
 
 
 class Asking:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -88,28 +90,68 @@ def test_the_older_of_two_drivers_is_fenced(
         assert max(pair.runs(stream)) > "run-00000001", f"{stream} was to go on in a second run"
 
 
+class Held:
+    """Drivers of one job that waits in its sink as long as a file is there (jobs/held.py)."""
+
+    def __init__(self, start: Start, tmp_path: Path, interval: str) -> None:
+        self.tmp, self.source, self.out = tmp_path, tmp_path / "in", tmp_path / "out"
+        self._begin, self._conf = start, {"spark.ckpt.interval": interval}
+        write_events(self.source, 0, 4)
+
+    def start(self, name: str) -> tuple[Application, Path]:
+        """And the file."""
+        (self.tmp / name).mkdir()
+        hold = self.tmp / name / "hold"
+        hold.touch()
+        args = (str(self.source), str(self.tmp / "location"), str(self.out), str(self.tmp / name))
+        return self._begin("held.py", *args, storage=f"file://{self.tmp}/storage", conf=self._conf), hold
+
+    def compare(self) -> None:
+        ids = sorted(n for path in self.out.glob("[0-9]*.json") for n in json.loads(path.read_text()))
+        assert ids == sorted({json.loads(line)["id"] for path in self.source.iterdir() for line in path.read_text().splitlines()})
+
+
+def in_sink(app: Application) -> None:
+    app.until(lambda: lines(app, "WRITTEN") == ["0"], "its first epoch in the sink")
+
+
 @pytest.mark.parametrize("interval", ["0", "1h"])
 def test_an_older_driver_that_is_busy_does_not_write_into_the_folder_of_the_newer_one(interval: str, start: Start, tmp_path: Path) -> None:
-    source, out = tmp_path / "in", tmp_path / "out"
-    write_events(source, 0, 4)
-
-    def held(name: str) -> tuple[Application, Path]:
-        """In the sink of its first epoch."""
-        (tmp_path / name).mkdir()
-        hold = tmp_path / name / "hold"
-        hold.touch()
-        args = (str(source), str(tmp_path / "location"), str(out), str(tmp_path / name))
-        app = start("held.py", *args, storage=f"file://{tmp_path}/storage", conf={"spark.ckpt.interval": interval})
-        app.until(lambda: lines(app, "WRITTEN") == ["0"], "its first epoch in the sink")
-        return app, hold
-
-    older, let_older_go = held("older")
-    newer, let_newer_go = held("newer")
+    drivers = Held(start, tmp_path, interval)
+    older, let_older_go = drivers.start("older")
+    in_sink(older)
+    newer, let_newer_go = drivers.start("newer")
+    in_sink(newer)
     let_older_go.unlink()
     assert older.wait() != 0
     assert "took over the stream" in older.log.read_text(), older.tail()
     assert "Concurrent update to the log" not in older.log.read_text()
     let_newer_go.unlink()
     newer.expect_success()
-    ids = sorted(n for path in out.glob("[0-9]*.json") for n in json.loads(path.read_text()))
-    assert ids == sorted({json.loads(line)["id"] for path in source.iterdir() for line in path.read_text().splitlines()})
+    drivers.compare()
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("interval", ["0", "1h"])
+def test_an_older_driver_that_sleeps_between_its_claim_and_its_mark_does_not_take_the_folder_from_the_newer_one(
+    interval: str, start: Start, tmp_path: Path
+) -> None:
+    drivers = Held(start, tmp_path, interval)
+    older, _ = drivers.start("older")
+    log, mark = Path(f"{tmp_path}/storage{tmp_path}/location/log"), tmp_path / "location" / ".spark-ckpt-run"
+    deadline = time.monotonic() + 120
+    while not log.is_dir() or not any(entry.name.isdigit() for entry in log.iterdir()):
+        assert time.monotonic() < deadline, older.tail()
+        assert older.running, older.tail()
+        time.sleep(0.0002)
+    os.kill(older.pid, signal.SIGSTOP)
+    time.sleep(1)
+    assert not mark.exists(), "it was not stopped in time: the test has lost its point"
+    newer, let_newer_go = drivers.start("newer")
+    in_sink(newer)
+    os.kill(older.pid, signal.SIGCONT)
+    assert older.wait() != 0
+    assert "took over the stream" in older.log.read_text(), older.tail()
+    let_newer_go.unlink()
+    newer.expect_success()
+    drivers.compare()

@@ -86,6 +86,21 @@ def test_an_end_whose_answer_was_lost_is_looked_for(failures: int) -> None:
     assert set(world.checkpoints) == (set() if failures == 1 else {CheckpointId(1, 0)})
 
 
+@pytest.mark.parametrize("outcome", [Outcome.HOPELESS, Outcome.FAILED])
+def test_a_put_that_is_answered_after_the_end_could_not_be_noted_changes_nothing(outcome: Outcome) -> None:
+    world = World()
+    driver = in_background(world)
+    put = storing(driver)
+    driver.hold = lambda i: isinstance(i, (do.StoreMetadata, do.PutEntry))
+    said = driver.push(ev.StopRequested(failed=False, delete=True))
+    while "Stopped" not in kinds(said):
+        end = held(driver, do.PutEntry)
+        said = driver.push(ev.EntryPut(end.ticket, end.number, outcome, message="AccessDenied"))
+    world.store(put.checkpoint)
+    assert driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.STORED, size=10)) == []
+    assert world.checkpoints[put.checkpoint.id].objects <= world.objects
+
+
 def test_a_stop_aborts_what_is_pending_and_deletes_nothing() -> None:
     driver = in_background(max_concurrent=2)
     pending_two(driver)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
+
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -12,6 +14,7 @@ from spark_ckpt.protocol.entries import Plan
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.large_files import LARGE
 from spark_ckpt.protocol.machine import Questions, Tickets
+from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.retention.log_trim import DAY_MS, LogTrim
 from spark_ckpt.protocol.retention.planned_files import PlannedFiles
 from spark_ckpt.protocol.settings import Settings
@@ -331,3 +334,44 @@ def test_a_large_file_that_the_driver_has_replaced_stays_for_a_plan_that_still_s
     assert named in named_by_any(driver.world)
     goes_on(driver, 16, 40)
     assert large_objects(driver.world) == {left}
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_large_file_stays_that_a_checkpoint_names_whose_put_was_being_read_back_when_the_run_ended(failed: bool) -> None:
+    """(1) It came with the checkpoint's own seal, and the next trigger replaces it, so that no plan names it; (2) the put of `_metadata`
+    lands, and its answer is lost; (3) the query ends; (4) an earlier deletion is answered."""
+    driver = in_background()
+    goes_on(driver, 1, 12)
+    due(driver)
+    driver.trigger(13, {"state/0/y": b"Y" * (LARGE + 1)})
+    due(driver)
+    driver.rest(1, 13)
+    driver.trigger(14, {"state/0/y": None})
+    due(driver)
+    driver.rest(1, 14)
+    goes_on(driver, 15, 24)
+    driver.hold = lambda i: isinstance(i, do.Delete)
+    due(driver)
+    driver.world.clock_ms += 10
+    driver.trigger(25)
+    driver.hold = lambda i: isinstance(i, (do.Delete, do.StoreMetadata, do.ReadMetadata))
+    for p in range(2):
+        driver.ack(1, 25, p)
+    sealed(driver, 25, {"state/0/x": b"A" * (LARGE + 1)})
+    put = next(i for i in driver.held if isinstance(i, do.StoreMetadata))
+    driver.held.remove(put)
+    driver.trigger(26, {"state/0/x": b"B" * (LARGE + 1)})
+    sealed(driver, 26, {})
+    driver.trigger(27)
+    sealed(driver, 27, {})
+    driver.world.store(put.checkpoint)
+    driver.push(ev.MetadataPut(put.ticket, put.checkpoint.id, Outcome.UNKNOWN, message="timeout"))
+    driver.push(ev.StopRequested(failed=failed))
+    deletions = [i for i in driver.held if isinstance(i, do.Delete)]
+    assert deletions, "nothing is answered after the end: the test has lost its point"
+    driver.hold = lambda _: False
+    for deletion in deletions:
+        answer = driver.answer(deletion)
+        assert answer is not None
+        driver.push(answer)
+    assert driver.world.checkpoints[put.checkpoint.id].objects <= driver.world.objects

@@ -32,7 +32,8 @@ class S3Fault(Enum):
     GARBLED = "GARBLED"
     """The bytes do not have their checksum; again, and damaged if that stays so."""
     CREDENTIALS = "CREDENTIALS"
-    """There are none now, or they are not accepted: it has not happened; again, where others have been."""
+    """There are none now, or what is signed with them is not accepted, as where the clock is wrong: it has not happened; again,
+    where others have been."""
     SETUP = "SETUP"
     """It cannot happen: a wrong right, bucket or setting. Not again."""
     FAILED = "FAILED"
@@ -68,6 +69,7 @@ _CREDENTIALS = frozenset(
         "UnrecognizedClientException",
     )
 )
+_SKEWED = "RequestTimeTooSkewed"
 _REGION = frozenset(
     ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301", "TemporaryRedirect", "307")
 )
@@ -106,9 +108,9 @@ def fault_of(error: Exception) -> S3Fault:
 
 def _fault_of_answer(error: ClientError) -> S3Fault:
     code, status = code_of(error), status_of(error)
-    if code in _CREDENTIALS:
+    if code in _CREDENTIALS or code == _SKEWED:
         return S3Fault.CREDENTIALS
-    if code in _REGION or code in ("NoSuchBucket", "RequestTimeTooSkewed", "NotImplemented"):
+    if code in _REGION or code in ("NoSuchBucket", "NotImplemented"):
         return S3Fault.SETUP
     if code in _AGAIN:
         return S3Fault.AGAIN
@@ -159,7 +161,7 @@ def setup_error(error: Exception, doing: str, place: Place) -> StorageSetupError
         return StorageSetupError(f"the S3 credentials for {at} have expired ({code}); renew them and start again")
     if code in _CREDENTIALS or (isinstance(error, ClientError) and status_of(error) == 404):
         return StorageSetupError(f"{at} does not accept the S3 credentials ({code}); correct the access key and secret that boto3 finds")
-    if code == "RequestTimeTooSkewed":
+    if code == _SKEWED:
         return StorageSetupError(f"this machine's clock differs too much from that of {at} ({code}); set the clock")
     if code in _REGION:
         region = _region_of(error)

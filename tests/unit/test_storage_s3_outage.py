@@ -176,11 +176,11 @@ def test_credentials_that_stay_away_are_named(proxy: LossyProxy, tmp_path: Path,
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-@pytest.mark.parametrize("code", ["ExpiredToken", "InvalidAccessKeyId"])
+@pytest.mark.parametrize("code", ["ExpiredToken", "InvalidAccessKeyId", "RequestTimeTooSkewed"])
 def test_credentials_that_are_not_accepted_any_more_are_looked_for_again(
     proxy: LossyProxy, monkeypatch: pytest.MonkeyPatch, replaced: bool, code: str
 ) -> None:
-    """They lie in a file that somebody renews."""
+    """They lie in a file that somebody renews. Or the clock is wrong, until it is set."""
     clock = Clock(ExitStack())
     storage = opened(proxy, clock, reached=replaced, limits=RARE)
     with storage:
@@ -195,3 +195,16 @@ def test_credentials_that_are_not_accepted_any_more_are_looked_for_again(
         assert 70 <= clock.now < TIMEOUT_S
         assert storage._client._get_credentials().access_key == "renewed"
         assert storage.put_if_absent(uuid.uuid4().hex, b"") is PutResult.STORED
+
+
+def test_a_clock_that_stays_wrong_is_named(proxy: LossyProxy) -> None:
+    clock = Clock(ExitStack())
+    with opened(proxy, clock, reached=False, limits=RARE, timeout_s=90) as storage:
+        storage.put("k", b"content")
+        proxy.inject(WireFault(Wire.STATUS, times=None, status=403, code="RequestTimeTooSkewed"))
+        with pytest.raises(OutageError, match=r"tried for (9|1[0-2])\d s \(spark.ckpt.timeout\): this machine's clock differs too much"):
+            storage.get("k")
+        clock.now = 0
+        with pytest.raises(StorageError, match="this machine's clock differs too much") as caught:
+            storage.put_if_absent("k", b"")
+        assert not isinstance(caught.value, (StorageSetupError, OutageError)), "a plan has its own deadline"

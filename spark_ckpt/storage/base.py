@@ -17,9 +17,10 @@ from enum import Enum
 from pathlib import Path
 from types import TracebackType
 
-from spark_ckpt.errors import FormatError, StorageError
+from spark_ckpt.errors import ConfigError, FormatError, StorageError
 
 _BAD_KEY = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|(^|/)(\.{0,2}|\.tmp)(/|$)")
+_BAD_ROOT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|(^|/)\.{0,2}(/|$)")
 _BAD_PREFIX = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]|(^|/)(\.{0,2}|\.tmp)/")
 
 
@@ -40,6 +41,16 @@ def check_prefix(prefix: str) -> str:
     if _BAD_PREFIX.search(prefix):
         raise FormatError(f"the object prefix {prefix!r} is not allowed in a storage; it must begin a plain relative path")
     return prefix
+
+
+def check_root(url: str, path: str) -> str:
+    """The same for what lies above all keys, in a storage without folders: its user names it, and may name it `.tmp`."""
+    if _BAD_ROOT.search(path):
+        raise ConfigError(
+            f"{url} cannot be a storage, for {path!r} is no plain path; leave out '.', '..', empty parts and control characters, in "
+            "spark.ckpt.storage and in the checkpointLocation"
+        )
+    return path
 
 
 def check_size(name: str, size: int, limit: int) -> None:

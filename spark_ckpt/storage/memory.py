@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
-from spark_ckpt.storage.base import LARGEST_READ, PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size
+from spark_ckpt.storage.base import LARGEST_READ, PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_root, check_size
 from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
 
 
@@ -31,7 +31,7 @@ class MemoryStorage(Storage):
         if not name:
             raise ConfigError(f"the storage {url} has no name; write memory://name")
         super().__init__(f"memory://{name}" + (f"/{prefix}" if prefix else ""))
-        self._prefix = check_key(prefix) + "/" if prefix else ""
+        self._prefix = check_root(self.url, prefix) + "/" if prefix else ""
         with _BUCKETS_LOCK:
             self._bucket = _BUCKETS.setdefault(name, _Bucket())
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import ClientError
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, StorageError, StorageSetupError
-from spark_ckpt.storage.base import LARGEST_READ, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size, is_key
+from spark_ckpt.storage.base import LARGEST_READ, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_root, check_size, is_key
 from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.options import S3Options, bucket_problem
 from spark_ckpt.storage.s3_faults import S3Fault, ShortAnswerError, status_of
@@ -60,7 +60,7 @@ class S3Storage(Storage):
         self._options = options or S3Options()
         self._limits = limits or S3Limits()
         self._bucket = bucket
-        self._prefix = check_key(prefix) + "/" if prefix else ""
+        self._prefix = check_root(self.url, prefix) + "/" if prefix else ""
         self._batch_deletes = True
         self._requests = S3Requests(self.url, bucket, self._options, self._limits, self.traffic, clock, sleep, chance or random.Random())
         self._run = self._requests.run

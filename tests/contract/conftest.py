@@ -20,6 +20,9 @@ from tests.drivers.s3_rights import ACTIONS, requests_of
 Open = Callable[[], Storage]
 """Opens the storage of this test; each call gives another client of the same objects."""
 
+OpenBelow = Callable[[str], Storage]
+"""The same, below a path that a user has named."""
+
 BUCKET = "contract"
 SMALL_LIMITS = S3Limits(single_put_max=6 << 20, part_size=5 << 20, page_size=7, patience_s=10)
 """Small enough that a few megabytes take several parts (5 MiB is S3's minimum) and a few keys several pages."""
@@ -61,7 +64,7 @@ def storages() -> list[str]:
 
 
 @pytest.fixture(params=storages())
-def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+def open_below(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenBelow]:
     name = uuid.uuid4().hex
     opened: list[Storage] = []
 
@@ -70,17 +73,17 @@ def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]
         return storage
 
     if request.param == "memory":
-        yield lambda: keep(MemoryStorage(f"memory://{name}/some/prefix"))
+        yield lambda path: keep(MemoryStorage(f"memory://{name}/{path}"))
         wipe(name)
     elif request.param == "file":
-        yield lambda: keep(FileStorage(f"file://{tmp_path}/not/yet/there"))
+        yield lambda path: keep(FileStorage(f"file://{tmp_path}/{path}"))
     else:
         endpoint: str = request.getfixturevalue("moto_endpoint" if request.param == "s3" else "real_endpoint")
         options = S3Options(endpoint=endpoint, region="us-east-1", path_style=True)
         made: list[set[str]] = []
 
-        def opened_and_watched() -> Storage:
-            one = S3Storage(f"s3://{BUCKET}/{name}/some", options, SMALL_LIMITS)
+        def opened_and_watched(path: str) -> Storage:
+            one = S3Storage(f"s3://{BUCKET}/{name}/{path}", options, SMALL_LIMITS)
             made.append(requests_of(one))
             return keep(one)
 
@@ -88,6 +91,11 @@ def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]
         assert set().union(*made) <= set(ACTIONS), "a request whose right is not in docs/security.md"
     for storage in opened:
         storage.close()
+
+
+@pytest.fixture
+def open_again(open_below: OpenBelow) -> Open:
+    return lambda: open_below("not/yet/there")
 
 
 @pytest.fixture

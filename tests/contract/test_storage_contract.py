@@ -16,6 +16,7 @@ from spark_ckpt.storage import PutResult, Slice, Storage
 from spark_ckpt.storage.probe import check_put_if_absent
 
 Open = Callable[[], Storage]
+OpenBelow = Callable[[str], Storage]
 
 MIB = 1 << 20
 AWKWARD = ["a b", "a+b", "a%20b", "ä/ö", "x=1,y=2", "q?x#y", "<&>'\"", "日本", "a:b", "~t", "-dash", "..two", "dot.", "*", "back\\slash"]
@@ -270,6 +271,19 @@ def test_awkward_keys(storage: Storage, name: str) -> None:
     assert list(storage.list_folders("dir/")) == [f"dir/{name.split('/')[0]}/"]
     storage.delete([key, "dir/other"])
     assert list(storage.list("")) == []
+
+
+def test_a_user_may_name_the_place_as_a_storage_names_its_temporary_files(open_below: OpenBelow) -> None:
+    for root in (".tmp", "home/.tmp/orders", "a/.tmp"):
+        storage = open_below(root)
+        assert storage.put_if_absent("log/1", b"v") is PutResult.STORED
+        assert storage.get("log/1") == b"v"
+        assert [stored.key for stored in storage.list("")] == ["log/1"]
+        assert list(storage.list_folders("")) == ["log/"]
+        with pytest.raises(FormatError, match="plain relative path"):
+            storage.put(".tmp/x", b"v")
+        storage.delete(["log/1"])
+        assert storage.size("log/1") is None
 
 
 @pytest.mark.parametrize(

@@ -370,7 +370,7 @@ class FileStorage(Storage):
         with ExitStack() as stack:
 
             def look() -> list[tuple[bytes, str, os.DirEntry[str]]]:
-                at = stack.enter_context(self._folders.open(folder))[-1]
+                at = stack.enter_context(self._folders.open(folder, listed=True))[-1]
                 with os.scandir(at) as entries:
                     names = ((e, _listed_as(e)) for e in entries if is_key(e.name))
                     keys = ((folder + name, e) for e, name in names if name)

@@ -45,6 +45,10 @@ def explain(error: OSError, path: Path, doing: str, begun: bool) -> StorageError
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return StorageError(f"cannot {doing} {path}: {reason}; free space there or point spark.ckpt.storage to a larger disk")
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return StorageError(f"cannot {doing} {path}: {reason}; raise the number of files that may be open (ulimit -n)")
+    if error.errno == errno.ENAMETOOLONG:
+        return StorageSetupError(f"cannot {doing} {path}: {reason}; use a shorter checkpointLocation or spark.ckpt.storage")
     if error.errno in _REFUSED or (not begun and doing in ("create", "write")):
         return StorageSetupError(f"cannot {doing} {path}: {reason}; give this user access to it or choose another spark.ckpt.storage")
     return StorageError(f"cannot {doing} {path}: {reason}; check the disk and its mount")

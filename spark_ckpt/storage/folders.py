@@ -38,37 +38,39 @@ class Folders:
         self._root = root
 
     @contextmanager
-    def open(self, folder: str, make: bool = False) -> Iterator[Sequence[int]]:
+    def open(self, folder: str, make: bool = False, listed: bool = False) -> Iterator[Sequence[int]]:
         """Descriptors of the root and of each folder on the way down to `folder`, part by part: whoever changes a name meanwhile leads
-        nowhere else. `make`: those that are not there.
+        nowhere else. `make`: those that are not there; all can be synced. `listed`: the last one can be read. Those of others may be good
+        for nothing but the names below, which is what a user needs who may search a folder and not read it.
 
         Raises OSError; for a file or a link on the way NotADirectoryError, or `StorageSetupError` with `make`.
         """
         opened: list[int] = []
         try:
-            opened.append(self._open_root(make))
+            names = [name for name in folder.split("/") if name]
+            opened.append(self._open_root(make, make or (listed and not names)))
             path = self._root
-            for name in filter(None, folder.split("/")):
+            for number, name in enumerate(names, 1):
                 path /= name
-                opened.append(_open_below(opened[-1], name, path, make))
+                opened.append(_open_below(opened[-1], name, path, make, make or (listed and number == len(names))))
             yield opened
         finally:
             for fd in opened:
                 os.close(fd)
 
-    def _open_root(self, make: bool) -> int:
+    def _open_root(self, make: bool, read: bool) -> int:
         try:
-            return os.open(self._root, _FOLDER)
+            return _open_folder(self._root, read)
         except FileNotFoundError:
             if not make:
                 raise
         self._root.mkdir(parents=True, exist_ok=True)
-        return os.open(self._root, _FOLDER)
+        return _open_folder(self._root, read)
 
 
-def _open_below(at: int, name: str, path: Path, make: bool) -> int:
+def _open_below(at: int, name: str, path: Path, make: bool, read: bool) -> int:
     try:
-        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+        return _open_folder(name, read, at)
     except FileNotFoundError:
         if not make:
             raise
@@ -82,4 +84,16 @@ def _open_below(at: int, name: str, path: Path, make: bool) -> int:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=at)
-    return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+    return _open_folder(name, read, at)
+
+
+def _open_folder(name: Path | str, read: bool, at: int | None = None) -> int:
+    """A name in the folder `at` is no link. Where it can be it is opened for reading, whether that is needed or not: then a network file
+    system asks anew what lies in it (nfs(5), close-to-open)."""
+    flags = _FOLDER | (os.O_NOFOLLOW if at is not None else 0)
+    try:
+        return os.open(name, flags, dir_fd=at)
+    except PermissionError:
+        if read:
+            raise
+        return os.open(name, flags | os.O_PATH, dir_fd=at)

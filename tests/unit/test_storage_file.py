@@ -10,10 +10,11 @@ import resource
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -214,8 +215,66 @@ def test_an_object_in_the_way_of_a_folder(storage: FileStorage) -> None:
 
 
 def test_a_name_too_long(storage: FileStorage) -> None:
-    with pytest.raises(StorageError, match="too long"):
-        storage.put("x" * 300, b"v")
+    storage.put("a", b"v")
+    for call in (
+        lambda: storage.put("x" * 300, b"v"),
+        lambda: storage.put_if_absent("x" * 300 + "/y", b"v"),
+        lambda: storage.get("x" * 300),
+    ):
+        with pytest.raises(StorageSetupError, match="too long; use a shorter checkpointLocation"):
+            call()
+    with pytest.raises(StorageSetupError, match="too long; use a shorter checkpointLocation"):
+        FileStorage(f"file:///tmp/{'x' * 300}").put("k", b"v")
+
+
+def test_too_many_open_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Callable[[FileStorage], object]] = [
+        lambda s: s.put("k", b"v"),
+        lambda s: s.get("k"),
+        lambda s: list(s.list("")),
+        lambda s: s.delete(["k"]),
+    ]
+    for call in calls:
+        with monkeypatch.context() as patch:
+            failing(patch, "open", errno.EMFILE, done=False, times=100)
+            with pytest.raises(StorageError, match=r"; raise the number of files that may be open \(ulimit -n\)") as raised:
+                call(FileStorage(f"file://{root}"))
+        assert not isinstance(raised.value, StorageSetupError)
+
+
+@pytest.fixture
+def searched_only() -> Iterator[FileStorage]:
+    """The storage of somebody who lets others search its folders, and not read them, for one of these others."""
+    with tempfile.TemporaryDirectory() as folder:
+        storage = FileStorage(f"file://{folder}/root")
+        storage.put("log/1", b"v")
+        storage.put("run/seg/a", b"v")
+        others = os.geteuid() == 0
+        Path(folder).chmod(0o755)
+        closed = [Path(folder, "root", "log"), Path(folder, "root", "run"), Path(folder, "root")]
+        for path in closed:
+            path.chmod(0o711 if others else 0o111)
+        os.seteuid(65534 if others else os.geteuid())
+        try:
+            yield FileStorage(storage.url)
+        finally:
+            os.seteuid(os.getuid())
+            for path in reversed(closed):
+                path.chmod(0o700)
+
+
+def test_of_a_folder_that_may_only_be_searched_objects_are_read_by_name(searched_only: FileStorage) -> None:
+    assert searched_only.get("log/1") == b"v"
+    assert searched_only.size("log/1") == 1
+    assert searched_only.size("log/2") is None
+    assert [stored.key for stored in searched_only.list("run/seg/")] == ["run/seg/a"]
+    for prefix in ("", "log/"):
+        with pytest.raises(StorageSetupError, match=r"cannot list .*Permission denied; give this user access"):
+            list(searched_only.list(prefix))
+    with pytest.raises(StorageSetupError, match="Permission denied; give this user access"):
+        searched_only.put("log/2", b"v")
+    with pytest.raises(StorageSetupError, match="Permission denied; give this user access"):
+        searched_only.delete(["log/1"])
 
 
 def test_the_root_may_vanish_and_come_back(storage: FileStorage, root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
@@ -118,9 +119,9 @@ def page() -> None:
 @cli.command("forget")
 def forget() -> None:
     """Drop the results of other code."""
-    of = tested.code()
+    of = tested.code_of_kills()
     click.echo(f"{record.KILLS.name}: {record.keep(record.KILLS, lambda line: bool(line['code'] == of))} lines dropped")
-    click.echo(f"{record.TESTS.name}: {record.keep(record.TESTS, is_of_today)} lines dropped")
+    click.echo(f"{record.TESTS.name}: {record.keep(record.TESTS, of_today())} lines dropped")
     _write_page()
 
 
@@ -139,20 +140,26 @@ def is_done(case: Case) -> bool:
 
 
 def _done(results: Path) -> set[tuple[int, int, int]]:
-    of = tested.code()
+    of = tested.code_of_kills()
     return {record.identity(line) for line in record.read(results) if line["code"] == of}
 
 
 def left_tests(names: Sequence[str]) -> list[str]:
     """Of these long tests those without a result for this code."""
-    done = {line["test"] for line in record.read(record.TESTS) if is_of_today(line)}
+    wanted, counts = set(names), of_today()
+    done = {line["test"] for line in record.read(record.TESTS) if line["test"] in wanted and counts(line)}
     return [name for name in names if name not in done]
 
 
-def is_of_today(line: record.Line) -> bool:
-    """Whether what a long test ran is what it would run now. One that is gone ran something else."""
-    test = line["test"]
-    return (tested.ROOT / test.split("::")[0]).is_file() and bool(line["code"] == tested.code_of(test))
+def of_today() -> Callable[[record.Line], bool]:
+    """Whether what a long test ran is what it would run now. One that is gone ran something else. Looks at each module once."""
+    code = functools.cache(tested.code_of)
+
+    def counts(line: record.Line) -> bool:
+        module = line["test"].split("::")[0]
+        return (tested.ROOT / module).is_file() and bool(line["code"] == code(module))
+
+    return counts
 
 
 @contextmanager

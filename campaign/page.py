@@ -62,9 +62,14 @@ the processors are starved, that ends queries of stock Spark too. Such ends are 
     .venv/bin/python -m campaign status               # what is done, what is next
     .venv/bin/python -m campaign replay 12 --seed 7   # one case again, its logs kept, nothing recorded
 
-The plan has 300 kills. A result counts for the code that it was taken with. For kills, and tests that start processes, that is a digest of
-`spark_ckpt` and `jvm_shim`; for a simulation, one of all modules that it imports. When it has changed, `make campaign` begins again, and
-`python -m campaign forget` drops the lines of other code. A case that is interrupted leaves no line, and runs again.
+The plan has 300 kills. A result counts for the code that it was taken with, which is told as a digest:
+- of kills: `spark_ckpt`, `jvm_shim`, and what `campaign/trial.py` and `campaign/job.py` import or start;
+- of a test that starts processes: `spark_ckpt`, `jvm_shim`, `pyproject.toml`, the test's module, the `conftest.py` files above it, and what
+  these import or start;
+- of a simulation: the test's module, the `conftest.py` files above it, and what these import or start.
+
+When it has changed, `make campaign` begins again, and `python -m campaign forget` drops the lines of other code. A case that is interrupted
+leaves no line, and runs again.
 """
 
 

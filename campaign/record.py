@@ -49,7 +49,7 @@ def case_line(result: Result) -> dict[str, Any]:
     compared += [{}] * (len(case.streams) - len(compared))
     streams = [{"operator": s.operator, "sink": s.sink.value, **rows} for s, rows in zip(case.streams, compared, strict=True)]
     return {
-        **about(tested.code()),
+        **about(tested.code_of_kills()),
         "seed": case.seed,
         "kills_planned": len(case.kills),
         "case": case.number,

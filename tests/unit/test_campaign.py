@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -130,7 +131,7 @@ def test_a_line_is_as_its_schema_says_and_holds_the_case(result: Result, tmp_pat
     (line,) = record.read(path)
     SCHEMA.validate(line)
     assert record.identity(line) == record.drawn(result.case)
-    assert line["code"] == tested.code()
+    assert line["code"] == tested.code_of_kills()
     assert [kill["killed"] for kill in line["kills"]] == [kill.victim.value for kill in result.case.kills]
     hung = record.case_line(replace(result, outcome=Outcome.HUNG, comparisons=[], text="no epoch for 240 s"))
     SCHEMA.validate(hung)
@@ -152,18 +153,80 @@ def test_what_is_done_for_this_code_is_not_done_again(result: Result, tmp_path: 
     record.append(results, record.case_line(result))
     record.append(results, {**record.case_line(result), "case": 2, "code": "0" * 12})
     assert [case.number for case in command.left(1, kills, command.KILLS_A_CASE, results)] == [2, 3]
-    assert record.keep(results, lambda line: line["code"] == tested.code()) == 1
+    assert record.keep(results, lambda line: line["code"] == tested.code_of_kills()) == 1
     assert [line["case"] for line in record.read(results)] == [1]
 
 
-def test_a_simulation_counts_for_all_that_it_can_reach_and_a_test_with_processes_for_the_whole_product() -> None:
+def test_a_simulation_counts_for_all_that_it_can_reach() -> None:
     simulated = tested.reached(tested.ROOT / "tests" / "simulation" / "test_interval.py")
     assert {"spark_ckpt/protocol/run.py", "spark_ckpt/protocol/start/start.py", "spark_ckpt/model.py", "simulation/world.py"} <= {
         path.relative_to(tested.ROOT).as_posix() for path in simulated
     }
     assert not any(path.is_relative_to(tested.ROOT / "spark_ckpt" / "cli") for path in simulated)
-    assert tested.code_of("tests/simulation/test_interval.py::test_it") != tested.code()
-    assert tested.code_of("tests/spark/test_kills.py::test_it") == tested.code()
+
+
+def test_the_code_of_a_long_test_is_the_product_and_what_the_test_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that a change of the test itself would have made another one does not count any more."""
+    monkeypatch.setattr(tested, "ROOT", tmp_path)
+    kills, test, schedule = "kills", "tests/campaign/test_a.py::test[a-1]", "tests/simulation/test_b.py::test"
+    files = {
+        "pyproject.toml": ("", {test}),
+        "spark_ckpt/__init__.py": ("", {kills, test}),
+        "spark_ckpt/cli/x.py": ("", {kills, test}),
+        "jvm_shim/X.scala": ("", {kills, test}),
+        "tests/conftest.py": ("import testbed.server", {test, schedule}),
+        "tests/campaign/conftest.py": ("from tests.drivers.fixtures import start", {test}),
+        "tests/campaign/test_a.py": ("from pathlib import Path\nimport beside\nJOB = Path(__file__).parent / 'stream.py'", {test}),
+        "tests/campaign/beside.py": ("import flights", {test}),
+        "tests/campaign/stream.py": ("", {test}),
+        "tests/campaign/test_other.py": ("", set[str]()),
+        "tests/drivers/fixtures.py": ("def start():\n    submit('told.py')\n    run([python, '-m', 'benchmarks'])", {test}),
+        "tests/drivers/harness.py": ("COMMAND = ('pytest', 'tests/contract')", {kills}),
+        "tests/contract/test_storage.py": ("", {kills}),
+        "tests/spark/jobs/told.py": ("import collected", {test}),
+        "tests/spark/jobs/collected.py": ("", {kills, test}),
+        "tests/spark/jobs/other.py": ("", set[str]()),
+        "tests/simulation/test_b.py": ("import simulation.world", {schedule}),
+        "simulation/world.py": ("ARGUMENTS = ['-m', 'simulation']", {schedule}),
+        "simulation/__init__.py": ("", {schedule}),
+        "simulation/__main__.py": ("import spark_ckpt.protocol", {schedule}),
+        "spark_ckpt/protocol/__init__.py": ("", {kills, test, schedule}),
+        "benchmarks/__init__.py": ("", {test}),
+        "benchmarks/__main__.py": ("import benchmarks.plans", {test}),
+        "benchmarks/plans.py": ("", {test}),
+        "examples/flights.py": ("", {test}),
+        "testbed/server.py": ("", {test, schedule}),
+        "campaign/__init__.py": ("", {kills}),
+        "campaign/trial.py": ("from campaign import weather\nfrom tests.drivers import harness", {kills}),
+        "campaign/weather.py": ("", {kills}),
+        "campaign/job.py": ("from collected import collected", {kills}),
+        "campaign/page.py": ("", set[str]()),
+    }
+    for name, (text, _) in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+
+    def codes() -> dict[str, str]:
+        return {kills: tested.code_of_kills(), test: tested.code_of(test), schedule: tested.code_of(schedule)}
+
+    for name, (text, counts) in files.items():
+        before = codes()
+        (tmp_path / name).write_text(f"{text}\n# changed\n")
+        assert {one for one, code in codes().items() if code != before[one]} == counts, name
+
+
+def test_what_the_real_long_tests_are_made_of_is_found() -> None:
+    def made_of(test: str) -> set[str]:
+        return {path.relative_to(tested.ROOT).as_posix() for path in tested.reached(tested.ROOT / test)}
+
+    assert {"tests/campaign/flights_stream.py", "tests/drivers/spark/harness.py", "examples/flights_data.py"} <= made_of(
+        "tests/campaign/test_flights_kills.py"
+    )
+    assert {"examples/demo.py", "examples/flights_job.py", "examples/flights_check.py"} <= made_of("tests/campaign/test_demo.py")
+    assert "tests/contract/test_storage_contract.py" in made_of("tests/campaign/test_contract.py")
+    assert {"campaign/job.py", "campaign/queries.py", "tests/spark/jobs/operators.py"} <= made_of("tests/spark/test_two_drivers.py")
+    assert {"simulation/world.py", "simulation/__main__.py"} <= made_of("tests/simulation/test_interval.py")
 
 
 def test_a_module_that_runs_only_because_it_is_imported_further_down_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,7 @@ the processors are starved, that ends queries of stock Spark too. Such ends are 
     .venv/bin/python -m campaign replay 12 --seed 7   # one case again, its logs kept, nothing recorded
 
 The plan has 300 kills. A result counts for the code that it was taken with, which is told as a digest:
+
 - of kills: `spark_ckpt`, `jvm_shim`, and what `campaign/trial.py` and `campaign/job.py` import or start;
 - of a test that starts processes: `spark_ckpt`, `jvm_shim`, `pyproject.toml`, the test's module, the `conftest.py` files above it, and what
   these import or start;

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 
 import click
 
@@ -30,6 +32,7 @@ from campaign.trial import Outcome, Result, Trial
 PAGE = tested.ROOT / "docs" / "reliability.md"
 WORK = tested.ROOT / ".campaign"
 SEED, KILLS, KILLS_A_CASE = 1, 300, 6
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 _seed = click.option("--seed", type=int, default=SEED, show_default=True)
 _kills_a_case = click.option("--kills-a-case", type=click.IntRange(1), default=KILLS_A_CASE, show_default=True)
@@ -224,11 +227,20 @@ def _write_page() -> None:
     PAGE.write_text(render(record.read(record.KILLS), record.read(record.TESTS)))
 
 
+def _end(number: int, _frame: FrameType | None) -> None:
+    """As Ctrl-C does: applications and servers are ended on the way out, and a second signal must not cut that short."""
+    for ignored in ENDING:
+        signal.signal(ignored, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def _tell(text: str) -> None:
     click.echo(text, err=True)
 
 
 def main() -> None:
+    for number in ENDING:
+        signal.signal(number, _end)
     try:
         cli()
     except (BenchmarkError, long_tests.CollectionError) as error:

@@ -17,6 +17,7 @@ from simulation import (
 from tests.drivers.schedules import (
     CAUGHT_IN_BOTH_GATES,
     RARE_IN_BOTH_GATES,
+    SOONER_IN_INTERVAL,
     check_all_rules,
     check_caught,
     check_caught_by_many,
@@ -47,9 +48,9 @@ def test_all_rules_hold_and_the_faults_really_happened() -> None:
     check_all_rules(Mode.EVERY, SEEDS, RARE)
 
 
-@pytest.mark.parametrize("rule", list(CAUGHT), ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [rule for rule in CAUGHT if rule not in SOONER_IN_INTERVAL], ids=lambda rule: rule.name)
 def test_a_rule_that_is_left_out_is_caught(rule: Mutation) -> None:
-    check_caught(Mode.EVERY, rule, CAUGHT[rule], MOST, failures=2)
+    check_caught(Mode.EVERY, rule, CAUGHT[rule], MOST)
 
 
 @pytest.mark.parametrize("seed", [3, 4])

@@ -16,6 +16,7 @@ from simulation import (
 from tests.drivers.schedules import (
     CAUGHT_IN_BOTH_GATES,
     RARE_IN_BOTH_GATES,
+    SOONER_IN_EVERY_EPOCH,
     check_all_rules,
     check_caught,
     check_caught_by_many,
@@ -61,7 +62,7 @@ def test_all_rules_hold_and_the_faults_really_happened() -> None:
     check_all_rules(Mode.INTERVAL, SEEDS, RARE)
 
 
-@pytest.mark.parametrize("rule", list(CAUGHT), ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [rule for rule in CAUGHT if rule not in SOONER_IN_EVERY_EPOCH], ids=lambda rule: rule.name)
 def test_a_rule_that_is_left_out_is_caught(rule: Mutation) -> None:
     check_caught(Mode.INTERVAL, rule, CAUGHT[rule], MOST)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from ssl import SSLSocket
+from traceback import walk_tb
 
 from botocore import exceptions as boto
 from botocore.exceptions import ClientError
@@ -97,13 +99,24 @@ def fault_of(error: Exception) -> S3Fault:
         return _fault_of_answer(error)
     if isinstance(error, (CredentialsError, *_NO_CREDENTIALS)):
         return S3Fault.CREDENTIALS
-    if isinstance(error, (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError, boto.SSLError)):
+    if isinstance(error, boto.SSLError):
+        return S3Fault.UNREACHABLE if _in_handshake(error.kwargs.get("error")) else S3Fault.LOST
+    if isinstance(error, (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)):
         return S3Fault.UNREACHABLE
     if isinstance(error, boto.FlexibleChecksumError):
         return S3Fault.GARBLED
     if isinstance(error, (boto.HTTPClientError, boto.IncompleteReadError, HTTPError, ResponseParserError, ShortAnswerError)):
         return S3Fault.LOST
     return S3Fault.SETUP
+
+
+def _in_handshake(error: object) -> bool:
+    """Of TLS: then no request was sent. botocore and urllib3 wrap both errors in the same way, and only where it was raised tells."""
+    while isinstance(error, BaseException):
+        if any(frame.f_code.co_name == SSLSocket.do_handshake.__name__ for frame, _ in walk_tb(error.__traceback__)):
+            return True
+        error = next((arg for arg in error.args if isinstance(arg, BaseException)), error.__cause__)
+    return False
 
 
 def _fault_of_answer(error: ClientError) -> S3Fault:

@@ -1,0 +1,145 @@
+"""TLS that fails: in the handshake nothing has been asked yet; after it an answer may be lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import random
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from spark_ckpt.errors import OutcomeUnknownError, StorageError, StorageSetupError
+from spark_ckpt.storage import S3Options
+from spark_ckpt.storage.s3 import S3Limits, S3Storage
+
+QUICK = S3Limits(patience_s=0.5, first_contact_s=0.3, backoff_s=0.01, read_s=5.0)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch, certificate: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "unit-test-credential")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+
+
+@contextmanager
+def server(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def run() -> None:
+        with suppress(OSError):
+            while True:
+                connection = listener.accept()[0]
+                with connection, suppress(OSError):
+                    serve(connection)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield f"https://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def opened(endpoint: str, reached: bool) -> S3Storage:
+    options = S3Options(endpoint, "us-east-1", True, reached=reached)
+    return S3Storage("s3://tls/ckpt", options, QUICK, chance=random.Random(7))
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_an_answer_that_is_lost_in_tls_may_be_to_what_was_done(certificate: Path, reached: bool) -> None:
+    """The server, or what stands before it, breaks off after the whole request has arrived."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    taken: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        with socket.socket(fileno=connection.detach()) as plain:
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = context.wrap_bio(incoming, outgoing, server_side=True)
+
+            def step(call: Callable[[], bytes | None]) -> bytes:
+                while True:
+                    try:
+                        result = call()
+                        plain.sendall(outgoing.read())
+                        return result or b""
+                    except ssl.SSLWantReadError:
+                        plain.sendall(outgoing.read())
+                        incoming.write(plain.recv(1 << 16))
+
+            step(tls.do_handshake)
+            received = b""
+            while b"entry" not in received:
+                received += step(lambda: tls.read(1 << 16))
+            taken.append(received)
+            plain.sendall(b"HTTP/1.1 504 Gateway Timeout\r\n\r\n")
+            plain.recv(1)
+
+    with server(serve) as endpoint, opened(endpoint, reached) as storage, pytest.raises(OutcomeUnknownError, match="log/1"):
+        storage.put_if_absent("log/1", b"entry")
+    assert taken
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_where_no_tls_is_spoken_nothing_has_happened(reached: bool) -> None:
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+    refused(serve, reached)
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_certificate_that_nobody_trusts_is_asked_for_nothing(certificate: Path, monkeypatch: pytest.MonkeyPatch, reached: bool) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    monkeypatch.delenv("AWS_CA_BUNDLE")
+
+    def serve(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as tls:
+            tls.recv(1)
+
+    refused(serve, reached)
+
+
+def refused(serve: Callable[[socket.socket], None], reached: bool) -> None:
+    with server(serve) as endpoint, opened(endpoint, reached) as storage, pytest.raises(StorageError) as raised:
+        storage.put_if_absent("log/1", b"entry")
+    assert not isinstance(raised.value, OutcomeUnknownError)
+    assert isinstance(raised.value, StorageSetupError) != reached
+    assert "SSLError" in str(raised.value)

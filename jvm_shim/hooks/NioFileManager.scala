@@ -1,7 +1,8 @@
 package org.apache.spark.sql.ckpt
 
 import java.io.{ByteArrayOutputStream, EOFException, File, OutputStream, RandomAccessFile}
-import java.nio.file.{DirectoryNotEmptyException, FileAlreadyExistsException => NioExists, Files, NoSuchFileException, Path => NioPath, StandardCopyOption}
+import java.nio.file.{DirectoryNotEmptyException, FileAlreadyExistsException => NioExists, Files, FileSystemException, LinkOption}
+import java.nio.file.{NoSuchFileException, Path => NioPath, StandardCopyOption}
 import java.util.UUID
 
 import org.apache.hadoop.fs._
@@ -70,9 +71,17 @@ object NioFileManager {
     else {
       // link fails where the name is taken, a move would replace it
       try Files.createLink(target, temp)
-      catch { case e: NioExists => throw new FileAlreadyExistsException(s"$target exists already: ${e.getMessage}") }
-      finally Files.deleteIfExists(temp)
+      catch {
+        case e: NioExists => throw taken(target, e.getMessage)
+        case e: NoSuchFileException => throw e
+        // A file system without hard links: look and rename, as Hadoop's local one does it for Spark.
+        case _: FileSystemException | _: UnsupportedOperationException =>
+          if (Files.exists(target, LinkOption.NOFOLLOW_LINKS)) throw taken(target, "it was looked for")
+          Files.move(temp, target, StandardCopyOption.ATOMIC_MOVE)
+      } finally Files.deleteIfExists(temp)
     }
+
+  private def taken(target: NioPath, why: String) = new FileAlreadyExistsException(s"$target exists already: $why")
 
   /** A folder into which somebody writes meanwhile stays. */
   def deleteTree(file: File): Unit = {

@@ -132,6 +132,22 @@ def test_versions_of_epochs_that_run_again_leave_the_spool_also_those_written_la
     assert files() == kept, "what it commits is no measure of what is old"
 
 
+def test_without_hard_links_a_file_comes_to_its_place_and_replaces_none(java: Any, tmp_path: Path) -> None:
+    """Linux links no folders, with the error of a file system that has no hard links at all."""
+    manager = java.org.apache.spark.sql.ckpt.NioFileManager
+
+    def move(name: str) -> None:
+        (tmp_path / "temp").mkdir()
+        manager.move(java.java.io.File(str(tmp_path / "temp")).toPath(), java.java.io.File(str(tmp_path / name)).toPath(), False)
+
+    move("1")
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    with pytest.raises(Py4JJavaError) as raised:
+        move("1")
+    assert "exists already" in str(raised.value.java_exception.toString())
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
 def test_a_folder_into_which_somebody_writes_is_left(java: Any, tmp_path: Path) -> None:
     folder = tmp_path / "run-00000001"
     folder.mkdir()

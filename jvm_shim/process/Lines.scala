@@ -5,12 +5,16 @@ import java.nio.charset.StandardCharsets.UTF_8
 
 import scala.annotation.tailrec
 
-/** The lines of a stream, UTF-8; of one of more than `max` bytes the beginning only, which is no JSON. For one thread. */
-class Lines(in: InputStream, max: Int) {
+/**
+ * The lines of a stream, UTF-8; of one of more than `max` bytes the beginning only, which is no JSON. For one thread.
+ *
+ * @param cut whether a last line without its end is one
+ */
+class Lines(in: InputStream, max: Int, cut: Boolean) {
   private val buffer = new Array[Byte](1 << 16)
   private var from, until = 0
 
-  /** None at the end. A last line that was cut is no line. */
+  /** None at the end. */
   def next(): Option[String] = collect(new ByteArrayOutputStream, whole = true)
 
   @tailrec private def collect(line: ByteArrayOutputStream, whole: Boolean): Option[String] = {
@@ -18,10 +22,10 @@ class Lines(in: InputStream, max: Int) {
       from = 0
       until = math.max(0, in.read(buffer))
     }
-    if (until == 0) None
+    if (until == 0) Option.when(cut && line.size > 0)(new String(beginning(line, whole), UTF_8))
     else {
-      val end = buffer.indexOf('\n'.toByte, from)
-      val stop = if (end < 0 || end >= until) until else end
+      var stop = from
+      while (stop < until && buffer(stop) != '\n') stop += 1 // Scala's indexOf would box every byte
       val fits = whole && line.size + (stop - from) <= max
       if (fits) line.write(buffer, from, stop - from)
       val ended = stop < until

@@ -1,6 +1,6 @@
 package org.apache.spark.ckpt
 
-import java.io.{BufferedReader, BufferedWriter, InputStream, InputStreamReader, IOException, OutputStreamWriter}
+import java.io.{BufferedWriter, IOException, OutputStreamWriter}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.{CompletableFuture, TimeoutException, TimeUnit}
 
@@ -31,12 +31,13 @@ final class PythonProcess(module: String, python: String, heard: (PythonProcess,
   /** Has it answered what it was asked last by the watchdog? */
   @volatile var responded = true
 
-  private val errors = thread(s"$module-stderr")(read(process.getErrorStream) { line =>
+  private val errors = thread(s"$module-stderr")(read(new Lines(process.getErrorStream, MaxTrace, cut = true)) { line =>
     logWarning(s"$module: $line")
     if (line.trim.nonEmpty) lastTrace = line.trim
   })
   thread(s"$module-stdout") {
-    hear()
+    // Of a line that is too long only the beginning is kept: enough to tell whose answer it was.
+    read(new Lines(process.getInputStream, Json.MaxLine, cut = false))(heard(this, _))
     val status = process.waitFor()
     errors.join(TraceMs)
     ended.complete(status)
@@ -99,18 +100,9 @@ final class PythonProcess(module: String, python: String, heard: (PythonProcess,
     }
   }
 
-  private def read(from: InputStream)(each: String => Unit): Unit = {
-    val reader = new BufferedReader(new InputStreamReader(from, UTF_8))
-    try Iterator.continually(reader.readLine()).takeWhile(_ != null).foreach(handled(_)(each))
+  private def read(lines: Lines)(each: String => Unit): Unit =
+    try Iterator.continually(lines.next()).takeWhile(_.nonEmpty).flatten.foreach(handled(_)(each))
     catch { case _: IOException => } // the same as end of file
-  }
-
-  /** Of a line that is too long only the beginning is kept: enough to tell whose answer it was. */
-  private def hear(): Unit = {
-    val said = new Lines(process.getInputStream, Json.MaxLine)
-    try Iterator.continually(said.next()).takeWhile(_.nonEmpty).flatten.foreach(line => handled(line)(heard(this, _)))
-    catch { case _: IOException => } // the same as end of file
-  }
 
   private def handled(line: String)(each: String => Unit): Unit =
     try each(line)
@@ -163,6 +155,8 @@ object PythonProcess {
   private val LingerMs = 50L
   private val LookMs = 1000L
   private val TraceMs = 1000L
+  /** Bytes of a line on stderr. */
+  private val MaxTrace = 1 << 16
   /** What waits to be read by a process: more than any one epoch says. */
   private val MaxChars = 64L << 20
 }

@@ -31,6 +31,11 @@ while (folder / "wait").exists():
     time.sleep(0.01)
 if (folder / "kill").exists() and number < int((folder / "kill").read_text()):
     os.kill(os.getpid(), signal.SIGKILL)
+if (folder / "shout").exists():
+    for _ in range(300):
+        os.write(2, b"x" * (1 << 20))
+    os.write(2, (folder / "shout").read_bytes())
+    os._exit(1)
 if (folder / "refuse").exists():
     sys.exit("no memory")
 (folder / "pid").write_text(str(os.getpid()))
@@ -303,6 +308,15 @@ def test_an_answer_that_cannot_be_read_is_an_error(child: Child) -> None:
     one.start()
     assert "cannot be read" in failed(child.ask(one, "garble")).getMessage()
     assert child.ask(one, "anything").result(WAIT_S) == 0
+
+
+@pytest.mark.parametrize("last", ["\nno memory\n", "\nno memory"])
+def test_a_line_on_stderr_that_hardly_ends_takes_no_memory_and_what_follows_is_read(child: Child, last: str) -> None:
+    (child.folder / "shout").write_text(last)
+    with pytest.raises(Py4JJavaError) as caught:
+        child().start()
+    assert "no memory" in caught.value.java_exception.getMessage()
+    assert child.starts == 1
 
 
 def test_closing_does_not_wait_for_a_process_that_does_not_read(child: Child) -> None:

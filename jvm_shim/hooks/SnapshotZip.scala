@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.ckpt
 
 import java.io.{BufferedInputStream, ByteArrayOutputStream, File, FileInputStream, InputStream, IOException, OutputStream}
+import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.zip.ZipInputStream
 
@@ -20,8 +21,7 @@ object SnapshotZip {
   /** Bytes of all members together: SSTs are not among them. */
   val MaxBytes: Long = 1L << 30
   private val MaxMetadata = 16 << 20
-  /** Files that one snapshot may name. */
-  private val MaxFiles = 100000
+  private val MaxSsts = 100000
 
   private val Metadata = "metadata"
   private val PlainName = "[A-Za-z0-9][A-Za-z0-9._-]{0,254}".r
@@ -47,10 +47,13 @@ object SnapshotZip {
         if (read > most) refuse(s"would unpack to more than any snapshot holds ($MaxBytes bytes, $MaxMetadata of file names)")
         left -= read
         if (name == Metadata) {
-          var named = 0
-          files(content.toString(UTF_8)) { file =>
-            named += 1
-            if (named > MaxFiles) refuse(s"names more than $MaxFiles files")
+          var ssts = 0
+          def another(): Unit = {
+            ssts += 1
+            if (ssts > MaxSsts) refuse(s"names more than $MaxSsts SSTs")
+          }
+          // Malformed bytes are an error here; a String made of them would be of other characters than those that Python refuses.
+          files(UTF_8.newDecoder().decode(ByteBuffer.wrap(content.toByteArray)).toString, another) { file =>
             if (!SstName.matches(file)) refuse(s"names the file '$file', which is no SST or would leave its folder")
           }
         }
@@ -63,10 +66,10 @@ object SnapshotZip {
   }
 
   /**
-   * Each name of a file in `metadata`: a line with its version, then one JSON document (Spark: RocksDBCheckpointMetadata). It is read as it
+   * Each name of a file in `metadata`, after `another` for each element of a list: a line with its version, then one JSON document (Spark: RocksDBCheckpointMetadata). It is read as it
    * comes: a tree of what somebody has made of many small nodes would take a hundred times its bytes.
    */
-  private def files(metadata: String)(found: String => Unit): Unit = {
+  private def files(metadata: String, another: () => Unit)(found: String => Unit): Unit = {
     // Spark reads that line with a BufferedReader, to which a carriage return alone is an end too.
     val version = metadata.takeWhile(c => c != '\n' && c != '\r')
     if (!metadata.startsWith(version + "\n")) throw new IllegalArgumentException("its first line does not end with a line feed")
@@ -77,7 +80,10 @@ object SnapshotZip {
         val fields = Named.get(parser.currentName())
         val value = parser.nextToken()
         if (fields.isEmpty || value != JsonToken.START_ARRAY) parser.skipChildren()
-        else while (parser.nextToken() != JsonToken.END_ARRAY) entry(parser, fields.get, found)
+        else while (parser.nextToken() != JsonToken.END_ARRAY) {
+          another()
+          entry(parser, fields.get, found)
+        }
       }
     } finally parser.close()
   }

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from spark_ckpt.errors import FormatError
+from spark_ckpt.stored.state.archive import read_full_snapshot
 from tests.drivers.spark.jvm import jvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
@@ -34,7 +36,7 @@ class Store:
         self.local.mkdir(parents=True)
         (self.spool / "SSTs" / "000009-u.sst").write_bytes(b"12345")
 
-    def put(self, metadata: str, members: Mapping[str, bytes] | None = None, times: int = 1) -> None:
+    def put(self, metadata: str | bytes, members: Mapping[str, bytes] | None = None, times: int = 1) -> None:
         with zipfile.ZipFile(self.spool / "7_u.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             for _ in range(times):
                 archive.writestr("metadata", metadata)
@@ -162,6 +164,30 @@ def test_a_small_zip_with_a_large_tree_of_nothing_is_read_as_it_comes(java: Any,
     assert runtime.totalMemory() - runtime.freeMemory() - before < 500 << 20
 
 
-def test_a_snapshot_names_a_bounded_number_of_files(store: Store) -> None:
-    store.put(metadata(sstFiles=[SST] * 60_000))
-    assert "names more than 100000 files" in store.refused()
+@pytest.mark.parametrize(("ssts", "says"), [(100_000, ""), (100_001, "SSTs")])
+def test_a_snapshot_names_a_bounded_number_of_files_for_the_jvm_and_for_python(java: Any, store: Store, ssts: int, says: str) -> None:
+    names = [{"localFileName": f"{n}.sst", "dfsSstFileName": f"{n}-u.sst", "sizeBytes": 5} for n in range(ssts)]
+    store.put(metadata(sstFiles=names))
+    zipped = store.spool / "7_u.zip"
+    found = []
+    for look in (
+        lambda: java.org.apache.spark.sql.execution.streaming.state.ckpt.SnapshotZip.check(java.java.io.File(str(zipped))),
+        lambda: read_full_snapshot(zipped),
+    ):
+        try:
+            look()
+        except Py4JJavaError as error:
+            found.append(str(error.java_exception.toString()))
+        except FormatError as error:
+            found.append(str(error))
+        else:
+            found.append("")
+    assert [says in said and bool(says) == bool(said) for said in found] == [True, True], found
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "iso-8859-1"])
+def test_a_snapshots_metadata_is_utf_8(store: Store, encoding: str) -> None:
+    store.put(b"v1\n" + json.dumps({"sstFiles": [SST], "numKeys": 1, "x": "\xe9"}, ensure_ascii=False).encode(encoding))
+    store.refused()
+    with pytest.raises(FormatError, match="cannot be read"):
+        read_full_snapshot(store.spool / "7_u.zip")

@@ -1,4 +1,4 @@
-"""The zip of a full snapshot: what it says, and unpacking it without trusting it.
+"""The zip of a full snapshot: what it says, and unpacking it without trusting it. The same rules as in jvm_shim/hooks/SnapshotZip.scala.
 
 Members are RocksDB's small files (`MANIFEST-…`, `CURRENT`, `OPTIONS-…`, an empty `….log`) and `metadata` (Spark:
 `RocksDBCheckpointMetadata`): a line `v1`, then one JSON document. SSTs lie beside the zip, below `SSTs/`, under names unique in the store.
@@ -23,6 +23,7 @@ MAX_METADATA = 16 * 1024 * 1024
 """Bytes of the member `metadata`: an SST takes a hundred of them."""
 MAX_VALUES = 2_000_000
 """Of its JSON: an SST takes eight."""
+MAX_SSTS = 100_000
 MAX_UNPACKED = 1024 * 1024 * 1024
 """Bytes of all members together: a manifest grows with the number of SSTs, and the SSTs themselves are not in the zip."""
 _BLOCK = 1 << 20
@@ -126,6 +127,8 @@ def parse_metadata(text: bytes, name: str) -> FullSnapshot:
         if document.get("logFiles"):
             raise FormatError(f"{name} names write-ahead log files, which Spark's state store does not write; it is damaged or forged")
         files = document.get("sstFiles") or ()
+        if len(files) > MAX_SSTS:
+            raise FormatError(f"{name} names {len(files)} SSTs, more than any store has; it is damaged or forged")
         ssts = tuple(SstFile(_sst(f["dfsSstFileName"], name), _sst(f["localFileName"], name), int(f["sizeBytes"])) for f in files)
         counts = _count(document.get("numKeys")), _count(document.get("numInternalKeys", 0))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as e:

@@ -265,13 +265,26 @@ class FileStorage(Storage):
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ESTALE):
                     raise self._not_named(error, target, opened[-1], replace) from error
-                if _exists(temps, temp):
+                trouble = self._not_kept(temps, temp)
+                if trouble is None:
                     return error
-                gone = f"the temporary file {self._path(f'{_TEMP}/{temp}')} was removed while it was in use; leave that folder alone"
                 # a rename that a network file system has sent twice finds it renamed
-                raise OutcomeUnknownError(f"cannot tell whether {target} was written: {gone}") if replace else StorageError(gone) from None
+                if replace or may_have_happened(error):
+                    raise OutcomeUnknownError(f"cannot tell whether {target} was written: {trouble}") from error
+                raise trouble from error
             self._sync_folders(opened, key)
             return result
+
+    def _not_kept(self, temps: int, temp: str) -> StorageError | None:
+        """Why the temporary file may be gone. None: it is there."""
+        path = self._path(f"{_TEMP}/{temp}")
+        try:
+            os.stat(temp, dir_fd=temps, follow_symlinks=False)
+        except FileNotFoundError:
+            return StorageError(f"the temporary file {path} was removed while it was in use; leave that folder alone")
+        except OSError as error:
+            return self._explain(error, path, "read")
+        return None
 
     def _not_named(self, error: OSError, target: Path, folder: int, replace: bool) -> StorageError:
         if may_have_happened(error):
@@ -457,10 +470,6 @@ def _changed_ms(folder: int, name: str) -> int | None:
         return os.stat(name, dir_fd=folder, follow_symlinks=False).st_ctime_ns // 1_000_000
     except OSError:
         return None
-
-
-def _exists(folder: int, name: str) -> bool:
-    return _changed_ms(folder, name) is not None
 
 
 def _forget(folder: int, name: str) -> None:

@@ -533,3 +533,33 @@ def test_a_name_that_was_given_in_a_stale_folder_may_be_there(storage: FileStora
     with pytest.raises(OutcomeUnknownError, match="log/2"):
         storage.put_if_absent("log/2", b"v")
     assert storage.get("log/2") == b"v"
+
+
+@pytest.mark.parametrize("looked", [errno.ENOENT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+@pytest.mark.parametrize(("call", "named"), [("link", errno.ESTALE), ("replace", errno.ESTALE), ("replace", errno.ENOENT)])
+def test_a_name_whose_answer_is_lost_may_be_there_whatever_has_become_of_the_temporary_file(
+    storage: FileStorage, monkeypatch: pytest.MonkeyPatch, call: str, named: int, looked: int
+) -> None:
+    storage.put("log/0", b"before")
+    store = storage.put_if_absent if call == "link" else storage.put
+    with monkeypatch.context() as patch:
+        failing(patch, call, named, done=True)
+        failing(patch, "stat", looked, done=False, times=1000)
+        with pytest.raises(OutcomeUnknownError, match=r"cannot tell whether .*log/1.*\.tmp/.*; "):
+            store("log/1", b"v")
+    assert storage.get("log/1") == b"v"
+
+
+def test_a_put_whose_temporary_file_is_removed_is_told_so(storage: FileStorage, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.put("log/0", b"before")
+    real = os.link
+
+    def link(source: str, *args: Any, **named: Any) -> None:
+        (root / ".tmp" / source).unlink()
+        real(source, *args, **named)
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(StorageError, match=r"\.tmp/.* was removed while it was in use; ") as raised:
+        storage.put_if_absent("log/1", b"v")
+    assert not isinstance(raised.value, OutcomeUnknownError)
+    assert storage.size("log/1") is None

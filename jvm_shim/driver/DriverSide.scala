@@ -75,6 +75,8 @@ object DriverSide extends Logging {
   /** Whose runs are claimed from here: for other applications that meet them. Not known before the context is complete. */
   def application: JsonNode = Option(sc).map(c => Json.obj("id" -> c.applicationId, "name" -> c.appName, "user" -> c.sparkUser)).orNull
 
+  def storage: String = Option(sc).flatMap(_.getConf.getOption(CheckpointPlugin.Prefix + "storage")).getOrElse("")
+
   /** The Spark settings that the plugin has made. */
   def settings: Map[String, String] = made
 

@@ -17,9 +17,12 @@ import org.apache.spark.ckpt.Json.Fields
  * when it triggers its next epoch. What it writes until then would lie among the files of the run that took over, and Spark ends a query
  * that finds a file which it is about to write ("Concurrent update to the log").
  *
- * A run may come late with its mark: (1) it claims the stream, and is suspended or busy; (2) another run claims it, puts its mark and begins;
- * (3) the first one goes on. It finds a mark that was not there when it looked, of a later claim, and ends. Claims alone do not tell: where
- * the storage has been emptied, they begin anew below those of the folder's mark.
+ * A run ends when it finds another one's mark. But that one may only have come late: (1) A claims the stream, and is suspended or busy; (2) B
+ * claims it, and puts its mark; (3) A goes on, finds a mark that was not there when it looked, of a later claim, and ends. Where the claims
+ * are not of one storage, whoever comes second ends. If A is suspended between the last look of `put` and its rename, it replaces B's mark:
+ * hence marks have numbers, each one more than that of the mark that was there, and B puts its own again where it finds a lower one, or its
+ * own number with an earlier claim. Claims alone would not tell: in a storage that was emptied they begin anew. Nor would numbers: in a folder
+ * that was emptied they do, and get another `line`.
  */
 final class FolderMark(root: String) {
   import FolderMark._
@@ -28,26 +31,27 @@ final class FolderMark(root: String) {
     val uri = new HadoopPath(root).toUri
     Option.when(Option(uri.getScheme).forall(_.equalsIgnoreCase("file")))(new File(uri.getPath, Name).toPath)
   }
-  @volatile private var before: Option[Mark] = None
-  @volatile private var own: Option[Mark] = None
+  private var before: Option[Mark] = None
+  private var own: Option[Mark] = None
 
   /** Before the stream is claimed: whose folders are these? */
-  def look(): Unit = before = file.flatMap(read)
+  def look(): Unit = synchronized { before = file.flatMap(read) }
 
-  /** A run has claimed the stream, and is about to make the folders. Throws if a later one has begun to since `look`. */
-  def put(claim: Long, application: JsonNode): Unit = file.foreach { target =>
-    val mark = Mark(Json.line(Json.obj(
-      "mark" -> UUID.randomUUID().toString, "claim" -> claim, "replaces" -> before.flatMap(_.id), "application" -> application)))
-    read(target).filterNot(before.contains).filter(_.isLaterThan(mark)).foreach(fenced)
+  /** A run has claimed the stream in this storage, by the claim of that number, and is about to make the folders. Throws if it comes late. */
+  def put(storage: String, claim: Long, application: JsonNode): Unit = for (target <- file) synchronized {
+    val found = read(target)
+    def anew = UUID.randomUUID().toString
+    val mark = Mark(Json.line(Json.obj("mark" -> anew, "line" -> found.flatMap(_.line).getOrElse(anew),
+      "number" -> (found.flatMap(_.number).getOrElse(0L) + 1L), "storage" -> storage, "claim" -> claim, "application" -> application)))
+    found.filterNot(before.contains).filterNot(mark.isClaimedAfter).foreach(fenced)
     Files.createDirectories(target.getParent)
     write(target, mark)
     own = Some(mark)
   }
 
   /** Throws if another run has made the folders since. A folder without a mark is whoever's it was. */
-  def check(): Unit = for (target <- file; mine <- own; found <- read(target) if found != mine) {
-    if (found.isLaterThan(mine)) fenced(found)
-    write(target, mine) // of a run that claimed the stream earlier, and saw no mark of this one when it put its own: it ends
+  def check(): Unit = for (target <- file) synchronized {
+    for (mine <- own; found <- read(target) if found != mine) if (found.cameLateFor(mine)) write(target, mine) else fenced(found)
   }
 
   private def fenced(by: Mark): Nothing = throw new CheckpointFailure(CheckpointFailure.Fenced,
@@ -58,21 +62,29 @@ final class FolderMark(root: String) {
 object FolderMark {
   val Name = ".spark-ckpt-run"
 
-  /** What the file holds. */
+  /** What the file holds. In doubt, where it is damaged or another release's, it is that of another run which has taken over. */
   private case class Mark(text: String) {
     private lazy val fields: Option[JsonNode] = Try(Json.parse(text)).toOption.filter(_.isObject)
 
-    def id: Option[String] = fields.flatMap(_.optStr("mark"))
+    def number: Option[Long] = long("number")
 
-    /** One that says nothing of its claim is another release's, or damaged: in doubt the folder is somebody else's. */
-    def isLaterThan(mine: Mark): Boolean = claim.forall(c => mine.claim.exists(c > _)) || (replaces.isDefined && replaces == mine.id)
+    def line: Option[String] = fields.flatMap(_.optStr("line"))
+
+    def isClaimedAfter(other: Mark): Boolean =
+      storage.isDefined && storage == other.storage && claim.exists(mine => other.claim.exists(mine > _))
+
+    /** Its run saw no mark of `later`'s when it put its own. Of two with the same number one came late. */
+    def cameLateFor(later: Mark): Boolean = line.isDefined && line == later.line && number.exists(mine => later.number.exists { theirs =>
+      mine < theirs || (mine == theirs && (later.isClaimedAfter(this) || (!isClaimedAfter(later) && text < later.text)))
+    })
 
     def writer: String = fields.map(_.get("application")).filter(a => a != null && a.isObject)
       .map(a => s"application ${a.optStr("id").mkString} (${a.optStr("name").mkString} of ${a.optStr("user").mkString})".filterNot(_.isControl))
       .getOrElse("another run")
 
-    private def claim: Option[Long] = fields.map(_.get("claim")).filter(c => c != null && c.isIntegralNumber).map(_.asLong())
-    private def replaces: Option[String] = fields.flatMap(_.optStr("replaces"))
+    private def claim: Option[Long] = long("claim")
+    private def storage: Option[String] = fields.flatMap(_.optStr("storage"))
+    private def long(name: String): Option[Long] = fields.map(_.get(name)).filter(v => v != null && v.isIntegralNumber).map(_.asLong())
   }
 
   private def read(target: Path): Option[Mark] =

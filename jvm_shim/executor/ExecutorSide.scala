@@ -5,7 +5,7 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path, Paths}
 import java.util.UUID
 import java.util.concurrent.{ConcurrentHashMap, ScheduledExecutorService, ScheduledThreadPoolExecutor, TimeUnit}
-import java.util.concurrent.atomic.AtomicInteger
+import java.util.concurrent.atomic.{AtomicInteger, AtomicReference}
 
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
@@ -51,7 +51,7 @@ object ExecutorSide extends Logging {
   @volatile private var held = new HeldCommits
   // What the agent has been told once, of what the driver says again and again: unique ids to hand over, late checkpoints.
   private val told = ConcurrentHashMap.newKeySet[String]()
-  @volatile private var toldLate = Set.empty[JsonNode]
+  private val toldLate = new AtomicReference(Set.empty[JsonNode])
   // Runs (root, number) that the agent has heard of, and not yet that they are over.
   private val runs = ConcurrentHashMap.newKeySet[(String, Long)]()
   // Those of them of which the driver knows that this executor takes part in them.
@@ -98,7 +98,7 @@ object ExecutorSide extends Logging {
         if (held.evacuatedAnew()) tell(Json.obj("type" -> "evacuate"))
         if (held.isUploading) tell(Json.obj("type" -> "flush", "root" -> None)) // the one that was meant for them may be lost
         told.clear()
-        toldLate = Set.empty
+        toldLate.set(Set.empty)
       })
     agent = child
     child.begin()
@@ -112,7 +112,7 @@ object ExecutorSide extends Logging {
       agent.close(FarewellMs)
       barriers.clear()
       told.clear()
-      toldLate = Set.empty
+      toldLate.set(Set.empty)
       open.clear()
       over.clear()
       agent = null
@@ -402,9 +402,8 @@ object ExecutorSide extends Logging {
   private def wished(answer: JsonNode): Unit = {
     if (answer.get("evacuate").asBoolean() && held.evacuated()) agent.tell(Json.obj("type" -> "evacuate"))
     val late = answer.get("late").elements().asScala.toSet
-    val news = late.diff(toldLate)
-    toldLate = late // before it is said: a process that takes the place of the one that hears it begins with none told
-    news.foreach { l =>
+    // Before it is said: a process that takes the place of the one that hears it begins with none told.
+    late.diff(toldLate.getAndSet(late)).foreach { l =>
       held.wanted(l.str("root"), l.long("run"), l.long("epoch"))
       agent.tell(Json.obj("type" -> "late", "root" -> l.str("root"), "run" -> l.long("run"), "epoch" -> l.long("epoch")))
     }

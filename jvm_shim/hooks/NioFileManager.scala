@@ -74,12 +74,21 @@ object NioFileManager {
       catch {
         case e: NioExists => throw taken(target, e.getMessage)
         case e: NoSuchFileException => throw e
-        // A file system without hard links: look and rename, as Hadoop's local one does it for Spark.
-        case _: FileSystemException | _: UnsupportedOperationException =>
+        // A file system without hard links: look and rename, as Hadoop's local one does it for Spark. Any other fault is told.
+        case _: FileSystemException | _: UnsupportedOperationException if !hasLinks(temp) =>
           if (Files.exists(target, LinkOption.NOFOLLOW_LINKS)) throw taken(target, "it was looked for")
           Files.move(temp, target, StandardCopyOption.ATOMIC_MOVE)
       } finally Files.deleteIfExists(temp)
     }
+
+  private def hasLinks(file: NioPath): Boolean = {
+    val probe = file.resolveSibling(s".${UUID.randomUUID()}.tmp")
+    try {
+      Files.createLink(probe, file)
+      true
+    } catch { case _: FileSystemException | _: UnsupportedOperationException => false }
+    finally Files.deleteIfExists(probe)
+  }
 
   private def taken(target: NioPath, why: String) = new FileAlreadyExistsException(s"$target exists already: $why")
 

@@ -19,7 +19,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
     val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
     stream.mark.look()
     val begun = stream.start(event.id.toString, shape, needs, files.present(), SchemaPreflight(query, _))
-    stream.mark.put(begun.claim, DriverSide.application)
+    stream.mark.put(DriverSide.storage, begun.claim, DriverSide.application)
     files.replace(materialised(begun.files), Some(stream.mark))
     begun.files.values.foreach(_.discard())
     SinkLogBeginning(sink, begun.files.keys)

@@ -138,7 +138,12 @@ final class PythonProcess(module: String, python: String, heard: (PythonProcess,
   private def thread(name: String)(body: => Unit): Thread = {
     val t = new Thread(() => body, name)
     t.setDaemon(true)
-    t.start()
+    try t.start()
+    catch {
+      case e: Throwable => // no thread is to be had: nobody would know this process, and it would take the place of one for ever
+        process.destroyForcibly()
+        throw e
+    }
     t
   }
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from spark_ckpt import __version__
 from tests.drivers.spark.jvm import jvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
+
+LAKE = "s3://lake/ckpt"
 
 
 @pytest.fixture(scope="module")
@@ -181,9 +184,9 @@ def test_a_run_that_finds_another_ones_mark_in_its_folder_is_fenced(java: Any, t
     for mark in (older, newer):
         mark.look()
     older.check()
-    older.put(1, line(java, id="app-1", name="orders", user="ann"))
+    older.put(LAKE, 1, line(java, id="app-1", name="orders", user="ann"))
     older.check()
-    newer.put(2, line(java, id="app-2", name="or\nders", user="bob"))
+    newer.put(LAKE, 2, line(java, id="app-2", name="or\nders", user="bob"))
     newer.check()
     with pytest.raises(Py4JJavaError) as raised:
         older.check()
@@ -199,7 +202,7 @@ def test_a_run_that_finds_another_ones_mark_in_its_folder_is_fenced(java: Any, t
     older.check()
     elsewhere = java.org.apache.spark.ckpt.FolderMark("s3a://lake/orders")
     elsewhere.look()
-    elsewhere.put(1, line(java, id="app-1", name="orders", user="ann"))
+    elsewhere.put(LAKE, 1, line(java, id="app-1", name="orders", user="ann"))
     elsewhere.check()
 
 
@@ -220,38 +223,84 @@ def is_fenced(call: Callable[[], None], by: str) -> bool:
 def test_a_run_that_comes_late_with_its_mark_does_not_take_the_folder_from_a_later_one(java: Any, tmp_path: Path) -> None:
     """(1) It claims the stream; (2) another one claims it, and marks the folder; (3) it goes on."""
     late, owner = marks(java, tmp_path, 2)
-    owner.put(8, line(java, id="app-2"))
-    assert is_fenced(lambda: late.put(7, line(java, id="app-1")), "app-2")
+    owner.put(LAKE, 8, line(java, id="app-2"))
+    assert is_fenced(lambda: late.put(LAKE, 7, line(java, id="app-1")), "app-2")
     owner.check()
 
 
-def test_a_mark_that_came_late_between_look_and_move_is_made_good(java: Any, tmp_path: Path) -> None:
+def test_a_run_that_claimed_later_takes_the_folder_from_one_whose_mark_it_has_not_seen(java: Any, tmp_path: Path) -> None:
     late, owner = marks(java, tmp_path, 2)
-    late.put(7, line(java, id="app-1"))
-    overwritten = (tmp_path / ".spark-ckpt-run").read_text()
-    owner.put(8, line(java, id="app-2"))
-    (tmp_path / ".spark-ckpt-run").write_text(overwritten)
+    late.put(LAKE, 7, line(java, id="app-1"))
+    owner.put(LAKE, 8, line(java, id="app-2"))
     owner.check()
     assert is_fenced(late.check, "app-2")
 
 
-def test_claims_that_begin_anew_in_an_emptied_storage_take_the_folder(java: Any, tmp_path: Path) -> None:
-    (before,) = marks(java, tmp_path, 1)
-    before.put(57, line(java, id="app-1"))
-    (anew,) = marks(java, tmp_path, 1)
-    anew.put(1, line(java, id="app-2"))
+@pytest.mark.parametrize("later_runs", [0, 2])
+def test_a_mark_that_came_late_between_the_last_look_and_the_rename_is_made_good(java: Any, tmp_path: Path, later_runs: int) -> None:
+    (first,) = marks(java, tmp_path, 1)
+    first.put(LAKE, 6, line(java, id="app-0"))
+    file = tmp_path / ".spark-ckpt-run"
+    seen = file.read_text()
+    late, owner = marks(java, tmp_path, 2)
+    late.put(LAKE, 7, line(java, id="app-1"))
+    renamed_late = file.read_text()
+    file.write_text(seen)
+    owner.put(LAKE, 8, line(java, id="app-2"))
+    for run in range(later_runs):
+        (owner,) = marks(java, tmp_path, 1)
+        owner.put(LAKE, 9 + run, line(java, id="app-2"))
+    file.write_text(renamed_late)
+    owner.check()
+    assert is_fenced(late.check, "app-2")
+    owner.check()
+
+
+@pytest.mark.parametrize("emptied", ["storage", "folder", "both"])
+@pytest.mark.parametrize("runs", [1, 2, 3])
+def test_a_driver_that_sleeps_while_all_begins_anew_ends_when_it_wakes(java: Any, tmp_path: Path, emptied: str, runs: int) -> None:
+    for run in range(5):
+        (sleeper,) = marks(java, tmp_path, 1)
+        sleeper.put(LAKE, 53 + run, line(java, id="app-1"))
+    if emptied != "storage":
+        (tmp_path / ".spark-ckpt-run").unlink()
+    for run in range(runs):
+        (anew,) = marks(java, tmp_path, 1)
+        anew.put(LAKE, run + (1 if emptied != "folder" else 58), line(java, id="app-2"))
+    assert is_fenced(sleeper.check, "app-2")
     anew.check()
-    assert is_fenced(before.check, "app-2")
-    (again,) = marks(java, tmp_path, 1)
-    again.put(2, line(java, id="app-3"))
-    assert is_fenced(anew.check, "app-3")
+
+
+def test_of_two_storages_for_one_folder_whoever_comes_second_ends(java: Any, tmp_path: Path) -> None:
+    one, other = marks(java, tmp_path, 2)
+    one.put(LAKE, 1, line(java, id="app-1"))
+    assert is_fenced(lambda: other.put("s3://elsewhere", 1, line(java, id="app-2")), "app-1")
+    one.check()
+
+
+def test_a_purge_in_another_thread_does_not_fence_its_own_query(java: Any, tmp_path: Path) -> None:
+    (mark,) = marks(java, tmp_path, 1)
+    mark.put(LAKE, 1, line(java, id="app-1"))
+    over = threading.Event()
+
+    def checks() -> None:
+        while not over.is_set():
+            mark.check()
+
+    with ThreadPoolExecutor(1) as pool:
+        purging = pool.submit(checks)
+        for claim in range(2, 200):
+            mark.look()
+            mark.put(LAKE, claim, line(java, id="app-1"))
+        over.set()
+        purging.result(60)
 
 
 def test_a_folder_is_not_made_by_a_run_that_has_lost_it_meanwhile(java: Any, tmp_path: Path) -> None:
     (mark,) = marks(java, tmp_path, 1)
-    mark.put(1, line(java, id="app-1"))
+    mark.put(LAKE, 1, line(java, id="app-1"))
     (owner,) = marks(java, tmp_path, 1)
-    owner.put(2, line(java, id="app-2"))
+    owner.put(LAKE, 2, line(java, id="app-2"))
     files = java.org.apache.spark.sql.ckpt.CheckpointFolder(tmp_path.as_uri(), java.org.apache.hadoop.conf.Configuration(False))
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "3").write_text("the owner's")

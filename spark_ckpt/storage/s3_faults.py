@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from ssl import SSLSocket
-from traceback import walk_tb
 
 from botocore import exceptions as boto
 from botocore.exceptions import ClientError
@@ -17,6 +15,7 @@ from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
 from spark_ckpt.errors import DamagedError, ObjectMissingError, OutageError, StorageError, StorageSetupError
+from spark_ckpt.storage.s3_tls import TlsFault, tls_fault, while_connecting
 
 
 class S3Fault(Enum):
@@ -99,24 +98,15 @@ def fault_of(error: Exception) -> S3Fault:
         return _fault_of_answer(error)
     if isinstance(error, (CredentialsError, *_NO_CREDENTIALS)):
         return S3Fault.CREDENTIALS
-    if isinstance(error, boto.SSLError):
-        return S3Fault.UNREACHABLE if _in_handshake(error.kwargs.get("error")) else S3Fault.LOST
     if isinstance(error, (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)):
         return S3Fault.UNREACHABLE
     if isinstance(error, boto.FlexibleChecksumError):
         return S3Fault.GARBLED
-    if isinstance(error, (boto.HTTPClientError, boto.IncompleteReadError, HTTPError, ResponseParserError, ShortAnswerError)):
+    if isinstance(error, (boto.HTTPClientError, boto.SSLError)):
+        return S3Fault.UNREACHABLE if while_connecting(error.kwargs.get("error")) else S3Fault.LOST
+    if isinstance(error, (boto.IncompleteReadError, HTTPError, ResponseParserError, ShortAnswerError)):
         return S3Fault.LOST
     return S3Fault.SETUP
-
-
-def _in_handshake(error: object) -> bool:
-    """Of TLS: then no request was sent. botocore and urllib3 wrap both errors in the same way, and only where it was raised tells."""
-    while isinstance(error, BaseException):
-        if any(frame.f_code.co_name == SSLSocket.do_handshake.__name__ for frame, _ in walk_tb(error.__traceback__)):
-            return True
-        error = next((arg for arg in error.args if isinstance(arg, BaseException)), error.__cause__)
-    return False
 
 
 def _fault_of_answer(error: ClientError) -> S3Fault:
@@ -152,7 +142,14 @@ def code_of(error: Exception) -> str:
         return code_of(error.__cause__)
     if isinstance(error, ClientError):
         return str(error.response.get("Error", {}).get("Code", status_of(error)))
-    return type(error).__name__
+    tls = _tls_of(error)
+    return type(error).__name__ if tls is None else f"{type(error).__name__}: {tls[1]}"
+
+
+def _tls_of(error: Exception) -> tuple[TlsFault, str] | None:
+    """None where TLS was spoken, or none was to be."""
+    cause = error.kwargs.get("error") if isinstance(error, boto.SSLError) else None
+    return tls_fault(cause) if while_connecting(cause) else None
 
 
 def status_of(error: ClientError) -> int:
@@ -194,9 +191,9 @@ def setup_error(error: Exception, doing: str, place: Place) -> StorageSetupError
 
 def unreachable_error(error: Exception, place: Place) -> StorageSetupError:
     """Nothing ever answered there."""
-    return StorageSetupError(
-        f"no S3 server can be reached at {place.endpoint} ({code_of(error)}); check spark.ckpt.s3.endpoint, DNS, network and the server"
-    )
+    tls = _tls_of(error)
+    check = "check spark.ckpt.s3.endpoint, DNS, network and the server" if tls is None else tls[0].value
+    return StorageSetupError(f"no S3 server can be reached at {place.endpoint} ({code_of(error)}); {check}")
 
 
 def outage_error(error: Exception, doing: str, place: Place, waited_s: float) -> OutageError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import random
+import re
 import socket
 import ssl
 import threading
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import urllib3
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -22,7 +24,8 @@ from spark_ckpt.errors import OutcomeUnknownError, StorageError, StorageSetupErr
 from spark_ckpt.storage import S3Options
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
 
-QUICK = S3Limits(patience_s=0.5, first_contact_s=0.3, backoff_s=0.01, read_s=5.0)
+QUICK = S3Limits(patience_s=0.5, first_contact_s=0.3, backoff_s=0.01, connect_s=0.5, read_s=5.0)
+BROKEN = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
 
 @pytest.fixture(scope="module")
@@ -121,25 +124,65 @@ def test_where_no_tls_is_spoken_nothing_has_happened(reached: bool) -> None:
         connection.recv(1 << 16)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
 
-    refused(serve, reached)
+    refused(serve, reached, "SSLError", "https is spoken")
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_connection_that_ends_in_the_handshake_is_asked_for_nothing(reached: bool) -> None:
+    refused(lambda connection: connection.close(), reached, "Error", "")
+
+
+@pytest.mark.skipif(urllib3.__version__.startswith("1."), reason="its error does not say that it was in the handshake, and may be lost")
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_handshake_that_is_never_answered_is_asked_for_nothing(reached: bool) -> None:
+    def serve(connection: socket.socket) -> None:
+        while connection.recv(1 << 16):
+            pass
+
+    refused(serve, reached, "Timeout", "network")
 
 
 @pytest.mark.parametrize("reached", [True, False])
 def test_a_certificate_that_nobody_trusts_is_asked_for_nothing(certificate: Path, monkeypatch: pytest.MonkeyPatch, reached: bool) -> None:
+    monkeypatch.delenv("AWS_CA_BUNDLE")
+    refused(speaking_tls(certificate), reached, "not trusted: self.signed", "AWS_CA_BUNDLE")
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_certificate_for_another_host_is_asked_for_nothing(certificate: Path, reached: bool) -> None:
+    refused(speaking_tls(certificate), reached, "for another host name", r"spark\.ckpt\.s3\.endpoint", host="localhost")
+
+
+@pytest.mark.parametrize("reached", [True, False])
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file"), ("", "NO_CERTIFICATE"), ("not a certificate", "NO_CERTIFICATE"), (BROKEN, "PEM")]
+)
+def test_a_bundle_that_cannot_be_loaded_is_named(
+    certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reached: bool, content: str | None, reason: str
+) -> None:
+    bundle = tmp_path / "bundle.pem"
+    if content is not None:
+        bundle.write_text(content)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(bundle))
+    refused(speaking_tls(certificate), reached, f"trusted certificates cannot be loaded: .*{reason}", "AWS_CA_BUNDLE")
+
+
+def speaking_tls(certificate: Path) -> Callable[[socket.socket], None]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    monkeypatch.delenv("AWS_CA_BUNDLE")
 
     def serve(connection: socket.socket) -> None:
         with context.wrap_socket(connection, server_side=True) as tls:
             tls.recv(1)
 
-    refused(serve, reached)
+    return serve
 
 
-def refused(serve: Callable[[socket.socket], None], reached: bool) -> None:
-    with server(serve) as endpoint, opened(endpoint, reached) as storage, pytest.raises(StorageError) as raised:
+def refused(serve: Callable[[socket.socket], None], reached: bool, reason: str, way_out: str, host: str = "127.0.0.1") -> None:
+    """`way_out`: what the first start is told to mend."""
+    with server(serve) as endpoint, opened(endpoint.replace("127.0.0.1", host), reached) as storage, pytest.raises(StorageError) as raised:
         storage.put_if_absent("log/1", b"entry")
     assert not isinstance(raised.value, OutcomeUnknownError)
     assert isinstance(raised.value, StorageSetupError) != reached
-    assert "SSLError" in str(raised.value)
+    assert re.search(reason, str(raised.value))
+    assert reached or re.search(f"; .*{way_out}", str(raised.value))

@@ -11,10 +11,10 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import urllib3
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -132,7 +132,7 @@ def test_a_connection_that_ends_in_the_handshake_is_asked_for_nothing(reached: b
     refused(lambda connection: connection.close(), reached, "Error", "")
 
 
-@pytest.mark.skipif(urllib3.__version__.startswith("1."), reason="its error does not say that it was in the handshake, and may be lost")
+@pytest.mark.skipif(version("urllib3").startswith("1."), reason="its error does not say that it was in the handshake, and may be lost")
 @pytest.mark.parametrize("reached", [True, False])
 def test_a_handshake_that_is_never_answered_is_asked_for_nothing(reached: bool) -> None:
     def serve(connection: socket.socket) -> None:

@@ -321,11 +321,17 @@ class FileStorage(Storage):
     def _read(self, key: str, offset: int, length: int | None, limit: int, take: Callable[[bytes], object]) -> None:
         self._begin(key, "get")
         taken = 0
+        version: tuple[int, int, int] | None = None
 
         def look() -> None:
-            nonlocal taken
+            nonlocal taken, version
             with self._opened(key) as fd:
-                begin, end = _bounds(fd, f"{self.url}/{key}", offset, length, limit)
+                status = os.fstat(fd)
+                found = (status.st_ino, status.st_size, status.st_mtime_ns)
+                if taken and found != version:
+                    raise StorageError(f"{self._path(key)} was replaced while it was read; read it again")
+                version = found
+                begin, end = _bounds(status, f"{self.url}/{key}", offset, length, limit)
                 while begin + taken < end:
                     chunk = os.pread(fd, min(CHUNK, end - begin - taken), begin + taken)
                     if not chunk:
@@ -427,9 +433,8 @@ def _listed_as(entry: os.DirEntry[str]) -> str | None:
     return entry.name if entry.is_file(follow_symlinks=False) else None
 
 
-def _bounds(fd: int, url: str, offset: int, length: int | None, limit: int) -> tuple[int, int]:
-    """From which byte to which an object is read. Raises OSError."""
-    status = os.fstat(fd)
+def _bounds(status: os.stat_result, url: str, offset: int, length: int | None, limit: int) -> tuple[int, int]:
+    """From which byte to which an object is read."""
     if not S_ISREG(status.st_mode):
         raise ObjectMissingError(f"{url} does not exist")
     size = status.st_size

@@ -21,8 +21,9 @@ from uuid import uuid4
 
 import pytest
 
-from spark_ckpt.errors import ConfigError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
+from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
 from spark_ckpt.storage import PutResult, Slice, open_storage
+from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.probe import check_put_if_absent
 
@@ -563,3 +564,34 @@ def test_a_put_whose_temporary_file_is_removed_is_told_so(storage: FileStorage, 
         storage.put_if_absent("log/1", b"v")
     assert not isinstance(raised.value, OutcomeUnknownError)
     assert storage.size("log/1") is None
+
+
+@pytest.mark.parametrize("size", [3 * CHUNK, 4 * CHUNK, 10])
+def test_a_read_that_is_gone_on_with_does_not_join_two_versions(
+    storage: FileStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Another machine's put takes the file's place, and its handle is stale."""
+    other = FileStorage(storage.url)
+    for read in (lambda: storage.get("a/k"), lambda: storage.get_to_file("a/k", 0, 3 * CHUNK, tmp_path / "local")):
+        storage.put("a/k", b"A" * 3 * CHUNK)
+        with monkeypatch.context() as patch:
+            real, count = os.pread, itertools.count()
+
+            def pread(*args: Any, real: Callable[..., bytes] = real, count: Iterator[int] = count) -> bytes:
+                if next(count) == 1:
+                    other.put("a/k", b"B" * size)
+                    raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+                return real(*args)
+
+            patch.setattr(os, "pread", pread)
+            with pytest.raises(StorageError, match=r"a/k was replaced while it was read; ") as raised:
+                read()
+        assert not isinstance(raised.value, DamagedError)
+    assert storage.get("a/k") == b"B" * size
+
+
+def test_a_read_goes_on_in_the_same_file(storage: FileStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"A" * CHUNK + b"B" * CHUNK + b"C"
+    storage.put("a/k", data)
+    failing(monkeypatch, "pread", errno.ESTALE, done=False, skip=1)
+    assert storage.get("a/k") == data

@@ -118,9 +118,21 @@ def _size(spool: Path) -> int:
 def _remove_abandoned(spool: Path) -> None:
     if not _is_old(spool):
         return
-    with if_free(spool / _LOCK, os.O_CREAT | os.O_RDWR) as free:
+    with contextlib.suppress(FileExistsError):
+        _make_lock(spool)
+    with if_free(spool / _LOCK, os.O_RDWR) as free:
         if free and _is_old(spool):
             shutil.rmtree(spool, ignore_errors=True)
+
+
+def _make_lock(spool: Path) -> None:
+    """As old as the folder: nobody has lived there since. Raises FileExistsError."""
+    last_ns = spool.stat().st_mtime_ns
+    lock = os.open(spool / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        os.utime(lock, ns=(last_ns, last_ns))
+    finally:
+        os.close(lock)
 
 
 def _is_old(spool: Path) -> bool:

@@ -127,6 +127,18 @@ def test_an_abandoned_spool_goes_after_an_hour_and_a_living_one_stays(tmp_path: 
     assert not living.exists()
 
 
+def test_an_abandoned_spool_without_a_lock_goes_at_once(tmp_path: Path) -> None:
+    """Of an older version, or of an executor whose agent never began."""
+    old, recent = tmp_path / "spark-ckpt-old", tmp_path / "spark-ckpt-recent"
+    for spool in (old, recent):
+        (spool / STREAM).mkdir(parents=True)
+    os.utime(old, (time.time() - 7200, time.time() - 7200))
+    for spool in (old, recent):
+        _remove_abandoned(spool)
+    assert not old.exists()
+    assert [path.name for path in recent.iterdir()] == [STREAM]
+
+
 _AGENT = """
 import sys
 from pathlib import Path

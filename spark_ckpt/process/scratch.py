@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -17,6 +18,7 @@ from spark_ckpt.process import owner_only
 TEMPORARY = ".spark-ckpt-"
 """What every folder of this package begins with where the system has its temporary files."""
 _LOCK = "lock"
+_RACES = 100
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """What lies there may be somebody else's: a link leads nowhere, and no pipe is waited for."""
@@ -30,11 +32,14 @@ class ScratchFolder:
 
     def __init__(self, parent: Path, prefix: str) -> None:
         owner_only.make_folder(parent)
-        while True:
+        for _ in range(_RACES):
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             lock = _locked(self.path)
             if lock is not None:
                 break
+            shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            raise OSError(errno.ENOLCK, "a lock in a new folder is taken or gone at once, so its file system keeps no locks", str(parent))
         self._lock = lock
         remove_dead(parent, prefix)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.scratch import TEMPORARY, ScratchFolder, remove_dead, temporary_folder
 from tests.drivers.coordinator_process import WAIT_S, Jvm
 
@@ -191,4 +194,24 @@ def test_a_disk_that_takes_no_lock_keeps_no_folder(tmp_path: Path, monkeypatch: 
         patch.setattr(os, "open", full)
         with pytest.raises(OSError, match="No space"):
             ScratchFolder(tmp_path, TEMPORARY)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("fault", ["held", "gone"])
+def test_a_disk_that_keeps_no_lock_ends_with_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """Of some file systems in user space every lock is held, or no file has a name."""
+    real = os.fstat
+
+    def held(_fd: int, _how: int) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    def nameless(fd: int) -> os.stat_result:
+        found = real(fd)
+        return os.stat_result((*found[:3], 0, *found[4:10])) if stat.S_ISREG(found.st_mode) else found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((fcntl, "flock", held) if fault == "held" else (os, "fstat", nameless)))
+        patch.setattr(tempfile, "tempdir", str(tmp_path))
+        with pytest.raises(ConfigError, match=r"keeps no locks\); set TMPDIR"), temporary_folder("test"):
+            pass
     assert list(tmp_path.iterdir()) == []

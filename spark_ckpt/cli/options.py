@@ -99,8 +99,12 @@ def storage_url(text: str) -> str:
     """
     if not text.strip():
         raise ConfigError("the URL is empty; write a URL or a path")
+    first = text.split("/", 1)[0]
+    path = os.path.expanduser(text)
+    if first.startswith("~") and ":" not in first and path == text:
+        raise ConfigError(f"the home folder {first} is not known; write the path itself, or ./{first} for a folder of that name")
     try:
-        return parse_stream(text if ":" in text.split("/", 1)[0] else _absolute(os.path.expanduser(text)))
+        return parse_stream(text if ":" in first else _absolute(path))
     except ValueError as e:
         # What stands before an @ may be a password.
         raise ConfigError(f"the URL {text.rsplit('@', 1)[-1]!r} cannot be used; write {e}") from None

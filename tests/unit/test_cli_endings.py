@@ -133,8 +133,11 @@ def test_a_terminal_that_lacks_characters_gets_the_others(tmp_path: Path, encodi
         assert shown in ran.stdout.decode(encoding)
 
 
-def test_a_home_that_nobody_has_is_a_folder_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["list", "~nobodyx/y"]) == 1
+@pytest.mark.parametrize("verb", [["list", "~nobodyx/y"], ["savepoint", "file:///nowhere", "--target", "~nobodyx/y"]])
+def test_a_home_that_nobody_has_is_no_folder_here(capsys: pytest.CaptureFixture[str], verb: list[str]) -> None:
+    assert run(verb) == 2
+    assert "the home folder ~nobodyx is not known; write the path itself, or ./~nobodyx" in capsys.readouterr().err
+    assert run(["list", "./~nobodyx/y"]) == 1
     assert "there is no stream at file:///" in capsys.readouterr().err
 
 

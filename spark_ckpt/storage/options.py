@@ -35,12 +35,15 @@ def check_endpoint(source: str, url: str) -> None:
         raise not_an_endpoint(source) from None
     if secret:
         raise ConfigError(f"{source} holds a user name or password; give credentials to boto3's own chain instead")
+    if parts.hostname and "_" in parts.hostname:
+        where = source if "@" in url else f"{source}={url}"
+        raise ConfigError(f"the host in {where} has a _, which no host name may have; name the server otherwise, or write its address")
     if not named:
         raise not_an_endpoint(source if "@" in url else f"{source}={url}")
 
 
 def not_an_endpoint(source: str) -> ConfigError:
-    return ConfigError(f"{source} is not the URL of a server; write it as https://host:port")
+    return ConfigError(f"{source} is not the URL of a server; write it as https://host:port, the host without a _")
 
 
 @dataclass(frozen=True)

@@ -503,6 +503,15 @@ def test_an_endpoint_that_is_no_url_is_told_with_where_it_comes_from(
     assert raised.value.__suppress_context__ or raised.value.__context__ is None
 
 
+@pytest.mark.parametrize("name", ["spark.ckpt.s3.endpoint", "AWS_ENDPOINT_URL"])
+def test_a_host_that_may_not_be_called_so_is_told(server: str, prefix: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    url = "http://my_host:9000"
+    if name.startswith("AWS"):
+        monkeypatch.setenv(name, url)
+    with pytest.raises(ConfigError, match=rf"{name}.* a _"):
+        S3Storage(f"s3://{BUCKET}/{prefix}", S3Options(url if name.startswith("spark") else None, path_style=True), QUICK)
+
+
 @pytest.mark.parametrize("url", ["http://[::1]:9000", "https://minio", "http://10.0.0.1:9000/base"])
 def test_endpoints(url: str) -> None:
     assert S3Options(url).endpoint == url

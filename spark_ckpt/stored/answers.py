@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import CheckpointError, FormatError, ObjectMissingError
 from spark_ckpt.paths import answer_key
 from spark_ckpt.storage.base import Storage
 
 LARGEST = 1 << 20
 """Bytes of an answer."""
+_VALUES = 100
+"""Of its JSON, which has two; more than enough for what a later version may add."""
 
 
 def put_answer(storage: Storage, run: int, number: int, path: str | None, error: str | None) -> None:
@@ -22,7 +25,7 @@ def read_answer(storage: Storage, run: int, number: int) -> str | None:
     """The savepoint's URL, None while there is no answer. Raises `CheckpointError` for an answer that says why there will be none."""
     key = answer_key(run, number)
     try:
-        doc = json.loads(storage.get(key, limit=LARGEST))
+        doc = parse_json(storage.get(key, limit=LARGEST), _VALUES)
         if "error" in doc:
             raise CheckpointError(f"the run could not make the savepoint: {doc['error']}")
         return str(doc["path"])

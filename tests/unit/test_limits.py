@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import fields, replace
 from random import Random
 
@@ -13,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spark_ckpt.bounded_json import check_values
 from spark_ckpt.errors import DamagedError, FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Job
 from spark_ckpt.paths import driver_file_key
@@ -111,7 +114,8 @@ def test_each_limit_of_a_metadata_is_the_same_in_both_directions(checkpoint: Che
     """Whatever is stored, and wherever the limit is: who reads it refuses it exactly if who writes it does."""
     stored = encode_metadata(checkpoint, NONE)
     size = {
-        "document": _document_size(stored),
+        "document": len(_document(stored)),
+        "values": _values(_document(stored)),
         "files": sum(len(c) for c in checkpoint.files.values() if isinstance(c, bytes)),
         "rows": sum(len(s.handles) for s in checkpoint.snapshots),
         "file": len(stored),
@@ -120,8 +124,21 @@ def test_each_limit_of_a_metadata_is_the_same_in_both_directions(checkpoint: Che
     assert _writes(checkpoint, limits) == _reads(stored, limits) == (max(0, size + at) >= size)
 
 
-def _document_size(stored: bytes) -> int:
-    return len(pq.read_metadata(pa.BufferReader(stored)).metadata[DOCUMENT_KEY])
+def _document(stored: bytes) -> bytes:
+    found: bytes = pq.read_metadata(pa.BufferReader(stored)).metadata[DOCUMENT_KEY]
+    return found
+
+
+def _values(document: bytes) -> int:
+    """The fewest that it passes for."""
+
+    def passes(values: int) -> bool:
+        with suppress(ValueError):
+            check_values(document, values)
+            return True
+        return False
+
+    return bisect_left(range(1 << 20), True, key=passes)
 
 
 def _writes(checkpoint: Checkpoint, limits: MetadataLimits) -> bool:

@@ -303,6 +303,18 @@ def test_missing_snapshots_are_noticed() -> None:
         decode_metadata(repacked(encode_metadata(sample()), {"num_snapshots": 4}))
 
 
+def test_a_document_of_too_many_values_is_neither_written_nor_parsed() -> None:
+    """A byte of it may be a hundred in memory."""
+    few = replace(LIMITS, values=1000)
+    forged = repacked(encode_metadata(sample(), few), {"later": [[]] * 1000})
+    assert decode_metadata(forged) == sample()
+    with pytest.raises(DamagedError, match="damaged"):
+        decode_metadata(forged, limits=few)
+    many = sample(files={f"sources/0/{n}": b"" for n in range(1001)})
+    with pytest.raises(FormatError, match=r"more than 1000 values.*compact"):
+        encode_metadata(many, few)
+
+
 def test_an_oversized_document_is_not_written() -> None:
     small = {f"sources/0/{n}": bytes(LONG) for n in range(LIMITS.document // LONG)}  # longer than that as base64
     with pytest.raises(FormatError, match="compact"):

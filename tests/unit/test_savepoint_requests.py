@@ -195,9 +195,10 @@ def test_where_no_stream_is_nobody_is_asked() -> None:
         ask(MemoryStorage("memory://requests/none"), {})
 
 
-def test_an_answer_that_is_none(stream: Storage) -> None:
+@pytest.mark.parametrize("data", [b"{}", b'{"path": "file:///sp", "more": [' + b"[]," * 1000 + b"0]}"])
+def test_an_answer_that_is_none(stream: Storage, data: bytes) -> None:
     with pytest.raises(FormatError, match="is not an answer"):
-        ask(stream, {1: lambda: stream.put(paths.answer_key(1, 2), b"{}")})
+        ask(stream, {1: lambda: stream.put(paths.answer_key(1, 2), data)})
 
 
 def test_what_cannot_be_asked_for() -> None:

@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import Any
 
 from spark_ckpt import paths
+from spark_ckpt.bounded_json import check_values, parse_json
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId, Job, objects_of
 from spark_ckpt.stored.metadata.columns import COLUMNS, DICTIONARY, check_columns, columns_of, crc_of, snapshots_of, to_arrow
@@ -68,6 +69,10 @@ def encode_metadata(checkpoint: Checkpoint, limits: MetadataLimits = LIMITS) -> 
     document = json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
     if len(document) > limits.document:
         raise _too_large(checkpoint, f"{len(document)} bytes of {limits.document}, packed")
+    try:
+        check_values(document, limits.values)
+    except ValueError as e:
+        raise _too_large(checkpoint, str(e)) from None
     table, crc = to_arrow(columns, lengths)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -125,7 +130,7 @@ def _decode(data: bytes, name: str, limits: MetadataLimits) -> Checkpoint:
     document_crc, _, rows_crc = pairs[CRC_KEY].decode().partition("-")
     if int(document_crc, 16) != zlib.crc32(document):
         raise DamagedError(f"{name} is damaged: its document's checksum does not match; restore from an older checkpoint")
-    doc = json.loads(document)
+    doc = parse_json(document, limits.values)
     version = doc["format"]
     if not isinstance(version, int) or version < 1:
         raise DamagedError(f"{name} is damaged: its format is {version!r}")

@@ -10,8 +10,6 @@ from __future__ import annotations
 import errno
 import heapq
 import os
-import re
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,12 +22,11 @@ from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, Out
 from spark_ckpt.storage.base import LARGEST_READ, PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size, is_key
 from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.file_faults import NO_LINKS, explain, may_have_happened
+from spark_ckpt.storage.file_temporaries import changed_ms, forget, give_name, sweep, sync, sync_folder, write_all
 from spark_ckpt.storage.folders import NO_FOLDER, Folders, looked_again
 from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
 
 _TEMP = ".tmp"
-_TEMP_NAME = re.compile(r"[0-9a-f]{32}")
-_TEMP_KEPT_S = 24 * 3600
 _RACES = 100
 _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A pipe that somebody has put there would be waited for."""
@@ -59,7 +56,7 @@ class FileStorage(Storage):
 
     def put(self, key: str, data: bytes) -> None:
         self._begin(key, "put")
-        self._publish(key, lambda fd: _write_all(fd, data), replace=True)
+        self._publish(key, lambda fd: write_all(fd, data), replace=True)
 
     def put_slices(self, key: str, slices: Sequence[Slice]) -> None:
         self._begin(key, "put")
@@ -68,13 +65,13 @@ class FileStorage(Storage):
         def write(fd: int) -> None:
             with SliceReader(slices) as reader:
                 while chunk := reader.read(CHUNK):
-                    _write_all(fd, chunk)
+                    write_all(fd, chunk)
 
         self._publish(key, write, replace=True)
 
     def put_if_absent_dated(self, key: str, data: bytes) -> tuple[PutResult, int | None]:
         self._begin(key, "put_if_absent")
-        return self._publish(key, lambda fd: _write_all(fd, data), replace=False)
+        return self._publish(key, lambda fd: write_all(fd, data), replace=False)
 
     def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
         found = bytearray()
@@ -184,9 +181,9 @@ class FileStorage(Storage):
             temp = self._write_temp(temps, write)
             try:
                 result = self._give_name(temps, temp, key, replace)
-                named_ms = None if replace or result is PutResult.EXISTS else _changed_ms(temps, temp)
+                named_ms = None if replace or result is PutResult.EXISTS else changed_ms(temps, temp)
             finally:
-                _forget(temps, temp)
+                forget(temps, temp)
         return result, named_ms
 
     def _prepare(self) -> None:
@@ -200,7 +197,7 @@ class FileStorage(Storage):
                 raise self._explain(error, self._root, "create") from error
             for fd, folder in zip(reversed(opened), (self._path(_TEMP), self._root), strict=True):
                 self._sync_way(folder, fd)
-            _sweep(opened[-1])
+            sweep(opened[-1])
         for folder in self._root.parents:
             self._sync_way(folder)
         self._prepared = True
@@ -217,17 +214,17 @@ class FileStorage(Storage):
             finally:
                 os.close(fd)
         except OSError as error:
-            _forget(temps, temp)
+            forget(temps, temp)
             raise self._explain(error, self._path(f"{_TEMP}/{temp}"), "write") from error
         except BaseException:
-            _forget(temps, temp)
+            forget(temps, temp)
             raise
         return temp
 
     def _sync_way(self, folder: Path, fd: int | None = None) -> None:
         """`fd`: where it is open."""
         try:
-            _sync_folder(folder) if fd is None else _sync(fd)
+            sync_folder(folder) if fd is None else sync(fd)
         except PermissionError:
             pass  # a folder above the root that this user may not even read was not made by this user
         except OSError as error:
@@ -261,7 +258,7 @@ class FileStorage(Storage):
             except OSError as error:
                 raise self._explain(error, target, "write") from error
             try:
-                result = _name(temps, temp, opened[-1], name, replace)
+                result = give_name(temps, temp, opened[-1], name, replace)
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ESTALE):
                     raise self._not_named(error, target, opened[-1], replace) from error
@@ -300,7 +297,7 @@ class FileStorage(Storage):
         """Sync every folder from the file's up to the root: another process may have made one and not synced it yet."""
         try:
             for fd in reversed(opened):
-                _sync(fd)
+                sync(fd)
         except OSError as error:
             self._unsynced.add(key)
             raise OutcomeUnknownError(
@@ -414,12 +411,6 @@ def _folder_of(prefix: str) -> str:
     return prefix[: prefix.rfind("/") + 1]
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
 def _split(key: str) -> tuple[str, str]:
     """The folder, empty for the root, and the name in it."""
     folder, _, name = key.rpartition("/")
@@ -455,53 +446,3 @@ def _status_of(entry: os.DirEntry[str]) -> os.stat_result | None:
         if error.errno != errno.ESTALE:
             raise
         return None
-
-
-def _name(temps: int, temp: str, folder: int, name: str, replace: bool) -> PutResult:
-    """Raises OSError; FileNotFoundError where either is gone."""
-    if replace:
-        os.replace(temp, name, src_dir_fd=temps, dst_dir_fd=folder)
-        return PutResult.STORED
-    os.utime(temp, dir_fd=temps, follow_symlinks=False)  # its age counts from its name on, however long it was written
-    try:
-        os.link(temp, name, src_dir_fd=temps, dst_dir_fd=folder, follow_symlinks=False)
-    except FileExistsError:
-        return PutResult.EXISTS
-    return PutResult.STORED
-
-
-def _changed_ms(folder: int, name: str) -> int | None:
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_ctime_ns // 1_000_000
-    except OSError:
-        return None
-
-
-def _forget(folder: int, name: str) -> None:
-    with suppress(OSError):  # leftover temporary files are swept later
-        os.unlink(name, dir_fd=folder)
-
-
-def _sweep(temps: int) -> None:
-    oldest = time.time() - _TEMP_KEPT_S
-    with suppress(OSError), os.scandir(temps) as entries:  # somebody else sweeps at the same time; leftovers do no harm
-        for entry in entries:
-            if _TEMP_NAME.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < oldest:
-                _forget(temps, entry.name)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _sync(fd)
-    finally:
-        os.close(fd)
-
-
-def _sync(fd: int) -> None:
-    """Of a folder."""
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems cannot sync a folder
-            raise

@@ -12,6 +12,8 @@ from http.client import HTTPConnection
 from traceback import walk_tb
 from types import FrameType
 
+from urllib3.exceptions import ReadTimeoutError
+
 _OTHER_HOST = (62, 64)
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 
@@ -53,7 +55,9 @@ def _causes(error: object) -> Iterator[tuple[BaseException, Sequence[FrameType]]
     while isinstance(error, BaseException) and id(error) not in seen:
         seen.add(id(error))
         yield error, [frame for frame, _ in walk_tb(error.__traceback__)]
-        error = next((arg for arg in error.args if isinstance(arg, BaseException)), error.__cause__)
+        # urllib3 1 raises a time-out while it handles that of the socket, and names no cause.
+        named = error.__cause__ or (error.__context__ if isinstance(error, ReadTimeoutError) else None)
+        error = next((arg for arg in error.args if isinstance(arg, BaseException)), named)
 
 
 def _connects(frame: FrameType) -> bool:

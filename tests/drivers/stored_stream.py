@@ -122,3 +122,12 @@ def flip(storage: Storage, key: str, at: int = 40) -> None:
     data = bytearray(storage.get(key))
     data[at] ^= 1
     storage.put(key, bytes(data))
+
+
+def begun(storage: Storage, folder: Path, epochs: int) -> StreamWriter:
+    """Run 1 of a stream has completed so many checkpoints of one store. `folder`: for what is made on the way."""
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    for epoch in range(epochs):
+        writer.complete(1, epoch, [make_store(folder, 30 + epoch, f"s{epoch}")])
+    return writer

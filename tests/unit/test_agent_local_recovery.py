@@ -107,6 +107,16 @@ def test_a_killed_executor_leaves_its_spool_where_the_next_one_finds_it(tmp_path
         assert spool.exists() == expected
 
 
+def watch_until_gone(watching: Path, left: Path) -> None:
+    """The agent of a spool beside it looks for what others have left."""
+    watcher = Spools(watching, persistent=True)
+    deadline = time.monotonic() + 30
+    while left.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    watcher.end()
+    assert not left.exists()
+
+
 def test_an_abandoned_spool_goes_after_an_hour_and_a_living_one_stays(tmp_path: Path) -> None:
     names = ("spark-ckpt-old", "spark-ckpt-recent", "spark-ckpt-living", "spark-ckpt-starting", "something-else", "spark-ckpt-mine")
     old, recent, living, starting, foreign, mine = (tmp_path / name for name in names)
@@ -117,11 +127,7 @@ def test_an_abandoned_spool_goes_after_an_hour_and_a_living_one_stays(tmp_path: 
         (spool / ".lock").touch()
     for spool in (old, living, foreign):
         os.utime(spool / ".lock", (time.time() - 7200, time.time() - 7200))
-    watcher = Spools(mine, persistent=True)
-    deadline = time.monotonic() + 30
-    while old.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    watcher.end()
+    watch_until_gone(mine, old)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(n for n in names if n != "spark-ckpt-old")
     agent.end()
     assert not living.exists()
@@ -167,13 +173,8 @@ def test_an_agent_that_replaces_one_that_is_not_quite_dead_keeps_the_spool(tmp_p
     assert [path for path, _ in left_spools(base)] == [old]
     for spool in (living, old):
         os.utime(spool / ".lock", (time.time() - 7200, time.time() - 7200))
-    watcher = Spools(mine, persistent=True)
-    deadline = time.monotonic() + 30
-    while old.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    watcher.end()
+    watch_until_gone(mine, old)
     _remove_abandoned(living)
-    assert not old.exists()
     assert (living / STREAM).exists()
     agents[1].kill()
     agents[1].communicate()

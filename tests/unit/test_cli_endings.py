@@ -16,7 +16,7 @@ import pytest
 from spark_ckpt.cli.main import run
 from spark_ckpt.paths import log_key
 from spark_ckpt.storage import Storage, open_storage
-from tests.drivers.stored_stream import StreamWriter, flip, make_store
+from tests.drivers.stored_stream import StreamWriter, begun, flip, make_store
 
 PROGRAM = [sys.executable, "-m", "spark_ckpt.cli.main"]
 
@@ -24,11 +24,7 @@ PROGRAM = [sys.executable, "-m", "spark_ckpt.cli.main"]
 @pytest.fixture
 def writer(storage: Storage, tmp_path: Path) -> StreamWriter:
     """Epochs 0 and 1."""
-    writer = StreamWriter(storage)
-    writer.begin(1)
-    for epoch in range(2):
-        writer.complete(1, epoch, [make_store(tmp_path, 30 + epoch, f"s{epoch}")])
-    return writer
+    return begun(storage, tmp_path, 2)
 
 
 def unread(arguments: Sequence[str], *, also_stderr: bool = False) -> tuple[int, str]:

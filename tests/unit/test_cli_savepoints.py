@@ -20,16 +20,13 @@ from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import store_savepoint
 from spark_ckpt.stored.places import Places
 from tests.drivers.command_line import call
-from tests.drivers.stored_stream import JOB, StreamWriter, flip, make_store
+from tests.drivers.stored_stream import JOB, StreamWriter, begun, flip, make_store
 
 
 @pytest.fixture
 def writer(storage: Storage, tmp_path: Path) -> StreamWriter:
     """Epochs 0 to 2, and epoch 3 planned."""
-    writer = StreamWriter(storage)
-    writer.begin(1)
-    for epoch in range(3):
-        writer.complete(1, epoch, [make_store(tmp_path, 30 + epoch, f"s{epoch}")])
+    writer = begun(storage, tmp_path, 3)
     writer.append(entries.Plan(writer.claim, 1, 3, b"v1\n{}"))
     return writer
 

@@ -160,17 +160,22 @@ def test_credentials_that_are_away_when_a_process_is_replaced_are_waited_for(
         assert 70 <= clock.now < TIMEOUT_S
 
 
+def check_named(storage: Storage, clock: Clock, why: str) -> None:
+    """A read is tried for the time-out of 90 s; a plan has its own deadline."""
+    with pytest.raises(OutageError, match=rf"tried for (9|1[0-2])\d s \(spark.ckpt.timeout\): {why}"):
+        storage.get("k")
+    clock.now = 0
+    with pytest.raises(StorageError, match=why) as caught:
+        storage.put_if_absent("k", b"")
+    assert not isinstance(caught.value, (StorageSetupError, OutageError))
+
+
 @pytest.mark.parametrize("how", AWAY)
 def test_credentials_that_stay_away_are_named(proxy: LossyProxy, tmp_path: Path, how: Callable[[pytest.MonkeyPatch, Path], None]) -> None:
     with credentials_away(how, tmp_path):
         clock = Clock(ExitStack())
         with opened(proxy, clock, reached=True, limits=RARE, timeout_s=90) as storage:
-            with pytest.raises(OutageError, match=r"tried for (9|1[0-2])\d s \(spark.ckpt.timeout\): no usable S3 credentials"):
-                storage.get("k")
-            clock.now = 0
-            with pytest.raises(StorageError, match="no usable S3 credentials") as caught:
-                storage.put_if_absent("k", b"")
-            assert not isinstance(caught.value, (StorageSetupError, OutageError)), "a plan has its own deadline"
+            check_named(storage, clock, "no usable S3 credentials")
         with pytest.raises(StorageSetupError, match="no usable S3 credentials"):
             opened(proxy, Clock(ExitStack()), reached=False)
 
@@ -202,9 +207,4 @@ def test_a_clock_that_stays_wrong_is_named(proxy: LossyProxy) -> None:
     with opened(proxy, clock, reached=False, limits=RARE, timeout_s=90) as storage:
         storage.put("k", b"content")
         proxy.inject(WireFault(Wire.STATUS, times=None, status=403, code="RequestTimeTooSkewed"))
-        with pytest.raises(OutageError, match=r"tried for (9|1[0-2])\d s \(spark.ckpt.timeout\): this machine's clock differs too much"):
-            storage.get("k")
-        clock.now = 0
-        with pytest.raises(StorageError, match="this machine's clock differs too much") as caught:
-            storage.put_if_absent("k", b"")
-        assert not isinstance(caught.value, (StorageSetupError, OutageError)), "a plan has its own deadline"
+        check_named(storage, clock, "this machine's clock differs too much")

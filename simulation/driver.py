@@ -10,7 +10,7 @@ from simulation.chains import Attempt, Barrier, commit_of, uids_of
 from simulation.checkpoint_folder import CheckpointFolder
 from simulation.environment import Environment
 from simulation.executors import EXECUTORS, Executors, Query, Report
-from simulation.invariants import Invariant, ViolationError
+from simulation.invariants import Invariant, StrandedError, ViolationError
 from simulation.mutations import Variant
 from simulation.observed import Observed
 from simulation.process import DriverProcess, DriverQuery
@@ -209,6 +209,9 @@ class Driver(DriverQuery, Query):
             self._env.observed[Observed.DAMAGE_REFUSED] += 1
             self.damaged = True
             return
+        if world.stranded and i.kind is ErrorKind.DAMAGED:
+            self._env.observed[Observed.STRANDED] += 1
+            raise StrandedError(i.message)
         if self._restore is None:
             raise ViolationError(Invariant.PROGRESS, f"{self.name} cannot start: {i.message}")
         of_another = self._restore.path == ELSEWHERE and "belongs to another stream" in i.message
@@ -430,7 +433,8 @@ class Driver(DriverQuery, Query):
 
     def state_gone(self, checkpoint: CheckpointId | None, missing: str | None) -> None:
         world = self._env.world
-        damaged_meanwhile = missing in world.damage.objects or checkpoint in world.damage.metadata
+        of_damage = missing in world.damage.objects or missing in world.damage.collected
+        damaged_meanwhile = of_damage or checkpoint in world.damage.metadata
         went_back = bool(world.log.claim(self._claim).bad)  # past one that is damaged, to what may just have been deleted
         if not world.log.superseded(self._claim) and not damaged_meanwhile and not went_back:
             raise ViolationError(

@@ -45,3 +45,7 @@ class ViolationError(Exception):
     def __init__(self, invariant: Invariant, message: str) -> None:
         super().__init__(f"{invariant.value}: {message}")
         self.invariant = invariant
+
+
+class StrandedError(Exception):
+    """Damage, and a run that was taken for dead, left the stream nothing to go on from: the seed ends there, and nothing was broken."""

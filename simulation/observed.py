@@ -32,6 +32,7 @@ class Observed(Enum):
     DAMAGE_REFUSED = "starts that damage refused"
     PASSED_OVER = "damaged checkpoints that a claim passes over"
     REPAIRED = "times that a person put back what was damaged"
+    STRANDED = "streams of which damage and a sleeper left nothing"
     LOSING_ATTEMPT = "losing attempts"
     MOVED = "tasks that ran elsewhere"
     WANTED = "states that only another executor's spool held"
@@ -113,6 +114,9 @@ BACKGROUND = frozenset(
     }
 )
 """What can only happen where snapshots lie in spools while later epochs run."""
+
+SELDOM = frozenset({Observed.STRANDED})
+"""What happens in a few of ten thousand seeds, and ends them."""
 
 AGAIN = frozenset({Observed.FORGOTTEN, Observed.DISCARDED, Observed.RENUMBERED, Observed.AHEAD, Observed.DUPLICATED})
 """What can only happen where input may be run again as something else: at-least-once, and plans that a person discards."""

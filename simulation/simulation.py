@@ -14,7 +14,7 @@ from simulation.collector import Collector
 from simulation.driver import LARGEST_EPOCH, Driver
 from simulation.environment import Environment
 from simulation.faults import ANEW, EVERYDAY, KEPT, QUIET, WHILE_DELETED, draw
-from simulation.invariants import Invariant, ViolationError
+from simulation.invariants import Invariant, StrandedError, ViolationError
 from simulation.mutations import Variant
 from simulation.observed import Observed
 from simulation.source_sink import Sink, Source
@@ -398,6 +398,8 @@ def simulate(seed: int, mode: Mode = Mode.BOTH, variant: Variant | None = None, 
     simulation = Simulation(seed, mode, variant, tell)
     try:
         simulation.run()
+    except StrandedError as end:
+        simulation._env.tell(f"nothing is left: {end}")
     except ViolationError as violation:
         return Result(seed, violation, simulation.observed)
     return Result(seed, None, simulation.observed)

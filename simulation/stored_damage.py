@@ -25,6 +25,8 @@ class StoredDamage:
         self.ever: set[CheckpointId] = set()
         self.vanished: set[CheckpointId] = set()
         """Whose `_metadata` was not there for a while."""
+        self.collected: set[str] = set()
+        """Objects of such ones, taken for garbage: putting `_metadata` back does not bring them back."""
         self.gone_at = -1
         """When something of it was repaired, or replaced or deleted by a run."""
         self._since: dict[CheckpointId | str, int] = {}

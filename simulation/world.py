@@ -253,6 +253,7 @@ class World:
             unknown = c.id in self.damage.vanished and (c.id.run == run or c.id not in sure)
             if unknown and c.objects & set(going):
                 self._unreliable.add(c.id)
+                self.damage.collected |= c.objects & set(going)
         for key in going:
             self._observed[Observed.COLLECTED] += 1
             self.delete_object(key)
@@ -301,6 +302,16 @@ class World:
     def whole_left(self) -> bool:
         """Whether there is a checkpoint to go on from that was never damaged."""
         return any(self.restorable(c) and c not in self.damage.ever for c in self.checkpoints)
+
+    @property
+    def stranded(self) -> bool:
+        """All that the last run's predecessor retains was damaged; what its start went back to instead was being deleted by that
+        predecessor, and is gone, as is all else that it could go on from. Putting back helps no more: what was damaged is left out."""
+        claim = self.log.last_claim
+        if claim is None or not claim.bad or claim.origin is None or self.log.ended:
+            return False
+        there = {c for c in (claim.origin, *claim.inherits) if c in self.checkpoints}
+        return not there and not any(c.run == claim.run for c in self.checkpoints)
 
     # --- checks
 

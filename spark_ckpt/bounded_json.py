@@ -7,7 +7,8 @@ import json
 import re
 from typing import Any
 
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""One that does not end goes to the document's end: else all of that would be looked through again from each quotation mark in it."""
 _BEGINS = (b",", b"[", b"{")
 """Behind each of these, and nowhere else but behind a key, a value begins."""
 

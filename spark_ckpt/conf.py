@@ -319,7 +319,7 @@ def parse_options(conf: Mapping[str, str]) -> Options:
         try:
             values[option.name] = option.parse(conf[key])
         except ValueError as e:
-            raise ConfigError(f"{key}={_shown(conf[key])} is not possible; use {e}") from None
+            raise ConfigError(f"{key}={shown(conf[key])} is not possible; use {e}") from None
     _refuse_contradictions({key: value for key, value in conf.items() if key in table}, values)
     return Options(
         **{_FIELDS[name]: value for name, value in values.items() if name in _FIELDS},
@@ -396,10 +396,10 @@ def unknown_option(given: str, known: Iterable[str], prefix: str = "") -> Config
     return ConfigError(f"{prefix}{given} is not an option; {way_out}")
 
 
-def _shown(value: str) -> str:
-    """A value for a message: cut, and without what might be a password in a URL."""
-    cut = value if len(value) <= 200 else value[:200] + "…"
-    return re.sub(r"//.*@", "//…@", cut)
+def shown(value: str) -> str:
+    """A value for a message: without what might be a password in a URL, and cut."""
+    without = re.sub(r"//.*@", "//…@", value)
+    return without if len(without) <= 200 else without[:200] + "…"
 
 
 _PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"

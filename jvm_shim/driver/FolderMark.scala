@@ -34,8 +34,14 @@ final class FolderMark(root: String) {
   private var before: Option[Mark] = None
   private var own: Option[Mark] = None
 
-  /** Before the stream is claimed: whose folders are these? */
-  def look(): Unit = synchronized { before = file.flatMap(read) }
+  /**
+   * Before the stream is claimed: whose folders are these? Throws if another run has made them since this one did, which goes back in place:
+   * the stream's log does not tell where that run has another storage.
+   */
+  def look(): Unit = synchronized {
+    check()
+    before = file.flatMap(read)
+  }
 
   /** A run has claimed the stream in this storage, by the claim of that number, and is about to make the folders. Throws if it comes late. */
   def put(storage: String, claim: Long, application: JsonNode): Unit = for (target <- file) synchronized {

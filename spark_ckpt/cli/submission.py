@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_ckpt.api.session import appended
-from spark_ckpt.conf import PLUGIN_CLASS, PREFIX, parse_options
+from spark_ckpt.conf import PLUGIN_CLASS, PREFIX, parse_options, shown
 from spark_ckpt.errors import ConfigError
 
 _FLAGS = frozenset({"--verbose", "-v", "--help", "-h", "--version", "--usage-error", "--supervise", "--load-spark-defaults"})
@@ -62,7 +62,8 @@ def _take(given: Given, name: str, value: str) -> None:
     elif name in ("--conf", "-c"):
         key, equals, setting = value.partition("=")
         if not equals:
-            raise ConfigError(f"{name} {value} is not of the form key=value")
+            named = re.split(r"[:\s]", value, maxsplit=1)[0]
+            raise ConfigError(f"{name} {named}{'…' if named != value else ''} is not of the form key=value")
         given.conf[key.strip()] = setting.strip()
     elif name == "--jars":
         given.jars = value
@@ -85,7 +86,8 @@ def submit_arguments(given: Given, jar: str, defaults: Mapping[str, str]) -> lis
         raise ConfigError("the job is missing; spark-ckpt submit --storage URL [spark-submit's options] job.py [arguments]")
     conf = dict(given.conf)
     if given.storage is not None and conf.setdefault(PREFIX + "storage", given.storage) != given.storage:
-        raise ConfigError(f"--storage {given.storage} contradicts --conf {PREFIX}storage={conf[PREFIX + 'storage']}; give one of them")
+        other = shown(conf[PREFIX + "storage"])
+        raise ConfigError(f"--storage {shown(given.storage)} contradicts --conf {PREFIX}storage={other}; give one of them")
     parse_options({**defaults, **conf})
     jars = appended(given.jars or conf.pop("spark.jars", None) or defaults.get("spark.jars"), jar)
     conf.pop("spark.jars", None)

@@ -98,11 +98,12 @@ def fault_of(error: Exception) -> S3Fault:
         return _fault_of_answer(error)
     if isinstance(error, (CredentialsError, *_NO_CREDENTIALS)):
         return S3Fault.CREDENTIALS
-    if isinstance(error, (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)):
+    if isinstance(error, (boto.EndpointConnectionError, boto.ConnectTimeoutError)):
         return S3Fault.UNREACHABLE
     if isinstance(error, boto.FlexibleChecksumError):
         return S3Fault.GARBLED
-    if isinstance(error, (boto.HTTPClientError, boto.SSLError)):
+    # Through a proxy, urllib3 takes an answer that is cut off for a fault of the proxy's, too.
+    if isinstance(error, (boto.HTTPClientError, boto.SSLError, boto.ProxyConnectionError)):
         return S3Fault.UNREACHABLE if while_connecting(error.kwargs.get("error")) else S3Fault.LOST
     if isinstance(error, (boto.IncompleteReadError, HTTPError, ResponseParserError, ShortAnswerError)):
         return S3Fault.LOST

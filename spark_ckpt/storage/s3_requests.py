@@ -112,7 +112,12 @@ class S3Requests:
         while True:
             attempts += 1
             generation = self._connection.generation
-            error = self._attempt(send)
+            try:
+                error = self._attempt(send)
+            except CheckpointError as stopped:  # a new client that cannot be made tells nothing of what was sent before
+                if maybe_done:
+                    raise self._unknown(doing, attempts) from stopped
+                raise
             if not isinstance(error, Exception):
                 self._answered = self.worked = True
                 return error.result
@@ -136,9 +141,7 @@ class S3Requests:
                     self._connection.renew(generation)
                 continue
             if maybe_done:
-                raise OutcomeUnknownError(
-                    f"cannot tell whether it worked to {doing}: the answer was lost in {attempts} attempts; read it back"
-                ) from error
+                raise self._unknown(doing, attempts) from error
             if fault is S3Fault.SETUP or (fault is S3Fault.CREDENTIALS and not again):
                 raise setup_error(error, doing, self.place) from error
             if reads and again and self._options.outage_s is not None and waited >= self._options.outage_s:
@@ -148,6 +151,9 @@ class S3Requests:
             if fault is S3Fault.UNREACHABLE and not self._has_answered:
                 raise unreachable_error(error, self.place) from error
             raise final_error(fault, error, doing, self.place, attempts) from error
+
+    def _unknown(self, doing: str, attempts: int) -> OutcomeUnknownError:
+        return OutcomeUnknownError(f"cannot tell whether it worked to {doing}: the answer was lost in {attempts} attempts; read it back")
 
     @property
     def _has_answered(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.metadata.reading import read_metadata
 from spark_ckpt.stored.ranges import IN_MEMORY, RangeDamagedError, is_long, near, read, read_to_file
 
-"""Folders in the temporary folder, for large objects on their way. Not named like a spool: agents remove old ones of those."""
 _THREADS = 4
 _OF_A_SAVEPOINT = ". If it is a savepoint, rename its folder: this is the name of a checkpoint"
 
@@ -151,10 +150,15 @@ def _renamed(checkpoint: Checkpoint, copies: Iterable[_Copy]) -> Checkpoint:
 
 
 def _copy(source: Storage, copies: Iterable[_Copy], target: Storage) -> None:
+    """Nothing more is begun once one has failed: where the storage is away, each would wait for it."""
     with temporary_folder("copy") as folder, ThreadPoolExecutor(_THREADS, "copy") as pool:
         numbered = enumerate(copies)
-        for done in [pool.submit(_copy_one, source, copy, target, folder / str(number)) for number, copy in numbered]:
-            done.result()
+        try:
+            for done in as_completed([pool.submit(_copy_one, source, copy, target, folder / str(number)) for number, copy in numbered]):
+                done.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _copy_one(source: Storage, copy: _Copy, target: Storage, path: Path) -> None:

@@ -278,6 +278,17 @@ def test_of_two_storages_for_one_folder_whoever_comes_second_ends(java: Any, tmp
     one.check()
 
 
+def test_a_query_that_goes_back_in_place_does_not_take_the_folder_from_a_run_of_another_storage(java: Any, tmp_path: Path) -> None:
+    """(1) A suspended driver; (2) its stream goes on in a copy of the storage, from the same folder; (3) it wakes, has lost its executors,
+    and its own log knows nothing of that."""
+    (mark,) = marks(java, tmp_path, 1)
+    mark.put(LAKE, 5, line(java, id="app-1"))
+    (owner,) = marks(java, tmp_path, 1)
+    owner.put("s3://copy", 1, line(java, id="app-2"))
+    assert is_fenced(mark.look, "app-2")
+    owner.check()
+
+
 def test_a_purge_in_another_thread_does_not_fence_its_own_query(java: Any, tmp_path: Path) -> None:
     (mark,) = marks(java, tmp_path, 1)
     mark.put(LAKE, 1, line(java, id="app-1"))

@@ -83,6 +83,18 @@ def test_what_is_counted_is_what_is_parsed(encoding: str) -> None:
     assert "is not a list of acknowledgements" in left_acks(storage, 1, 5).unreadable[0]
 
 
+@pytest.mark.timeout(60)
+def test_a_text_that_does_not_end_is_looked_through_once() -> None:
+    """Not once for each quotation mark in it, which would hold up all threads of the process for hours."""
+    data = b'{"v":3,"x":[' + b"1," * 200 + b'"' + b'\\"' * 1_000_000
+    with pytest.raises(ValueError, match=r"100 values"):
+        parse_json(data, 100)
+    with pytest.raises(ValueError, match=r"Unterminated"):
+        parse_json(data, 1_000)
+    with pytest.raises(ValueError, match=r"Unterminated|escape"):
+        parse_json(data + b"\\", 1_000)
+
+
 @pytest.mark.parametrize("data", [b'\xef\xbb\xbf{"v":3}', b'{"v":"\xff"}', b'{"v":"\xed\xa0\x80"}'])
 def test_what_is_not_plain_utf_8_is_not_read(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"BOM|utf-8"):

@@ -133,6 +133,19 @@ def test_submit_refuses_what_contradicts() -> None:
         submitted("--conf", "spark.x", "job.py")
 
 
+def test_what_submit_refuses_shows_no_password() -> None:
+    with pytest.raises(ConfigError, match="contradicts") as contradicts:
+        submitted("--storage", "s3://AKIA:SECRET@lake/a", "--conf", "spark.ckpt.storage=s3://AKIA:SECRET@lake/b", "job.py")
+    assert "s3://…@lake/a" in str(contradicts.value)
+    with pytest.raises(ConfigError, match=r"--conf spark\.hadoop\.fs\.s3a\.secret\.key… is not of the form key=value") as form:
+        submitted("--conf", "spark.hadoop.fs.s3a.secret.key:SECRET", "job.py")
+    assert "SECRET" not in str(contradicts.value) + str(form.value)
+    long = "s3://AKIA:SECRET" + "x" * 300 + "@lake/"
+    with pytest.raises(ConfigError, match="contradicts") as cut:
+        submitted("--storage", long + "a", "--conf", f"spark.ckpt.storage={long}b", "job.py")
+    assert "SECRET" not in str(cut.value)
+
+
 def test_properties_as_java_reads_them() -> None:
     text = "# c\n! c\nspark.a   1 2\nspark.b=x\nspark.c : y \n\nspark.d\tz\nspark.e a,\\\n   b\nlonely\n"
     assert parse_properties(text) == {"spark.a": "1 2", "spark.b": "x", "spark.c": "y", "spark.d": "z", "spark.e": "a,b"}

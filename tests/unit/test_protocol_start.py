@@ -303,7 +303,22 @@ def test_what_was_noted_as_damaged_is_looked_at_again_when_nothing_else_is_left(
     assert any(isinstance(i, do.Log) and "was found damaged before (checksum); it is looked at again" in i.message for i in said)
     claim = decode(started(said).claim, world.log[started(said).claim])
     assert isinstance(claim, Claim)
-    assert (claim.origin, claim.bad) == (CheckpointId(1, 0), (CheckpointId(1, 1),))
+    assert (claim.origin, claim.bad) == (CheckpointId(1, 0), ()), "what was left out before is not named for ever"
+
+
+def test_a_refusal_does_not_promise_that_what_an_earlier_start_left_out_counts_again() -> None:
+    """It is not the last run's any more."""
+    world = after(2)
+    for name, epoch in (("b", 1), ("c", 0)):
+        driver = Driver(world)
+        driver.start(name)
+        driver.push(ev.DamageReported(None, CheckpointId(1, epoch), "checksum"))
+    world.damaged = {CheckpointId(1, 0): "broken"}
+    message = refusal(Driver(world).start("d")).message
+    assert "damaged or missing are run 1 epoch 0 (broken); put their objects back, or start with a new checkpointLocation" in message
+    assert "cannot go on from what an earlier start left out, run 1 epoch 1" in message
+    world.damaged.clear()
+    assert started(Driver(world).start("e")).origin == CheckpointId(1, 0), "the first way out"
 
 
 @pytest.mark.parametrize("outcome", [Outcome.UNKNOWN, Outcome.FAILED])

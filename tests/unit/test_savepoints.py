@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from spark_ckpt.errors import ConfigError, ConflictError, DamagedError, ObjectMi
 from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.process.scratch import TEMPORARY
 from spark_ckpt.storage import Storage, open_storage
+from spark_ckpt.storage.base import LARGEST_READ
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.copies import RestorePath, delete_savepoint, import_objects, store_savepoint
 from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
@@ -98,6 +100,24 @@ def test_two_at_once_in_one_folder_leave_the_first_intact(stream: Storage, targe
         first = RestorePath.at(both.url).read(both)
         assert len(first.snapshots) == len(checkpoint.snapshots)
         assert intact(both, first)
+
+
+def test_what_is_left_of_a_copy_that_failed_is_not_tried(stream: Storage, target: Storage) -> None:
+    """An outage would be waited for once for each object."""
+    checkpoint = written(stream, random.Random(SEED))
+    (snapshot, *_) = checkpoint.snapshots
+    handles = [replace(snapshot.handles[0], object=f"run-00000001/seg/gone-{n}") for n in range(400)]
+    asked: list[str] = []
+
+    class Away(MemoryStorage):
+        def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
+            asked.append(key)
+            time.sleep(0.01)
+            raise StorageError(f"cannot read {key}")
+
+    with Away(stream.url) as away, pytest.raises(StorageError, match="cannot read"):
+        store_savepoint(away, replace(checkpoint, snapshots=(replace(snapshot, handles=tuple(handles)),), files={}), target)
+    assert 0 < len(asked) < 200
 
 
 def test_a_copy_that_was_killed_leaves_nothing_behind(

@@ -8,9 +8,8 @@ import random
 import re
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from cryptography.x509.oid import NameOID
 from spark_ckpt.errors import OutcomeUnknownError, StorageError, StorageSetupError
 from spark_ckpt.storage import S3Options
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
+from tests.drivers.socket_server import serving
 
 QUICK = S3Limits(patience_s=0.5, first_contact_s=0.3, backoff_s=0.01, connect_s=0.5, read_s=5.0)
 BROKEN = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -59,23 +59,8 @@ def credentials(monkeypatch: pytest.MonkeyPatch, certificate: Path) -> None:
 
 @contextmanager
 def server(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def run() -> None:
-        with suppress(OSError):
-            while True:
-                connection = listener.accept()[0]
-                with connection, suppress(OSError):
-                    serve(connection)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield f"https://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
+    with serving(serve) as address:
+        yield f"https://{address}"
 
 
 def opened(endpoint: str, reached: bool, read_s: float = QUICK.read_s) -> S3Storage:

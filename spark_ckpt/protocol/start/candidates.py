@@ -114,12 +114,22 @@ class Candidates:
 
     @property
     def none_intact(self) -> UnlessMovedOnError:
-        """True only if nobody has appended since, who could have completed newer ones."""
-        return UnlessMovedOnError(
-            ErrorKind.DAMAGED,
-            f"no checkpoint of the stream can be restored: damaged or missing are {named(self.bad)}; put their objects back, or start "
-            "with a new checkpointLocation",
+        """True only if nobody has appended since, who could have completed newer ones.
+
+        Rule: the last run has nothing of what an earlier start had left out, so only another stream can begin from that.
+        """
+        had = {c: why for c, why in self.bad.items() if c in self.in_order}
+        left_out = {c: why for c, why in self.bad.items() if c not in had}
+        message = (
+            f"no checkpoint of the stream can be restored: damaged or missing are {named(had)}; put their objects back, or start "
+            "with a new checkpointLocation"
         )
+        if left_out:
+            message += (
+                f". This stream cannot go on from what an earlier start left out, {named(left_out)}: put it back, and restore it with "
+                "spark.ckpt.restore.path (its URL, from `spark-ckpt list`), a new checkpointLocation and a new output path"
+            )
+        return UnlessMovedOnError(ErrorKind.DAMAGED, message)
 
     def verify(self, origin: Checkpoint, damaged: Callable[[str], list[Instruction]]) -> list[Instruction]:
         """Whether all is there that the origin names. Then its large files are fetched."""
@@ -162,6 +172,13 @@ class Candidates:
         )
 
     # --- what the claim says of them
+
+    @property
+    def left_out(self) -> tuple[CheckpointId, ...]:
+        """Damaged or missing, of what the last run had. What that run's own start had left out was not its own any more: else the damage
+        of years would be in every claim."""
+        had = self.in_order if self._round.last.living else []
+        return tuple(sorted(c for c in self.bad if c in had))
 
     def set_aside(self, log: int) -> tuple[Checkpoint, ...]:
         """What is past the origin, made by entry `log`, is never gone on from by accident: it is not inherited, and the run deletes it.

@@ -103,7 +103,7 @@ def claim_of(around: Round, candidates: Candidates, restoring: Restoring, plans:
         request.job,
         plans.origin.id if plans.origin else None,
         tuple(sorted(candidates.read)),
-        tuple(sorted(candidates.bad)) if last.end is None else (),
+        candidates.left_out,
         request.host,
         request.versions,
         now_ms,

@@ -69,8 +69,14 @@ def test_epochs_that_ran_again_are_whole_in_the_checkpoints_that_follow(start: S
 
 def test_a_task_that_moves_finds_its_state(start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path) -> None:
     trial = Trial(start, events, tmp_path, ("outer",), master=CLUSTER, env={"JOB_VERBOSE": "1"})
+    # Nothing begins before there are two executors: all may be over before the second one is there.
+    both = {
+        "spark.cores.max": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "5min",
+    }
     # Tasks go to whichever executor is free, wherever their state is; no checkpoint is due before the end.
-    trial.start(**{"spark.locality.wait": "0s", "spark.ckpt.interval": "10min"}).expect_success(300)
+    trial.start(**both, **{"spark.locality.wait": "0s", "spark.ckpt.interval": "10min"}).expect_success(300)
     trial.compare(oracle)
     for name in trial.names:
         assert trial.runs(name) == {"run-00000001"}, f"{name} was to go on in its first run"

@@ -9,6 +9,7 @@ import pytest
 
 from tests.drivers.spark.harness import Application
 from tests.drivers.spark.inputs import write_events
+from tests.drivers.spark.sightings import lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -27,7 +28,7 @@ def test_queries_that_end_leave_no_folder_in_the_spool(
         return list(spool.glob("spark-ckpt-*/*/run-*"))
 
     app.until(lambda: bool(runs()), "a run's folder")
-    app.until(lambda: f"ENDED {queries - 1}" in app.log.read_text(), "the last query's end", 600)
+    app.until(lambda: str(queries - 1) in lines(app, "ENDED"), "the last query's end", 600)
     app.until(lambda: not runs(), "the end of their folders", 60)
     streams = [p for p in spool.glob("spark-ckpt-*/*") if p.is_dir() and not list(p.glob("*"))]
     assert streams == [], "empty folders of streams"

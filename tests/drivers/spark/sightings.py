@@ -10,7 +10,10 @@ from tests.drivers.spark.harness import Application
 
 
 def lines(app: Application, kind: str) -> list[str]:
-    return [line.split(" ", 1)[1] for line in app.log.read_text().splitlines() if line.startswith(kind + " ")]
+    """What the job has said of a kind (`tests/spark/jobs/saying.py`), without the kind; not what it is just saying."""
+    said = app.log.with_suffix(".scratch") / "tmp" / "said"
+    whole = said.read_text().rpartition("\n")[0] if said.exists() else ""
+    return [rest for line in whole.splitlines() for word, _, rest in [line.partition(" ")] if word == kind]
 
 
 def told(app: Application, kind: str) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.verify import Verifier
 from tests.drivers.spark.harness import Application, Start
 from tests.drivers.spark.s3_server import Server
+from tests.drivers.spark.sightings import lines, told
 
 
 def keys_of(s3: Server, url: str) -> int:
@@ -56,8 +57,7 @@ class Steady:
         return paths.stream_url(f"s3://{self.s3.bucket}/ckpt", f"file:{self.locations}/{name}")
 
     def heard(self, name: str, *kinds: str) -> list[dict[str, Any]]:
-        told = (json.loads(line.split(" ", 1)[1]) for line in self.app.log.read_text().splitlines() if line.startswith("HEARD "))
-        return [event for event in told if event["root"].endswith(f"/{name}") and (not kinds or event["kind"] in kinds)]
+        return [event for event in told(self.app, "HEARD") if event["root"].endswith(f"/{name}") and (not kinds or event["kind"] in kinds)]
 
     def count(self, name: str, kind: str) -> int:
         return len(self.heard(name, kind))
@@ -74,7 +74,7 @@ class Steady:
 
     def lag(self) -> dict[str, int]:
         """As the Checkpoints tab says it."""
-        url = next(line.split()[1] for line in self.app.log.read_text().splitlines() if line.startswith("UI "))
+        [url] = lines(self.app, "UI")
         with urllib.request.urlopen(f"{url}/checkpoints/json/", timeout=30) as answer:
             lag: dict[str, int] = json.load(answer)["lag"]
         return lag
@@ -107,7 +107,7 @@ class Steady:
 
     def stop(self) -> None:
         self.tell("stop")
-        self.until(lambda: "STOPPED" in self.app.log.read_text(), "the queries' end")
+        self.until(lambda: bool(lines(self.app, "STOPPED")), "the queries' end")
 
     def numbers(self, name: str) -> list[int]:
         """What the sink holds, each epoch once: all numbers from 0 on, none twice."""

@@ -16,6 +16,7 @@ from typing import Any
 from operators import QUERIES, SCHEMA, writer
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
+from saying import say
 
 PACKAGE = "org.apache.spark.ckpt."
 UNREADABLE = {"root": "file:/nowhere", "run": 1, "epoch": 1, "timeMs": 1}
@@ -65,14 +66,14 @@ def main() -> None:
     df = query.stream(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(source))
     to = df.writeStream.outputMode(query.mode).option("checkpointLocation", checkpoint).foreachBatch(writer("windows", query, out))
     to.trigger(availableNow=True).start().awaitTermination()
-    print(f"ENDED while a listener hangs: {hung.is_set() and not ended.is_set()}", flush=True)
+    say(f"ENDED while a listener hangs: {hung.is_set() and not ended.is_set()}")
     ended.set()
     for page in ("", "history/", "summary/", "details/?id=nonsense", "json/details/nonsense"):
         try:
             with urllib.request.urlopen(f"{context.uiWebUrl}/checkpoints/{page}", timeout=60) as answer:
-                print(f"PAGE {page} {answer.status}", flush=True)
+                say(f"PAGE {page} {answer.status}")
         except urllib.error.HTTPError as error:
-            print(f"PAGE {page} {error.code}", flush=True)
+            say(f"PAGE {page} {error.code}")
     spark.stop()
 
 

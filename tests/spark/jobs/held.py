@@ -14,6 +14,7 @@ import time
 
 from collected import collected
 from pyspark.sql import DataFrame, SparkSession
+from saying import say
 
 
 def main() -> None:
@@ -27,7 +28,7 @@ def main() -> None:
         with open(f"{out}/.{batch}-{os.getpid()}", "w") as f:
             json.dump(ids, f)
         os.replace(f"{out}/.{batch}-{os.getpid()}", f"{out}/{batch}.json")
-        print(f"WRITTEN {batch}", flush=True)
+        say(f"WRITTEN {batch}")
         while os.path.exists(f"{folder}/hold"):
             time.sleep(0.05)
 

@@ -11,6 +11,7 @@ import time
 
 from operators import SCHEMA
 from pyspark.sql import SparkSession
+from saying import say
 
 
 def main() -> None:
@@ -21,7 +22,7 @@ def main() -> None:
         counts = spark.readStream.schema(SCHEMA).json(source).groupBy("key").count()
         to = counts.writeStream.outputMode("update").format("noop").option("checkpointLocation", f"{checkpoints}/{number % int(locations)}")
         to.trigger(availableNow=True).start().awaitTermination()
-        print(f"ENDED {number}", flush=True)
+        say(f"ENDED {number}")
     while not os.path.exists(f"{folder}/end"):
         time.sleep(0.05)
     spark.stop()

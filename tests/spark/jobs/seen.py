@@ -17,6 +17,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from saying import say
 
 from spark_ckpt import CheckpointListener
 
@@ -62,12 +63,6 @@ class Plain:
 
 def tell(what: str, kind: str, event: object) -> None:
     say(f"{what} {json.dumps({'kind': kind, **vars(event)}, default=vars)}")
-
-
-def say(line: str) -> None:
-    """In one write: listeners speak in threads of their own."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def gauges(base: str) -> list[str]:

@@ -18,6 +18,7 @@ from collected import collected
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from saying import say
 
 from spark_ckpt import CheckpointListener
 
@@ -38,7 +39,7 @@ class Telling(CheckpointListener):
 
 def tell(kind: str, event: object) -> None:
     fields = {name: value for name, value in vars(event).items() if name != "operators"}
-    print("HEARD " + json.dumps({"kind": kind, "at": time.time(), **fields}), flush=True)
+    say("HEARD " + json.dumps({"kind": kind, "at": time.time(), **fields}))
 
 
 def written(out: str) -> Callable[[DataFrame, int], None]:
@@ -78,14 +79,14 @@ def main() -> None:
     spark = SparkSession.builder.appName("steady").getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     Telling().attach(spark)
-    print(f"UI {spark.sparkContext.uiWebUrl}", flush=True)
+    say(f"UI {spark.sparkContext.uiWebUrl}")
     word = "again"
     while word == "again":
         queries = [started(spark, name, checkpoints, out, int(rows), int(size)) for name in names.split(",")]
         word = told(folder, ("again", "stop"), queries)
         for query in queries:
             query.stop()
-    print("STOPPED", flush=True)
+    say("STOPPED")
     told(folder, ("end",), [])
     spark.stop()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from saying import say
 from seen import Telling
 
 import spark_ckpt
@@ -28,11 +29,11 @@ def main() -> None:
     counts = distinct.groupBy(F.window("ts", "10 minutes"), "key").agg(F.count("*").alias("n"))
     to = counts.writeStream.outputMode("append").format("noop").option("checkpointLocation", checkpoint).queryName("orders")
     query = to.trigger(processingTime="500 milliseconds").start()
-    print(f"UI {spark.sparkContext.uiWebUrl} {spark.sparkContext.applicationId}", flush=True)
+    say(f"UI {spark.sparkContext.uiWebUrl} {spark.sparkContext.applicationId}")
     while not end.exists():
         if asked.exists():
             asked.unlink()
-            print(f"SAVEPOINT {spark_ckpt.savepoint(query, name='noon', timeout='60s')}", flush=True)
+            say(f"SAVEPOINT {spark_ckpt.savepoint(query, name='noon', timeout='60s')}")
         time.sleep(0.1)
     query.stop()
     spark.stop()

@@ -75,7 +75,7 @@ $(CLASSES): $(STAMP) | jar
 .PHONY: test
 test: venv ## check, then all tests that need nothing but pip and Java
 	@$(MAKE) --no-print-directory -j 2 check jar browser $(CLASSES)
-	@$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations=60 --durations-min=5 $(ARGS)
 
 .PHONY: test-fast
 test-fast: jar ## Only the tests that start no Spark

@@ -209,8 +209,8 @@ class Executors:
         uid: str,
         since: int,
     ) -> None:
-        """It asks until it is answered, or dies, or nobody needs its task any more."""
-        if not (self._query.current(attempt) and asker.alive):
+        """It asks until it is answered, or dies, also with its driver, or nobody needs its task any more."""
+        if not (self._query.current(attempt) and asker.alive and self._client.alive):
             asker.wanting -= 1
             return
         answer = self._query.wants(uid, attempt.version - 1)

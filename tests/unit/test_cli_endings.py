@@ -19,6 +19,9 @@ from spark_ckpt.storage import Storage, open_storage
 from tests.drivers.stored_stream import StreamWriter, begun, flip, make_store
 
 PROGRAM = [sys.executable, "-m", "spark_ckpt.cli.main"]
+_HEARING = "signal.signal(signal.SIGINT, signal.default_int_handler); runpy.run_module('spark_ckpt.cli.main', run_name='__main__')"
+HEARING = [sys.executable, "-c", f"import runpy, signal; {_HEARING}"]
+"""The same, and it hears Ctrl-C also where the tests run in the background: what a shell begins there ignores it."""
 
 
 @pytest.fixture
@@ -69,7 +72,7 @@ def test_an_error_that_cannot_be_written_has_its_status(arguments: list[str], fo
 
 def interrupted(arguments: Sequence[str], begun: Callable[[], bool]) -> tuple[int, str, str]:
     """A person presses Ctrl-C when it has `begun`."""
-    process = subprocess.Popen([*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*HEARING, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         until = time.monotonic() + 60
         while not begun() and process.poll() is None and time.monotonic() < until:

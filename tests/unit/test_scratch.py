@@ -72,7 +72,8 @@ def test_a_temporary_folder_of_a_process_that_was_ended_goes_with_the_next(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    process = subprocess.Popen([sys.executable, "-c", _TEMPORARY, "verify"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    code = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which tests that run under nohup ignore\n{_TEMPORARY}"
+    process = subprocess.Popen([sys.executable, "-c", code, "verify"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     left = Path(process.stdout.readline().strip())
     assert left.parent == tmp_path

@@ -22,6 +22,7 @@ from spark_ckpt.errors import (
     OutcomeUnknownError,
     TimeoutExpiredError,
 )
+from spark_ckpt.progress import Task, Tell, Unit, nobody
 from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Claim, Request, encode
 from spark_ckpt.storage import PutResult, Storage, open_storage
 from spark_ckpt.stored.answers import read_answer
@@ -97,6 +98,7 @@ def request_savepoint(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
     asked: Callable[[int, str], None] = lambda *_: None,
+    tell: Tell = nobody,
 ) -> str:
     """Append the request and wait for its answer, `patience_s` seconds in all; returns the savepoint's URL. `storage` is the stream's.
     `asked` is told the number of the request's log entry, and the URL of the savepoint's folder, or of the one above it where the run
@@ -107,6 +109,7 @@ def request_savepoint(
     place = _place(reader, claim, request)
     asked(number, place if request.name else place.rpartition("/")[0])
     looks = 0
+    began, waiting = clock(), Task(tell, "waiting for the savepoint", int(patience_s), Unit.SECONDS)
     while True:
         answer = read_answer(storage, claim.run, number)
         if answer is not None:
@@ -124,6 +127,7 @@ def request_savepoint(
                 return answer
             raise ConflictError(f"{after} before it had met the request in log entry {number} of {reader.url}; ask again")
         sleep(POLL_S)
+        waiting.reach(int(clock() - began))
 
 
 def _append(storage: Storage, reader: StreamReader, request: SavepointRequest) -> tuple[Claim, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from spark_ckpt.api.savepoints import SavepointRequest, request_savepoint
-from spark_ckpt.cli.options import DURATION, json_option, opened_stream, s3_options, storage_url
+from spark_ckpt.cli.options import DURATION, Progress, json_option, opened_stream, progress_option, s3_options, storage_url
 from spark_ckpt.cli.output import Line, Output, Report, tell
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.storage import S3Options
@@ -26,9 +26,18 @@ from spark_ckpt.stored.reading import CheckpointReader
 )
 @click.option("--timeout", default="10min", show_default=True, type=DURATION, metavar="DURATION", help="How long to wait for it.")
 @s3_options
+@progress_option
 @json_option
 def command(
-    stream: str, target: str | None, name: str | None, stop: bool, drain: bool, timeout: int, s3: S3Options, output: Output
+    stream: str,
+    target: str | None,
+    name: str | None,
+    stop: bool,
+    drain: bool,
+    timeout: int,
+    s3: S3Options,
+    output: Output,
+    progress: Progress,
 ) -> None:
     """Make a savepoint of STREAM, whose query must be running, and print its URL.
 
@@ -56,7 +65,8 @@ def command(
             tell(f"asked in log entry {number} of {reader.url}, waiting for up to {timeout / 1000:g} s")
 
         try:
-            path = request_savepoint(storage, request, timeout / 1000, asked=asked)
+            with progress() as shown:
+                path = request_savepoint(storage, request, timeout / 1000, asked=asked, tell=shown)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(stopped) from None
         output.show(Report({"stream": reader.url, "savepoint": path, "stopping": stop}, [Line(path)]))

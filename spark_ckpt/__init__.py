@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from spark_ckpt.api.listener import CheckpointListener
     from spark_ckpt.api.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, NotRestartedError, run
     from spark_ckpt.api.savepoints import savepoint
+    from spark_ckpt.api.state import State, read_state
 
 __version__ = "0.1.0"
 
@@ -24,9 +25,11 @@ __all__ = [
     "FixedDelay",
     "NoRestart",
     "NotRestartedError",
+    "State",
     "__version__",
     "configure",
     "jar_path",
+    "read_state",
     "run",
     "savepoint",
 ]
@@ -38,6 +41,8 @@ _LOADED_WHEN_USED = {
     "FixedDelay": "api.restart",
     "NoRestart": "api.restart",
     "NotRestartedError": "api.restart",
+    "State": "api.state",
+    "read_state": "api.state",
     "run": "api.restart",
     "savepoint": "api.savepoints",
 }

@@ -123,5 +123,5 @@ wheel: jar ## Build dist/spark_ckpt-*.whl with the JAR inside
 
 .PHONY: clean
 clean: ## Remove what was built; .venv stays
-	@rm -rf build dist .demo .campaign .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log spark_ckpt/jars *.egg-info
+	@rm -rf hs_err_pid*.log build dist .demo .campaign .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log spark_ckpt/jars *.egg-info
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

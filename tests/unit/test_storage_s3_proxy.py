@@ -28,9 +28,10 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "unit-test-credential")
 
 
-def head_of(connection: socket.socket) -> bytes:
+def received_with(connection: socket.socket, wanted: bytes) -> bytes:
+    """All until that is in it. Raises ConnectionError when the other side has ended before."""
     received = b""
-    while b"\r\n\r\n" not in received:
+    while wanted not in received:
         piece = connection.recv(1 << 16)
         if not piece:
             raise ConnectionError
@@ -58,10 +59,7 @@ def test_a_put_that_a_proxy_took_and_did_not_answer_may_be_done(monkeypatch: pyt
     taken: list[bytes] = []
 
     def serve(connection: socket.socket) -> None:
-        received = head_of(connection)
-        while b"entry" not in received:
-            received += connection.recv(1 << 16)
-        taken.append(received)
+        taken.append(received_with(connection, b"entry"))
         if resets:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
@@ -75,7 +73,7 @@ def test_a_put_for_which_a_proxy_makes_no_tunnel_is_not_done(monkeypatch: pytest
     asked: list[bytes] = []
 
     def serve(connection: socket.socket) -> None:
-        asked.append(head_of(connection))
+        asked.append(received_with(connection, b"\r\n\r\n"))
         connection.sendall(answer)
 
     with proxy(serve, monkeypatch), opened("https") as storage, pytest.raises(StorageError) as raised:

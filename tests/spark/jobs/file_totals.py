@@ -14,6 +14,7 @@ import os
 import signal
 from pathlib import Path
 
+from collected import collected
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -38,7 +39,7 @@ def main() -> None:
             os.killpg(0, signal.SIGKILL)
         given.output.mkdir(parents=True, exist_ok=True)
         aside = given.output / f".{epoch}"
-        aside.write_text("".join(json.dumps(row.asDict()) + "\n" for row in df.collect()))
+        aside.write_text("".join(json.dumps(row.asDict()) + "\n" for row in collected(df)))
         aside.rename(given.output / f"batch-{epoch}.json")
 
     spark = SparkSession.builder.config("spark.sql.streaming.fileSource.log.compactInterval", given.compact_interval).getOrCreate()

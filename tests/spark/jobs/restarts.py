@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from collected import collected
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -86,7 +87,7 @@ class Jobs:
             return 2 * value
 
         def each(df: DataFrame, batch: int) -> None:
-            rows = df.collect()
+            rows = collected(df)
             if batch == 3 and self.first_time("batch-failed"):
                 raise RuntimeError("the user's own database was away")
             temp = self.out / f".{batch}"

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 
+from collected import collected
 from pyspark.sql import DataFrame, SparkSession
 
 
@@ -21,7 +22,7 @@ def main() -> None:
     spark.sparkContext.setLogLevel("WARN")
 
     def written(df: DataFrame, batch: int) -> None:
-        numbers = sorted(row["value"] for row in df.select("value").collect())
+        numbers = sorted(row["value"] for row in collected(df.select("value")))
         os.makedirs(out, exist_ok=True)
         with open(f"{out}/.{batch}", "w") as f:
             json.dump(numbers, f)

@@ -3,5 +3,6 @@
 import sys
 from pathlib import Path
 
-# Most of the streams are those of the other tests.
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "spark" / "jobs"))
+_ROOT = Path(__file__).resolve().parents[1]
+# Most of the streams are those of the other tests, and a recipe is tried as its users have it.
+sys.path += [str(_ROOT / "tests" / "spark" / "jobs"), str(_ROOT / "examples")]

@@ -27,7 +27,10 @@ from campaign.dimensions import Case, Place
 from campaign.page import render
 from campaign.plan import Plan
 from campaign.queries import QUERIES
+from campaign.sinks import running as sinks
 from campaign.trial import Outcome, Result, Trial
+from documents import seen_by_sinks
+from documents.places import GUARANTEES
 
 PAGE = tested.ROOT / "docs" / "reliability.md"
 WORK = tested.ROOT / ".campaign"
@@ -51,7 +54,7 @@ def cli() -> None:
 @_kills_a_case
 @click.option("--cases", type=click.IntRange(1), help="At most so many cases and long tests; without it all that are left.")
 @click.option("--minutes", type=click.IntRange(1), help="None is begun after so long.")
-@click.option("--part", type=click.Choice(["all", "kills", "tests"]), default="all", show_default=True)
+@click.option("--part", type=click.Choice(["all", "kills", "sinks", "tests"]), default="all", show_default=True)
 @click.option("--only", default="", help="Long tests with this in their name.")
 @_work
 def run(seed: int, kills: int, kills_a_case: int, cases: int | None, minutes: int | None, part: str, only: str, work: Path) -> None:
@@ -63,8 +66,8 @@ def run(seed: int, kills: int, kills_a_case: int, cases: int | None, minutes: in
         return (cases is None or begun < cases) and (over is None or time.monotonic() < over)
 
     with ExitStack() as env:
-        run_case = _runner(env, work)
-        for case in left(seed, kills, kills_a_case) if part != "tests" else ():
+        run_case, run_sinks = _runner(env, work), sinks.Runner(env, work, _tell)
+        for case in left(seed, kills, kills_a_case) if part in ("all", "kills") else ():
             if not more():
                 break
             with alone_with(folder_of(case), work) as mine:
@@ -73,7 +76,16 @@ def run(seed: int, kills: int, kills_a_case: int, cases: int | None, minutes: in
                     result = run_case(case)
                     bad += result.outcome is not Outcome.EQUAL
                     record.append(record.KILLS, record.case_line(result))
-    for name in left_tests([name for name in long_tests.names() if only in name]) if part != "kills" else ():
+        for sink_case in sinks.left() if part in ("all", "sinks") else ():
+            if not more():
+                break
+            with alone_with(sinks.folder_of(sink_case), work) as mine:
+                if mine and sink_case in sinks.left():
+                    begun += 1
+                    seen = run_sinks(sink_case)
+                    bad += seen.outcome is not Outcome.EQUAL
+                    record.append(record.SINKS, record.sinks_line(seen))
+    for name in left_tests([name for name in long_tests.names() if only in name]) if part in ("all", "tests") else ():
         if not more():
             break
         with alone_with("test-" + hashlib.sha256(name.encode()).hexdigest()[:12], work) as mine:
@@ -115,7 +127,7 @@ def status(seed: int, kills: int, kills_a_case: int) -> None:
 
 @cli.command("page")
 def page() -> None:
-    """Write docs/reliability.md anew."""
+    """Write docs/reliability.md anew, and the table of docs/guarantees.md."""
     _write_page()
 
 
@@ -124,6 +136,8 @@ def forget() -> None:
     """Drop the results of other code."""
     of = tested.code_of_kills()
     click.echo(f"{record.KILLS.name}: {record.keep(record.KILLS, lambda line: bool(line['code'] == of))} lines dropped")
+    sinks_of = tested.code_of_sinks()
+    click.echo(f"{record.SINKS.name}: {record.keep(record.SINKS, lambda line: bool(line['code'] == sinks_of))} lines dropped")
     click.echo(f"{record.TESTS.name}: {record.keep(record.TESTS, of_today())} lines dropped")
     _write_page()
 
@@ -218,13 +232,15 @@ def _status(seed: int, kills: int, kills_a_case: int) -> None:
     cases, tests = left(seed, kills, kills_a_case), left_tests(long_tests.names())
     all_cases = -(-kills // kills_a_case)
     click.echo(f"kills: {all_cases - len(cases)} of {all_cases} cases of seed {seed} are done for this code")
+    click.echo(f"sinks: {len(sinks.left())} cases are left")
     click.echo(f"long tests: {len(tests)} are left")
-    for following in [describe(case) for case in cases[:1]] + tests[:1]:
+    for following in [describe(case) for case in cases[:1]] + [f"sinks: {case.name}" for case in sinks.left()[:1]] + tests[:1]:
         click.echo(f"next: {following}")
 
 
 def _write_page() -> None:
     PAGE.write_text(render(record.read(record.KILLS), record.read(record.TESTS)))
+    GUARANTEES.write_text(seen_by_sinks.renewed(GUARANTEES.read_text(), record.read(record.SINKS)))
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

@@ -65,6 +65,11 @@ def folded(batches: Sequence[Sequence[dict[str, Any]]], output_mode: str) -> lis
     return list(newest.values())
 
 
+def parts_of(out: Path) -> list[list[dict[str, Any]]]:
+    """What a foreachBatch of the campaign holds, in the order of the batch ids."""
+    return [[json.loads(line) for line in part.read_text().splitlines()] for part in sorted(out.glob("part-*.json"))]
+
+
 def rows_of(df: DataFrame) -> Iterator[dict[str, Any]]:
     """As the streams' own sink writes them."""
     return (json.loads(row[0]) for row in df.select(F.to_json(F.struct("*"))).collect())
@@ -90,20 +95,28 @@ class Oracle:
 
     def compare(self, stream: Stream, source: Path, out: Path, mode: Mode) -> Comparison:
         """Raises SinkError."""
-        query = QUERIES[stream.operator]
-        spark = self._spark()
-        batch = query.batch(spark.read.schema(SCHEMA).json(str(source)))
-        expected = counted(rows_of(batch))
-        assert expected, f"the oracle of {stream.operator} is empty: the comparison would show nothing"
+        expected = self.expected(stream.operator, source)
         if stream.sink is Sink.FILE:
-            try:
-                found = counted(rows_of(spark.read.schema(batch.schema).json(str(out))))
-            except PySparkException as e:
-                raise SinkError(f"Spark cannot read what {stream.operator} has written: {str(e).splitlines()[0]}") from e
+            found = self.in_files(stream.operator, source, out)
         else:
-            parts = [[json.loads(line) for line in part.read_text().splitlines()] for part in sorted(out.glob("part-*.json"))]
-            found = counted(folded(parts, query.mode))
+            found = counted(folded(parts_of(out), QUERIES[stream.operator].mode))
         return compare(expected, found, mode)
+
+    def expected(self, operator: str, source: Path) -> Rows:
+        """What a batch query gives."""
+        rows = counted(rows_of(self._batch(operator, source)))
+        assert rows, f"the oracle of {operator} is empty: the comparison would show nothing"
+        return rows
+
+    def in_files(self, operator: str, source: Path, out: Path) -> Rows:
+        """What Spark's file sink holds. Raises SinkError."""
+        try:
+            return counted(rows_of(self._spark().read.schema(self._batch(operator, source).schema).json(str(out))))
+        except PySparkException as e:
+            raise SinkError(f"Spark cannot read what {operator} has written: {str(e).splitlines()[0]}") from e
+
+    def _batch(self, operator: str, source: Path) -> DataFrame:
+        return QUERIES[operator].batch(self._spark().read.schema(SCHEMA).json(str(source)))
 
     def _spark(self) -> SparkSession:
         if self._session is None:

@@ -81,13 +81,12 @@ def watch(spec: dict[str, Any], running: dict[str, StreamingQuery], until: Calla
         time.sleep(POLL_S)
 
 
-def main() -> None:
-    with open(sys.argv[1]) as f:
-        spec = json.load(f)
-    for module in (operators, queries):  # executors' Pythons have neither
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    spark = SparkSession.builder.appName("campaign").getOrCreate()
-    spark.sparkContext.setLogLevel("INFO")
+Spec = dict[str, Any]
+Starter = Callable[[SparkSession, Spec, dict[str, str], bool], StreamingQuery]
+
+
+def live(spark: SparkSession, spec: Spec, start: Starter) -> None:
+    """All streams, until there is nothing more to do. Raises what ended a query."""
 
     def begun(last: bool) -> dict[str, StreamingQuery]:
         return {stream["name"]: start(spark, spec, stream, last) for stream in spec["streams"]}
@@ -101,6 +100,16 @@ def main() -> None:
     watch(spec, running, lambda: not any(query.isActive for query in running.values()))
     for query in running.values():
         query.awaitTermination()
+
+
+def main() -> None:
+    with open(sys.argv[1]) as f:
+        spec = json.load(f)
+    for module in (operators, queries):  # executors' Pythons have neither
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    spark = SparkSession.builder.appName("campaign").getOrCreate()
+    spark.sparkContext.setLogLevel("INFO")
+    live(spark, spec, start)
     spark.stop()
 
 

@@ -55,9 +55,10 @@ Nothing but a kill is to end an application. There is one exception: Spark itsel
 the processors are starved, that ends queries of stock Spark too. Such ends are told below, and do not count against the case.
 
 ## How to run it
-    make campaign                       # goes on with what has no result for this code yet, kills first, then the long tests
+    make campaign                       # goes on with what has no result for this code yet: kills, then the sinks, then the long tests
     make campaign CASES=3 MINUTES=60    # a part of it: so many cases at most, none begun after so long
     make campaign SEED=7                # another plan
+    make campaign PART=sinks            # what each sink sees: docs/guarantees.md
     make campaign & make campaign       # two at a time share the plan
     .venv/bin/python -m campaign status               # what is done, what is next
     .venv/bin/python -m campaign replay 12 --seed 7   # one case again, its logs kept, nothing recorded
@@ -65,6 +66,7 @@ the processors are starved, that ends queries of stock Spark too. Such ends are 
 The plan has 300 kills. A result counts for the code that it was taken with, which is told as a digest:
 
 - of kills: `spark_ckpt`, `jvm_shim`, and what `campaign/trial.py` and `campaign/job.py` import or start;
+- of sinks: the same, and what `campaign/sinks/trial.py` and `campaign/sinks/application.py` import or start;
 - of a test that starts processes: `spark_ckpt`, `jvm_shim`, `pyproject.toml`, the test's module, the `conftest.py` files above it, and what
   these import or start;
 - of a simulation: the test's module, the `conftest.py` files above it, and what these import or start.

@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from campaign import tested
+from campaign.comparison import Comparison
 from campaign.dimensions import Case
+from campaign.sinks.holdings import Held
+from campaign.sinks.trial import SinkResult, Struck
 from campaign.trial import Result, sparks_own
 
 RESULTS = tested.ROOT / "campaign" / "results"
-KILLS, TESTS = RESULTS / "kills.jsonl", RESULTS / "tests.jsonl"
+KILLS, TESTS, SINKS = RESULTS / "kills.jsonl", RESULTS / "tests.jsonl", RESULTS / "sinks.jsonl"
 SCHEMA = tested.ROOT / "campaign" / "results.schema.json"
 FORMAT = 1
 Line = Mapping[str, Any]
@@ -45,7 +48,7 @@ def about(code: str) -> dict[str, Any]:
 def case_line(result: Result) -> dict[str, Any]:
     """Of a case that came to no comparison the streams have no rows."""
     case = result.case
-    compared: list[dict[str, Any]] = [{k: v for k, v in asdict(c).items() if k != "examples"} for c in result.comparisons]
+    compared = [_rows(one) for one in result.comparisons]
     compared += [{}] * (len(case.streams) - len(compared))
     streams = [{"operator": s.operator, "sink": s.sink.value, **rows} for s, rows in zip(case.streams, compared, strict=True)]
     return {
@@ -65,6 +68,39 @@ def case_line(result: Result) -> dict[str, Any]:
         "seconds": result.seconds,
         "text": result.text,
     }
+
+
+def sinks_line(result: SinkResult) -> dict[str, Any]:
+    """Of a case that came to no comparison there are no sinks."""
+    return {
+        **about(tested.code_of_sinks()),
+        "mode": result.case.mode.value,
+        "group": result.case.group.value,
+        "sinks": [_held(held) for held in result.held],
+        "kills": [_struck(kill) for kill in result.kills],
+        "ends": [{"why": end.what, "sparks_own": sparks_own(end), "at_s": end.at_s, "epochs": end.epochs} for end in result.ends],
+        "files": result.files,
+        "outcome": result.outcome.value,
+        "seconds": result.seconds,
+        "text": result.text,
+    }
+
+
+def _held(held: Held) -> dict[str, Any]:
+    line = {"sink": held.sink.value, **_rows(held.rows)}
+    return line if held.in_topic is None else {**line, "in_topic": _rows(held.in_topic)}
+
+
+def _struck(kill: Struck) -> dict[str, Any]:
+    sinks = []
+    for sink, (rows, topic) in kill.twice.items():
+        line = {"sink": sink.value, "behind": kill.behind[sink], "twice": rows}
+        sinks.append(line if topic is None else {**line, "in_topic": topic})
+    return {"killed": kill.strike.value, "at_s": kill.at.at_s, "epochs": kill.at.epochs, "sinks": sinks}
+
+
+def _rows(compared: Comparison) -> dict[str, Any]:
+    return {name: value for name, value in asdict(compared).items() if name != "examples"}
 
 
 def drawn(case: Case) -> tuple[int, int, int]:

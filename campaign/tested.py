@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("spark_ckpt", "jvm_shim")
 _KILLS = ("campaign/trial.py", "campaign/job.py")
+_SINKS = ("campaign/sinks/trial.py", "campaign/sinks/application.py")
 _IN_ONE_PROCESS = Path("tests/simulation")
 _AROUND = ("tests", "testbed", "simulation", "benchmarks", "campaign", "examples")
 _ON_PATH = ("tests/spark/jobs", "examples")
@@ -25,6 +26,10 @@ _ON_PATH = ("tests/spark/jobs", "examples")
 
 def code_of_kills() -> str:
     return _digest({*_product(), *reached(*(ROOT / name for name in _KILLS))})
+
+
+def code_of_sinks() -> str:
+    return _digest({*_product(), *reached(*(ROOT / name for name in _SINKS))})
 
 
 def code_of(test: str) -> str:

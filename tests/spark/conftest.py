@@ -5,25 +5,18 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 
-from testbed.lossy_proxy import LossyProxy
 from tests.drivers.spark import chromium as browsers
 from tests.drivers.spark.browser import Browser, browser
 from tests.drivers.spark.fixtures import events, oracle, start  # noqa: F401
-from tests.drivers.spark.s3_server import Server
+from tests.drivers.spark.s3_server import Server, moto, with_bucket
 
 
 @pytest.fixture(scope="session")
 def moto_url() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with moto() as url:
+        yield url
 
 
 _numbers = itertools.count()
@@ -31,13 +24,8 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def s3(moto_url: str) -> Iterator[Server]:
-    with LossyProxy(moto_url) as proxy:
-        bucket = f"bucket-{next(_numbers)}"
-        session = boto3.Session("test", "test-secret", region_name="us-east-1")
-        client = session.client("s3", endpoint_url=moto_url)
-        client.create_bucket(Bucket=bucket)
-        client.close()
-        yield Server(proxy, bucket)
+    with with_bucket(moto_url, f"bucket-{next(_numbers)}") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

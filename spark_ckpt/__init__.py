@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from spark_ckpt.api.listener import CheckpointListener
     from spark_ckpt.api.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, NotRestartedError, run
     from spark_ckpt.api.savepoints import savepoint
+    from spark_ckpt.api.socket_source import RetryingSocket
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,7 @@ __all__ = [
     "FixedDelay",
     "NoRestart",
     "NotRestartedError",
+    "RetryingSocket",
     "__version__",
     "configure",
     "jar_path",
@@ -38,6 +40,7 @@ _LOADED_WHEN_USED = {
     "FixedDelay": "api.restart",
     "NoRestart": "api.restart",
     "NotRestartedError": "api.restart",
+    "RetryingSocket": "api.socket_source",
     "run": "api.restart",
     "savepoint": "api.savepoints",
 }

@@ -242,8 +242,9 @@ OPTIONS: tuple[Option, ...] = (
         NO_CLAIM,
         _one_of(NO_CLAIM, CLAIM),
         "restore mode",
-        "Who owns the folder in restore.path. NO_CLAIM: you. It is left as it is, and not needed any more once the query runs. CLAIM: the "
-        "stream, which deletes it like a checkpoint of its own.",
+        "Who owns the savepoint in restore.path. Both modes copy its objects: once the query runs, it does not need it. NO_CLAIM: you do; "
+        "it is left as it is. CLAIM: the stream does; it deletes the folder together with the copy, when `retained` newer checkpoints are "
+        "complete. A checkpoint in restore.path stays with the stream that made it, in both modes.",
     ),
     Option(
         "restore.plans",

@@ -16,6 +16,9 @@ from typing import Any
 from spark_ckpt.errors import CheckpointError, ErrorKind
 
 _MAX_CHAIN = 50
+_MAX_TOLD = 500
+_TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(re.escape(_TRACEBACK) + r"\n(?:[ \t].*\n)+(\S.*)")
 _FAILURE_CLASS = "org.apache.spark.ckpt.CheckpointFailure"
 _KIND_IN_TEXT = re.compile(re.escape(_FAILURE_CLASS) + r"\[([A-Z]+)\]")
 _CONDITION_IN_TEXT = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)?)\]")
@@ -105,6 +108,30 @@ def cause_of(error: BaseException, *, starting: bool = False) -> Cause:
     if starting and cause in (Cause.PASSING, Cause.DEFINITION) and (session_is_over() or _names_stopped_session(chain)):
         return Cause.SESSION
     return cause
+
+
+def told(error: BaseException) -> str:
+    """Why, in one line of at most some 1,000 characters."""
+    return in_one_line(error, jvm_chain(error))
+
+
+def in_one_line(error: BaseException, chain: Sequence[Thrown]) -> str:
+    for thrown in chain:
+        if _FAILURE_CLASS in thrown.classes and thrown.message:
+            return _one_line(thrown.message)  # a sentence for people, whatever Spark has wrapped it in
+    text, name = str(error), type(error).__name__
+    if chain and name.startswith("Py4J"):
+        # Its own text says which call to the JVM failed ("An error occurred while calling o1071.start"), and not why.
+        first = next((thrown for thrown in chain if thrown.message), chain[0])
+        text, name = first.message, first.classes[0].rsplit(".", 1)[-1]
+    return f"{name}: {_one_line(text)}" if text.strip() else name
+
+
+def _one_line(text: str) -> str:
+    """The first line, and what a user's Python function has raised, if that stands further down, at the end of its traceback."""
+    first = text.strip().splitlines()[0].removesuffix(_TRACEBACK).strip()[:_MAX_TOLD]
+    raised = [line.strip() for line in _RAISED.findall(text)[-1:]]
+    return " ".join(part for part in (first, *(line[:_MAX_TOLD] for line in raised if line not in first)) if part)
 
 
 def judge(chain: Sequence[Thrown]) -> Cause:

@@ -53,7 +53,7 @@ class SavepointRequest:
     def __post_init__(self) -> None:
         if self.drain and not self.stop:
             raise ConfigError(
-                "drain without stop is not possible: it ends all windows and fires all timers, and the query could not go on from that; "
+                "drain without stop is not possible: it ends all windows and event-time timers, and the query could not go on from that; "
                 "ask for both, or for neither"
             )
         if self.name:
@@ -73,7 +73,7 @@ def savepoint(
     `query` is the query, or the URL of its stream for one that another process runs. `target` is the folder in which it is made, one
     below the query's `spark.ckpt.savepointDir` or below `savepoints/` in the stream's own (default: the first of these that there is),
     `name` its name there (default: a new one). With `stop` the query ends after it; with `drain` too, the watermark goes to its end
-    before, so that windows and timers fire. `timeout` is a duration as Spark writes it. Raises `ConfigError`,
+    before, so that windows and event-time timers fire. `timeout` is a duration as Spark writes it. Raises `ConfigError`,
     `TimeoutExpiredError` where nothing takes the request up, and `CheckpointError` where the run could not make it (a query that was to
     stop goes on then).
     """

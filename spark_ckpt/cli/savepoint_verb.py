@@ -22,7 +22,9 @@ from spark_ckpt.stored.reading import CheckpointReader
 @click.option("--name", help="Its name in that folder. Default: a new one.")
 @click.option("--stop", is_flag=True, help="End the query after the savepoint.")
 @click.option(
-    "--drain", is_flag=True, help="With --stop: first run one more epoch with the watermark at its end, so that windows and timers fire."
+    "--drain",
+    is_flag=True,
+    help="With --stop: first run one more epoch with the watermark at its end, so that windows and event-time timers fire.",
 )
 @click.option("--timeout", default="10min", show_default=True, type=DURATION, metavar="DURATION", help="How long to wait for it.")
 @s3_options

@@ -236,7 +236,8 @@ class Coordinator:
         found = parse_checkpoint_url(path)
         own = found[1] if found is not None and found[0] == url else None
         rival = next((root for root, restored in tuple(self._restored.items()) if root != worker.root and restored == path), None)
-        return ev.Restore(path, own, options.restore_mode == CLAIM, options.restore_plans == DISCARD, rival)
+        owned = options.restore_mode == CLAIM and found is None  # a checkpoint stays with the stream that made it
+        return ev.Restore(path, own, owned, options.restore_plans == DISCARD, rival)
 
     def _resume(self, message: Message) -> Reply:
         sent = message.get("files")

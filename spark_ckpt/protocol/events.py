@@ -36,8 +36,8 @@ class Timer(Enum):
 class Restore:
     """What a person chose to go on from. `path`: URL of a checkpoint's or savepoint's folder.
 
-    `own`: that checkpoint, if it is one of the stream. `owned`: the folder is to become the stream's (CLAIM). `rival`: another query of
-    this application that goes on from `path`.
+    `own`: that checkpoint, if it is one of the stream. `owned`: `path` is a savepoint, which is to become the stream's (CLAIM).
+    `rival`: another query of this application that goes on from `path`.
     """
 
     path: str

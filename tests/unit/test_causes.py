@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.errors.exceptions.base import PySparkException
 
-from spark_ckpt.api.causes import Cause, Thrown, cause_of, judge
+from spark_ckpt.api.causes import Cause, Thrown, cause_of, in_one_line, judge
 from spark_ckpt.errors import ConflictError, DamagedError, ErrorKind, StorageSetupError
 
 THROWABLE = ("java.lang.Exception", "java.lang.Throwable")
@@ -61,6 +61,43 @@ def test_the_kind_decides_over_our_own_failures(kind: ErrorKind) -> None:
 )
 def test_chains(chain: list[Thrown], cause: Cause) -> None:
     assert judge(chain) is cause
+
+
+class Py4JJavaError(Exception):
+    """As py4j's, in name and text."""
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "a.py", line 3, in each
+    raise RuntimeError("…")
+RuntimeError: the user's database was away
+"""
+CALL = Py4JJavaError("An error occurred while calling o1071.start.\n: java.lang.IllegalStateException: why\n\tat org.apache.Some")
+
+
+@pytest.mark.parametrize(
+    ("error", "chain", "text"),
+    [
+        (CALL, [ours("CONFIG")], "why"),
+        (CALL, [spark("Exception thrown in awaitResult"), ours("CONFLICT")], "why"),
+        (CALL, [Thrown(("java.lang.IllegalStateException", *THROWABLE), "no such thing\nat all")], "IllegalStateException: no such thing"),
+        (CALL, [Thrown(("java.lang.Error", *THROWABLE)), spark("the cause behind it")], "SparkException: the cause behind it"),
+        (CALL, [Thrown(("java.lang.StackOverflowError", *THROWABLE))], "StackOverflowError"),
+        (CALL, [], "Py4JJavaError: An error occurred while calling o1071.start."),
+        (StreamingQueryException("[STREAM_FAILED] Query terminated: why\nmore"), [QUERY, spark("why")], None),
+        (
+            StreamingQueryException("[STREAM_FAILED] Query terminated: in foreach batch: " + TRACEBACK + "\n\nJVM stacktrace:\nat x\n"),
+            [QUERY, BATCH],
+            "StreamingQueryException: [STREAM_FAILED] Query terminated: in foreach batch: RuntimeError: the user's database was away",
+        ),
+        (CALL, [spark(TRACEBACK)], "SparkException: RuntimeError: the user's database was away"),
+        (TypeError(), [], "TypeError"),
+        (OSError("x" * 600), [], "OSError: " + "x" * 500),
+    ],
+)
+def test_why_in_one_line(error: Exception, chain: list[Thrown], text: str | None) -> None:
+    """A refused start of Spark's is told by its cause, not by the call that failed."""
+    assert in_one_line(error, chain) == (text or "StreamingQueryException: [STREAM_FAILED] Query terminated: why")
 
 
 def test_errors_of_this_package() -> None:

@@ -229,3 +229,23 @@ def test_a_request_of_a_person_is_no_sign_of_life(requests: int, tmp_path: Path)
     actions.storage.delete([log_key(4)])
     assert actions.pause_before(claim) is None
     actions.close()
+
+
+@pytest.mark.parametrize("mode", ["NO_CLAIM", "CLAIM"])
+@pytest.mark.parametrize("kind", ["savepoint", "checkpoint"])
+def test_both_restore_modes_copy_and_only_a_claimed_savepoint_goes(kind: str, mode: str) -> None:
+    path = f"{STORAGE}/saved/x" if kind == "savepoint" else OF_A
+    with open_storage(f"{STORAGE}/a") as a, open_storage(f"{STORAGE}/saved/x") as target:
+        store_savepoint(a, RestorePath.at(OF_A).read(a), target)
+    application = Application(restore_path=path, restore_mode=mode, retained="1")
+    application.start("b")
+    application.epochs("b", 2)
+    with open_storage(path) as folder:
+        assert folder.size("_metadata") is not None, "as long as the copy is retained"
+    application.epochs("b", 3, 4, 5)
+    application.stop("b", by_person=True)
+    with open_storage(f"{STORAGE}/b") as b, open_storage(path) as folder:
+        assert b.size(metadata_key(CheckpointId(1, 1))) is None, "the copy is dropped like any checkpoint"
+        assert (folder.size("_metadata") is None) == (kind == "savepoint" and mode == "CLAIM")
+        claim = json.loads(b.get(log_key(1)))
+    assert claim["restored"]["owned"] == (kind == "savepoint" and mode == "CLAIM"), "a checkpoint is the stream's that made it"

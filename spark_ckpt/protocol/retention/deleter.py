@@ -77,6 +77,6 @@ class Deleter:
         )
 
     def _savepoint_of(self, batch: Batch) -> str | None:
-        """The folder that the stream took over with a checkpoint goes when that does (CLAIM)."""
+        """The savepoint that the stream took over goes when the checkpoint does that was copied from it (CLAIM)."""
         restored = self._claim.restored
         return restored.path if restored and restored.owned and restored.imported in batch.checkpoints else None

@@ -77,7 +77,7 @@ def main() -> None:
     with open(sys.argv[1]) as f:
         spec = json.load(f)
     spark = SparkSession.builder.appName("sinks").getOrCreate()
-    spark.sparkContext.setLogLevel("INFO")
+    spark.sparkContext.setLogLevel("WARN")
     live(spark, spec, start)
     spark.stop()
 

@@ -41,21 +41,23 @@ class Strike(Enum):
 
 
 class Group(Enum):
-    """What one application has to go through."""
+    """What the streams of one case have to go through."""
 
-    PROCESSES = "processes"
+    DRIVER = "driver"
     EXECUTORS = "executors"
+    HELPERS = "helpers"
 
 
 STRIKES: Mapping[Group, Sequence[Strike]] = {
-    Group.PROCESSES: (Strike.AGENT, Strike.COORDINATOR, Strike.DRIVER, Strike.MACHINE),
+    Group.DRIVER: (Strike.DRIVER, Strike.MACHINE),
     Group.EXECUTORS: (Strike.WRITING, Strike.EXECUTORS),
+    Group.HELPERS: (Strike.AGENT, Strike.COORDINATOR),
 }
 
 
 @dataclass(frozen=True)
 class SinkCase:
-    """One application with a stream for each kind of sink."""
+    """An application with a stream for each kind of sink, started as often as it takes."""
 
     mode: Mode
     group: Group

@@ -45,7 +45,7 @@ PYTHON_PATH = os.pathsep.join(map(str, (ROOT, ROOT / "tests" / "spark" / "jobs",
 INTERVAL = "1s"
 BEHIND, AFTER = 3, 1
 """Where epochs do not wait, so many that no checkpoint holds before a kill; files that come after it, and that every stream has to take."""
-MASTERS = {Group.PROCESSES: "local[2]", Group.EXECUTORS: "local-cluster[2,1,1024]"}
+MASTERS = {Group.DRIVER: "local[2]", Group.EXECUTORS: "local-cluster[2,1,1024]", Group.HELPERS: "local[2]"}
 UPLOADED = (Strike.EXECUTORS, Strike.AGENT)
 """What dies has not uploaded the snapshots yet; otherwise only `_metadata` is not stored."""
 HOLD_S = 600

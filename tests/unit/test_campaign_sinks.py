@@ -44,8 +44,8 @@ def result() -> SinkResult:
     held = [Held(sink, RIGHT if sink in IDEMPOTENT else TWICE) for sink in SinkKind]
     held[-1] = replace(held[-1], in_topic=TWICE)
     twice = {sink: (0 if sink in IDEMPOTENT else 44, 44 if sink is SinkKind.NUMBERED else None) for sink in SinkKind}
-    kills = [Struck(strike, Observed(31.5, 20, ""), dict.fromkeys(SinkKind, 3), twice) for strike in (Strike.AGENT, Strike.DRIVER)]
-    return SinkResult(SinkCase(Mode.INTERVAL, Group.PROCESSES), Outcome.EQUAL, held, kills, files=12, seconds=80.0)
+    kills = [Struck(strike, Observed(31.5, 20, ""), dict.fromkeys(SinkKind, 3), twice) for strike in (Strike.DRIVER, Strike.MACHINE)]
+    return SinkResult(SinkCase(Mode.INTERVAL, Group.DRIVER), Outcome.EQUAL, held, kills, files=12, seconds=80.0)
 
 
 def test_every_kill_meets_every_mode() -> None:
@@ -94,12 +94,12 @@ def test_the_tables_have_the_last_run_of_each_case(result: SinkResult) -> None:
     worse = {**line, "code": "0" * 12, "sinks": [{**one, "missing": 7} for one in line["sinks"]]}
     text = seen_by_sinks.tables([worse, line])
     assert "| | **driver** | **machine** | **executors** | **executors, writing** | **coordinator** | **agent** |" in text
-    assert "| Kafka | 44 | · | · | · | · | 44 |" in text
-    assert "| Kafka, numbered: in the topic | 44 | · | · | · | · | 44 |" in text
-    assert "| Kafka, numbered: what its reader keeps | 0 | · | · | · | · | 0 |" in text
-    assert "| *epochs that no checkpoint held at the kill* | 3 | · | · | · | · | 3 |" in text
+    assert "| Kafka | 44 | 44 | · | · | · | · |" in text
+    assert "| Kafka, numbered: in the topic | 44 | 44 | · | · | · | · |" in text
+    assert "| Kafka, numbered: what its reader keeps | 0 | 0 | · | · | · | · |" in text
+    assert "| *epochs that no checkpoint held at the kill* | 3 | 3 | · | · | · | · |" in text
     assert "**2 kills, 600 rows expected in all sinks together, 0 missing, 0 in excess.**" in text
-    assert "interval, processes: ended" in seen_by_sinks.tables([{**line, "outcome": "ended"}])
+    assert "interval, driver: ended" in seen_by_sinks.tables([{**line, "outcome": "ended"}])
     assert "None is recorded yet." in seen_by_sinks.tables([])
 
 

@@ -59,9 +59,11 @@ class Topics:
             message: Any = self._consumer.poll(ANSWER_S)
             if message is None or message.error() is not None:
                 raise TimeoutError(f"{name}: {'nothing' if message is None else message.error()} before {ends}")
-            yield Record(message.partition(), json.loads(message.value()), message.headers() or ())
-            if message.offset() + 1 >= ends[message.partition()]:
-                del ends[message.partition()]
+            partition = message.partition()
+            if partition in ends:  # not of what has come since
+                yield Record(partition, json.loads(message.value()), message.headers() or ())
+                if message.offset() + 1 >= ends[partition]:
+                    del ends[partition]
         self._consumer.unassign()
 
 

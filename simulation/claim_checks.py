@@ -101,3 +101,9 @@ class ClaimChecks:
 def own_path(checkpoint: CheckpointId) -> str:
     """What a person types to choose it."""
     return f"stream/run-{checkpoint.run}/chk-{checkpoint.epoch}"
+
+
+def checkpoint_at(path: str) -> CheckpointId:
+    """The reverse of `own_path`."""
+    _, run, epoch = path.split("/")
+    return CheckpointId(int(run.removeprefix("run-")), int(epoch.removeprefix("chk-")))

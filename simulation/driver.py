@@ -377,6 +377,7 @@ class Driver(DriverQuery, Query):
         self._folder.commit(attempt.epoch, commit_of(attempt))
         completed = self.process.announcements.completed_epoch
         self._position.seal(attempt.epoch, attempt.span.end, completed, self._env.clock.now)
+        self._env.ended[attempt.run] = attempt.epoch
         self.process.soon(self._next_epoch)
 
     # --- what executors say

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simulation.clock import Clock
 from simulation.faults import Faults
@@ -30,6 +30,9 @@ class Environment:
     """When a spool last filled up."""
     begins: int = 0
     """Where the input of the stream begins: later when it was deleted, and what it had read archived."""
+
+    ended: dict[int, int] = field(default_factory=dict)
+    """Run -> the newest epoch that its driver knows to have ended."""
 
     @property
     def down(self) -> bool:

@@ -41,6 +41,8 @@ class Faults:
     """That the storage goes away for a while, each time the supervisor looks."""
     damage: float = 0.0
     """That something stored is damaged or vanishes, each time the supervisor looks."""
+    demand: float = 0.0
+    """That a person asks for a checkpoint, each time the supervisor looks."""
     ask: float = 0.0
     """That a person asks for a savepoint, each time the supervisor looks."""
     restore: float = 0.0
@@ -84,6 +86,7 @@ _WORST = Faults(
     rival=0.5,
     outage=0.1,
     damage=0.1,
+    demand=0.2,
     ask=0.2,
     undated=0.1,
     restore=0.5,
@@ -91,7 +94,7 @@ _WORST = Faults(
 )
 
 
-_APART = {"damage": -1, "agent_restart": -1_000_000_007}
+_APART = {"damage": -1, "agent_restart": -1_000_000_007, "demand": -2_000_000_011}
 
 
 def draw(rng: random.Random, seed: int) -> Faults:

@@ -12,6 +12,8 @@ from spark_ckpt.paths import run_prefix
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.checkpoints.pending import FinishedEpoch, PendingCheckpoint
 from spark_ckpt.protocol.checkpoints.pending_checkpoints import PendingCheckpoints
+from spark_ckpt.protocol.checkpoints.policy import CheckpointPolicy
+from spark_ckpt.protocol.checkpoints.savepoint_queue import LoggedRequest, SavepointQueue
 from spark_ckpt.protocol.durable_put import DurablePut, Known
 from spark_ckpt.protocol.ending import Ending
 from spark_ckpt.protocol.entries import Claim
@@ -246,6 +248,20 @@ class LostWithItsExecutor(StateHandover):
 
     def look_for_left(self, gone: list[str]) -> list[Instruction]:
         return self._lose(gone)
+
+
+class AnsweringWithAny(SavepointQueue):
+    """Answers a request for a checkpoint with the next one that completes, or with the newest."""
+
+    def is_covered(self, asked: LoggedRequest, epoch: int) -> bool:  # noqa: ARG002
+        return True
+
+
+class WhenAskedOnly(CheckpointPolicy):
+    """Takes `interval=never` by its word, however much lies in spools and log."""
+
+    def is_due(self, pending: int, pressure: bool) -> bool:  # noqa: ARG002
+        return super().is_due(pending, pressure=False)
 
 
 class SureOfItsAppends(RunLog):

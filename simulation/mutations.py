@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from simulation import mutant_runs as runs
 from simulation import mutant_starts as starts
@@ -52,7 +53,7 @@ class Variant:
     """Is an agent that takes another one's place told what was acknowledged, and under which objects?"""
     collect: CollectOrder = CollectOrder.RIGHT
     faults: Mapping[str, float] = field(default_factory=dict)
-    settings: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _unknown_is_stored(outcome: Outcome) -> Outcome:
@@ -111,6 +112,8 @@ class Mutation(Enum):
     CLAIM_NOT_IN_HOLE = "a start looks past its claim"
     LOST_WHEN_ALL_REPORTED = "state is lost only when each executor has reported since the question that it does not hold it"
     LOST_WHEN_REPORTED_TWICE = "a report that may have been made before the question does not count"
+    ALL_THAT_HAD_ENDED = "a request for a checkpoint is answered only by one that holds all that had ended"
+    DUE_UNASKED = "what only a checkpoint frees makes one due, also where else only people ask for them"
     LEFT_LOOKED_FOR = "before state is lost, acknowledgements are looked for that agents of dead executors have left"
 
 
@@ -131,6 +134,8 @@ INTERVAL_ONLY = frozenset(
         Mutation.ADOPTED_STAY,
         Mutation.LOST_WHEN_ALL_REPORTED,
         Mutation.LOST_WHEN_REPORTED_TWICE,
+        Mutation.ALL_THAT_HAD_ENDED,
+        Mutation.DUE_UNASKED,
         Mutation.LEFT_LOOKED_FOR,
     }
 )
@@ -244,6 +249,10 @@ def mutated(mutation: Mutation) -> Variant:
         ),
         Mutation.LOST_WHEN_ALL_REPORTED: Variant(parts=Parts(handover=runs.LostWhenNobodyReportsIt), faults=_MOVING),
         Mutation.LOST_WHEN_REPORTED_TWICE: Variant(parts=Parts(handover=runs.LostAfterOneReport), faults=_MOVING),
+        Mutation.ALL_THAT_HAD_ENDED: Variant(parts=Parts(savepoints=runs.AnsweringWithAny), faults={"demand": 0.5}),
+        Mutation.DUE_UNASKED: Variant(
+            parts=Parts(policy=runs.WhenAskedOnly), settings={"interval_ms": None, "min_pause_ms": 0, "most_behind": 6}
+        ),
         Mutation.LEFT_LOOKED_FOR: Variant(parts=Parts(handover=runs.LostWithItsExecutor), faults=_DYING),
         Mutation.COLLECT_CLAIM_AGAIN: Variant(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
         Mutation.COLLECT_KEPT_FIRST: Variant(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),

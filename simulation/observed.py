@@ -59,6 +59,8 @@ class Observed(Enum):
     FINISHED = "last epochs that became a checkpoint"
     NOT_FINISHED = "last epochs that did not"
     ASKED = "savepoints asked for"
+    DEMANDED = "checkpoints asked for"
+    MET = "requests for checkpoints that one answered"
     SAVEPOINT = "savepoints stored"
     NOT_SAVED = "savepoints that could not be stored"
     STOPPING = "queries asked to end with a savepoint"

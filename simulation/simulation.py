@@ -22,6 +22,7 @@ from simulation.user import User
 from simulation.vandal import Vandal
 from simulation.world import ELSEWHERE, Saved
 from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol.entries import CHECKPOINT, SAVEPOINT, STOP
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.protocol.settings import Settings
 
@@ -59,6 +60,12 @@ LONGEST_LIFE = 600
 """Of a stream that is deleted, after its last start."""
 FROM_ELSEWHERE = 0.2
 """How often a stream begins from it: at first, or after it was deleted."""
+NEVER = 0.2
+"""How often, where checkpoints complete in the background, there is no interval."""
+MOST_BEHIND = 6
+"""Epochs without a checkpoint after which one is due all the same, where that is not left at its default."""
+MOST_MEANWHILE = 15
+"""Epochs that may end until one that is due is complete, with quiet."""
 FORGETFUL = 0.1
 """How often the source may not give the same data twice."""
 
@@ -99,9 +106,9 @@ class Simulation:
         faults = replace(draw(rng, seed), **self._variant.faults)
         self._env = Environment(rng, self._clock, self._world, faults, self.observed, self._telling(tell))
         self._again = mode.of(seed) is Mode.AT_LEAST_ONCE
-        self._settings = self._drawn(rng, mode.of(seed))
+        self._settings = self._drawn(rng, mode.of(seed), random.Random(-4_000_000_007 - seed))
         self._world.log.kept_ms = self._settings.log_kept_ms
-        forgetful = ("simulated",) if self._settings.interval_ms and rng.random() < FORGETFUL else ()
+        forgetful = ("simulated",) if self._settings.interval_ms != 0 and rng.random() < FORGETFUL else ()
         self._source = Source(rng.choice(INPUT), forgetful)
         self._sink = Sink(self.observed, self._again, tells=seed // 4 % 2 == 1)
         self._choice: ev.Restore | None = None
@@ -109,6 +116,7 @@ class Simulation:
         """Where the stream begins, if not with nothing."""
         # By a source of its own: without it a seed is the schedule that it would be if there were none.
         self._elsewhere = random.Random(-2 - seed)
+        self._demands = random.Random(-3_000_000_019 - seed)
         self._drivers: list[Driver] = []
         self._user = User(self._env)
         self._vandal = Vandal(self._env)
@@ -121,7 +129,7 @@ class Simulation:
         self._env.faults = QUIET
         self._trouble = False
         self._feed(self._start(), more)
-        self._ask(stop=False)
+        self._ask(SAVEPOINT)
         (saved,) = self._world.savepoints.values()
         return replace(saved, checkpoint=replace(saved.checkpoint, stream=ELSEWHERE, query_id=ELSEWHERE))
 
@@ -142,7 +150,8 @@ class Simulation:
         self._env.begins = begins
         self._sink.anew(begins, begins)
 
-    def _drawn(self, rng: random.Random, mode: Mode) -> Settings:
+    def _drawn(self, rng: random.Random, mode: Mode, apart: random.Random) -> Settings:
+        """`apart`: as `_elsewhere`."""
         settings = Settings(
             self._retained,
             timeout_ms=600,
@@ -163,6 +172,8 @@ class Simulation:
             ahead=rng.choice(AHEAD) if mode is Mode.AT_LEAST_ONCE else 0,
             spool_max_bytes=SPOOL_MAX,
         )
+        if apart.random() < NEVER:
+            drawn = replace(drawn, interval_ms=None, min_pause_ms=0, most_behind=apart.choice((MOST_BEHIND, drawn.most_behind)))
         return replace(drawn, **self._variant.settings)
 
     def _telling(self, tell: Callable[[str], None] | None) -> Callable[[str], None]:
@@ -202,7 +213,9 @@ class Simulation:
         if any(d.damaged and not d.alive for d in self._drivers) and self._env.rng.random() < 0.3:
             self._vandal.repair()
         if self._env.chance(self._env.faults.ask):
-            self._user.ask(stop=self._env.rng.random() < 0.3)
+            self._user.ask(STOP if self._env.rng.random() < 0.3 else SAVEPOINT)
+        if self._demands.random() < self._env.faults.demand:
+            self._user.ask(CHECKPOINT)
         if self._env.chance(self._env.faults.gc):
             Collector(self._env, self._variant.collect).start()
         self._clock.after(self._env.rng.randrange(20, 200), self._supervise)
@@ -264,12 +277,15 @@ class Simulation:
             driver = self._feed(driver, QUIET_INPUT)
             if self.observed[Observed.COMPLETED] - before >= QUIET_CHECKPOINTS:
                 break
+            if self._settings.interval_ms is None and self._settings.most_behind > MOST_BEHIND:
+                self._ask(CHECKPOINT)
         self._let_pass(SETTLING // 10)
-        self._ask(stop=False)
+        self._ask(CHECKPOINT)
+        self._ask(SAVEPOINT)
         driver = self._feed(driver, 1)  # with its append goes what waited for one
         stop = self._env.rng.random() < 0.5
         if stop:
-            self._ask(stop)
+            self._ask(STOP)
         else:
             driver.finish()
         self._let_pass(SETTLING)
@@ -291,10 +307,10 @@ class Simulation:
             self._env.faults = replace(self._env.faults, restore=0)
         return driver
 
-    def _ask(self, stop: bool) -> None:
+    def _ask(self, action: str) -> None:
         """While the stream is idle."""
         before = set(self._user.asked)
-        self._user.ask(stop)
+        self._user.ask(action)
         self._let_pass(SETTLING // 10)
         for number in self._user.asked.keys() - before:
             self._user.check_met(number)
@@ -330,6 +346,12 @@ class Simulation:
     def _check_lag(self, driver: Driver) -> None:
         """A query that has met damage ends."""
         lag, of = 0 if driver.damaged else driver.lag, self._settings
+        if of.interval_ms is None:
+            started = driver.process.started
+            behind = self._env.ended.get(started.run, -1) - driver.process.announcements.completed_epoch if started else 0
+            if behind > of.most_behind + MOST_MEANWHILE and not driver.damaged:
+                raise ViolationError(Invariant.LAG, f"{driver.name} is {behind} epochs past its newest checkpoint")
+            return
         due = 2 * max(of.interval_ms, of.min_pause_ms) + of.min_pause_ms + of.idle_ms
         self.longest = max(self.longest, lag - due)
         if lag > due + LONGEST_LAG:
@@ -346,7 +368,7 @@ class Simulation:
         self._collect()
         claim = self._world.log.last_claim
         assert claim is not None
-        self._world.check_clean(claim, WAITING if self._settings.interval_ms else 1)
+        self._world.check_clean(claim, WAITING if self._settings.interval_ms != 0 else 1)
 
     def _delete_stream(self) -> None:
         """The stream goes on once more, and is deleted while it runs."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 from zlib import crc32
 
+from simulation.claim_checks import own_path
 from simulation.environment import Environment
 from simulation.invariants import Invariant, ViolationError
 from simulation.observed import Observed
@@ -353,9 +354,11 @@ class StorageClient:
             if self._env.down or self._env.chance(self._env.faults.put_failed, Observed.PUT_FAILED):
                 self._answer(ev.RequestAnswered(i.ticket, i.number, Outcome.FAILED, "injected"))
                 return
-            self._env.world.answer(i.run, i.number, i.path, i.error)
-            self._env.observed[Observed.NOT_SAVED] += i.path is None
-            self._env.tell(f"    entry {i.number} is answered: {i.path or i.error}")
+            path = i.path if i.checkpoint is None else own_path(i.checkpoint)
+            self._env.world.answer(i.run, i.number, path, i.error)
+            self._env.observed[Observed.NOT_SAVED] += path is None
+            self._env.observed[Observed.MET] += i.checkpoint is not None
+            self._env.tell(f"    entry {i.number} is answered: {path or i.error}")
             self._answer(ev.RequestAnswered(i.ticket, i.number, Outcome.STORED))
 
         self.send(store, pause)

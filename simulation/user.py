@@ -1,14 +1,14 @@
-"""A person who asks running streams for savepoints, a request in the log and its answer in the storage, and who goes back to one."""
+"""A person who asks running streams for savepoints and checkpoints: requests in the log, and their answers; and who goes back to one."""
 
 from __future__ import annotations
 
-from simulation.claim_checks import own_path
+from simulation.claim_checks import checkpoint_at, own_path
 from simulation.environment import Environment
 from simulation.invariants import Invariant, ViolationError
 from simulation.observed import Observed
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
-from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Request, encode
+from spark_ckpt.protocol.entries import CHECKPOINT, STOP, Request, encode
 from spark_ckpt.protocol.reasons import Outcome
 
 
@@ -19,24 +19,28 @@ class User:
         self.asked: dict[int, int] = {}
         self._env = env
         self._made = 0
+        self._had_ended: dict[int, int] = {}
+        """Request for a checkpoint -> the newest epoch that had ended when it was put, as its driver knew."""
 
-    def ask(self, stop: bool) -> None:
+    def ask(self, action: str) -> None:
         """Put behind the log's tail, under the last claim; again if somebody was faster."""
         world = self._env.world
         if world.log.last_claim is None:
             return
-        tail, claim = world.log.tail, world.log.last_claim.claim
+        tail, claim, run = world.log.tail, world.log.last_claim.claim, world.log.last_claim.run
         self._made += 1
-        drain = stop and self._env.rng.random() < 0.5
-        request = Request(claim, STOP if stop else SAVEPOINT, "", "person", drain=drain, nonce=f"n{self._made}", floor=world.log.floor)
+        drain = action == STOP and self._env.rng.random() < 0.5
+        request = Request(claim, action, "", "person", drain=drain, nonce=f"n{self._made}", floor=world.log.floor)
 
         def put() -> None:
             if world.put_entry(tail + 1, encode(request), 0) is Outcome.STORED:
                 self._env.tell(f"a person asks in log entry {tail + 1}: {request.action}{' and drain' if drain else ''}")
                 self.asked[tail + 1] = claim
-                self._env.observed[Observed.ASKED] += 1
+                self._env.observed[Observed.DEMANDED if action == CHECKPOINT else Observed.ASKED] += 1
+                if action == CHECKPOINT:
+                    self._had_ended[tail + 1] = self._env.ended.get(run, -1)
             else:
-                self.ask(stop)
+                self.ask(action)
 
         self._env.clock.after(self._env.delay(), put)
 
@@ -70,12 +74,22 @@ class User:
         """Answers that name a savepoint name one that is there; and with quiet nobody waits."""
         world = self._env.world
         for number, (path, _) in sorted(world.answers.items()):
-            if path is not None and path not in world.savepoints and path not in world.taken_over:
+            if path is not None and number in self._had_ended:
+                self._check_checkpoint(number, path)
+            elif path is not None and path not in world.savepoints and path not in world.taken_over:
                 raise ViolationError(Invariant.SAVEPOINT, f"the answer to entry {number} names {path}, which is not there")
             if number in world.log.entries and number >= world.log.floor and not isinstance(world.log.entry(number), Request):
                 raise ViolationError(Invariant.SAVEPOINT, f"entry {number} is answered and is no request")
         if self.waiting:
             raise ViolationError(Invariant.SAVEPOINT, f"the requests in the log entries {self.waiting} have no answer")
+
+    def _check_checkpoint(self, number: int, path: str) -> None:
+        """It was completed, by now it may have gone; and it holds all that had ended when it was asked for."""
+        checkpoint, ended = checkpoint_at(path), self._had_ended[number]
+        if not self._env.world.was_completed(checkpoint):
+            raise ViolationError(Invariant.ON_DEMAND, f"the answer to entry {number} names {checkpoint}, which was never complete")
+        if checkpoint.epoch < ended:
+            raise ViolationError(Invariant.ON_DEMAND, f"the answer to entry {number} names {checkpoint}, when epoch {ended} had ended")
 
     def check_met(self, number: int) -> None:
         """With quiet a request is not only answered, but met."""

@@ -9,6 +9,7 @@ from spark_ckpt.errors import CheckpointError, ConfigError
 from spark_ckpt.process.jar import jar_path
 
 if TYPE_CHECKING:
+    from spark_ckpt.api.checkpoints import checkpoint
     from spark_ckpt.api.listener import CheckpointListener
     from spark_ckpt.api.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, NotRestartedError, run
     from spark_ckpt.api.savepoints import savepoint
@@ -27,6 +28,7 @@ __all__ = [
     "NotRestartedError",
     "RetryingSocket",
     "__version__",
+    "checkpoint",
     "configure",
     "jar_path",
     "run",
@@ -41,6 +43,7 @@ _LOADED_WHEN_USED = {
     "NoRestart": "api.restart",
     "NotRestartedError": "api.restart",
     "RetryingSocket": "api.socket_source",
+    "checkpoint": "api.checkpoints",
     "run": "api.restart",
     "savepoint": "api.savepoints",
 }

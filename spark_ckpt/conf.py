@@ -28,7 +28,7 @@ EXACTLY_ONCE, AT_LEAST_ONCE = "EXACTLY_ONCE", "AT_LEAST_ONCE"
 RETAIN, DELETE = "RETAIN", "DELETE"
 NO_CLAIM, CLAIM = "NO_CLAIM", "CLAIM"
 RERUN, DISCARD = "RERUN", "DISCARD"
-WAIT, FAIL = "WAIT", "FAIL"
+WAIT, FAIL, NEVER = "WAIT", "FAIL", "never"
 
 _STORAGE_EXPECTED = "s3://bucket/prefix, file:///path or an absolute path"
 _SECRET = re.compile(r"secret|access.?key|password|credential|token|session", re.IGNORECASE)
@@ -55,7 +55,7 @@ class Options:
 
     storage: str | None = None
     mode: str = EXACTLY_ONCE
-    interval_ms: int = 0
+    interval_ms: int | None = 0
     timeout_ms: int = 600_000
     min_pause_ms: int = 0
     max_concurrent: int = 1
@@ -102,6 +102,10 @@ def parse_stream(text: str) -> str:
             raise ValueError(f"{_STORAGE_EXPECTED}; {problem}")
         return f"s3://{authority}{path}"
     raise ValueError(_STORAGE_EXPECTED)
+
+
+def _interval(text: str) -> int | None:
+    return None if text.strip() == NEVER else parse_duration(text, f", or {NEVER}")
 
 
 def _positive_duration(text: str) -> int:
@@ -182,11 +186,13 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "interval",
         "0",
-        parse_duration,
+        _interval,
         "checkpoint interval",
         "0: every epoch is a checkpoint, and an epoch is committed only when its checkpoint is complete. A duration such as 10s: "
         "checkpoints complete in the background, and the query does not wait for them. After a crash the epochs since the last checkpoint "
-        "run again. While an epoch runs longer than the interval, the epoch before it becomes the checkpoint. With sources that cannot "
+        "run again. While an epoch runs longer than the interval, the epoch before it becomes the checkpoint. never: checkpoints are "
+        "completed in the background when somebody asks (`spark-ckpt checkpoint`, spark_ckpt.checkpoint, savepoints), when the query "
+        "comes to its own end (AvailableNow), when a spool is half full, and after 100,000 epochs without one. With sources that cannot "
         "give the same data twice every epoch is a checkpoint, whatever is set here.",
     ),
     Option(
@@ -366,7 +372,12 @@ def shown_options(conf: Mapping[str, str]) -> dict[str, str]:
 
 def _refuse_contradictions(given: Mapping[str, str], values: Mapping[str, Any]) -> None:
     """Raise a ConfigError naming both settings where one could have no effect beside the other."""
-    if not values.get("interval", 0):
+    if values.get("interval", 0) is None and values.get("minPause", 0):
+        raise ConfigError(
+            f"{PREFIX}minPause={given[PREFIX + 'minPause']} contradicts {PREFIX}interval={NEVER}: no checkpoint begins by itself, and one "
+            f"that is asked for waits for no pause; set {PREFIX}interval to a duration such as 10s, or remove {PREFIX}minPause"
+        )
+    if values.get("interval", 0) == 0:
         for name, needless in (("mode", EXACTLY_ONCE), ("minPause", 0), ("maxConcurrent", 1), ("tolerableFailures", 0)):
             if values.get(name, needless) != needless:
                 raise ConfigError(

@@ -103,6 +103,11 @@ def checkpoint_prefix(checkpoint: CheckpointId) -> str:
     return f"{run_prefix(checkpoint.run)}chk-{checkpoint.epoch}/"
 
 
+def checkpoint_url(stream: str, checkpoint: CheckpointId) -> str:
+    """URL of the folder of its `_metadata`."""
+    return f"{stream}/{checkpoint_prefix(checkpoint)}".rstrip("/")
+
+
 def checkpoints_prefix(run: int) -> str:
     """What every checkpoint of a run starts with."""
     return f"{run_prefix(run)}chk-"

@@ -9,9 +9,10 @@ _MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 
 _BYTES = {unit + suffix: 1024**power for power, unit in enumerate(["", "k", "m", "g", "t", "p"]) for suffix in ("", "b") if unit + suffix}
 
 
-def parse_duration(text: str) -> int:
-    """Milliseconds. Units: ms, s, m, min, h, d; a plain number is milliseconds, as in Spark's streaming settings. Raises ValueError."""
-    return _parse(text, _MILLIS, "a duration such as 500ms, 10s, 10min or 1h (a plain number is milliseconds)")
+def parse_duration(text: str, otherwise: str = "") -> int:
+    """Milliseconds. Units: ms, s, m, min, h, d; a plain number is milliseconds, as in Spark's streaming settings. Raises ValueError, which
+    ends with what may be written `otherwise`."""
+    return _parse(text, _MILLIS, f"a duration such as 500ms, 10s, 10min or 1h (a plain number is milliseconds){otherwise}")
 
 
 def parse_size(text: str) -> int:

@@ -156,3 +156,12 @@ def opened_stream(url: str, s3: S3Options) -> Iterator[tuple[Storage, StreamRead
                     return
             reader.check()
         yield storage, reader
+
+
+def refuse_checkpoint(stream: str, reader: StreamReader) -> None:
+    """Where a running query is to be asked. Raises `ConfigError`."""
+    if isinstance(reader, CheckpointReader):
+        raise ConfigError(
+            f"{stream} is the folder of a checkpoint or savepoint, and nobody runs there; give the URL of the stream, "
+            "<spark.ckpt.storage>/<path of the query's checkpointLocation>"
+        )

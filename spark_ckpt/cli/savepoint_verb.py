@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
-from spark_ckpt.api.savepoints import SavepointRequest, request_savepoint
-from spark_ckpt.cli.options import DURATION, json_option, opened_stream, s3_options, storage_url
+from spark_ckpt.api.requests import ask
+from spark_ckpt.api.savepoints import SavepointRequest
+from spark_ckpt.cli.options import DURATION, json_option, opened_stream, refuse_checkpoint, s3_options, storage_url
 from spark_ckpt.cli.output import Line, Output, Report, tell
-from spark_ckpt.errors import ConfigError
 from spark_ckpt.storage import S3Options
-from spark_ckpt.stored.reading import CheckpointReader
 
 
 @click.command("savepoint")
@@ -42,12 +41,7 @@ def command(
     """
     request = SavepointRequest(storage_url(target) if target is not None else "", name or "", stop, drain)
     with opened_stream(stream, s3) as (storage, reader):
-        if isinstance(reader, CheckpointReader):
-            raise ConfigError(
-                f"{stream} is the folder of a checkpoint or savepoint, and nobody runs there; give the URL of the stream, "
-                "<spark.ckpt.storage>/<path of the query's checkpointLocation>"
-            )
-
+        refuse_checkpoint(stream, reader)
         stopped = f"interrupted; it is not known whether the request is in the log of {reader.url}, so that a savepoint may still be made"
 
         def asked(number: int, place: str) -> None:
@@ -58,7 +52,7 @@ def command(
             tell(f"asked in log entry {number} of {reader.url}, waiting for up to {timeout / 1000:g} s")
 
         try:
-            path = request_savepoint(storage, request, timeout / 1000, asked=asked)
+            path = ask(storage, request.wish, timeout / 1000, asked=asked)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(stopped) from None
         output.show(Report({"stream": reader.url, "savepoint": path, "stopping": stop}, [Line(path)]))

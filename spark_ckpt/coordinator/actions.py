@@ -171,7 +171,8 @@ class StorageActions:
             case do.StoreSavepoint():
                 return self._store_savepoint(asked)
             case do.AnswerRequest():
-                put_answer(self.storage, asked.run, asked.number, asked.path, asked.error)
+                path = asked.path if asked.checkpoint is None else paths.checkpoint_url(self.url, asked.checkpoint)
+                put_answer(self.storage, asked.run, asked.number, path, asked.error)
                 return ev.RequestAnswered(asked.ticket, asked.number, Outcome.STORED)
             case do.Delete():
                 delete_checkpoints(self.storage, map(paths.metadata_key, asked.checkpoints), asked.objects)

@@ -90,7 +90,7 @@ class Messages:
 
     def _summary(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         checkpoint = CheckpointId(summary["run"], summary["epoch"])
-        return {**summary, "path": f"{self._actions.url}/{paths.checkpoint_prefix(checkpoint).rstrip('/')}"}
+        return {**summary, "path": paths.checkpoint_url(self._actions.url, checkpoint)}
 
 
 def wanted_message(root: str, i: do.HandedOver | do.NotHandedOver) -> Fields:

@@ -44,8 +44,9 @@ class EntryLimits:
 
 LIMITS = EntryLimits()
 
-SAVEPOINT, STOP = "savepoint", "stop"
-"""Actions of a `Request`: make a savepoint; make one at the end, and end the query."""
+SAVEPOINT, STOP, CHECKPOINT = "savepoint", "stop", "checkpoint"
+"""Actions of a `Request`: make a savepoint; make one at the end, and end the query; complete a checkpoint now. A release that does not
+know an action answers so: a new one takes no new version, with which a running query of that release would end."""
 
 Files = Mapping[str, Content | None]
 """Path below the `checkpointLocation` -> content or where that is, None where the file was deleted."""
@@ -181,8 +182,9 @@ class Plan:
 class Request:
     """A person asks a running stream for something; it is taken up by the run that meets it, and answered under `paths.answer_key`.
 
-    `action` is SAVEPOINT or STOP. `target`: URL of the folder in which the savepoint is made, empty for the run's own choice; `name` is
-    the savepoint's, empty likewise. `drain`: the watermark goes to the end of time before a STOP. `nonce` makes two requests differ.
+    `action` is SAVEPOINT, STOP or CHECKPOINT. `target`: URL of the folder in which the savepoint is made, empty for the run's own choice;
+    `name` is the savepoint's, empty likewise. `drain`: the watermark goes to the end of time before a STOP. `nonce` makes two requests
+    differ.
     """
 
     claim: int

@@ -28,6 +28,8 @@ class Timer(Enum):
     """The epoch in hand has run for a whole interval."""
     PAUSE = "PAUSE"
     """`minPause` after the end of a checkpoint is over."""
+    UNASKED = "UNASKED"
+    """Where checkpoints are only made when somebody asks: whether that was long ago."""
     EXPIRY = "EXPIRY"
     """A checkpoint in the background is to be complete by then; each has one of its own, from the end of its epoch on."""
 

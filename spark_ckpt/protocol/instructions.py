@@ -205,7 +205,8 @@ class StoreSavepoint:
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """Tell the person who asked in log entry `number`: the savepoint's URL, or why there is none -> RequestAnswered."""
+    """Tell the person who asked in log entry `number`: the savepoint's URL, the completed checkpoint, or why there is none ->
+    RequestAnswered."""
 
     ticket: int
     run: int
@@ -213,6 +214,7 @@ class AnswerRequest:
     path: str | None
     error: str | None = None
     attempt: int = 0
+    checkpoint: CheckpointId | None = None
 
 
 @dataclass(frozen=True)

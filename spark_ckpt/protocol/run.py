@@ -63,6 +63,7 @@ class Parts:
     checkpoints: type[PendingCheckpoints] = PendingCheckpoints
     ending: type[Ending] = Ending
     handover: type[StateHandover] = StateHandover
+    savepoints: type[SavepointQueue] = SavepointQueue
 
 
 class Run(Machine):
@@ -77,13 +78,13 @@ class Run(Machine):
         self._subsumption = parts.subsumption(context, beginning, parts.deletions, parts.store, self.let_go)
         planned, deleted = self._subsumption.deletions.planned, self._subsumption.deleter.has_deleted
         self.folder = DriverFolder(self, beginning.claim.run, beginning.files, self.questions, planned, deleted)
-        self._savepoints = SavepointQueue(beginning.claim.run, self.questions, self.proceed)
+        self._savepoints = parts.savepoints(beginning.claim.run, self.questions, self.proceed)
         self._policy = parts.policy(context, self._timers, self.proceed)
         self._checkpoints = parts.checkpoints(
             self, context, self._timers, self._executors, self.folder, self._subsumption, self._policy, self._savepoints
         )
         self._checkpoint_trigger = CheckpointTrigger(
-            self, context, self.epoch, self._executors, self._subsumption, self._policy, self._savepoints, self._checkpoints
+            self, context, self.epoch, self._executors, self._subsumption, self._policy, self._savepoints, self._checkpoints, self._timers
         )
         self.handover = parts.handover(context, self._executors, self._checkpoints, self._subsumption)
         trim = parts.trim(planned, settings.log_kept_ms, settings.trim_every, self.questions, self.let_go)
@@ -103,15 +104,14 @@ class Run(Machine):
         if running:
             self._subsumption.loads_from_base(self.epoch.number)
         self._checkpoints.supersede(self._subsumption.store.cut())
-        taken_over = [*self._take_over(), *self._turn_away_lost()]
+        taken_over = [*self._take_over(), *self._turn_away_lost(), *self._checkpoint_trigger.watch()]
         rests = [] if running else self._log.rest()
         if self.context.every_epoch:
             begun = self._checkpoint_trigger.begin(self.epoch.number, now_ms, pressure=False) if running else []
             return [*taken_over, *begun, *rests]
         if self._replaced is None:
-            return [*self._policy.begin(), *(self._watch() if running else []), *rests]
-        # What was in the making is forgotten, hence the next one is due.
-        self._policy.interval_over = True
+            return [*taken_over, *self._policy.begin(), *(self._watch() if running else []), *rests]
+        self._checkpoint_trigger.take_over(self._replaced.sealed)
         # In at-least-once the driver may be past an epoch whose plan is lost, and with it the driver's files that went with that plan: the
         # query goes back, and what it goes back to must not be made without these files.
         ahead = bool(self.claim.ahead) and not running and self._replaced.in_hand > self._replaced.sealed
@@ -256,7 +256,7 @@ class Run(Machine):
         self.epoch.has_run_for_an_interval = False
         if self.context.every_epoch:
             return []
-        return self._timers.set(ev.Timer.LONG, self._policy.interval_ms, self._runs_long)
+        return self._timers.set(ev.Timer.LONG, self._policy.long_ms, self._runs_long)
 
     def _runs_long(self, _event: ev.TimerFired) -> list[Instruction]:
         self.epoch.has_run_for_an_interval = True
@@ -379,7 +379,7 @@ class Run(Machine):
     def taken_up(self, number: int, entry: Entry) -> list[Instruction]:
         if not isinstance(entry, Request):
             return [do.Log(Level.WARN, f"log entry {number} is a {type(entry).__name__.lower()} that this run did not write")]
-        return self._savepoints.take(number, entry)
+        return self._savepoints.take(number, entry, self._checkpoints.ended, self._subsumption.store.newest)
 
     def _finish(self, event: ev.FinishRequested) -> list[Instruction]:
         finished = self._checkpoints.finished

@@ -73,6 +73,7 @@ def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
             ev.Timer.GRACE: leads(answered),
             ev.Timer.INTERVAL: leads(answered, failed),
             ev.Timer.PAUSE: leads(answered, failed),
+            ev.Timer.UNASKED: leads(answered),
             ev.Timer.IDLE: leads(answered, failed),
             # Savepoints, deletions, and the ends.
             ev.SavepointStored: leads(answered),

@@ -11,7 +11,9 @@ from spark_ckpt.protocol.retention.log_trim import DAY_MS, EVERY
 class Settings:
     """Durations in milliseconds, sizes in bytes.
 
-    `interval_ms` 0: every epoch is a checkpoint. `ahead`: so many epochs may run whose plan is not stored yet (0: exactly-once).
+    `interval_ms` 0: every epoch is a checkpoint; None: never, only if a person asks. `most_behind`: with so many epochs past the newest
+    checkpoint one is due all the same, for a start has to read all their plans, and a claim to name them (`entries.MAX_ADOPTED`).
+    `ahead`: so many epochs may run whose plan is not stored yet (0: exactly-once).
     `log_kept_ms`, `trim_every`: how old entries of the log become at least, and how many are appended between two looks at the old ones.
     """
 
@@ -19,7 +21,7 @@ class Settings:
     timeout_ms: int = 600_000
     grace_ms: int = 5_000
     idle_ms: int = 5_000
-    interval_ms: int = 0
+    interval_ms: int | None = 0
     min_pause_ms: int = 0
     max_concurrent: int = 1
     tolerable_failures: int = 0
@@ -27,3 +29,4 @@ class Settings:
     spool_max_bytes: int = 10 * 1024**3
     log_kept_ms: int = DAY_MS
     trim_every: int = EVERY
+    most_behind: int = 100_000

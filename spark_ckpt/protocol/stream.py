@@ -69,10 +69,10 @@ class Stream:
 
     def _gate_for(self, forgetful: tuple[str, ...]) -> Gate:
         """Only epochs that can be run again as planned may run before their checkpoint is complete."""
-        return Gate.BACKGROUND if self._settings.interval_ms and not forgetful else Gate.EPOCH
+        return Gate.BACKGROUND if self._settings.interval_ms != 0 and not forgetful else Gate.EPOCH
 
     def _why_every_epoch(self, forgetful: tuple[str, ...]) -> list[Instruction]:
-        if not (self._settings.interval_ms and forgetful):
+        if not (self._settings.interval_ms != 0 and forgetful):
             return []
         named = ", ".join(forgetful)
         message = f"every epoch is a checkpoint, whatever spark.ckpt.interval says: {named} may not give the same data twice"

@@ -121,7 +121,8 @@ def answer(world: World, i: Instruction) -> ev.Event | None:
         world.savepoints[url] = i.checkpoint
         return ev.SavepointStored(i.ticket, i.number, url)
     if isinstance(i, do.AnswerRequest):
-        world.answers.setdefault(i.number, i.path if i.path is not None else f"error: {i.error}")
+        done = f"checkpoint {i.checkpoint}" if i.checkpoint is not None else i.path
+        world.answers.setdefault(i.number, done if done is not None else f"error: {i.error}")
         return ev.RequestAnswered(i.ticket, i.number, Outcome.STORED)
     if isinstance(i, do.Delete):
         if i.savepoint is not None:

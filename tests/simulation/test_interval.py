@@ -48,6 +48,8 @@ CAUGHT = CAUGHT_IN_BOTH_GATES | {
     Mutation.ADOPTED_STAY: {Invariant.PROGRESS},
     Mutation.LOST_WHEN_ALL_REPORTED: {Invariant.LOST_IS_GONE},
     Mutation.LOST_WHEN_REPORTED_TWICE: {Invariant.LOST_IS_GONE},
+    Mutation.ALL_THAT_HAD_ENDED: {Invariant.ON_DEMAND},
+    Mutation.DUE_UNASKED: {Invariant.LAG},
     Mutation.LEFT_LOOKED_FOR: {Invariant.LOST_IS_GONE},
 }
 LONG = SOONER_IN_EVERY_EPOCH | {Mutation.DELETE_ISSUED_AFTER}

@@ -134,6 +134,31 @@ def test_savepoints_and_the_ways_back(start: Start, tmp_path: Path, capsys: pyte
     assert "would skip what follows epoch" in app.log.read_text()
 
 
+def test_checkpoints_come_when_somebody_asks(start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With `interval=never`: none comes by itself, several people get one, a stop makes none, and what followed the last one runs again."""
+    places = Places(tmp_path)
+    write_events(places.events, 0, FILES)
+    facts = places.run(start, "on_demand", "location", "out", interval="never")
+    assert facts["before"] == []
+    assert facts["cli"]["status"] == 0
+    asked = {*facts["busy"], facts["cli"]["checkpoint"]}
+    there = {f"file://{path.parent}" for path in places.stream.glob("run-*/chk-*/_metadata")}
+    assert there == asked
+    for url in asked:
+        assert cli(["verify", url, "--deep"]) == 0
+        capsys.readouterr()
+        assert facts["epoch_before"] <= shown(url, capsys)["epoch"] <= facts["epoch"]
+    newest = max(shown(url, capsys)["epoch"] for url in asked)
+    assert newest < facts["epoch"]
+
+    idle = places.run(start, "idle", "location", "out", interval="never")
+    assert idle["cli"]["checkpoint"] == idle["again"]
+    assert shown(idle["again"], capsys)["run"] == 2
+    assert facts["epoch"] <= shown(idle["again"], capsys)["epoch"]
+    assert cli(["list", f"file://{places.stream}", "--json"]) == 0
+    assert read(tmp_path / "out") == windows(places.events)
+
+
 def test_a_savepoint_in_another_bucket_lives_without_its_stream(start: Start, s3: Server, tmp_path: Path) -> None:
     places = Places(tmp_path)
     write_events(places.events, 0, FILES)

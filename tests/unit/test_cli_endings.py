@@ -107,6 +107,13 @@ def test_who_does_not_wait_for_a_savepoint_is_told_what_stays(
     assert "Traceback" not in err
 
 
+def test_nor_for_a_checkpoint(writer: StreamWriter, storage: Storage, url: str) -> None:
+    number = writer.log + 1
+    status, out, err = interrupted(["checkpoint", url, "--timeout", "50s"], lambda: storage.size(log_key(number)) is not None)
+    assert (status, out) == (130, "")
+    assert err.endswith(f"interrupted; the request stays in log entry {number} of {url}, and its query may still meet it\n")
+
+
 def test_who_does_not_wait_for_anything_else_sees_a_sentence(tmp_path: Path) -> None:
     python, begun = tmp_path / "python", tmp_path / "begun"
     python.write_text(f"#!/bin/sh\ntouch {begun}\nexec sleep 50\n")

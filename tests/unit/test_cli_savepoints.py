@@ -210,8 +210,9 @@ def test_savepoint_of_a_stream_that_nobody_runs(writer: StreamWriter, url: str, 
     assert (found.action, found.name, found.drain) == ("stop", "x", True)
 
 
-def test_savepoint_says_what_it_waits_for(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["savepoint", url, "--timeout", "100ms"]) == 1
+@pytest.mark.parametrize("verb", ["savepoint", "checkpoint"])
+def test_it_says_what_it_waits_for(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    assert run([verb, url, "--timeout", "100ms"]) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith(f"asked in log entry {writer.log + 1} of {url}, waiting for up to 0.1 s\n")
@@ -222,12 +223,14 @@ def test_a_checkpoint_is_not_asked_for_a_savepoint(
 ) -> None:
     """The request went into the log of the checkpoint's stream."""
     for path in (f"{url}/run-00000001/chk-1", savepoint):
-        assert run(["savepoint", path, "--timeout", "100ms"]) == 2
-        assert "is the folder of a checkpoint or savepoint" in capsys.readouterr().err
+        for verb in ("savepoint", "checkpoint"):
+            assert run([verb, path, "--timeout", "100ms"]) == 2
+            assert "is the folder of a checkpoint or savepoint" in capsys.readouterr().err
     assert writer.storage.size(log_key(writer.log + 1)) is None
 
 
-def test_savepoint_that_is_answered(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("verb", ["savepoint", "checkpoint"])
+def test_a_request_that_is_answered(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str], verb: str) -> None:
     def answer() -> None:
         while writer.storage.size(f"log/{writer.log + 1:020d}") is None:
             time.sleep(0.01)
@@ -235,9 +238,9 @@ def test_savepoint_that_is_answered(writer: StreamWriter, url: str, capsys: pyte
 
     thread = threading.Thread(target=answer)
     thread.start()
-    status, doc = call(capsys, "savepoint", url, "--timeout", "30s")
+    status, doc = call(capsys, verb, url, "--timeout", "30s")
     thread.join()
-    assert (status, doc["savepoint"]) == (0, "s3://b/made")
+    assert (status, doc["stream"], doc[verb]) == (0, url, "s3://b/made")
 
 
 @pytest.mark.parametrize(

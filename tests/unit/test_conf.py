@@ -207,6 +207,17 @@ def test_they_need_an_interval_above_0(key: str, value: str) -> None:
         parse_options({f"spark.ckpt.{key}": value, "spark.ckpt.interval": "0s"})
 
 
+def test_checkpoints_only_when_somebody_asks() -> None:
+    options = parse_options(
+        {"spark.ckpt.interval": " never", "spark.ckpt.mode": "AT_LEAST_ONCE", "spark.ckpt.maxConcurrent": "2", "spark.ckpt.minPause": "0"}
+    )
+    assert options.interval_ms is None
+    with pytest.raises(ConfigError, match=r"spark\.ckpt\.minPause=1s contradicts spark\.ckpt\.interval=never"):
+        parse_options({"spark.ckpt.interval": "never", "spark.ckpt.minPause": "1s"})
+    with pytest.raises(ConfigError, match=r"use a duration such as .*, or never"):
+        parse_options({"spark.ckpt.interval": "Never!"})
+
+
 @pytest.mark.parametrize("key", ["s3.secretKey", "s3.accessKey", "s3.sessionToken", "password"])
 def test_credentials_are_refused_and_not_shown(key: str) -> None:
     with pytest.raises(ConfigError, match="boto3's own chain") as e:

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 import zlib
+from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from spark_ckpt.api.checkpoints import checkpoint
 from spark_ckpt.api.savepoints import savepoint
 from spark_ckpt.coordinator.file_transfer import LARGEST
 from spark_ckpt.errors import CheckpointError
@@ -249,13 +251,13 @@ def test_a_coordinator_that_takes_over_is_handed_files_of_any_size(jvm: Jvm, tmp
     assert two.storage.size(stored) == len(content)
 
 
-def asked(one: FakeJvm, number: int, stop: bool = False) -> Future[str]:
+def asked(one: FakeJvm, number: int, what: Callable[..., str] = savepoint, **more: bool) -> Future[str]:
     """A person asks, in a thread of their own; returns when the request is log entry `number`."""
     answer: Future[str] = Future()
 
     def ask() -> None:
         try:
-            answer.set_result(savepoint(one.url, stop=stop, timeout="30s"))
+            answer.set_result(what(one.url, timeout="30s", **more))
         except Exception as error:
             answer.set_exception(error)
 
@@ -283,6 +285,22 @@ def test_a_person_asks_for_a_savepoint_and_then_for_the_end(jvm: Jvm, interval: 
     finished = one.ask("finish", root=one.root, stopping=True)
     assert finished["savepoint"] == wanted.result(WAIT_S)
     assert decode_metadata(FileStorage(finished["savepoint"]).get("_metadata")).id == CheckpointId(1, 1)
+    assert one.ask("stop", root=one.root, failed=False)["ok"]
+
+
+def test_a_person_asks_for_checkpoints_where_there_are_no_others(jvm: Jvm) -> None:
+    one = jvm(interval="never")
+    one.start()
+    for number in range(3):
+        assert epoch(one, number)["checkpoint"] is False
+    wanted = asked(one, 5, checkpoint)
+    assert barrier(one.trigger(3))["checkpoint"]
+    one.acks(1, 3)
+    assert one.seal(1, 3)["ok"]
+    url = wanted.result(WAIT_S)
+    assert decode_metadata(FileStorage(url).get("_metadata")).id == CheckpointId(1, 3)
+    assert epoch(one, 4)["checkpoint"] is False
+    assert checkpoints(one) == [metadata_key(CheckpointId(1, 3))]
     assert one.ask("stop", root=one.root, failed=False)["ok"]
 
 

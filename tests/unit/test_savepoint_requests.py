@@ -1,4 +1,4 @@
-"""Recovery a stream: the request's place in the log, the answer, and everything that prevents one."""
+"""What people ask of a stream: the request's place in the log, the answer, and everything that prevents one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 
 import spark_ckpt
 from spark_ckpt import paths
-from spark_ckpt.api.savepoints import SavepointRequest, request_savepoint
+from spark_ckpt.api import requests
+from spark_ckpt.api.requests import Wish
+from spark_ckpt.api.savepoints import SavepointRequest
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.errors import (
     CheckpointError,
@@ -21,8 +23,9 @@ from spark_ckpt.errors import (
     OutcomeUnknownError,
     TimeoutExpiredError,
 )
+from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Claim, End, Plan, Request, decode, encode
+from spark_ckpt.protocol.entries import CHECKPOINT, SAVEPOINT, STOP, Claim, End, Plan, Request, decode, encode
 from spark_ckpt.storage import PutResult, Storage, open_storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from tests.drivers.protocol_driving import JOB, offsets
@@ -60,7 +63,7 @@ class Clock:
 
 def ask(storage: Storage, plan: dict[int, Callable[[], None]], wanted: SavepointRequest | None = None, patience_s: float = 60) -> str:
     clock = Clock(plan)
-    return request_savepoint(storage, wanted or SavepointRequest(), patience_s, clock.now, clock.sleep)
+    return requests.ask(storage, (wanted or SavepointRequest()).wish, patience_s, clock.now, clock.sleep)
 
 
 def answered(number: int, run: int = 1, path: str | None = "s3://b/x", error: str | None = None, url: str = URL) -> Callable[[], None]:
@@ -161,6 +164,37 @@ def test_what_the_run_says_is_told(stream: Storage) -> None:
         ask(stream, {2: answered(2, path=None, error="there is another one")})
 
 
+def test_a_checkpoint_is_asked_for_in_the_same_way(stream: Storage) -> None:
+    def answer() -> None:
+        actions = StorageActions(URL, open_storage)
+        actions.perform(do.AnswerRequest(1, 1, 2, None, checkpoint=CheckpointId(1, 7)))
+        actions.close()
+
+    clock = Clock({2: answer})
+    told: list[tuple[int, str]] = []
+    found = requests.ask(stream, Wish(CHECKPOINT), 60, clock.now, clock.sleep, lambda number, place: told.append((number, place)))
+    assert (found, told) == (f"{URL}/run-00000001/chk-7", [(2, URL)])
+    assert (request_in(stream, 2).action, request_in(stream, 2).target) == (CHECKPOINT, "")
+
+
+def test_what_went_wrong_is_said_of_the_checkpoint(stream: Storage) -> None:
+    for plan, says in (
+        ({2: answered(2, path=None, error="expired")}, "could not make the checkpoint: expired"),
+        ({}, "may still make the checkpoint; a run that begins later does not answer$"),
+    ):
+        clock = Clock(plan)
+        with pytest.raises(CheckpointError, match=says):
+            requests.ask(stream, Wish(CHECKPOINT), 5, clock.now, clock.sleep)
+
+
+def test_a_release_that_does_not_know_a_request_says_so(stream: Storage) -> None:
+    """Version 3 has had requests from its beginning: an entry of a newer version would end the running query of that release."""
+    clock = Clock({1: answered(2, path=None, error="this release does not know the request 'checkpoint'")})
+    with pytest.raises(CheckpointError, match="does not know the request 'checkpoint'"):
+        requests.ask(stream, Wish(CHECKPOINT), 5, clock.now, clock.sleep)
+    assert b'"v":3' in stream.get(paths.log_key(2))
+
+
 def test_nobody_answers(stream: Storage) -> None:
     with pytest.raises(TimeoutExpiredError, match=r"nothing has answered the request in log entry 2 .* within 5 s; is its query running"):
         ask(stream, {}, patience_s=5)
@@ -214,6 +248,10 @@ def test_what_cannot_be_asked_for() -> None:
         spark_ckpt.savepoint("/stream", target="memory://x")
     with pytest.raises(ConfigError, match="the stream's URL cannot be used; write"):
         spark_ckpt.savepoint("relative")
+    with pytest.raises(ConfigError, match="the stream's URL cannot be used; write"):
+        spark_ckpt.checkpoint("relative")
+    with pytest.raises(ConfigError, match="the checkpoint cannot be asked for, write its timeout as a duration"):
+        spark_ckpt.checkpoint("/stream", timeout="soon")
 
 
 def test_a_stream_is_asked_by_its_url(tmp_path: Path) -> None:
@@ -222,6 +260,9 @@ def test_a_stream_is_asked_by_its_url(tmp_path: Path) -> None:
         answered(2, url=storage.url)()
         assert spark_ckpt.savepoint(storage.url, timeout="5s") == "s3://b/x"
         assert request_in(storage, 2).target == ""
+        answered(3, url=storage.url)()
+        assert spark_ckpt.checkpoint(storage.url, timeout="5s") == "s3://b/x"
+        assert request_in(storage, 3).action == CHECKPOINT
 
 
 def test_a_query_of_spark_connect_is_asked_by_its_url_only() -> None:

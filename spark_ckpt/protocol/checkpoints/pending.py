@@ -53,6 +53,8 @@ class PendingCheckpoint:
         self.plan_ms = plan_ms
         self.acks = Acknowledgements(checkpoint)
         self.savepoint = False
+        self.on_demand = False
+        """Only a person has asked for it."""
         self.late = False
         """Executors are told to upload what they have of its epoch: its barrier did not say so."""
         self.bridges = False

@@ -67,7 +67,9 @@ class PendingCheckpoints:
         self.pending: list[PendingCheckpoint] = []
         self.uncertain: list[PendingCheckpoint] = []
         self.finished: FinishedEpoch | None = None
-        """The newest epoch that has ended."""
+        """The newest epoch that has ended, if it may become a checkpoint."""
+        self.ended = -1
+        """The newest epoch of this run that has ended."""
         self._owner = owner
         self._context = context
         self._timers = timers
@@ -158,7 +160,7 @@ class PendingCheckpoints:
         if uncertain is not None:
             self.uncertain.remove(uncertain)
             p = uncertain
-            p.savepoint = p.bridges = False  # whatever it was begun for before
+            p.savepoint = p.on_demand = p.bridges = False  # whatever it was begun for before
         else:
             p = PendingCheckpoint(CheckpointId(self._context.claim.run, epoch), log, triggered_ms, plan_ms)
             for ack in self._kept_acks.values():
@@ -193,7 +195,7 @@ class PendingCheckpoints:
 
     def finish(self, finished: FinishedEpoch) -> None:
         """An epoch has ended."""
-        self.finished = finished
+        self.finished, self.ended = finished, finished.epoch
         required = finished.required or {}
         self._kept_acks = {uid: ack for uid, ack in self._kept_acks.items() if uid in required}
 
@@ -207,8 +209,8 @@ class PendingCheckpoints:
 
     def bridges_end(self, message: str) -> list[Instruction]:
         """A long epoch has ended, so a newer one than its predecessor can be a checkpoint."""
-        bridges = [p for p in self.pending if p.bridges and p.put is None]
-        self._policy.interval_over = self._policy.interval_over or bool(bridges)
+        bridges = [p for p in self.pending if p.bridges and p.put is None and not self._savepoints.await_it(p.epoch)]
+        self._policy.due_again(bool(bridges))
         return [i for p in bridges for i in self.abort(p, AbortReason.SUBSUMED, ErrorKind.CONFLICT, message)]
 
     def _known_snapshots(self) -> Iterable[Snapshot]:
@@ -376,6 +378,7 @@ class PendingCheckpoints:
         summary = self._summary(p, full_bytes=p.checkpoint.size, metadata_bytes=metadata_bytes, finalise_ms=finalise_ms)
         paused = [] if p.savepoint else self._policy.ended()
         instructions = [*self._end(p), *self._owner.checkpoint_completed(p, summary), *paused, do.Announce(Announcement.COMPLETED, summary)]
+        instructions += self._savepoints.completed(p.checkpoint)
         for older in [q for q in self.pending if q.epoch < p.epoch and not q.savepoint and q.put is None]:
             instructions += self.abort(older, AbortReason.SUBSUMED, ErrorKind.CONFLICT, f"checkpoint {p.epoch} completed first")
         for older in [q for q in self.uncertain if q.epoch < p.epoch]:
@@ -384,7 +387,6 @@ class PendingCheckpoints:
             assert older.put is not None
             older.put.abandon(partial(self._landed, older.id))
         self._kept_acks = {uid: ack for uid, ack in self._kept_acks.items() if ack.epoch > p.epoch}
-        instructions += self._savepoints.completed(p.checkpoint)
         self.supersede(dropped)
         return [*instructions, *self._owner.proceed()]
 
@@ -438,7 +440,7 @@ class PendingCheckpoints:
             self.discard(p.acks.discard())
         instructions += self._savepoints.aborted(p.epoch, message)
         instructions += self._owner.checkpoint_aborted(p, reason, kind, message)
-        failed = self._failures.too_many(reason, p.counts, message)
+        failed = self._failures.too_many(reason, p.counts and not p.on_demand, message)
         if failed is not None:
             return [*instructions, *self._owner.fail(kind, failed)]
         return instructions + (self._owner.proceed() if reason is not AbortReason.SUBSUMED else [])

@@ -25,7 +25,8 @@ class CheckpointPolicy:
 
     def __init__(self, context: Context, timers: Timers, changed: Callable[[], list[Instruction]]) -> None:
         settings = context.settings
-        self.interval_ms = max(settings.interval_ms, settings.min_pause_ms)
+        self.interval_ms = None if settings.interval_ms is None else max(settings.interval_ms, settings.min_pause_ms)
+        """None: never, no checkpoint is due by itself."""
         self.interval_over = False
         """The interval has passed since the last one was triggered."""
         self._pausing = False
@@ -36,20 +37,37 @@ class CheckpointPolicy:
 
     def begin(self) -> list[Instruction]:
         """The run begins."""
+        if self.interval_ms is None:
+            return []
         delay_ms = first_delay_ms(self._context.claim.nonce, self.interval_ms, self._context.settings.min_pause_ms)
         return self._timers.set(Timer.INTERVAL, delay_ms, self._on_interval_over)
 
+    @property
+    def long_ms(self) -> int:
+        """After which an epoch that runs is a long one: what is asked for meanwhile is not to wait for its end."""
+        return self._context.settings.idle_ms if self.interval_ms is None else self.interval_ms
+
+    def has_room(self, pending: int) -> bool:
+        """Whether one more may be in the making. `pending`: how many are that count."""
+        return pending < self._context.settings.max_concurrent
+
     def is_due(self, pending: int, pressure: bool) -> bool:
-        """Whether a checkpoint is to begin now. `pending`: how many are in the making that count; `pressure`: spools fill up, which waits
-        for neither interval nor pause."""
+        """Whether a checkpoint is to begin now. `pending`: how many are in the making that count; `pressure`: what only a checkpoint
+        frees grows, which waits for neither interval nor pause."""
         if self._context.every_epoch:
             return True
-        return pending < self._context.settings.max_concurrent and (pressure or (self.interval_over and not self._pausing))
+        return self.has_room(pending) and (pressure or (self.interval_over and not self._pausing))
+
+    def due_again(self, lacks: bool = True) -> None:
+        """What was in the making is not any more, if it `lacks`; where an interval says so, the next one is due."""
+        self.interval_over = self.interval_over or (lacks and self.interval_ms is not None)
 
     def triggered(self) -> list[Instruction]:
-        """One has begun because it was due."""
+        """One has begun because it was due, or asked for."""
         self.interval_over = False
-        return [] if self._context.every_epoch else self._timers.set(Timer.INTERVAL, self.interval_ms, self._on_interval_over)
+        if self._context.every_epoch or self.interval_ms is None:
+            return []
+        return self._timers.set(Timer.INTERVAL, self.interval_ms, self._on_interval_over)
 
     def ended(self) -> list[Instruction]:
         """One that counts has completed, or was aborted."""

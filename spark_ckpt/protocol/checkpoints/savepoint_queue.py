@@ -1,8 +1,9 @@
-"""People's requests for savepoints: they wait for a checkpoint, for its copy, for their answer (Flink: `CheckpointRequestDecider`)."""
+"""People's requests for savepoints and checkpoints: they wait for a checkpoint, a savepoint also for its copy, and for their answer
+(Flink: `CheckpointRequestDecider`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +13,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.checkpoints.stats import Summary
 from spark_ckpt.protocol.durable_put import DurablePut, Known
-from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Request
+from spark_ckpt.protocol.entries import CHECKPOINT, SAVEPOINT, STOP, Request
 from spark_ckpt.protocol.instructions import Announcement, Instruction, Level, RequestName
 from spark_ckpt.protocol.machine import Questions
 
@@ -21,20 +22,26 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class LoggedRequest:
-    """A request and the number of its log entry."""
+    """A request and the number of its log entry. `ended`: the newest epoch that had ended when it was taken up, -1 for none."""
 
     number: int
     request: Request
+    ended: int = -1
 
     @property
     def stops(self) -> bool:
         return self.request.action == STOP
+
+    @property
+    def is_for_a_copy(self) -> bool:
+        return self.request.action != CHECKPOINT
 
 
 class SavepointQueue:
     """Every request gets one answer. Those to stop wait until the query is about to end: no epoch is to follow their savepoint.
 
     Savepoints are copies of completed checkpoints, made in the background. `changed`: called when one more copy is made, or will not be.
+    A checkpoint is asked for by any number of people, and answers them all that it is new enough for.
     """
 
     def __init__(self, run: int, questions: Questions, changed: Callable[[], list[Instruction]]) -> None:
@@ -52,17 +59,23 @@ class SavepointQueue:
         """Where the savepoint of a request to stop was stored."""
         self._stop_failure = ""
 
-    def take(self, number: int, request: Request) -> list[Instruction]:
-        asked = LoggedRequest(number, request)
-        if request.action not in (SAVEPOINT, STOP):
+    def take(self, number: int, request: Request, ended: int, newest: Checkpoint | None) -> list[Instruction]:
+        """`ended`: the newest epoch that has, -1 for none; `newest`: the newest completed checkpoint."""
+        asked = LoggedRequest(number, request, ended)
+        if request.action not in (SAVEPOINT, STOP, CHECKPOINT):
             return self._answer(asked, None, f"this release does not know the request {request.action!r}")
         self._waiting.append(asked)
-        return [do.Stopping(request.drain)] if asked.stops else []
+        return [do.Stopping(request.drain)] if asked.stops else self._cover(newest)
+
+    @property
+    def needs_copy(self) -> bool:
+        """Whether a savepoint waits for a checkpoint."""
+        return any(asked.is_for_a_copy and self._is_called(asked) for asked in self._waiting)
 
     @property
     def needs_checkpoint(self) -> bool:
-        """Whether a request waits for a checkpoint."""
-        return any(self._is_called(asked) for asked in self._waiting)
+        """Whether a checkpoint is asked for that none in the making will be."""
+        return any(not asked.is_for_a_copy for asked in self._waiting)
 
     @property
     def busy(self) -> bool:
@@ -74,15 +87,46 @@ class SavepointQueue:
         return any(copied.id == checkpoint for _, copied in self._copies.values())
 
     def assign(self, epoch: int) -> None:
-        """The checkpoint of this epoch will be theirs."""
+        """The checkpoint of this epoch, which begins now or is of the newest epoch that has ended, will be theirs."""
         self._assigned.setdefault(epoch, []).extend(self._called())
 
+    def join(self, making: Collection[int]) -> None:
+        """Whoever has asked for a checkpoint that one of these in the making will do for gets that one."""
+        for asked in tuple(self._waiting):
+            epoch = min((epoch for epoch in making if not asked.is_for_a_copy and self.is_covered(asked, epoch)), default=None)
+            if epoch is not None:
+                self._waiting.remove(asked)
+                self._assigned.setdefault(epoch, []).append(asked)
+
+    def await_it(self, epoch: int) -> bool:
+        """Whether somebody waits for the checkpoint of this epoch."""
+        return epoch in self._assigned
+
     def copy(self, checkpoint: Checkpoint) -> list[Instruction]:
-        """This completed one is theirs."""
-        return [i for asked in self._called() for i in self._store(asked, checkpoint)]
+        """This completed one is the newest, and holds the newest epoch that may become one."""
+        return [*(i for asked in self._called(copies=True) for i in self._store(asked, checkpoint)), *self._cover(checkpoint)]
 
     def completed(self, checkpoint: Checkpoint) -> list[Instruction]:
-        return [i for asked in self._assigned.pop(checkpoint.id.epoch, []) for i in self._store(asked, checkpoint)]
+        """It is stored. A request for a checkpoint is also answered by one that has overtaken its own."""
+        mine = self._assigned.pop(checkpoint.id.epoch, [])
+        return [*(i for asked in mine for i in self._store(asked, checkpoint)), *self._cover(checkpoint)]
+
+    def is_covered(self, asked: LoggedRequest, epoch: int) -> bool:
+        """Rule: a checkpoint answers a request for one only if it holds every epoch that had ended when that was taken up."""
+        return epoch >= asked.ended
+
+    def _cover(self, checkpoint: Checkpoint | None) -> list[Instruction]:
+        if checkpoint is None:
+            return []
+        epoch = checkpoint.id.epoch
+        done = [a for a in (*self._waiting, *self._all_assigned) if not a.is_for_a_copy and self.is_covered(a, epoch)]
+        self._waiting = [asked for asked in self._waiting if asked not in done]
+        self._assigned = {of: rest for of, several in self._assigned.items() if (rest := [asked for asked in several if asked not in done])}
+        return [i for asked in done for i in self._store(asked, checkpoint)]
+
+    @property
+    def _all_assigned(self) -> list[LoggedRequest]:
+        return [asked for several in self._assigned.values() for asked in several]
 
     def aborted(self, epoch: int, message: str) -> list[Instruction]:
         return [i for asked in self._assigned.pop(epoch, []) for i in self._answer(asked, None, message)]
@@ -100,7 +144,7 @@ class SavepointQueue:
     def close(self, message: str) -> list[Instruction]:
         """The run is over: nobody else will answer them."""
         waiting, self._waiting = self._waiting, []
-        assigned = [asked for several in self._assigned.values() for asked in several]
+        assigned = self._all_assigned
         copied = [asked for asked, _ in self._copies.values()]
         self._assigned, self._copies, self.finishing = {}, {}, None
         return [i for asked in (*waiting, *assigned, *copied) for i in self._answer(asked, None, message)]
@@ -131,12 +175,16 @@ class SavepointQueue:
     def _is_called(self, asked: LoggedRequest) -> bool:
         return self.finishing is not None or not asked.stops
 
-    def _called(self) -> list[LoggedRequest]:
-        called = [asked for asked in self._waiting if self._is_called(asked)]
-        self._waiting = [asked for asked in self._waiting if not self._is_called(asked)]
+    def _called(self, copies: bool = False) -> list[LoggedRequest]:
+        """Takes them out of those that wait. `copies`: for savepoints only."""
+        called = [asked for asked in self._waiting if self._is_called(asked) and (asked.is_for_a_copy or not copies)]
+        self._waiting = [asked for asked in self._waiting if asked not in called]
         return called
 
     def _store(self, asked: LoggedRequest, checkpoint: Checkpoint) -> list[Instruction]:
+        if not asked.is_for_a_copy:
+            return self._put(asked.number, None, None, checkpoint.id)
+
         def known(_known: Known, event: ev.SavepointStored) -> list[Instruction]:
             self._copies.pop(asked.number, None)
             return [*self._stored(asked, checkpoint, event), *self._changed()]
@@ -159,7 +207,7 @@ class SavepointQueue:
             self._stop_failure = error or self._stop_failure
         return self._put(asked.number, url, error)
 
-    def _put(self, number: int, url: str | None, error: str | None) -> list[Instruction]:
+    def _put(self, number: int, url: str | None, error: str | None, checkpoint: CheckpointId | None = None) -> list[Instruction]:
         """Put if absent: an answer that a coordinator which has died has given stays."""
 
         def known(known: Known, event: ev.RequestAnswered) -> list[Instruction]:
@@ -169,7 +217,7 @@ class SavepointQueue:
             return [do.Log(Level.WARN, f"the answer to the request in log entry {number} could not be stored: {event.message}")]
 
         def ask(ticket: int, attempt: int) -> Instruction:
-            return do.AnswerRequest(ticket, self._run, number, url, error, attempt)
+            return do.AnswerRequest(ticket, self._run, number, url, error, attempt, checkpoint)
 
         self._answers[number] = put = DurablePut(self._questions, ask, known, attempts=ATTEMPTS)
         return put.begin()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.checkpoints.executors import Executors
 from spark_ckpt.protocol.checkpoints.pending import FinishedEpoch, PendingCheckpoint
@@ -13,9 +15,13 @@ from spark_ckpt.protocol.checkpoints.policy import CheckpointPolicy
 from spark_ckpt.protocol.checkpoints.savepoint_queue import SavepointQueue
 from spark_ckpt.protocol.context import Context
 from spark_ckpt.protocol.epoch import EpochInHand
-from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.instructions import Instruction, Level
 from spark_ckpt.protocol.reasons import AbortReason
 from spark_ckpt.protocol.retention.subsumption import Subsumption
+from spark_ckpt.protocol.timers import Timers
+
+UNASKED_MS = 3_600_000
+"""After so many milliseconds without a checkpoint, where only people ask for one, a warning; and again."""
 
 
 class TriggerOwner(Protocol):
@@ -39,6 +45,7 @@ class CheckpointTrigger:
         policy: CheckpointPolicy,
         savepoints: SavepointQueue,
         checkpoints: PendingCheckpoints,
+        timers: Timers,
     ) -> None:
         self._owner = owner
         self._context = context
@@ -48,24 +55,60 @@ class CheckpointTrigger:
         self._policy = policy
         self._savepoints = savepoints
         self._checkpoints = checkpoints
+        self._timers = timers
+        self._base_before: CheckpointId | None = None
+        """The newest completed one at the last look whether anybody still asks."""
+
+    def take_over(self, sealed: int) -> None:
+        """From a coordinator that has died: what was in the making is forgotten, hence the next one is due."""
+        self._checkpoints.ended = sealed
+        self._policy.due_again()
+
+    def watch(self) -> list[Instruction]:
+        """Rule: where only people ask for checkpoints, they are told while they do not."""
+        if self._context.every_epoch or self._policy.interval_ms is not None:
+            return []
+        self._base_before = self._subsumption.base
+        return self._timers.set(ev.Timer.UNASKED, UNASKED_MS, self._look_for_requests)
+
+    def _look_for_requests(self, _event: ev.TimerFired) -> list[Instruction]:
+        lag, forgotten = self._checkpoints.lag, self._base_before == self._subsumption.base
+        if not lag.epochs or not forgotten:
+            return self.watch()
+        message = (
+            f"the newest checkpoint is {lag.ms // 60_000} minutes old: after a crash {lag.epochs} epochs would run again, and their plans "
+            "stay in the log. With spark.ckpt.interval=never nothing but a request completes one: `spark-ckpt checkpoint` with the URL of "
+            "this stream, or spark_ckpt.checkpoint(query)"
+        )
+        return [do.Log(Level.WARN, message), *self.watch()]
 
     def begin(self, epoch: int, triggered_ms: int, pressure: bool) -> list[Instruction]:
-        """The epoch's checkpoint, if one is due or asked for. One that is asked for is a savepoint, and counts neither as pending nor
-        when it fails. `pressure`: a spool that fills up is a reason too."""
-        asked = not self._context.every_epoch and self._savepoints.needs_checkpoint
-        # A spool that is half full of what only a checkpoint frees.
-        presses = pressure and self._executors.fullest > self._context.settings.spool_max_bytes // 2
-        due = self._policy.is_due(self._checkpoints.uploading, presses)
-        if not (asked or due or self._savepoints.finishing):
+        """The epoch's checkpoint, if one is due or asked for. One for a savepoint counts neither as pending nor when it fails; one that a
+        person has asked for waits for neither interval nor pause, and does not count when it fails. `pressure`: what only a checkpoint
+        frees is a reason too."""
+        self._savepoints.join([p.epoch for p in self._checkpoints.pending])
+        uploading, background = self._checkpoints.uploading, not self._context.every_epoch
+        copied = background and self._savepoints.needs_copy
+        asked = background and self._savepoints.needs_checkpoint and self._policy.has_room(uploading)
+        due = self._policy.is_due(uploading, pressure and self._presses)
+        if not (copied or asked or due or self._savepoints.finishing):
             return []
         p = self._checkpoints.begin(epoch, self._epoch.log(epoch), triggered_ms, self._epoch.plan_ms)
+        p.on_demand, p.bridges = asked and not due, self._epoch.is_long
         begun = self._checkpoints.tell_triggered(p)
-        if asked:
+        if copied or asked:
             self._assign(p)
-        return [*(self._policy.triggered() if due else []), *begun]
+        return [*(self._policy.triggered() if due or asked else []), *begun]
+
+    @property
+    def _presses(self) -> bool:
+        """A spool is half full, or the epochs that a start would have to run again are too many."""
+        settings = self._context.settings
+        return self._executors.fullest > settings.spool_max_bytes // 2 or self._checkpoints.lag.epochs >= settings.most_behind
 
     def _assign(self, p: PendingCheckpoint) -> None:
-        p.savepoint, p.bridges = True, False
+        if self._savepoints.needs_copy:
+            p.savepoint, p.bridges = True, False
         self._savepoints.assign(p.epoch)
 
     def proceed(self, pressure: bool = False) -> list[Instruction]:
@@ -83,17 +126,14 @@ class CheckpointTrigger:
             return [*copies, *self._savepoints.finished()]
         p = self._checkpoints.of(finished.epoch)
         if p is not None:
-            if self._savepoints.needs_checkpoint:
+            if self._savepoints.needs_copy or self._savepoints.needs_checkpoint:
                 self._assign(p)
             return []
         if finished.required is None or self._checkpoints.late is not None:
             return []
         begun = self.begin(finished.epoch, finished.time_ms, pressure and not self._epoch.is_long)
         p = self._checkpoints.of(finished.epoch)
-        if p is None:
-            return begun
-        p.bridges = self._epoch.is_long and not p.savepoint
-        if p.put is not None:
+        if p is None or p.put is not None:
             return begun
         return [*begun, self._late(p), *self._checkpoints.seal(p, finished)]
 

@@ -1,4 +1,4 @@
-"""A windowed count that is asked for savepoints while it runs; what came of it goes to FACTS, a JSON file.
+"""A windowed count that is asked for savepoints and checkpoints while it runs; what came of it goes to FACTS, a JSON file.
 
 usage: savepoints.py STEP INPUT CHECKPOINT OUTPUT FACTS [TARGET]
 """
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,36 @@ def first(query: StreamingQuery, stream: str, facts: dict[str, Any]) -> None:
     facts["epoch"] = epoch_of(query)
 
 
+def checkpoint_by_cli(stream: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "spark_ckpt.cli.main", "checkpoint", stream, "--timeout", "60s", "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+    return {"status": ended.returncode, **json.loads(ended.stdout)}
+
+
+def on_demand(query: StreamingQuery, stream: str, facts: dict[str, Any]) -> None:
+    """Checkpoints of a busy query, asked for by two at a time, and by nobody once they are there: what follows is in none."""
+    until(lambda: epoch_of(query) >= 2)
+    facts["before"] = sorted(str(path) for path in Path(stream.removeprefix("file://")).glob("run-*/chk-*/_metadata"))
+    facts["epoch_before"] = epoch_of(query)
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(spark_ckpt.checkpoint, query, "60s"), pool.submit(spark_ckpt.checkpoint, stream, "60s")]
+        facts["busy"] = [one.result() for one in asked]
+    facts["cli"] = checkpoint_by_cli(stream)
+    after = epoch_of(query)
+    until(lambda: epoch_of(query) >= after + 1)
+    query.processAllAvailable()
+    facts["epoch"] = epoch_of(query)
+
+
+def idle(query: StreamingQuery, stream: str, facts: dict[str, Any]) -> None:
+    """The same of a query that is idle, then a savepoint, and the end."""
+    query.processAllAvailable()
+    facts["epoch"] = epoch_of(query)
+    facts["cli"] = checkpoint_by_cli(stream)
+    facts["again"] = spark_ckpt.checkpoint(query, timeout="60s")
+    drained(query, stream, facts)
+
+
 def aside(query: StreamingQuery, _stream: str, facts: dict[str, Any]) -> None:
     """A savepoint in a folder of its own, while more comes."""
     until(lambda: epoch_of(query) >= 2)
@@ -86,6 +117,8 @@ STEPS: dict[str, Callable[[StreamingQuery, str, dict[str, Any]], None]] = {
     "first": first,
     "aside": aside,
     "drained": drained,
+    "on_demand": on_demand,
+    "idle": idle,
     "all": all_of_it,
 }
 

@@ -1,0 +1,346 @@
+"""Checkpoints that people ask for, and `interval=never`, where there are no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.protocol import events as ev
+from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.checkpoints.trigger import UNASKED_MS
+from spark_ckpt.protocol.entries import CHECKPOINT, SAVEPOINT, STOP
+from spark_ckpt.protocol.settings import Settings
+from tests.drivers.interval_runs import due, epoch, plain, told
+from tests.drivers.protocol_driving import JOB, Driver, World
+from tests.drivers.protocol_runs import held, kinds, reasons
+
+MODES = {
+    "every epoch": Settings(),
+    "interval": Settings(interval_ms=10_000),
+    "never": Settings(interval_ms=None),
+}
+BACKGROUND = ["interval", "never"]
+
+
+def running(mode: str, world: World | None = None, **more: int) -> Driver:
+    settings = MODES[mode]
+    driver = Driver(world or World(), Settings(**{**settings.__dict__, **more}))
+    driver.start("a")
+    return driver
+
+
+def acks(driver: Driver, number: int) -> list[do.Instruction]:
+    return [i for p in range(2) for i in driver.ack(1, number, p)]
+
+
+def ran(driver: Driver, number: int) -> list[do.Instruction]:
+    """A whole epoch, with acks whether they are wanted or not."""
+    said = driver.trigger(number)
+    return said + acks(driver, number) + driver.seal(1, number)
+
+
+def unacked(driver: Driver, *numbers: int) -> None:
+    for number in numbers:
+        driver.trigger(number)
+        driver.seal(1, number)
+
+
+def answer_of(epoch_: int) -> str:
+    return f"checkpoint {CheckpointId(1, epoch_)}"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_busy_stream_completes_one_at_the_next_epoch(mode: str) -> None:
+    driver = running(mode)
+    unacked(driver, 0) if mode != "every epoch" else ran(driver, 0)
+    number = driver.request(CHECKPOINT)
+    said = driver.trigger(1)
+    assert told(said, do.Triggered).checkpoint
+    acks(driver, 1)
+    driver.seal(1, 1)
+    # In a query that waits for each checkpoint the newest one holds all that had ended.
+    assert driver.world.answers == {number: answer_of(0 if mode == "every epoch" else 1)}
+    assert driver.world.savepoints == {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_idle_stream_completes_its_newest_epoch_or_names_the_checkpoint_that_holds_it(mode: str) -> None:
+    driver = running(mode)
+    ran(driver, 0)
+    first = driver.request(CHECKPOINT)
+    driver.fire(ev.Timer.IDLE)
+    assert driver.world.answers == {first: answer_of(0)}
+    second = driver.request(CHECKPOINT)
+    assert "TRIGGERED" not in kinds(driver.fire(ev.Timer.IDLE))
+    assert driver.world.answers[second] == answer_of(0)
+    assert list(driver.world.checkpoints) == [CheckpointId(1, 0)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_stream_that_has_run_nothing_answers_with_its_first_epoch(mode: str) -> None:
+    driver = running(mode)
+    number = driver.request(CHECKPOINT)
+    assert driver.fire(ev.Timer.IDLE) == []
+    ran(driver, 0)
+    assert driver.world.answers == {number: answer_of(0)}
+
+
+@pytest.mark.parametrize("mode", BACKGROUND)
+def test_several_requests_are_answered_by_one_checkpoint(mode: str) -> None:
+    driver = running(mode)
+    unacked(driver, 0)
+    asked = [driver.request(CHECKPOINT) for _ in range(3)]
+    driver.trigger(1)
+    driver.seal(1, 1)
+    asked.append(driver.request(CHECKPOINT))
+    assert not told(driver.trigger(2), do.Triggered).checkpoint, "the one in the making holds all that had ended"
+    driver.seal(1, 2)
+    acks(driver, 1)
+    assert driver.world.answers == dict.fromkeys(asked, answer_of(1))
+    assert list(driver.world.checkpoints) == [CheckpointId(1, 1)]
+
+
+@pytest.mark.parametrize("mode", BACKGROUND)
+def test_a_checkpoint_that_lacks_what_had_ended_answers_nobody(mode: str) -> None:
+    """And the one that will answer waits for `maxConcurrent`, as any other."""
+    driver = running(mode)
+    first = driver.request(CHECKPOINT)
+    driver.fire(ev.Timer.IDLE)
+    unacked(driver, 0, 1, 2)
+    second = driver.request(CHECKPOINT)
+    assert not told(driver.trigger(3), do.Triggered).checkpoint
+    driver.seal(1, 3)
+    acks(driver, 0)
+    assert driver.world.answers == {first: answer_of(0)}
+    acks(driver, 3)
+    assert driver.world.answers == {first: answer_of(0), second: answer_of(3)}
+
+
+@pytest.mark.parametrize("mode", BACKGROUND)
+def test_a_newer_checkpoint_that_overtakes_it_answers_in_its_place(mode: str) -> None:
+    driver = running(mode, max_concurrent=2)
+    unacked(driver, 0)
+    first = driver.request(CHECKPOINT)
+    unacked(driver, 1, 2)
+    second = driver.request(CHECKPOINT)
+    unacked(driver, 3)
+    assert kinds(acks(driver, 3)) == ["COMPLETED", "ABORTED"]
+    assert reasons(driver) == ["SUBSUMED"]
+    assert driver.world.answers == {first: answer_of(3), second: answer_of(3)}
+
+
+def test_it_waits_for_neither_interval_nor_pause_and_both_count_from_it() -> None:
+    driver = running("interval", min_pause_ms=5_000)
+    due(driver)
+    epoch(driver, 0)
+    unacked(driver, 1)
+    number = driver.request(CHECKPOINT)
+    assert told(driver.trigger(2), do.Triggered).checkpoint
+    acks(driver, 2)
+    driver.seal(1, 2)
+    assert driver.world.answers == {number: answer_of(2)}
+    due(driver)
+    assert not told(driver.trigger(3), do.Triggered).checkpoint
+    driver.seal(1, 3)
+    assert "TRIGGERED" in kinds(driver.fire(ev.Timer.PAUSE))
+
+
+@pytest.mark.parametrize("mode", BACKGROUND)
+def test_one_that_fails_is_told_to_who_asked_and_the_query_goes_on(mode: str) -> None:
+    driver = running(mode)
+    unacked(driver, 0)
+    number = driver.request(CHECKPOINT)
+    unacked(driver, 1)
+    assert kinds(driver.fire(ev.Timer.EXPIRY)) == ["ABORTED"]
+    assert driver.world.answers[number].startswith("error: checkpoint 1 did not complete")
+    again = driver.request(CHECKPOINT)
+    driver.trigger(2)
+    acks(driver, 2)
+    driver.seal(1, 2)
+    assert driver.world.answers[again] == answer_of(2)
+
+
+def test_one_that_was_due_anyway_counts_when_it_fails() -> None:
+    driver = running("interval")
+    unacked(driver, 0)
+    driver.request(CHECKPOINT)
+    due(driver)
+    said = driver.fire(ev.Timer.EXPIRY)
+    assert "FAILED" in str(driver.stream.run.phase if driver.stream.run else said)
+
+
+@pytest.mark.parametrize("mode", BACKGROUND)
+def test_while_an_epoch_runs_for_long_the_one_before_it_is_completed_and_stays(mode: str) -> None:
+    driver = running(mode)
+    unacked(driver, 0)
+    driver.trigger(1)
+    number = driver.request(CHECKPOINT)
+    said = driver.fire(ev.Timer.LONG)
+    assert "Late" in kinds(said) + kinds(driver.fire(ev.Timer.IDLE) if mode == "never" else [])
+    driver.seal(1, 1)
+    assert reasons(driver) == []
+    acks(driver, 0)
+    assert driver.world.answers == {number: answer_of(0)}
+
+
+@pytest.mark.parametrize("mode", BACKGROUND)
+def test_a_savepoint_that_is_asked_for_with_it_takes_it_along(mode: str) -> None:
+    driver = running(mode)
+    unacked(driver, 0)
+    checkpoint, savepoint = driver.request(CHECKPOINT), driver.request(SAVEPOINT)
+    driver.trigger(1)
+    acks(driver, 1)
+    driver.seal(1, 1)
+    assert driver.world.answers == {checkpoint: answer_of(1), savepoint: f"memory://savepoints/{savepoint}"}
+    assert list(driver.world.checkpoints) == [CheckpointId(1, 1)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_end_answers_who_still_waits(mode: str) -> None:
+    """(1) The request is met; (2) the query is stopped. With a stop that makes a savepoint, or at the query's own end, it is answered."""
+    for finish in (None, ev.FinishRequested(), ev.FinishRequested(stopping=True)):
+        driver = running(mode)
+        if finish is not None and finish.stopping:
+            driver.request(STOP)
+        number = driver.request(CHECKPOINT)
+        driver.fire(ev.Timer.IDLE)
+        driver.trigger(0)
+        if finish is None:
+            driver.push(ev.StopRequested(failed=False))
+            assert driver.world.answers[number].startswith("error: the run ended before it met the request")
+            continue
+        acks(driver, 0)
+        driver.seal(1, 0)
+        assert kinds(driver.push(finish))[-1] == "Finished"
+        assert driver.world.answers[number] == answer_of(0)
+
+
+@pytest.mark.parametrize("mode", BACKGROUND)
+def test_a_run_with_a_successor_answers_nobody(mode: str) -> None:
+    world = World()
+    driver = running(mode, world)
+    unacked(driver, 0)
+    number = driver.request(CHECKPOINT)
+    driver.trigger(1)
+    other = Driver(world, MODES[mode])
+    other.start("b")
+    driver.seal(1, 1)
+    acks(driver, 1)
+    assert "FENCED" in str(kinds(driver.trigger(2)))
+    assert world.answers.get(number) in (None, answer_of(1))
+
+
+@pytest.mark.parametrize("mode", BACKGROUND)
+def test_a_coordinator_that_is_replaced_has_its_successor_answer(mode: str) -> None:
+    world = World()
+    driver = running(mode, world)
+    unacked(driver, 0)
+    number = driver.request(CHECKPOINT)
+    driver.trigger(1)
+    other = Driver(world, MODES[mode])
+    other.push(ev.ResumeRequested(1, 1, 1, sealed=0, files={"commits/0": b"v2\n{}"}))
+    assert world.answers[number].startswith("error: the coordinator was replaced")
+
+
+# --- never
+
+
+def test_without_a_request_there_is_none() -> None:
+    driver = running("never")
+    unacked(driver, *range(20))
+    driver.fire(ev.Timer.IDLE)
+    assert ev.Timer.INTERVAL not in driver.timers
+    assert driver.world.checkpoints == {}
+    sealed = next(i for i in reversed(driver.said) if isinstance(i, do.Sealed))
+    assert sealed.lag.epochs == 20
+
+
+def test_all_that_was_planned_since_runs_again_at_the_next_start() -> None:
+    world = World()
+    driver = running("never", world)
+    unacked(driver, *range(4))
+    driver.push(ev.StopRequested(failed=False))
+    other = Driver(world, MODES["never"])
+    started = told(other.start("b", JOB), do.Started)
+    assert (started.origin, started.epoch) == (None, 0)
+    assert [plan.epoch for plan in started.planned] == [1, 2, 3]
+
+
+def test_the_end_of_the_query_completes_its_last_epoch() -> None:
+    driver = running("never")
+    unacked(driver, 0, 1)
+    assert "TRIGGERED" in kinds(driver.push(ev.FinishRequested()))
+    acks(driver, 1)
+    assert list(driver.world.checkpoints) == [CheckpointId(1, 1)]
+
+
+def test_a_coordinator_that_is_replaced_makes_none_of_its_own_accord() -> None:
+    world = World()
+    driver = running("never", world)
+    unacked(driver, 0, 1)
+    assert driver.stream.run is not None
+    files: Any = {path: content for path, content in driver.stream.run.folder.files.as_mapping().items() if path.startswith("commits/")}
+    other = Driver(world, MODES["never"])
+    assert kinds(other.push(ev.ResumeRequested(1, 1, 1, sealed=1, files=files))) == ["Resumed"]
+    assert not told(other.trigger(2), do.Triggered).checkpoint
+
+
+@pytest.mark.parametrize("presses", [lambda d: d.push(ev.HoldingReceived("1", frozenset(), 6 * 1024**3)), None])
+def test_a_spool_that_fills_up_and_too_many_epochs_make_one_due(presses: Callable[[Driver], object] | None) -> None:
+    driver = running("never", most_behind=3)
+    for number in range(3):
+        assert not told(driver.trigger(number), do.Triggered).checkpoint
+        driver.seal(1, number)
+        if number == 0 and presses is not None:
+            presses(driver)
+            break
+    assert told(driver.trigger(number + 1), do.Triggered).checkpoint
+    acks(driver, number + 1)
+    driver.seal(1, number + 1)
+    driver.push(ev.HoldingReceived("1", frozenset(), 0))
+    assert not told(driver.trigger(number + 2), do.Triggered).checkpoint
+
+
+def warnings(said: list[do.Instruction]) -> list[str]:
+    return [i.message for i in said if isinstance(i, do.Log) and i.level is do.Level.WARN]
+
+
+def test_who_does_not_ask_is_reminded_each_hour() -> None:
+    driver = running("never")
+    assert warnings(driver.fire(ev.Timer.UNASKED)) == [], "nothing has run"
+    unacked(driver, 0, 1)
+    for hours in (1, 2):
+        driver.now += UNASKED_MS
+        (said,) = warnings(driver.fire(ev.Timer.UNASKED))
+        assert f"{60 * hours} minutes old" in said
+        assert "2 epochs would run again" in said
+        assert "`spark-ckpt checkpoint`" in said
+    driver.request(CHECKPOINT)
+    driver.trigger(2)
+    acks(driver, 2)
+    driver.seal(1, 2)
+    unacked(driver, 3)
+    assert warnings(driver.fire(ev.Timer.UNASKED)) == [], "there is a new one since the last look"
+    assert len(warnings(driver.fire(ev.Timer.UNASKED))) == 1
+
+
+@pytest.mark.parametrize("mode", ["every epoch", "interval"])
+def test_others_need_no_reminder(mode: str) -> None:
+    driver = running(mode)
+    plain(driver, 0) if mode == "interval" else ran(driver, 0)
+    assert ev.Timer.UNASKED not in driver.timers
+
+
+def test_a_copy_that_is_under_way_is_none_of_its_business() -> None:
+    driver = running("never")
+    driver.request(SAVEPOINT)
+    driver.hold = lambda i: isinstance(i, do.StoreSavepoint)
+    driver.fire(ev.Timer.IDLE)
+    ran(driver, 0)
+    held(driver, do.StoreSavepoint)
+    number = driver.request(CHECKPOINT)
+    driver.fire(ev.Timer.IDLE)
+    assert driver.world.answers == {number: answer_of(0)}

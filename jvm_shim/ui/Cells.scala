@@ -57,9 +57,7 @@ object Cells {
 
   /** When the stream's checkpoints are made. */
   def rhythm(background: Boolean, options: Map[String, String]): String =
-    if (background) {
-      val interval = options.getOrElse("interval", "?")
-      s"${if (interval == "never") "when asked for" else s"every $interval"}, in the background, ${options.getOrElse("mode", "EXACTLY_ONCE")}"
-    }
+    if (background && options.get("interval").contains("never")) s"when somebody asks, in the background, ${options.getOrElse("mode", "EXACTLY_ONCE")}"
+    else if (background) s"every ${options.getOrElse("interval", "?")}, in the background, ${options.getOrElse("mode", "EXACTLY_ONCE")}"
     else "every epoch is one, and waits for it"
 }

@@ -137,7 +137,7 @@ object CheckpointsJson {
     def number(name: String): JValue = options.get(name).flatMap(_.toLongOption).map(JInt(_)).getOrElse(JNull)
     JObject(
       "mode" -> JString(options.getOrElse("mode", "EXACTLY_ONCE").toLowerCase(java.util.Locale.ROOT)),
-      "interval" -> (if (options.get("interval").contains("never")) JInt(Long.MaxValue) else millis("interval")), "timeout" -> millis("timeout"), "min_pause" -> millis("minPause"),
+      "interval" -> (if (options.get("interval").contains("never")) JInt(BigInt(Long.MaxValue)) else millis("interval")), "timeout" -> millis("timeout"), "min_pause" -> millis("minPause"),
       "max_concurrent" -> number("maxConcurrent"), "tolerable_failed_checkpoints" -> number("tolerableFailures"),
       "externalization" -> JObject("enabled" -> JBool(true), "delete_on_cancellation" -> JBool(options.get("onStop").contains("DELETE"))),
       "background" -> JBool(s.background),

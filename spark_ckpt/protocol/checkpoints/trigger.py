@@ -77,7 +77,7 @@ class CheckpointTrigger:
             return self.watch()
         message = (
             f"the newest checkpoint is {lag.ms // 60_000} minutes old: after a crash {lag.epochs} epochs would run again, and their plans "
-            "stay in the log. With spark.ckpt.interval=never nothing but a request completes one: `spark-ckpt checkpoint` with the URL of "
+            "stay in the log. With spark.ckpt.interval=never a request completes one: `spark-ckpt checkpoint` with the URL of "
             "this stream, or spark_ckpt.checkpoint(query)"
         )
         return [do.Log(Level.WARN, message), *self.watch()]

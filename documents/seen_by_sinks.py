@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from campaign.dimensions import Mode
-from campaign.sinks.dimensions import SinkKind, Strike
+from campaign.sinks.dimensions import STRIKES, SinkKind, Strike, cases
 from documents.parts import replaced
 
 _SOURCE = "campaign/results/sinks.jsonl"
@@ -25,6 +25,7 @@ _SINKS = {
     SinkKind.KAFKA: "Kafka",
     SinkKind.NUMBERED: "Kafka, numbered: what its reader keeps",
 }
+_OF = {group: " and ".join(f"**{strike.value}**" for strike in strikes) for group, strikes in STRIKES.items()}
 _IN_TOPIC = "Kafka, numbered: in the topic"
 _BEHIND = "*epochs that no checkpoint held at the kill*"
 _NONE = "·"
@@ -85,10 +86,13 @@ def _about(lines: Sequence[Line]) -> list[str]:
     rows = [rows for line in lines for one in line["sinks"] for rows in (one, *([one["in_topic"]] if "in_topic" in one else []))]
     total = {name: sum(one[name] for one in rows) for name in ("expected", "missing", "excess")}
     days, codes = sorted({line["date"][:10] for line in lines}), sorted({line["code"] for line in lines})
+    done = {(line["mode"], line["group"]) for line in lines}
+    left = [f"{case.mode.value}: {_OF[case.group]}" for case in cases() if (case.mode.value, case.group.value) not in done]
     unequal = [f"{line['mode']}, {line['group']}: {line['outcome']}" for line in lines if line["outcome"] != "equal"]
     counts = f"{sum(len(line['kills']) for line in lines)} kills, {total['expected']:,} rows expected in all sinks together"
     return [
         f"**{counts}, {total['missing']:,} missing, {total['excess']:,} in excess.**"
         + (f" Not as it should be, or not without help: {'; '.join(unequal)}." if unequal else ""),
         f"{' to '.join(dict.fromkeys((days[0], days[-1])))}, code {', '.join(codes)}.",
+        *([f"Not measured yet ({_NONE}): {'; '.join(left)}."] if left else []),
     ]

@@ -99,6 +99,8 @@ def test_the_tables_have_the_last_run_of_each_case(result: SinkResult) -> None:
     assert "| Kafka, numbered: what its reader keeps | 0 | 0 | · | · | · | · |" in text
     assert "| *epochs that no checkpoint held at the kill* | 3 | 3 | · | · | · | · |" in text
     assert "**2 kills, 600 rows expected in all sinks together, 0 missing, 0 in excess.**" in text
+    assert "Not measured yet (·): every epoch: **driver** and **machine**; at-least-once: **driver** and **machine**; every" in text
+    assert "interval: **driver**" not in text
     assert "interval, driver: ended" in seen_by_sinks.tables([{**line, "outcome": "ended"}])
     assert "None is recorded yet." in seen_by_sinks.tables([])
 

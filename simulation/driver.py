@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 
 from simulation.agent import Executor
@@ -10,9 +9,11 @@ from simulation.chains import Attempt, Barrier, commit_of, uids_of
 from simulation.checkpoint_folder import CheckpointFolder
 from simulation.environment import Environment
 from simulation.executors import EXECUTORS, Executors, Query, Report
+from simulation.hook import HOOKS, states_of
 from simulation.invariants import Invariant, StrandedError, ViolationError
 from simulation.mutations import Variant
 from simulation.observed import Observed
+from simulation.position import Position
 from simulation.process import DriverProcess, DriverQuery
 from simulation.source_sink import PARTITIONS, Sink, Source, Span
 from simulation.storage_client import StorageClient
@@ -36,24 +37,6 @@ LOSS_MISSED = 0.2
 """How often no event tells of a loss."""
 LONGEST_EPOCH = 900
 """Milliseconds that its tasks may take, and its sink again."""
-
-
-@dataclass
-class Position:
-    """How far a query is. `epoch`: the one that is due, or runs; `end`: of the input that was run."""
-
-    epoch: int = 0
-    end: int = 0
-    triggered: int = -1
-    sealed: int = -1
-    sealed_at: dict[int, int] = field(default_factory=dict)
-    """Of epochs that no completed checkpoint is known to hold."""
-
-    def seal(self, epoch: int, end: int, completed: int, now: int) -> None:
-        self.sealed, self.end = epoch, end
-        self.sealed_at = {n: time for n, time in self.sealed_at.items() if n > completed}
-        self.sealed_at[epoch] = now
-        self.epoch += 1
 
 
 class Driver(DriverQuery, Query):
@@ -122,6 +105,7 @@ class Driver(DriverQuery, Query):
                 restore=self._restore,
                 spark_run_id=self.name,
                 again=again,
+                hooks=HOOKS,
             )
         )
 
@@ -130,7 +114,14 @@ class Driver(DriverQuery, Query):
 
     def resume_request(self, started: do.Started) -> ev.ResumeRequested:
         at = self._position
-        return ev.ResumeRequested(started.run, started.claim, at.triggered, self._source.forgetful, at.sealed, self._folder.resent)
+        hooks = HOOKS, states_of(at.sealed, at.end)
+        return ev.ResumeRequested(started.run, started.claim, at.triggered, self._source.forgetful, at.sealed, self._folder.resent, *hooks)
+
+    def tell_hook(self, i: do.TellHooks) -> None:
+        if i.completed and i.epoch > self._env.world.reached(self._env.world.log.claim(self._claim), self._env.clock.now + 1):
+            raise ViolationError(Invariant.COMPLETED_STORED, f"{self.name} tells its hook of epoch {i.epoch}, which is not durable")
+        if i.completed:
+            self._env.publication.completed(self.name, i.epoch)
 
     def acks_in_hand(self) -> list[Ack | Decline]:
         return self._acks
@@ -239,6 +230,7 @@ class Driver(DriverQuery, Query):
         if wrong is not None:
             raise ViolationError(Invariant.FILES_RIGHT, f"{self.name} {wrong}")
         end = Span.decode(self._folder[offsets_file(i.epoch - 1)]).end if i.origin else self._env.begins
+        self._env.publication.restore(self.name, i, end)
         self._position = Position(i.epoch, end, i.epoch, i.origin.epoch if i.origin else -1)
         self._uids = uids_of(self._folder[commits_file(i.epoch - 1)]) if i.origin else {}
         if i.rerun:
@@ -362,11 +354,13 @@ class Driver(DriverQuery, Query):
         attempt.written = True
         rows = tuple(attempt.winners[p].value for p in range(PARTITIONS))
         self._sink.add_batch(attempt.epoch, (attempt.span, rows), self.name)
+        self._env.publication.stage(self.name, attempt.epoch, (attempt.span, rows))
         self.process.soon(lambda: self._seal(attempt))
 
     def _seal(self, attempt: Attempt) -> None:
         if attempt is self._attempt:
-            self.process.ask(ev.SealRequested(attempt.epoch, commit_of(attempt), self._folder.seal()))
+            hooks = states_of(attempt.epoch, attempt.span.end)
+            self.process.ask(ev.SealRequested(attempt.epoch, commit_of(attempt), self._folder.seal(), hooks))
 
     def _sealed(self) -> None:
         attempt = self._attempt

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from simulation.clock import Clock
 from simulation.faults import Faults
+from simulation.hook import Publication
 from simulation.observed import Observed
 from simulation.world import World
 
@@ -25,6 +26,7 @@ class Environment:
     faults: Faults
     observed: Counter[Observed]
     tell: Callable[[str], None]
+    publication: Publication
     down_until: int = 0
     pressed_at: int = -1
     """When a spool last filled up."""

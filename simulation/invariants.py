@@ -19,6 +19,7 @@ class Invariant(Enum):
     ORIGIN_LOADS = "executors of a run that is not fenced can load its state"
     STATE_RIGHT = "restored state is that of one pass over the input up to its epoch"
     FILES_RIGHT = "the driver's files are all there after a restore"
+    HOOK_STATE = "a start gives a hook the state that it gave at the end of the epoch which the start goes on from"
     PLAN_FIRST = "no epoch runs before its plan is in the log under the run's own claim"
     FENCED_STOPS = "a fenced run runs no further epoch and notifies nobody"
     SAME_DATA = "a batch id always carries the same data"

@@ -214,6 +214,21 @@ class WithFilesOfNow(PendingCheckpoints):
         return super().seal(p, replace(finished, files=self._folder.files.as_mapping()))
 
 
+class WithStatesOfNow(PendingCheckpoints):
+    """A checkpoint holds the states that hooks have given last."""
+
+    def finalise(self, p: PendingCheckpoint) -> list[Instruction]:
+        p.hooks = self.finished.hooks if self.finished else {}
+        return super().finalise(p)
+
+
+class TellingAtTheSeal(PendingCheckpoints):
+    """Hooks are told of a checkpoint when its epoch has ended."""
+
+    def seal(self, p: PendingCheckpoint, finished: FinishedEpoch) -> list[Instruction]:
+        return [*self._context.hooks.completed(p.epoch), *super().seal(p, finished)]
+
+
 class GoneAtOnce(Ending):
     """Deletes all there is at the end, whatever `_metadata` is still on its way."""
 

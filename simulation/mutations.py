@@ -93,6 +93,8 @@ class Mutation(Enum):
     TIMED_FROM_SEAL = "the time-out of a checkpoint is counted from the end of its epoch"
     LONG_BRIDGED = "while an epoch runs for long, the newest finished one becomes a checkpoint"
     FILES_OF_ITS_END = "a checkpoint of a finished epoch holds the driver's files as they were at its end"
+    STATES_OF_ITS_END = "a checkpoint of a finished epoch holds the states that hooks gave at its end"
+    TOLD_WHEN_DURABLE = "hooks are told of a checkpoint when it is durable"
     SEALS_RESENT = "a coordinator that takes another one's place is told what went with a seal and is in no plan yet"
     ORIGIN_VERIFIED = "a start looks whether all is there that its origin names"
     LOADED_COMPARED = "what executors load is compared with its checksum"
@@ -130,6 +132,7 @@ INTERVAL_ONLY = frozenset(
         Mutation.GO_BACK_OWN,
         Mutation.TIMED_FROM_SEAL,
         Mutation.LONG_BRIDGED,
+        Mutation.STATES_OF_ITS_END,
         Mutation.SEALS_RESENT,
         Mutation.ADOPTED_STAY,
         Mutation.LOST_WHEN_ALL_REPORTED,
@@ -226,6 +229,8 @@ def mutated(mutation: Mutation) -> Variant:
         Mutation.TIMED_FROM_SEAL: Variant(parts=Parts(checkpoints=runs.TimedFromItsTrigger)),
         Mutation.LONG_BRIDGED: Variant(parts=Parts(epoch=runs.WaitingForItsEnd)),
         Mutation.FILES_OF_ITS_END: Variant(parts=Parts(checkpoints=runs.WithFilesOfNow)),
+        Mutation.STATES_OF_ITS_END: Variant(parts=Parts(checkpoints=runs.WithStatesOfNow), settings=_OFTEN),
+        Mutation.TOLD_WHEN_DURABLE: Variant(parts=Parts(checkpoints=runs.TellingAtTheSeal)),
         Mutation.SEALS_RESENT: Variant(stream=runs.WithoutSeals, faults=_REPLACED),
         Mutation.ORIGIN_VERIFIED: Variant(parts=Parts(start=StartParts(candidates=starts.TrustingObjects)), faults=_DAMAGE),
         Mutation.LOADED_COMPARED: Variant(compare=False, faults=_DAMAGE),

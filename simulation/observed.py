@@ -82,6 +82,7 @@ class Observed(Enum):
     TASK_FAILED = "runs stopped because a task failed"
     FAILED = "runs failed"
     COMPLETED = "checkpoints completed"
+    PUBLISHED = "epochs that a hook published"
     DROPPED = "checkpoints deleted"
     RESURFACED = "checkpoints that came back when a put landed late"
     DELETED = "objects deleted"

@@ -63,6 +63,10 @@ class DriverQuery(ABC):
         """What the protocol says to the query."""
 
     @abstractmethod
+    def tell_hook(self, i: do.TellHooks) -> None:
+        """Of this query, whatever it does at the moment."""
+
+    @abstractmethod
     def resume_request(self, started: do.Started) -> ev.ResumeRequested: ...
 
     @abstractmethod
@@ -196,6 +200,8 @@ class DriverProcess:
             self._env.tell(f"{self.name} logs {i.level.name}: {i.message}")
             if "the stream's end could not be noted in its log" in i.message:
                 self.deletes_stream = False  # each of its puts failed
+        elif isinstance(i, do.TellHooks):
+            self._query.tell_hook(i)
         elif not self.client.execute(i):
             self._check_told(i)
             # A pipe keeps the order.

@@ -14,6 +14,7 @@ from simulation.collector import Collector
 from simulation.driver import LARGEST_EPOCH, Driver
 from simulation.environment import Environment
 from simulation.faults import ANEW, EVERYDAY, KEPT, QUIET, WHILE_DELETED, draw
+from simulation.hook import Publication
 from simulation.invariants import Invariant, StrandedError, ViolationError
 from simulation.mutations import Variant
 from simulation.observed import Observed
@@ -104,8 +105,9 @@ class Simulation:
         self._retained = self._variant.settings.get("retained", rng.choice((1, 1, 2, 3)))
         self._world = self._variant.world(self._retained, self.observed, self._clock)
         faults = replace(draw(rng, seed), **self._variant.faults)
-        self._env = Environment(rng, self._clock, self._world, faults, self.observed, self._telling(tell))
         self._again = mode.of(seed) is Mode.AT_LEAST_ONCE
+        publication = Publication(self.observed, self._again)
+        self._env = Environment(rng, self._clock, self._world, faults, self.observed, self._telling(tell), publication)
         self._settings = self._drawn(rng, mode.of(seed), random.Random(-4_000_000_007 - seed))
         self._world.log.kept_ms = self._settings.log_kept_ms
         forgetful = ("simulated",) if self._settings.interval_ms != 0 and rng.random() < FORGETFUL else ()
@@ -143,12 +145,14 @@ class Simulation:
         self._source.available = begins + before + self._elsewhere.choice(INPUT)
         self._env.begins = begins
         self._sink.anew(begins, begins + before)
+        self._env.publication.anew(begins, begins + before)
         self.observed[Observed.ELSEWHERE] += 1
 
     def begin(self, begins: int) -> None:
         """A stream whose input begins there."""
         self._env.begins = begins
         self._sink.anew(begins, begins)
+        self._env.publication.anew(begins, begins)
 
     def _drawn(self, rng: random.Random, mode: Mode, apart: random.Random) -> Settings:
         """`apart`: as `_elsewhere`."""
@@ -293,6 +297,7 @@ class Simulation:
         if driver.alive:
             raise ViolationError(Invariant.PROGRESS, f"{driver.name} does not end")
         self._sink.check(self._source.available)
+        self._env.publication.check(self._source.available)
 
     def _last_start(self) -> Driver:
         """A choice may be refused; then the stream goes on from its newest checkpoint. What damage refuses, starts once it is repaired."""
@@ -413,6 +418,7 @@ class Simulation:
         if driver.alive:
             raise ViolationError(Invariant.PROGRESS, f"{driver.name} does not end")
         self._sink.check(self._source.available)
+        self._env.publication.check(self._source.available)
 
 
 def simulate(seed: int, mode: Mode = Mode.BOTH, variant: Variant | None = None, tell: Callable[[str], None] | None = None) -> Result:

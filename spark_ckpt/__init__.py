@@ -10,6 +10,7 @@ from spark_ckpt.process.jar import jar_path
 
 if TYPE_CHECKING:
     from spark_ckpt.api.checkpoints import checkpoint
+    from spark_ckpt.api.hooks import CheckpointHook, register_hook
     from spark_ckpt.api.listener import CheckpointListener
     from spark_ckpt.api.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, NotRestartedError, run
     from spark_ckpt.api.savepoints import savepoint
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CheckpointError",
+    "CheckpointHook",
     "CheckpointListener",
     "ConfigError",
     "ExponentialDelay",
@@ -31,11 +33,13 @@ __all__ = [
     "checkpoint",
     "configure",
     "jar_path",
+    "register_hook",
     "run",
     "savepoint",
 ]
 
 _LOADED_WHEN_USED = {
+    "CheckpointHook": "api.hooks",
     "CheckpointListener": "api.listener",
     "ExponentialDelay": "api.restart",
     "FailureRate": "api.restart",
@@ -44,6 +48,7 @@ _LOADED_WHEN_USED = {
     "NotRestartedError": "api.restart",
     "RetryingSocket": "api.socket_source",
     "checkpoint": "api.checkpoints",
+    "register_hook": "api.hooks",
     "run": "api.restart",
     "savepoint": "api.savepoints",
 }

@@ -28,7 +28,7 @@ EXACTLY_ONCE, AT_LEAST_ONCE = "EXACTLY_ONCE", "AT_LEAST_ONCE"
 RETAIN, DELETE = "RETAIN", "DELETE"
 NO_CLAIM, CLAIM = "NO_CLAIM", "CLAIM"
 RERUN, DISCARD = "RERUN", "DISCARD"
-WAIT, FAIL, NEVER = "WAIT", "FAIL", "never"
+WAIT, FAIL, NEVER, DECLINE = "WAIT", "FAIL", "never", "DECLINE"
 
 _STORAGE_EXPECTED = "s3://bucket/prefix, file:///path or an absolute path"
 _SECRET = re.compile(r"secret|access.?key|password|credential|token|session", re.IGNORECASE)
@@ -70,6 +70,8 @@ class Options:
     spool_dir: str | None = None
     spool_max_bytes: int = 10 << 30
     spool_when_full: str = WAIT
+    hooks_timeout_ms: int = 60_000
+    hooks_on_failure: str = FAIL
     s3: S3Options = field(default_factory=S3Options)
 
 
@@ -304,6 +306,15 @@ OPTIONS: tuple[Option, ...] = (
         None,
         "What a task does when the spool is full: WAIT until uploads have made room, or FAIL.",
     ),
+    Option("hooks.timeout", "1min", _positive_duration, None, "How long each call of a hook (`spark_ckpt.register_hook`) may take."),
+    Option(
+        "hooks.onFailure",
+        FAIL,
+        _one_of(FAIL, DECLINE),
+        None,
+        "What follows when a hook raises, or exceeds hooks.timeout. FAIL: the query fails. DECLINE: the epoch becomes no checkpoint, which "
+        "counts as a failed one where it was to be one (tolerableFailures); needs an interval. A restore that fails ends the query always.",
+    ),
     Option("s3.endpoint", None, _words, "s3.endpoint", "URL of an S3 server other than AWS, such as http://minio:9000."),
     Option("s3.region", None, _words, "s3.region", "Region. Default: what boto3's chain says."),
     Option(
@@ -353,6 +364,8 @@ _FIELDS: Mapping[str, str] = {
     "spool.dir": "spool_dir",
     "spool.maxSize": "spool_max_bytes",
     "spool.whenFull": "spool_when_full",
+    "hooks.timeout": "hooks_timeout_ms",
+    "hooks.onFailure": "hooks_on_failure",
 }
 _S3_FIELDS: Mapping[str, str] = {
     "s3.endpoint": "endpoint",
@@ -378,7 +391,8 @@ def _refuse_contradictions(given: Mapping[str, str], values: Mapping[str, Any]) 
             f"that is asked for waits for no pause; set {PREFIX}interval to a duration such as 10s, or remove {PREFIX}minPause"
         )
     if values.get("interval", 0) == 0:
-        for name, needless in (("mode", EXACTLY_ONCE), ("minPause", 0), ("maxConcurrent", 1), ("tolerableFailures", 0)):
+        numbers = (("minPause", 0), ("maxConcurrent", 1), ("tolerableFailures", 0))
+        for name, needless in (("mode", EXACTLY_ONCE), ("hooks.onFailure", FAIL), *numbers):
             if values.get(name, needless) != needless:
                 raise ConfigError(
                     f"{PREFIX}{name}={given[PREFIX + name]} contradicts {PREFIX}interval=0: every epoch is a checkpoint and waits for it; "

@@ -249,7 +249,7 @@ class Checkpoint:
     content, or where that is, enough to rebuild that folder. `counters` are for people: acks, bytes, durations. `unfinished`: older epochs
     whose checkpoints were still in the making when this one was put, and may complete after it. `log_from`: the lowest log entry that a
     start from here reads, None for `log` (plans of later epochs that its run had adopted may stand before that). `stream`: whose it is
-    (`Claim.stream`), empty where an older release made it.
+    (`Claim.stream`), empty where an older release made it. `hooks`: the states of the query's hooks, by name.
     """
 
     id: CheckpointId
@@ -264,6 +264,7 @@ class Checkpoint:
     unfinished: tuple[int, ...] = ()
     log_from: int | None = None
     stream: str = ""
+    hooks: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def lowest_entry(self) -> int:

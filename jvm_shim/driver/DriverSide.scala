@@ -35,6 +35,7 @@ object DriverSide extends Logging {
   @volatile private var lookedAt = System.nanoTime()
   @volatile private var made = Map.empty[String, String]
   @volatile private var executors: JsonNode = _
+  @volatile private var hookLimits: HookLimits = _
 
   /** Start the coordinator; it checks the configuration and says which of Spark's settings to make. A refusal ends the application's start. */
   def start(context: SparkContext): Unit = synchronized {
@@ -58,6 +59,7 @@ object DriverSide extends Logging {
       val answer = child.start()
       CheckpointFeed.begin(answer)
       executors = answer.get("limits")
+      hookLimits = HookLimits(answer.get("hooks").long("timeout_ms"), answer.get("hooks").get("fails").asBoolean())
       made = answer.get("set").properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap
       made.foreach { case (name, value) => conf.set(name, value) }
     } catch {
@@ -75,6 +77,13 @@ object DriverSide extends Logging {
   /** Whose runs are claimed from here: for other applications that meet them. Not known before the context is complete. */
   def application: JsonNode = Option(sc).map(c => Json.obj("id" -> c.applicationId, "name" -> c.appName, "user" -> c.sparkUser)).orNull
 
+  /** The hooks of a query that starts. */
+  def hooksOf(root: String, queryName: Option[String]): QueryHooks = {
+    val hooks = CheckpointHooks.of(root, queryName, hookLimits)
+    if (!hooks.isEmpty) logInfo(s"the query at $root has the hooks ${hooks.names.mkString(", ")}")
+    hooks
+  }
+
   def storage: String = Option(sc).flatMap(_.getConf.getOption(CheckpointPlugin.Prefix + "storage")).getOrElse("")
 
   /** The Spark settings that the plugin has made. */
@@ -84,6 +93,7 @@ object DriverSide extends Logging {
     if (coordinator != null) {
       coordinator.close(FarewellMs)
       coordinator = null
+      CheckpointHooks.clear()
       removeFiles()
       forgetStreams()
       sc = null

@@ -15,9 +15,9 @@ final case class JobShape(operators: Seq[String], sources: Seq[String], sink: St
 
 /**
  * What is to be in the checkpointLocation's four folders before the query reads them. The epoch that runs next is among them if it was
- * planned before; `planned` are those after it that were planned too, epoch -> content of `offsets/N`.
+ * planned before; `planned` are those after it that were planned too, epoch -> content of `offsets/N`. `hooks`: their states, by name.
  */
-final case class Materialised(claim: Long, files: Map[String, Content], planned: Map[Long, Content])
+final case class Materialised(claim: Long, files: Map[String, Content], planned: Map[Long, Content], hooks: Map[String, Array[Byte]])
 
 /** What a person chose to go on from at `path`: the small files of that checkpoint, whose state's schemas are to be compared with the query's. */
 final case class Comparison(path: String, epoch: Long, files: Map[String, Content])
@@ -63,6 +63,9 @@ final class DriverStream(
   @volatile var contested = false
   /** Did the query end by itself, or on a person's request that has been met? */
   @volatile var ended = false
+  /** Told of this start's checkpoints. */
+  @volatile var hooks: QueryHooks = QueryHooks.none
+  private var sealedHooks: Option[ObjectNode] = None
   val wants = new Wants(tell)
   val mark = new FolderMark(root)
 
@@ -79,7 +82,7 @@ final class DriverStream(
     val message = Json.obj(
       "folder" -> transfer.path, "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "job" -> job.json,
       "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "from_zero" -> needs.fromZero, "files" -> present,
-      "again" -> synchronized(begun.nonEmpty), "application" -> DriverSide.application, "compared" -> false)
+      "again" -> synchronized(begun.nonEmpty), "application" -> DriverSide.application, "compared" -> false, "hooks" -> hooks.names)
     val first = ask(message)
     val answer = Option(first.get("compare")).map { c =>
       compare(Comparison(c.str("path"), c.long("epoch"), filesIn(c.get("files"))))
@@ -98,6 +101,7 @@ final class DriverStream(
       unplanned.clear()
       acks.clear()
       late = None
+      sealedHooks = None
     }
     wants.begin()
     asked = None
@@ -105,7 +109,8 @@ final class DriverStream(
     ended = false
     current = Some(answer.str("barrier"))
     val planned = answer.get("planned").elements().asScala.toSeq
-    Materialised(answer.long("claim"), filesIn(answer.get("files")), planned.map(p => p.long("epoch") -> transfer.taken(p.get("offsets"))).toMap)
+    Materialised(answer.long("claim"), filesIn(answer.get("files")),
+      planned.map(p => p.long("epoch") -> transfer.taken(p.get("offsets"))).toMap, QueryHooks.states(answer.get("hooks")))
   }
 
   /** A small file of the driver was written, or deleted (None). */
@@ -134,16 +139,18 @@ final class DriverStream(
 
   /** `commits/N` is about to be written: returns once it may be. In the every-epoch mode checkpoint N is complete then. */
   def seal(n: Long, commit: Array[Byte]): SealAnswer = {
+    val taken = Option.unless(hooks.isEmpty)(hooks.snapshot(n, mayDecline = background))
     val content = transfer.send(commit)
     val message = synchronized {
       val files = takeChanged()
       files.foreach { case (path, file) => unplanned.put(path, file.map(transfer.kept).getOrElse(NullNode.instance)).foreach(transfer.discard) }
-      Json.obj("type" -> "seal", "root" -> root, "epoch" -> n, "commit" -> content, "files" -> files)
+      Json.obj("type" -> "seal", "root" -> root, "epoch" -> n, "commit" -> content, "files" -> files, "hooks" -> taken)
     }
     try {
       val answer = ask(message)
       synchronized {
         sealedEpoch = n
+        sealedHooks = taken
         remember(n, content)
         SealAnswer(Option(answer.get("checkpoint")).filterNot(_.isNull).orElse(completed), Option(answer.get("lag")).filterNot(_.isNull))
       }
@@ -195,6 +202,9 @@ final class DriverStream(
     case "event" if message.str("event") == "COMPLETED" => synchronized { completed = Some(message) }
     case "handover" => wants.handOver(message.str("uid"))
     case "wanted" => wants.answered(message)
+    case "hooks" =>
+      message.optLong("completed").foreach(hooks.completed)
+      message.optLong("aborted").foreach(hooks.aborted)
     case _ =>
   }
 
@@ -220,6 +230,7 @@ final class DriverStream(
   def retell(say: ObjectNode => Unit): Unit = synchronized {
     begun.foreach { message =>
       val resume = message.deepCopy().put("epoch", epoch).put("sealed", sealedEpoch)
+      Json.put(resume, "sealed_hooks", sealedHooks)
       Json.put(resume, "files", unplanned.toMap ++ commits.map { case (n, content) => s"commits/$n" -> content })
       say(resume)
       acks.foreach(say)

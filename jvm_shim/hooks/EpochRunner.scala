@@ -50,6 +50,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
       while (isOnce && !stream.ended && query.isActive && (planned.contains(next.batchId) || stream.stopRequest.nonEmpty)) inner.execute(step)
       if (isOnce && query.isActive) stream.ended = true
       if (stream.ended && stream.background && !stopped) stream.finish(stopping = false)
+      if (stream.ended) stream.hooks.settle()
       true
     } catch {
       case e: Throwable if stream.background && lost(e).nonEmpty && mayGoBack() =>
@@ -59,6 +60,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
 
   private def step(ctx: MicroBatchExecutionContext): Boolean = {
     stream.failure.foreach(throw _)
+    stream.hooks.check()
     val between = !ctx.isCurrentBatchConstructed
     stopped = between && stream.stopRequest.exists(stop(ctx, _))
     // With nothing left to do the query would go on to look for data: AvailableNow ends here.

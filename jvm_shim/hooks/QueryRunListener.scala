@@ -31,6 +31,7 @@ class QueryRunListener extends StreamingQueryListener with Logging {
 
   private def begin(query: StreamExecution, stream: DriverStream, event: QueryStartedEvent): Unit = {
     val batches = Refusals.microBatches(query)
+    stream.hooks = DriverSide.hooksOf(stream.root, Option(event.name))
     val beginning = new RunBeginning(batches, stream, event)
     val planned = beginning()
     QueryHook.wrapSink(batches)

@@ -21,6 +21,7 @@ object CheckpointFailure {
   val Conflict = "CONFLICT"
   val Damaged = "DAMAGED"
   val Storage = "STORAGE"
+  val Declined = "DECLINED"
 
   /** The message, if this, or what it was caused by, is a failure of that kind. One that happened on an executor is text in a trace. */
   def ofKind(kind: String, error: Throwable): Option[String] =

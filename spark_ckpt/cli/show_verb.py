@@ -58,6 +58,7 @@ def _report(reader: StreamReader, c: Checkpoint) -> Report:
         "files": {name: _content(data) for name, data in sorted(c.files.items())},
         "stores": [_store(s) for s in c.snapshots],
         "counters": dict(c.counters),
+        "hooks": {name: _content(state) for name, state in sorted(c.hooks.items())},
     }
     kinds = Counter(h.kind.value.lower() for s in c.snapshots for h in s.handles)
     keys = [s.num_keys for s in c.snapshots if s.num_keys is not None]
@@ -74,6 +75,7 @@ def _report(reader: StreamReader, c: Checkpoint) -> Report:
             ("size", f"{size_text(c.size)} in {len(c.objects)} objects"),
             ("files of state", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"),
             ("keys", str(sum(keys)) if keys else "not counted"),
+            *((f"hook {name}", f"a state of {size_text(len(state))}") for name, state in sorted(c.hooks.items())),
             ("log entry", f"{c.log}, claimed in log entry {c.claim}"),
             *((f"  {name}", str(round(value, 1))) for name, value in sorted(c.counters.items()) if isinstance(value, (int, float))),
         ]

@@ -17,6 +17,7 @@ from spark_ckpt import __version__
 from spark_ckpt.conf import AT_LEAST_ONCE, CLAIM, DELETE, DISCARD, FAIL, Options, parse_options, shown_options, spark_settings
 from spark_ckpt.coordinator import file_transfer
 from spark_ckpt.coordinator.actions import StorageActions
+from spark_ckpt.coordinator.intake import hook_states
 from spark_ckpt.coordinator.messages import Fields, wanted_message
 from spark_ckpt.coordinator.pool import Pool
 from spark_ckpt.coordinator.storage_work import Pools
@@ -113,7 +114,8 @@ class Coordinator:
         self._host = str(message.get("host", ""))
         self._spark_version = str(message.get("spark_version", ""))
         threading.Thread(target=_prepare, name="prepare", daemon=True).start()
-        return {"version": __version__, "set": settings, "options": shown_options(conf), "limits": _limits(options)}
+        limits = {"limits": _limits(options), "hooks": _hooks(options)}
+        return {"version": __version__, "set": settings, "options": shown_options(conf), **limits}
 
     def _greeted(self) -> Options:
         if self._options is None:
@@ -221,6 +223,7 @@ class Coordinator:
             (self._options and self._options.savepoint_dir) or "",
             message.get("compared") is not False,
             message.get("from_zero") is True,
+            _hook_names(message),
         )
         return worker.request("start", event)
 
@@ -244,7 +247,9 @@ class Coordinator:
         sent = sent if isinstance(sent, dict) else {}
         files = {path: _sent_again(path, content) for path, content in sent.items()}
         sealed = int(message.get("sealed", -1))
-        event = ev.ResumeRequested(int(message["run"]), int(message["claim"]), int(message["epoch"]), _names(message), sealed, files)
+        run, claim, epoch = (int(message[name]) for name in ("run", "claim", "epoch"))
+        hooks = _hook_names(message), hook_states(message.get("sealed_hooks"))
+        event = ev.ResumeRequested(run, claim, epoch, _names(message), sealed, files, *hooks)
         worker = self._worker(str(message["root"]))
         worker.spark_run_id = str(message.get("run_id", ""))
         return worker.request("resume", event)
@@ -254,7 +259,8 @@ class Coordinator:
         return self._worker(str(message["root"])).request("trigger", event)
 
     def _seal(self, message: Message) -> Reply:
-        event = ev.SealRequested(int(message["epoch"]), file_transfer.read(message["commit"]), _files(message))
+        hooks = hook_states(message.get("hooks"))
+        event = ev.SealRequested(int(message["epoch"]), file_transfer.read(message["commit"]), _files(message), hooks)
         return self._worker(str(message["root"])).request("seal", event)
 
     def _finish(self, message: Message) -> Reply:
@@ -332,6 +338,11 @@ def _limits(options: Options) -> Fields:
     }
 
 
+def _hooks(options: Options) -> Fields:
+    """What the driver's JVM is to keep to when it calls a query's hooks."""
+    return {"timeout_ms": options.hooks_timeout_ms, "fails": options.hooks_on_failure == FAIL}
+
+
 def _settings(options: Options) -> Settings:
     return Settings(
         retained=options.retained,
@@ -366,6 +377,10 @@ def _application(message: Message) -> Application | None:
 def _names(message: Message) -> tuple[str, ...]:
     """Sources that are not known to replay."""
     return tuple(str(name) for name in message.get("forgetful") or ())
+
+
+def _hook_names(message: Message) -> tuple[str, ...]:
+    return tuple(str(name) for name in message.get("hooks") or ())
 
 
 def _files(message: Message) -> ev.Changes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,6 +58,7 @@ class Messages:
             "barrier": self.barrier(i, i.origin, i.gate is Gate.EPOCH),
             "gate": i.gate.value,
             "planned": [{"epoch": p.epoch, "offsets": given[offsets_file(p.epoch)]} for p in i.planned],
+            "hooks": {name: b64encode(state).decode() for name, state in i.hooks.items()},
         }
 
     def compare(self, i: do.Compare) -> Fields:
@@ -75,6 +77,9 @@ class Messages:
 
     def late(self, i: do.Late) -> Fields:
         return {"type": "late", "root": self._root, "run": i.run, "epoch": i.epoch}
+
+    def hooks(self, i: do.TellHooks) -> Fields:
+        return {"type": "hooks", "root": self._root, "completed" if i.completed else "aborted": i.epoch}
 
     def hand_over(self, i: do.HandOver) -> Fields:
         return {"type": "handover", "root": self._root, "uid": i.uid}

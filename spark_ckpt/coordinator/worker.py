@@ -207,6 +207,8 @@ class StreamWorker:
             self._settle(RequestName.FINISH.value, {"savepoint": i.savepoint})
         elif isinstance(i, do.Late):
             self._say(self._messages.late(i))
+        elif isinstance(i, do.TellHooks):
+            self._say(self._messages.hooks(i))
         elif isinstance(i, do.HandOver):
             self._say(self._messages.hand_over(i))
         elif isinstance(i, (do.HandedOver, do.NotHandedOver)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_ckpt.protocol.checkpoints.hooks import Hooks
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Gate
 from spark_ckpt.protocol.machine import Questions
@@ -11,11 +12,12 @@ from spark_ckpt.protocol.settings import Settings
 class Context:
     """`gate`: what the seal of an epoch waits for. `now_ms`: the runtime's clock at the event in hand."""
 
-    def __init__(self, claim: Claim, settings: Settings, gate: Gate, questions: Questions) -> None:
+    def __init__(self, claim: Claim, settings: Settings, gate: Gate, questions: Questions, hooks: tuple[str, ...] = ()) -> None:
         self.claim = claim
         self.settings = settings
         self.gate = gate
         self.questions = questions
+        self.hooks = Hooks(hooks)
         self.now_ms = 0
 
     @property

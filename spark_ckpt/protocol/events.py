@@ -50,6 +50,14 @@ class Restore:
 
 
 @dataclass(frozen=True)
+class HookStates:
+    """What the query's hooks gave at the end of an epoch: by name their states, None for none. `declined`: why one of them gave nothing."""
+
+    states: Mapping[str, bytes | None] = field(default_factory=dict)
+    declined: str = ""
+
+
+@dataclass(frozen=True)
 class StartRequested:
     """A query starts. `local`: paths of the files in its `checkpointLocation`; `nonce`: from the runtime, never used before.
 
@@ -76,6 +84,8 @@ class StartRequested:
     """False: before the stream goes on from what a person chose, whoever asks wants to compare its state's schemas with the query's."""
     from_zero: bool = False
     """An operator can begin in epoch 0 only (`transformWithState`; a `flatMapGroupsWithState` with an initial state)."""
+    hooks: tuple[str, ...] = ()
+    """Names of the query's hooks."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,8 @@ class ResumeRequested:
     """The process that drove run `run` died; this one takes its place. `epoch`: the one in hand.
 
     `sealed`: the newest epoch whose seal was answered, -1 for none; `files`: the driver's `commits/` of that one and the one before, and
-    what else came with a seal since the last plan that is known to be stored.
+    what else came with a seal since the last plan that is known to be stored. `hooks`: as in `StartRequested`; `sealed_hooks`: what they
+    gave at the end of `sealed`.
     """
 
     run: int
@@ -92,6 +103,8 @@ class ResumeRequested:
     forgetful: tuple[str, ...] = ()
     sealed: int = -1
     files: Changes = field(default_factory=dict)
+    hooks: tuple[str, ...] = ()
+    sealed_hooks: HookStates = field(default_factory=HookStates)
 
 
 @dataclass(frozen=True)
@@ -121,6 +134,7 @@ class SealRequested:
     epoch: int
     commit: bytes
     files: Changes = field(default_factory=dict)
+    hooks: HookStates = field(default_factory=HookStates)
 
 
 @dataclass(frozen=True)

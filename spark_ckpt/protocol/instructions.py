@@ -290,6 +290,8 @@ class Started:
     restored: str | None = None
     version: int | None = None
     taken_over: Claim | None = None
+    hooks: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """Their states in the origin."""
 
 
 @dataclass(frozen=True)
@@ -347,6 +349,14 @@ class Late:
 
     run: int
     epoch: int | None
+
+
+@dataclass(frozen=True)
+class TellHooks:
+    """There is a durable checkpoint of this epoch, which covers all epochs up to it; or there is none of it, and that is all."""
+
+    epoch: int
+    completed: bool
 
 
 @dataclass(frozen=True)
@@ -466,6 +476,7 @@ Instruction = (
     | Sealed
     | Finished
     | Late
+    | TellHooks
     | HandOver
     | HandedOver
     | NotHandedOver

@@ -6,7 +6,7 @@ mode epochs follow each other without waiting, and checkpoints complete in the b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from spark_ckpt.errors import ErrorKind, without_way_out
@@ -36,15 +36,13 @@ from spark_ckpt.protocol.retention.deletion import Deletions
 from spark_ckpt.protocol.retention.log_trim import LogTrim
 from spark_ckpt.protocol.retention.sparse_packs import sparse_packs
 from spark_ckpt.protocol.retention.subsumption import Subsumption
-from spark_ckpt.protocol.run_phases import OVER, TABLE, RunPhase
+from spark_ckpt.protocol.run_phases import OVER, TABLE, RunPhase, why_kept
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start.beginning import Beginning
 from spark_ckpt.protocol.start.recovery import damaged_message, fenced_message
 from spark_ckpt.protocol.start.start import StartParts
 from spark_ckpt.protocol.timers import Timers
 
-_KEPT = {RunPhase.FENCED: "another run has claimed the stream", RunPhase.STOPPED: "it was stopped before"}
-"""Why a stop deletes nothing; in other phases because the query failed."""
 _END_UNKNOWN = "the stream's end could not be noted in its log, or it is not known whether it is there"
 
 
@@ -71,7 +69,7 @@ class Run(Machine):
 
     def __init__(self, beginning: Beginning, settings: Settings, gate: Gate, tickets: Tickets, story: Story, parts: Parts) -> None:
         super().__init__(RunPhase.RUNNING if beginning.plan else RunPhase.IDLE, tickets, story)
-        self.context = context = Context(beginning.claim, settings, gate, self.questions)
+        self.context = context = Context(beginning.claim, settings, gate, self.questions, beginning.hooks)
         self.epoch = parts.epoch(beginning)
         self._timers = Timers(self.questions)
         self._executors = Executors()
@@ -104,7 +102,7 @@ class Run(Machine):
         if running:
             self._subsumption.loads_from_base(self.epoch.number)
         self._checkpoints.supersede(self._subsumption.store.cut())
-        taken_over = [*self._take_over(), *self._turn_away_lost(), *self._checkpoint_trigger.watch()]
+        taken_over = [*self._take_over(), *self._turn_away_lost(), *self._tell_again(), *self._checkpoint_trigger.watch()]
         rests = [] if running else self._log.rest()
         if self.context.every_epoch:
             begun = self._checkpoint_trigger.begin(self.epoch.number, now_ms, pressure=False) if running else []
@@ -116,7 +114,7 @@ class Run(Machine):
         # query goes back, and what it goes back to must not be made without these files.
         ahead = bool(self.claim.ahead) and not running and self._replaced.in_hand > self._replaced.sealed
         if self._replaced.sealed > self._subsumption.completed_epoch and not ahead:
-            self._checkpoints.finished = self._finished_epoch(self._replaced.sealed)
+            self._checkpoints.finished = self._finished_epoch(self._replaced.sealed, self._replaced.hooks)
         # Nothing is bridged while the epoch in hand runs: which of the driver's files are only its own is not known.
         return [*taken_over, *rests, *self.proceed()]
 
@@ -185,6 +183,10 @@ class Run(Machine):
         message = "the coordinator was replaced before it met the request; ask again"
         lost = self._replaced.requests if self._replaced else ()
         return [answer for number, request in lost for answer in self._savepoints.refuse(number, request, message)]
+
+    def _tell_again(self) -> list[Instruction]:
+        """Whether the coordinator that this one replaced has told the hooks of its newest checkpoint nobody knows."""
+        return self.context.hooks.completed(self.base.epoch) if self._replaced and self.base else []
 
     # --- trigger
 
@@ -285,7 +287,7 @@ class Run(Machine):
         self.folder.files.apply({commits_file(event.epoch): event.commit})
         self.folder.files.forget_before(event.epoch - 1)
         self.epoch.forget_before(event.epoch)
-        before, finished = self._checkpoints.finished, self._finished_epoch(event.epoch)
+        before, finished = self._checkpoints.finished, self._finished_epoch(event.epoch, event.hooks)
         self._checkpoints.finish(finished)
         p = self._checkpoints.of(event.epoch)
         if self.context.every_epoch:
@@ -298,8 +300,8 @@ class Run(Machine):
         ends = self._checkpoints.bridges_end(f"epoch {event.epoch} has ended first")
         if p is not None:
             return [*sealed, *rests, *ends, *self._checkpoint_trigger.seal(p, finished, before)]
-        if finished.required is None:
-            ends.append(do.Log(Level.WARN, f"epoch {event.epoch} cannot become a checkpoint: {finished.problem}"))
+        if finished.unfit:
+            ends.append(do.Log(Level.WARN, f"epoch {event.epoch} cannot become a checkpoint: {finished.unfit}"))
         return [*sealed, *rests, *ends]
 
     def _seal_again(self, event: ev.SealRequested) -> list[Instruction]:
@@ -318,11 +320,12 @@ class Run(Machine):
             return [self._out_of_order(RequestName.SEAL, event.epoch)]
         return [do.Sealed(None, self._checkpoints.lag)]
 
-    def _finished_epoch(self, epoch: int) -> FinishedEpoch:
+    def _finished_epoch(self, epoch: int, given: ev.HookStates) -> FinishedEpoch:
         """`commits/N` is among the driver's files."""
         files = self.folder.files.as_mapping()
         commit = files.get(commits_file(epoch))
-        return FinishedEpoch.of(epoch, commit, self.epoch.asked_ms, files, self.epoch.losses, self._checkpoints.finished)
+        ended = FinishedEpoch.of(epoch, commit, self.epoch.asked_ms, files, self.epoch.losses, self._checkpoints.finished)
+        return replace(ended, hooks=self.context.hooks.stored(given), declined=self.context.hooks.declined(epoch, given))
 
     def checkpoint_completed(self, p: PendingCheckpoint, summary: Summary) -> list[Instruction]:
         if self.phase is not RunPhase.SEALED or p.epoch != self.epoch.number:
@@ -383,8 +386,9 @@ class Run(Machine):
 
     def _finish(self, event: ev.FinishRequested) -> list[Instruction]:
         finished = self._checkpoints.finished
-        if finished is not None and finished.required is None:
-            return [do.Refused(RequestName.FINISH, ErrorKind.DAMAGED, f"the last epoch cannot become a checkpoint: {finished.problem}")]
+        if finished is not None and finished.unfit:
+            kind = ErrorKind.DAMAGED if finished.problem else ErrorKind.DECLINED
+            return [do.Refused(RequestName.FINISH, kind, f"the last epoch cannot become a checkpoint: {finished.unfit}")]
         if self.phase is not RunPhase.IDLE or self._savepoints.finishing:
             message = f"finish came while epoch {self.epoch.number} was in hand; please report it"
             return [do.Refused(RequestName.FINISH, ErrorKind.INTERNAL, message)]
@@ -408,18 +412,18 @@ class Run(Machine):
         self._subsumption.deletions.append_failed(number)
         refused = self._refuse_open(ErrorKind.FENCED, message)
         over = self._over(RunPhase.FENCED, ErrorKind.FENCED, message)
-        return [*over, *refused, do.Failed(ErrorKind.FENCED, message), *self._ending.stopped_meanwhile(self._why_kept)]
+        return [*over, *refused, do.Failed(ErrorKind.FENCED, message), *self._ending.stopped_meanwhile(why_kept(self.phase))]
 
     def damage_noted(self, *said: Instruction) -> list[Instruction]:
         self.phase = RunPhase.FAILED
-        return [*said, *self._ending.stopped_meanwhile(self._why_kept)]
+        return [*said, *self._ending.stopped_meanwhile(why_kept(self.phase))]
 
     def _stop(self, event: ev.StopRequested) -> list[Instruction]:
         message = f"the query stopped while epoch {self.epoch.number} was in hand"
         refused = self._refuse_open(ErrorKind.INTERNAL, message)
         announced = self._checkpoints.tell_stopped(message)
         if not event.delete or event.failed or self.phase in OVER:
-            stays = kept(event, self._why_kept)
+            stays = kept(event, why_kept(self.phase))
             return [*self._over(RunPhase.STOPPED, ErrorKind.CONFLICT, _STOPPED), *refused, *announced, *stays, do.Stopped()]
         in_hand = self._replaced.in_hand if self._replaced and self.claim.ahead else -1
         before = self.claim.used if self.claim.used is not None else -1
@@ -432,10 +436,6 @@ class Run(Machine):
         """Without the note the next start would load the same damage: the query's stop waits for it."""
         self._ending.stop = event
         return []
-
-    @property
-    def _why_kept(self) -> str:
-        return _KEPT.get(self.phase, "the query failed")
 
     def end_noted(self, noted: bool) -> list[Instruction]:
         """Once the end is in the log, nobody will ask for these checkpoints: all go."""

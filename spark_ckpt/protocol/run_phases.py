@@ -29,6 +29,14 @@ class RunPhase(Enum):
     STOPPED = "STOPPED"
 
 
+_KEPT = {RunPhase.FENCED: "another run has claimed the stream", RunPhase.STOPPED: "it was stopped before"}
+
+
+def why_kept(phase: RunPhase) -> str:
+    """Why a stop in this phase, in which the run is over, deletes nothing."""
+    return _KEPT.get(phase, "the query failed")
+
+
 LIVE = (RunPhase.IDLE, RunPhase.PLANNING, RunPhase.RUNNING, RunPhase.SEALED)
 OVER = tuple(phase for phase in RunPhase if phase not in LIVE)
 

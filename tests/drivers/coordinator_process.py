@@ -54,7 +54,7 @@ class FakeJvm:
                 self._answers[message["re"]].put(message)
             elif message["type"] == "event":
                 self.events.put(message)
-            elif message["type"] in ("late", "failed", "stopping", "handover", "wanted"):
+            elif message["type"] in ("late", "failed", "stopping", "handover", "wanted", "hooks"):
                 self.told.put(message)
             else:
                 self.logs.append(message["message"])

@@ -204,6 +204,18 @@ def test_a_log_that_is_gone_is_told(writer: StreamWriter, storage: Storage, url:
     assert re.search(r"log entry +\d+, claimed in log entry 1\n", capsys.readouterr().out)
 
 
+def test_show_tells_of_the_states_of_hooks(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newest = writer.checkpoints[-1]
+    storage.put(metadata_key(newest.id), encode_metadata(replace(newest, hooks={"publish": b"41", "raw": b"\xff"})))
+    status, doc = call(capsys, "show", url)
+    assert (status, doc["hooks"]) == (0, {"publish": {"bytes": 2, "text": "41"}, "raw": {"bytes": 1}})
+    assert run(["show", url]) == 0
+    assert "hook publish" in capsys.readouterr().out
+
+
+
 def going_on(writer: StreamWriter, plans: int) -> int:
     """Run 1 has planned so many epochs past its newest checkpoint; run 2 adopts their plans. Returns the first one's entry."""
     first = writer.log + 1

@@ -65,6 +65,8 @@ def test_every_option_has_an_effect() -> None:
         "spool.dir": "/s",
         "spool.maxSize": "1g",
         "spool.whenFull": "FAIL",
+        "hooks.timeout": "2s",
+        "hooks.onFailure": "DECLINE",
         "s3.endpoint": "http://minio:9000",
         "s3.region": "eu-central-1",
         "s3.pathStyle": "true",

@@ -67,6 +67,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         snapshots=tuple(draw(snapshots(store)) for store in stores),
         counters=draw(st.dictionaries(TEXT, st.integers() | st.floats(allow_nan=False) | TEXT | st.none(), max_size=4)),
         unfinished=tuple(draw(st.lists(NUMBERS, max_size=3))),
+        hooks=draw(st.dictionaries(TEXT, st.binary(max_size=20), max_size=2)),
     )
 
 
@@ -179,8 +180,22 @@ def test_what_is_no_parquet(data: bytes) -> None:
 
 
 def test_a_newer_format_is_refused_by_name() -> None:
-    with pytest.raises(FormatError, match=r"here has format 3, written by spark-ckpt 9\.1\.0.*upgrade"):
-        decode_metadata(repacked(encode_metadata(sample()), {"format": 3, "writer": "9.1.0"}), where="here")
+    with pytest.raises(FormatError, match=r"here has format 4, written by spark-ckpt 9\.1\.0.*upgrade"):
+        decode_metadata(repacked(encode_metadata(sample()), {"format": 4, "writer": "9.1.0"}), where="here")
+
+
+@pytest.mark.parametrize(("hooks", "number"), [({}, 2), ({"publish": b"\0\xff"}, 3)])
+def test_the_format_is_a_new_one_only_where_a_hook_has_a_state(hooks: dict[str, bytes], number: int) -> None:
+    data = encode_metadata(replace(sample(), hooks=hooks))
+    document = json.loads(pq.read_metadata(pa.BufferReader(data)).metadata[DOCUMENT_KEY])
+    assert (document["format"], "hooks" in document) == (number, bool(hooks))
+    assert decode_metadata(data).hooks == hooks
+
+
+@pytest.mark.parametrize("hooks", [{"publish": "no base64!"}, {"publish": 3}, ["publish"], "publish"])
+def test_a_hooks_state_that_is_none_is_damage(hooks: Any) -> None:
+    with pytest.raises(DamagedError):
+        decode_metadata(repacked(encode_metadata(sample()), {"format": 3, "hooks": hooks}))
 
 
 def test_another_parquet_file_is_refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from spark_ckpt.errors import FormatError
@@ -19,7 +19,8 @@ class FinishedEpoch:
     """What a checkpoint of a finished epoch needs. `required` is None where `commits/N` cannot be read, for the reason in `problem`.
 
     `files`: all driver files as they were when it ended. `losses`: by id, how many executors had been lost before it was committed, at
-    least: when the first of the epochs was triggered that need it.
+    least: when the first of the epochs was triggered that need it. `hooks`: the states of the query's hooks; `declined`: why one of them
+    gave none, and the epoch can be no checkpoint.
     """
 
     epoch: int
@@ -28,6 +29,13 @@ class FinishedEpoch:
     files: Mapping[str, Content]
     losses: Mapping[str, int]
     problem: str = ""
+    hooks: Mapping[str, bytes] = field(default_factory=dict)
+    declined: str = ""
+
+    @property
+    def unfit(self) -> str:
+        """Why it can be no checkpoint; empty: it can."""
+        return self.problem or self.declined
 
     @staticmethod
     def of(
@@ -61,6 +69,7 @@ class PendingCheckpoint:
         """It was begun because a later epoch runs for long, and only until that one ends. It is more than was asked for: it counts neither
         against `maxConcurrent` nor when it fails."""
         self.files: Mapping[str, Content] = {}
+        self.hooks: Mapping[str, bytes] = {}
         self.losses: Mapping[str, int] = {}
         """`FinishedEpoch.losses` of its epoch, once that has ended."""
         self.checkpoint: Checkpoint | None = None

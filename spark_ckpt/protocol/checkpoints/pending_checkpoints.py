@@ -184,7 +184,7 @@ class PendingCheckpoints:
         """Its epoch has ended: the acks that are needed are known, and may be there."""
         assert finished.required is not None
         p.files = needed(finished.files, finished.epoch)
-        p.losses = finished.losses
+        p.losses, p.hooks = finished.losses, finished.hooks
         counting = self.count_time(p)
         self.discard(p.acks.seal(finished.required))
         known = {s.uid: s for s in self._known_snapshots() if s.uid in p.acks.missing}
@@ -323,6 +323,7 @@ class PendingCheckpoints:
             tuple(sorted(one.epoch for one in (*self.pending, *self.uncertain) if one.epoch < p.epoch)),
             self.log_from(p.epoch),
             claim.stream,
+            p.hooks,
         )
         p.put = self.put_of(p, p.checkpoint)
         return p.put.begin()
@@ -377,8 +378,8 @@ class PendingCheckpoints:
         finalise_ms = self._context.now_ms - p.finalise_from
         summary = self._summary(p, full_bytes=p.checkpoint.size, metadata_bytes=metadata_bytes, finalise_ms=finalise_ms)
         paused = [] if p.savepoint else self._policy.ended()
-        instructions = [*self._end(p), *self._owner.checkpoint_completed(p, summary), *paused, do.Announce(Announcement.COMPLETED, summary)]
-        instructions += self._savepoints.completed(p.checkpoint)
+        instructions = [*self._context.hooks.completed(p.epoch), *self._end(p), *self._owner.checkpoint_completed(p, summary)]
+        instructions += [*paused, do.Announce(Announcement.COMPLETED, summary), *self._savepoints.completed(p.checkpoint)]
         for older in [q for q in self.pending if q.epoch < p.epoch and not q.savepoint and q.put is None]:
             instructions += self.abort(older, AbortReason.SUBSUMED, ErrorKind.CONFLICT, f"checkpoint {p.epoch} completed first")
         for older in [q for q in self.uncertain if q.epoch < p.epoch]:
@@ -430,7 +431,7 @@ class PendingCheckpoints:
         """Nothing is deleted at once; of one whose `_metadata` may be there, or may still land, nothing is deleted either."""
         self.pending.remove(p)
         paused = self._policy.ended() if p.counts else []
-        instructions = [*self._end(p), *paused, self._tell_aborted(p, reason, message)]
+        instructions = [*self._end(p), *paused, self._tell_aborted(p, reason, message), *self._context.hooks.aborted(p.epoch)]
         if p.put is not None:
             assert p.checkpoint is not None
             self.uncertain.append(p)

@@ -129,7 +129,7 @@ class CheckpointTrigger:
             if self._savepoints.needs_copy or self._savepoints.needs_checkpoint:
                 self._assign(p)
             return []
-        if finished.required is None or self._checkpoints.late is not None:
+        if finished.unfit or self._checkpoints.late is not None:
             return []
         begun = self.begin(finished.epoch, finished.time_ms, pressure and not self._epoch.is_long)
         p = self._checkpoints.of(finished.epoch)
@@ -141,6 +141,8 @@ class CheckpointTrigger:
         """Its epoch has ended. `before`: the epoch that had ended last."""
         if finished.required is None:
             return self._checkpoints.abort(p, AbortReason.BAD_COMMIT, ErrorKind.DAMAGED, finished.problem)
+        if finished.declined:
+            return self._checkpoints.abort(p, AbortReason.DECLINED, ErrorKind.DECLINED, finished.declined)
         instructions = self._checkpoints.seal(p, finished)
         unchanged = not p.acks.missing.isdisjoint(before.required or ()) if before else False
         if unchanged and p in self._checkpoints.pending and self._checkpoints.late is None:

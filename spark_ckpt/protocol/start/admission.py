@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spark_ckpt.errors import ErrorKind
+from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Claim
@@ -28,6 +29,18 @@ class Admission:
         if not self.is_its_own(last.claim):
             raise GivenUpError(ErrorKind.FENCED, fenced_message(None, last.claim.claim, last.claim))
         return told
+
+    def admit_hooks(self, origin: Checkpoint | None) -> None:
+        """Rule: the state of a hook is not lost because nobody takes it (Flink: without `allowNonRestoredState`)."""
+        stranded = sorted(set(origin.hooks if origin else ()) - set(self._request.hooks))
+        if origin is not None and stranded:
+            names = ", ".join(f"'{name}'" for name in stranded)
+            raise GivenUpError(
+                ErrorKind.CONFLICT,
+                f"the checkpoint of epoch {origin.id.epoch} of run {origin.id.run} holds the state of hooks that this query does not have "
+                f"({names}); register a hook of that name before the query starts (if its state is not needed any more, one whose snapshot "
+                "returns None, until a checkpoint is complete)",
+            )
 
     def is_its_own(self, claim: Claim) -> bool:
         """Rule: a query goes back in place only while the stream is its own, or it would take it back from its successor."""

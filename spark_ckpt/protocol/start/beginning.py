@@ -16,13 +16,15 @@ class Replaced:
     """What a coordinator finds that takes the place of another one.
 
     `requests`: what that one may have taken up, by log entry. `sealed`: the newest finished epoch, -1 for none. `in_hand`: the newest that
-    the driver has triggered, or is about to. `unplanned`: what the driver has written that may be in no plan.
+    the driver has triggered, or is about to. `unplanned`: what the driver has written that may be in no plan. `hooks`: what the query's
+    hooks gave at the end of `sealed`.
     """
 
     requests: tuple[tuple[int, Request], ...]
     sealed: int = -1
     in_hand: int = -1
     unplanned: ev.Changes = field(default_factory=dict)
+    hooks: ev.HookStates = field(default_factory=ev.HookStates)
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Beginning:
     `aside`: checkpoints past the one that a person chose to go back to. Nobody goes on from them any more, and the run deletes them when
     it has completed one of its own.
     `planned`: the entries before `next_number` of which it is known what they name that is an object of its own. `floor`: of the log's
-    tail. `stored_ms`: when the claim was put, by the storage's clock, where it was just put and that is known.
+    tail. `stored_ms`: when the claim was put, by the storage's clock, where it was just put and that is known. `hooks`: names of the
+    query's.
     """
 
     claim: Claim
@@ -52,3 +55,4 @@ class Beginning:
     planned: Mapping[int, frozenset[str]] = field(default_factory=dict)
     floor: int = 0
     stored_ms: int | None = None
+    hooks: tuple[str, ...] = ()

@@ -217,7 +217,7 @@ class Resume(Machine):
             files.apply({**current.files, offsets_file(current.epoch): current.offsets})
             files.take_changes()
         to_run = tuple(plan for plan in found.plans if plan.epoch > sealed and plan is not current)
-        replaced = Replaced(self._requests, sealed, self._request.epoch, self._unplanned(current))
+        replaced = Replaced(self._requests, sealed, self._request.epoch, self._unplanned(current), self._request.sealed_hooks)
         return self._beginning(files, sealed + 1, current, to_run, replaced)
 
     @property
@@ -263,6 +263,7 @@ class Resume(Machine):
             replaced,
             objects_by_entry(self._log.entries),
             self._floor,
+            hooks=self._request.hooks,
         )
 
     @property

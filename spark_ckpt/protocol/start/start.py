@@ -137,6 +137,7 @@ class Start(Machine):
         return self._restoring.begin() or self._candidates.read_all(self._candidates.choose)
 
     def _origin_known(self, origin: Checkpoint | None) -> list[Instruction]:
+        self._parts.admission(self._request).admit_hooks(origin)
         self._plans = self._parts.plans(self._round, self._candidates, self._restoring, origin, self._next_step)
         return self._plans.begin()
 
@@ -170,6 +171,7 @@ class Start(Machine):
             planned=objects_by_entry(self._log.entries),
             floor=claim.floor,
             stored_ms=stored_ms,
+            hooks=self._request.hooks,
         )
         started = do.Started(
             claim.run,
@@ -183,6 +185,7 @@ class Start(Machine):
             restored=claim.restored.path if claim.restored else None,
             version=None if first is None else following,
             taken_over=self._taken_over,
+            hooks=origin.hooks if origin else {},
         )
         return [*self._warnings, started]
 

@@ -7,6 +7,7 @@ written as well, for readers that are not this one.
 
 from __future__ import annotations
 
+import base64
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,9 @@ from spark_ckpt.stored.metadata.files import files_from_json, files_to_json
 from spark_ckpt.stored.metadata.limits import LIMITS, MetadataLimits
 from spark_ckpt.stored.metadata.rows import check_sizes, read_columns, read_footer
 
-FORMAT = 2
+FORMAT = 3
+_WITHOUT_HOOKS = 2
+"""The format of a checkpoint that holds no state of a hook: older releases read it."""
 DOCUMENT_KEY = b"spark_ckpt"
 CRC_KEY = b"spark_ckpt.crc"
 
@@ -157,6 +160,7 @@ def _decode(data: bytes, name: str, limits: MetadataLimits) -> Checkpoint:
         counters=dict(doc["counters"]),
         unfinished=tuple(_in_range("unfinished", epoch) for epoch in doc.get("unfinished", ())),
         stream=str(doc.get("stream", "")),
+        hooks=_hooks(doc.get("hooks", {})),
         log_from=None if doc.get("log_from") is None else _in_range("log_from", doc["log_from"]),
     )
 
@@ -174,8 +178,9 @@ def _in_range(name: str, value: Any) -> int:
 def _document(checkpoint: Checkpoint, names: Sequence[str], last_rows: Iterable[int]) -> dict[str, Any]:
     from spark_ckpt import __version__
 
+    hooks = {name: base64.b64encode(state).decode() for name, state in sorted(checkpoint.hooks.items())}
     return {
-        "format": FORMAT,
+        "format": FORMAT if checkpoint.hooks else _WITHOUT_HOOKS,
         "writer": __version__,
         "epoch": checkpoint.id.epoch,
         "run": checkpoint.id.run,
@@ -190,7 +195,15 @@ def _document(checkpoint: Checkpoint, names: Sequence[str], last_rows: Iterable[
         "log_from": checkpoint.log_from,
         "stream": checkpoint.stream,
         "num_snapshots": len(checkpoint.snapshots),
+        **({"hooks": hooks} if hooks else {}),
     }
+
+
+def _hooks(doc: Mapping[str, Any]) -> dict[str, bytes]:
+    try:
+        return {name: base64.b64decode(state, validate=True) for name, state in doc.items()}
+    except (AttributeError, TypeError, ValueError) as e:
+        raise DamagedError("the state of a hook in a checkpoint's metadata is not base64; the metadata is damaged") from e
 
 
 def _last_rows(lengths: Sequence[int]) -> list[int]:

@@ -1,0 +1,124 @@
+"""A sink that publishes each epoch exactly once, with an interval too: two-phase commit by a hook, in a SQLite database.
+
+The first half: `stage`, a `foreachBatch` function, writes an epoch's rows where no reader looks. The second half: when there is a durable
+checkpoint, the hook's `completed` publishes the epochs up to it, in one transaction. Docs: docs/hooks.md.
+
+    spark-ckpt submit --storage s3://bucket/ckpt --conf spark.ckpt.interval=10s two_phase_sink.py --input … --checkpoint … --database …
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (Spark's own habit)
+
+import spark_ckpt
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS staged (epoch INTEGER, row TEXT);
+CREATE TABLE IF NOT EXISTS published (epoch INTEGER, row TEXT);
+CREATE TABLE IF NOT EXISTS progress (only INTEGER PRIMARY KEY CHECK (only = 1), owner TEXT, published INTEGER);
+INSERT OR IGNORE INTO progress VALUES (1, '', -1);
+"""
+
+
+class TwoPhaseSink(spark_ckpt.CheckpointHook):
+    """Readers look at the table `published`; `progress` says up to which epoch it goes, and which start of the query owns the database."""
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        self._owner = uuid.uuid4().hex
+        with closing(sqlite3.connect(database)) as db:
+            db.executescript(TABLES)
+
+    def stage(self, batch: DataFrame, epoch: int) -> None:
+        """For `foreachBatch`. An epoch that runs again takes the place of its first try."""
+        rows = [(epoch, json.dumps(row.asDict(), sort_keys=True, default=str)) for row in batch.collect()]
+        # If the JVM was killed meanwhile, collect() has returned what came until then, without an error. This call would raise one.
+        _ = batch.sparkSession.version
+        with self._transaction() as (db, published):
+            if epoch > published:  # an older checkpoint may have been restored than what was published before
+                db.execute("DELETE FROM staged WHERE epoch = ?", (epoch,))
+                db.executemany("INSERT INTO staged VALUES (?, ?)", rows)
+
+    def snapshot(self, epoch: int) -> bytes:
+        """Up to this epoch all is staged, or published."""
+        return str(epoch).encode()
+
+    def restore(self, state: bytes | None) -> None:
+        """Take the database over from an earlier start that may still run, and drop what runs again: perhaps under other numbers."""
+        checkpoint = -1 if state is None else int(state)
+        self._owner = uuid.uuid4().hex
+        with closing(sqlite3.connect(self._database, timeout=30, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            (published,) = db.execute("SELECT published FROM progress").fetchone()
+            if state is None and published >= 0:
+                raise ValueError(f"{self._database} has what another stream has published up to epoch {published}; use a new database")
+            db.execute("UPDATE progress SET owner = ?", (self._owner,))
+            db.execute("DELETE FROM staged WHERE epoch > ?", (checkpoint,))
+            db.execute("COMMIT")
+
+    def completed(self, epoch: int) -> None:
+        """Told at least once, so it may find all of it done."""
+        with self._transaction() as (db, published):
+            db.execute("INSERT INTO published SELECT epoch, row FROM staged WHERE epoch <= ? ORDER BY epoch, rowid", (epoch,))
+            db.execute("DELETE FROM staged WHERE epoch <= ?", (epoch,))
+            db.execute("UPDATE progress SET published = ?", (max(epoch, published),))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[tuple[sqlite3.Connection, int]]:
+        """With the epoch up to which is published. All of it or nothing happens, and only while no other start owns the database."""
+        with closing(sqlite3.connect(self._database, timeout=30, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            owner, published = db.execute("SELECT owner, published FROM progress").fetchone()
+            if owner != self._owner:
+                raise RuntimeError(f"another start of the query has taken over {self._database}; this one writes nothing more")
+            yield db, published
+            db.execute("COMMIT")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--input", required=True, help="folder of Parquet files of flights (flights_data.py)")
+    parser.add_argument("--checkpoint", required=True, help="checkpointLocation")
+    parser.add_argument("--database", required=True, help="path of the SQLite database")
+    options = parser.parse_args()
+
+    spark = SparkSession.builder.appName("two-phase sink").getOrCreate()
+    spark.sparkContext.setLogLevel("WARN")
+    sink = TwoPhaseSink(options.database)
+    spark_ckpt.register_hook("sqlite", sink, query="punctuality")
+
+    flights = (
+        spark.readStream.schema("time TIMESTAMP, carrier STRING, flight INT, origin STRING, dep_delay INT, arr_delay INT")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(options.input)
+    )
+    once = flights.withWatermark("time", "1 day").dropDuplicatesWithinWatermark(["carrier", "flight", "origin", "time"])
+    punctuality = once.groupBy(F.window("time", "6 hours"), "carrier", "origin").agg(
+        F.count("*").alias("flights"),
+        F.count("dep_delay").alias("departed"),
+        F.sum("dep_delay").alias("dep_delay"),
+        F.max("arr_delay").alias("worst_arr_delay"),
+    )
+    columns = ["carrier", "origin", "flights", "departed", "dep_delay", "worst_arr_delay"]
+    query = (
+        punctuality.select(F.col("window.start").cast("string").alias("start"), *columns)
+        .writeStream.queryName("punctuality")
+        .foreachBatch(sink.stage)
+        .option("checkpointLocation", options.checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""A hook as Python users write it, and the lines of JSON with which the JVM calls it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from typing import Any
+
+import pytest
+
+import spark_ckpt
+from spark_ckpt.api.hooks import _Callback, answer
+
+
+class Recording(spark_ckpt.CheckpointHook):
+    def __init__(self, state: Any = b"\0\xff") -> None:
+        self.state = state
+        self.calls: list[tuple[str, Any]] = []
+
+    def snapshot(self, epoch: int) -> bytes | None:
+        self.calls.append(("snapshot", epoch))
+        return self.state  # type: ignore[no-any-return]
+
+    def restore(self, state: bytes | None) -> None:
+        self.calls.append(("restore", state))
+
+    def completed(self, epoch: int) -> None:
+        self.calls.append(("completed", epoch))
+        if epoch == 13:
+            raise ValueError("no luck")
+
+
+def ask(hook: spark_ckpt.CheckpointHook, **message: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(_Callback("mine", hook).apply(json.dumps(message)))
+    return found
+
+
+def test_a_state_goes_there_and_back() -> None:
+    hook = Recording()
+    given = ask(hook, call="snapshot", epoch=7)
+    assert base64.b64decode(given["state"]) == b"\0\xff"
+    assert ask(hook, call="restore", **given) == {}
+    assert ask(hook, call="restore", state=None) == {}
+    assert hook.calls == [("snapshot", 7), ("restore", b"\0\xff"), ("restore", None)]
+
+
+def test_what_is_not_overridden_does_nothing() -> None:
+    hook = spark_ckpt.CheckpointHook()
+    for call in ("snapshot", "completed", "aborted"):
+        assert ask(hook, call=call, epoch=1) == {}
+    assert ask(hook, call="restore", state="AA==") == {}
+
+
+def test_what_a_hook_raises_is_told_by_type_and_message_and_its_trace_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        assert answer("mine", Recording(), {"call": "completed", "epoch": 13}) == {"error": "ValueError: no luck"}
+    assert "the hook 'mine' failed in completed" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize("state", ["text", 5, ["a"]])
+def test_a_state_that_is_no_bytes_is_said(state: object) -> None:
+    told = ask(Recording(state), call="snapshot", epoch=1)
+    assert told == {"error": f"TypeError: snapshot returned a {type(state).__name__}; return bytes, or None"}
+
+
+@pytest.mark.parametrize("state", [bytearray(b"x"), memoryview(b"x")])
+def test_other_kinds_of_bytes_will_do(state: object) -> None:
+    assert ask(Recording(state), call="snapshot", epoch=1) == {"state": base64.b64encode(b"x").decode()}
+
+
+class Half:
+    def snapshot(self, epoch: int) -> bytes:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(("hook", "why"), [(Half(), "has no restore()"), (Recording, "is a class, not an object")])
+def test_what_is_no_hook_is_refused(hook: Any, why: str) -> None:
+    with pytest.raises(spark_ckpt.ConfigError, match=f"the hook 'mine' {why}".replace("(", r"\(").replace(")", r"\)")):
+        spark_ckpt.register_hook("mine", hook)
+
+
+def test_without_a_session_there_is_nothing_to_register_with() -> None:
+    with pytest.raises(spark_ckpt.ConfigError, match="there is no Spark session of this process"):
+        spark_ckpt.register_hook("mine", Recording())

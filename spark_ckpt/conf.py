@@ -25,8 +25,7 @@ LISTENER_CLASS = "org.apache.spark.sql.ckpt.QueryRunListener"
 EXTENSIONS_CLASS = "org.apache.spark.sql.ckpt.CheckpointExtensions"
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "EXACTLY_ONCE", "AT_LEAST_ONCE"
-RETAIN, DELETE = "RETAIN", "DELETE"
-NO_CLAIM, CLAIM = "NO_CLAIM", "CLAIM"
+RETAIN, DELETE, NO_CLAIM, CLAIM = "RETAIN", "DELETE", "NO_CLAIM", "CLAIM"
 RERUN, DISCARD = "RERUN", "DISCARD"
 WAIT, FAIL, NEVER, DECLINE = "WAIT", "FAIL", "never", "DECLINE"
 
@@ -312,8 +311,7 @@ OPTIONS: tuple[Option, ...] = (
         FAIL,
         _one_of(FAIL, DECLINE),
         None,
-        "What follows when a hook raises, or exceeds hooks.timeout. FAIL: the query fails. DECLINE: the epoch becomes no checkpoint, which "
-        "counts as a failed one where it was to be one (tolerableFailures); needs an interval. A restore that fails ends the query always.",
+        "When a hook raises, or exceeds hooks.timeout. FAIL: the query fails. DECLINE: the epoch becomes no checkpoint (tolerableFailures).",
     ),
     Option("s3.endpoint", None, _words, "s3.endpoint", "URL of an S3 server other than AWS, such as http://minio:9000."),
     Option("s3.region", None, _words, "s3.region", "Region. Default: what boto3's chain says."),
@@ -364,16 +362,11 @@ _FIELDS: Mapping[str, str] = {
     "spool.dir": "spool_dir",
     "spool.maxSize": "spool_max_bytes",
     "spool.whenFull": "spool_when_full",
-    "hooks.timeout": "hooks_timeout_ms",
-    "hooks.onFailure": "hooks_on_failure",
+    **{"hooks.timeout": "hooks_timeout_ms", "hooks.onFailure": "hooks_on_failure"},
 }
 _S3_FIELDS: Mapping[str, str] = {
-    "s3.endpoint": "endpoint",
-    "s3.region": "region",
-    "s3.pathStyle": "path_style",
-    "s3.sse": "sse",
-    "s3.kmsKeyId": "kms_key_id",
-    "s3.maxConnections": "max_connections",
+    **{f"s3.{name}": name for name in ("endpoint", "region", "sse")},
+    **{"s3.pathStyle": "path_style", "s3.kmsKeyId": "kms_key_id", "s3.maxConnections": "max_connections"},
 }
 
 

@@ -228,7 +228,7 @@ def test_a_damaged_metadata_is_left_out(application: Application) -> None:
 def test_a_newer_format_is_refused_and_nothing_is_claimed(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     application.start()
     with monkeypatch.context() as newer:
-        newer.setattr(codec, "FORMAT", codec.FORMAT + 1)
+        newer.setattr(codec, "_WITHOUT_HOOKS", codec.FORMAT + 1)
         application.epoch(1, 0)
     entries = len(application.keys("log/"))
     with pytest.raises(CheckpointError, match="upgrade spark-ckpt"):

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from flights_data import write
 
-from tests.drivers.spark.harness import Start
+from tests.drivers.spark.harness import Application, Start
 from tests.drivers.spark.hook_trials import EXAMPLES, HookTrial
 from tests.drivers.spark.inputs import write_events
 
@@ -69,9 +69,9 @@ def test_a_year_of_flights_is_published_once(start: Start, tmp_path: Path) -> No
     conf = {"spark.ckpt.interval": "2s", "spark.local.dir": str(local)}
     args = ("--input", str(source), "--checkpoint", str(location), "--database", str(database))
 
-    def live():  # type: ignore[no-untyped-def]
-        how = {"storage": f"file://{tmp_path}/storage", "master": "local-cluster[2,1,1024]", "conf": conf, "env": env}
-        return start(str(EXAMPLES / "two_phase_sink.py"), *args, **how)
+    def live() -> Application:
+        storage, master = f"file://{tmp_path}/storage", "local-cluster[2,1,1024]"
+        return start(str(EXAMPLES / "two_phase_sink.py"), *args, storage=storage, master=master, conf=conf, env=env)
 
     def published_epoch() -> int:
         if not database.exists():
@@ -97,8 +97,8 @@ def test_a_year_of_flights_is_published_once(start: Start, tmp_path: Path) -> No
     app.expect_success(1800)
     with closing(sqlite3.connect(database)) as db:
         found = Counter(tuple(json.loads(row)[name] for name in COLUMNS) for (row,) in db.execute("SELECT row FROM published"))
-    args = (str(source), str(tmp_path / "rows.jsonl"))
-    batch = start(str(Path(__file__).parent / "flights_rows.py"), *args, storage=None, plugin=False, env=env)
+    asked = (str(source), str(tmp_path / "rows.jsonl"))
+    batch = start(str(Path(__file__).parent / "flights_rows.py"), *asked, storage=None, plugin=False, env=env)
     batch.expect_success(600)
     rows = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
     expected = Counter(tuple(row[name] for name in COLUMNS) for row in rows)

@@ -311,7 +311,7 @@ OPTIONS: tuple[Option, ...] = (
         FAIL,
         _one_of(FAIL, DECLINE),
         None,
-        "When a hook raises, or exceeds hooks.timeout. FAIL: the query fails. DECLINE: the epoch becomes no checkpoint (tolerableFailures).",
+        "When a hook raises, or exceeds hooks.timeout. FAIL: the query fails. DECLINE: the epoch becomes no checkpoint; needs an interval.",
     ),
     Option("s3.endpoint", None, _words, "s3.endpoint", "URL of an S3 server other than AWS, such as http://minio:9000."),
     Option("s3.region", None, _words, "s3.region", "Region. Default: what boto3's chain says."),
@@ -362,12 +362,11 @@ _FIELDS: Mapping[str, str] = {
     "spool.dir": "spool_dir",
     "spool.maxSize": "spool_max_bytes",
     "spool.whenFull": "spool_when_full",
-    **{"hooks.timeout": "hooks_timeout_ms", "hooks.onFailure": "hooks_on_failure"},
+    "hooks.timeout": "hooks_timeout_ms",
+    "hooks.onFailure": "hooks_on_failure",
 }
-_S3_FIELDS: Mapping[str, str] = {
-    **{f"s3.{name}": name for name in ("endpoint", "region", "sse")},
-    **{"s3.pathStyle": "path_style", "s3.kmsKeyId": "kms_key_id", "s3.maxConnections": "max_connections"},
-}
+_S3_NAMES = ("endpoint", "region", "pathStyle", "sse", "kmsKeyId", "maxConnections")
+_S3_FIELDS: Mapping[str, str] = {f"s3.{name}": re.sub("[A-Z]", lambda c: f"_{c[0].lower()}", name) for name in _S3_NAMES}
 
 
 def shown_options(conf: Mapping[str, str]) -> dict[str, str]:

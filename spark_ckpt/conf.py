@@ -277,6 +277,15 @@ OPTIONS: tuple[Option, ...] = (
         "downloaded.",
     ),
     Option(
+        "kafka.group",
+        None,
+        _words,
+        "group.id, commit.offsets.on.checkpoint",
+        "Consumer group to which the end offsets of each completed checkpoint are committed, for tools that show a group's lag. Nothing is "
+        "read from it: the checkpoint decides. With several queries write {query} into it, which stands for the query's name. No consumer "
+        "may be a member of that group. Default: no offsets are committed.",
+    ),
+    Option(
         "python",
         None,
         _words,
@@ -343,7 +352,7 @@ def parse_options(conf: Mapping[str, str]) -> Options:
     )
 
 
-# What is not here (python) is read by the JVM alone.
+# What is not here (python, kafka.group) is read by the JVM alone.
 _FIELDS: Mapping[str, str] = {
     "storage": "storage",
     "mode": "mode",

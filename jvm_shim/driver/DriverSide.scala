@@ -86,6 +86,12 @@ object DriverSide extends Logging {
 
   def storage: String = Option(sc).flatMap(_.getConf.getOption(CheckpointPlugin.Prefix + "storage")).getOrElse("")
 
+  /** The consumer group that is to follow completed checkpoints. */
+  def kafkaGroup: Option[String] = Option(sc).flatMap(_.getConf.getOption(CheckpointPlugin.Prefix + "kafka.group")).map(_.trim).filter(_.nonEmpty)
+
+  /** Of the query that runs at this location; asks nobody who is slow. */
+  def sourceLags(root: String): Seq[SourceLag] = Option(streams.get(root)).map(_.ends.lags()).getOrElse(Nil)
+
   /** The Spark settings that the plugin has made. */
   def settings: Map[String, String] = made
 
@@ -104,6 +110,7 @@ object DriverSide extends Logging {
   private def hostName: String = Try(java.net.InetAddress.getLocalHost.getHostName).getOrElse(Utils.localCanonicalHostName())
 
   private def forgetStreams(): Unit = {
+    running.values().asScala.foreach(_.ends.end())
     looked.clear()
     streams.clear()
     running.clear()
@@ -150,7 +157,10 @@ object DriverSide extends Logging {
     Option(running.remove(runId)).foreach { s =>
       // With stopActiveRunOnRestart Spark stops the query in a person's way: what the next start goes on from must stay.
       try s.stop(failed, byPerson = alive && !failed && !s.ended && !s.contested)
-      finally if (streams.get(s.root) eq s) CheckpointFeed.ended(s.root)
+      finally {
+        s.ends.end()
+        if (streams.get(s.root) eq s) CheckpointFeed.ended(s.root)
+      }
     }
   }
 

@@ -68,6 +68,7 @@ final class DriverStream(
   private var sealedHooks: Option[ObjectNode] = None
   val wants = new Wants(tell)
   val mark = new FolderMark(root)
+  val ends = new EpochEnds
 
   /** What this run began from: the checkpoint's epoch, or -1. */
   def origin: Long = synchronized(begunFrom)
@@ -109,7 +110,9 @@ final class DriverStream(
     ended = false
     current = Some(answer.str("barrier"))
     val planned = answer.get("planned").elements().asScala.toSeq
-    Materialised(answer.long("claim"), filesIn(answer.get("files")),
+    val files = filesIn(answer.get("files"))
+    ends.begin(origin, files)
+    Materialised(answer.long("claim"), files,
       planned.map(p => p.long("epoch") -> transfer.taken(p.get("offsets"))).toMap, QueryHooks.states(answer.get("hooks")))
   }
 
@@ -133,6 +136,7 @@ final class DriverStream(
       unplanned.clear()
     }
     wants.clear()
+    ends.plan(n, offsets)
     current = Some(text)
     text
   }
@@ -199,7 +203,12 @@ final class DriverStream(
       late = message.optLong("epoch").map(epoch => (message.long("run"), epoch))
       lates += 1
     }
-    case "event" if message.str("event") == "COMPLETED" => synchronized { completed = Some(message) }
+    case "event" if message.str("event") == "COMPLETED" =>
+      val mine = synchronized {
+        completed = Some(message)
+        begun.exists(_.long("run") == message.long("run"))
+      }
+      if (mine) ends.complete(message.long("epoch"))
     case "handover" => wants.handOver(message.str("uid"))
     case "wanted" => wants.answered(message)
     case "hooks" =>

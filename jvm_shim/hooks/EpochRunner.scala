@@ -79,6 +79,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
         ids.clear()
         ids ++= before
         attempt(ctx, number + 1)
+      case e: Exception => throw KafkaTrouble.explained(e, query, ctx).getOrElse(e)
     }
   }
 

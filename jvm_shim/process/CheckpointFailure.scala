@@ -22,6 +22,7 @@ object CheckpointFailure {
   val Damaged = "DAMAGED"
   val Storage = "STORAGE"
   val Declined = "DECLINED"
+  val Unusable = "UNUSABLE"
 
   /** The message, if this, or what it was caused by, is a failure of that kind. One that happened on an executor is text in a trace. */
   def ofKind(kind: String, error: Throwable): Option[String] =
@@ -31,6 +32,10 @@ object CheckpointFailure {
         val marker = s"${classOf[CheckpointFailure].getName}[$kind]: "
         Option(other.getMessage).filter(_.contains(marker)).map(m => m.substring(m.indexOf(marker) + marker.length).linesIterator.next())
     }.nextOption()
+
+  /** Is this, or what it was caused by, a failure that says itself what there is to do? */
+  def isOne(error: Throwable): Boolean = Iterator.iterate(error)(_.getCause).takeWhile(_ != null).take(MaxCauses)
+    .exists(e => e.isInstanceOf[CheckpointFailure] || Option(e.getMessage).exists(_.contains(classOf[CheckpointFailure].getName)))
 
   private val MaxCauses = 50
 }

@@ -58,6 +58,9 @@ private class QuerySource(query: CheckpointRunStarted, model: CheckpointModel) e
   count("durabilityLagEpochs")(_.lag.epochs)
   count("durabilityLagMs")(_.lag.ms)
   count("durabilityLagBytes")(_.lag.bytes)
+  // -1: no source tells it, or not yet.
+  count("sourceLagRecords")(v => if (v.sources.isEmpty || v.sources.exists(_.records.isEmpty)) -1L else v.sources.flatMap(_.records).sum)
+  count("sourceLagMs")(v => v.sources.flatMap(_.ms).maxOption.getOrElse(-1L))
   gauge("storageRequests")(StorageCounters.of(query.root).requests)
   gauge("storageRetries")(StorageCounters.of(query.root).retries)
   gauge("storageBytesRead")(StorageCounters.of(query.root).bytesRead)

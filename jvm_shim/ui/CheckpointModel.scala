@@ -16,7 +16,7 @@ final case class StreamView(
     root: String, name: String, queryId: String, runId: String, run: Long, startedMs: Long, background: Boolean, options: Map[String, String],
     counts: CheckpointCounts, records: Seq[CheckpointRecord], latestCompleted: Option[CheckpointRecord], latestFailed: Option[CheckpointRecord],
     latestSavepoint: Option[CheckpointRecord], latestRestored: Option[RestoredRecord], lag: DurabilityLag, latencies: Seq[LatencyRecord],
-    lags: Seq[LagRecord], eventTimes: Seq[EventTimeRecord]) {
+    lags: Seq[LagRecord], eventTimes: Seq[EventTimeRecord], sources: Seq[SourceLag] = Nil) {
 
   /** How it is named in an address; the name is for people, and two queries may have the same. */
   def key: String = if (queryId.nonEmpty) queryId else root
@@ -60,7 +60,8 @@ class CheckpointModel(live: Option[CheckpointModel.Live] = None) {
       StreamView(
         root, of(_.name), of(_.queryId), of(_.runId), started.map(_.run).getOrElse(0L), started.map(_.timeMs).getOrElse(0L),
         started.exists(_.background), started.flatMap(s => Option(s.options)).getOrElse(Map.empty), counts,
-        records.values.toSeq.reverse.map(now), completed, failed, savepoint, restored, lagNow, latencies.toSeq, lags.toSeq, eventTimes.toSeq)
+        records.values.toSeq.reverse.map(now), completed, failed, savepoint, restored, lagNow, latencies.toSeq, lags.toSeq, eventTimes.toSeq,
+        live.map(_.sourceLags(root)).getOrElse(Nil))
     }
 
     private def now(r: CheckpointRecord): CheckpointRecord =
@@ -213,8 +214,10 @@ class CheckpointModel(live: Option[CheckpointModel.Live] = None) {
 }
 
 object CheckpointModel {
-  /** What only a running application knows: (snapshots that are durable, whether the epoch has ended) of a checkpoint in the making, and the time. */
-  final case class Live(progressOf: (String, Long, Long) => Option[(Int, Boolean)], clockMs: () => Long)
+  /** What only a running application knows: (snapshots that are durable, whether the epoch has ended) of a checkpoint in the making, the time, and
+   *  how far sources are ahead. */
+  final case class Live(
+      progressOf: (String, Long, Long) => Option[(Int, Boolean)], clockMs: () => Long, sourceLags: String => Seq[SourceLag] = _ => Nil)
 
   val RecordsKept = 1000
   val EpochsKept = 1000

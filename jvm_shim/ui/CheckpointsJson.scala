@@ -62,6 +62,8 @@ object CheckpointsJson {
           "id" -> JInt(r.epoch), "run" -> JInt(r.run), "restore_timestamp" -> JInt(r.restoredMs), "is_savepoint" -> JBool(r.fromSavepoint),
           "external_path" -> JString(r.origin))).getOrElse(JNull)),
       "lag" -> JObject("epochs" -> JInt(s.lag.epochs), "ms" -> JInt(s.lag.ms), "bytes" -> JInt(s.lag.bytes)),
+      "sources" -> JArray(s.sources.toList.map(l => JObject(
+        "source" -> JString(l.source), "records" -> l.records.map(JInt(_)).getOrElse(JNull), "ms" -> l.ms.map(JInt(_)).getOrElse(JNull)))),
       "history" -> JArray(s.records.toList.map(statistics)))
   }
 

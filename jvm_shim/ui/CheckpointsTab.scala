@@ -9,7 +9,7 @@ import jakarta.servlet.http.HttpServletRequest
 import org.json4s.JValue
 
 import org.apache.spark.SparkContext
-import org.apache.spark.ckpt.CheckpointFeed
+import org.apache.spark.ckpt.{CheckpointFeed, DriverSide}
 import org.apache.spark.ui.{SparkUI, SparkUITab, UIUtils, WebUIPage}
 
 /** The Checkpoints tab of the Spark UI, of a running application or in the history server; the same as JSON below `/checkpoints/json`. */
@@ -29,7 +29,7 @@ object CheckpointsTab {
 
   /** Of a running application. */
   def attach(sc: SparkContext): Unit = {
-    val model = new CheckpointModel(Some(CheckpointModel.Live(CheckpointFeed.progressOf, () => System.currentTimeMillis())))
+    val model = new CheckpointModel(Some(CheckpointModel.Live(CheckpointFeed.progressOf, () => System.currentTimeMillis(), DriverSide.sourceLags)))
     sc.listenerBus.addToQueue(new CheckpointHistory(model, Some(new CheckpointMetrics(sc, model))), Queue)
     sc.ui.foreach(new CheckpointsTab(_, model))
   }
@@ -116,6 +116,7 @@ class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overvi
       <div><h4>Checkpoint Counts</h4>{line("checkpoint-counts", lines)}</div>
       <div><h4 title="Finished epochs that the newest completed checkpoint does not hold">Durable State</h4>{line("checkpoint-lag", lag)}</div>
     </div> ++
+      (if (stream.sources.isEmpty) Nil else <h4 title="Records that the newest completed checkpoint does not hold">Behind the Sources</h4> ++ sources(stream)) ++
       (if (stream.inProgress.isEmpty) Nil else <h4>In Progress</h4> ++ inProgress(request, stream)) ++
       <h4>Latest</h4> ++ latest(request, stream) ++
       <h4>Over Time</h4> ++ charts(stream)
@@ -125,6 +126,14 @@ class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overvi
     <table class="table table-bordered table-sm" style="width: auto;" id={id}>
       <thead><tr>{cells.map(c => <th style="padding-right: 2rem;">{c._1}</th>)}</tr></thead>
       <tbody><tr>{cells.map(c => <td>{c._2}</td>)}</tr></tbody>
+    </table>
+
+  private def sources(stream: StreamView): Seq[Node] =
+    <table class="table table-bordered table-sm" style="width: auto;" id="checkpoint-sources">
+      <thead><tr>{Seq("Source", "Records", "Age of the Oldest").map(h => <th style="padding-right: 2rem;">{h}</th>)}</tr></thead>
+      <tbody>{stream.sources.map { s =>
+        <tr><td>{s.source}</td><td>{s.records.fold(Cells.Nothing)(r => text(Cells.number(r)))}</td><td>{s.ms.fold(Cells.Nothing)(ms => text(Cells.duration(ms)))}</td></tr>
+      }}</tbody>
     </table>
 
   private def inProgress(request: HttpServletRequest, stream: StreamView): Seq[Node] = {

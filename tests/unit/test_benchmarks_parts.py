@@ -41,6 +41,7 @@ from spark_ckpt.paths import pack_key
 from spark_ckpt.storage.base import PutResult, Slice
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.storage.probe import check_put_if_absent
+from testbed.maven import pom
 
 PLANS = (SHORT, FULL)
 WAREHOUSE = "spark.sql.warehouse.dir"
@@ -105,7 +106,7 @@ def test_samples_say_in_which_module_the_processor_was_used(tmp_path: Path) -> N
 
 def test_the_pom_asks_for_the_modules_and_not_for_the_bundle() -> None:
     names = {"m": "http://maven.apache.org/POM/4.0.0"}
-    found = ET.fromstring(jars.pom()).findall(".//m:dependencies/m:dependency", names)
+    found = ET.fromstring(pom(jars.artifacts())).findall(".//m:dependencies/m:dependency", names)
     versions = {d.findtext("m:artifactId", "", names): d.findtext("m:version", "", names) for d in found}
     assert versions["hadoop-aws"] == jars.HADOOP
     assert versions["s3"] == versions["s3-transfer-manager"] == jars.SDK

@@ -13,8 +13,9 @@ from spark_ckpt.storage.options import S3Options
 from spark_ckpt.units import parse_duration, parse_size
 
 ROOT = Path(__file__).resolve().parents[2]
-OF_JVM = {"python"}
-"""The interpreter of coordinator and agents: `test_a_python_without_the_packages_is_named` in tests/spark/test_errors.py."""
+OF_JVM = {"python", "kafka.group"}
+"""The interpreter of coordinator and agents: `test_a_python_without_the_packages_is_named` in tests/spark/test_errors.py; the group:
+tests/spark/test_kafka.py."""
 
 
 def ckpt(**values: str) -> dict[str, str]:
@@ -61,6 +62,7 @@ def test_every_option_has_an_effect() -> None:
         "restore.plans": "DISCARD",
         "savepointDir": "/s",
         "localRecovery": "false",
+        "kafka.group": "orders",
         "python": "/p",
         "spool.dir": "/s",
         "spool.maxSize": "1g",

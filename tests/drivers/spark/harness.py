@@ -186,9 +186,13 @@ def submit(
     env: Mapping[str, str] | None = None,
     plugin: bool = True,
     jar: Path | None = None,
+    jars: Sequence[Path] = (),
     cwd: Path | None = None,
 ) -> Application:
-    """spark-submit of an unmodified job in the folder `cwd`; with the plugin by configuration alone. `jar`: not the installed one."""
+    """spark-submit of an unmodified job in the folder `cwd`; with the plugin by configuration alone.
+
+    `jar`: not the installed one. `jars`: the job's own.
+    """
     scratch = Scratch(log.with_suffix(".scratch"))
     settings = {
         **scratch.conf,
@@ -204,8 +208,9 @@ def submit(
     settings.update(conf or {})
     command = [str(Path(sys.executable).parent / "spark-submit")]
     command += ["--master", master, "--driver-memory", "1g"]
-    if plugin:
-        command += ["--jars", str(jar or jar_path())]
+    given = [*([jar or jar_path()] if plugin else []), *jars]
+    if given:
+        command += ["--jars", ",".join(map(str, given))]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     command += [str(JOBS / script), *args]

@@ -1,0 +1,138 @@
+package org.apache.spark.sql.ckpt
+
+import java.io.{ByteArrayInputStream, InputStream}
+import java.util.concurrent.{ScheduledThreadPoolExecutor, TimeUnit}
+import java.util.concurrent.atomic.{AtomicBoolean, AtomicReference}
+
+import org.apache.spark.ckpt.{SourceFollower, SourceLag}
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.connector.read.streaming.SparkDataStream
+import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetSeqBase, OffsetSeqLog}
+import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+
+/**
+ * A query's Kafka sources beside its completed checkpoints, as in Flink's `KafkaSource`: with a group, each checkpoint's end offsets are
+ * committed to it once the checkpoint is complete, for people to look at, and nothing is ever read back; and whoever looks learns
+ * how far a source's log goes beyond the newest completed checkpoint.
+ *
+ * One thread asks the brokers, and only it waits for them. Of checkpoints that are not committed yet only the newest is kept.
+ */
+class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends SourceFollower with Logging {
+  import KafkaSources._
+
+  private val (sources, byName) = QueryHook.sources(query)
+  private val clients: Seq[(SparkDataStream, KafkaClient)] = sources.flatMap(s => KafkaClient.of(s).map(s -> _))
+  private val worker = new ScheduledThreadPoolExecutor(1, (task: Runnable) => {
+    val thread = new Thread(task, "checkpoint-kafka")
+    thread.setDaemon(true)
+    clients.headOption.foreach { case (source, _) => thread.setContextClassLoader(source.getClass.getClassLoader) }
+    thread
+  })
+  worker.setExecuteExistingDelayedTasksAfterShutdownPolicy(false)
+
+  private val newest = new AtomicReference[Completed]
+  private val pending = new AtomicReference[Completed]
+  @volatile private var state: Committing = Untried
+  @volatile private var known: Seq[SourceLag] = clients.map { case (source, _) => SourceLag(source.toString, None, None) }
+  private val asking = new AtomicBoolean
+  @volatile private var askedAt = System.nanoTime() - LookNs
+
+  override def completed(epoch: Long, offsets: Array[Byte]): Unit = {
+    val checkpoint = Completed(epoch, offsets)
+    newest.set(checkpoint)
+    if (group.isDefined) {
+      pending.set(checkpoint)
+      worker.execute(() => commit())
+    }
+  }
+
+  override def lags(): Seq[SourceLag] = {
+    if (newest.get != null && System.nanoTime() - askedAt >= LookNs && asking.compareAndSet(false, true)) {
+      askedAt = System.nanoTime()
+      try worker.execute(() => try look() finally asking.set(false))
+      catch { case _: java.util.concurrent.RejectedExecutionException => asking.set(false) }
+    }
+    known
+  }
+
+  override def end(): Unit = {
+    worker.shutdown()
+    if (state != Failing) worker.awaitTermination(FarewellMs, TimeUnit.MILLISECONDS)
+    pending.set(null)
+    worker.shutdownNow()
+    clients.foreach(_._2.close())
+  }
+
+  private def commit(): Unit = Option(pending.getAndSet(null)).foreach { checkpoint =>
+    val name = group.mkString
+    try {
+      val ends = endsOf(checkpoint)
+      // Two sources may read the same partition of the same cluster: the group has one place, and what both have is at the lesser.
+      clients.groupBy(_._2.servers).values.foreach { same =>
+        val merged = same.flatMap { case (source, _) => ends.getOrElse(source, Map.empty[KafkaPartition, Long]) }.groupMapReduce(_._1)(_._2)(math.min)
+        same.head._2.commit(name, merged)
+      }
+      if (state != Working) logInfo(s"the end offsets of checkpoint ${checkpoint.epoch} are committed to the consumer group $name, and those of the next ones will be")
+      state = Working
+    } catch {
+      case e: InterruptedException => throw e
+      case e: Throwable =>
+        if (state != Failing) logWarning(
+          s"the end offsets of checkpoint ${checkpoint.epoch} could not be committed to the consumer group $name (${told(e)}); the query does not need that, it is tried again")
+        state = Failing
+        if (pending.compareAndSet(null, checkpoint) && !worker.isShutdown) worker.schedule((() => commit()): Runnable, AgainMs, TimeUnit.MILLISECONDS)
+    }
+  }
+
+  private def look(): Unit =
+    try Option(newest.get).foreach { checkpoint =>
+      val ends = endsOf(checkpoint)
+      known = clients.map { case (source, client) =>
+        val read = ends.getOrElse(source, Map.empty[KafkaPartition, Long])
+        val behind = client.bounds(read.keys, latest = true).map { case (p, end) => p -> math.max(0L, end - read(p)) }.filter(_._2 > 0)
+        val since = if (behind.isEmpty) None else client.oldest(behind.keys.map(p => p -> read(p)).toMap, OldestMs)
+        val ms = if (behind.isEmpty) Some(0L) else since.map(written => math.max(0L, System.currentTimeMillis() - written))
+        SourceLag(source.toString, Some(behind.values.sum), ms)
+      }
+    } catch {
+      case e: InterruptedException => throw e
+      case e: Throwable =>
+        logDebug(s"how far the newest checkpoint is behind Kafka is not known: ${told(e)}")
+        known = known.map(_.copy(records = None, ms = None))
+    }
+
+  private def endsOf(checkpoint: Completed): Map[SparkDataStream, Map[KafkaPartition, Long]] =
+    deserialize(query.offsetLog, checkpoint.offsets).toStreamProgress(sources, byName).toMap
+      .collect { case (source, offset) if KafkaClient.isKafka(source) => source -> KafkaClient.partitions(offset.json()) }
+}
+
+object KafkaSources {
+  private final case class Completed(epoch: Long, offsets: Array[Byte])
+
+  private sealed trait Committing
+  private case object Untried extends Committing
+  private case object Working extends Committing
+  private case object Failing extends Committing
+
+  private val AgainMs = 10000L
+  private val FarewellMs = 5000L
+  private val OldestMs = 2000L
+  private val LookNs = TimeUnit.SECONDS.toNanos(2)
+
+  /** In a group's name: the query's name, else its id. */
+  private val QueryName = "{query}"
+
+  /** None: the query reads no Kafka. */
+  def of(query: MicroBatchExecution, group: Option[String]): Option[KafkaSources] =
+    if (QueryHook.sources(query)._1.exists(KafkaClient.isKafka)) {
+      val name = Option(query.name).filter(_.nonEmpty).getOrElse(query.id.toString)
+      Some(new KafkaSources(query, group.map(_.replace(QueryName, name))))
+    } else None
+
+  // Public in the class file, protected in Scala.
+  private def deserialize(log: OffsetSeqLog, content: Array[Byte]): OffsetSeqBase =
+    classOf[OffsetSeqLog].getMethod("deserialize", classOf[InputStream]).invoke(log, new ByteArrayInputStream(content)).asInstanceOf[OffsetSeqBase]
+
+  /** With the class: some of Kafka's exceptions have no message. */
+  private def told(e: Throwable): String = s"${e.getClass.getSimpleName}: ${e.getMessage}"
+}

@@ -1,0 +1,145 @@
+"""Kafka as a source, on a real broker: what was produced comes out once, whatever is killed, and a consumer group follows checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.kafka import KafkaBroker, connector_jars
+from testbed.servers import UnavailableError
+from tests.drivers.spark.harness import Application, Start
+from tests.drivers.spark.sightings import lines, told
+from tests.drivers.spark.topics import Record, Topics, TopicsTrial
+
+pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(400)]
+
+USER, PASSWORD = "alice", "alice-secret"
+OFTEN = "100 milliseconds"
+GROUP = "spark.ckpt.kafka.group"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    try:
+        connector_jars()
+        made = KafkaBroker(tmp_path_factory.mktemp("kafka") / "broker", {USER: PASSWORD})
+    except UnavailableError as reason:
+        if os.environ.get("CI"):
+            pytest.fail(str(reason))
+        pytest.skip(str(reason))
+    with made as running:
+        yield running
+
+
+@pytest.fixture
+def topics(broker: KafkaBroker) -> Topics:
+    return Topics(broker)
+
+
+def behind(app: Application, name: str) -> dict[str, Any]:
+    """What the tab's JSON says of the one source of that query; empty: nothing yet."""
+    base = next(iter(lines(app, "UI")), "")
+    if not base:
+        return {}
+    with urllib.request.urlopen(f"{base}/checkpoints/json/?query={name}", timeout=30) as answer:
+        found: list[dict[str, Any]] = json.load(answer)["sources"]
+    return found[0] if found else {}
+
+
+def failure(app: Application) -> str:
+    """What the user was told when the query had failed."""
+    assert app.wait(120) == 1, app.tail()
+    message: str = told(app, "FAILED")[0]["message"]
+    return message
+
+
+def test_what_was_produced_comes_out_once_though_the_machine_is_lost(start: Start, topics: Topics, tmp_path: Path) -> None:
+    """With a pattern, aborted transactions, and a topic that gets partitions meanwhile; a group of each query follows its checkpoints."""
+    topics.create("sales-a", 3)
+    topics.create("sales-b", 2)
+    topics.create("other", 1)
+    limits = {"maxOffsetsPerTrigger": "150", "minPartitions": "7"}
+    trial = TopicsTrial(start, topics, tmp_path, {"subscribePattern": "sales-.*", "kafka.isolation.level": "read_committed", **limits})
+    conf = {"spark.ckpt.interval": "1s", GROUP: "durable-{query}", "spark.ui.enabled": "true", "spark.ui.port": "0"}
+    topics.produce(["sales-a", "sales-b"], 300)
+    topics.transaction(["sales-a"], 40, commit=False)
+    app = trial.start(OFTEN, conf)
+    app.until(lambda: bool(trial.checkpoints("records") and trial.checkpoints("totals")), "a checkpoint of each query")
+    topics.widen("sales-a", 5)
+    topics.transaction(["sales-a", "sales-b"], 60, commit=True)
+    topics.transaction(["sales-a", "sales-b"], 60, commit=False)
+    topics.produce(["sales-a", "sales-b"], 900)
+    app.until(lambda: behind(app, "records").get("records") is not None, "how far the source is ahead")
+    app.until(lambda: bool(topics.group("durable-records")), "the group's offsets")
+    committed = topics.group("durable-records")
+    newest = trial.checkpoints("records")[-1][1]
+    assert all(offset <= newest[partition] for partition, offset in committed.items()), (committed, newest)
+    trial.advance(2)
+    trial.lose_the_machine()
+
+    topics.produce(["sales-a", "sales-b"], 100)
+    app = trial.start(OFTEN, conf)
+    app.until(lambda: trial.differences() == [], "all that was produced")
+    app.until(lambda: behind(app, "totals").get("records") == 0, "no record is behind the newest checkpoint")
+    assert behind(app, "totals") == {"source": "KafkaV2[SubscribePattern[sales-.*]]", "records": 0, "ms": 0}
+    trial.stop()
+    assert topics.aborted == 100
+    assert trial.differences() == []
+    for name in trial.names:
+        assert topics.group(f"durable-{name}") == trial.checkpoints(name)[-1][1]
+
+
+def test_rows_that_retention_has_deleted_under_a_plan_are_named(start: Start, topics: Topics, tmp_path: Path) -> None:
+    topics.create("short", 2)
+    topics.produce(["short"], 500)
+    trial = TopicsTrial(start, topics, tmp_path, {"subscribe": "short", "maxOffsetsPerTrigger": "40"}, ["records"])
+    conf = {"spark.ckpt.interval": "60s"}
+    app = trial.start(OFTEN, conf)
+    app.until(lambda: bool(trial.checkpoints("records")) and trial.epochs("records") >= 5, "epochs past a checkpoint")
+    trial.lose_the_machine()
+    first = trial.checkpoints("records")[-1][1][("short", 0)]
+    begins = first + 30
+    topics.delete_before("short", 0, begins)
+
+    message = failure(trial.start("available", conf))
+    assert f"offsets {first} to {begins - 1} of short-0 (retention has deleted it)" in message
+    assert "failOnDataLoss=false" in message
+    trial.start("available", conf, {"failOnDataLoss": "false"}).expect_success()
+
+    def lost(record: Record) -> bool:
+        return record.partition == 0 and first <= record.offset < begins
+
+    assert trial.of_records("records", lost) == []
+
+
+def test_wrong_credentials_and_a_deleted_topic_are_named(start: Start, topics: Topics, tmp_path: Path) -> None:
+    topics.create("guarded", 2)
+    topics.produce(["guarded"], 100)
+    trial = TopicsTrial(start, topics, tmp_path, {"subscribe": "guarded"}, ["records"])
+    conf = {"spark.ckpt.interval": "1s", GROUP: "guarded-checkpoints"}
+
+    def login(password: str) -> dict[str, str]:
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        return {
+            "kafka.bootstrap.servers": topics.broker.secure_address,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": f'{module} required username="{USER}" password="{password}";',
+        }
+
+    message = failure(trial.start(OFTEN, conf, login("not-the-password")))
+    assert f"Kafka at {topics.broker.secure_address} does not let KafkaV2[Subscribe[guarded]] in" in message
+    assert "not-the-password" not in message
+    app = trial.start(OFTEN, conf, login(PASSWORD))
+    app.until(lambda: topics.group("guarded-checkpoints") == trial.checkpoints("records")[-1][1], "the group's offsets")
+    assert trial.differences() == []
+    topics.delete("guarded")
+    message = failure(app)
+    assert "the topic was deleted" in message
+    assert "failOnDataLoss=false" in message

@@ -137,6 +137,7 @@ def test_wrong_credentials_and_a_deleted_topic_are_named(start: Start, topics: T
     assert f"Kafka at {topics.broker.secure_address} does not let KafkaV2[Subscribe[guarded]] in" in message
     assert "not-the-password" not in message
     app = trial.start(OFTEN, conf, login(PASSWORD))
+    app.until(lambda: bool(trial.checkpoints("records")), "a checkpoint")
     app.until(lambda: topics.group("guarded-checkpoints") == trial.checkpoints("records")[-1][1], "the group's offsets")
     assert trial.differences() == []
     topics.delete("guarded")

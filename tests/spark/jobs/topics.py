@@ -42,7 +42,8 @@ class Queries:
         rows = self._spark.readStream.format("kafka").options(**source).load()
         to = getattr(self, name.split("-")[0])(rows).writeStream.outputMode("update").queryName(name)
         when = to.trigger(availableNow=True) if trigger == "available" else to.trigger(processingTime=trigger)
-        query: StreamingQuery = when.option("checkpointLocation", location).foreachBatch(lambda df, batch: self._write(name, df, batch)).start()
+        kept = when.option("checkpointLocation", location)
+        query: StreamingQuery = kept.foreachBatch(lambda df, batch: self._write(name, df, batch)).start()
         return query
 
     def _plain(self, rows: DataFrame) -> DataFrame:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from spark_ckpt.api.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, NotRestartedError, run
     from spark_ckpt.api.savepoints import savepoint
     from spark_ckpt.api.socket_source import RetryingSocket
+    from spark_ckpt.api.state import State, read_state
 
 __version__ = "0.1.0"
 
@@ -29,10 +30,12 @@ __all__ = [
     "NoRestart",
     "NotRestartedError",
     "RetryingSocket",
+    "State",
     "__version__",
     "checkpoint",
     "configure",
     "jar_path",
+    "read_state",
     "register_hook",
     "run",
     "savepoint",
@@ -47,7 +50,9 @@ _LOADED_WHEN_USED = {
     "NoRestart": "api.restart",
     "NotRestartedError": "api.restart",
     "RetryingSocket": "api.socket_source",
+    "State": "api.state",
     "checkpoint": "api.checkpoints",
+    "read_state": "api.state",
     "register_hook": "api.hooks",
     "run": "api.restart",
     "savepoint": "api.savepoints",

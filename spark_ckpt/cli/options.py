@@ -15,8 +15,8 @@ from spark_ckpt.cli.output import JsonOutput, Output, TextOutput
 from spark_ckpt.conf import parse_stream
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.paths import parse_checkpoint_name
-from spark_ckpt.storage import S3Options, Storage, open_storage
-from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.storage import S3Options, Storage
+from spark_ckpt.stored import opening
 from spark_ckpt.stored.reading import CheckpointReader, StreamReader
 from spark_ckpt.units import parse_duration, parse_size
 
@@ -128,34 +128,15 @@ def _working_folder() -> str:
 
 @contextmanager
 def opened(url: str, s3: S3Options) -> Iterator[Storage]:
-    storage = open_storage(storage_url(url), s3)
-    try:
+    with opening.opened(storage_url(url), s3) as storage:
         yield storage
-    finally:
-        storage.close()
 
 
 @contextmanager
 def opened_stream(url: str, s3: S3Options) -> Iterator[tuple[Storage, StreamReader]]:
-    """The stream at a URL. A `checkpointLocation` whose stream lies beside it, in `_ckpt`, is understood too.
-
-    So is the folder of one checkpoint or savepoint, read as a stream that holds nothing else. Raises `ObjectMissingError` where none is.
-    """
-    named = RestorePath.at(storage_url(url))
-    with opened(named.storage_url, s3) as storage:
-        single = CheckpointReader(storage, named)
-        if not named.is_savepoint or single.exists():
-            yield storage, single
-            return
-        reader = StreamReader(storage)
-        if not reader.exists():
-            with opened(storage.url.rstrip("/") + "/_ckpt", s3) as inner:
-                inside = StreamReader(inner)
-                if inside.exists():
-                    yield inner, inside
-                    return
-            reader.check()
-        yield storage, reader
+    """As `opening.opened_stream`, by a URL or a path as people write it."""
+    with opening.opened_stream(storage_url(url), s3) as found:
+        yield found
 
 
 def refuse_checkpoint(stream: str, reader: StreamReader) -> None:

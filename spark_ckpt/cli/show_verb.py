@@ -9,7 +9,6 @@ import click
 
 from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Table, size_text, time_text
-from spark_ckpt.errors import DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Snapshot
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.storage import S3Options
@@ -29,16 +28,7 @@ def command(stream: str, checkpoint: CheckpointId | None, s3: S3Options, output:
     STREAM may also be the folder of one checkpoint or savepoint.
     """
     with opened_stream(stream, s3) as (_, reader):
-        output.show(_report(reader, reader.read(checkpoint or _latest(reader))))
-
-
-def _latest(reader: StreamReader) -> CheckpointId:
-    overview = reader.overview()
-    if overview.problem is not None:
-        raise DamagedError(overview.problem)
-    if overview.latest is None:
-        raise ObjectMissingError(f"the stream at {reader.url} has no checkpoint to go on from; `spark-ckpt list` shows what there is")
-    return overview.latest
+        output.show(_report(reader, reader.read(checkpoint or reader.latest())))
 
 
 def _report(reader: StreamReader, c: Checkpoint) -> Report:

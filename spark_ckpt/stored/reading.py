@@ -80,6 +80,15 @@ class StreamReader:
         """URL of the folder that holds its `_metadata`."""
         return f"{self.url}/{paths.checkpoint_prefix(checkpoint).rstrip('/')}"
 
+    def latest(self) -> CheckpointId:
+        """The one that a start would go on from. Raises `DamagedError`, `ObjectMissingError`, `StorageError`."""
+        overview = self.overview()
+        if overview.problem is not None:
+            raise DamagedError(overview.problem)
+        if overview.latest is None:
+            raise ObjectMissingError(f"the stream at {self.url} has no checkpoint to go on from; `spark-ckpt list` shows what there is")
+        return overview.latest
+
     def is_there(self, checkpoint: CheckpointId) -> bool:
         return self._storage.size(paths.metadata_key(checkpoint)) is not None
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from spark_ckpt.cli import options
 from spark_ckpt.cli.main import run
 from spark_ckpt.errors import StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId, HandleKind
@@ -24,6 +23,7 @@ from spark_ckpt.protocol.entries import SAVEPOINT, Adopted, Claim, Damage, End, 
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.storage.base import LARGEST_READ
 from spark_ckpt.storage.file import FileStorage
+from spark_ckpt.stored import opening
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from tests.drivers.command_line import call
 from tests.drivers.stored_stream import StreamWriter, flip, make_store
@@ -296,7 +296,7 @@ def test_what_may_not_be_read_does_not_hide_the_others(
                 raise StorageSetupError(f"cannot read {self.url}/{key}: Permission denied; give this user access to it")
             return super().get(key, offset, length, limit)
 
-    monkeypatch.setattr(options, "open_storage", lambda url, _s3: Locked(url))
+    monkeypatch.setattr(opening, "open_storage", lambda url, _s3: Locked(url))
     status, doc = call(capsys, "list", url)
     assert (status, [c["status"] for c in doc["checkpoints"]]) == (1, ["UNREADABLE", "COMPLETED"])
     assert "Permission denied" in doc["checkpoints"][0]["error"]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import zipfile
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,15 @@ class SstFile:
 
 @dataclass(frozen=True)
 class FullSnapshot:
-    """`num_keys` are the user's keys, `num_internal_keys` Spark's own (timers, TTL, row counters); None: Spark was told not to count."""
+    """`num_keys` are the user's keys, `num_internal_keys` Spark's own (timers, TTL, row counters); None: Spark was told not to count.
+
+    `families`: the number of each column family, with which its keys begin; empty for a store that has none.
+    """
 
     ssts: tuple[SstFile, ...]
     num_keys: int | None
     num_internal_keys: int | None
+    families: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def num_entries(self) -> int | None:
@@ -131,16 +136,23 @@ def parse_metadata(text: bytes, name: str) -> FullSnapshot:
             raise FormatError(f"{name} names {len(files)} SSTs, more than any store has; it is damaged or forged")
         ssts = tuple(SstFile(_sst(f["dfsSstFileName"], name), _sst(f["localFileName"], name), int(f["sizeBytes"])) for f in files)
         counts = _count(document.get("numKeys")), _count(document.get("numInternalKeys", 0))
+        families = {str(name): _family(number) for name, number in (document.get("columnFamilyMapping") or {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as e:
         raise FormatError(f"the metadata in {name} cannot be read ({type(e).__name__}: {e}); it is damaged") from e
     if len({sst.local_name for sst in ssts}) != len(ssts):
         raise FormatError(f"{name} names an SST twice; it is damaged or forged")
-    return FullSnapshot(ssts, *counts)
+    return FullSnapshot(ssts, *counts, families)
 
 
 def _sst(value: Any, name: str) -> str:
     if not isinstance(value, str) or not _SST_NAME.fullmatch(value):
         raise FormatError(f"{name} names the SST {value!r}, which would leave its folder; it is damaged or forged")
+    return value
+
+
+def _family(value: Any) -> int:
+    if not isinstance(value, int) or not 0 <= value < 1 << 15:
+        raise ValueError(f"a column family has the number {value!r:.40}")
     return value
 
 

@@ -1,0 +1,95 @@
+"""`read_state`: the state of a query as Arrow, out of any of its checkpoints, while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from spark_ckpt.conf import parse_options, parse_stream
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.model import Checkpoint
+from spark_ckpt.paths import parse_checkpoint_name
+from spark_ckpt.state.reading import Selected, StateOfCheckpoint, default_threads
+from spark_ckpt.storage import S3Options
+from spark_ckpt.stored.opening import opened_stream
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+class State:
+    """The entries of one state store, read whenever they are asked for: whoever goes through them twice reads them twice.
+
+    Arrow's C stream (`__arrow_c_stream__`) is what DuckDB, Polars, pandas and pyarrow take. Memory is bounded by what some batches of 4 MiB
+    take. Reading raises `DamagedError` where what is stored is damaged, `StorageError` where the storage does not answer, or where the
+    running query has deleted the checkpoint meanwhile.
+    """
+
+    def __init__(
+        self,
+        place: tuple[str, S3Options],
+        checkpoint: Checkpoint,
+        selected: Selected,
+        schema: pa.Schema,
+        partitions: Collection[int] | None,
+    ) -> None:
+        self._place, self._checkpoint, self._selected, self._partitions = place, checkpoint, selected, partitions
+        self.schema = schema
+        """`key` and `value` (of a list `list_element`, of a map `user_map_key` and `user_map_value`, of timers
+        `expiration_timestamp_ms`), and `partition_id`: as Spark's own reader has them."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        with opened_stream(*self._place) as (storage, _):
+            state = StateOfCheckpoint(storage, self._checkpoint)
+            yield from state.batches(self._selected, self._partitions, default_threads())
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_batches(self.schema, iter(self))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def to_table(self) -> pa.Table:
+        """All of it in memory."""
+        return self.to_reader().read_all()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All of it in memory; keys and values are dictionaries."""
+        return self.to_table().to_pandas()
+
+
+def read_state(
+    url: str,
+    operator: int | None = None,
+    store: str | None = None,
+    partitions: Collection[int] | None = None,
+    checkpoint: str | None = None,
+    conf: Mapping[str, Any] | None = None,
+) -> State:
+    """The entries of a state store at a checkpoint of the stream at `url`, which may also be the folder of one checkpoint or savepoint.
+
+    `operator`: its number, where the query has several. `store`: its name, or that of a state variable of `transformWithState`, or
+    `timers`, where there are several; `spark-ckpt state` prints them. `partitions`: their numbers, None for all. `checkpoint`:
+    `run-3/chk-42`, None for the latest. `conf`: `spark.ckpt.s3.…`, where the storage needs them.
+
+    Only names and schemas are read at once, entries when they are asked for. Raises `ConfigError` for names that there are not,
+    `ObjectMissingError` where no stream is, `FormatError` (a `DamagedError`) for state in a form that is not read, `StorageError`.
+    """
+    from spark_ckpt.process.packages import require
+
+    require(("numpy", "pyarrow", "rocksdict"))
+    try:
+        stream = parse_stream(url)
+    except ValueError as e:
+        raise ConfigError(f"the stream's URL cannot be used; write {e}") from None
+    s3 = parse_options({key: str(value) for key, value in (conf or {}).items()}).s3
+    chosen = parse_checkpoint_name(checkpoint) if checkpoint is not None else None
+    with opened_stream(stream, s3) as (storage, reader):
+        found = reader.read(chosen or reader.latest())
+        state = StateOfCheckpoint(storage, found)
+        selected = state.select(operator, store)
+        state.snapshots(selected, partitions)
+        return State((stream, s3), found, selected, state.decoder(selected).schema, partitions)

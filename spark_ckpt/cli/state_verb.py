@@ -1,0 +1,190 @@
+"""`spark-ckpt state`"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
+from spark_ckpt.cli.output import Line, Output, Report, Section, Table, size_text
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.paths import checkpoint_name
+from spark_ckpt.process import owner_only
+from spark_ckpt.process.packages import require
+from spark_ckpt.state.reading import Selected, StateOfCheckpoint, default_threads
+from spark_ckpt.state.spark_types import to_text
+from spark_ckpt.state.summary import BIGGEST, Counted, count, partitions_of, shown_keys
+from spark_ckpt.storage import S3Options
+from spark_ckpt.stored.reading import StreamReader
+
+_WIDEST = 100
+"""Characters of a key that are shown to people; `--json` has all of it."""
+
+
+@click.command("state")
+@click.argument("stream")
+@checkpoint_option("the latest")
+@click.option("--operator", type=int, metavar="N", help="Only this operator.")
+@click.option("--store", metavar="NAME", help="Only this store or state variable.")
+@click.option("--partition", "partitions", type=int, multiple=True, metavar="N", help="With --to: only this one; may be given often.")
+@click.option("--deep", is_flag=True, help="Also read all entries: count them, and find the biggest keys.")
+@click.option("--to", "target", type=click.Path(dir_okay=False, path_type=Path), help="Write one store's entries to this Parquet file.")
+@s3_options
+@json_option
+def command(
+    stream: str,
+    checkpoint: CheckpointId | None,
+    operator: int | None,
+    store: str | None,
+    partitions: tuple[int, ...],
+    deep: bool,
+    target: Path | None,
+    s3: S3Options,
+    output: Output,
+) -> None:
+    """Show what the state of STREAM holds: operators, stores, schemas, keys, sizes, the biggest partitions.
+
+    State variables of transformWithState are stores here, and so are its timers. STREAM may also be the folder of one checkpoint or
+    savepoint. The query may run.
+    """
+    require(("numpy", "pyarrow", "rocksdict"))
+    if partitions and target is None:
+        raise ConfigError("--partition says what is written, and nothing is; give --to too")
+    with opened_stream(stream, s3) as (storage, reader):
+        state = StateOfCheckpoint(storage, reader.read(checkpoint or reader.latest()))
+        if target is not None:
+            output.show(_written(state, state.select(operator, store), partitions or None, target))
+            return
+        output.show(_report(reader, state, _chosen(state, operator, store), deep))
+
+
+def _chosen(state: StateOfCheckpoint, operator: int | None, store: str | None) -> list[Selected]:
+    if store is not None:
+        return [state.select(operator, store)]
+    if operator is not None and operator not in {o.id for o in state.operators}:
+        state.select(operator, None)
+    found = [Selected(o, s, f) for o in state.operators if operator in (None, o.id) for s in o.stores for f in s.families]
+    return [one for one in found if not one.family.is_internal]
+
+
+def _report(reader: StreamReader, state: StateOfCheckpoint, chosen: Sequence[Selected], deep: bool) -> Report:
+    counted = _counted(state, chosen) if deep else {}
+    documents = [_document(state, one, counted.get(one.name_in_checkpoint)) for one in chosen]
+    name = checkpoint_name(state.checkpoint.id)
+    document = {"checkpoint": name, "path": reader.path_of(state.checkpoint.id), "stores": documents}
+    sections: list[Section] = [Line(f"{name} of {reader.url}")]
+    if not documents:
+        return Report(document, [*sections, Line("no state: the query has no stateful operator")])
+    columns = ("OPERATOR", "KIND", "STORE", "PARTITIONS", "KEYS", "SIZE", *(("ENTRIES", "BYTES") if deep else ()))
+    right = ("OPERATOR", "PARTITIONS", "KEYS", "SIZE", "ENTRIES", "BYTES")
+    sections += [Line(""), Table(columns, [_row(d, deep) for d in documents], right)]
+    for d in documents:
+        title = f"operator {d['operator']}, store {d['store']}"
+        sections += [Line(""), Line(title), *(Line(f"  {column}: {kind}") for column, kind in d["schema"].items())]
+        largest = ", ".join(f"{p['partition']} ({size_text(p['size'])})" for p in d["biggest_partitions"])
+        sections.append(Line(f"  biggest partitions: {largest or 'none'}"))
+        for one in d.get("biggest_keys", ()):
+            sections.append(Line(f"  {size_text(one['bytes'])} in partition {one['partition']}: {_short(one['key'])}"))
+    return Report(document, sections)
+
+
+def _counted(state: StateOfCheckpoint, chosen: Sequence[Selected]) -> dict[tuple[int, str, str], Counted]:
+    """A store is read once, whatever it has of families."""
+    by_store: dict[tuple[int, str], list[Selected]] = {}
+    for one in chosen:
+        by_store.setdefault((one.operator.id, one.store.name), []).append(one)
+    found = {}
+    for together in by_store.values():
+        for one, counted in zip(together, count(state, together, default_threads()), strict=True):
+            found[one.name_in_checkpoint] = counted
+    return found
+
+
+def _document(state: StateOfCheckpoint, one: Selected, counted: Counted | None) -> dict[str, Any]:
+    snapshots = partitions_of(state, one)
+    keys = [s.num_keys for s in snapshots if s.num_keys is not None]
+    document: dict[str, Any] = {
+        "operator": one.operator.id,
+        "kind": one.operator.name,
+        "store": one.name,
+        "partitions": len(snapshots),
+        "keys": sum(keys) if keys and len(one.store.families) == 1 else None,
+        "size": sum(s.size for s in snapshots),
+        "variable": None if one.family.variable is None else one.family.variable.value,
+        "schema": {"key": to_text(one.family.key), "value": to_text(one.family.value)},
+        "biggest_partitions": [{"partition": s.store.partition, "size": s.size, "keys": s.num_keys} for s in snapshots[:BIGGEST]],
+    }
+    if counted is not None:
+        document |= {
+            "entries": counted.entries,
+            "bytes": counted.bytes,
+            "biggest_keys": [
+                {"bytes": size, "partition": partition, "key": _plain(key)} for size, partition, key in shown_keys(state, one, counted)
+            ],
+        }
+    return document
+
+
+def _row(d: dict[str, Any], deep: bool) -> tuple[str, ...]:
+    keys = "-" if d["keys"] is None else str(d["keys"])
+    row = (str(d["operator"]), d["kind"], d["store"], str(d["partitions"]), keys, size_text(d["size"]))
+    return (*row, str(d["entries"]), size_text(d["bytes"])) if deep else row
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it; what it has not is text."""
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)
+
+
+def _short(key: Any) -> str:
+    text = ", ".join(f"{name}={item}" for name, item in key.items()) if isinstance(key, dict) else str(key)
+    return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}…"
+
+
+def _written(state: StateOfCheckpoint, selected: Selected, partitions: tuple[int, ...] | None, target: Path) -> Report:
+    """Written beside and renamed: under the name that was asked for there is all of it, or what was there before."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    beside = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    rows = 0
+    try:
+        with open(beside, "xb", opener=owner_only.opener) as file:
+            with pq.ParquetWriter(file, state.decoder(selected).schema, compression="zstd") as writer:
+                for batch in state.batches(selected, partitions, default_threads()):
+                    writer.write_batch(batch)
+                    rows += batch.num_rows
+            file.flush()
+            os.fsync(file.fileno())
+        beside.rename(target)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as e:
+        raise ConfigError(f"store {selected.name} cannot be written as Parquet ({e}); read it with spark_ckpt.read_state") from e
+    except OSError as e:
+        raise ConfigError(f"{target} cannot be written: {e.strerror or e}; choose a folder that is writable and has free space") from e
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+    size = target.stat().st_size
+    name = checkpoint_name(state.checkpoint.id)
+    document = {
+        "checkpoint": name,
+        "operator": selected.operator.id,
+        "store": selected.name,
+        "rows": rows,
+        "file": str(target),
+        "size": size,
+    }
+    text = f"{rows} rows of operator {selected.operator.id}, store {selected.name}, at {name}: {target} ({size_text(size)})"
+    return Report(document, [Line(text)])

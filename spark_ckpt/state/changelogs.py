@@ -1,0 +1,207 @@
+"""What a changelog of Spark's RocksDB state store says: records of keys that were put, deleted or appended to, behind the lineage.
+
+The forms (Spark: `StateStoreChangelogWriterV1` … `V4`), big-endian, compressed as a whole: v1 `key length, key, value length or -1, value`,
+an end of -1; v2 the same with a byte for the kind in front, and an end of that kind. v3 is v1 and v4 is v2, with the form's name and the
+lineage first.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Iterator
+from enum import Enum
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from spark_ckpt.errors import DamagedError, FormatError
+
+_LZ4 = b"LZ4Block"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_SNAPPY = b"\x82SNAPPY\0"
+_MAX_BLOCK = 64 << 20
+"""Bytes of one compressed block; Spark's have 32 KiB unless it was told otherwise."""
+_RAW, _PACKED = 0x10, 0x20
+
+
+class Change(Enum):
+    PUT = 0x01
+    DELETE = 0x10
+    MERGE = 0x11
+
+
+Record = tuple[Change, bytes, bytes]
+_KINDS = {kind.value: kind for kind in Change}
+
+
+def read_records(source: BinaryIO, name: str, codec: str) -> Iterator[Record]:
+    """Every record of a changelog, in the order in which it was written. `codec`: as Spark's configuration names it; `name` is for errors.
+
+    Raises `DamagedError`, and `FormatError` for a form or compression that this version does not read.
+    """
+    try:
+        yield from _records(_Input(_unpacked(source, name, codec), name), name)
+    except (pa.ArrowInvalid, OSError, struct.error, zlib.error) as e:
+        raise DamagedError(f"the changelog {name} cannot be unpacked ({e}); it is damaged") from e
+
+
+class _Input:
+    """A `DataInputStream` over pieces."""
+
+    def __init__(self, pieces: Iterator[bytes], name: str) -> None:
+        self._pieces, self._name = pieces, name
+        self._held, self._at = b"", 0
+
+    def more(self, size: int) -> bool:
+        """Whether so many bytes are there; then they are held."""
+        if len(self._held) - self._at >= size:
+            return True
+        parts, count = [self._held[self._at :]], len(self._held) - self._at
+        for piece in self._pieces:
+            parts.append(piece)
+            count += len(piece)
+            if count >= size:
+                break
+        self._held, self._at = b"".join(parts), 0
+        return count >= size
+
+    def peek(self, size: int) -> bytes:
+        self.more(size)
+        return self._held[self._at : self._at + size]
+
+    def take(self, size: int) -> bytes:
+        if not self.more(size):
+            raise DamagedError(f"the changelog {self._name} ends within a record; it is damaged")
+        end = self._at + size
+        found = self._held[self._at : end]
+        self._at = end
+        return found
+
+    def integer(self) -> int:
+        return int.from_bytes(self.take(4), "big", signed=True)
+
+    def utf(self) -> bytes:
+        return self.take(int.from_bytes(self.take(2), "big"))
+
+
+def _records(source: _Input, name: str) -> Iterator[Record]:
+    version = 1
+    head = source.peek(4)
+    if len(head) == 4 and head[:3] == b"\0\x02v":
+        version = head[3] - ord("0")
+        source.utf()
+        if version not in (2, 3, 4):
+            raise FormatError(f"the changelog {name} has the form {version}, known are 1 to 4; take a newer spark-ckpt")
+        if version >= 3:
+            source.utf()
+    yield from (_typed(source, name) if version in (2, 4) else _plain(source, name))
+
+
+def _plain(source: _Input, name: str) -> Iterator[Record]:
+    while (size := source.integer()) >= 0:
+        key = source.take(size)
+        size = source.integer()
+        yield (Change.DELETE, key, b"") if size < 0 else (Change.PUT, key, source.take(size))
+    _ended(source, name)
+
+
+def _typed(source: _Input, name: str) -> Iterator[Record]:
+    while kind := source.take(1)[0]:
+        change = _KINDS.get(kind)
+        if change is None:
+            raise DamagedError(f"the changelog {name} has a record of the kind {kind}, which there is not; it is damaged")
+        key = source.take(_length(source, name))
+        if change is Change.DELETE:
+            source.integer()
+            yield change, key, b""
+        else:
+            yield change, key, source.take(_length(source, name))
+    _ended(source, name)
+
+
+def _length(source: _Input, name: str) -> int:
+    size = source.integer()
+    if size < 0:
+        raise DamagedError(f"the changelog {name} has a record of {size} bytes; it is damaged")
+    return size
+
+
+def _ended(source: _Input, name: str) -> None:
+    if source.more(1):
+        raise DamagedError(f"the changelog {name} goes on behind its end; it is damaged")
+
+
+def _unpacked(source: BinaryIO, name: str, codec: str) -> Iterator[bytes]:
+    short = codec.rpartition(".")[2].lower().removesuffix("compressioncodec")
+    readers = {"lz4": _lz4, "zstd": _zstd, "snappy": _snappy}
+    if short not in readers:
+        raise FormatError(
+            f"the changelog {name} is compressed with {codec!r:.100}, and lz4, zstd and snappy are read; set "
+            "spark.sql.streaming.stateStore.compression.codec to one of them in a new query"
+        )
+    return readers[short](source, name)
+
+
+def _lz4(source: BinaryIO, name: str) -> Iterator[bytes]:
+    """The stream of lz4-java: blocks, each with its lengths and how it was packed, and an empty one at the end."""
+    codec = pa.Codec("lz4_raw")
+    while True:
+        head = source.read(21)
+        if len(head) < 21 or head[:8] != _LZ4:
+            raise DamagedError(f"the changelog {name} is no lz4 stream or ends early; it is damaged, or was written with another codec")
+        packed, size = struct.unpack("<ii", head[9:17])
+        if size == 0:
+            return
+        if not (0 <= packed <= _MAX_BLOCK and 0 < size <= _MAX_BLOCK):
+            raise DamagedError(f"the changelog {name} has a block of {size} bytes; it is damaged")
+        block = _exactly(source, packed, name)
+        if head[8] & 0xF0 == _RAW:
+            yield block
+        elif head[8] & 0xF0 == _PACKED:
+            yield codec.decompress(block, size, asbytes=True)
+        else:
+            raise DamagedError(f"the changelog {name} has a block that was packed in no known way; it is damaged")
+
+
+def _zstd(source: BinaryIO, name: str) -> Iterator[bytes]:
+    if source.read(4) != _ZSTD:
+        raise DamagedError(f"the changelog {name} is no zstd stream; it is damaged, or was written with another codec")
+    source.seek(0)
+    with pa.CompressedInputStream(pa.PythonFile(source, "r"), "zstd") as stream:
+        while piece := stream.read(1 << 20):
+            yield piece
+
+
+def _snappy(source: BinaryIO, name: str) -> Iterator[bytes]:
+    """The stream of snappy-java: a head of 16 bytes, then blocks with their packed length; a block says its length itself."""
+    head = source.read(16)
+    if head[:8] != _SNAPPY:
+        raise DamagedError(f"the changelog {name} is no snappy stream; it is damaged, or was written with another codec")
+    codec = pa.Codec("snappy")
+    while prefix := source.read(4):
+        packed = int.from_bytes(prefix, "big")
+        if packed > _MAX_BLOCK:
+            raise DamagedError(f"the changelog {name} has a block of {packed} bytes; it is damaged")
+        block = _exactly(source, packed, name)
+        size = shift = 0
+        for byte in block[:5]:
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        if size > _MAX_BLOCK:
+            raise DamagedError(f"the changelog {name} has a block of {size} bytes; it is damaged")
+        yield codec.decompress(block, size, asbytes=True)
+
+
+def _exactly(source: BinaryIO, size: int, name: str) -> bytes:
+    block = source.read(size)
+    if len(block) < size:
+        raise DamagedError(f"the changelog {name} ends within a block; it is damaged")
+    return block
+
+
+def from_bytes(data: bytes | memoryview) -> BinaryIO:
+    return io.BytesIO(data)

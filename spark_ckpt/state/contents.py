@@ -1,0 +1,208 @@
+"""The entries of one state store at one checkpoint: its newest full snapshot in RocksDB, and over it what changelogs have changed since."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from contextlib import contextmanager
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from spark_ckpt.errors import DamagedError
+from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot
+from spark_ckpt.process import owner_only
+from spark_ckpt.state.changelogs import Change, from_bytes, read_records
+from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.ranges import IN_MEMORY, RangeDamagedError, read, read_to_file
+from spark_ckpt.stored.state import assemble
+
+SPILL_BYTES = 64 << 20
+"""What changelogs have changed is held in memory up to so many bytes of one store, then it is put into RocksDB's files."""
+_OVERHEAD = 200
+"""Bytes of Python's for each entry that is held."""
+
+Entry = tuple[bytes, bytes]
+
+
+class Contents:
+    """`families`: the numbers of column families, as the newest full snapshot has them; None: there is no full snapshot."""
+
+    def __init__(self, folder: Path, name: str, families: dict[str, int] | None, has_snapshot: bool, delimiter: bytes) -> None:
+        self.families = families
+        self._folder, self._name, self._delimiter = folder, name, delimiter
+        self._options = folder.parent / f"{folder.name}.options"
+        self._is_there, self._db = has_snapshot, _RocksDB(folder, self._options, delimiter, name) if has_snapshot else None
+        self._changed: dict[bytes, bytes | None] = {}
+        self._held = 0
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+
+    def apply(self, change: Change, key: bytes, value: bytes) -> None:
+        if change is Change.MERGE:
+            before = self._get(key)
+            value = value if before is None else before + self._delimiter + value
+        self._changed[key] = None if change is Change.DELETE else value
+        self._held += len(key) + len(value) + _OVERHEAD
+        if self._held > SPILL_BYTES:
+            self._spill()
+
+    def entries(self, prefix: bytes = b"") -> Iterator[Entry]:
+        """In the order of their keys; those that begin with `prefix`. Raises `DamagedError`."""
+        changed = sorted((item for item in self._changed.items() if item[0].startswith(prefix)), key=itemgetter(0))
+        if self._db is None:
+            yield from ((key, value) for key, value in changed if value is not None)
+            return
+        stored = self._db.entries(prefix)
+        if not changed:
+            yield from stored
+            return
+        # Of two with one key the changed one comes first: heapq.merge is stable.
+        last = None
+        for key, value in heapq.merge(changed, stored, key=itemgetter(0)):
+            if key != last and value is not None:
+                yield key, value
+            last = key
+
+    def _get(self, key: bytes) -> bytes | None:
+        if key in self._changed:
+            return self._changed[key]
+        return self._db.get(key) if self._db is not None else None
+
+    def _spill(self) -> None:
+        if self._db is not None:
+            self._db.close()
+        self._db = _RocksDB(self._folder, self._options, self._delimiter, self._name, writable=True)
+        self._db.write(self._changed)
+        self._changed, self._held = {}, 0
+
+
+class _RocksDB:
+    """A folder of RocksDB's files. Where that was told to raise, it raises `DamagedError` for what RocksDB does not read."""
+
+    def __init__(self, folder: Path, options: Path, delimiter: bytes, name: str, writable: bool = False) -> None:
+        from rocksdict import AccessType, Rdict
+
+        self._name = name
+        access = AccessType.read_write() if writable else AccessType.read_only()
+        with self._named():
+            loaded, families = _options(options, delimiter)
+            if writable:
+                loaded.create_if_missing(True)
+                loaded.set_disable_auto_compactions(True)
+            self._db = Rdict(str(folder), loaded, column_families=families, access_type=access)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def get(self, key: bytes) -> bytes | None:
+        with self._named():
+            found: bytes | None = self._db.get(key)
+        return found
+
+    def write(self, changed: dict[bytes, bytes | None]) -> None:
+        with self._named():
+            for key, value in changed.items():
+                if value is None:
+                    self._db.delete(key)
+                else:
+                    self._db.put(key, value)
+
+    def entries(self, prefix: bytes) -> Iterator[Entry]:
+        with self._named():
+            cursor = self._db.iter()
+            cursor.seek(prefix) if prefix else cursor.seek_to_first()
+            valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
+        while True:
+            with self._named():
+                found = []
+                while valid() and len(found) < 1000:
+                    name = key()
+                    if not name.startswith(prefix):
+                        break
+                    found.append((name, value()))
+                    step()
+                # An iterator that meets a bad block just ends; only its status tells that from the end of the data.
+                cursor.status()
+            yield from found
+            if len(found) < 1000:
+                return
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        # rocksdict raises plain Exception for whatever RocksDB reports.
+        except Exception as e:
+            raise DamagedError(f"RocksDB cannot read {self._name}: {e}") from e
+
+
+_OPTIONS = """[Version]
+  rocksdb_version=9.8.4
+  options_file_version=1.1
+[DBOptions]
+[CFOptions "default"]
+  merge_operator={{id=StringAppendOperator;delimiter={delimiter};}}
+[TableOptions/BlockBasedTable "default"]
+"""
+"""The least that RocksDB loads. A snapshot has a file of options too, but that one is not used: it can name folders to write to."""
+
+
+def _options(folder: Path, delimiter: bytes) -> tuple[Any, Any]:
+    """Only a file of options can name a merge operator, without which RocksDB does not read values that were appended to."""
+    from rocksdict import Options
+
+    file = folder / "OPTIONS-000001"
+    if not file.exists():
+        owner_only.make_folder(folder)
+        with open(file, "x", opener=owner_only.opener) as sink:
+            sink.write(_OPTIONS.format(delimiter=delimiter.decode()))
+    return Options.load_latest(str(folder))
+
+
+@contextmanager
+def opened(storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path, codec: str, delimiter: bytes) -> Iterator[Contents]:
+    """One store's entries at its checkpoint. `folder`: a new one in a folder of the reader's own, which is removed with it.
+
+    Raises `DamagedError`, `ObjectMissingError`, `StorageError`, each with the names of checkpoint and store.
+    """
+    assembled = assemble(storage, checkpoint, snapshot, folder)
+    name = assembled.zip_name if assembled is not None else "the changelogs of a store"
+    families = dict(assembled.content.families) if assembled is not None else None
+    contents = Contents(folder, name, families, assembled is not None, delimiter)
+    try:
+        for handle in changelogs(snapshot):
+            for change, key, value in _records(storage, handle, folder.parent / f"{folder.name}.changelog", codec):
+                contents.apply(change, key, value)
+        yield contents
+    finally:
+        contents.close()
+
+
+def changelogs(snapshot: Snapshot) -> list[Handle]:
+    """Those after the newest full snapshot, in the order in which they are replayed."""
+    found: list[Handle] = []
+    for handle in snapshot.handles:
+        if handle.kind is HandleKind.SNAPSHOT:
+            found = []
+        elif handle.kind is HandleKind.CHANGELOG:
+            found.append(handle)
+    return found
+
+
+def _records(storage: Storage, handle: Handle, path: Path, codec: str) -> Iterator[tuple[Change, bytes, bytes]]:
+    try:
+        if handle.length <= IN_MEMORY:
+            (one,) = read(storage, [handle])
+            if one.damage is not None:
+                raise one.damage
+            yield from read_records(from_bytes(one.data), handle.name, codec)
+            return
+        read_to_file(storage, handle, path)
+    except RangeDamagedError as e:
+        raise DamagedError(str(e)) from e
+    with path.open("rb") as source:
+        yield from read_records(source, handle.name, codec)
+    path.unlink()

@@ -1,0 +1,277 @@
+"""`read_state`: what is in a checkpoint's state stores, as Arrow record batches, without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_ckpt import paths
+from spark_ckpt.errors import ConfigError, DamagedError, FormatError, ObjectMissingError
+from spark_ckpt.model import Checkpoint, FileHandle, Snapshot
+from spark_ckpt.process.scratch import temporary_folder
+from spark_ckpt.state.contents import Contents, opened
+from spark_ckpt.state.schemas import DEFAULT, Family, Operator, Store, Variable, read_operators
+from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.ranges import read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_ckpt.state.rows import Decoder, Encoding
+
+BATCH_BYTES = 4 << 20
+"""Bytes of keys and values that become one batch; a single entry may be larger."""
+_AHEAD = 2
+"""Batches of a partition that may wait to be taken, so that memory stays bounded."""
+_CONF = "spark.sql.streaming.stateStore."
+_TIMERS = "timers"
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What is read: one column family of one store of one operator."""
+
+    operator: Operator
+    store: Store
+    family: Family
+
+    @property
+    def name(self) -> str:
+        return name_of(self.store, self.family)
+
+    @property
+    def name_in_checkpoint(self) -> tuple[int, str, str]:
+        return self.operator.id, self.store.name, self.family.name
+
+
+class StateOfCheckpoint:
+    """A checkpoint's operators, and their entries. `storage` is rooted at the stream, and stays open as long as this is used.
+
+    Raises `DamagedError`, and `FormatError` for what another Spark has written in a form that is not known.
+    """
+
+    def __init__(self, storage: Storage, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self._storage = storage
+        self._conf = _conf_of(checkpoint)
+        provider = self._conf.get(f"{_CONF}providerClass", "RocksDB")
+        if "HDFSBacked" in provider:
+            raise FormatError(f"the state was written by {provider}, not by RocksDB; Spark's own reader of its checkpoint reads it")
+        if self._conf.get(f"{_CONF}rowChecksum.enabled", "false").lower() == "true":
+            raise FormatError(
+                "the stream keeps a checksum with each row (spark.sql.streaming.stateStore.rowChecksum.enabled), which is not read yet; "
+                "Spark's own reader reads it"
+            )
+        self.operators = read_operators(self._state_files())
+
+    @property
+    def encoding(self) -> Encoding:
+        from spark_ckpt.state.rows import Encoding
+
+        name = self._conf.get(f"{_CONF}encodingFormat", "unsaferow").lower()
+        if name not in ("unsaferow", "avro"):
+            raise FormatError(f"the state is written as {name!r:.40}; unsaferow and avro are known, take a newer spark-ckpt")
+        version = self._conf.get(f"{_CONF}rocksdb.mergeOperatorVersion", "1")
+        if version not in ("1", "2"):
+            raise FormatError(f"the state's merge operator has the version {version!r:.40}, known are 1 and 2; take a newer spark-ckpt")
+        return Encoding(name == "avro", b"," if version == "1" else b"")
+
+    def select(self, operator: int | None, store: str | None) -> Selected:
+        """By the names that `spark-ckpt state` prints; None: there is only one. Raises `ConfigError` with the names that there are."""
+        if not self.operators:
+            raise ConfigError(f"{self._where} has no state: its query has no stateful operator")
+        if operator is None and len(self.operators) > 1:
+            raise ConfigError(f"{self._where} has {len(self.operators)} stateful operators; choose one of {self._ids}")
+        chosen = next((o for o in self.operators if operator is None or o.id == operator), None)
+        if chosen is None:
+            raise ConfigError(f"{self._where} has no operator {operator}; choose one of {self._ids}")
+        there = {name_of(s, f): Selected(chosen, s, f) for s in chosen.stores for f in s.families}
+        shown = [name for name, selected in there.items() if not selected.family.is_internal]
+        if store is None:
+            if len(shown) != 1:
+                raise ConfigError(f"operator {chosen.id} ({chosen.name}) has {len(shown)} stores; choose one of {', '.join(shown)}")
+            return there[shown[0]]
+        if store not in there:
+            raise ConfigError(f"operator {chosen.id} ({chosen.name}) has no store {store!r:.100}; choose one of {', '.join(shown)}")
+        return there[store]
+
+    def snapshots(self, selected: Selected, partitions: Collection[int] | None = None) -> list[Snapshot]:
+        """Ascending by partition. Raises `ConfigError` for a partition that there is not."""
+        found = {
+            s.store.partition: s
+            for s in self.checkpoint.snapshots
+            if s.store.operator == selected.operator.id and s.store.store == selected.store.name
+        }
+        wanted = sorted(set(found if partitions is None else partitions))
+        if missing := [partition for partition in wanted if partition not in found]:
+            raise ConfigError(f"operator {selected.operator.id} has no partition {missing[0]}; they are 0 to {max(found, default=-1)}")
+        return [found[partition] for partition in wanted]
+
+    def decoder(self, selected: Selected) -> Decoder:
+        from spark_ckpt.state.rows import Decoder
+
+        return Decoder(selected.family, self.encoding, selected.store.has_families)
+
+    def batches(self, selected: Selected, partitions: Collection[int] | None, threads: int) -> Iterator[pa.RecordBatch]:
+        """Partition by partition, some of them at once; of each so much is made as has room."""
+        decoder = self.decoder(selected)
+        snapshots = self.snapshots(selected, partitions)
+        with temporary_folder("state") as folder, ThreadPoolExecutor(threads, "state") as pool:
+            waiting: deque[tuple[Future[tuple[_Batches, list[pa.RecordBatch]]], _Batches]] = deque()
+            numbered = iter(enumerate(snapshots))
+            try:
+                while True:
+                    while len(waiting) < threads and (item := next(numbered, None)) is not None:
+                        made = _Batches(self, selected, item[1], decoder, folder / str(item[0]))
+                        waiting.append((pool.submit(made.some), made))
+                    if not waiting:
+                        return
+                    future, made = waiting.popleft()
+                    _, found = future.result()
+                    if not made.ended:
+                        waiting.appendleft((pool.submit(made.some), made))
+                    yield from found
+            finally:
+                pool.shutdown(cancel_futures=True)
+                for _, made in waiting:
+                    made.close()
+
+    @contextmanager
+    def contents(self, snapshot: Snapshot, folder: Path) -> Iterator[Contents]:
+        """Of one store. Raises `DamagedError`, `StorageError`, with the names of checkpoint and store."""
+        codec = self._conf.get(f"{_CONF}compression.codec", "lz4")
+        with self._named(snapshot), opened(self._storage, self.checkpoint, snapshot, folder, codec, self.encoding.delimiter) as contents:
+            yield contents
+
+    def prefix(self, contents: Contents, selected: Selected) -> bytes | None:
+        """With what the family's keys begin in this store; None: it has no entry there yet. Raises `FormatError` where nobody says."""
+        if not selected.store.has_families:
+            return b""
+        if contents.families is None:
+            raise FormatError(
+                "the store has no full snapshot yet, and only there Spark says which keys belong to which state variable; "
+                "read a later checkpoint"
+            )
+        number = contents.families.get(selected.family.name)
+        return None if number is None else number.to_bytes(2, "little")
+
+    @contextmanager
+    def _named(self, snapshot: Snapshot) -> Iterator[None]:
+        where = f"operator {snapshot.store.operator}, partition {snapshot.store.partition}, store {snapshot.store.store}"
+        try:
+            yield
+        except (DamagedError, ObjectMissingError) as e:
+            if where in str(e):
+                raise
+            raise type(e)(f"{self._where}: {where}: {e}") from e
+
+    @property
+    def _where(self) -> str:
+        return f"checkpoint {paths.checkpoint_name(self.checkpoint.id)}"
+
+    @property
+    def _ids(self) -> str:
+        return ", ".join(f"{operator.id} ({operator.name})" for operator in self.operators)
+
+    def _state_files(self) -> dict[str, bytes]:
+        files = {}
+        for name, content in self.checkpoint.files.items():
+            if not name.startswith("state/"):
+                continue
+            if isinstance(content, FileHandle):
+                (one,) = read(self._storage, [content.whole(name)])
+                if one.damage is not None:
+                    raise one.damage
+                files[name] = bytes(one.data)
+            else:
+                files[name] = content
+        return files
+
+
+class _Batches:
+    """The batches of one partition. It is used by one thread at a time, and whoever takes its last one, or gives up, closes it."""
+
+    def __init__(self, state: StateOfCheckpoint, selected: Selected, snapshot: Snapshot, decoder: Decoder, folder: Path) -> None:
+        self._made = self._make(state, selected, snapshot, decoder, folder)
+        self.ended = False
+
+    def some(self) -> tuple[_Batches, list[pa.RecordBatch]]:
+        found = []
+        for _ in range(_AHEAD):
+            batch = next(self._made, None)
+            if batch is None:
+                self.ended = True
+                break
+            found.append(batch)
+        return self, found
+
+    def close(self) -> None:
+        self._made.close()
+
+    @staticmethod
+    def _make(
+        state: StateOfCheckpoint, selected: Selected, snapshot: Snapshot, decoder: Decoder, folder: Path
+    ) -> Any:  # a generator, which can be closed
+        with state.contents(snapshot, folder) as contents:
+            prefix = state.prefix(contents, selected)
+            if prefix is not None:
+                for keys, values in groups(contents, prefix):
+                    yield decoder.decode(keys, values, snapshot.store.partition)
+        remove(folder)
+
+
+def groups(contents: Contents, prefix: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Keys and values of entries that have `BATCH_BYTES` together."""
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    size = 0
+    for key, value in contents.entries(prefix):
+        if keys and size + len(key) + len(value) > BATCH_BYTES:
+            yield keys, values
+            keys, values, size = [], [], 0
+        keys.append(key)
+        values.append(value)
+        size += len(key) + len(value)
+    if keys:
+        yield keys, values
+
+
+def name_of(store: Store, family: Family) -> str:
+    """As people choose it: a state variable by its own name, `timers`; a store without families by the store's."""
+    if family.variable is Variable.TIMER:
+        return _TIMERS
+    if not store.has_families:
+        return store.name
+    return family.name if store.name == DEFAULT else f"{store.name}/{family.name}"
+
+
+def remove(folder: Path) -> None:
+    """Stores are removed one by one: together they can be larger than the disk."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder.parent / f"{folder.name}.options", ignore_errors=True)
+
+
+def default_threads() -> int:
+    return max(1, min(4, len(os.sched_getaffinity(0))))
+
+
+def _conf_of(checkpoint: Checkpoint) -> Mapping[str, str]:
+    """What the query had begun with, as its offset log says: a later configuration changes nothing of these."""
+    name = f"offsets/{checkpoint.id.epoch}"
+    text = checkpoint.file(name)
+    if text is None:
+        raise DamagedError(f"the driver's file {name} is not in the checkpoint, which says how state is written; choose another checkpoint")
+    try:
+        conf = json.loads(text.split(b"\n")[1]).get("conf", {})
+        return {str(key): str(value) for key, value in conf.items()}
+    except (ValueError, IndexError, AttributeError, RecursionError) as e:
+        raise DamagedError(f"{name} cannot be read ({type(e).__name__}: {e}); it is damaged") from e

@@ -1,0 +1,186 @@
+"""From a store's entries to Arrow: the bytes of keys and values, as Spark's encoders have laid them out (Spark: `RocksDBStateEncoder`).
+
+A key: the number of its column family (two bytes, little-endian) where its store has those; then its layout. PLAIN: one encoded row.
+PREFIX and RANGE: the length of a row (four bytes, little-endian), that row with the columns in front, a row with all others. An encoded
+row: a byte of version, 0; then `UnsafeRow`, or the number of its schema (two bytes, little-endian) and Avro. The ordered columns of RANGE
+are binary: a byte that says whether the value is below 0, not, or null, and the value, big-endian; floating-point numbers below 0 have all
+bits turned. Values of a list stand behind their length (four bytes, little-endian), one behind the other, with the delimiter between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_ckpt.errors import DamagedError, FormatError
+from spark_ckpt.state.avro_rows import AvroReader, range_fields
+from spark_ckpt.state.schemas import Family, KeyForm, Variable
+from spark_ckpt.state.spark_types import Atomic, Field, Struct, to_arrow
+from spark_ckpt.state.unsafe_rows import rows_of
+
+_NEGATIVE, _NULL = 0, 2
+_ORDERED = {"byte": ">i1", "short": ">i2", "integer": ">i4", "long": ">i8", "float": ">f4", "double": ">f8", "boolean": ">i1"}
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a stream writes its rows, as the configuration in its offset log says."""
+
+    avro: bool
+    delimiter: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.delimiter) > 1:
+            raise FormatError(f"values of lists are delimited by {self.delimiter!r}, which this spark-ckpt does not know; take a newer one")
+
+
+class Decoder:
+    """Entries of one column family. `schema` is that of the batches: what Spark's own reader gives, less its nullability."""
+
+    def __init__(self, family: Family, encoding: Encoding, has_families: bool) -> None:
+        self._family, self._encoding = family, encoding
+        self._skip = 2 if has_families else 0
+        self._columns = _columns(family)
+        self.schema = pa.schema([pa.field(name, kind) for name, kind in self._columns] + [pa.field("partition_id", pa.int32())])
+
+    def decode(self, keys: Sequence[bytes], values: Sequence[bytes], partition: int) -> pa.RecordBatch:
+        """Raises `DamagedError` for what was not written with the family's schema."""
+        family = self._family
+        if family.is_list:
+            keys, values = self._apart(keys, values)
+        key = self._keys(keys)
+        if family.variable is Variable.TIMER:
+            parts = [key.field("key"), key.field("expiryTimestampMs")]
+        else:
+            value = self._values(values)
+            parts = [key.field("key"), key.field("userKey"), value] if family.variable is Variable.MAP else [key, value]
+        ids = pa.array(np.full(len(keys), partition, np.int32))
+        return pa.RecordBatch.from_arrays([*parts, ids], schema=self.schema)
+
+    def key(self, key: bytes) -> Any:
+        """One key, as Python's values."""
+        return self._keys([key])[0].as_py()
+
+    def _apart(self, keys: Sequence[bytes], values: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+        """A key and a value for each value of the lists."""
+        more, apart = [], []
+        between = len(self._encoding.delimiter)
+        for key, value in zip(keys, values, strict=True):
+            at = 0
+            while at < len(value):
+                begin = at + 4
+                end = begin + int.from_bytes(value[at:begin], "little", signed=True)
+                if end < begin or end > len(value):
+                    raise DamagedError("a list's value is said to be longer than its bytes")
+                more.append(key)
+                apart.append(value[begin:end])
+                at = end + between
+        return more, apart
+
+    def _keys(self, keys: Sequence[bytes]) -> pa.StructArray:
+        schema, layout = self._family.key, self._family.layout
+        if layout.form is KeyForm.PLAIN:
+            return _struct(schema, self._rows(schema, keys, self._skip, numbered=True))
+        front, rest = _split(keys, self._skip)
+        if layout.form is KeyForm.PREFIX:
+            first, last = schema.fields[: layout.prefix], schema.fields[layout.prefix :]
+            columns = self._rows(Struct(first), front, 0, numbered=False) + self._rows(Struct(last), rest, 0, numbered=True)
+            return _struct(schema, columns)
+        ordered = [schema.fields[ordinal] for ordinal in layout.ordered]
+        others = [n for n in range(len(schema.fields)) if n not in layout.ordered]
+        found = dict(zip(layout.ordered, self._ordered(ordered, front), strict=True))
+        if others:
+            left = self._rows(Struct(tuple(schema.fields[n] for n in others)), rest, 0, numbered=True)
+            found.update(zip(others, left, strict=True))
+        return _struct(schema, [found[n] for n in range(len(schema.fields))])
+
+    def _values(self, values: Sequence[bytes]) -> pa.StructArray:
+        return _struct(self._family.value, self._rows(self._family.value, values, 0, numbered=True, value=True))
+
+    def _rows(self, schema: Struct, rows: Sequence[bytes], skip: int, *, numbered: bool, value: bool = False) -> list[pa.Array]:
+        """`numbered`: an Avro row begins with the number of its schema."""
+        if any(len(row) <= skip or row[skip] != 0 for row in rows):
+            raise DamagedError("an entry has no row of Spark's version 0; it was written by a newer Spark, or is damaged")
+        if not self._encoding.avro:
+            return rows_of(rows, skip + 1).decode(schema)
+        return self._avro(schema, rows, skip + 1, numbered, value)
+
+    def _avro(self, schema: Struct, rows: Sequence[bytes], skip: int, numbered: bool, value: bool) -> list[pa.Array]:
+        readers: dict[int, AvroReader] = {}
+        found = []
+        for row in rows:
+            number, at = (int.from_bytes(row[skip : skip + 2], "little", signed=True), skip + 2) if numbered else (0, skip)
+            if number not in readers:
+                readers[number] = AvroReader(self._written(number, schema, value), schema)
+            found.append(readers[number].read(row, at))
+        reader = next(iter(readers.values()), None) or AvroReader(schema, schema)
+        return reader.columns(found)
+
+    def _written(self, number: int, schema: Struct, value: bool) -> Struct:
+        """Of a key Spark takes today's schema, whatever the number."""
+        if not value or self._family.written is None:
+            return schema
+        if number not in self._family.written:
+            raise DamagedError(f"a value of {self._family.name} names schema {number}, of which the checkpoint says nothing; it is damaged")
+        return self._family.written[number]
+
+    def _ordered(self, fields: Sequence[Field], rows: Sequence[bytes]) -> list[pa.Array]:
+        if self._encoding.avro:
+            read = [range_fields(row, 1, len(fields)) for row in rows]
+            return [_turned_back(field, [row[n] for row in read]) for n, field in enumerate(fields)]
+        binary = Struct(tuple(Field(field.name, Atomic("binary")) for field in fields))
+        columns = self._rows(binary, rows, 0, numbered=False)
+        return [
+            _turned_back(field, [(value[0], value[1:]) if value else (_NULL, b"") for value in column.to_pylist()])
+            for field, column in zip(fields, columns, strict=True)
+        ]
+
+
+def _columns(family: Family) -> list[tuple[str, pa.DataType]]:
+    if family.variable is Variable.TIMER:
+        return [("key", to_arrow(family.key.field("key").type)), ("expiration_timestamp_ms", pa.int64())]
+    if family.variable is Variable.MAP:
+        key, of_map = (to_arrow(family.key.field(name).type) for name in ("key", "userKey"))
+        return [("key", key), ("user_map_key", of_map), ("user_map_value", to_arrow(family.value))]
+    return [("key", to_arrow(family.key)), ("list_element" if family.is_list else "value", to_arrow(family.value))]
+
+
+def _split(keys: Sequence[bytes], skip: int) -> tuple[list[bytes], list[bytes]]:
+    front, rest = [], []
+    begin = skip + 4
+    for key in keys:
+        size = int.from_bytes(key[skip:begin], "little", signed=True)
+        if not 0 < size <= len(key) - begin:
+            raise DamagedError("a key's first columns are said to be longer than the key")
+        front.append(key[begin : begin + size])
+        rest.append(key[begin + size :])
+    return front, rest
+
+
+def _struct(schema: Struct, columns: Sequence[pa.Array]) -> pa.StructArray:
+    kind = to_arrow(schema)
+    length = len(columns[0]) if columns else 0
+    return pa.Array.from_buffers(kind, length, [None], children=list(columns))
+
+
+def _turned_back(field: Field, values: Sequence[tuple[int, bytes]]) -> pa.Array:
+    name = field.type.name if isinstance(field.type, Atomic) else ""
+    if name not in _ORDERED:
+        raise FormatError(f"keys are ordered by {field.name}, whose type this spark-ckpt does not know as ordered; take a newer one")
+    form = np.dtype(_ORDERED[name])
+    valid = np.array([mark != _NULL for mark, _ in values], np.bool_)
+    if any(mark != _NULL and len(data) != form.itemsize for mark, data in values):
+        raise DamagedError(f"a key's ordered column {field.name} has not the {form.itemsize} bytes of its type")
+    joined = b"".join(data if mark != _NULL else bytes(form.itemsize) for mark, data in values)
+    found: Any = np.frombuffer(joined, form)
+    if form.kind == "f":
+        bits = found.view(f">u{form.itemsize}")
+        turned = np.array([mark == _NEGATIVE for mark, _ in values], np.bool_)
+        found = np.where(turned, ~bits, bits).astype(f"=u{form.itemsize}").view(f"=f{form.itemsize}")
+    else:
+        found = found.astype(form.newbyteorder("="))
+    return pa.array(found.astype(np.bool_) if name == "boolean" else found, to_arrow(field.type), mask=~valid)

@@ -1,0 +1,159 @@
+"""Changelogs in all their forms and compressions, whole and damaged; what they make of a store."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
+from spark_ckpt.state import contents
+from spark_ckpt.state.changelogs import Change, Record, read_records
+from spark_ckpt.state.contents import Contents
+
+RECORDS: list[Record] = [
+    (Change.PUT, b"a", b"1"),
+    (Change.PUT, b"", b""),
+    (Change.DELETE, b"a", b""),
+    (Change.PUT, b"key" * 50, b"value" * 30_000),
+]
+MERGED: list[Record] = [*RECORDS, (Change.MERGE, b"a", b"2")]
+
+
+def utf(text: bytes) -> bytes:
+    return struct.pack(">H", len(text)) + text
+
+
+def written(records: Iterable[Record], version: int) -> bytes:
+    """As Spark's `StateStoreChangelogWriterV1` … `V4` write them."""
+    out = utf(b"v%d" % version) if version > 1 else b""
+    if version > 2:
+        out += utf(b'[{"version":1,"checkpointUniqueId":"u"}]')
+    typed = version in (2, 4)
+    for change, key, value in records:
+        out += bytes([change.value]) if typed else b""
+        out += struct.pack(">i", len(key)) + key
+        out += struct.pack(">i", -1) if change is Change.DELETE else struct.pack(">i", len(value)) + value
+    return out + (b"\0" if typed else struct.pack(">i", -1))
+
+
+def lz4(data: bytes, packed: bool = True) -> bytes:
+    out = b""
+    for at in range(0, len(data), 32_768):
+        block = data[at : at + 32_768]
+        body = pa.compress(block, "lz4_raw", asbytes=True) if packed else block
+        out += b"LZ4Block" + bytes([0x25 if packed else 0x15]) + struct.pack("<iii", len(body), len(block), 0) + body
+    return out + b"LZ4Block\x15" + struct.pack("<iii", 0, 0, 0)
+
+
+def snappy(data: bytes) -> bytes:
+    out = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
+    for at in range(0, len(data), 32_768):
+        body = pa.compress(data[at : at + 32_768], "snappy", asbytes=True)
+        out += struct.pack(">i", len(body)) + body
+    return out
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(pa.compress(data, "zstd", asbytes=True))
+
+
+def read(data: bytes, codec: str = "lz4") -> list[Record]:
+    return list(read_records(io.BytesIO(data), "7_u.changelog", codec))
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_every_form_is_read(version: int) -> None:
+    records = MERGED if version in (2, 4) else RECORDS
+    assert read(lz4(written(records, version))) == records
+    assert read(lz4(written([], version))) == []
+
+
+@pytest.mark.parametrize(("codec", "pack"), [
+    ("lz4", lambda data: lz4(data, packed=False)),
+    ("org.apache.spark.io.LZ4CompressionCodec", lz4),
+    ("snappy", snappy),
+    ("zstd", zstd),
+    ("org.apache.spark.io.ZStdCompressionCodec", zstd),
+])
+def test_every_compression_is_read(codec: str, pack: object) -> None:
+    assert callable(pack)
+    assert read(pack(written(MERGED, 4)), codec) == MERGED
+
+
+def test_a_compression_that_is_not_read_is_named() -> None:
+    with pytest.raises(FormatError, match="compressed with 'lzf', and lz4, zstd and snappy are read"):
+        read(b"ZV", "lzf")
+    with pytest.raises(DamagedError, match="written with another codec"):
+        read(zstd(written(RECORDS, 3)), "lz4")
+    with pytest.raises(DamagedError, match="written with another codec"):
+        read(lz4(written(RECORDS, 3)), "zstd")
+    with pytest.raises(DamagedError, match="written with another codec"):
+        read(lz4(written(RECORDS, 3)), "snappy")
+
+
+def test_a_form_of_a_newer_spark_is_named() -> None:
+    with pytest.raises(FormatError, match="the form 5, known are 1 to 4"):
+        read(lz4(utf(b"v5") + b"\0"))
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_an_early_end_and_what_follows_it_are_damage(version: int) -> None:
+    data = written(RECORDS, version)
+    for cut in (1, 5, 100, 40_000):
+        with pytest.raises(DamagedError):
+            read(lz4(data[:-cut]))
+    with pytest.raises(DamagedError, match="goes on behind its end"):
+        read(lz4(data + b"x"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_damaged_bytes_end_with_an_error_of_this_package_or_give_records(data: st.DataObject) -> None:
+    codec, pack = data.draw(st.sampled_from([("lz4", lz4), ("snappy", snappy), ("zstd", zstd)]))
+    whole = bytearray(pack(written(MERGED, data.draw(st.sampled_from([2, 4])))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        whole[data.draw(st.integers(0, min(len(whole) - 1, 200)))] = data.draw(st.integers(0, 255))
+    try:
+        read(bytes(whole), codec)
+    except CheckpointError:
+        return
+
+
+@pytest.mark.parametrize("spill", [1, 10_000, 1 << 30])
+@settings(max_examples=30, deadline=None)
+@given(records=st.lists(st.tuples(st.sampled_from(list(Change)), st.binary(max_size=2), st.binary(max_size=3)), max_size=40))
+def test_a_store_is_what_its_changelogs_say(
+    records: list[Record], spill: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Held in memory, or put into RocksDB's files on the way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contents, "SPILL_BYTES", spill)
+        folder = tmp_path_factory.mktemp("store") / "0"
+        expected: dict[bytes, bytes] = {}
+        store = Contents(folder, "a store", None, has_snapshot=False, delimiter=b"")
+        try:
+            for change, key, value in records:
+                store.apply(change, key, value)
+                if change is Change.DELETE:
+                    expected.pop(key, None)
+                else:
+                    expected[key] = (expected.get(key, b"") if change is Change.MERGE else b"") + value
+            assert list(store.entries()) == sorted(expected.items())
+            for prefix in (b"\0", b"\1\0"):
+                assert list(store.entries(prefix)) == sorted(item for item in expected.items() if item[0].startswith(prefix))
+        finally:
+            store.close()
+
+
+def test_a_folder_that_is_no_rocksdb_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "CURRENT").write_text("MANIFEST-000001\n")
+    with pytest.raises(DamagedError, match="RocksDB cannot read a store"):
+        Contents(tmp_path / "0", "a store", {}, has_snapshot=True, delimiter=b"")

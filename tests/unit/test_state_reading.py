@@ -1,0 +1,193 @@
+"""`read_state` and `spark-ckpt state` over a stored stream: right, or a sentence, and nothing written half."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import spark_ckpt
+from spark_ckpt.cli.main import run
+from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
+from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.paths import metadata_key
+from spark_ckpt.storage import open_storage
+from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.stored.reading import StreamReader
+from tests.drivers.command_line import call
+from tests.drivers.stored_stream import flip
+from tests.stored.earlier import place, totals
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> str:
+    """An aggregation: changelogs and no full snapshot."""
+    place("1", tmp_path / "stream")
+    return f"file://{tmp_path}/stream"
+
+
+@pytest.fixture
+def change(stream: str) -> Callable[[Callable[[Checkpoint], Checkpoint]], None]:
+    """Puts another `_metadata` in the place of the latest."""
+    newest = CheckpointId(2, 5)
+
+    def put(changed: Callable[[Checkpoint], Checkpoint]) -> None:
+        storage = open_storage(stream)
+        storage.put(metadata_key(newest), encode_metadata(changed(StreamReader(storage).read(newest))))
+
+    return put
+
+
+def with_file(name: str, old: bytes, new: bytes) -> Callable[[Checkpoint], Checkpoint]:
+    def changed(checkpoint: Checkpoint) -> Checkpoint:
+        content = checkpoint.file(name)
+        assert content is not None
+        assert old in content
+        return replace(checkpoint, files={**checkpoint.files, name: content.replace(old, new)})
+
+    return changed
+
+
+def read(url: str, **how: object) -> dict[str, tuple[int, int]]:
+    rows = spark_ckpt.read_state(url, **how).to_table().to_pylist()  # type: ignore[arg-type]
+    return {row["key"]["key"]: (row["value"]["count"], row["value"]["sum"]) for row in rows}
+
+
+def test_the_latest_an_earlier_checkpoint_and_a_savepoint(stream: str) -> None:
+    assert read(stream) == totals("1", 6)
+    assert read(stream, checkpoint="run-1/chk-3") == totals("1", 4)
+    assert read(f"{stream}/run-00000001/chk-4") == totals("1", 5)
+    assert read(f"{stream}/savepoints/kept") == totals("1", 5)
+
+
+def test_partitions_are_chosen_and_told(stream: str) -> None:
+    one, other = read(stream, partitions=[0]), read(stream, partitions=(1,))
+    assert one | other == totals("1", 6)
+    assert one
+    assert not one.keys() & other.keys()
+    table = spark_ckpt.read_state(stream, partitions=[1]).to_table()
+    assert set(table.column("partition_id").to_pylist()) == {1}
+
+
+def test_who_takes_arrow_takes_it_more_than_once(stream: str) -> None:
+    state = spark_ckpt.read_state(stream)
+    assert state.schema.names == ["key", "value", "partition_id"]
+    assert pa.table(state).num_rows == sum(batch.num_rows for batch in state) == len(state.to_pandas()) == 5
+    with pa.RecordBatchReader.from_stream(state) as reader:
+        assert reader.schema == state.schema
+
+
+def test_names_that_there_are_not_are_told_with_those_that_there_are(stream: str) -> None:
+    for how, said in (
+        ({"operator": 3}, "no operator 3; choose one of 0 \\(stateStoreSave\\)"),
+        ({"store": "left"}, "no store 'left'; choose one of default"),
+        ({"partitions": [0, 7]}, "no partition 7; they are 0 to 1"),
+        ({"checkpoint": "5"}, "write it as run-3/chk-42"),
+        ({"conf": {"spark.ckpt.s3.endpiont": "x"}}, "s3.endpoint"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            spark_ckpt.read_state(stream, **how)  # type: ignore[arg-type]
+
+
+def test_a_folder_that_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ObjectMissingError, match="there is no stream at"):
+        spark_ckpt.read_state(f"file://{tmp_path}/other")
+
+
+def test_what_is_damaged_is_named_with_its_store(stream: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    storage = open_storage(stream)
+    newest = StreamReader(storage).read(CheckpointId(2, 5))
+    flip(storage, newest.snapshots[1].handles[-1].object, newest.snapshots[1].handles[-1].offset + 30)
+    with pytest.raises(DamagedError, match=r"run-2/chk-5: operator 0, partition 1, store default: .*CRC-32"):
+        spark_ckpt.read_state(stream).to_table()
+    assert len(spark_ckpt.read_state(stream, partitions=[0]).to_table()) == 3
+    (tmp_path / "state.parquet").write_text("before")
+    status, doc = call(capsys, "state", stream, "--to", str(tmp_path / "state.parquet"))
+    assert (status, doc["error"]["kind"]) == (1, "DAMAGED")
+    assert (tmp_path / "state.parquet").read_text() == "before"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["state.parquet", "stream"]
+
+
+def test_an_object_that_is_gone_is_named(stream: str) -> None:
+    storage = open_storage(stream)
+    state = spark_ckpt.read_state(stream)
+    storage.delete(sorted(StreamReader(storage).read(CheckpointId(2, 5)).objects))
+    with pytest.raises(ObjectMissingError, match="run-2/chk-5: operator 0, partition 0"):
+        state.to_table()
+
+
+@pytest.mark.parametrize(("file", "old", "new", "said"), [
+    ("state/0/0/_metadata/schema", b"\0\2v2", b"\0\2v7", "state/0/0/_metadata/schema has the form 'v7', known are v1, v2 and v3"),
+    ("state/0/0/_metadata/schema", b'"long"', b'"huge"', "the type 'huge' in a state schema is not known"),
+    ("state/0/0/_metadata/schema", b'"type":"struct"', b'"type":"struct;', "holds no schema"),
+    ("state/0/0/_metadata/schema", b'"nullable"', b'"nullible"', "KeyError: 'nullable'"),
+    ("state/0/_metadata/metadata", b"v1\n", b"v9\n", "has the form 'v9', known are v1 and v2"),
+    ("state/0/_metadata/metadata", b"storeName", b"storeNome", "KeyError: 'storeName'"),
+    ("offsets/5", b'mergeOperatorVersion":"2"', b'mergeOperatorVersion":"9"', "merge operator has the version '9', known are 1 and 2"),
+    ("offsets/5", b'encodingFormat":"unsaferow"', b'encodingFormat":"protobuff"', "'protobuff'; unsaferow and avro are known"),
+    ("offsets/5", b'codec":"lz4"', b'codec":"lzf"', "compressed with 'lzf', and lz4, zstd and snappy are read"),
+    ("offsets/5", b'rowChecksum.enabled":"false"', b'rowChecksum.enabled":"true"', "a checksum with each row"),
+    ("offsets/5", b"state.ckpt.BarrierStateStoreProvider", b"state.HDFSBackedStateStoreProvider", "not by RocksDB"),
+])
+def test_what_another_spark_has_written_is_refused_by_name(
+    stream: str, change: Callable[[Callable[[Checkpoint], Checkpoint]], None], file: str, old: bytes, new: bytes, said: str
+) -> None:
+    change(with_file(file, old, new))
+    with pytest.raises(DamagedError, match=said):
+        spark_ckpt.read_state(stream).to_table()
+
+
+def test_rows_that_do_not_fit_their_schema_are_refused(stream: str, change: Callable[[Callable[[Checkpoint], Checkpoint]], None]) -> None:
+    change(with_file("state/0/0/_metadata/schema", b'"sum","type":"long","nullable":true', b'"sum","type":"string","nullable":1 '))
+    with pytest.raises(DamagedError, match="operator 0, partition 0, store default: a row refers to bytes outside of it"):
+        spark_ckpt.read_state(stream).to_table()
+
+
+def test_a_store_of_its_first_changelog_alone(stream: str, change: Callable[[Callable[[Checkpoint], Checkpoint]], None]) -> None:
+    """Of an epoch in which not all keys had come."""
+
+    def begun(checkpoint: Checkpoint) -> Checkpoint:
+        return replace(checkpoint, snapshots=tuple(replace(s, handles=s.handles[:1]) for s in checkpoint.snapshots))
+
+    change(begun)
+    state = spark_ckpt.read_state(stream)
+    assert 0 < state.to_table().num_rows < 5
+
+
+def test_the_command_shows_stores_and_counts(stream: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, doc = call(capsys, "state", stream, "--deep")
+    assert (status, doc["checkpoint"]) == (0, "run-2/chk-5")
+    (store,) = doc["stores"]
+    assert (store["operator"], store["kind"], store["store"], store["partitions"]) == (0, "stateStoreSave", "default", 2)
+    assert (store["keys"], store["entries"], len(store["biggest_keys"])) == (5, 5, 5)
+    assert store["schema"] == {"key": "struct<key:string>", "value": "struct<count:bigint,sum:bigint>"}
+    assert [p["keys"] for p in store["biggest_partitions"]] == [3, 2]
+    assert store["size"] == sum(p["size"] for p in store["biggest_partitions"])
+    status, shallow = call(capsys, "state", stream)
+    assert "entries" not in shallow["stores"][0]
+    assert shallow["stores"][0]["keys"] == 5
+
+
+def test_the_command_for_people(stream: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["state", stream, "--deep"]) == 0
+    out = capsys.readouterr().out
+    assert "OPERATOR  KIND            STORE    PARTITIONS  KEYS     SIZE  ENTRIES  BYTES" in out
+    assert "  value: struct<count:bigint,sum:bigint>" in out
+    assert "in partition 1: key=k2" in out
+
+
+def test_the_command_writes_parquet(stream: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "state.parquet"
+    status, doc = call(capsys, "state", stream, "--checkpoint", "run-1/chk-4", "--to", str(target))
+    assert (status, doc["rows"], doc["size"]) == (0, 5, target.stat().st_size)
+    assert {r["key"]["key"]: (r["value"]["count"], r["value"]["sum"]) for r in pq.read_table(target).to_pylist()} == totals("1", 5)
+    status, doc = call(capsys, "state", stream, "--partition", "0", "--to", str(target))
+    assert (status, doc["rows"], pq.read_metadata(target).num_rows) == (0, 3, 3)
+    assert run(["state", stream, "--to", str(tmp_path / "no" / "state.parquet")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert run(["state", stream, "--partition", "0"]) == 2

@@ -1,0 +1,243 @@
+"""`UnsafeRow` and Spark's other encodings, against rows that were written value by value."""
+
+from __future__ import annotations
+
+import struct
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_ckpt.errors import DamagedError, FormatError
+from spark_ckpt.state.rows import Decoder, Encoding
+from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Variable
+from spark_ckpt.state.spark_types import Array, Atomic, Field, Map, SparkType, Struct, parse_struct, to_text
+from spark_ckpt.state.unsafe_rows import rows_of
+from tests.drivers.unsafe_rows import row
+
+LONG, TEXT = Atomic("long"), Atomic("string")
+_INTS = {"byte": 8, "short": 16, "integer": 32, "long": 64, "year_month": 32}
+
+
+def _ints(bits: int) -> st.SearchStrategy[int]:
+    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _decimals(precision: int) -> st.SearchStrategy[Decimal]:
+    return st.integers(-(10**precision) + 1, 10**precision - 1).map(lambda n: Decimal(n).scaleb(-2))
+
+
+ATOMIC: list[tuple[Atomic, st.SearchStrategy[Any]]] = [
+    *((Atomic(name), _ints(bits)) for name, bits in _INTS.items()),
+    (Atomic("boolean"), st.booleans()),
+    (Atomic("float"), st.floats(width=32, allow_nan=False)),
+    (Atomic("double"), st.floats(allow_nan=False)),
+    (TEXT, st.text(st.characters(codec="utf-8"), max_size=40)),
+    (Atomic("binary"), st.binary(max_size=200)),
+    (Atomic("decimal", 10, 2), _decimals(10)),
+    (Atomic("decimal", 38, 2), _decimals(38)),
+]
+Typed = tuple[SparkType, st.SearchStrategy[Any]]
+
+
+def _nested(inner: st.SearchStrategy[Typed]) -> st.SearchStrategy[Typed]:
+    def list_of(one: Typed) -> Typed:
+        return Array(one[0]), st.lists(st.none() | one[1], max_size=4)
+
+    def map_of(one: Typed) -> Typed:
+        pair = st.tuples(st.text(st.characters(codec="ascii"), max_size=3), st.none() | one[1])
+        return Map(TEXT, one[0]), st.lists(pair, max_size=3, unique_by=lambda p: p[0])
+
+    def struct_of(many: list[Typed]) -> Typed:
+        return Struct(tuple(Field(f"f{n}", one[0]) for n, one in enumerate(many))), st.tuples(*(st.none() | one[1] for one in many))
+
+    return inner.map(list_of) | inner.map(map_of) | st.lists(inner, min_size=1, max_size=3).map(struct_of)
+
+
+TYPES: st.SearchStrategy[Typed] = st.recursive(st.sampled_from(ATOMIC), _nested, max_leaves=4)
+
+
+def _python(spark: SparkType, value: Any) -> Any:
+    """What Arrow's `to_pylist` has for it."""
+    if value is None:
+        return None
+    if isinstance(spark, Struct):
+        return {field.name: _python(field.type, item) for field, item in zip(spark.fields, value, strict=True)}
+    if isinstance(spark, Array):
+        return [_python(spark.element, item) for item in value]
+    if isinstance(spark, Map):
+        return [(key, _python(spark.value, item)) for key, item in value]
+    return value
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_what_was_written_is_read(data: st.DataObject) -> None:
+    many = data.draw(st.lists(TYPES, min_size=1, max_size=4))
+    schema = Struct(tuple(Field(f"f{n}", one[0]) for n, one in enumerate(many)))
+    values = data.draw(st.lists(st.tuples(*(st.none() | one[1] for one in many)), min_size=1, max_size=5))
+    skip = data.draw(st.integers(0, 5))
+    found = rows_of([bytes(skip) + row(schema, one) for one in values], skip).decode(schema)
+    for column in found:
+        column.validate(full=True)
+    read = [dict(zip([f.name for f in schema.fields], one, strict=True)) for one in zip(*[c.to_pylist() for c in found], strict=True)]
+    assert read == [_python(schema, one) for one in values]
+
+
+@pytest.mark.parametrize(("name", "number", "shown"), [
+    ("timestamp", -1, "1969-12-31 23:59:59.999999+00:00"),
+    ("timestamp_ntz", 1_700_000_000_000_001, "2023-11-14 22:13:20.000001"),
+    ("date", -1, "1969-12-31"),
+    ("day_time", 90_061_000_001, "1 day, 1:01:01.000001"),
+    ("year_month", 14, "14"),
+    ("interval", (14, 3, 6_500_000), "MonthDayNano(months=14, days=3, nanoseconds=6500000000)"),
+    ("variant", (b"\x0c\x2a", b"\x01\x00\x00"), "{'value': b'\\x0c*', 'metadata': b'\\x01\\x00\\x00'}"),
+])
+def test_times_and_variants(name: str, number: Any, shown: str) -> None:
+    schema = Struct((Field("f", Atomic(name)),))
+    (column,) = rows_of([row(schema, [None]), row(schema, [number])], 0).decode(schema)
+    column.validate(full=True)
+    assert [str(value) for value in column.to_pylist()] == ["None", shown]
+
+
+def test_more_than_64_fields() -> None:
+    schema = Struct(tuple(Field(f"f{n}", LONG) for n in range(130)))
+    values = [None if n % 3 == 0 else n for n in range(130)]
+    columns = rows_of([row(schema, values)], 0).decode(schema)
+    assert [column[0].as_py() for column in columns] == values
+
+
+def test_large_values_are_read() -> None:
+    schema = Struct((Field("f", TEXT), Field("g", LONG)))
+    values = [("x" * 3_000_000, 1), (None, 2), ("", 3)]
+    found = rows_of([row(schema, one) for one in values], 0).decode(schema)
+    assert list(zip(*[c.to_pylist() for c in found], strict=True)) == values
+
+
+def test_a_string_that_is_no_utf8_is_read_with_its_bad_bytes_replaced() -> None:
+    schema = Struct((Field("f", TEXT),))
+    (column,) = rows_of([row(schema, [b"a\xffb"]), row(schema, [None])], 0).decode(schema)
+    assert column.to_pylist() == ["a\ufffdb", None]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_bytes_that_are_no_row_are_refused_or_give_columns(data: st.DataObject) -> None:
+    """Never an error of numpy or Arrow, never columns that point outside of what they have."""
+    deep = Struct((Field("n", LONG), Field("texts", Array(TEXT))))
+    types = [TEXT, deep, Map(TEXT, LONG), Atomic("decimal", 38, 0), Atomic("boolean")]
+    schema = Struct(tuple(Field(f"f{n}", one) for n, one in enumerate(types)))
+    whole = bytearray(row(schema, ["text", (1, ["a", None, "bcd"]), [("k", 1)], Decimal(10**30), True]))
+    for _ in range(data.draw(st.integers(1, 6))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(whole[: data.draw(st.integers(0, len(whole)))]) if data.draw(st.booleans()) else bytes(whole)
+    good = row(schema, [None, None, None, None, None])
+    try:
+        found = rows_of([good, cut, good], 0).decode(schema)
+    except DamagedError:
+        return
+    for column in found:
+        column.validate(full=True)
+        column.to_pylist()
+
+
+KEY = Struct((Field("key", TEXT),))
+VALUE = Struct((Field("n", LONG),))
+ROWS = Encoding(avro=False, delimiter=b"")
+
+
+def _version(data: bytes) -> bytes:
+    return b"\0" + data
+
+
+def test_a_plain_key_behind_its_family() -> None:
+    family = Family("count", KEY, VALUE, KeyLayout(KeyForm.PLAIN), Variable.VALUE)
+    batch = Decoder(family, ROWS, has_families=True).decode([b"\2\0" + _version(row(KEY, ["a"]))], [_version(row(VALUE, [7]))], 3)
+    assert batch.to_pylist() == [{"key": {"key": "a"}, "value": {"n": 7}, "partition_id": 3}]
+
+
+@pytest.mark.parametrize("delimiter", [b"", b","])
+def test_a_list_has_a_row_for_each_value(delimiter: bytes) -> None:
+    family = Family("best", KEY, VALUE, KeyLayout(KeyForm.PLAIN), Variable.LIST)
+    values = [struct.pack("<i", 17) + _version(row(VALUE, [n])) for n in (3, 1, 2)]
+    decoder = Decoder(family, Encoding(avro=False, delimiter=delimiter), has_families=False)
+    batch = decoder.decode([_version(row(KEY, ["a"]))], [delimiter.join(values)], 0)
+    assert [one["list_element"]["n"] for one in batch.to_pylist()] == [3, 1, 2]
+    with pytest.raises(DamagedError, match="longer than its bytes"):
+        decoder.decode([_version(row(KEY, ["a"]))], [delimiter.join(values)[:-1]], 0)
+
+
+def test_a_map_has_the_users_key() -> None:
+    both = Struct((Field("key", KEY), Field("userKey", Struct((Field("odd", Atomic("boolean")),)))))
+    family = Family("parity", both, VALUE, KeyLayout(KeyForm.PREFIX, prefix=1), Variable.MAP)
+    front = _version(row(Struct(both.fields[:1]), [["a"]]))
+    key = b"\5\0" + struct.pack("<i", len(front)) + front + _version(row(Struct(both.fields[1:]), [[True]]))
+    batch = Decoder(family, ROWS, has_families=True).decode([key], [_version(row(VALUE, [7]))], 0)
+    assert batch.to_pylist() == [{"key": {"key": "a"}, "user_map_key": {"odd": True}, "user_map_value": {"n": 7}, "partition_id": 0}]
+
+
+@pytest.mark.parametrize(("name", "form", "values"), [
+    ("long", ">q", [5, -5, 0, None]),
+    ("integer", ">i", [-(2**31), 2**31 - 1, None]),
+    ("short", ">h", [-300, 300]),
+    ("byte", ">b", [-3, 3]),
+    ("double", ">d", [1.5, -1.5, 0.0, None]),
+    ("float", ">f", [1.5, -1.5]),
+])
+def test_ordered_columns_of_a_key(name: str, form: str, values: list[Any]) -> None:
+    """Spark: `RangeKeyScanStateEncoderSpec`: here the second column is ordered."""
+    schema = Struct((Field("key", TEXT), Field("at", Atomic(name))))
+    family = Family("timers", schema, VALUE, KeyLayout(KeyForm.RANGE, ordered=(1,)))
+    keys = []
+    for value in values:
+        packed = struct.pack(form, value) if value is not None else bytes(struct.calcsize(form))
+        negative = value is not None and value < 0
+        if negative and form in (">d", ">f"):
+            packed = bytes(255 - byte for byte in packed)
+        mark = b"\2" if value is None else b"\0" if negative else b"\1"
+        front = _version(row(Struct((Field("at", Atomic("binary")),)), [mark + packed]))
+        keys.append(struct.pack("<i", len(front)) + front + _version(row(KEY, ["a"])))
+    batch = Decoder(family, ROWS, has_families=False).decode(keys, [_version(row(VALUE, [0]))] * len(keys), 0)
+    assert [one["key"] for one in batch.to_pylist()] == [{"key": "a", "at": value} for value in values]
+
+
+def test_a_row_of_a_newer_version_is_refused() -> None:
+    family = Family("default", KEY, VALUE, KeyLayout(KeyForm.PLAIN))
+    with pytest.raises(DamagedError, match="newer Spark"):
+        Decoder(family, ROWS, has_families=False).decode([b"\1" + row(KEY, ["a"])], [_version(row(VALUE, [7]))], 0)
+
+
+def _zigzag(number: int) -> bytes:
+    number = number << 1 ^ number >> 63
+    out = b""
+    while number > 127:
+        out += bytes([number & 127 | 128])
+        number >>= 7
+    return out + bytes([number])
+
+
+def test_avro_of_an_older_schema_has_null_for_what_it_had_not() -> None:
+    new = Struct((Field("n", LONG), Field("name", TEXT)))
+    family = Family("count", KEY, new, KeyLayout(KeyForm.PLAIN), Variable.VALUE, {0: VALUE, 1: new})
+    decoder = Decoder(family, Encoding(avro=True, delimiter=b""), has_families=False)
+    key = b"\0\0\0" + _zigzag(1) + _zigzag(1) + b"a"
+    values = [b"\0\0\0" + _zigzag(1) + _zigzag(-7), b"\0\1\0" + _zigzag(1) + _zigzag(300) + _zigzag(1) + _zigzag(3) + b"abc"]
+    found = [one["value"] for one in decoder.decode([key, key], values, 0).to_pylist()]
+    assert found == [{"n": -7, "name": None}, {"n": 300, "name": "abc"}]
+    with pytest.raises(DamagedError, match="names schema 2"):
+        decoder.decode([key], [b"\0\2\0\0"], 0)
+    with pytest.raises(DamagedError, match="behind its bytes"):
+        decoder.decode([key], [b"\0\0\0\2"], 0)
+
+
+def test_a_type_that_is_not_known_is_named() -> None:
+    with pytest.raises(FormatError, match="'hyperlong'"):
+        parse_struct({"type": "struct", "fields": [{"name": "f", "type": "hyperlong", "nullable": True, "metadata": {}}]})
+
+
+def test_types_as_spark_prints_them() -> None:
+    fields = [("a", "integer"), ("b", {"type": "map", "keyType": "string", "valueType": "decimal(10,2)", "valueContainsNull": True})]
+    document = {"type": "struct", "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]}
+    assert to_text(parse_struct(document)) == "struct<a:int,b:map<string,decimal(10,2)>>"

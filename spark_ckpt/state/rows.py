@@ -22,6 +22,7 @@ from spark_ckpt.state.schemas import Family, KeyForm, Variable
 from spark_ckpt.state.spark_types import Atomic, Field, Struct, to_arrow
 from spark_ckpt.state.unsafe_rows import rows_of
 
+_VERSION = 0
 _NEGATIVE, _NULL = 0, 2
 _ORDERED = {"byte": ">i1", "short": ">i2", "integer": ">i4", "long": ">i8", "float": ">f4", "double": ">f8", "boolean": ">i1"}
 
@@ -103,16 +104,16 @@ class Decoder:
 
     def _rows(self, schema: Struct, rows: Sequence[bytes], skip: int, *, numbered: bool, value: bool = False) -> list[pa.Array]:
         """`numbered`: an Avro row begins with the number of its schema."""
-        if any(len(row) <= skip or row[skip] != 0 for row in rows):
-            raise DamagedError("an entry has no row of Spark's version 0; it was written by a newer Spark, or is damaged")
         if not self._encoding.avro:
-            return rows_of(rows, skip + 1).decode(schema)
+            return rows_of(rows, skip + 1, _VERSION).decode(schema)
         return self._avro(schema, rows, skip + 1, numbered, value)
 
     def _avro(self, schema: Struct, rows: Sequence[bytes], skip: int, numbered: bool, value: bool) -> list[pa.Array]:
         readers: dict[int, AvroReader] = {}
         found = []
         for row in rows:
+            if row[skip - 1 : skip] != bytes([_VERSION]):
+                raise DamagedError(f"a row has not Spark's version {_VERSION}; it was written by a newer Spark, or is damaged")
             number, at = (int.from_bytes(row[skip : skip + 2], "little", signed=True), skip + 2) if numbered else (0, skip)
             if number not in readers:
                 readers[number] = AvroReader(self._written(number, schema, value), schema)

@@ -205,15 +205,21 @@ class Rows:
         return self._data[index]
 
 
-def rows_of(values: Sequence[bytes], skip: int) -> Rows:
-    """One row in each value, behind `skip` bytes. Between them lie so many that rows begin where words do, as far as that can be."""
+def rows_of(values: Sequence[bytes], skip: int, version: int | None = None) -> Rows:
+    """One row in each value, behind `skip` bytes, the last of which is the row's version. None: any, or there is none.
+
+    Between rows lie so many bytes that they begin where words do, as far as that can be. Raises `DamagedError`.
+    """
     between = b"\0" * (-skip % 8)
     data = between + between.join(values) + b"\0" * 8
     sizes = np.fromiter(map(len, values), np.int64, len(values))
     starts = len(between) + skip + np.concatenate([[0], np.cumsum(sizes + len(between))[:-1]]).astype(np.int64)
     if np.any(sizes < skip):
         raise DamagedError(f"a row of {int(sizes.min())} bytes is too short")
-    return Rows(data, starts[: len(values)], sizes - skip)
+    starts = starts[: len(values)]
+    if version is not None and np.any(np.frombuffer(data, np.uint8)[starts - 1] != version):
+        raise DamagedError(f"a row has not Spark's version {version}; it was written by a newer Spark, or is damaged")
+    return Rows(data, starts, sizes - skip)
 
 
 def _array(kind: pa.DataType, valid: Bools, numbers: Any) -> pa.Array:

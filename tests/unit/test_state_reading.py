@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,8 +21,9 @@ from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.command_line import call
+from tests.drivers.spark.inputs import write_events
 from tests.drivers.stored_stream import flip
-from tests.stored.earlier import place, totals
+from tests.stored.earlier import HERE, place, totals
 
 
 @pytest.fixture
@@ -62,6 +65,83 @@ def test_the_latest_an_earlier_checkpoint_and_a_savepoint(stream: str) -> None:
     assert read(stream, checkpoint="run-1/chk-3") == totals("1", 4)
     assert read(f"{stream}/run-00000001/chk-4") == totals("1", 5)
     assert read(f"{stream}/savepoints/kept") == totals("1", 5)
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
+    """Of each key in the input of the queries in `tests/stored/states`, in the order in which they came."""
+    folder = tmp_path_factory.mktemp("input") / "events"
+    write_events(folder, 0, 4)
+    found: dict[str, list[int]] = {}
+    for path in sorted(folder.iterdir()):
+        for event in map(json.loads, path.read_text().splitlines()):
+            found.setdefault(event["key"], []).append(event["value"])
+    return found
+
+
+def entries(query: str, store: str | None = None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = spark_ckpt.read_state(f"file://{HERE}/states/{query}", store=store).to_table().to_pylist()
+    return found
+
+
+def by_key(query: str, store: str, column: str = "value") -> dict[str, Any]:
+    rows = entries(query, store)
+    assert len({row["key"]["key"] for row in rows}) == len(rows)
+    return {row["key"]["key"]: row[column] for row in rows}
+
+
+def lists(query: str, store: str) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in entries(query, store):
+        found.setdefault(row["key"]["key"], []).append(row["list_element"])
+    return found
+
+
+def test_changelogs_over_a_full_snapshot(values: dict[str, list[int]]) -> None:
+    assert by_key("update", "default") == {key: {"count": len(came), "sum": sum(came)} for key, came in values.items()}
+
+
+def test_state_variables(values: dict[str, list[int]]) -> None:
+    assert by_key("transform", "count") == {key: {"n": len(came), "total": sum(came)} for key, came in values.items()}
+    assert lists("transform", "best") == {key: [{"value": value} for value in sorted(came)[-3:]] for key, came in values.items()}
+    parity = {(row["key"]["key"], row["user_map_key"]["odd"]): row["user_map_value"]["n"] for row in entries("transform", "parity")}
+    odd = {key: sum(value % 2 for value in came) for key, came in values.items()}
+    assert parity == {(key, is_odd): odd[key] if is_odd else len(values[key]) - odd[key] for key in values for is_odd in (True, False)}
+
+
+def test_state_with_a_time_to_live(values: dict[str, list[int]]) -> None:
+    """The list was appended to: its values are RocksDB's merge operands."""
+    count = by_key("ttl", "count")
+    assert {key: value["value"] for key, value in count.items()} == {key: {"n": len(came), "name": key} for key, came in values.items()}
+    assert all(value["ttlExpirationMs"] > 1_800_000_000_000 for value in count.values())
+    best = lists("ttl", "best")
+    assert {key: sorted(one["value"]["value"] for one in found) for key, found in best.items()} == {k: sorted(v) for k, v in values.items()}
+    assert by_key("ttl", "forever") == {key: {"n": len(came)} for key, came in values.items()}
+
+
+def test_timers(values: dict[str, list[int]]) -> None:
+    timers = entries("ttl", "timers")
+    assert {row["key"]["key"] for row in timers} == values.keys()
+    indexed = entries("ttl", "$procTimers_timestampToKey")
+    assert sorted((row["key"]["key"]["key"], row["key"]["expiryTimestampMs"]) for row in indexed) == sorted(
+        (row["key"]["key"], row["expiration_timestamp_ms"]) for row in timers
+    )
+    assert {name for name, row in by_key("ttl", "$count_best").items() if row["count"] == len(values[name])} == values.keys()
+
+
+def test_several_stores_have_to_be_chosen_from() -> None:
+    with pytest.raises(ConfigError, match="has 5 stores; choose one of timers, best, count, forever, parity"):
+        entries("ttl")
+
+
+def test_the_command_counts_each_variable(values: dict[str, list[int]], capsys: pytest.CaptureFixture[str]) -> None:
+    status, doc = call(capsys, "state", f"file://{HERE}/states/transform", "--deep")
+    assert status == 0
+    assert {store["store"]: (store["variable"], store["entries"]) for store in doc["stores"]} == {
+        "best": ("ListState", 5),
+        "count": ("ValueState", 5),
+        "parity": ("MapState", 10),
+    }
 
 
 def test_partitions_are_chosen_and_told(stream: str) -> None:

@@ -79,7 +79,8 @@ def plain(value: Any) -> Any:
 def test_what_is_read_is_what_sparks_reader_reads(start: Callable[..., Application], tmp_path: Path) -> None:
     events, locations, storage, out = (tmp_path / name for name in ("events", "locations", "storage", "out"))
     write_events(events, 0, 5)
-    start("states.py", ",".join(KINDS), str(events), str(locations), str(out), storage=f"file://{storage}", conf=SNAPSHOTS).expect_success(900)
+    args = (",".join(KINDS), str(events), str(locations), str(out))
+    start("states.py", *args, storage=f"file://{storage}", conf=SNAPSHOTS).expect_success(900)
 
     reads, ours, kept = [], {}, {}
     for query in KINDS:
@@ -100,7 +101,8 @@ def test_what_is_read_is_what_sparks_reader_reads(start: Callable[..., Applicati
 
     (tmp_path / "reads.json").write_text(json.dumps(reads))
     (tmp_path / "read").mkdir()
-    start("state_reader.py", str(tmp_path / "reads.json"), str(tmp_path / "read"), storage=None, plugin=False, conf=READER).expect_success(900)
+    reading = (str(tmp_path / "reads.json"), str(tmp_path / "read"))
+    start("state_reader.py", *reading, storage=None, plugin=False, conf=READER).expect_success(900)
     differing = []
     for name, table in ours.items():
         with pa.OSFile(str(tmp_path / "read" / f"{name}.arrow")) as file:

@@ -113,11 +113,14 @@ class _RocksDB:
     def entries(self, prefix: bytes) -> Iterator[Entry]:
         with self._named():
             cursor = self._db.iter()
-            cursor.seek(prefix) if prefix else cursor.seek_to_first()
+            if prefix:
+                cursor.seek(prefix)
+            else:
+                cursor.seek_to_first()
             valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
         while True:
             with self._named():
-                found = []
+                found: list[Entry] = []
                 while valid() and len(found) < 1000:
                     name = key()
                     if not name.startswith(prefix):

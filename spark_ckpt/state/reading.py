@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spark_ckpt import paths
-from spark_ckpt.errors import ConfigError, DamagedError, FormatError, ObjectMissingError
+from spark_ckpt.errors import ConfigError, DamagedError, FormatError, ObjectMissingError, StorageError
 from spark_ckpt.model import Checkpoint, FileHandle, Snapshot
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.state.contents import Contents, opened
@@ -31,6 +31,7 @@ BATCH_BYTES = 4 << 20
 _AHEAD = 2
 """Batches of a partition that may wait to be taken, so that memory stays bounded."""
 _CONF = "spark.sql.streaming.stateStore."
+_JOIN = "spark.sql.streaming.join.stateFormatVersion"
 _TIMERS = "timers"
 
 
@@ -70,6 +71,9 @@ class StateOfCheckpoint:
                 "Spark's own reader reads it"
             )
         self.operators = read_operators(self._state_files())
+        join = self._conf.get(_JOIN, "2")
+        if join not in ("1", "2", "3") and any("join" in operator.name.lower() for operator in self.operators):
+            raise FormatError(f"the state of a join has the format {join!r:.40}, known are 1 to 3; Spark's own reader reads it")
 
     @property
     def encoding(self) -> Encoding:
@@ -124,7 +128,7 @@ class StateOfCheckpoint:
         decoder = self.decoder(selected)
         snapshots = self.snapshots(selected, partitions)
         with temporary_folder("state") as folder, ThreadPoolExecutor(threads, "state") as pool:
-            waiting: deque[tuple[Future[tuple[_Batches, list[pa.RecordBatch]]], _Batches]] = deque()
+            waiting: deque[tuple[Future[list[pa.RecordBatch]], _Batches]] = deque()
             numbered = iter(enumerate(snapshots))
             try:
                 while True:
@@ -134,7 +138,7 @@ class StateOfCheckpoint:
                     if not waiting:
                         return
                     future, made = waiting.popleft()
-                    _, found = future.result()
+                    found = future.result()
                     if not made.ended:
                         waiting.appendleft((pool.submit(made.some), made))
                     yield from found
@@ -168,9 +172,12 @@ class StateOfCheckpoint:
         try:
             yield
         except (DamagedError, ObjectMissingError) as e:
-            if where in str(e):
-                raise
-            raise type(e)(f"{self._where}: {where}: {e}") from e
+            told = str(e) if where in str(e) else f"{self._where}: {where}: {e}"
+            if isinstance(e, ObjectMissingError):
+                raise ObjectMissingError(f"{told}; a running query deletes its older checkpoints: read again, or read a savepoint") from e
+            raise DamagedError(told) from e
+        except OSError as e:
+            raise StorageError(f"{where} cannot be unpacked: {e.strerror or e}; free space there or set TMPDIR") from e
 
     @property
     def _where(self) -> str:
@@ -202,7 +209,7 @@ class _Batches:
         self._made = self._make(state, selected, snapshot, decoder, folder)
         self.ended = False
 
-    def some(self) -> tuple[_Batches, list[pa.RecordBatch]]:
+    def some(self) -> list[pa.RecordBatch]:
         found = []
         for _ in range(_AHEAD):
             batch = next(self._made, None)
@@ -210,7 +217,7 @@ class _Batches:
                 self.ended = True
                 break
             found.append(batch)
-        return self, found
+        return found
 
     def close(self) -> None:
         self._made.close()
@@ -218,7 +225,7 @@ class _Batches:
     @staticmethod
     def _make(
         state: StateOfCheckpoint, selected: Selected, snapshot: Snapshot, decoder: Decoder, folder: Path
-    ) -> Any:  # a generator, which can be closed
+    ) -> Generator[pa.RecordBatch, None, None]:
         with state.contents(snapshot, folder) as contents:
             prefix = state.prefix(contents, selected)
             if prefix is not None:

@@ -51,56 +51,59 @@ class Decoder:
     def decode(self, keys: Sequence[bytes], values: Sequence[bytes], partition: int) -> pa.RecordBatch:
         """Raises `DamagedError` for what was not written with the family's schema."""
         family = self._family
-        if family.is_list:
-            keys, values = self._apart(keys, values)
         key = self._keys(keys)
+        if family.is_list:
+            counts, values = self._apart(values)
+            key = key.take(pa.array(np.repeat(np.arange(len(keys)), counts)))
         if family.variable is Variable.TIMER:
             parts = [key.field("key"), key.field("expiryTimestampMs")]
         else:
             value = self._values(values)
             parts = [key.field("key"), key.field("userKey"), value] if family.variable is Variable.MAP else [key, value]
-        ids = pa.array(np.full(len(keys), partition, np.int32))
+        ids = pa.array(np.full(len(key), partition, np.int32))
         return pa.RecordBatch.from_arrays([*parts, ids], schema=self.schema)
 
     def key(self, key: bytes) -> Any:
         """One key, as Python's values."""
         return self._keys([key])[0].as_py()
 
-    def _apart(self, keys: Sequence[bytes], values: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
-        """A key and a value for each value of the lists."""
-        more, apart = [], []
+    def _apart(self, values: Sequence[bytes]) -> tuple[list[int], list[bytes]]:
+        """How many values each list has, and the values of all."""
+        counts: list[int] = []
+        apart: list[bytes] = []
         between = len(self._encoding.delimiter)
-        for key, value in zip(keys, values, strict=True):
-            at = 0
+        for value in values:
+            before, at = len(apart), 0
             while at < len(value):
                 begin = at + 4
                 end = begin + int.from_bytes(value[at:begin], "little", signed=True)
                 if end < begin or end > len(value):
                     raise DamagedError("a list's value is said to be longer than its bytes")
-                more.append(key)
                 apart.append(value[begin:end])
                 at = end + between
-        return more, apart
+            counts.append(len(apart) - before)
+        return counts, apart
 
     def _keys(self, keys: Sequence[bytes]) -> pa.StructArray:
         schema, layout = self._family.key, self._family.layout
         if layout.form is KeyForm.PLAIN:
-            return _struct(schema, self._rows(schema, keys, self._skip, numbered=True))
+            return _struct(schema, len(keys), self._rows(schema, keys, self._skip, numbered=True))
         front, rest = _split(keys, self._skip)
         if layout.form is KeyForm.PREFIX:
             first, last = schema.fields[: layout.prefix], schema.fields[layout.prefix :]
             columns = self._rows(Struct(first), front, 0, numbered=False) + self._rows(Struct(last), rest, 0, numbered=True)
-            return _struct(schema, columns)
+            return _struct(schema, len(keys), columns)
         ordered = [schema.fields[ordinal] for ordinal in layout.ordered]
         others = [n for n in range(len(schema.fields)) if n not in layout.ordered]
         found = dict(zip(layout.ordered, self._ordered(ordered, front), strict=True))
         if others:
             left = self._rows(Struct(tuple(schema.fields[n] for n in others)), rest, 0, numbered=True)
             found.update(zip(others, left, strict=True))
-        return _struct(schema, [found[n] for n in range(len(schema.fields))])
+        return _struct(schema, len(keys), [found[n] for n in range(len(schema.fields))])
 
     def _values(self, values: Sequence[bytes]) -> pa.StructArray:
-        return _struct(self._family.value, self._rows(self._family.value, values, 0, numbered=True, value=True))
+        schema = self._family.value
+        return _struct(schema, len(values), self._rows(schema, values, 0, numbered=True, value=True))
 
     def _rows(self, schema: Struct, rows: Sequence[bytes], skip: int, *, numbered: bool, value: bool = False) -> list[pa.Array]:
         """`numbered`: an Avro row begins with the number of its schema."""
@@ -162,10 +165,9 @@ def _split(keys: Sequence[bytes], skip: int) -> tuple[list[bytes], list[bytes]]:
     return front, rest
 
 
-def _struct(schema: Struct, columns: Sequence[pa.Array]) -> pa.StructArray:
-    kind = to_arrow(schema)
-    length = len(columns[0]) if columns else 0
-    return pa.Array.from_buffers(kind, length, [None], children=list(columns))
+def _struct(schema: Struct, length: int, columns: Sequence[pa.Array]) -> pa.StructArray:
+    """An aggregation without keys has a key without fields, of which there is one."""
+    return pa.Array.from_buffers(to_arrow(schema), length, [None], children=list(columns))
 
 
 def _turned_back(field: Field, values: Sequence[tuple[int, bytes]]) -> pa.Array:

@@ -89,5 +89,6 @@ def _bytes(spark: SparkType, value: Any) -> bytes:
     if spark.name == "interval":
         return struct.pack("<iiq", *value)
     if spark.name == "variant":
-        return struct.pack("<i", len(value[0])) + value[0] + value[1]
-    return value.encode() if isinstance(value, str) else bytes(value)
+        return b"".join([struct.pack("<i", len(value[0])), *value])
+    data: bytes = value.encode() if isinstance(value, str) else bytes(value)
+    return data

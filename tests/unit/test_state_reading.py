@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +17,10 @@ import pytest
 import spark_ckpt
 from spark_ckpt.cli.main import run
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
-from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.model import Checkpoint, CheckpointId, HandleKind
 from spark_ckpt.paths import metadata_key
 from spark_ckpt.storage import open_storage
+from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.command_line import call
@@ -193,11 +196,27 @@ def test_what_is_damaged_is_named_with_its_store(stream: str, tmp_path: Path, ca
     assert sorted(p.name for p in tmp_path.iterdir()) == ["state.parquet", "stream"]
 
 
+def test_an_sst_that_was_stored_damaged_is_found(tmp_path: Path) -> None:
+    """With the checksum of the damaged bytes, so that RocksDB's own is the one that tells."""
+    shutil.copytree(HERE / "states" / "update", tmp_path / "kept")
+    storage = open_storage(f"file://{tmp_path}/kept")
+    checkpoint = RestorePath.at(storage.url).read(storage)
+    changed = []
+    for snapshot in checkpoint.snapshots:
+        sst = next(h for h in snapshot.handles if h.kind is HandleKind.SST)
+        flip(storage, sst.object, sst.offset + 40)
+        damaged = replace(sst, checksum=zlib.crc32(storage.get(sst.object, sst.offset, sst.length)))
+        changed.append(replace(snapshot, handles=tuple(damaged if h == sst else h for h in snapshot.handles)))
+    storage.put("_metadata", encode_metadata(replace(checkpoint, snapshots=tuple(changed))))
+    with pytest.raises(DamagedError, match=r"operator 0, partition 0, store default: RocksDB cannot read 2_.*\.zip: Corruption"):
+        spark_ckpt.read_state(storage.url).to_table()
+
+
 def test_an_object_that_is_gone_is_named(stream: str) -> None:
     storage = open_storage(stream)
     state = spark_ckpt.read_state(stream)
     storage.delete(sorted(StreamReader(storage).read(CheckpointId(2, 5)).objects))
-    with pytest.raises(ObjectMissingError, match="run-2/chk-5: operator 0, partition 0"):
+    with pytest.raises(ObjectMissingError, match=r"run-2/chk-5: operator 0, partition 0, .*; a running query deletes its older"):
         state.to_table()
 
 

@@ -203,6 +203,12 @@ def test_ordered_columns_of_a_key(name: str, form: str, values: list[Any]) -> No
     assert [one["key"] for one in batch.to_pylist()] == [{"key": "a", "at": value} for value in values]
 
 
+def test_an_aggregation_without_keys_has_one_key_without_fields() -> None:
+    family = Family("default", Struct(), VALUE, KeyLayout(KeyForm.PLAIN))
+    batch = Decoder(family, ROWS, has_families=False).decode([b"\0"], [_version(row(VALUE, [7]))], 0)
+    assert batch.to_pylist() == [{"key": {}, "value": {"n": 7}, "partition_id": 0}]
+
+
 def test_a_row_of_a_newer_version_is_refused() -> None:
     family = Family("default", KEY, VALUE, KeyLayout(KeyForm.PLAIN))
     with pytest.raises(DamagedError, match="newer Spark"):

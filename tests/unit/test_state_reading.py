@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from spark_ckpt.cli.main import run
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId, HandleKind
 from spark_ckpt.paths import metadata_key
+from spark_ckpt.state import reading
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.metadata.codec import encode_metadata
@@ -154,6 +156,24 @@ def test_partitions_are_chosen_and_told(stream: str) -> None:
     assert not one.keys() & other.keys()
     table = spark_ckpt.read_state(stream, partitions=[1]).to_table()
     assert set(table.column("partition_id").to_pylist()) == {1}
+
+
+def test_many_batches_of_many_partitions_come_in_order(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BATCH_BYTES", 1)
+    batches = list(spark_ckpt.read_state(stream))
+    assert [batch.num_rows for batch in batches] == [1] * 5
+    assert [batch.column("partition_id")[0].as_py() for batch in batches] == [0, 0, 0, 1, 1]
+
+
+def test_who_stops_reading_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BATCH_BYTES", 1)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    batches = iter(spark_ckpt.read_state(f"file://{HERE}/states/update"))
+    assert next(batches).num_rows == 1
+    assert [path.name for path in (tmp_path / "temporary").rglob("*.sst")] != []
+    batches.close()  # type: ignore[attr-defined]  # it is a generator
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_who_takes_arrow_takes_it_more_than_once(stream: str) -> None:

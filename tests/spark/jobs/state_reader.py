@@ -19,13 +19,20 @@ def main() -> None:
     spark.sparkContext.setLogLevel("WARN")
     with open(reads) as file:
         wanted = json.load(file)
+    failed = []
     for read in wanted:
         began = time.monotonic()
-        found = spark.read.format("statestore").options(**read["options"]).load(read["path"]).toArrow()
+        try:
+            found = spark.read.format("statestore").options(**read["options"]).load(read["path"]).toArrow()
+        except Exception as e:  # whatever Spark says, the others are read too
+            failed.append(f"{read['name']}: {e}")
+            continue
         with pa.OSFile(f"{out}/{read['name']}.arrow", "wb") as sink, pa.ipc.new_file(sink, found.schema) as writer:
             writer.write_table(found)
         print(f"read: {read['name']} {found.num_rows} rows in {time.monotonic() - began:.3f} s", flush=True)
     spark.stop()
+    if failed:
+        sys.exit("not read: " + "\n".join(failed))
 
 
 if __name__ == "__main__":

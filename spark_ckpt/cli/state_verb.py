@@ -123,7 +123,7 @@ def _document(state: StateOfCheckpoint, one: Selected, counted: Counted | None) 
     if counted is not None:
         document |= {
             "entries": counted.entries,
-            "bytes": counted.bytes,
+            "bytes": counted.size,
             "biggest_keys": [
                 {"bytes": size, "partition": partition, "key": _plain(key)} for size, partition, key in shown_keys(state, one, counted)
             ],

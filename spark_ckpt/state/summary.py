@@ -19,17 +19,17 @@ BIGGEST = 5
 
 @dataclass
 class Counted:
-    """Of one store or state variable, in all partitions or one. `bytes` are those of keys and values as they are stored, not compressed."""
+    """Of one store or state variable, in all partitions or one. `size`: bytes of keys and values as they are stored, not compressed."""
 
     entries: int = 0
-    bytes: int = 0
+    size: int = 0
     biggest: list[tuple[int, int, bytes]] = field(default_factory=list)
     """The largest entries: bytes, partition, key. The smallest of them first."""
 
     def add(self, partition: int, key: bytes, value: bytes) -> None:
         size = len(key) + len(value)
         self.entries += 1
-        self.bytes += size
+        self.size += size
         if len(self.biggest) < BIGGEST:
             heapq.heappush(self.biggest, (size, partition, key))
         elif size > self.biggest[0][0]:
@@ -37,7 +37,7 @@ class Counted:
 
     def merge(self, other: Counted) -> None:
         self.entries += other.entries
-        self.bytes += other.bytes
+        self.size += other.size
         self.biggest = heapq.nlargest(BIGGEST, [*self.biggest, *other.biggest])[::-1]
 
 

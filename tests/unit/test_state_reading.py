@@ -193,7 +193,7 @@ def test_names_that_there_are_not_are_told_with_those_that_there_are(stream: str
         ({"conf": {"spark.ckpt.s3.endpiont": "x"}}, "s3.endpoint"),
     ):
         with pytest.raises(ConfigError, match=said):
-            spark_ckpt.read_state(stream, **how)  # type: ignore[arg-type]
+            spark_ckpt.read_state(stream, **how)
 
 
 def test_a_folder_that_is_no_checkpoint(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_a_string_that_is_no_utf8_is_read_with_its_bad_bytes_replaced() -> None:
 def test_bytes_that_are_no_row_are_refused_or_give_columns(data: st.DataObject) -> None:
     """Never an error of numpy or Arrow, never columns that point outside of what they have."""
     deep = Struct((Field("n", LONG), Field("texts", Array(TEXT))))
-    types = [TEXT, deep, Map(TEXT, LONG), Atomic("decimal", 38, 0), Atomic("boolean")]
+    types: list[SparkType] = [TEXT, deep, Map(TEXT, LONG), Atomic("decimal", 38, 0), Atomic("boolean")]
     schema = Struct(tuple(Field(f"f{n}", one) for n, one in enumerate(types)))
     whole = bytearray(row(schema, ["text", (1, ["a", None, "bcd"]), [("k", 1)], Decimal(10**30), True]))
     for _ in range(data.draw(st.integers(1, 6))):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import struct
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +18,7 @@ from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Variable
 from spark_ckpt.state.spark_types import Array, Atomic, Field, Map, SparkType, Struct, parse_struct, to_text
 from spark_ckpt.state.unsafe_rows import rows_of
 from tests.drivers.unsafe_rows import row
+from tests.stored.earlier import HERE
 
 LONG, TEXT = Atomic("long"), Atomic("string")
 _INTS = {"byte": 8, "short": 16, "integer": 32, "long": 64, "year_month": 32}
@@ -100,6 +103,46 @@ def test_times_and_variants(name: str, number: Any, shown: str) -> None:
     (column,) = rows_of([row(schema, [None]), row(schema, [number])], 0).decode(schema)
     column.validate(full=True)
     assert [str(value) for value in column.to_pylist()] == ["None", shown]
+
+
+def test_every_type_as_spark_itself_has_written_it() -> None:
+    text = (HERE / "states" / "unsafe_rows.txt").read_text().splitlines()
+    schema = parse_struct(json.loads(text[0]))
+    found = {}
+    for field, column in zip(schema.fields, rows_of([bytes.fromhex(one) for one in text[1:]], 0).decode(schema), strict=True):
+        column.validate(full=True)
+        assert column[0].as_py() is None
+        found[field.name] = column[1].as_py()
+    assert found == {
+        "boolean": True,
+        "byte": -3,
+        "short": -300,
+        "int": -70_000,
+        "long": -5_000_000_000,
+        "float": 1.5,
+        "double": -2.25,
+        "string": "zürich €",
+        "binary": b"\0\1\xff",
+        "date": date(1969, 12, 31),
+        "timestamp": datetime(2023, 11, 14, 22, 13, 20, 1, tzinfo=timezone.utc),
+        "ntz": datetime(1969, 12, 31, 23, 59, 59, 999_999),  # noqa: DTZ001 - without a zone
+        "small": Decimal("-12345678.90"),
+        "large": Decimal("-1234567890123456789012345678901234.5678"),
+        "day_time": timedelta(days=1, hours=1, minutes=1, seconds=1, microseconds=1),
+        "year_month": 14,
+        "interval": (14, 3, 6_500_000_000),
+        "void": None,
+        "bytes": [1, None, -1],
+        "shorts": [1, -2, None],
+        "ints": [1, None, 3],
+        "flags": [True, None, False],
+        "texts": ["a", None, "", "longer than eight bytes"],
+        "decimals": [Decimal("12345678901234567890"), None, Decimal(-1)],
+        "nested": [[{"a": 1, "b": "x"}, None], None, []],
+        "map": [("k", [1, None]), ("longer than eight", None)],
+        "struct": {"a": None, "b": {"c": Decimal("0.1"), "d": [(7, "seven"), (8, None)]}},
+        "variant": {"value": b"\x0c\x2a", "metadata": b"\1\0\0"},
+    }
 
 
 def test_more_than_64_fields() -> None:

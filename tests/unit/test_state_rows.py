@@ -267,6 +267,38 @@ def _zigzag(number: int) -> bytes:
     return out + bytes([number])
 
 
+def test_avro_of_every_layout_as_spark_itself_has_written_it() -> None:
+    text = (HERE / "states" / "avro_rows.txt").read_text().splitlines()
+    value, key = (parse_struct(json.loads(one)) for one in text[:2])
+    nulls, full, *keys = (bytes.fromhex(one.split()[1]) for one in text[2:])
+    layouts = (KeyLayout(KeyForm.PLAIN), KeyLayout(KeyForm.PREFIX, prefix=1), KeyLayout(KeyForm.RANGE, ordered=(1,)))
+    for layout, one in zip(layouts, keys, strict=True):
+        family = Family("f", key, value, layout, written={5: value})
+        batch = Decoder(family, Encoding(avro=True, delimiter=b""), has_families=False).decode([one, one], [nulls, full], 0)
+        batch.validate(full=True)
+        assert [found["key"] for found in batch.to_pylist()] == [{"key": {"key": "a"}, "at": -7}] * 2
+        first, second = (found["value"] for found in batch.to_pylist())
+        assert set(first.values()) == {None}
+        assert second | {"map": dict(second["map"])} == {
+            "boolean": True,
+            "int": -70_000,
+            "long": -5_000_000_000,
+            "float": 1.5,
+            "double": -2.25,
+            "string": "zürich €",
+            "binary": b"\0\1\xff",
+            "date": date(1969, 12, 31),
+            "timestamp": datetime(2023, 11, 14, 22, 13, 20, 1, tzinfo=timezone.utc),
+            "ntz": datetime(1969, 12, 31, 23, 59, 59, 999_999),  # noqa: DTZ001 - without a zone
+            "small": Decimal("-12345678.90"),
+            "large": Decimal("-1234567890123456789012345678901234.5678"),
+            "ints": [1, 2, 3],
+            "nested": [[{"a": 1, "b": "x"}, None], None, []],
+            "map": {"k": 1, "other": -2},
+            "struct": {"a": None, "b": {"c": 0.5}},
+        }
+
+
 def test_avro_of_an_older_schema_has_null_for_what_it_had_not() -> None:
     new = Struct((Field("n", LONG), Field("name", TEXT)))
     family = Family("count", KEY, new, KeyLayout(KeyForm.PLAIN), Variable.VALUE, {0: VALUE, 1: new})

@@ -77,9 +77,9 @@ def plain(value: Any) -> Any:
 
 
 def test_what_is_read_is_what_sparks_reader_reads(start: Callable[..., Application], tmp_path: Path) -> None:
-    events, locations, storage, out = (tmp_path / name for name in ("events", "locations", "storage", "out"))
+    events, locations, storage = (tmp_path / name for name in ("events", "locations", "storage"))
     write_events(events, 0, 5)
-    args = (",".join(KINDS), str(events), str(locations), str(out))
+    args = (",".join(KINDS), str(events), str(locations))
     start("states.py", *args, storage=f"file://{storage}", conf=SNAPSHOTS).expect_success(900)
 
     reads, ours, kept = [], {}, {}

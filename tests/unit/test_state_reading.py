@@ -134,6 +134,18 @@ def test_timers(values: dict[str, list[int]]) -> None:
     assert {name for name, row in by_key("ttl", "$count_best").items() if row["count"] == len(values[name])} == values.keys()
 
 
+@pytest.mark.parametrize("name", sorted(path.name.removesuffix(".arrow") for path in (HERE / "states").glob("*.arrow")))
+def test_what_sparks_own_reader_has_found(name: str) -> None:
+    """The four stores of a join, and session windows, whose keys have a prefix."""
+    query, operator, store = name.split(".")
+    with pa.OSFile(str(HERE / "states" / f"{name}.arrow")) as file:
+        theirs = pa.ipc.open_file(file).read_all()
+    ours = spark_ckpt.read_state(f"file://{HERE}/states/{query}", int(operator), store).to_table()
+    assert ours.schema.names == theirs.schema.names
+    assert theirs.num_rows > 0
+    assert sorted(map(repr, ours.to_pylist())) == sorted(map(repr, theirs.to_pylist()))
+
+
 def test_several_stores_have_to_be_chosen_from() -> None:
     with pytest.raises(ConfigError, match="has 5 stores; choose one of timers, best, count, forever, parity"):
         entries("ttl")

@@ -164,6 +164,30 @@ def test_deletion_spares_what_any_checkpoint_not_on_the_list_names() -> None:
     assert deletions.append_stored(6) == Batch((one.id,), ("b", "shared", "x"))
 
 
+class _Compared(str):
+    """A name that counts how often one is compared with another."""
+
+    count = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        _Compared.count += 1
+        return str.__eq__(self, other)
+
+
+@pytest.mark.parametrize("issued", [False, True])
+def test_what_acks_name_is_not_compared_with_all_that_waits(issued: bool) -> None:
+    deletions, many = Deletions(registered(checkpoint(1, 0, "a"))), 1000
+    deletions.drop([], [_Compared(f"waits {n}") for n in range(many)])
+    if issued:
+        deletions.append_issued(5)
+    _Compared.count = 0
+    for n in range(many):
+        deletions.keep([_Compared(f"named {n}"), _Compared(f"waits {n}")])
+    assert _Compared.count <= 4 * many
+    assert deletions.queued.objects == ()
+
+
 def test_a_deletion_that_is_overtaken_by_the_next_one_keeps_its_objects_until_its_metadata_is_gone() -> None:
     zero, one, two = checkpoint(1, 0, "a", "shared"), checkpoint(1, 1, "b", "shared"), checkpoint(1, 2, "c")
     deletions = Deletions(registered(zero, one, two))

@@ -52,7 +52,7 @@ class Deletions:
         self.planned = PlannedFiles()
         self._waiting: list[CheckpointId] = []
         self._discarded: dict[str, None] = {}
-        self._issued: dict[int, tuple[list[CheckpointId], list[str]]] = {}
+        self._issued: dict[int, tuple[list[CheckpointId], dict[str, None]]] = {}
 
     @property
     def queued(self) -> Batch:
@@ -67,23 +67,22 @@ class Deletions:
         self._discarded.update(dict.fromkeys(discarded))
 
     def keep(self, objects: Iterable[str]) -> None:
-        """An ack names these: not superfluous after all."""
+        """An ack names these: not superfluous after all. There may be as many acks as things that wait."""
         for name in objects:
             self._discarded.pop(name, None)
             for _, discarded in self._issued.values():
-                if name in discarded:
-                    discarded.remove(name)
+                discarded.pop(name, None)
 
     def append_issued(self, number: int) -> None:
         """The put of log entry `number` is about to be sent for the first time: what waits now may go when it succeeds."""
-        self._issued[number] = (self._waiting, list(self._discarded))
+        self._issued[number] = (self._waiting, self._discarded)
         self._waiting, self._discarded = [], {}
 
     def append_failed(self, number: int) -> None:
         """The entry is not ours: everything waits for another append."""
-        checkpoints, discarded = self._issued.pop(number, ([], []))
+        checkpoints, discarded = self._issued.pop(number, ([], {}))
         self._waiting[:0] = checkpoints
-        self._discarded.update(dict.fromkeys(discarded))
+        self._discarded.update(discarded)
 
     def append_stored(self, number: int, pending: Iterable[str] = ()) -> Batch | None:
         """An append of one's own succeeded; returns what may be deleted on its strength, None if nothing. `pending`: objects acks name."""
@@ -110,7 +109,8 @@ class Deletions:
 
     def freed_by(self, number: int) -> tuple[list[CheckpointId], list[str]]:
         """Rule *when*: only what waited before entry `number` was issued."""
-        return self._issued.pop(number, ([], []))
+        checkpoints, discarded = self._issued.pop(number, ([], {}))
+        return checkpoints, list(discarded)
 
     def spared(self, objects: frozenset[str], checkpoints: list[CheckpointId]) -> frozenset[str]:
         """Rule *what*: of these objects every one that a checkpoint not on the list names, be it retained or itself waiting."""

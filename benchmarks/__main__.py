@@ -13,7 +13,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import epochs, finalise, machine, many_files, plans, restore, standing
+from benchmarks import chains, epochs, finalise, machine, many_files, plans, restore, standing
 from benchmarks.budget import Budget
 from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Figures
@@ -191,6 +191,18 @@ def one_restore(megabytes: int, rounds: int, stock: bool, out: Path | None) -> N
     """A query with much state on a machine that has nothing of it, against plain parallel reads of the same bytes."""
     systems = plans.RESTORED if stock else (System.S3,)
     _measure(out, lambda s3, folder, figures: restore.run(megabytes, systems, rounds, s3, folder, figures, _tell))
+
+
+@cli.command("chains")
+@click.option("--system", "chosen", type=click.Choice(["s3", "s3-cluster"]), default="s3", show_default=True)
+@click.option("--partitions", type=click.IntRange(1), default=100, show_default=True)
+@click.option("--epochs", "count", type=click.IntRange(1), default=100, show_default=True, help="Of 1,000 rows, no full snapshot.")
+@_rounds
+def one_chains(chosen: str, partitions: int, count: int, rounds: int) -> None:
+    """A first epoch from long chains of changelogs, and one on nothing: time, requests and bytes read."""
+    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
+        for found in chains.run(_NAMES[chosen], partitions, count, rounds, s3, Path(work), _tell):
+            click.echo("\n".join(f"{name}: {start}" for name, start in found.items()))
 
 
 @cli.command("finalise")

@@ -228,6 +228,21 @@ object ExecutorSide extends Logging {
   }
 
   /**
+   * A run goes on from a completed checkpoint. Where there is no other executor than the driver's own, all of its state will be loaded here:
+   * the agent reads it while Spark still plans.
+   */
+  def readAhead(barrier: Barrier): Unit = {
+    val (plugin, child) = (context, agent)
+    val local = plugin != null && child != null && plugin.executorID() == SparkContext.DRIVER_IDENTIFIER
+    if (local && !barrier.base.isNull && !barrier.version.contains(0L)) {
+      val folder = streamFolder(barrier.stream, barrier.run)
+      child.tell(Json.obj(
+        "type" -> "ahead", "root" -> barrier.root, "stream" -> barrier.stream, "run" -> barrier.run, "base" -> barrier.base, "dir" -> folder.getPath))
+      runs.add((barrier.root, barrier.run)) // that it is over has to be told, whether a task asks for anything or not
+    }
+  }
+
+  /**
    * Have the files of a version brought into the spool; waits for them. What the completed checkpoint that the barrier names does not
    * hold lies with the executor that committed it.
    */

@@ -2,7 +2,7 @@ package org.apache.spark.sql.ckpt
 
 import java.nio.charset.StandardCharsets.UTF_8
 
-import org.apache.spark.ckpt.{Content, DriverSide, DriverStream, InMessage}
+import org.apache.spark.ckpt.{Barrier, Content, DriverSide, DriverStream, ExecutorSide, InMessage}
 import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
 import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 import org.apache.spark.sql.internal.SQLConf
@@ -19,6 +19,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
     val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
     stream.mark.look()
     val begun = stream.start(event.id.toString, shape, needs, files.present(), SchemaPreflight(query, _))
+    stream.barrier.foreach(text => ExecutorSide.readAhead(Barrier(text)))
     stream.mark.put(DriverSide.storage, begun.claim, DriverSide.application)
     files.replace(materialised(begun.files), Some(stream.mark))
     begun.files.values.foreach(_.discard())

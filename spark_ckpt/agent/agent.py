@@ -23,7 +23,7 @@ from spark_ckpt.agent.staging import Staging
 from spark_ckpt.agent.stream import PAUSES, AgentStream, Pauses
 from spark_ckpt.conf import Options, parse_options
 from spark_ckpt.errors import CheckpointError
-from spark_ckpt.model import StoreId
+from spark_ckpt.model import CheckpointId, StoreId
 from spark_ckpt.process.packages import check_jar, packages_for, require
 from spark_ckpt.process.pipe import Handler, Message, Pipe, Reply, describe
 from spark_ckpt.storage import S3Options, Storage, open_storage
@@ -74,6 +74,7 @@ class Agent:
             "evacuate": self._evacuate,
             "flush": self._flush,
             "fetch": self._fetch,
+            "ahead": self._ahead,
             "over": self._over,
         }
 
@@ -195,6 +196,12 @@ class Agent:
 
         fetch: Future[Mapping[str, Any]] = self._fetches.submit(fetched)
         return fetch
+
+    def _ahead(self, message: Message) -> Reply:
+        stream, fetcher = self._stream(message), self._fetcher
+        if fetcher is not None:
+            self._fetches.submit(stream.read_ahead, fetcher, CheckpointId.from_json(message["base"]), Path(message["dir"]))
+        return None
 
     def _stream(self, message: Message) -> AgentStream:
         """Asked for in the thread that reads the pipe only: there a stream does not end between this and what it is told."""

@@ -25,7 +25,11 @@ class Bases:
         self._loads: OrderedDict[CheckpointId, Future[Snapshots]] = OrderedDict()
 
     def find(self, base: CheckpointId, store: StoreId) -> Snapshot | None:
-        """The store's snapshot in a completed checkpoint. Raises `StorageError` and `DamagedError`; a failed read is not kept."""
+        """The store's snapshot in a completed checkpoint. Raises like `snapshots`."""
+        return self.snapshots(base).get(store)
+
+    def snapshots(self, base: CheckpointId) -> Snapshots:
+        """All that a completed checkpoint holds. Raises `StorageError` and `DamagedError`; a failed read is not kept."""
         with self._lock:
             load = self._loads.get(base)
             mine = load is None
@@ -42,7 +46,7 @@ class Bases:
                     if self._loads.get(base) is load:
                         del self._loads[base]
                 load.set_exception(error)
-        return load.result().get(store)
+        return load.result()
 
     def _read(self, base: CheckpointId) -> Snapshots:
         from spark_ckpt.stored.metadata.reading import read_metadata  # takes a while to load, and most agents never need it

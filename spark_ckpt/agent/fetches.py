@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spark_ckpt.agent.reads import Reader
+from spark_ckpt.agent.restores import Reach, Restore
 from spark_ckpt.agent.staging import Staging, local_error
 from spark_ckpt.errors import DamagedError, ObjectMissingError
-from spark_ckpt.model import CheckpointId, Handle, StoreId
+from spark_ckpt.model import CheckpointId, Handle, Snapshot, StoreId
 from spark_ckpt.paths import check_file, check_object
 from spark_ckpt.process import owner_only
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.storage.checksums import combined, crc32_of
 from spark_ckpt.stored.ranges import RangeDamagedError, near, pieces, read_piece, read_to_files
+
+StoreFolder = Callable[[StoreId], Path]
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,26 @@ class Fetcher:
         self._pool = pool
         self._earlier = earlier
 
-    def fetch(self, storage: Storage, handles: Sequence[Handle], folder: Path, checkpoint: str) -> Fetched:
+    def restore(
+        self, storage: Storage, snapshots: Mapping[StoreId, Snapshot], reach: Reach, room: int, store_folder: StoreFolder
+    ) -> Restore:
+        """Of the checkpoint that holds these; `store_folder` tells where a store's files are to lie."""
+        earlier: dict[StoreId, Sequence[Path]] = {}
+
+        def is_here(store: StoreId, handle: Handle) -> bool:
+            if store not in earlier:
+                earlier[store] = self._earlier(store_folder(store))
+            return any(_has_length(folder / handle.name, handle.length) for folder in earlier[store])
+
+        return Restore(storage, snapshots, Reader(self._staging, self._pool), reach, room, is_here)
+
+    def fetch(
+        self, storage: Storage, handles: Sequence[Handle], folder: Path, checkpoint: str, restore: Restore | None = None
+    ) -> Fetched:
         """All files in place, or an error and the version's own file not in place.
 
-        `checkpoint` says in messages whose files they are. Raises `DamagedError`, `ObjectMissingError`, `StorageError`.
+        `checkpoint` says in messages whose files they are, `restore` reads what it has together with what others need.
+        Raises `DamagedError`, `ObjectMissingError`, `StorageError`.
         """
         for handle in handles:
             check_object(handle.object)
@@ -81,7 +101,10 @@ class Fetcher:
             try:
                 folders = self._earlier(folder) if missing else ()
                 absent = [h for h in missing if not _link(h, folders, fresh[id(h)])]
-                groups = [(group, [fresh[id(h)] for h in group]) for group in near(absent)]
+                alone = absent
+                if restore is not None:
+                    alone = [h for h, _ in restore.bring([(h, fresh[id(h)]) for h in absent])]
+                groups = [(group, [fresh[id(h)] for h in group]) for group in near(alone)]
                 reads = [read for group, targets in groups for read in self._begin(storage, group, targets, checkpoint)]
                 errors = [error for read in reads if (error := read.exception()) is not None]
                 if errors:
@@ -89,10 +112,10 @@ class Fetcher:
                 for (group, targets), crc in self._joined(groups, reads):
                     if crc != group[0].checksum:  # it may have been damaged on its way only
                         self._read(storage, group, targets, checkpoint)
+                for parent in {(folder / h.name).parent for h in missing} - {folder}:
+                    owner_only.make_folder(parent)
                 for handle in missing:  # in their order: the version's own file comes last
-                    target = folder / handle.name
-                    owner_only.make_folder(target.parent)
-                    os.replace(fresh[id(handle)], target)
+                    os.replace(fresh[id(handle)], folder / handle.name)
             finally:
                 for path in fresh.values():
                     path.unlink(missing_ok=True)
@@ -154,6 +177,13 @@ def _what(error: DamagedError) -> str:
         return str(error)
     h = error.handle
     return f"the {h.length} bytes from {h.offset} on, {h.name}, have CRC-32 {error.checksum:08x} instead of {h.checksum:08x}"
+
+
+def _has_length(path: Path, length: int) -> bool:
+    try:
+        return path.stat().st_size == length
+    except OSError:
+        return False
 
 
 def _link(handle: Handle, folders: Sequence[Path], target: Path) -> bool:

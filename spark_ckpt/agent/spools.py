@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from spark_ckpt.model import StoreId
 from spark_ckpt.process.scratch import if_free
 
 _PREFIX = "spark-ckpt-"
@@ -22,6 +23,11 @@ _LOCK = ".lock"
 _LOOK_S = 300.0
 _KEPT_S = 3600.0
 """How long a dead executor's spool may be of use, in seconds: its successor is there within minutes, and its files go on in links."""
+
+
+def store_folder(run: Path, store: StoreId) -> Path:
+    """Where a store's files are, below the folder of its run."""
+    return run / str(store.operator) / str(store.partition) / store.store
 
 
 class Spools:

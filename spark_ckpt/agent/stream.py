@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -20,11 +21,14 @@ from spark_ckpt.agent.commits import Commit
 from spark_ckpt.agent.fetches import Fetched, Fetcher, FetchRequest, missing_snapshot
 from spark_ckpt.agent.history import History, UploadReason, Version
 from spark_ckpt.agent.inbox import Inbox
+from spark_ckpt.agent.restores import ALONE, ONE_OF_MANY, Restore
+from spark_ckpt.agent.run_start import RunStart
+from spark_ckpt.agent.spools import store_folder
 from spark_ckpt.agent.staging import Staging, StateFile
 from spark_ckpt.agent.upload_queue import Concluded, UploadQueue
 from spark_ckpt.agent.uploads import Uploader
 from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError
-from spark_ckpt.model import Ack, Decline, HandleKind, Snapshot, StoreId
+from spark_ckpt.model import Ack, CheckpointId, Decline, HandleKind, Snapshot, StoreId
 from spark_ckpt.process.pipe import describe
 from spark_ckpt.storage.base import Storage
 
@@ -42,6 +46,10 @@ class Pauses:
 
 
 PAUSES = Pauses()
+
+
+DRIVER = "driver"
+"""The executor of a local master (`SparkContext.DRIVER_IDENTIFIER`): there is no other one."""
 
 
 class _Mark(Enum):
@@ -119,6 +127,7 @@ class AgentStream:
         self._queue = UploadQueue(self._history, self._uploader, self._uploaded, self._concluded)
         self._inbox: Inbox[_Item] = Inbox()
         self._taken: deque[_Item] = deque()
+        self._start = RunStart(ALONE if executor == DRIVER else ONE_OF_MANY)
         self._relief_at = 0.0
         self._over: Callable[[AgentStream], None] | None = None
         self._thread = threading.Thread(target=self._work, name=f"stream {root}", daemon=True)
@@ -131,6 +140,7 @@ class AgentStream:
     def commit(self, commit: Commit) -> None:
         """Take a commit in. Its changelog is linked before this returns."""
         at = time.monotonic()
+        self._start.committed(commit.run, commit.epoch)
         if commit.handles is not None:  # stored already
             self._inbox.put(_Arrived(commit, None, at), urgent=False)
             return
@@ -177,7 +187,8 @@ class AgentStream:
             try:
                 snapshot = self._bases.find(base, store)
                 if snapshot is not None and (snapshot.version, snapshot.uid) == (version, uid):
-                    return self._fetch(fetcher, snapshot, request.folder, f"checkpoint {base.run}/{base.epoch}")
+                    restore = self._restore(fetcher, base, request.folder.parents[2])
+                    return self._fetch(fetcher, snapshot, request.folder, f"checkpoint {base.run}/{base.epoch}", restore=restore)
             except (ObjectMissingError, DamagedError) as fault:
                 fault.checkpoint = base
                 raise
@@ -192,8 +203,21 @@ class AgentStream:
             self._history.forget(store, uid)
             raise
 
-    def _fetch(self, fetcher: Fetcher, snapshot: Snapshot, folder: Path, checkpoint: str, borrowed: bool = False) -> Fetched:
-        fetched = fetcher.fetch(self.storage, snapshot.handles, folder, checkpoint)
+    def read_ahead(self, fetcher: Fetcher, base: CheckpointId, folder: Path) -> None:
+        """A run starts from that checkpoint, and all of its stores will be loaded here. `folder`: the run's, in the spool."""
+        with suppress(CheckpointError):  # whoever needs it says so
+            if (restore := self._restore(fetcher, base, folder)) is not None:
+                restore.go_on()
+
+    def _restore(self, fetcher: Fetcher, base: CheckpointId, folder: Path) -> Restore | None:
+        snapshots = self._bases.snapshots(base)
+        place = (self.storage, snapshots, self._start.reach, self._relief_bytes // 2)
+        return self._start.restore(self.run, base, lambda: fetcher.restore(*place, lambda store: store_folder(folder, store)))
+
+    def _fetch(
+        self, fetcher: Fetcher, snapshot: Snapshot, folder: Path, checkpoint: str, borrowed: bool = False, restore: Restore | None = None
+    ) -> Fetched:
+        fetched = fetcher.fetch(self.storage, snapshot.handles, folder, checkpoint, restore)
         self._history.add(Version(snapshot.store, Chain.of(snapshot), borrowed=borrowed))
         return fetched
 
@@ -202,6 +226,7 @@ class AgentStream:
 
         What becomes durable now is left in the storage for the coordinator as well: it may be that nobody relays a line any more.
         """
+        self._start.end()
         self._acks.orphaned = True
         self._inbox.put(_Mark.END)
         self._thread.join(max(0.0, deadline - time.monotonic()))
@@ -210,6 +235,7 @@ class AgentStream:
     def leave(self, over: Callable[[AgentStream], None]) -> None:
         """Its newest run is over, so no checkpoint will ever name what is not stored yet: drop all that, take nothing more, close the
         storage. `over` hears when that is done; a put in hand is waited for, not cut."""
+        self._start.end()
         self._over = over
         self._inbox.put(_Mark.OVER)
 

@@ -22,7 +22,8 @@ IN_MEMORY = 4 << 20
 """Bytes of a group: what may be read into memory at once. Only one range alone can be longer."""
 PIECE_BYTES = 8 << 20
 """A range longer than this can be read in pieces, several at once. Smaller ones are more requests, which cost processor time."""
-_NEAR_BYTES = 64 << 10
+NEAR_BYTES = 64 << 10
+"""Bytes between two ranges that are sooner read than left out."""
 
 
 class RangeDamagedError(DamagedError):
@@ -49,15 +50,15 @@ class Range:
         return None if self.checksum == self.handle.checksum else RangeDamagedError(self.handle, self.checksum)
 
 
-def near(handles: Iterable[Handle]) -> list[list[Handle]]:
-    """Groups that one read covers: of one object, at most 64 KiB apart, `IN_MEMORY` together."""
+def near(handles: Iterable[Handle], apart: int = NEAR_BYTES, together: int = IN_MEMORY) -> list[list[Handle]]:
+    """Groups that one read covers: of one object, at most `apart` bytes from each other, and `together` in all."""
     groups: list[list[Handle]] = []
     end = 0
     for handle in sorted(handles, key=lambda h: (h.object, h.offset, h.length)):
         after = handle.offset + handle.length
         if groups:
             first = groups[-1][0]
-            if handle.object == first.object and handle.offset - end <= _NEAR_BYTES and max(end, after) - first.offset <= IN_MEMORY:
+            if handle.object == first.object and handle.offset - end <= apart and max(end, after) - first.offset <= together:
                 groups[-1].append(handle)
                 end = max(end, after)
                 continue
@@ -106,9 +107,12 @@ def read_to_files(storage: Storage, group: Sequence[Handle], paths: Sequence[Pat
 def pieces(group: Sequence[Handle]) -> list[tuple[int, int]]:
     """Position and length of the parts in which a long range is read; none for a group that is read at once."""
     length = group[0].length
-    if len(group) > 1 or length <= PIECE_BYTES:
-        return []
-    return [(at, min(PIECE_BYTES, length - at)) for at in range(0, length, PIECE_BYTES)]
+    return [] if len(group) > 1 or length <= PIECE_BYTES else parts_of(length)
+
+
+def parts_of(length: int) -> list[tuple[int, int]]:
+    """Position and length of the parts in which so many bytes are read."""
+    return [(at, min(PIECE_BYTES, length - at)) for at in range(0, max(length, 1), PIECE_BYTES)]
 
 
 def read_piece(storage: Storage, handle: Handle, at: int, length: int, path: Path) -> int:
@@ -116,33 +120,34 @@ def read_piece(storage: Storage, handle: Handle, at: int, length: int, path: Pat
     return read_twice(lambda: storage.get_to_file(handle.object, handle.offset + at, length, path, at))
 
 
-def _span(group: Sequence[Handle]) -> tuple[int, int]:
+def span_of(group: Sequence[Handle]) -> tuple[int, int]:
     """Where it begins, and its length."""
     begin = group[0].offset
     return begin, max(h.offset + h.length for h in group) - begin
 
 
 def _read(storage: Storage, group: Sequence[Handle]) -> list[Range]:
-    begin, length = _span(group)
+    begin, length = span_of(group)
     data = memoryview(storage.get(group[0].object, begin, length))
     parts = [data[h.offset - begin : h.offset - begin + h.length] for h in group]
     return [Range(handle, part, zlib.crc32(part)) for handle, part in zip(group, parts, strict=True)]
 
 
 def _to_files(storage: Storage, group: Sequence[Handle], paths: Sequence[Path], whole: Path) -> None:
-    begin, length = _span(group)
+    begin, length = span_of(group)
     if len(group) == 1:
         _compare(group[0], storage.get_to_file(group[0].object, begin, length, paths[0]))
         return
     try:
         storage.get_to_file(group[0].object, begin, length, whole)
         for handle, path in zip(group, paths, strict=True):
-            _compare(handle, _part(whole, handle.offset - begin, handle.length, path))
+            _compare(handle, copy_part(whole, handle.offset - begin, handle.length, path))
     finally:
         whole.unlink(missing_ok=True)
 
 
-def _part(whole: Path, offset: int, length: int, path: Path) -> int:
+def copy_part(whole: Path, offset: int, length: int, path: Path) -> int:
+    """Bytes of a local file to a new one. Returns their CRC-32."""
     with whole.open("rb") as file, download(path, None) as part:
         file.seek(offset)
         while length > 0 and (block := file.read(min(length, CHUNK))):

@@ -245,9 +245,9 @@ class Client(ABC):
         assert "decline" in answer, answer
         return str(answer["decline"])
 
-    def hello(self, spool: Path, **conf: str) -> dict[str, Any]:
+    def hello(self, spool: Path, conf: Mapping[str, str], executor: str) -> dict[str, Any]:
         spool.mkdir(parents=True, exist_ok=True)
-        return self.ask({"type": "hello", "jar": __version__, "conf": conf, "executor": "1", "spool": str(spool)})
+        return self.ask({"type": "hello", "jar": __version__, "conf": dict(conf), "executor": executor, "spool": str(spool)})
 
     def close(self) -> None:
         self.living.discard(self)
@@ -271,7 +271,14 @@ class _Writer(io.FileIO):
 class LocalAgent(Client):
     """An agent in a thread of this process, with any storage."""
 
-    def __init__(self, spool: Path, opener: Opener = open_storage, conf: Mapping[str, str] | None = None, pauses: Pauses = PAUSES) -> None:
+    def __init__(
+        self,
+        spool: Path,
+        opener: Opener = open_storage,
+        conf: Mapping[str, str] | None = None,
+        pauses: Pauses = PAUSES,
+        executor: str = "1",
+    ) -> None:
         down, up = os.pipe(), os.pipe()
         reader, writer = os.fdopen(down[0], "rb"), _Writer(up[1], "wb")
         pipe = Pipe(reader, cast(BinaryIO, writer))
@@ -289,7 +296,7 @@ class LocalAgent(Client):
         self._runner = threading.Thread(target=run, daemon=True)
         self._runner.start()
         super().__init__(os.fdopen(up[0], "rb"), os.fdopen(down[1], "wb"))
-        assert self.hello(spool, **(conf or {}))["ok"] is True
+        assert self.hello(spool, conf or {}, executor)["ok"] is True
 
     def close(self) -> None:
         super().close()
@@ -308,7 +315,7 @@ class AgentProcess(Client):
     def __init__(self, spool: Path, **conf: str) -> None:
         self.process = subprocess.Popen([sys.executable, "-m", "spark_ckpt.agent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         super().__init__(cast(BinaryIO, self.process.stdout), cast(BinaryIO, self.process.stdin))
-        assert self.hello(spool, **conf)["ok"] is True
+        assert self.hello(spool, conf, "1")["ok"] is True
 
     def kill(self) -> None:
         self.process.kill()

@@ -1,0 +1,219 @@
+"""The start of a run: each range of the checkpoint that it goes on from is read once, however many partitions need a part of it.
+
+Changelogs of all partitions lie back to back in segments, a segment for each epoch. If every task read its own part of each, a hundred
+partitions with a hundred changelogs would be ten thousand requests. So whichever task asks first has a segment read for all, and what it
+brings is kept in the agent's folder until the others have taken theirs, or until the start is over.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_ckpt.agent.reads import Reader, Reading, Span, check
+from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageError
+from spark_ckpt.model import Handle, Snapshot, StoreId
+from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.ranges import NEAR_BYTES, PIECE_BYTES, copy_part, near, span_of
+
+READ_AHEAD_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What is read together: files at most `apart` bytes from each other, `together` bytes in all. `ahead`: without being asked for."""
+
+    apart: int
+    together: int
+    ahead: bool
+
+
+ALONE = Reach(256 << 10, PIECE_BYTES, ahead=True)
+"""Of the only executor, that of a local master: all partitions are its own. The bytes between are read faster than asked for."""
+ONE_OF_MANY = Reach(NEAR_BYTES, 256 << 10, ahead=False)
+"""Of an executor that does not know which partitions it will get. A request costs as much as some hundred KB, so what lies around a file
+that is needed is read with it up to there, and nothing else before a task asks."""
+
+
+class Restore:
+    """What one checkpoint holds, for the tasks of one executor. Thread-safe.
+
+    `room`: bytes that may lie here, read and not taken; beyond it each task reads for itself. `is_here`: whether a file is on this machine
+    already, so that nothing need be read ahead for it.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        snapshots: Mapping[StoreId, Snapshot],
+        reader: Reader,
+        reach: Reach,
+        room: int,
+        is_here: Callable[[StoreId, Handle], bool] = lambda _, __: False,
+    ) -> None:
+        self._storage = storage
+        self._reader = reader
+        self._room = room
+        self._lock = threading.Lock()
+        self._closed = False
+        self._kept = 0
+        self._on_the_way = 0
+        ordered = sorted(snapshots.values(), key=lambda s: (s.store.partition, s.store.operator, s.store.store))
+        needed = [handle for snapshot in ordered for handle in snapshot.handles if not is_here(snapshot.store, handle)]
+        self._spans = _spans(needed, reach)
+        self._ahead: Iterator[Span] = self._in_order(needed) if reach.ahead else iter(())
+        self._next: Span | None = None
+
+    def bring(self, wanted: Sequence[tuple[Handle, Path]]) -> list[tuple[Handle, Path]]:
+        """Put files where they are wanted, each compared with its checksum. Returns those that have to be read by themselves: they are not
+        among what is read together, or did not come out of it intact, and only who needs one should hear of that.
+
+        Raises `StorageError` for a read that was begun for these, OSError for the local disk.
+        """
+        found = [(self._span(handle), handle, target) for handle, target in wanted]
+        mine = {span for span, _, _ in found if span is not None and self._begin(span, asked=True)}
+        self.go_on()
+        left = []
+        for span, handle, target in found:
+            try:
+                if span is None or not self._take(span, handle, target):
+                    left.append((handle, target))
+            except StorageError:
+                if span in mine:
+                    raise
+                left.append((handle, target))
+        return left
+
+    def go_on(self) -> None:
+        """Read ahead, as far as there is room."""
+        while True:
+            with self._lock:
+                if self._on_the_way >= READ_AHEAD_AT_ONCE:
+                    return
+                span = self._next or next(self._ahead, None)
+                self._next = None
+                if span is None:
+                    return
+                if self._kept + span.length > self._room >= span.length:
+                    self._next = span  # when others have been taken
+                    return
+            try:
+                self._begin(span)
+            except (OSError, StorageError):  # a full disk, or the end: who needs the file says so
+                self._stop_ahead()
+
+    def close(self) -> None:
+        """Nothing that is kept is needed any more."""
+        with self._lock:
+            self._closed = True
+            spans = [span for spans in self._spans.values() for span in spans]
+            self._spans = {}
+            for span in spans:
+                self._give_up(span)
+        self._stop_ahead()
+
+    @property
+    def kept(self) -> int:
+        """Bytes that lie here or are on their way."""
+        with self._lock:
+            return self._kept
+
+    def _span(self, handle: Handle) -> Span | None:
+        with self._lock:
+            spans = self._spans.get(handle.object, ())
+            at = bisect_right(spans, handle.offset, key=lambda span: span.offset) - 1
+            found = spans[at] if at >= 0 else None
+            return found if found is not None and found.waiting and found.covers(handle.offset, handle.length) else None
+
+    def _in_order(self, needed: Iterable[Handle]) -> Iterator[Span]:
+        """As tasks will ask: partition by partition."""
+        for handle in needed:
+            spans = self._spans.get(handle.object, ())
+            at = bisect_right(spans, handle.offset, key=lambda span: span.offset) - 1
+            if at >= 0:
+                yield spans[at]
+
+    def _begin(self, span: Span, asked: bool = False) -> bool:
+        """Unless it has begun, or there is no room to keep it. Raises like `Reading.begin`."""
+        with self._lock:
+            fits = self._kept + span.length <= self._room or (asked and span.single)  # taken at once
+            if self._closed or span.reading is not None or not span.waiting or not fits:
+                return False
+            reading = span.reading = self._reader.reading(self._storage, span.name, span.offset, span.length)
+            self._kept += span.length
+            self._on_the_way += 1
+        try:
+            self._reader.begin(reading, lambda is_there: self._ended(span, reading, is_there))
+        except BaseException:
+            self._ended(span, reading, is_there=False)
+            raise
+        return True
+
+    def _ended(self, span: Span, reading: Reading, is_there: bool) -> None:
+        with self._lock:
+            self._on_the_way -= 1
+            if span.reading is not reading:  # given up meanwhile
+                reading.path.unlink(missing_ok=True)
+            elif not is_there:
+                self._forget(span)
+        if is_there:
+            self.go_on()
+        else:
+            self._stop_ahead()
+
+    def _stop_ahead(self) -> None:
+        """No more is asked of a storage or a disk in trouble than what is needed."""
+        with self._lock:
+            self._ahead, self._next = iter(()), None
+
+    def _take(self, span: Span, handle: Handle, target: Path) -> bool:
+        """False: the file has to be read by itself. Raises `StorageError`, OSError."""
+        reading = span.reading
+        if reading is None:
+            return False
+        try:
+            checksum = reading.wait()
+            if span.single:
+                check(checksum, handle.checksum)
+                os.replace(reading.path, target)
+            else:
+                check(copy_part(reading.path, handle.offset - span.offset, handle.length, target), handle.checksum)
+        except (DamagedError, ObjectMissingError, FileNotFoundError):
+            target.unlink(missing_ok=True)
+            if span.single:
+                self._taken(span)
+            return False
+        self._taken(span)
+        return True
+
+    def _taken(self, span: Span) -> None:
+        with self._lock:
+            span.waiting -= 1
+            if span.waiting == 0:
+                self._give_up(span)
+        self.go_on()
+
+    def _give_up(self, span: Span) -> None:
+        """Under the lock."""
+        if span.reading is not None:
+            span.reading.path.unlink(missing_ok=True)
+            self._forget(span)
+
+    def _forget(self, span: Span) -> None:
+        """Under the lock."""
+        if span.reading is not None:
+            span.reading = None
+            self._kept -= span.length
+
+
+def _spans(handles: Iterable[Handle], reach: Reach) -> dict[str, list[Span]]:
+    """By object, in their order."""
+    found: dict[str, list[Span]] = {}
+    for group in near(handles, reach.apart, reach.together):
+        offset, length = span_of(group)
+        found.setdefault(group[0].object, []).append(Span(group[0].object, offset, length, len(group)))
+    return found

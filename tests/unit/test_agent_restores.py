@@ -1,0 +1,317 @@
+"""The start of a run reads each range once, for all partitions of the executor; and each partition hears of its own damage only."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.storage import Storage, open_storage
+from testbed.faulty import Fault, FaultyStorage, Moment
+from tests.drivers.agent_stores import FakeStore, LocalAgent, check_loads, complete
+
+BASE = CheckpointId(1, 20)
+PARTITIONS = 100
+EPOCHS = 20
+ALONE = "driver"
+ONE_OF_TWO = "1"
+
+
+class Counting(FaultyStorage):
+    """Knows which bytes of which object were asked for."""
+
+    def __init__(self, inner: Storage, faults: list[Fault] | None = None) -> None:
+        super().__init__(inner, faults or [])
+        self.ranges: list[tuple[str, int, int]] = []
+
+    def get_to_file(self, key: str, offset: int, length: int, path: Path, at: int | None = None) -> int:
+        self.ranges.append((key, offset, length))
+        return super().get_to_file(key, offset, length, path, at)
+
+    @property
+    def twice(self) -> int:
+        """Bytes that were asked for more than once."""
+        most = 0
+        for key in {key for key, _, _ in self.ranges}:
+            ranges = [(offset, length) for name, offset, length in self.ranges if name == key]
+            counts: Counter[int] = Counter(at for offset, length in ranges for at in range(offset, offset + length))
+            most += sum(n - 1 for n in counts.values())
+        return most
+
+
+class World:
+    """A checkpoint of many partitions, each with a chain of changelogs; every epoch is one segment. Executor `driver` has uploaded it."""
+
+    def __init__(self, tmp_path: Path, partitions: int = PARTITIONS, epochs: int = EPOCHS, payload: int = 40) -> None:
+        self.spools = tmp_path
+        self.url = f"memory://{uuid.uuid4()}/orders"
+        self.storage = open_storage(self.url)
+        self.stores = [FakeStore(tmp_path / "first" / "0" / str(p) / "default", partition=p) for p in range(partitions)]
+        agent = LocalAgent(tmp_path / "first", executor=ALONE)
+        for epoch in range(epochs):
+            for store in self.stores:
+                store.commit(payload)
+                agent.send(store.message(self.url, epoch, None))
+            agent.send({"type": "flush"})
+            acks = [agent.ack(store.uid) for store in self.stores]
+        agent.close()
+        self.snapshots = [ack.snapshot for ack in acks]
+        complete(self.storage, BASE, self.snapshots)
+        self.segments = {handle.object for handle in self.handles}
+
+    @property
+    def handles(self) -> list[Any]:
+        return [handle for snapshot in self.snapshots for handle in snapshot.handles]
+
+    def agent(self, storage: Storage, executor: str, spool: str = "second", **conf: str) -> LocalAgent:
+        return LocalAgent(self.spools / spool, lambda *_: storage, {f"spark.ckpt.{k}": v for k, v in conf.items()}, executor=executor)
+
+    def folder(self, partition: int, spool: str = "second", run: int = 2) -> Path:
+        return self.spools / spool / "stream" / f"run-{run:08d}" / "0" / str(partition) / "default"
+
+    def message(self, partition: int, spool: str = "second", run: int = 2) -> dict[str, Any]:
+        return {**self.stores[partition].fetch_message(self.url, BASE, self.folder(partition, spool, run)), "run": run}
+
+    def check(self, partition: int, spool: str = "second") -> None:
+        check_loads(self.folder(partition, spool), self.stores[partition], self.snapshots[partition])
+
+
+def kept(world: World, spool: str = "second") -> int:
+    """Bytes in the agent's own folder."""
+    return sum(p.stat().st_size for p in (world.spools / spool).glob(".agent-*/*"))
+
+
+def test_a_start_reads_each_segment_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    storage = Counting(world.storage)
+    agent = world.agent(storage, ALONE)
+    before, bytes_before = storage.requests["get"], storage.bytes_in
+    for answer in [agent.begin(world.message(p)) for p in range(PARTITIONS)]:
+        assert answer.result(60)["files"] == EPOCHS
+    assert len(world.segments) == EPOCHS
+    assert storage.requests["get"] - before <= EPOCHS + 1  # and _metadata
+    metadata = storage.inner.size("run-00000001/chk-20/_metadata") or 0
+    assert storage.bytes_in - bytes_before == metadata + sum(h.length for h in world.handles)
+    for p in range(PARTITIONS):
+        world.check(p)
+    assert kept(world) == 0  # everybody has taken what was read for all
+    agent.close()
+
+
+def test_two_executors_read_each_byte_once_and_no_segment_in_many_requests(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for executor, first in (("1", 0), ("2", 1)):
+        storage = Counting(open_storage(world.url))
+        agent = world.agent(storage, executor, f"second-{executor}")
+        mine = range(first, PARTITIONS, 2)
+        for answer in [agent.begin(world.message(p, f"second-{executor}")) for p in mine]:
+            assert answer.result(60)["ok"] is True
+        assert storage.requests["get"] <= EPOCHS + 1
+        assert storage.twice == 0
+        for p in mine:
+            world.check(p, f"second-{executor}")
+        agent.close()
+
+
+def test_one_of_many_executors_reads_nothing_that_is_large_for_others(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=4, epochs=2, payload=200_000)
+    storage = Counting(world.storage)
+    agent = world.agent(storage, ONE_OF_TWO)
+    before = storage.bytes_in
+    agent.ask(world.message(1))
+    metadata = storage.inner.size("run-00000001/chk-20/_metadata") or 0
+    assert storage.bytes_in - before - metadata == sum(h.length for h in world.snapshots[1].handles)
+    agent.close()
+
+
+def test_what_arrives_damaged_is_read_a_second_time(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=4, epochs=3)
+    key = world.snapshots[0].handles[1].object
+    for moment in (Moment.FLIP, Moment.TRUNCATE):
+        storage = Counting(world.storage, [Fault(moment, key, frozenset({"get"}))])
+        agent = world.agent(storage, ALONE, moment.value)
+        for answer in [agent.begin(world.message(p, moment.value)) for p in range(4)]:
+            assert answer.result(60)["ok"] is True
+        assert len(storage.hits) == 1
+        assert len(storage.ranges) == 3 + 1
+        for p in range(4):
+            world.check(p, moment.value)
+        agent.close()
+
+
+def test_only_the_partition_that_needs_it_hears_of_damage(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=4, epochs=3)
+    damaged = world.snapshots[2].handles[1]
+    data = world.storage.get(damaged.object)
+    world.storage.put(damaged.object, data[: damaged.offset] + b"\xde\xad" + data[damaged.offset + 2 :])
+    agent = world.agent(world.storage, ALONE)
+    answers = [agent.begin(world.message(p)).result(60) for p in range(4)]
+    assert [answer["ok"] for answer in answers] == [True, True, False, True]
+    assert answers[2]["error"]["kind"] == "DAMAGED"
+    assert damaged.name in answers[2]["error"]["message"]
+    assert answers[2]["error"]["object"] == damaged.object
+    agent.close()
+
+
+@pytest.mark.parametrize("executor", [ALONE, ONE_OF_TWO])
+def test_a_segment_that_is_cut_is_damage_of_those_that_lie_behind_the_cut(tmp_path: Path, executor: str) -> None:
+    world = World(tmp_path, partitions=4, epochs=3)
+    last = max((s.handles[1] for s in world.snapshots), key=lambda h: h.offset)
+    world.storage.put(last.object, world.storage.get(last.object)[:-1])
+    agent = world.agent(world.storage, executor)
+    answers = [agent.begin(world.message(p)).result(60) for p in range(4)]
+    assert [answer["ok"] for answer in answers] == [last not in s.handles for s in world.snapshots]
+    agent.close()
+
+
+def test_a_storage_that_fails_once_fails_one_task_and_is_asked_again(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=4, epochs=3)
+    storage = Counting(world.storage, [Fault(Moment.FAIL_BEFORE, world.snapshots[0].handles[1].object, frozenset({"get"}))])
+    agent = world.agent(storage, ALONE)
+    answers = [agent.begin(world.message(p)).result(60) for p in range(4)]
+    assert [answer.get("error", {}).get("kind") for answer in answers].count("STORAGE") <= 1
+    for p in range(4):
+        assert agent.ask(world.message(p))["ok"] is True
+        world.check(p)
+    agent.close()
+
+
+def test_what_is_kept_is_bounded_and_what_has_no_room_is_read_by_itself(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=4, epochs=5, payload=1000)
+    room = sum(h.length for s in world.snapshots for h in s.handles) // 2
+    storage = Counting(world.storage)
+    agent = world.agent(storage, ONE_OF_TWO, **{"spool.maxSize": str(4 * room)})
+    assert agent.ask(world.message(0))["ok"] is True
+    assert 0 < kept(world) <= room
+    for p in range(1, 4):
+        assert agent.ask(world.message(p))["ok"] is True
+        world.check(p)
+    assert storage.twice == 0
+    agent.close()
+
+
+def test_what_is_kept_goes_when_the_start_is_over_and_then_each_reads_for_itself(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=6, epochs=5)
+    storage = Counting(world.storage)
+    agent = world.agent(storage, ONE_OF_TWO)
+    assert agent.ask(world.message(0))["ok"] is True
+    assert kept(world) > 0
+    assert {p.stat().st_mode & 0o777 for p in (world.spools / "second").glob(".agent-*/*")} == {0o600}
+    store = world.stores[0]
+    store.folder = world.folder(0)
+    for epoch in (21, 22):
+        assert kept(world) > 0
+        store.commit()
+        agent.send(store.message(world.url, epoch, BASE, 2))
+        agent.send({"type": "flush"})
+        agent.ack(store.uid)
+    assert kept(world) == 0
+    before = len(storage.ranges)
+    assert agent.ask(world.message(1))["ok"] is True
+    assert storage.ranges[before:] == [(h.object, h.offset, h.length) for h in sorted(world.snapshots[1].handles, key=lambda h: h.object)]
+    agent.close()
+
+
+def test_what_is_kept_goes_with_the_run_with_the_agent_and_when_it_is_killed(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=4, epochs=3)
+    for ends in ("over", "close", "kill"):
+        agent = world.agent(open_storage(world.url), ONE_OF_TWO, ends)
+        assert agent.ask(world.message(0, ends))["ok"] is True
+        assert kept(world, ends) > 0
+        if ends == "over":
+            agent.send({"type": "over", "root": world.message(0)["root"], "run": 2})
+            agent.ask({"type": "ping"})
+        elif ends == "close":
+            agent.close()
+        else:  # the folder of a dead process goes when the next one begins
+            left = next((world.spools / ends).glob(".agent-*"))
+            (left / "lock").unlink()
+            (left / "lock").touch()
+            world.agent(open_storage(world.url), ONE_OF_TWO, ends).close()
+        assert kept(world, ends) == 0
+
+
+def ahead(world: World, spool: str = "second", run: int = 2) -> dict[str, Any]:
+    message = world.message(0, spool, run)
+    folder = world.folder(0, spool, run).parents[2]
+    return {**{key: message[key] for key in ("root", "stream", "run", "base")}, "type": "ahead", "dir": str(folder)}
+
+
+def settled(storage: Counting, count: int) -> None:
+    """Until so many reads have been begun, and a moment longer: no more are."""
+    deadline = time.monotonic() + 30
+    while len(storage.ranges) < count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert len(storage.ranges) == count
+
+
+def test_what_a_run_starts_from_is_read_before_a_task_asks(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=20, epochs=5)
+    storage = Counting(world.storage)
+    agent = world.agent(storage, ALONE)
+    agent.send(ahead(world))
+    settled(storage, 5)
+    storage.inject(Fault(Moment.FAIL_BEFORE, "*", times=None))
+    for p in range(20):
+        assert agent.ask(world.message(p))["ok"] is True
+        world.check(p)
+    agent.close()
+
+
+def test_reading_ahead_waits_for_room(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=8, epochs=1)
+    large = 100_000
+    for store in world.stores:
+        store.snapshot(1, (large,))
+    first = LocalAgent(tmp_path / "first", executor=ALONE)
+    for store in world.stores:
+        store.commit()
+        first.send(store.message(world.url, 1, None))
+        first.send({"type": "flush"})
+        first.ack(store.uid)
+    world.snapshots = [first.ack(store.uid).snapshot for store in world.stores]
+    first.close()
+    complete(world.storage, BASE, world.snapshots)
+    storage = Counting(world.storage)
+    agent = world.agent(storage, ALONE, **{"spool.maxSize": str(4 * 3 * large)})
+    agent.send(ahead(world))
+    deadline = time.monotonic() + 30
+    while kept(world) < 2 * large and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for p in range(8):
+        assert kept(world) <= 3 * large
+        assert agent.ask(world.message(p))["ok"] is True
+        world.check(p)
+    assert storage.twice == 0
+    agent.close()
+
+
+def test_what_an_earlier_run_has_left_here_is_not_read_ahead(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=4, epochs=3)
+    agent = world.agent(world.storage, ALONE)
+    for p in range(4):
+        agent.ask(world.message(p))
+    storage = Counting(world.storage)
+    agent.close()
+    agent = world.agent(storage, ALONE)
+    agent.send(ahead(world, run=3))
+    settled(storage, 0)
+    for p in range(4):
+        assert agent.ask(world.message(p, run=3))["linked"] == 3
+    assert storage.ranges == []
+    agent.close()
+
+
+def test_one_of_many_executors_reads_nothing_ahead(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=4, epochs=3)
+    storage = Counting(world.storage)
+    agent = world.agent(storage, ONE_OF_TWO)
+    agent.send(ahead(world))
+    settled(storage, 0)
+    agent.close()

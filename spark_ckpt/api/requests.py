@@ -22,6 +22,7 @@ from spark_ckpt.errors import (
     OutcomeUnknownError,
     TimeoutExpiredError,
 )
+from spark_ckpt.progress import Task, Tell, Unit, nobody
 from spark_ckpt.protocol.entries import CHECKPOINT, Claim, Request, encode
 from spark_ckpt.storage import PutResult, Storage, open_storage
 from spark_ckpt.stored.answers import read_answer
@@ -66,6 +67,7 @@ def ask(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
     asked: Callable[[int, str], None] = lambda *_: None,
+    tell: Tell = nobody,
 ) -> str:
     """Append the request and wait for its answer, `patience_s` seconds in all; returns the URL of the savepoint or checkpoint. `storage` is
     the stream's. `asked` is told the number of the request's log entry, and the URL of the savepoint's folder, or of the one above it where
@@ -76,6 +78,7 @@ def ask(
     place = _place(reader, claim, wish)
     asked(number, place if wish.name or not wish.copies else place.rpartition("/")[0])
     looks = 0
+    began, waiting = clock(), Task(tell, f"waiting for the {wish.what}", int(patience_s), Unit.SECONDS)
     while True:
         answer = read_answer(storage, claim.run, number, wish.what)
         if answer is not None:
@@ -93,6 +96,7 @@ def ask(
                 return answer
             raise ConflictError(f"{after} before it had met the request in log entry {number} of {reader.url}; ask again")
         sleep(POLL_S)
+        waiting.reach(int(clock() - began))
 
 
 def _append(storage: Storage, reader: StreamReader, wish: Wish) -> tuple[Claim, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from spark_ckpt.api.requests import Wish, ask
-from spark_ckpt.cli.options import DURATION, json_option, opened_stream, refuse_checkpoint, s3_options
+from spark_ckpt.cli.options import DURATION, Progress, json_option, opened_stream, progress_option, refuse_checkpoint, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, tell
 from spark_ckpt.protocol.entries import CHECKPOINT
 from spark_ckpt.storage import S3Options
@@ -15,8 +15,9 @@ from spark_ckpt.storage import S3Options
 @click.argument("stream")
 @click.option("--timeout", default="10min", show_default=True, type=DURATION, metavar="DURATION", help="How long to wait for it.")
 @s3_options
+@progress_option
 @json_option
-def command(stream: str, timeout: int, s3: S3Options, output: Output) -> None:
+def command(stream: str, timeout: int, s3: S3Options, output: Output, progress: Progress) -> None:
     """Have STREAM, whose query must be running, complete a checkpoint now, and print its URL.
 
     It is one of the stream's own checkpoints: only what has changed is uploaded, nothing is copied, and it goes when newer ones make it
@@ -36,7 +37,8 @@ def command(stream: str, timeout: int, s3: S3Options, output: Output) -> None:
             tell(f"asked in log entry {number} of {reader.url}, waiting for up to {timeout / 1000:g} s")
 
         try:
-            url = ask(storage, Wish(CHECKPOINT), timeout / 1000, asked=asked)
+            with progress() as shown:
+                url = ask(storage, Wish(CHECKPOINT), timeout / 1000, asked=asked, tell=shown)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(stopped) from None
         output.show(Report({"stream": reader.url, "checkpoint": url}, [Line(url)]))

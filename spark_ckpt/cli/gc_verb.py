@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from spark_ckpt.cli.options import DURATION, json_option, opened_stream, s3_options
+from spark_ckpt.cli.options import DURATION, Progress, json_option, opened_stream, progress_option, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Section, Table, size_text
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.storage import S3Options
@@ -19,8 +19,9 @@ from spark_ckpt.stored.gc import Amount, Collector, Garbage, RunGarbage
 @click.option("--delete", is_flag=True, help="Delete what was found. Without it nothing is changed.")
 @click.option("--min-age", default="1h", show_default=True, type=DURATION, metavar="DURATION", help="Leave younger objects alone.")
 @s3_options
+@progress_option
 @json_option
-def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Output) -> None:
+def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Output, progress: Progress) -> None:
     """Find what runs of STREAM have left behind and nothing refers to.
 
     Of runs that crashed: uploads, and checkpoints that no later run has taken over. Of the run that lives: uploads of agents that died,
@@ -32,10 +33,11 @@ def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Outp
     it cannot be known what is referred to; then nothing is deleted.
     """
     with opened_stream(stream, s3) as (storage, reader):
-        collector = Collector(storage, min_age, int(time.time() * 1000))
-        found = collector.look()
-        if delete:
-            collector.delete(found)
+        with progress() as tell:
+            collector = Collector(storage, min_age, int(time.time() * 1000), tell)
+            found = collector.look()
+            if delete:
+                collector.delete(found)
         output.show(_report(reader.url, found, delete, min_age))
 
 

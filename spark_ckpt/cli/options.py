@@ -5,22 +5,25 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from spark_ckpt.cli.output import JsonOutput, Output, TextOutput
+from spark_ckpt.cli.progress_bars import progress_bars
 from spark_ckpt.conf import parse_stream
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.paths import parse_checkpoint_name
+from spark_ckpt.progress import Tell
 from spark_ckpt.storage import S3Options, Storage
 from spark_ckpt.stored import opening
 from spark_ckpt.stored.reading import CheckpointReader, StreamReader
 from spark_ckpt.units import parse_duration, parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])
+Progress = Callable[[], AbstractContextManager[Tell]]
 
 _S3 = (
     click.option("--endpoint", envvar="SPARK_CKPT_S3_ENDPOINT", show_envvar=True, help="URL of an S3 server other than AWS."),
@@ -63,6 +66,17 @@ def json_option(command: F) -> F:
         return command(*args, output=output, **kwargs)
 
     decorated: F = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(with_output)  # type: ignore[assignment]
+    return decorated
+
+
+def progress_option(command: F) -> F:
+    """Adds `--quiet`, and passes a `progress: Progress`, to be open while there is work, and closed before anything is printed."""
+
+    @functools.wraps(command)
+    def with_progress(*args: Any, quiet: bool, **kwargs: Any) -> Any:
+        return command(*args, progress=functools.partial(progress_bars, quiet), **kwargs)
+
+    decorated: F = click.option("--quiet", "-q", is_flag=True, help="Show no progress on a terminal.")(with_progress)  # type: ignore[assignment]
     return decorated
 
 

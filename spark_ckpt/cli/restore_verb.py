@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import click
 
-from spark_ckpt.cli.options import json_option, opened, s3_options, storage_url
+from spark_ckpt.cli.options import Progress, json_option, opened, progress_option, s3_options, storage_url
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, size_text, time_text
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.paths import checkpoint_name
@@ -20,8 +20,9 @@ from spark_ckpt.stored.preflight import Preflight, alone, into, without_objects
 @click.argument("path")
 @click.option("--check", metavar="STREAM", help="Say whether this stream can go on from it, and what would run again.")
 @s3_options
+@progress_option
 @json_option
-def command(path: str, check: str | None, s3: S3Options, output: Output) -> int:
+def command(path: str, check: str | None, s3: S3Options, output: Output, progress: Progress) -> int:
     """Look at a checkpoint or savepoint before it is restored, and print the option that restores it. Changes nothing.
 
     PATH is the URL of its folder, as `savepoint` and `list --json` print it. To restore it, start the query with that option. Spark
@@ -29,9 +30,9 @@ def command(path: str, check: str | None, s3: S3Options, output: Output) -> int:
     reads them. Exit status 1 if it cannot be restored, or if STREAM would not restore it because an earlier run has.
     """
     chosen = RestorePath.at(storage_url(path))
-    with opened(chosen.storage_url, s3) as storage:
+    with opened(chosen.storage_url, s3) as storage, progress() as tell:
         content = chosen.read(storage)
-        missing = without_objects(content, storage)
+        missing = without_objects(content, storage, tell)
     if check is None:
         found = alone(content)
     else:

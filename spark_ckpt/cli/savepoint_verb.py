@@ -6,7 +6,7 @@ import click
 
 from spark_ckpt.api.requests import ask
 from spark_ckpt.api.savepoints import SavepointRequest
-from spark_ckpt.cli.options import DURATION, json_option, opened_stream, refuse_checkpoint, s3_options, storage_url
+from spark_ckpt.cli.options import DURATION, Progress, json_option, opened_stream, progress_option, refuse_checkpoint, s3_options, storage_url
 from spark_ckpt.cli.output import Line, Output, Report, tell
 from spark_ckpt.storage import S3Options
 
@@ -27,9 +27,18 @@ from spark_ckpt.storage import S3Options
 )
 @click.option("--timeout", default="10min", show_default=True, type=DURATION, metavar="DURATION", help="How long to wait for it.")
 @s3_options
+@progress_option
 @json_option
 def command(
-    stream: str, target: str | None, name: str | None, stop: bool, drain: bool, timeout: int, s3: S3Options, output: Output
+    stream: str,
+    target: str | None,
+    name: str | None,
+    stop: bool,
+    drain: bool,
+    timeout: int,
+    s3: S3Options,
+    output: Output,
+    progress: Progress,
 ) -> None:
     """Make a savepoint of STREAM, whose query must be running, and print its URL.
 
@@ -52,7 +61,8 @@ def command(
             tell(f"asked in log entry {number} of {reader.url}, waiting for up to {timeout / 1000:g} s")
 
         try:
-            path = ask(storage, request.wish, timeout / 1000, asked=asked)
+            with progress() as shown:
+                path = ask(storage, request.wish, timeout / 1000, asked=asked, tell=shown)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(stopped) from None
         output.show(Report({"stream": reader.url, "savepoint": path, "stopping": stop}, [Line(path)]))

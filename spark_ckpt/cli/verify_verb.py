@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
+from spark_ckpt.cli.options import Progress, checkpoint_option, json_option, opened_stream, progress_option, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Table, size_text
 from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import CheckpointId
@@ -25,8 +25,9 @@ _SHOWN = 20
 @checkpoint_option("all that a restart could use")
 @click.option("--deep", is_flag=True, help="Also open every store's newest full snapshot and count its keys against the recorded number.")
 @s3_options
+@progress_option
 @json_option
-def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Options, output: Output) -> int:
+def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Options, output: Output, progress: Progress) -> int:
     """Verify the checkpoints of STREAM: everything they refer to must exist, with its length and checksum.
 
     The log must hold what a start from the newest one reads there. Checkpoints that no start would use (SUPERSEDED or BAD in `list`) are
@@ -38,17 +39,18 @@ def command(stream: str, checkpoint: CheckpointId | None, deep: bool, s3: S3Opti
     """
     with opened_stream(stream, s3) as (storage, reader):
         found, left_out, problem = _found(storage, reader, checkpoint)
-        verifier = Verifier(storage)
         verified: list[Verified] = []
-        for item in found:
-            if item.checkpoint is None:
-                continue
-            result = verifier.verify(item.checkpoint)
-            if deep:
-                verifier.open_stores(result)
-            # A running stream drops old checkpoints; one that went while it was being read is not damaged.
-            if not result.problems or reader.is_there(item.id):
-                verified.append(result)
+        with progress() as tell:
+            verifier = Verifier(storage, tell=tell)
+            for item in found:
+                if item.checkpoint is None:
+                    continue
+                result = verifier.verify(item.checkpoint)
+                if deep:
+                    verifier.open_stores(result)
+                # A running stream drops old checkpoints; one that went while it was being read is not damaged.
+                if not result.problems or reader.is_there(item.id):
+                    verified.append(result)
         unreadable = [item for item in found if item.error is not None]
         intact = bool(verified) and not unreadable and problem is None and all(not v.problems for v in verified)
         damaged = [{"checkpoint": checkpoint_name(i.id), "intact": False, "problems": [_unreadable(i)]} for i in unreadable]

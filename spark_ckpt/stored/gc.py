@@ -13,6 +13,7 @@ from spark_ckpt import paths
 from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
+from spark_ckpt.progress import Task, Tell, nobody
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.retention.garbage import (
     Settled,
@@ -90,12 +91,15 @@ class Garbage:
 class Collector:
     """`storage` is rooted at the stream. `now_ms` is this machine's clock, `min_age_ms` what must lie between it and an object's time.
 
+    `tell` hears how far it has come.
+
     The age is a belt only; that nothing needed is deleted rests on what was read, and not on this machine's clock. What may still be on its
     way, in the run that lives and of tests of the storage, has the `spark.ckpt.timeout` that this run's claim names, if that is longer.
     """
 
-    def __init__(self, storage: Storage, min_age_ms: int, now_ms: int) -> None:
+    def __init__(self, storage: Storage, min_age_ms: int, now_ms: int, tell: Tell = nobody) -> None:
         self._storage = storage
+        self._tell = tell
         self._reader = StreamReader(storage)
         self._min_age_ms = min_age_ms
         self._log = StreamLog(storage)
@@ -119,7 +123,7 @@ class Collector:
 
     def delete(self, found: Garbage) -> None:
         """Raises `StorageError`; what it left is found the next time."""
-        delete_checkpoints(self._storage, found.metadata, found.objects)
+        delete_checkpoints(self._storage, found.metadata, found.objects, self._tell)
 
     def _standing(self, known: int) -> Standing:
         standing = self._reader.standing(known)
@@ -140,11 +144,13 @@ class Collector:
             return []
         kept = sorted(kept_checkpoints(claim))
         read = {c: content for c in kept if (content := self._read(c)) is not None}
+        reading = Task(self._tell, "reading checkpoints", None)
         for _ in range(ROUNDS):
             own = [c for c, _ in self._reader.checkpoints_of(claim.run)]
             for c in own:
                 if c not in read and (content := self._read(c)) is not None:
                     read[c] = content
+                    reading.add()
             if all(c in read for c in own):
                 break
         else:
@@ -184,9 +190,10 @@ class Collector:
         """None: a successor has claimed meanwhile."""
         claim, ended = standing.claim, standing.ended
         stored: dict[str, Stored] = {}
+        listing = Task(self._tell, "listing objects", None)
         for run in self._reader.runs():
             if is_over(run, claim, ended):
-                stored.update((s.key, s) for s in self._storage.list(paths.run_prefix(run)))
+                stored.update((s.key, s) for s in listing.each(self._storage.list(paths.run_prefix(run))))
         batch = garbage(claim, restorable, stored, ended)
         if not ended and any(paths.parse_driver_file_key(key) is not None for key in batch.objects):
             planned = self._planned()
@@ -206,7 +213,7 @@ class Collector:
         for key, s in stored.items():
             runs.setdefault(paths.parse_run_prefix(key.split("/", 1)[0]) or 0, []).append(s)
         shares = [_share(run, found, going, superfluous) for run, found in sorted(runs.items())]
-        living = None if ended else self._of_living(standing, restorable)
+        living = None if ended else self._of_living(standing, restorable, listing)
         if living is not None:
             objects += living[0]
             shares.append(living[1])
@@ -216,7 +223,7 @@ class Collector:
         left = _share(0, probes.values(), over, probes)
         return Garbage(claim, ended, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares), left)
 
-    def _of_living(self, standing: Standing, restorable: list[Checkpoint]) -> tuple[list[str], RunGarbage] | None:
+    def _of_living(self, standing: Standing, restorable: list[Checkpoint], listing: Task) -> tuple[list[str], RunGarbage] | None:
         """None if there is nothing to delete."""
         claim = standing.claim
         newest = settled(c for c in restorable if c.id.run == claim.run)
@@ -226,7 +233,7 @@ class Collector:
         before_ms = self._log.stored_ms(number)
         if before_ms is None:
             return None
-        stored = {s.key: s for s in self._storage.list(paths.run_prefix(claim.run))}
+        stored = {s.key: s for s in listing.each(self._storage.list(paths.run_prefix(claim.run)))}
         times = {key: s.modified_ms for key, s in stored.items()}
         on_its_way = max(self._min_age_ms, claim.timeout_ms)
         found = garbage_of_living(Settled(newest, before_ms), restorable, times, on_its_way)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
+from spark_ckpt.progress import Tell, nobody
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.protocol.start.recorded import CopyOf, does_not_follow
@@ -45,9 +46,9 @@ _SHOWN = 10
 """Objects that are named one by one."""
 
 
-def without_objects(content: Checkpoint, storage: Storage) -> list[str]:
+def without_objects(content: Checkpoint, storage: Storage, tell: Tell = nobody) -> list[str]:
     """What a checkpoint names and `storage`, where its objects are, has not. Raises `StorageError`."""
-    found = list(absent(storage, content.handles))
+    found = list(absent(storage, content.handles, tell))
     more = [f"{len(found) - _SHOWN} more of its objects are missing or too short"] if len(found) > _SHOWN else []
     return [*found[:_SHOWN], *more]
 

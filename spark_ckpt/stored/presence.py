@@ -7,26 +7,28 @@ from concurrent.futures import ThreadPoolExecutor
 
 from spark_ckpt.model import Handle
 from spark_ckpt.paths import check_object
+from spark_ckpt.progress import Task, Tell, nobody
 from spark_ckpt.storage.base import Storage
 
 _HEADS = 8
 """Objects looked at in parallel."""
 
 
-def sizes(storage: Storage, names: Iterable[str]) -> Iterator[tuple[str, int | None]]:
+def sizes(storage: Storage, names: Iterable[str], tell: Tell = nobody) -> Iterator[tuple[str, int | None]]:
     """Of objects, each once: in bytes, None where there is none. Raises `FormatError` for the name of no such object, `StorageError`."""
     wanted = [check_object(name) for name in dict.fromkeys(names)]
     if wanted:
         with ThreadPoolExecutor(_HEADS, thread_name_prefix="presence") as pool:
-            yield from zip(wanted, pool.map(storage.size, wanted), strict=True)
+            task = Task(tell, "looking for objects", len(wanted))
+            yield from task.each(zip(wanted, pool.map(storage.size, wanted), strict=True))
 
 
-def absent(storage: Storage, handles: Iterable[Handle]) -> Iterator[str]:
+def absent(storage: Storage, handles: Iterable[Handle], tell: Tell = nobody) -> Iterator[str]:
     """Each object that is missing or too short, in words. `storage` is what they are relative to. Raises `StorageError`."""
     needed: dict[str, int] = {}
     for handle in handles:
         needed[handle.object] = max(needed.get(handle.object, 0), handle.offset + handle.length)
-    for name, size in sizes(storage, needed):
+    for name, size in sizes(storage, needed, tell):
         if size is None:
             yield f"{storage.url_of(name)} is missing"
         elif size < needed[name]:

@@ -12,6 +12,7 @@ from spark_ckpt.errors import CheckpointError, DamagedError, ObjectMissingError,
 from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.process.scratch import temporary_folder
+from spark_ckpt.progress import Task, Tell, Unit, nobody
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.presence import sizes
 from spark_ckpt.stored.ranges import is_long, near, read, read_to_file
@@ -58,8 +59,9 @@ class Verified:
 class Verifier:
     """Checkpoints share objects: a range that was read once, and a snapshot that was opened once, is not read again."""
 
-    def __init__(self, storage: Storage, threads: int = 8) -> None:
+    def __init__(self, storage: Storage, threads: int = 8, tell: Tell = nobody) -> None:
         self._storage = storage
+        self._tell = tell
         self._threads = threads
         self._sizes: dict[str, int | None] = {}
         self._checked: dict[Handle, CheckpointError | None] = {}
@@ -78,19 +80,24 @@ class Verifier:
             if name not in checkpoint.files:
                 found.problems.append(Problem(name, f"the driver's file {name} is not in the checkpoint; it cannot be restored"))
         found.files = len(handles)
-        for handle, error in self.check(handles).items():
+        for handle, error in self.check(handles, checkpoint_name(checkpoint.id)).items():
             if error is not None:
                 found.problems.append(Problem(handle.object, str(error), isinstance(error, StorageSetupError)))
         return found
 
-    def check(self, handles: Iterable[Handle]) -> dict[Handle, CheckpointError | None]:
-        """What is wrong with each of these ranges, if anything: missing, damaged, or nobody here may read it. Raises `StorageError`."""
+    def check(self, handles: Iterable[Handle], whose: str = "files") -> dict[Handle, CheckpointError | None]:
+        """What is wrong with each of these ranges, if anything: missing, damaged, or nobody here may read it. Raises `StorageError`.
+
+        `whose` they are is said with the progress.
+        """
         wanted = dict.fromkeys(handles)
         new = [h for h in wanted if h not in self._checked]
-        self._sizes.update(sizes(self._storage, sorted({h.object for h in new} - self._sizes.keys())))
+        self._sizes.update(sizes(self._storage, sorted({h.object for h in new} - self._sizes.keys()), self._tell))
+        task = Task(self._tell, f"reading {whose}", sum(h.length for h in new), Unit.BYTES)
         with ThreadPoolExecutor(self._threads) as pool:
             for results in pool.map(self._check, near(new)):
                 self._checked.update(results)
+                task.add(sum(h.length for h in results))
         return {handle: self._checked[handle] for handle in wanted}
 
     def open_stores(self, found: Verified) -> None:
@@ -102,7 +109,9 @@ class Verifier:
 
             whole = [s for s in found.checkpoint.snapshots if full_snapshot(s) is not None]
             found.without_full = len(found.checkpoint.snapshots) - len(whole)
+            task = Task(self._tell, f"opening stores of {checkpoint_name(found.checkpoint.id)}", len(whole))
             for snapshot, keys, message in pool.map(one, enumerate(whole)):
+                task.add()
                 found.stores += 1
                 found.keys += keys
                 if message is not None:

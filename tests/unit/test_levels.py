@@ -16,7 +16,7 @@ NO_MODULES = set(spark_ckpt.__all__)
 
 LEVELS = (
     # Words of the field, keys and units: everybody's, so they know nobody.
-    {"bounded_json", "errors", "model", "paths", "units"},
+    {"bounded_json", "errors", "model", "paths", "progress", "units"},
     # What any process of this package needs, whatever it does: pipes, packages, folders of its own. The storages use those too.
     {"process"},
     # Objects by name, and the rules: side by side, for a rule that looked into a storage could not be simulated, and a storage that knew of

@@ -165,13 +165,13 @@ def test_deletion_spares_what_any_checkpoint_not_on_the_list_names() -> None:
 
 
 class _Compared(str):
-    """A name that counts how often one is compared with another."""
+    """A name. Counts how often one is compared with another."""
 
-    count = 0
+    compared = 0
     __hash__ = str.__hash__
 
     def __eq__(self, other: object) -> bool:
-        _Compared.count += 1
+        _Compared.compared += 1
         return str.__eq__(self, other)
 
 
@@ -181,10 +181,10 @@ def test_what_acks_name_is_not_compared_with_all_that_waits(issued: bool) -> Non
     deletions.drop([], [_Compared(f"waits {n}") for n in range(many)])
     if issued:
         deletions.append_issued(5)
-    _Compared.count = 0
+    _Compared.compared = 0
     for n in range(many):
         deletions.keep([_Compared(f"named {n}"), _Compared(f"waits {n}")])
-    assert _Compared.count <= 4 * many
+    assert _Compared.compared <= 4 * many
     assert deletions.queued.objects == ()
 
 

@@ -199,7 +199,7 @@ def one_restore(megabytes: int, rounds: int, stock: bool, out: Path | None) -> N
 @click.option("--epochs", "count", type=click.IntRange(1), default=100, show_default=True, help="Of 1,000 rows, no full snapshot.")
 @_rounds
 def one_chains(chosen: str, partitions: int, count: int, rounds: int) -> None:
-    """A first epoch from long chains of changelogs, and one on nothing: time, requests and bytes read."""
+    """A first epoch from long chains of changelogs, and one on nothing: time and requests."""
     with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
         for found in chains.run(_NAMES[chosen], partitions, count, rounds, s3, Path(work), _tell):
             click.echo("\n".join(f"{name}: {start}" for name, start in found.items()))

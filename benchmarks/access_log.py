@@ -49,8 +49,7 @@ _KINDS = {
 class Request:
     """`key` is the object's or, of a request that lists, the prefix it asked for; empty where the log tells neither.
 
-    `size` is the length of an object that was put, in bytes; the log does not know it for parts of a multipart upload (0). `sent`: bytes of
-    the answer.
+    `size` is the length of an object that was put, in bytes; the log does not know it for parts of a multipart upload (0).
     """
 
     operation: str
@@ -58,7 +57,6 @@ class Request:
     key: str
     status: int
     size: int
-    sent: int = 0
 
     @property
     def kind(self) -> Kind:
@@ -69,8 +67,8 @@ def parse(lines: Iterable[str]) -> Iterator[Request]:
     """Lines that are no request (the log's first one) are passed over. Raises ValueError for one that should be a request and is not."""
     for line in lines:
         if match := _LINE.match(line):
-            bucket, operation, key, uri, status, _, sent, size = match.groups()
-            yield Request(operation, bucket, _prefix(uri) if key == "-" else key, int(status), int(size), int(sent))
+            bucket, operation, key, uri, status, _, _, size = match.groups()
+            yield Request(operation, bucket, _prefix(uri) if key == "-" else key, int(status), int(size))
         elif " s3_" in line:
             raise ValueError(f"not a line of versitygw's access log: {line[:200]!r}; the benchmark knows that of version 1.8")
 

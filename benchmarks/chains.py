@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.access_log import Kind, between, of_stream
+from benchmarks.access_log import Kind, between, by_kind, of_stream
 from benchmarks.epochs import Tell
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
@@ -20,7 +20,10 @@ from benchmarks.workloads import Workload
 
 ROWS = 1000
 _FILL_S, _RESTORE_S = 1800.0, 600.0
-_NO_MAINTENANCE = {"spark.sql.streaming.stateStore.maintenanceInterval": "10h"}
+_NO_SNAPSHOTS = {
+    "spark.sql.streaming.stateStore.maintenanceInterval": "10h",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1000000",
+}
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,11 @@ class Start:
     first_epoch_ms: float
     requests: int
     gets: int
-    bytes_read: int
 
 
 def run(system: System, partitions: int, epochs: int, rounds: int, s3: FarS3, folder: Path, tell: Tell) -> list[dict[str, Start]]:
     """Of each round a start on nothing and one from the chains. Raises BenchmarkError."""
-    setup = set_up(system, s3, folder / "filled", _NO_MAINTENANCE)
+    setup = set_up(system, s3, folder / "filled", _NO_SNAPSHOTS)
     if not setup.bucket:
         raise BenchmarkError(f"{system.value} has nothing in S3, so there is nothing to count")
     tell(f"chains: {system.value} fills {partitions} partitions, {epochs} epochs")
@@ -58,8 +60,7 @@ def _start(setup: Setup, work: Workload, name: str, s3: FarS3, folder: Path, tel
         before = s3.log.stat().st_size
         answer = session.turn(work, f"{setup.locations}/{name}", warm=0, epochs=1, timeout_s=_RESTORE_S, log=s3.log)
     found = of_stream(between(s3.log, before, answer["marks"][0]["log_bytes"]), setup.bucket, name)
-    reads = [r for r in found if r.kind is Kind.GET]
-    start = Start(answer["start_ms"], len(found), len(reads), sum(r.sent for r in reads))
-    tell(f"chains: {name}: {start.first_epoch_ms / 1000:.1f} s, {start.requests} requests, {start.gets} GET, {start.bytes_read} bytes")
+    start = Start(answer["start_ms"], len(found), by_kind(found)[Kind.GET])
+    tell(f"chains: {name}: {start.first_epoch_ms / 1000:.1f} s, {start.requests} requests, {start.gets} GET")
     tell(f"chains: {name}: {answer['progress'][0]['durationMs']}")
     return start

@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ class WireFault:
 
 class LossyProxy:
     """Use as a context manager; `endpoint` is what the client gets. `requests` holds the first line of all it has seen,
-    `struck` of those that a fault has hit, HOLD_ANSWER once the server has done them."""
+    `struck` of those that a fault has hit, HOLD_ANSWER once the server has done them. `answered`: bytes that the server has answered to
+    each first line, heads included."""
 
     def __init__(self, upstream: str) -> None:
         parts = urlsplit(upstream)
@@ -62,6 +64,7 @@ class LossyProxy:
         self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.requests: Sequence[str] = ()
         self.struck: Sequence[str] = ()
+        self.answered: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._rules: list[tuple[WireFault, list[int]]] = []
         self._thread = threading.Thread(target=self._accept, name="lossy-proxy", daemon=True)
@@ -133,6 +136,8 @@ class LossyProxy:
         with socket.create_connection(self._upstream) as server:
             server.sendall(head[:-2] + b"Connection: close\r\n\r\n" + body)
             while chunk := server.recv(1 << 16):
+                with self._lock:
+                    self.answered[text.split("\r\n", 1)[0]] += len(chunk)
                 if held is not None:
                     held += chunk
                 elif keep is None:

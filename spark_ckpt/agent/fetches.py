@@ -74,12 +74,13 @@ class Fetcher:
         self, storage: Storage, snapshots: Mapping[StoreId, Snapshot], reach: Reach, room: int, store_folder: StoreFolder
     ) -> Restore:
         """Of the checkpoint that holds these; `store_folder` tells where a store's files are to lie."""
-        earlier: dict[StoreId, Sequence[Path]] = {}
+        folders: dict[StoreId, Sequence[Path]] = {}
 
         def is_here(store: StoreId, handle: Handle) -> bool:
-            if store not in earlier:
-                earlier[store] = self._earlier(store_folder(store))
-            return any(_has_length(folder / handle.name, handle.length) for folder in earlier[store])
+            if store not in folders:
+                own = store_folder(store)
+                folders[store] = [folder for folder in (own, *self._earlier(own)) if folder.is_dir()]
+            return any(_has_length(folder / handle.name, handle.length) for folder in folders[store])
 
         return Restore(storage, snapshots, Reader(self._staging, self._pool), reach, room, is_here)
 

@@ -175,7 +175,7 @@ class StorageActions:
                 put_answer(self.storage, asked.run, asked.number, path, asked.error)
                 return ev.RequestAnswered(asked.ticket, asked.number, Outcome.STORED)
             case do.Delete():
-                delete_checkpoints(self.storage, map(paths.metadata_key, asked.checkpoints), asked.objects)
+                delete_checkpoints(self.storage, [paths.metadata_key(c) for c in asked.checkpoints], asked.objects)
                 if asked.savepoint is not None:
                     self._delete_savepoint(asked.savepoint)
                 return ev.Deleted(asked.ticket)

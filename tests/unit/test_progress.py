@@ -76,7 +76,7 @@ def test_gc_tells_what_it_lists_reads_and_deletes(storage: Storage, writer: Stre
 def test_tasks_of_several_threads_lose_no_count() -> None:
     steps: list[Step] = []
     task = Task(steps.append, "work", 400)
-    threads = [threading.Thread(target=lambda: [task.add() for _ in range(100)]) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: list(task.each(range(100)))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

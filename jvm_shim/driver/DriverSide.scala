@@ -208,6 +208,7 @@ object DriverSide extends Logging {
         null
       case "storage" =>
         StorageCounters.take(message.str("root"), message)
+        RestoreLog.look(message.str("root"))
         null
       case "holding" =>
         val held = message.get("held").elements().asScala.map(_.asText()).toSet

@@ -9,11 +9,11 @@ import jakarta.servlet.http.HttpServletRequest
 import org.json4s.JValue
 
 import org.apache.spark.SparkContext
-import org.apache.spark.ckpt.{CheckpointFeed, DriverSide}
+import org.apache.spark.ckpt.{CheckpointFeed, DriverSide, RestoreLog}
 import org.apache.spark.ui.{SparkUI, SparkUITab, UIUtils, WebUIPage}
 
 /** The Checkpoints tab of the Spark UI, of a running application or in the history server; the same as JSON below `/checkpoints/json`. */
-class CheckpointsTab(ui: SparkUI, found: => CheckpointModel) extends SparkUITab(ui, "checkpoints") {
+class CheckpointsTab(ui: SparkUI, found: => CheckpointModel, val restoring: String => Option[String] = _ => None) extends SparkUITab(ui, "checkpoints") {
   override val name: String = "Checkpoints"
   private lazy val known = found
 
@@ -31,7 +31,7 @@ object CheckpointsTab {
   def attach(sc: SparkContext): Unit = {
     val model = new CheckpointModel(Some(CheckpointModel.Live(CheckpointFeed.progressOf, () => System.currentTimeMillis(), DriverSide.sourceLags)))
     sc.listenerBus.addToQueue(new CheckpointHistory(model, Some(new CheckpointMetrics(sc, model))), Queue)
-    sc.ui.foreach(new CheckpointsTab(_, model))
+    sc.ui.foreach(new CheckpointsTab(_, model, RestoreLog.text))
   }
 }
 
@@ -117,6 +117,7 @@ class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overvi
       <div><h4 title="Finished epochs that the newest completed checkpoint does not hold">Durable State</h4>{line("checkpoint-lag", lag)}</div>
     </div> ++
       (if (stream.sources.isEmpty) Nil else <h4 title="Records that the newest completed checkpoint does not hold">Behind the Sources</h4> ++ sources(stream)) ++
+      tab.restoring(stream.root).toSeq.map(text => <p id="checkpoint-restoring"><strong>Loading its state: </strong>{text}</p>) ++
       (if (stream.inProgress.isEmpty) Nil else <h4>In Progress</h4> ++ inProgress(request, stream)) ++
       <h4>Latest</h4> ++ latest(request, stream) ++
       <h4>Over Time</h4> ++ charts(stream)

@@ -39,6 +39,21 @@ ONE_OF_MANY = Reach(NEAR_BYTES, 256 << 10, ahead=False)
 that is needed is read with it up to there, and nothing else before a task asks."""
 
 
+@dataclass(frozen=True)
+class Load:
+    """Stores, and the bytes it takes to load them."""
+
+    snapshots: int = 0
+    bytes: int = 0
+
+    @staticmethod
+    def of(*snapshots: Snapshot) -> Load:
+        return Load(len(snapshots), sum(s.size for s in snapshots))
+
+    def __add__(self, other: Load) -> Load:
+        return Load(self.snapshots + other.snapshots, self.bytes + other.bytes)
+
+
 class Restore:
     """What one checkpoint holds, for the tasks of one executor. Thread-safe.
 
@@ -55,6 +70,7 @@ class Restore:
         room: int,
         is_here: Callable[[StoreId, Handle], bool] = lambda _, __: False,
     ) -> None:
+        self.load = Load.of(*snapshots.values())
         self._storage = storage
         self._reader = reader
         self._room = room

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from spark_ckpt.agent.restores import Reach, Restore
-from spark_ckpt.model import CheckpointId
+from spark_ckpt.agent.restores import Load, Reach, Restore
+from spark_ckpt.model import CheckpointId, Snapshot
 
 
 class RunStart:
@@ -17,6 +17,7 @@ class RunStart:
 
     def __init__(self, reach: Reach) -> None:
         self.reach = reach
+        self._needed = self._here = Load()
         self._lock = threading.Lock()
         self._run = 0
         self._epoch: int | None = None
@@ -32,7 +33,33 @@ class RunStart:
                 return None
             if self._restore is None:
                 self._restore, self._base = make(), base
+                if self.reach.ahead:
+                    self._needed = self._restore.load
             return self._restore
+
+    def asked(self, run: int, snapshot: Snapshot) -> None:
+        """A task waits for a store's files."""
+        with self._lock:
+            self._begin(run)
+            if run == self._run and not self._over and not (self.reach.ahead and self._restore is not None):
+                self._needed += Load.of(snapshot)
+
+    def loaded(self, run: int, snapshot: Snapshot) -> None:
+        """They are in place."""
+        with self._lock:
+            if run == self._run and not self._over:
+                self._here += Load.of(snapshot)
+
+    def report(self) -> dict[str, int]:
+        """How far it has come (docs/pipes.md, `storage`)."""
+        with self._lock:
+            here, needed = self._here, self._needed
+            return {
+                "restored_snapshots": here.snapshots,
+                "restore_snapshots": needed.snapshots,
+                "restored_bytes": here.bytes,
+                "restore_bytes": needed.bytes,
+            }
 
     def committed(self, run: int, epoch: int) -> None:
         """An epoch that commits after another one did."""
@@ -44,15 +71,19 @@ class RunStart:
                 self._close()
 
     def end(self) -> None:
+        """Of the run: there is nothing more to tell."""
         with self._lock:
             self._close()
+            self._needed = self._here = Load()
 
     def _begin(self, run: int) -> None:
         if run > self._run:
             self._close()
             self._run, self._epoch, self._base, self._over = run, None, None, False
+            self._needed = self._here = Load()
 
     def _close(self) -> None:
         restore, self._restore, self._over = self._restore, None, True
+        self._needed = self._here  # nothing more is waited for
         if restore is not None:
             restore.close()

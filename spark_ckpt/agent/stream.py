@@ -135,7 +135,8 @@ class AgentStream:
 
     def report(self) -> dict[str, int]:
         """What was asked of the storage so far, and what waits to be stored (docs/pipes.md, `storage`). For any thread."""
-        return {**self.storage.traffic.to_json(), "queued_snapshots": self._queue.count, "queued_bytes": self._queue.bytes}
+        queued = {"queued_snapshots": self._queue.count, "queued_bytes": self._queue.bytes}
+        return {**self.storage.traffic.to_json(), **queued, **self._start.report()}
 
     def commit(self, commit: Commit) -> None:
         """Take a commit in. Its changelog is linked before this returns."""
@@ -217,7 +218,10 @@ class AgentStream:
     def _fetch(
         self, fetcher: Fetcher, snapshot: Snapshot, folder: Path, checkpoint: str, borrowed: bool = False, restore: Restore | None = None
     ) -> Fetched:
+        run = self.run
+        self._start.asked(run, snapshot)
         fetched = fetcher.fetch(self.storage, snapshot.handles, folder, checkpoint, restore)
+        self._start.loaded(run, snapshot)
         self._history.add(Version(snapshot.store, Chain.of(snapshot), borrowed=borrowed))
         return fetched
 

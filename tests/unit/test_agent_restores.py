@@ -292,7 +292,8 @@ def test_reading_ahead_waits_for_room(tmp_path: Path) -> None:
     agent.close()
 
 
-def test_what_an_earlier_run_has_left_here_is_not_read_ahead(tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", [2, 3])
+def test_what_an_earlier_run_or_agent_has_left_here_is_not_read_ahead(tmp_path: Path, run: int) -> None:
     world = World(tmp_path, partitions=4, epochs=3)
     agent = world.agent(world.storage, ALONE)
     for p in range(4):
@@ -300,10 +301,11 @@ def test_what_an_earlier_run_has_left_here_is_not_read_ahead(tmp_path: Path) -> 
     storage = Counting(world.storage)
     agent.close()
     agent = world.agent(storage, ALONE)
-    agent.send(ahead(world, run=3))
+    agent.send(ahead(world, run=run))
     settled(storage, 0)
     for p in range(4):
-        assert agent.ask(world.message(p, run=3))["linked"] == 3
+        answer = agent.ask(world.message(p, run=run))
+        assert (answer["files"], answer["linked"]) == (0, 3 if run == 3 else 0)
     assert storage.ranges == []
     agent.close()
 
@@ -314,4 +316,27 @@ def test_one_of_many_executors_reads_nothing_ahead(tmp_path: Path) -> None:
     agent = world.agent(storage, ONE_OF_TWO)
     agent.send(ahead(world))
     settled(storage, 0)
+    agent.close()
+
+
+@pytest.mark.parametrize(("executor", "needed"), [(ALONE, 4), (ONE_OF_TWO, 2)])
+def test_a_start_tells_how_far_it_has_come(tmp_path: Path, executor: str, needed: int) -> None:
+    world = World(tmp_path, partitions=4, epochs=3)
+    agent = world.agent(world.storage, executor)
+    for p in (0, 1):
+        agent.ask(world.message(p))
+
+    def told(line: dict[str, Any]) -> bool:
+        storage = line.get("storage", {})
+        sizes = [s.size for s in world.snapshots]
+        here = storage.get("restored_snapshots"), storage.get("restored_bytes")
+        return here == (2, sum(sizes[:2])) and (storage["restore_snapshots"], storage["restore_bytes"]) == (needed, sum(sizes[:needed]))
+
+    agent.wait_for(told)
+    store = world.stores[0]
+    store.folder = world.folder(0)
+    for epoch in (21, 22):
+        store.commit()
+        agent.send(store.message(world.url, epoch, BASE, 2))
+    agent.wait_for(lambda line: line.get("storage", {}).get("restore_snapshots") == 2)  # the start is over, with what it has come to
     agent.close()

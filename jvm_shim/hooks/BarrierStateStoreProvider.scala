@@ -79,6 +79,10 @@ class BarrierRocksDB(
 
   private var loadedAtMs = 0L
   private val isClosed = new AtomicBoolean
+  // Held while a full snapshot is written: one at a time, and none of a store that is closed.
+  private val snapshots = new Object
+  private var chainFrom = -1L
+  private var changelogBytes = 0L
 
   override def load(version: Long, uid: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
     abandoned.loads(barrier().run, version)
@@ -141,8 +145,25 @@ class BarrierRocksDB(
     at.sparse.foreach(Json.put(message, "sparse", _))
     Json.put(message, "num_keys", if (conf.trackTotalNumberOfRows) metricsOpt.map(_.numUncommittedKeys) else None)
     ExecutorSide.committed(uid, message)
+    grown(version, uid)
     result
   }
+
+  private def grown(version: Long, uid: String): Unit = {
+    val full = lastUploadedSnapshotVersion.get()
+    if (full != chainFrom) {
+      chainFrom = full
+      changelogBytes = 0
+    }
+    changelogBytes += new File(store.dir, s"${version}_$uid.changelog").length()
+    val fullBytes = metricsOpt.map(_.totalSSTFilesBytes).getOrElse(0L)
+    if (ChainCost(version - math.max(0L, full), changelogBytes, fullBytes).isTooDear) SnapshotTurns.ask(this)
+  }
+
+  override def doSnapshotMaintenance(): Unit = snapshots.synchronized(super.doSnapshotMaintenance())
+
+  /** Spark's maintenance would, in its time. Nothing happens if the engine has taken no snapshot since the last one. */
+  def writeSnapshot(): Unit = snapshots.synchronized(if (!isClosed.get) ExecutorSide.onDisk(super.doSnapshotMaintenance()))
 
   private def abandoned: AbandonedVersions = fileManager match { case files: SpoolFiles => files.abandoned }
 
@@ -150,8 +171,9 @@ class BarrierRocksDB(
       dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String, loggingId: String, storeConf: StateStoreConf)
     : RocksDBFileManager = new SpoolFiles(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf)
 
-  override def close(): Unit =
+  override def close(): Unit = snapshots.synchronized {
     try super.close() finally if (isClosed.compareAndSet(false, true)) ExecutorSide.closed(store.dir)
+  }
 
   // Engine and store outlive the epoch they were opened in: what is loaded already needs no file at all.
   private def isLoaded(version: Long, uid: String): Boolean = loadedVersion == version && loadedStateStoreCkptId.contains(uid)

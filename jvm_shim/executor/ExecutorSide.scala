@@ -234,7 +234,7 @@ object ExecutorSide extends Logging {
   def readAhead(barrier: Barrier): Unit = {
     val (plugin, child) = (context, agent)
     val local = plugin != null && child != null && plugin.executorID() == SparkContext.DRIVER_IDENTIFIER
-    if (local && !barrier.base.isNull && !barrier.version.contains(0L)) {
+    if (local && Option(barrier.base).exists(!_.isNull) && !barrier.version.contains(0L)) {
       val folder = streamFolder(barrier.stream, barrier.run)
       child.tell(Json.obj(
         "type" -> "ahead", "root" -> barrier.root, "stream" -> barrier.stream, "run" -> barrier.run, "base" -> barrier.base, "dir" -> folder.getPath))

@@ -99,7 +99,7 @@ class Restore:
                 if span is None or not self._take(span, handle, target):
                     left.append((handle, target))
             except StorageError:
-                if span in mine:
+                if span in mine and not self._closed:
                     raise
                 left.append((handle, target))
         return left

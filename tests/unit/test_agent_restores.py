@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections import Counter
@@ -234,6 +235,32 @@ def test_what_is_kept_goes_with_the_run_with_the_agent_and_when_it_is_killed(tmp
             (left / "lock").touch()
             world.agent(open_storage(world.url), ONE_OF_TWO, ends).close()
         assert kept(world, ends) == 0
+
+
+def test_a_start_that_is_over_while_a_task_still_loads_fails_nobody(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=2, epochs=2, payload=200_000)
+    late, begun, go_on = world.snapshots[1].handles[0], threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        go_on.wait(30)
+
+    storage = Counting(world.storage, [Fault(Moment.DELAY, late.object, frozenset({"get"}), skip=1, pause=hold)])
+    agent = world.agent(storage, ONE_OF_TWO)
+    assert agent.ask(world.message(0))["ok"] is True
+    answer = agent.begin(world.message(1))
+    assert begun.wait(30)
+    store = world.stores[0]
+    store.folder = world.folder(0)
+    for epoch in (21, 22):
+        store.commit()
+        agent.send(store.message(world.url, epoch, BASE, 2))
+        agent.send({"type": "flush"})
+        agent.ack(store.uid)
+    go_on.set()
+    assert answer.result(30)["ok"] is True
+    world.check(1)
+    agent.close()
 
 
 def ahead(world: World, spool: str = "second", run: int = 2) -> dict[str, Any]:

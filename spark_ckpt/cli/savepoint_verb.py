@@ -6,7 +6,16 @@ import click
 
 from spark_ckpt.api.requests import ask
 from spark_ckpt.api.savepoints import SavepointRequest
-from spark_ckpt.cli.options import DURATION, Progress, json_option, opened_stream, progress_option, refuse_checkpoint, s3_options, storage_url
+from spark_ckpt.cli.options import (
+    DURATION,
+    Progress,
+    json_option,
+    opened_stream,
+    progress_option,
+    refuse_checkpoint,
+    s3_options,
+    storage_url,
+)
 from spark_ckpt.cli.output import Line, Output, Report, tell
 from spark_ckpt.storage import S3Options
 

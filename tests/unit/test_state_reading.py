@@ -183,7 +183,7 @@ def test_who_stops_reading_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     batches = iter(spark_ckpt.read_state(f"file://{HERE}/states/update"))
     assert next(batches).num_rows == 1
-    assert [path.name for path in (tmp_path / "temporary").rglob("*.sst")] != []
+    assert list((tmp_path / "temporary").iterdir()) != []
     batches.close()  # type: ignore[attr-defined]  # it is a generator
     assert list((tmp_path / "temporary").iterdir()) == []
 

@@ -12,14 +12,14 @@ from benchmarks.far_s3 import REGION, FarS3
 from benchmarks.floor import URL as FLOOR_URL
 from benchmarks.floor import write_interpreter
 from benchmarks.jars import s3a_jars
-from spark_ckpt.conf import (
+from spark_ckpt.conf.options import parse_options
+from spark_ckpt.conf.spark_settings import (
     ADDED_SETTINGS,
     FILE_MANAGER_CLASS,
     NEEDED_SETTINGS,
     PLUGIN_CLASS,
     PROVIDER_CLASS,
     SUGGESTED_SETTINGS,
-    parse_options,
 )
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.jar import jar_path
@@ -117,7 +117,7 @@ def check_settings(setup: Setup, effective: Mapping[str, str]) -> None:
     if unknown:
         told = ", ".join(f"{key}={value}" for key, value in sorted(unknown.items()))
         raise BenchmarkError(
-            f"{setup.system.value} runs with {told}, which stock is not given: it belongs into the tables of spark_ckpt/conf.py"
+            f"{setup.system.value} runs with {told}, which stock is not given: it belongs into spark_ckpt/conf/spark_settings.py"
         )
 
 

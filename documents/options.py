@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spark_ckpt.conf import ADDED_SETTINGS, NEEDED_SETTINGS, OPTIONS, SUGGESTED_SETTINGS, Option
+from spark_ckpt.conf.spark_settings import ADDED_SETTINGS, NEEDED_SETTINGS, SUGGESTED_SETTINGS
+from spark_ckpt.conf.table import OPTIONS, Option
 
 _HEAD = """# Options
 
-Written by `python -m documents` from `spark_ckpt/conf.py`; do not edit.
+Written by `python -m documents` from `spark_ckpt/conf/table.py`; do not edit.
 
 - Options are Spark settings. They belong in `spark-defaults.conf`, behind `--conf`, or in `spark_ckpt.configure`; there they are written in
   snake case: `spark.ckpt.minPause` is `min_pause`, `spark.ckpt.s3.pathStyle` is `s3_path_style`.

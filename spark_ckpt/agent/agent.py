@@ -21,7 +21,7 @@ from spark_ckpt.agent.spool_fill import SpoolFill
 from spark_ckpt.agent.spools import Spools
 from spark_ckpt.agent.staging import Staging
 from spark_ckpt.agent.stream import PAUSES, AgentStream, Pauses
-from spark_ckpt.conf import Options, parse_options
+from spark_ckpt.conf.options import Options, parse_options
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import CheckpointId, StoreId
 from spark_ckpt.process.packages import check_jar, packages_for, require

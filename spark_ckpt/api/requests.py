@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spark_ckpt import paths
-from spark_ckpt.conf import PREFIX, Options, parse_options, parse_stream
+from spark_ckpt.conf.forms import parse_stream
+from spark_ckpt.conf.options import Options, parse_options
+from spark_ckpt.conf.table import PREFIX
 from spark_ckpt.errors import (
     ConfigError,
     ConflictError,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_ckpt import paths
 from spark_ckpt.api.requests import Wish, ask, stream_of
-from spark_ckpt.conf import parse_stream
+from spark_ckpt.conf.forms import parse_stream
 from spark_ckpt.errors import ConfigError, TimeoutExpiredError
 from spark_ckpt.protocol.entries import SAVEPOINT, STOP
 from spark_ckpt.units import parse_duration

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark_ckpt.conf import OPTIONS, PLUGIN_CLASS, PREFIX, parse_options, unknown_option
+from spark_ckpt.conf.options import parse_options, unknown_option
+from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
+from spark_ckpt.conf.table import OPTIONS, PREFIX
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.jar import jar_path
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark_ckpt.conf import parse_options, parse_stream
+from spark_ckpt.conf.forms import parse_stream
+from spark_ckpt.conf.options import parse_options
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.paths import parse_checkpoint_name

@@ -6,7 +6,8 @@ import click
 
 from spark_ckpt.cli.options import json_option
 from spark_ckpt.cli.output import Line, Output, Report
-from spark_ckpt.conf import OPTIONS, template
+from spark_ckpt.conf.table import OPTIONS
+from spark_ckpt.conf.template import template
 
 
 @click.command("conf")

@@ -11,7 +11,7 @@ from spark_ckpt.cli import surroundings
 from spark_ckpt.cli.options import SIZE, json_option, opened, s3_options
 from spark_ckpt.cli.output import Line, Output, Report, Table
 from spark_ckpt.cli.surroundings import Finding, Status
-from spark_ckpt.conf import parse_storage
+from spark_ckpt.conf.forms import parse_storage
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.storage import S3Options
 

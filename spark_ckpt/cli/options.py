@@ -13,7 +13,7 @@ import click
 
 from spark_ckpt.cli.output import JsonOutput, Output, TextOutput
 from spark_ckpt.cli.progress_bars import progress_bars
-from spark_ckpt.conf import parse_stream
+from spark_ckpt.conf.forms import parse_stream
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.paths import parse_checkpoint_name
 from spark_ckpt.progress import Tell

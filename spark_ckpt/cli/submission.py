@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_ckpt.api.session import appended
-from spark_ckpt.conf import PLUGIN_CLASS, PREFIX, parse_options, shown
+from spark_ckpt.conf.options import parse_options
+from spark_ckpt.conf.passwords import shown, shown_key
+from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
+from spark_ckpt.conf.table import PREFIX
 from spark_ckpt.errors import ConfigError
 
 _FLAGS = frozenset({"--verbose", "-v", "--help", "-h", "--version", "--usage-error", "--supervise", "--load-spark-defaults"})
@@ -50,7 +53,7 @@ def parse(arguments: Sequence[str]) -> Given:
             continue
         if not equals:
             if not rest:
-                raise ConfigError(f"the option {name} needs a value")
+                raise ConfigError(f"the option {shown_key(name)} needs a value")
             value = rest.pop(0)
         _take(given, name, value)
     return given
@@ -62,8 +65,8 @@ def _take(given: Given, name: str, value: str) -> None:
     elif name in ("--conf", "-c"):
         key, equals, setting = value.partition("=")
         if not equals:
-            named = re.split(r"[:\s]", value, maxsplit=1)[0]
-            raise ConfigError(f"{name} {named}{'…' if named != value else ''} is not of the form key=value")
+            # `-` lies beside `=` on keyboards
+            raise ConfigError(f"{name} {shown_key(value, others='')} is not of the form key=value")
         given.conf[key.strip()] = setting.strip()
     elif name == "--jars":
         given.jars = value

@@ -14,7 +14,9 @@ from functools import partial
 from typing import Any
 
 from spark_ckpt import __version__
-from spark_ckpt.conf import AT_LEAST_ONCE, CLAIM, DELETE, DISCARD, FAIL, Options, parse_options, shown_options, spark_settings
+from spark_ckpt.conf.options import Options, parse_options, shown_options
+from spark_ckpt.conf.spark_settings import spark_settings
+from spark_ckpt.conf.words import AT_LEAST_ONCE, CLAIM, DELETE, DISCARD, FAIL
 from spark_ckpt.coordinator import file_transfer
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.intake import hook_states

@@ -116,7 +116,7 @@ class S3Requests:
                 error = self._attempt(send)
             except CheckpointError as stopped:  # a new client that cannot be made tells nothing of what was sent before
                 if maybe_done:
-                    raise self._unknown(doing, attempts) from stopped
+                    raise _unknown(doing, f"an answer was lost, and attempt {attempts} failed: {stopped}; then") from stopped
                 raise
             if not isinstance(error, Exception):
                 self._answered = self.worked = True
@@ -140,8 +140,11 @@ class S3Requests:
                 if fault is S3Fault.CREDENTIALS:
                     self._connection.renew(generation)
                 continue
+            if maybe_done and fault is S3Fault.CREDENTIALS:
+                missing = setup_error(error, doing, self.place)
+                raise _unknown(doing, f"an answer was lost, and attempt {attempts} failed: {missing}; then") from error
             if maybe_done:
-                raise self._unknown(doing, attempts) from error
+                raise _unknown(doing, f"the answer was lost in {attempts} attempts, the last with {code_of(error)};") from error
             if fault is S3Fault.SETUP or (fault is S3Fault.CREDENTIALS and not again):
                 raise setup_error(error, doing, self.place) from error
             if reads and again and self._options.outage_s is not None and waited >= self._options.outage_s:
@@ -151,9 +154,6 @@ class S3Requests:
             if fault is S3Fault.UNREACHABLE and not self._has_answered:
                 raise unreachable_error(error, self.place) from error
             raise final_error(fault, error, doing, self.place, attempts) from error
-
-    def _unknown(self, doing: str, attempts: int) -> OutcomeUnknownError:
-        return OutcomeUnknownError(f"cannot tell whether it worked to {doing}: the answer was lost in {attempts} attempts; read it back")
 
     @property
     def _has_answered(self) -> bool:
@@ -191,3 +191,7 @@ class S3Requests:
             if "If-None-Match" in request.headers:
                 operation = "put_if_absent"
         self._traffic.request(operation)
+
+
+def _unknown(doing: str, why: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(f"cannot tell whether it worked to {doing}: {why} read it back")

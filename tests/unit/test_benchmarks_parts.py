@@ -35,7 +35,7 @@ from benchmarks.session import Session
 from benchmarks.stored import dead_share
 from benchmarks.systems import HOOKS, SAME_SETTINGS, Setup, System, check_settings, set_up
 from benchmarks.workloads import Workload
-from spark_ckpt.conf import spark_settings
+from spark_ckpt.conf.spark_settings import spark_settings
 from spark_ckpt.model import Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import pack_key
 from spark_ckpt.storage.base import PutResult, Slice

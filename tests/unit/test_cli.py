@@ -24,7 +24,8 @@ from spark_ckpt.cli import surroundings
 from spark_ckpt.cli.main import VERBS, run
 from spark_ckpt.cli.submission import parse, parse_properties, submit_arguments
 from spark_ckpt.cli.surroundings import Status
-from spark_ckpt.conf import PLUGIN_CLASS, template
+from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
+from spark_ckpt.conf.template import template
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.jar import jar_path
 from spark_ckpt.storage import open_storage
@@ -144,6 +145,20 @@ def test_what_submit_refuses_shows_no_password() -> None:
     with pytest.raises(ConfigError, match="contradicts") as cut:
         submitted("--storage", long + "a", "--conf", f"spark.ckpt.storage={long}b", "job.py")
     assert "SECRET" not in str(cut.value)
+
+
+@pytest.mark.parametrize("separator", ["/", ":", " ", "-", "+", ",", "\n", "://KEY:"])
+def test_a_conf_without_an_equals_sign_is_shown_without_its_value(separator: str) -> None:
+    for option in (["--conf"], ["-c"], ["--verbose", "--conf"]):
+        with pytest.raises(ConfigError) as form:
+            submitted(*option, f"spark.hadoop.fs.s3a.secret.key{separator}SECRET", "job.py")
+        assert str(form.value) == f"{option[-1]} spark.hadoop.fs.s3a.secret.key… is not of the form key=value"
+    with pytest.raises(ConfigError, match=r"--conf spark\.x is not of the form"):
+        submitted("--conf", "spark.x", "job.py")
+    if separator != "-":
+        with pytest.raises(ConfigError) as last:
+            submitted(f"--conf{separator}SECRET")
+        assert str(last.value) == "the option --conf… needs a value"
 
 
 def test_properties_as_java_reads_them() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
-from spark_ckpt import conf
-from spark_ckpt.conf import OPTIONS, Options, parse_options, parse_storage, shown_options, spark_settings, template
+from spark_ckpt.conf.forms import parse_storage
+from spark_ckpt.conf.options import Options, parse_options, shown_options
+from spark_ckpt.conf.passwords import shown
+from spark_ckpt.conf.spark_settings import EXTENSIONS_CLASS, LISTENER_CLASS, spark_settings
+from spark_ckpt.conf.table import OPTIONS
+from spark_ckpt.conf.template import template
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.units import parse_duration, parse_size
@@ -236,6 +241,38 @@ def test_credentials_in_the_storage_are_refused_and_not_shown(url: str) -> None:
     assert "hu" not in str(e.value)
 
 
+@pytest.mark.parametrize(
+    ("value", "as_shown"),
+    [
+        ("s3://KEY:hush@bucket/x", "s3://…@bucket/x"),
+        ("s3://KEY:hu@sh/hu@bucket/x", "s3://…@bucket/x"),
+        ("s3://KEY:hu\nsh@bucket/x", "s3://…@bucket/x"),
+        ("s3://KEY:hush@\nbucket/x", "s3://…@ bucket/x"),
+        ("KEY:hush@bucket/x", "…@bucket/x"),
+        ("KEY:hu//sh@bucket/x", "…@bucket/x"),
+        ("s3:/KEY:hush@bucket", "…@bucket"),
+        (" https://a.example/,https://me:hush@b.example", " https://…@b.example"),
+        ("/data/orders", "/data/orders"),
+        ("x" * 201, "x" * 200 + "…"),
+    ],
+)
+def test_no_message_shows_what_may_be_a_password(value: str, as_shown: str) -> None:
+    assert shown(value) == as_shown
+
+
+@pytest.mark.parametrize("value", ["/" * 1_000_000, "s3://" * 200_000, "//@" * 300_000, "a" * 1_000_000])
+def test_a_long_value_is_shown_at_once(value: str) -> None:
+    began = time.process_time()
+    assert len(shown(value)) <= 201
+    assert time.process_time() - began < 1
+
+
+def test_a_name_that_goes_over_into_a_value_is_shown_without_that() -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_options({"spark.ckpt.storage/s3://KEY:hush@bucket/x?a": "1"})
+    assert str(raised.value) == "spark.ckpt.storage… is not an option; did you mean spark.ckpt.storage?"
+
+
 @pytest.mark.parametrize("key", ["storage", "restore.path", "savepointDir"])
 def test_memory_is_no_place_to_store_anything(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"spark\.ckpt\.{key}=memory://x is not possible; use s3://.*nothing would be stored$"):
@@ -307,8 +344,8 @@ def test_what_is_no_duration(text: str) -> None:
 def test_settings_append_to_lists() -> None:
     listeners, extensions = "spark.sql.streaming.streamingQueryListeners", "spark.sql.extensions"
     made = spark_settings({}, {listeners: "a.B, c.D", extensions: ""})
-    assert made[listeners] == f"a.B,c.D,{conf.LISTENER_CLASS}"
-    assert made[extensions] == conf.EXTENSIONS_CLASS
+    assert made[listeners] == f"a.B,c.D,{LISTENER_CLASS}"
+    assert made[extensions] == EXTENSIONS_CLASS
     assert spark_settings({}, made) == made
 
 

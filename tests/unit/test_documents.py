@@ -16,7 +16,7 @@ from documents.network import loaded
 from documents.places import BENCHMARKS, COMMAND_LINE, DOCS, OPTIONS, PROTOCOL, README, ROOT
 from spark_ckpt import __version__
 from spark_ckpt.cli.main import VERBS, cli
-from spark_ckpt.conf import OPTIONS as TABLE
+from spark_ckpt.conf.table import OPTIONS as TABLE
 from spark_ckpt.protocol.reasons import AbortReason
 
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_ckpt import paths
-from spark_ckpt.conf import parse_storage, parse_stream
+from spark_ckpt.conf.forms import parse_storage, parse_stream
 from spark_ckpt.errors import ConfigError, FormatError
 from spark_ckpt.model import CheckpointId
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 
 from spark_ckpt.errors import ConfigError, OutcomeUnknownError, StorageError
 from spark_ckpt.storage import S3Options
 from spark_ckpt.storage.base import Traffic
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
-from spark_ckpt.storage.s3_faults import ShortAnswerError
+from spark_ckpt.storage.s3_faults import CredentialsError, ShortAnswerError
 from spark_ckpt.storage.s3_requests import S3Requests
 from tests.drivers.socket_server import serving
 
@@ -86,12 +87,24 @@ def test_what_keeps_a_new_client_away_does_not_tell_that_a_put_was_not_done() ->
     """(1) The answer is lost; (2) the key is not accepted any more; (3) the file that has the next one is just being written."""
     options = S3Options("http://127.0.0.1:9", "us-east-1", True, reached=True)
     requests = S3Requests("s3://lake/ckpt", "lake", options, QUICK, Traffic(), time.monotonic, lambda _: None, random.Random(7))
-    errors = [ShortAnswerError(), ConfigError("the region in ~/.aws/config is malformed")]
+    errors: list[Exception] = [ShortAnswerError(), ConfigError("the region in ~/.aws/config is malformed")]
 
     def send() -> None:
         raise errors.pop(0)
 
-    with pytest.raises(OutcomeUnknownError, match="cannot tell whether it worked to store it"):
+    with pytest.raises(OutcomeUnknownError) as unknown:
+        requests.run("store it", send, writes=True)
+    assert str(unknown.value) == (
+        "cannot tell whether it worked to store it: an answer was lost, and attempt 2 failed: the region in ~/.aws/config is malformed; "
+        "then read it back"
+    )
+    errors = [ShortAnswerError()] + [CredentialsError() for _ in range(100_000)]
+    for error in errors[1:]:
+        error.__cause__ = NoCredentialsError()
+    with pytest.raises(OutcomeUnknownError, match=r"an answer was lost, and attempt \d+ failed: no usable S3 credentials for s3://lake/ckpt"):
+        requests.run("store it", send, writes=True)
+    errors = [ShortAnswerError(), EndpointConnectionError(endpoint_url="http://127.0.0.1:9")] * 100_000
+    with pytest.raises(OutcomeUnknownError, match=r"the answer was lost in \d+ attempts, the last with (ShortAnswer|Endpoint)"):
         requests.run("store it", send, writes=True)
     errors = [ConfigError("the region in ~/.aws/config is malformed")]
     with pytest.raises(ConfigError):

@@ -1,0 +1,76 @@
+"""`spark-ckpt export`"""
+
+from __future__ import annotations
+
+import click
+
+from spark_ckpt.cli.options import Progress, checkpoint_option, json_option, opened, opened_stream, progress_option, s3_options, storage_url
+from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, size_text
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.paths import checkpoint_name
+from spark_ckpt.stock.exporting import Exported, to_export
+from spark_ckpt.stock.layout import location_of
+from spark_ckpt.stock.writing import Written, write_stock
+from spark_ckpt.storage import S3Options
+
+
+@click.command("export")
+@click.argument("source")
+@click.argument("target")
+@checkpoint_option("the latest")
+@click.option(
+    "--location",
+    metavar="URL",
+    help="The checkpointLocation that the job will have, where that is not TARGET: you copy the folder to hdfs://… afterwards.",
+)
+@s3_options
+@progress_option
+@json_option
+def command(
+    source: str, target: str, checkpoint: CheckpointId | None, location: str | None, s3: S3Options, output: Output, progress: Progress
+) -> None:
+    """Write a checkpoint as stock Spark has it, from which the job goes on without the plugin.
+
+    SOURCE is a savepoint, a stream, or the folder of a checkpoint. TARGET is a new folder, local or on S3, written as the job will write
+    its checkpointLocation: s3a://bucket/path, for Hadoop's S3A. End the query first, best with `savepoint --stop`.
+
+    Interrupted, the same command goes on. Nothing of SOURCE is changed. Exit status 1 if stock Spark could not go on exactly once.
+    """
+    with opened_stream(source, s3) as (storage, reader), opened(target, s3) as folder, progress() as tell:
+        place = location_of(location or target, storage_url(target))
+        exported = to_export(storage, reader, checkpoint, tell)
+        written = write_stock(storage, exported, folder, place, tell)
+    output.show(_report(exported, written, folder.url, place))
+
+
+def _report(exported: Exported, written: Written, target: str, location: str) -> Report:
+    content, planned = exported.checkpoint, exported.planned
+    epoch = exported.next_epoch
+    document = {
+        "source": exported.source,
+        "checkpoint": checkpoint_name(content.id),
+        "epoch": content.id.epoch,
+        "query_id": content.query_id,
+        "target": target,
+        "location": location,
+        "next_epoch": epoch,
+        "planned": planned is not None,
+        "files": written.files,
+        "size": written.size,
+        "hooks": sorted(content.hooks),
+    }
+    facts = Facts([("from", exported.source), ("to", target), ("files", f"{written.files}, {size_text(written.size)}")])
+    lines: list[Section] = [facts, Line(f"start the job without the plugin, with checkpointLocation {location}")]
+    if planned is None:
+        lines.append(Line(f"its epochs begin with {epoch}: a sink that has seen later batches must be a new one"))
+    else:
+        lines.append(Line(f"epoch {epoch} had been planned: it runs first, on the same input"))
+        lines.append(
+            Line(
+                f"if the sink skips batch {epoch} because it has it already, stock Spark ends with 'CheckpointInfo length: 0': then start "
+                "the query once more with the plugin, end it with `spark-ckpt savepoint --stop`, and export that savepoint"
+            )
+        )
+    if content.hooks:
+        lines.append(Line(f"not written, for stock Spark has no place for it: the state of the hooks {', '.join(sorted(content.hooks))}"))
+    return Report(document, lines)

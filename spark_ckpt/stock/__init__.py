@@ -1,0 +1,1 @@
+"""The layout of stock Spark's `checkpointLocation`: out of a checkpoint of ours, and into one."""

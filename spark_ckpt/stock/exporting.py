@@ -1,0 +1,113 @@
+"""What of a stream goes to stock Spark: a checkpoint, and of the epochs planned past it the one that stock Spark can run again.
+
+Stock Spark runs at most one epoch again, the newest one in `offsets/`. Sinks skip batch ids that they have seen, so each id must have the
+same rows as before; where that cannot be, nothing is exported, and a savepoint that ends the query is the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
+from spark_ckpt.model import Checkpoint, CheckpointId, Content
+from spark_ckpt.paths import checkpoint_name
+from spark_ckpt.progress import Tell, nobody
+from spark_ckpt.protocol.driver_files import offsets_file
+from spark_ckpt.protocol.entries import Plan
+from spark_ckpt.protocol.start.recorded import does_not_follow
+from spark_ckpt.protocol.start.restoring import incomplete
+from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.planned import planned_past
+from spark_ckpt.stored.preflight import without_objects
+from spark_ckpt.stored.reading import CheckpointReader, StreamReader
+from spark_ckpt.stored.standing import Use
+
+_WAY_OUT = (
+    "start the query once more with the plugin, end it with `spark-ckpt savepoint {stream} --stop`, and export that savepoint"
+)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """`planned`: the epoch past the checkpoint that stock Spark runs first, as it was planned; None: what comes next is new.
+
+    `source`: URL of the checkpoint's or savepoint's folder.
+    """
+
+    source: str
+    checkpoint: Checkpoint
+    planned: Plan | None
+
+    @property
+    def next_epoch(self) -> int:
+        return self.checkpoint.id.epoch + 1
+
+    @property
+    def files(self) -> Mapping[str, Content]:
+        """The driver's: those of the checkpoint, and what was written for the epoch that runs again."""
+        files = dict(self.checkpoint.files)
+        if self.planned is not None:
+            for path, content in self.planned.files.items():
+                if content is None:
+                    files.pop(path, None)
+                else:
+                    files[path] = content
+            files[offsets_file(self.planned.epoch)] = self.planned.offsets
+        return files
+
+
+def to_export(storage: Storage, reader: StreamReader, wanted: CheckpointId | None, tell: Tell = nobody) -> Exported:
+    """`wanted`: None for the one that a start would go on from, or the only one of a `CheckpointReader`. All that can be refused is.
+
+    Raises `ConflictError` where stock Spark could not go on exactly once, `DamagedError` and `ObjectMissingError` for what the checkpoint
+    lacks, `StorageError`.
+    """
+    checkpoint = reader.read(wanted or reader.latest())
+    lacking = [*incomplete(checkpoint), *without_objects(checkpoint, storage, tell)]
+    source = reader.path_of(checkpoint.id)
+    if lacking:
+        raise DamagedError(f"{source} cannot be exported: {lacking[0]}; choose another checkpoint, `spark-ckpt list` shows what there is")
+    if isinstance(reader, CheckpointReader) and RestorePath.at(source).is_savepoint:
+        return Exported(source, checkpoint, None)
+    return Exported(source, checkpoint, _planned(storage, checkpoint))
+
+
+def _planned(storage: Storage, checkpoint: Checkpoint) -> Plan | None:
+    """The one epoch that was planned past a checkpoint of the stream at `storage`."""
+    reader = StreamReader(storage)
+    name, way_out = checkpoint_name(checkpoint.id), _WAY_OUT.format(stream=reader.url)
+    standing = reader.standing()
+    if standing is None:
+        raise ObjectMissingError(
+            f"the log of {reader.url} is gone, so it is not known what ran past {name}; put its log/ back, or export a savepoint"
+        )
+    use = standing.use(checkpoint.id)
+    if use is not Use.USABLE:
+        raise ConflictError(
+            f"{name} of {reader.url} is {use.value} in `spark-ckpt list`: the stream does not go back to it; choose another one"
+        )
+    claim = standing.claim
+    if claim.ahead:
+        raise ConflictError(
+            f"{reader.url} runs in AT_LEAST_ONCE, where epochs past {name} may have run without a plan, and stock Spark would give their "
+            f"numbers to other rows; {way_out}"
+        )
+    planned = planned_past(storage, reader, standing, checkpoint)
+    found = planned.recorded
+    unknown = f"in the log of {reader.url}, so it is not known what ran past {name}; put it back, or export a savepoint"
+    if planned.gaps:
+        raise DamagedError(f"entry {planned.gaps[0]} is missing {unknown}")
+    if planned.past_all is not None:
+        raise DamagedError(f"the plan of {checkpoint_name(planned.past_all)} is missing {unknown}")
+    if found.missing is not None:
+        raise DamagedError(f"the plan of epoch {found.missing} is missing {unknown}")
+    why = does_not_follow(found, checkpoint.id, claim.used if claim.used is not None else -1)
+    if why is None and found.first != checkpoint.id.epoch + 1:
+        why = f"the epoch after {name} has the number {found.first}, and stock Spark goes on with {checkpoint.id.epoch + 1}"
+    if why is None and len(found.plans) > 1:
+        why = f"{len(found.plans)} epochs were planned past {name}, and stock Spark runs one again at most"
+    if why is not None:
+        raise ConflictError(f"{reader.url} cannot be exported exactly once: {why}; {way_out}")
+    return found.plans[0] if found.plans else None

@@ -1,0 +1,100 @@
+"""Where stock Spark has what in a `checkpointLocation`, and what there depends on the state store's provider and on the place itself.
+
+- `metadata`: the query's id; `offsets/N`, `commits/N`: JSON lines; `sources/<i>/…`: the logs of the sources
+- `state/<operator>/_metadata/…`, `state/<operator>/_stateSchema/…`: of the driver (`state/schemas.py`)
+- `state/<operator>/<partition>/[<store>/]`: `7_<uid>.changelog`, `7_<uid>.zip`, `SSTs/…` (Spark: `RocksDBFileManager`)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from spark_ckpt.bounded_json import parse_json
+from spark_ckpt.errors import ConfigError, DamagedError
+from spark_ckpt.model import Handle, StoreId
+from spark_ckpt.paths import split
+
+METADATA = "metadata"
+OURS = b"org.apache.spark.sql.execution.streaming.state.ckpt.BarrierStateStoreProvider"
+STOCK = b"org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+"""State store providers. Spark notes with an epoch's offsets which one it has, and that wins over the configuration at the next start."""
+DEFAULT_STORE = "default"
+"""The store of an operator that has only one; it lies in the partition's own folder."""
+
+_OFFSETS = re.compile(r"offsets/\d+", re.ASCII)
+_OPERATOR = re.compile(r"state/\d+/_metadata/v2/\d+", re.ASCII)
+_SCHEMA = re.compile(r".*?(/state/\d+/_stateSchema/.+)", re.ASCII | re.DOTALL)
+_MAX_VALUES = 2_000_000
+
+
+def store_folder(store: StoreId) -> str:
+    """Below the `checkpointLocation`, without a `/` at its end."""
+    folder = f"state/{store.operator}/{store.partition}"
+    return folder if store.store == DEFAULT_STORE else f"{folder}/{store.store}"
+
+
+def state_file(store: StoreId, handle: Handle) -> str:
+    return f"{store_folder(store)}/{handle.name}"
+
+
+def query_metadata(query_id: str) -> bytes:
+    """What the file `metadata` says."""
+    return json.dumps({"id": query_id}, separators=(",", ":")).encode()
+
+
+def depends_on_place(path: str) -> bool:
+    """Whether `for_stock` changes this file of the driver."""
+    return _OFFSETS.fullmatch(path) is not None or _OPERATOR.fullmatch(path) is not None
+
+
+def for_stock(path: str, content: bytes, location: str) -> bytes:
+    """A file of the driver as stock Spark has it in the `checkpointLocation` `location`, which is written as Spark writes it.
+
+    With an epoch's offsets stands the provider; an operator's metadata names its schema files by their whole paths. Raises `DamagedError`.
+    """
+    if _OFFSETS.fullmatch(path):
+        return with_provider(content, OURS, STOCK)
+    return at_location(path, content, location) if _OPERATOR.fullmatch(path) else content
+
+
+def with_provider(offsets: bytes, before: bytes, after: bytes) -> bytes:
+    """In the line of `offsets/N` that has the epoch's configuration: what sources have written behind it stays as it is."""
+    lines = offsets.split(b"\n", 2)
+    if len(lines) > 1:
+        lines[1] = lines[1].replace(b'"' + before + b'"', b'"' + after + b'"')
+    return b"\n".join(lines)
+
+
+def at_location(path: str, content: bytes, location: str) -> bytes:
+    """An operator's metadata (v2) with its schema files below `location`."""
+    version, newline, body = content.partition(b"\n")
+    try:
+        document = parse_json(body, _MAX_VALUES)
+        for store in document["stateStoreInfo"]:
+            named = store.get("stateSchemaFilePaths")
+            if named:
+                store["stateSchemaFilePaths"] = [_moved(path, str(name), location) for name in named]
+        return version + newline + json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
+        raise DamagedError(f"{path} cannot be read ({type(e).__name__}: {e}); it is damaged, choose another checkpoint") from e
+
+
+def _moved(path: str, name: str, location: str) -> str:
+    found = _SCHEMA.fullmatch(name)
+    if found is None:
+        raise DamagedError(f"{path} names the schema file {name!r:.200}, which lies in no state folder; choose another checkpoint")
+    return location.rstrip("/") + found.group(1)
+
+
+def location_of(text: str, url: str) -> str:
+    """A `checkpointLocation` as Spark writes it: `file:/x` for a local path. `text`: as a person has written it; `url`: of the target,
+    which a relative path leads to. Raises `ConfigError`."""
+    scheme, authority, path = split(text)
+    if not scheme:
+        return "file:" + (path if path.startswith("/") else url.removeprefix("file://"))
+    if scheme == "file":
+        return f"file:{path}"
+    if "@" in authority or not path.startswith("/"):
+        raise ConfigError(f"{text.rsplit('@', 1)[-1]!r} is no checkpointLocation; write a path or a URL, without credentials")
+    return f"{scheme}://{authority}{path}"

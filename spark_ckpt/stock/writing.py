@@ -1,0 +1,184 @@
+"""Writing a stock `checkpointLocation`: what tells Spark that a query has been there, the file `metadata`, comes last.
+
+Before all else a mark is put that says what is being written. Done again after an interruption, the same export finds its own mark and
+puts everything once more; the mark goes when all is there. A folder that holds anything else is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
+from spark_ckpt.model import FileHandle, Handle
+from spark_ckpt.process.scratch import temporary_folder
+from spark_ckpt.progress import Task, Tell, Unit, nobody
+from spark_ckpt.stock.exporting import Exported
+from spark_ckpt.stock.layout import METADATA, depends_on_place, for_stock, query_metadata, state_file
+from spark_ckpt.storage.base import PutResult, Slice, Storage
+from spark_ckpt.stored.ranges import RangeDamagedError, is_long, near, read, read_to_file
+
+MARK = "_spark_ckpt_export"
+"""What is being written here, and is not complete."""
+_THREADS = 8
+_NUMBERED_LAST = ("commits/", "offsets/")
+"""Spark looks at these first of all: nothing else is missing when they come."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """`files` and `size` in bytes are those of the whole folder."""
+
+    files: int
+    size: int
+
+
+def write_stock(source: Storage, exported: Exported, target: Storage, location: str, tell: Tell = nobody) -> Written:
+    """Write it to the folder at `target`, which must be new or empty. `location`: that folder as Spark writes it, `file:/x`, `s3a://b/x`.
+
+    `source` is what the checkpoint's objects are relative to. Raises `ConflictError` where something else lies there, `DamagedError` and
+    `ObjectMissingError` for what the checkpoint lacks, `StorageError`; done again, it goes on.
+    """
+    mark = _mark(exported, location)
+    driver = {path: content for path, content in exported.files.items() if isinstance(content, bytes)}
+    ranges = _ranges(exported)
+    small = {path: for_stock(path, content, location) for path, content in driver.items()}
+    small |= {path: for_stock(path, _whole(source, ranges.pop(path)), location) for path in list(ranges) if depends_on_place(path)}
+    query = query_metadata(exported.checkpoint.query_id)
+    written = Written(len(ranges) + len(small) + 1, sum(h.length for h in ranges.values()) + sum(map(len, small.values())) + len(query))
+    if not _begin(target, mark):
+        return _ended(target, written)
+    _copy(source, ranges, target, tell)
+    last = sorted(path for path in small if path.startswith(_NUMBERED_LAST))
+    _put_all(target, {path: data for path, data in small.items() if path not in last}, tell)
+    for path in last:
+        target.put(path, small[path])
+    target.put(METADATA, query)
+    return _ended(target, written)
+
+
+def _mark(exported: Exported, location: str) -> bytes:
+    document = {
+        "writes": "a checkpointLocation, not complete yet: run the same `spark-ckpt export` again, or delete this folder",
+        "export_of": exported.source,
+        "epoch": exported.checkpoint.id.epoch,
+        "planned": None if exported.planned is None else exported.planned.epoch,
+        "location": location,
+    }
+    return json.dumps(document, indent=1).encode()
+
+
+def _begin(target: Storage, mark: bytes) -> bool:
+    """Whether there is anything left to be written. Raises `ConflictError`."""
+    there = next((stored.key for stored in target.list("") if stored.key != MARK), None)
+    has_mark = target.size(MARK) is not None
+    if there is not None and not has_mark:
+        raise ConflictError(f"{target.url} is not empty ({there} is there); export to a folder that does not exist yet")
+    if not has_mark and target.put_if_absent(MARK, mark) is PutResult.STORED:
+        return True
+    if target.get(MARK, limit=1 << 20) != mark:
+        raise ConflictError(
+            f"{target.url} holds another export that is not complete, {MARK} there says which; finish that one, or delete the folder"
+        )
+    return target.size(METADATA) is None
+
+
+def _ended(target: Storage, written: Written) -> Written:
+    target.delete([MARK])
+    if target.url.startswith("file://"):
+        # The storage's folder for temporary files; Spark would leave it alone, a person would wonder.
+        with suppress(OSError):
+            Path(target.url.removeprefix("file://"), ".tmp").rmdir()
+    return written
+
+
+def _ranges(exported: Exported) -> dict[str, Handle]:
+    """Everything that is in objects: path below the `checkpointLocation` -> where it is. Raises `DamagedError`."""
+    found: dict[str, Handle] = {}
+    for snapshot in exported.checkpoint.snapshots:
+        for handle in snapshot.handles:
+            if found.setdefault(path := state_file(snapshot.store, handle), handle) != handle:
+                raise DamagedError(f"{exported.source} names {path} twice, with two contents; choose another checkpoint")
+    for path, content in exported.files.items():
+        if isinstance(content, FileHandle):
+            found[path] = content.whole(path)
+    return found
+
+
+def _whole(source: Storage, handle: Handle) -> bytes:
+    """A file of the driver that has to be changed on the way: those are small, unless a query has thousands of state schemas."""
+    return b"".join(bytes(data) for data in _read(source, [handle]))
+
+
+def _copy(source: Storage, ranges: Mapping[str, Handle], target: Storage, tell: Tell) -> None:
+    """Ranges near each other are read at once. Nothing more is begun once one has failed."""
+    paths: dict[Handle, list[str]] = {}
+    for path, handle in ranges.items():
+        paths.setdefault(handle, []).append(path)
+    task = Task(tell, "writing state", sum(handle.length for handle in ranges.values()), Unit.BYTES)
+
+    def copy(number: int, group: Sequence[Handle]) -> None:
+        if is_long(group):
+            local = folder / str(number)
+            try:
+                _to_file(source, group[0], local)
+                for path in paths[group[0]]:
+                    target.put_slices(path, [Slice(local, 0, group[0].length)])
+                    task.add(group[0].length)
+            finally:
+                local.unlink(missing_ok=True)
+            return
+        for handle, data in zip(group, _read(source, group), strict=True):
+            for path in paths[handle]:
+                target.put(path, bytes(data))
+                task.add(handle.length)
+
+    with temporary_folder("export") as folder, ThreadPoolExecutor(_THREADS, "export") as pool:
+        try:
+            for done in as_completed([pool.submit(copy, number, group) for number, group in enumerate(near(paths))]):
+                done.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _put_all(target: Storage, contents: Mapping[str, bytes], tell: Tell) -> None:
+    task = Task(tell, "writing files of the driver", len(contents))
+    with ThreadPoolExecutor(_THREADS, "export") as pool:
+        for _ in task.each(pool.map(target.put, contents.keys(), contents.values())):
+            pass
+
+
+def _read(source: Storage, group: Sequence[Handle]) -> Iterable[memoryview]:
+    try:
+        found = read(source, group)
+    except ObjectMissingError as e:
+        raise _gone(e) from e
+    for one in found:
+        if one.damage is not None:
+            raise _damaged(source, one.damage)
+        yield one.data
+
+
+def _to_file(source: Storage, handle: Handle, path: Path) -> None:
+    try:
+        read_to_file(source, handle, path)
+    except RangeDamagedError as e:
+        raise _damaged(source, e) from e
+    except ObjectMissingError as e:
+        raise _gone(e) from e
+
+
+def _damaged(source: Storage, damage: RangeDamagedError) -> DamagedError:
+    handle = damage.handle
+    return DamagedError(f"{handle.name} in {source.url_of(handle.object)} {damage.difference}; choose another checkpoint")
+
+
+def _gone(error: ObjectMissingError) -> ObjectMissingError:
+    return ObjectMissingError(
+        f"{error}; if the query is running, it has deleted that checkpoint meanwhile: end it, or export a savepoint, into another folder"
+    )

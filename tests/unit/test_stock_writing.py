@@ -1,0 +1,280 @@
+"""`spark-ckpt export`: what is written, what is refused, and what becomes of an export that was interrupted."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spark_ckpt import paths
+from spark_ckpt.cli.main import run
+from spark_ckpt.errors import ConfigError, ConflictError, DamagedError, ObjectMissingError
+from spark_ckpt.model import Checkpoint, FileHandle
+from spark_ckpt.protocol.entries import Claim, Plan, decode, encode
+from spark_ckpt.stock.exporting import Exported, to_export
+from spark_ckpt.stock.layout import OURS, STOCK, for_stock, location_of
+from spark_ckpt.stock.writing import MARK, write_stock
+from spark_ckpt.storage import Storage, open_storage
+from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.stored.reading import StreamReader
+from tests.drivers.command_line import call
+from tests.drivers.stored_stream import StreamWriter, flip, make_store
+
+OFFSETS = b'v1\n{"batchWatermarkMs":0,"conf":{"spark.sql.streaming.stateStore.providerClass":"%s"}}\n{"a":"%s"}'
+OPERATOR = {
+    "operatorInfo": {"operatorId": 0, "operatorName": "tws"},
+    "operatorPropertiesJson": '{"ü":1}',
+    "stateStoreInfo": [
+        {"storeName": "default", "numPartitions": 2, "stateSchemaFilePaths": ["file:/old/state/3/x/state/0/_stateSchema/default/0_a"]}
+    ],
+}
+
+
+@pytest.fixture
+def writer(storage: Storage, tmp_path: Path) -> StreamWriter:
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    writer.complete(1, 0, [make_store(tmp_path, 30, "a")])
+    writer.complete(1, 1, [make_store(tmp_path, 40, "b"), make_store(tmp_path, 50, "c")], changelogs_only=1)
+    return writer
+
+
+def exported(writer: StreamWriter) -> Exported:
+    return to_export(writer.storage, StreamReader(writer.storage), None)
+
+
+def stored(writer: StreamWriter, checkpoint: Checkpoint) -> Exported:
+    writer.storage.put(paths.metadata_key(checkpoint.id), encode_metadata(checkpoint))
+    return exported(writer)
+
+
+def everything(target: Storage) -> dict[str, bytes]:
+    return {found.key: target.get(found.key) for found in target.list("")}
+
+
+def test_every_file_of_a_checkpoint_is_where_spark_looks_for_it(
+    writer: StreamWriter, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, doc = call(capsys, "export", url, str(tmp_path / "out"))
+    assert status == 0
+    checkpoint = writer.checkpoints[-1]
+    target = open_storage(f"file://{tmp_path}/out")
+    found = everything(target)
+    assert json.loads(found.pop("metadata")) == {"id": "query"}
+    assert (found.pop("offsets/1"), found.pop("commits/1")) == (b"v1\n{}", b"v2\n{}")
+    wanted = {
+        f"state/0/{s.store.partition}/{h.name}": writer.storage.get(h.object, h.offset, h.length)
+        for s in checkpoint.snapshots
+        for h in s.handles
+    }
+    assert found == wanted
+    assert (doc["files"], doc["next_epoch"], doc["planned"]) == (len(wanted) + 3, 2, False)
+    assert doc["size"] == sum(map(len, wanted.values())) + len(b'{"id":"query"}') + 10
+    assert not (tmp_path / "out" / ".tmp").exists()
+
+
+def test_a_store_with_a_name_has_a_folder_of_its_own(writer: StreamWriter, tmp_path: Path) -> None:
+    checkpoint = writer.checkpoints[-1]
+    joined = tuple(replace(s, store=replace(s.store, store="left-keyToNumValues")) for s in checkpoint.snapshots)
+    target = open_storage(f"file://{tmp_path}/out")
+    write_stock(writer.storage, stored(writer, replace(checkpoint, snapshots=joined)), target, "file:/out")
+    assert target.size("state/0/0/left-keyToNumValues/8_v.changelog") is not None
+
+
+def test_the_provider_and_the_places_of_schemas_are_those_of_stock_spark() -> None:
+    ours, theirs = OFFSETS % (OURS, OURS), OFFSETS % (STOCK, OURS)
+    assert for_stock("offsets/7", ours, "file:/new") == theirs
+    assert for_stock("sources/0/offsets/7", ours, "file:/new") == ours
+    content = b"v2\n" + json.dumps(OPERATOR).encode()
+    said = for_stock("state/0/_metadata/v2/0", content, "s3a://bucket/new/").split(b"\n", 1)
+    assert said[0] == b"v2"
+    document = json.loads(said[1])
+    assert document["stateStoreInfo"][0].pop("stateSchemaFilePaths") == ["s3a://bucket/new/state/0/_stateSchema/default/0_a"]
+    assert document["operatorPropertiesJson"] == OPERATOR["operatorPropertiesJson"]
+    assert for_stock("state/0/_metadata/metadata", content, "file:/new") == content
+
+
+@pytest.mark.parametrize("content", [b"v2", b"v2\n[]", b'v2\n{"stateStoreInfo":[{"stateSchemaFilePaths":["elsewhere"]}]}'])
+def test_an_operators_metadata_that_is_none_is_refused(content: bytes) -> None:
+    with pytest.raises(DamagedError, match=r"state/0/_metadata/v2/0"):
+        for_stock("state/0/_metadata/v2/0", content, "file:/new")
+
+
+def test_large_files_of_the_driver_are_written_too_and_changed_where_they_must_be(writer: StreamWriter, tmp_path: Path) -> None:
+    import zlib
+
+    def large(name: str, content: bytes) -> FileHandle:
+        key = f"run-00000001/drv/1-{name * 32}"
+        writer.storage.put(key, content)
+        return FileHandle(key, len(content), zlib.crc32(content))
+
+    operator, seen = b"v2\n" + json.dumps(OPERATOR).encode(), OFFSETS % (OURS, OURS)
+    files = {"state/0/_metadata/v2/0": large("a", operator), "sources/0/9.compact": large("b", seen)}
+    checkpoint = replace(writer.checkpoints[-1], files={**writer.checkpoints[-1].files, **files})
+    target = open_storage(f"file://{tmp_path}/out")
+    write_stock(writer.storage, stored(writer, checkpoint), target, "file:/new")
+    assert target.get("sources/0/9.compact") == seen
+    assert b"file:/new/state/0/_stateSchema/default/0_a" in target.get("state/0/_metadata/v2/0")
+
+
+@pytest.mark.parametrize(
+    ("text", "location"),
+    [
+        ("/data/x", "file:/data/x"),
+        ("x", "file:/here/x"),
+        ("file:///data/x/", "file:/data/x"),
+        ("s3a://bucket/x", "s3a://bucket/x"),
+        ("hdfs://nn:8020/x", "hdfs://nn:8020/x"),
+        ("hdfs:/x", "hdfs:///x"),
+    ],
+)
+def test_a_location_is_written_as_spark_writes_it(text: str, location: str) -> None:
+    assert location_of(text, "file:///here/x") == location
+
+
+def test_no_credentials_go_into_a_location() -> None:
+    with pytest.raises(ConfigError) as refused:
+        location_of("s3a://key:secret@bucket/x", "s3://bucket/x")
+    assert "secret" not in str(refused.value)
+
+
+# --- what was planned past it
+
+
+def plan(writer: StreamWriter, epoch: int, offsets: bytes = b"v1\n{}", **files: bytes | None) -> None:
+    writer.append(Plan(writer.claim, 1, epoch, offsets, {name.replace("__", "/"): content for name, content in files.items()}))
+
+
+def test_the_epoch_that_was_planned_goes_along(writer: StreamWriter, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = writer.checkpoints[-1]
+    files = {**checkpoint.files, "sources/0/1": b"old", "sources/0/2": b"here"}
+    writer.storage.put(paths.metadata_key(checkpoint.id), encode_metadata(replace(checkpoint, files=files)))
+    plan(writer, 2, OFFSETS % (OURS, b"x"), sources__0__1=None, sources__0__3=b"new")
+    status, doc = call(capsys, "export", url, str(tmp_path / "out"))
+    assert (status, doc["planned"], doc["next_epoch"], doc["epoch"]) == (0, True, 2, 1)
+    found = everything(open_storage(f"file://{tmp_path}/out"))
+    assert found["offsets/2"] == OFFSETS % (STOCK, b"x")
+    assert "commits/2" not in found
+    assert {path: data for path, data in found.items() if path.startswith("sources/")} == {"sources/0/2": b"here", "sources/0/3": b"new"}
+
+
+def test_several_planned_epochs_are_refused_with_the_way_out(writer: StreamWriter, tmp_path: Path, url: str) -> None:
+    plan(writer, 2)
+    plan(writer, 3)
+    with pytest.raises(ConflictError, match=r"2 epochs were planned past run-1/chk-1.*savepoint .* --stop`, and export that savepoint"):
+        exported(writer)
+    assert run(["export", url, str(tmp_path / "out")]) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_at_least_once_is_refused(writer: StreamWriter) -> None:
+    key = paths.log_key(writer.claim)
+    claim = decode(writer.claim, writer.storage.get(key))
+    assert isinstance(claim, Claim)
+    writer.storage.put(key, encode(replace(claim, ahead=64)))
+    with pytest.raises(ConflictError, match="AT_LEAST_ONCE"):
+        exported(writer)
+
+
+def test_numbers_that_went_on_elsewhere_are_refused(writer: StreamWriter) -> None:
+    origin = writer.checkpoints[-1].id
+    writer.begin(2, origin)
+    key = paths.log_key(writer.claim)
+    claim = decode(writer.claim, writer.storage.get(key))
+    assert isinstance(claim, Claim)
+    writer.storage.put(key, encode(replace(claim, first=70, used=69, adopts=())))
+    with pytest.raises(ConflictError, match="70"):
+        exported(writer)
+
+
+def test_an_older_checkpoint_is_refused_for_what_ran_past_it(writer: StreamWriter, url: str) -> None:
+    writer.complete(1, 2, [])
+    reader = StreamReader(writer.storage)
+    with pytest.raises(ConflictError, match="2 epochs were planned past run-1/chk-0"):
+        to_export(writer.storage, reader, writer.checkpoints[0].id)
+
+
+def test_a_log_that_lacks_an_entry_is_refused(writer: StreamWriter) -> None:
+    plan(writer, 2)
+    plan(writer, 3)
+    writer.storage.delete([paths.log_key(writer.log - 1)])
+    with pytest.raises(DamagedError, match=f"entry {writer.log - 1} is missing"):
+        exported(writer)
+
+
+def test_a_checkpoint_without_its_objects_is_refused_before_anything_is_written(writer: StreamWriter, url: str, tmp_path: Path) -> None:
+    writer.storage.delete([writer.checkpoints[-1].snapshots[0].handles[0].object])
+    with pytest.raises(DamagedError, match="is missing"):
+        exported(writer)
+    assert run(["export", url, str(tmp_path / "out")]) == 1
+    assert not (tmp_path / "out").exists()
+
+
+# --- the target
+
+
+def test_a_target_that_holds_anything_is_left_alone(writer: StreamWriter, url: str, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "theirs").write_text("x")
+    assert run(["export", url, str(tmp_path / "out")]) == 1
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["theirs"]
+
+
+def test_what_is_damaged_leaves_no_query_behind(writer: StreamWriter, tmp_path: Path) -> None:
+    chosen = exported(writer)
+    flip(writer.storage, chosen.checkpoint.snapshots[0].handles[-1].object)
+    target = open_storage(f"file://{tmp_path}/out")
+    with pytest.raises(DamagedError, match="CRC-32"):
+        write_stock(writer.storage, chosen, target, "file:/out")
+    assert target.size("metadata") is None
+    assert target.size("offsets/1") is None
+
+
+def test_interrupted_anywhere_the_same_export_goes_on_and_another_one_is_refused(writer: StreamWriter, tmp_path: Path) -> None:
+    """Every put is the last one once; `metadata` is there only when all is."""
+    chosen = exported(writer)
+    whole = open_storage(f"file://{tmp_path}/whole")
+    written = write_stock(writer.storage, chosen, whole, "file:/out")
+    for last in itertools.count(1):
+        target = open_storage(f"file://{tmp_path}/out-{last}")
+        put, done = target.put, itertools.count(1)
+
+        def until(key: str, data: bytes, put=put, done=done, last=last) -> None:  # type: ignore[no-untyped-def]
+            if next(done) > last:
+                raise ObjectMissingError("interrupted")
+            put(key, data)
+
+        target.put = until  # type: ignore[method-assign]
+        try:
+            write_stock(writer.storage, chosen, target, "file:/out")
+        except ObjectMissingError:
+            again = open_storage(f"file://{tmp_path}/out-{last}")
+            assert again.size("metadata") is None
+            assert again.size(MARK) is not None
+            with pytest.raises(ConflictError, match="another export"):
+                write_stock(writer.storage, chosen, again, "file:/elsewhere")
+            assert write_stock(writer.storage, chosen, again, "file:/out") == written
+            assert everything(again) == everything(whole)
+        else:
+            assert last == written.files
+            return
+
+
+def test_what_was_complete_but_for_its_mark_is_complete(writer: StreamWriter, tmp_path: Path) -> None:
+    """Spark may have gone on from it already."""
+    chosen = exported(writer)
+    target = open_storage(f"file://{tmp_path}/out")
+    marks: list[bytes] = []
+    delete = target.delete
+    target.delete = lambda keys: marks.append(target.get(next(iter(keys))))  # type: ignore[method-assign]
+    write_stock(writer.storage, chosen, target, "file:/out")
+    target.put("offsets/2", b"of stock Spark")
+    target.put("offsets/1", b"of stock Spark")
+    target.delete = delete  # type: ignore[method-assign]
+    write_stock(writer.storage, chosen, target, "file:/out")
+    assert marks
+    assert target.size(MARK) is None
+    assert target.get("offsets/1") == target.get("offsets/2") == b"of stock Spark"

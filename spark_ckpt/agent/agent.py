@@ -200,7 +200,8 @@ class Agent:
     def _ahead(self, message: Message) -> Reply:
         stream, fetcher = self._stream(message), self._fetcher
         if fetcher is not None:
-            self._fetches.submit(stream.read_ahead, fetcher, CheckpointId.from_json(message["base"]), Path(message["dir"]))
+            run, base = int(message["run"]), CheckpointId.from_json(message["base"])
+            self._fetches.submit(stream.read_ahead, fetcher, run, base, Path(message["dir"]))
         return None
 
     def _stream(self, message: Message) -> AgentStream:

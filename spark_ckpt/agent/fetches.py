@@ -40,6 +40,7 @@ class Fetched:
 class FetchRequest:
     """A version that a task needs (docs/pipes.md, `fetch`): from the base checkpoint, or by `handles` where no checkpoint holds it yet."""
 
+    run: int
     store: StoreId
     version: int
     uid: str
@@ -52,6 +53,7 @@ class FetchRequest:
         rows = doc.get("handles")
         handles = None if rows is None else tuple(Handle.from_json(row) for row in rows)
         return FetchRequest(
+            int(doc["run"]),
             StoreId(int(doc["op"]), int(doc["part"]), str(doc["store"])),
             int(doc["version"]),
             str(doc["uid"]),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,18 +47,21 @@ class Load:
     bytes: int = 0
 
     @staticmethod
-    def of(*snapshots: Snapshot) -> Load:
-        return Load(len(snapshots), sum(s.size for s in snapshots))
+    def of(snapshot: Snapshot) -> Load:
+        return Load(1, snapshot.size)
 
     def __add__(self, other: Load) -> Load:
         return Load(self.snapshots + other.snapshots, self.bytes + other.bytes)
+
+    def __sub__(self, other: Load) -> Load:
+        return Load(self.snapshots - other.snapshots, self.bytes - other.bytes)
 
 
 class Restore:
     """What one checkpoint holds, for the tasks of one executor. Thread-safe.
 
-    `room`: bytes that may lie here, read and not taken; beyond it each task reads for itself. `is_here`: whether a file is on this machine
-    already, so that nothing need be read ahead for it.
+    `room`: bytes that may lie here, read and not taken, half of them read ahead; beyond it each task reads for itself. `is_here`: whether a
+    file is on this machine already, so that nothing need be read ahead for it.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class Restore:
         room: int,
         is_here: Callable[[StoreId, Handle], bool] = lambda _, __: False,
     ) -> None:
-        self.load = Load.of(*snapshots.values())
+        self.snapshots: Collection[Snapshot] = snapshots.values()
         self._storage = storage
         self._reader = reader
         self._room = room
@@ -91,15 +94,15 @@ class Restore:
         Raises `StorageError` for a read that was begun for these, OSError for the local disk.
         """
         found = [(self._span(handle), handle, target) for handle, target in wanted]
-        mine = {span for span, _, _ in found if span is not None and self._begin(span, asked=True)}
+        mine = {span: self._begin(span, asked=True) for span in dict.fromkeys(span for span, _, _ in found if span is not None)}
         self.go_on()
         left = []
         for span, handle, target in found:
             try:
-                if span is None or not self._take(span, handle, target):
+                if span is None or not self._take(span, mine[span] or span.reading, handle, target):
                     left.append((handle, target))
             except StorageError:
-                if span in mine and not self._closed:
+                if span is not None and mine[span] is not None and not self._closed:
                     raise
                 left.append((handle, target))
         return left
@@ -114,7 +117,7 @@ class Restore:
                 self._next = None
                 if span is None:
                     return
-                if self._kept + span.length > self._room >= span.length:
+                if self._kept and self._kept + span.length > self._room // 2:
                     self._next = span  # when others have been taken
                     return
             try:
@@ -143,7 +146,7 @@ class Restore:
             spans = self._spans.get(handle.object, ())
             at = bisect_right(spans, handle.offset, key=lambda span: span.offset) - 1
             found = spans[at] if at >= 0 else None
-            return found if found is not None and found.waiting and found.covers(handle.offset, handle.length) else None
+            return found if found is not None and found.waiting > 0 and found.covers(handle.offset, handle.length) else None
 
     def _in_order(self, needed: Iterable[Handle]) -> Iterator[Span]:
         """As tasks will ask: partition by partition."""
@@ -153,12 +156,15 @@ class Restore:
             if at >= 0:
                 yield spans[at]
 
-    def _begin(self, span: Span, asked: bool = False) -> bool:
+    def _begin(self, span: Span, asked: bool = False) -> Reading | None:
         """Unless it has begun, or there is no room to keep it. Raises like `Reading.begin`."""
         with self._lock:
-            fits = self._kept + span.length <= self._room or (asked and span.single)  # taken at once
-            if self._closed or span.reading is not None or not span.waiting or not fits:
-                return False
+            if self._closed or span.reading is not None or span.waiting <= 0:
+                return None
+            if self._kept + span.length > self._room and not (asked and span.single):  # a single one is taken at once
+                if asked:
+                    span.waiting = 0  # what one reads by itself is not read again for the others
+                return None
             reading = span.reading = self._reader.reading(self._storage, span.name, span.offset, span.length)
             self._kept += span.length
             self._on_the_way += 1
@@ -167,7 +173,7 @@ class Restore:
         except BaseException:
             self._ended(span, reading, is_there=False)
             raise
-        return True
+        return reading
 
     def _ended(self, span: Span, reading: Reading, is_there: bool) -> None:
         with self._lock:
@@ -186,9 +192,8 @@ class Restore:
         with self._lock:
             self._ahead, self._next = iter(()), None
 
-    def _take(self, span: Span, handle: Handle, target: Path) -> bool:
+    def _take(self, span: Span, reading: Reading | None, handle: Handle, target: Path) -> bool:
         """False: the file has to be read by itself. Raises `StorageError`, OSError."""
-        reading = span.reading
         if reading is None:
             return False
         try:
@@ -209,7 +214,7 @@ class Restore:
     def _taken(self, span: Span) -> None:
         with self._lock:
             span.waiting -= 1
-            if span.waiting == 0:
+            if span.waiting <= 0:
                 self._give_up(span)
         self.go_on()
 

@@ -141,7 +141,7 @@ class AgentStream:
     def commit(self, commit: Commit) -> None:
         """Take a commit in. Its changelog is linked before this returns."""
         at = time.monotonic()
-        self._start.committed(commit.run, commit.epoch)
+        self._start.committed(commit.run, commit.epoch, commit.store)
         if commit.handles is not None:  # stored already
             self._inbox.put(_Arrived(commit, None, at), urgent=False)
             return
@@ -182,14 +182,14 @@ class AgentStream:
         store, version, uid, base = request.store, request.version, request.uid, request.base
         if request.handles is not None:
             handed = Snapshot(store, version, uid, request.handles)
-            return self._fetch(fetcher, handed, request.folder, "another executor's last snapshot", borrowed=True)
+            return self._fetch(fetcher, request, handed, "another executor's last snapshot", borrowed=True)
         snapshot = None
         if base is not None:
             try:
                 snapshot = self._bases.find(base, store)
                 if snapshot is not None and (snapshot.version, snapshot.uid) == (version, uid):
-                    restore = self._restore(fetcher, base, request.folder.parents[2])
-                    return self._fetch(fetcher, snapshot, request.folder, f"checkpoint {base.run}/{base.epoch}", restore=restore)
+                    restore = self._restore(fetcher, request.run, base, request.folder.parents[2])
+                    return self._fetch(fetcher, request, snapshot, f"checkpoint {base.run}/{base.epoch}", restore=restore)
             except (ObjectMissingError, DamagedError) as fault:
                 fault.checkpoint = base
                 raise
@@ -204,25 +204,24 @@ class AgentStream:
             self._history.forget(store, uid)
             raise
 
-    def read_ahead(self, fetcher: Fetcher, base: CheckpointId, folder: Path) -> None:
+    def read_ahead(self, fetcher: Fetcher, run: int, base: CheckpointId, folder: Path) -> None:
         """A run starts from that checkpoint, and all of its stores will be loaded here. `folder`: the run's, in the spool."""
         with suppress(CheckpointError):  # whoever needs it says so
-            if (restore := self._restore(fetcher, base, folder)) is not None:
+            if (restore := self._restore(fetcher, run, base, folder)) is not None:
                 restore.go_on()
 
-    def _restore(self, fetcher: Fetcher, base: CheckpointId, folder: Path) -> Restore | None:
+    def _restore(self, fetcher: Fetcher, run: int, base: CheckpointId, folder: Path) -> Restore | None:
         snapshots = self._bases.snapshots(base)
         place = (self.storage, snapshots, self._start.reach, self._relief_bytes // 2)
-        return self._start.restore(self.run, base, lambda: fetcher.restore(*place, lambda store: store_folder(folder, store)))
+        return self._start.restore(run, base, lambda: fetcher.restore(*place, lambda store: store_folder(folder, store)))
 
     def _fetch(
-        self, fetcher: Fetcher, snapshot: Snapshot, folder: Path, checkpoint: str, borrowed: bool = False, restore: Restore | None = None
+        self, fetcher: Fetcher, to: FetchRequest, found: Snapshot, checkpoint: str, borrowed: bool = False, restore: Restore | None = None
     ) -> Fetched:
-        run = self.run
-        self._start.asked(run, snapshot)
-        fetched = fetcher.fetch(self.storage, snapshot.handles, folder, checkpoint, restore)
-        self._start.loaded(run, snapshot)
-        self._history.add(Version(snapshot.store, Chain.of(snapshot), borrowed=borrowed))
+        self._start.asked(to.run, found)
+        fetched = fetcher.fetch(self.storage, found.handles, to.folder, checkpoint, restore)
+        self._start.loaded(to.run, found.store)
+        self._history.add(Version(found.store, Chain.of(found), borrowed=borrowed))
         return fetched
 
     def end(self, deadline: float) -> None:

@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
+from spark_ckpt.agent.restores import ALONE as ALONE_REACH
+from spark_ckpt.agent.restores import Restore
+from spark_ckpt.agent.run_start import RunStart
 from spark_ckpt.model import CheckpointId
+from spark_ckpt.paths import metadata_key
 from spark_ckpt.storage import Storage, open_storage
 from testbed.faulty import Fault, FaultyStorage, Moment
 from tests.drivers.agent_stores import FakeStore, LocalAgent, check_loads, complete
@@ -182,17 +186,20 @@ def test_a_storage_that_fails_once_fails_one_task_and_is_asked_again(tmp_path: P
     agent.close()
 
 
-def test_what_is_kept_is_bounded_and_what_has_no_room_is_read_by_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("executor", [ALONE, ONE_OF_TWO])
+def test_what_is_kept_is_bounded_and_what_has_no_room_is_read_by_itself(tmp_path: Path, executor: str) -> None:
     world = World(tmp_path, partitions=4, epochs=5, payload=1000)
     room = sum(h.length for s in world.snapshots for h in s.handles) // 2
     storage = Counting(world.storage)
-    agent = world.agent(storage, ONE_OF_TWO, **{"spool.maxSize": str(4 * room)})
+    agent = world.agent(storage, executor, **{"spool.maxSize": str(4 * room)})
     assert agent.ask(world.message(0))["ok"] is True
     assert 0 < kept(world) <= room
     for p in range(1, 4):
         assert agent.ask(world.message(p))["ok"] is True
         world.check(p)
+    time.sleep(0.1)
     assert storage.twice == 0
+    assert kept(world) == 0
     agent.close()
 
 
@@ -306,7 +313,7 @@ def test_reading_ahead_waits_for_room(tmp_path: Path) -> None:
     first.close()
     complete(world.storage, BASE, world.snapshots)
     storage = Counting(world.storage)
-    agent = world.agent(storage, ALONE, **{"spool.maxSize": str(4 * 3 * large)})
+    agent = world.agent(storage, ALONE, **{"spool.maxSize": str(4 * 6 * large)})
     agent.send(ahead(world))
     deadline = time.monotonic() + 30
     while kept(world) < 2 * large and time.monotonic() < deadline:
@@ -343,6 +350,71 @@ def test_one_of_many_executors_reads_nothing_ahead(tmp_path: Path) -> None:
     agent = world.agent(storage, ONE_OF_TWO)
     agent.send(ahead(world))
     settled(storage, 0)
+    agent.close()
+
+
+def held(world: World, key: str) -> tuple[Counting, threading.Event, threading.Event]:
+    """A storage whose first read of that object waits for the second event, once it has set the first one."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        go_on.wait(30)
+
+    return Counting(world.storage, [Fault(Moment.DELAY, key, frozenset({"get"}), pause=hold)]), begun, go_on
+
+
+def test_a_run_that_is_over_before_it_is_read_ahead_is_not_read(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=4, epochs=3)
+    storage, begun, go_on = held(world, metadata_key(BASE))
+    agent = world.agent(storage, ALONE)
+    agent.send(ahead(world))
+    assert begun.wait(30)
+    agent.send({"type": "over", "root": world.message(0)["root"], "run": 2})
+    agent.ask({"type": "ping"})
+    go_on.set()
+    time.sleep(1)
+    assert storage.ranges == []
+    assert kept(world) == 0
+    agent.close()
+
+
+def test_who_asks_after_the_end_begins_nothing() -> None:
+    start = RunStart(ALONE_REACH)
+    start.end()
+
+    def make() -> Restore:
+        raise AssertionError("nothing is to be read")
+
+    assert start.restore(2, BASE, make) is None
+
+
+def test_a_task_of_an_earlier_run_that_comes_late_is_not_taken_for_the_next_ones(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=4, epochs=3)
+    newer = complete(world.storage, CheckpointId(2, 21), world.snapshots)
+    storage, begun, go_on = held(world, metadata_key(newer))
+    agent = world.agent(storage, ALONE)
+    agent.send({**ahead(world, run=3), "base": newer.to_json()})
+    assert begun.wait(30)
+    assert agent.ask(world.message(0, run=2))["ok"] is True
+    by_itself = len(storage.ranges)
+    go_on.set()
+    settled(storage, by_itself + 3)
+    for p in range(4):
+        assert agent.ask({**world.message(p, run=3), "base": newer.to_json()})["ok"] is True
+    assert len(storage.ranges) == by_itself + 3
+    agent.close()
+
+
+def test_a_store_that_needs_no_file_is_in_place_when_it_has_committed(tmp_path: Path) -> None:
+    world = World(tmp_path, partitions=2, epochs=3)
+    agent = world.agent(world.storage, ALONE)
+    agent.ask(world.message(0))
+    store = world.stores[1]
+    store.folder = world.folder(1)
+    store.commit()
+    agent.send(store.message(world.url, 21, BASE, 2))
+    agent.wait_for(lambda line: line.get("storage", {}).get("restored_snapshots") == 2)
     agent.close()
 
 

@@ -21,7 +21,7 @@ from benchmarks.page import render
 from benchmarks.plots import draw
 from benchmarks.systems import System
 from benchmarks.tables import show, tables
-from benchmarks.targets import AGGREGATION, INTERVAL, JOIN
+from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, KAFKA
 from benchmarks.workloads import QUERIES, Workload
 from spark_ckpt.errors import CheckpointError
 
@@ -166,7 +166,7 @@ def one_workload(
     out: Path | None,
 ) -> None:
     """Epochs of one workload, the systems in turn: times, S3 requests by kind, bytes."""
-    experiment = JOIN if query == "join" else AGGREGATION
+    experiment = {"join": JOIN, "kafka": KAFKA}.get(query, AGGREGATION)
     turns = epochs.Turns(experiment, Workload(query, partitions, rows), _chosen(chosen), rounds, warm, count, seconds, warm_seconds)
     _measure(out, lambda s3, folder, figures: epochs.run([turns], s3, folder, figures, _tell))
 

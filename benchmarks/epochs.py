@@ -6,7 +6,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from benchmarks.far_s3 import FarS3
 from benchmarks.figures import Case, Figures
 from benchmarks.session import Session
 from benchmarks.systems import Setup, System, lacks, set_up
-from benchmarks.workloads import Workload
+from benchmarks.topic import Feed, feed, needed
+from benchmarks.workloads import FROM_KAFKA, Workload
 
 Tell = Callable[[str], None]
 Save = Callable[[], None]
@@ -58,14 +59,24 @@ class Turns:
     def part(self) -> str:
         return f"{self}: {'; '.join(system.value for system in self.systems)}"
 
+    @property
+    def records(self) -> int:
+        """What one turn may read."""
+        return needed(self.work.rows, self.warm + self.epochs, self.warm_s + self.seconds)
+
     def left(self, figures: Figures) -> range:
         """Numbers of the rounds that are still to be run."""
         return range(figures.parts.get(self.part, 0), self.rounds)
 
 
 @contextmanager
-def sessions(systems: Sequence[System], s3: FarS3, folder: Path, figures: Figures, tell: Tell) -> Iterator[Mapping[System, Session]]:
-    """An application for each system; those that this version of the package cannot run are left out and noted."""
+def sessions(
+    systems: Sequence[System], s3: FarS3, folder: Path, figures: Figures, tell: Tell, fed: Feed | None = None
+) -> Iterator[Mapping[System, Session]]:
+    """An application for each system, which can read what it is `fed` with.
+
+    Those that this version of the package cannot run are left out and noted.
+    """
     with ExitStack() as stack:
         found: dict[System, Session] = {}
         for system in systems:
@@ -74,7 +85,8 @@ def sessions(systems: Sequence[System], s3: FarS3, folder: Path, figures: Figure
                 continue
             tell(f"starting {system.value}")
             own = folder / system.name.lower()
-            found[system] = stack.enter_context(Session(set_up(system, s3, own), own))
+            setup = set_up(system, s3, own, fed.conf(system), fed.jars) if fed else set_up(system, s3, own)
+            found[system] = stack.enter_context(Session(setup, own))
             found[system].hello()
             if len(systems) > 1:
                 found[system].pause()
@@ -105,8 +117,17 @@ def run(
     if not plans or until.left() <= 0:
         return not plans
     systems = list(dict.fromkeys(system for plan in plans for system in plan.systems))
-    with sessions(systems, s3, folder, figures, tell) as found:
+    with _feed(plans, folder, tell) as fed, sessions(systems, s3, folder, figures, tell, fed) as found:
         return take_turns(plans, found, s3, figures, tell, budget, save, until)
+
+
+def _feed(plans: Sequence[Turns], folder: Path, tell: Tell) -> AbstractContextManager[Feed | None]:
+    """Records for those that read Kafka."""
+    records = [plan.records for plan in plans if plan.work.query in FROM_KAFKA]
+    if not records:
+        return nullcontext()
+    tell(f"starting Kafka, and filling a topic with {max(records):,} records")
+    return feed(max(records), folder / "kafka")
 
 
 def take_turns(

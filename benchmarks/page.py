@@ -52,6 +52,8 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
   requests, bytes, memory, processor time.
 - **Every 10 s**: this system and its floor run for the same time, at least three intervals. Of both as many epochs are compared as the
   slower one ran. Means are compared too, since a checkpoint is taken in few epochs, and those do not move a median.
+- **Kafka** is a real broker of one node on the same machine. Its topic is filled before anybody reads it. With spark-ckpt a consumer group
+  follows the checkpoints (`spark.ckpt.kafka.group`), so that its commits are part of what is measured; the floor has no group.
 - **Restore** is told twice: the first epoch on a fresh machine with the JVM running, less the same on an empty state; and as it is.
 
 ## Not covered
@@ -79,8 +81,8 @@ Each part is stored as soon as it is measured, in `full.unfinished.json`, beside
 signal or an error, the same command goes on with the next part. When all parts are there, that file takes the place of `full.json`, and
 this page is written anew.
 
-It needs, beside Java: Go, or versitygw and toxiproxy-server on the PATH; Maven, for stock Spark's S3A (fetched once, into `.venv`); and
-strace for `forks`.
+It needs, beside Java: Go, or versitygw and toxiproxy-server on the PATH; Maven, for stock Spark's S3A and for Kafka (fetched once, into
+`.venv`); and strace for `forks`.
 
 ## The systems
 """

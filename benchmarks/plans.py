@@ -16,7 +16,7 @@ from benchmarks.epochs import Save, Tell, Turns
 from benchmarks.far_s3 import far_s3
 from benchmarks.figures import Case, Figures
 from benchmarks.systems import System
-from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, LONG, LONG_ROWS, REQUESTS, ROWS
+from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, KAFKA, LONG, LONG_ROWS, REQUESTS, ROWS
 from benchmarks.workloads import Workload
 
 _FAST = (System.SAME_LOCAL, System.SAME_TUNED, System.FLOOR, System.FILE, System.S3)
@@ -105,6 +105,7 @@ SHORT = Plan(
             Turns(AGGREGATION, Workload("aggregation", 20), _FAST, rounds=2, warm=2, epochs=5, seconds=4),
             Turns(ROWS, Workload("aggregation", 20, 1), (System.FLOOR, System.S3), rounds=2, warm=3, epochs=10),
         ),
+        (Turns(KAFKA, Workload("kafka", 20), (System.FLOOR, System.S3), rounds=2, warm=3, epochs=5),),
         (Turns(INTERVAL, Workload("aggregation", 200), INTERVAL_SYSTEMS, rounds=1, warm=2, epochs=1, seconds=INTERVAL_S, alike=True),),
     ),
     minutes=8.5,
@@ -158,6 +159,7 @@ FULL = Plan(
             ),
             Turns(JOIN, Workload("join", 20), _FAST, rounds=2, warm=3, epochs=6, warm_s=30, seconds=30),
         ),
+        (Turns(KAFKA, Workload("kafka", 20), (System.SAME_LOCAL, System.FLOOR, System.S3), rounds=3, warm=15, epochs=15),),
         tuple(
             Turns(REQUESTS, Workload("aggregation", partitions, LONG_ROWS), (System.S3, System.S3_INTERVAL), rounds=1, warm=2, epochs=LONG)
             for partitions in (20, 200)

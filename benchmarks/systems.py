@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -99,11 +99,14 @@ def common(folder: Path) -> dict[str, str]:
     }
 
 
-def set_up(system: System, s3: FarS3, folder: Path, more: Mapping[str, str] | None = None) -> Setup:
-    """`more` settings win. Raises BenchmarkError (no jars), ConfigError (this version has no such option)."""
+def set_up(system: System, s3: FarS3, folder: Path, more: Mapping[str, str] | None = None, jars: Sequence[Path] = ()) -> Setup:
+    """`more` settings win; `jars` are the job's own. Raises BenchmarkError (no jars), ConfigError (this version has no such option)."""
     folder.mkdir(parents=True, exist_ok=True)
     bucket = s3.bucket() if system.on_s3 else ""
     conf, locations = _stock(system, s3, folder, bucket) if system.stock else _ours(system, s3, folder, bucket)
+    if jars:
+        own = [conf["spark.jars"]] if "spark.jars" in conf else []
+        conf["spark.jars"] = ",".join([*own, *map(str, jars)])
     environment = {"SPARK_HOME": str(linked_home(folder / "home"))} if system is System.S3_CLUSTER else {}
     return Setup(system, {**common(folder), **conf, **(more or {})}, locations, bucket, environment)
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from benchmarks import finalise, many_files, processes, restore, standing
 from benchmarks.figures import Case, Estimate, Figures, Summary
 from benchmarks.systems import System
-from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, NO_FLOOR, REQUESTS, ROWS, Met, Profile, over_floor, times, verdicts
+from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, KAFKA, NO_FLOOR, REQUESTS, ROWS, Met, Profile, over_floor, times, verdicts
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ _EPOCH_TITLES = {
     INTERVAL: ("A checkpoint every 10 s", "The same aggregation; as many epochs of the floor."),
     ROWS: ("Rows an epoch", "The same aggregation over 20 partitions."),
     JOIN: ("Stream-stream join", "Two streams joined by key and time: four state stores a partition."),
+    KAFKA: ("Kafka", "The same aggregation of numbers from a topic of two partitions. A consumer group follows checkpoints that are kept."),
     restore.FILLED: ("Large state", "While the state of the restore was built, full snapshots every few epochs."),
     REQUESTS: ("Requests of a long run", "100 epochs, snapshots and deletions included."),
 }

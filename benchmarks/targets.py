@@ -18,7 +18,7 @@ from benchmarks.standing import IDLE, START_UP
 from benchmarks.systems import EXECUTORS, System
 from benchmarks.workloads import Workload
 
-AGGREGATION, INTERVAL, ROWS, JOIN, REQUESTS = "aggregation", "interval", "rows", "join", "requests"
+AGGREGATION, INTERVAL, ROWS, JOIN, REQUESTS, KAFKA = "aggregation", "interval", "rows", "join", "requests", "kafka"
 LONG = 100
 """Epochs over which requests must be amortised."""
 CHECKPOINTS = 3
@@ -319,6 +319,13 @@ TARGETS: Sequence[Target] = (
         _ratio(_epoch(_S3_200), _epoch(_LOCAL_200)),
         times,
         profile=_AGAINST_STOCK[200],
+    ),
+    Target("epoch on s3://, 20 partitions, over the floor: numbers made by Spark", None, _over_floor(_S3_20, _FLOOR_20), times),
+    Target(
+        "the same numbers read from Kafka, whose group follows",
+        None,
+        _over_floor(*(_aggregation(system, 20, KAFKA) for system in (System.S3, System.FLOOR))),
+        times,
     ),
     Target(
         "epoch of one row on s3:// beyond the floor, 20 partitions: 3 round trips",

@@ -1,4 +1,7 @@
-"""The queries. Sources are Spark's `rate-micro-batch`: every epoch has the same number of rows, however long it takes."""
+"""The queries. Every epoch has the same number of rows, however long it takes.
+
+Sources are Spark's `rate-micro-batch`, or a topic of Kafka's that holds more than is read.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ _MIX = 7919
 PAYLOAD_WORDS = 128
 """Long integers in a value of LARGE: 1 KiB that no codec makes smaller."""
 LARGE_KEYS = 1_000_000
+TOPIC, SERVERS = "numbers", "spark.benchmark.kafka"
+"""The topic that `benchmarks.topic` fills, and the setting in which an application finds its broker."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +39,25 @@ def _rate(spark: SparkSession, rows: int) -> DataFrame:
     return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2).load()
 
 
-def aggregation(spark: SparkSession, rows: int) -> DataFrame:
-    """Count and sum per key, 100,000 keys (baselines.md)."""
+def _counted(numbers: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     key = (F.col("value") * _MIX % KEYS).alias("k")
-    return _rate(spark, rows).groupBy(key).agg(F.count("*"), F.sum("value"))
+    return numbers.groupBy(key).agg(F.count("*"), F.sum("value"))
+
+
+def aggregation(spark: SparkSession, rows: int) -> DataFrame:
+    """Count and sum per key, 100,000 keys (baselines.md)."""
+    return _counted(_rate(spark, rows))
+
+
+def kafka(spark: SparkSession, rows: int) -> DataFrame:
+    """The same over the numbers in a topic."""
+    from pyspark.sql import functions as F
+
+    source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", spark.conf.get(SERVERS)).option("subscribe", TOPIC)
+    records = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", rows).load()
+    return _counted(records.select(F.col("value").cast("string").cast("long").alias("value")))
 
 
 def join(spark: SparkSession, rows: int) -> DataFrame:
@@ -61,5 +79,6 @@ def large(spark: SparkSession, rows: int) -> DataFrame:
     return _rate(spark, rows).groupBy((F.col("value") % LARGE_KEYS).alias("k")).agg(F.max(words))
 
 
-QUERIES: Mapping[str, Callable[[SparkSession, int], DataFrame]] = {"aggregation": aggregation, "join": join, "large": large}
-OUTPUT = {"aggregation": "update", "join": "append", "large": "update"}
+QUERIES: Mapping[str, Callable[[SparkSession, int], DataFrame]] = {"aggregation": aggregation, "kafka": kafka, "join": join, "large": large}
+OUTPUT = {"aggregation": "update", "kafka": "update", "join": "append", "large": "update"}
+FROM_KAFKA = frozenset({"kafka"})

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.cimpl import Consumer
 
+from spark_ckpt.cli.main import run as cli
+from spark_ckpt.stored.metadata.codec import decode_metadata
 from testbed.kafka import KafkaBroker, connector_jars
 from testbed.servers import UnavailableError
 from tests.drivers.spark.harness import Application, Start
@@ -42,14 +46,40 @@ def topics(broker: KafkaBroker) -> Topics:
     return Topics(broker)
 
 
-def behind(app: Application, name: str) -> dict[str, Any]:
-    """What the tab's JSON says of the one source of that query; empty: nothing yet."""
+def ui(app: Application, path: str) -> str:
+    """A page of the application's UI; empty: there is none yet."""
     base = next(iter(lines(app, "UI")), "")
     if not base:
-        return {}
-    with urllib.request.urlopen(f"{base}/checkpoints/json/?query={name}", timeout=30) as answer:
-        found: list[dict[str, Any]] = json.load(answer)["sources"]
-    return found[0] if found else {}
+        return ""
+    with urllib.request.urlopen(f"{base}/{path}", timeout=30) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def ahead(app: Application, name: str) -> list[dict[str, Any]]:
+    """What the tab's JSON says of the sources of that query; empty: nothing yet."""
+    page = ui(app, f"checkpoints/json/?query={name}")
+    found: list[dict[str, Any]] = json.loads(page)["sources"] if page else []
+    return found
+
+
+def behind(app: Application, name: str) -> dict[str, Any]:
+    """The same of its one source."""
+    return next(iter(ahead(app, name)), {})
+
+
+def commits(app: Application, group: str) -> list[tuple[int, bool]]:
+    """Of each line in the log that is about the group: the epoch of the checkpoint, and whether its offsets were committed."""
+    line = rf"the end offsets of checkpoint (\d+) (are|could not be) committed to the consumer group {group}\b"
+    return [(int(epoch), how == "are") for epoch, how in re.findall(line, app.log.read_text())]
+
+
+def metric(app: Application, name: str) -> float:
+    """Of the query `totals`, from Spark's own servlet."""
+    gauges = json.loads(ui(app, "metrics/json/"))["gauges"]
+    found = [gauge["value"] for key, gauge in gauges.items() if key.endswith(f".checkpoints.totals.{name}")]
+    assert len(found) == 1, sorted(gauges)
+    return float(found[0])
 
 
 def failure(app: Application) -> str:
@@ -88,6 +118,10 @@ def test_what_was_produced_comes_out_once_though_the_machine_is_lost(start: Star
     app.until(lambda: trial.differences() == [], "all that was produced")
     app.until(lambda: behind(app, "totals").get("records") == 0, "no record is behind the newest checkpoint")
     assert behind(app, "totals") == {"source": "KafkaV2[SubscribePattern[sales-.*]]", "records": 0, "ms": 0}
+    assert (metric(app, "sourceLagRecords"), metric(app, "sourceLagMs")) == (0, 0)
+    page = ui(app, "checkpoints/?query=totals")
+    assert "Behind the Sources" in page
+    assert "<td>KafkaV2[SubscribePattern[sales-.*]]</td><td>0</td><td>0 ms</td>" in page
     trial.stop()
     assert topics.aborted == 100
     assert trial.differences() == []
@@ -144,3 +178,69 @@ def test_wrong_credentials_and_a_deleted_topic_are_named(start: Start, topics: T
     message = failure(app)
     assert "the topic was deleted" in message
     assert "failOnDataLoss=false" in message
+
+
+def test_a_group_in_use_and_a_broker_that_is_away_cost_lines_and_never_the_query(
+    start: Start, topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two sources, of which one has no topic at first. In the end the query goes back to a savepoint, and the group with it."""
+    group = "two-sources"
+    topics.create("early", 2)
+    topics.produce(["early"], 300)
+    named, pattern = {"subscribe": "early", "maxOffsetsPerTrigger": "50"}, {"subscribePattern": "late-.*"}
+    trial = TopicsTrial(start, topics, tmp_path, named, ["records"], [pattern])
+    conf = {"spark.ckpt.interval": "3s", GROUP: group, "spark.ckpt.retained": "100", "spark.ui.enabled": "true", "spark.ui.port": "0"}
+
+    def newest() -> dict[tuple[str, int], int]:
+        return trial.checkpoints("records")[-1][1]
+
+    def settled() -> bool:
+        """All that was produced has come out, is in a checkpoint, and the group says so."""
+        return not trial.differences() and sum(newest().values()) == len(topics.records) and topics.group(group) == newest()
+
+    user = Consumer({"bootstrap.servers": topics.broker.address, "group.id": group, "enable.auto.commit": False, "log_level": 0})
+    user.subscribe(["early"])
+    try:
+        user.poll(5)
+        app = trial.start(OFTEN, conf)
+        app.until(lambda: len(commits(app, group)) > 0 and len(trial.checkpoints("records")) >= 3, "checkpoints beside the consumer")
+        app.until(lambda: trial.differences() == [], "all that was produced")
+        assert topics.group(group) == {}
+    finally:
+        user.close()
+    app.until(settled, "the newest checkpoint is committed when the consumer is gone")
+    said = commits(app, group)
+    assert [committed for _, committed in said] == [False, True]
+    assert said[1][0] == trial.checkpoints("records")[-1][0][1]
+    app.until(lambda: [source["records"] for source in ahead(app, "records")] == [0, 0], "how far both sources are ahead")
+
+    topics.create("late-a", 2)
+    topics.produce(["early", "late-a"], 100)
+    app.until(settled, "both sources are in a checkpoint")
+    assert {topic for topic, _ in newest()} == {"early", "late-a"}
+    assert cli(["savepoint", f"file://{trial.stream('records')}", "--name", "kept"]) == 0
+    kept = capsys.readouterr().out.strip()
+    at = decode_metadata(Path(kept.removeprefix("file://"), "_metadata").read_bytes()).id.epoch
+
+    def produced_but_in_no_checkpoint() -> bool:
+        if sum(newest().values()) == len(topics.records):
+            topics.produce(["early", "late-a"], 40)
+        return trial.differences() == [] and sum(newest().values()) < len(topics.records)
+
+    app.until(produced_but_in_no_checkpoint, "records that no checkpoint has")
+    topics.broker.stop(kill=True)
+    try:
+        app.until(lambda: sum(newest().values()) == len(topics.records), "a checkpoint without a broker")
+        app.until(lambda: len(commits(app, group)) > 2, "what the log says of it")
+    finally:
+        topics.broker.start()
+    assert commits(app, group)[2:] == [(trial.checkpoints("records")[-1][0][1], False)]
+    topics.produce(["early", "late-a"], 40)
+    app.until(settled, "the query and its group when the broker is back")
+    assert commits(app, group)[3][1]
+    trial.stop()
+
+    app = trial.start("available", {**conf, "spark.ckpt.restore.path": kept})
+    app.expect_success()
+    assert commits(app, group) == [(at, True)]
+    assert settled()

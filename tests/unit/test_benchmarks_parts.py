@@ -34,10 +34,12 @@ from benchmarks.sampler import shares
 from benchmarks.session import Session
 from benchmarks.stored import dead_share
 from benchmarks.systems import HOOKS, SAME_SETTINGS, Setup, System, check_settings, set_up
-from benchmarks.workloads import Workload
+from benchmarks.topic import Feed
+from benchmarks.workloads import SERVERS, Workload
 from spark_ckpt.conf.spark_settings import spark_settings
 from spark_ckpt.model import Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import pack_key
+from spark_ckpt.process.jar import jar_path
 from spark_ckpt.storage.base import PutResult, Slice
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.storage.probe import check_put_if_absent
@@ -460,6 +462,25 @@ def test_stock_runs_with_every_setting_that_is_not_a_class_of_the_plugin(tmp_pat
     made = spark_settings({"spark.ckpt.storage": "file:///anywhere"}, {})
     assert {key for key in made if key not in same.conf or same.conf[key] != made[key]} == set(HOOKS)
     assert same.conf == {**plain.conf, **SAME_SETTINGS, "spark.local.dir": same.conf["spark.local.dir"], WAREHOUSE: same.conf[WAREHOUSE]}
+
+
+def test_who_reads_kafka_has_its_jars_beside_the_plugins_and_a_group_where_checkpoints_are_kept(tmp_path: Path) -> None:
+    fed = Feed("127.0.0.1:9", [Path("/jars/connector.jar"), Path("/jars/client.jar")])
+    s3 = FarS3("", "", tmp_path / "log")
+    stock, floor, ours = (
+        set_up(system, s3, tmp_path / system.name, fed.conf(system), fed.jars).conf
+        for system in (System.STOCK_LOCAL, System.FLOOR, System.FILE)
+    )
+    assert stock["spark.jars"] == "/jars/connector.jar,/jars/client.jar"
+    assert floor["spark.jars"] == ours["spark.jars"] == f"{jar_path()},{stock['spark.jars']}"
+    assert {conf[SERVERS] for conf in (stock, floor, ours)} == {"127.0.0.1:9"}
+    assert ["spark.ckpt.kafka.group" in conf for conf in (stock, floor, ours)] == [False, False, True]
+
+
+def test_a_topic_holds_what_a_turn_may_read() -> None:
+    turns = Turns("kafka", Workload("kafka", 20, 100), (System.FLOOR,), rounds=2, warm=3, epochs=5)
+    assert turns.records == 8 * 100
+    assert replace(turns, warm_s=10, seconds=5).records == 60 * 100, "four epochs in a second"
 
 
 def test_a_setting_that_stock_does_not_have_ends_the_benchmark() -> None:

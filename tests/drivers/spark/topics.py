@@ -119,18 +119,27 @@ class TopicsTrial:
     """Queries over topics, started as often as it takes, then the comparison with what was produced."""
 
     def __init__(
-        self, start: Start, topics: Topics, tmp: Path, source: Mapping[str, str], names: Sequence[str] = ("records", "totals")
+        self,
+        start: Start,
+        topics: Topics,
+        tmp: Path,
+        source: Mapping[str, str],
+        names: Sequence[str] = ("records", "totals"),
+        others: Sequence[Mapping[str, str]] = (),
     ) -> None:
+        """Each query reads `source` and the `others`."""
         self.topics, self.names = topics, names
         self.locations, self.out, self.storage = (tmp / name for name in ("locations", "out", "storage"))
-        self.source = {"kafka.bootstrap.servers": topics.broker.address, "startingOffsets": "earliest", **source}
+        common = {"kafka.bootstrap.servers": topics.broker.address, "startingOffsets": "earliest"}
+        self.sources = [{**common, **one} for one in (source, *others)]
         self.url = f"file://{self.storage}"
         self.app: Application | None = None
         self._begin = start
         self.out.mkdir()
 
     def start(self, trigger: str, conf: Mapping[str, str], source: Mapping[str, str] | None = None, **how: Any) -> Application:
-        queries = {name: {**self.source, **(source or {})} for name in self.names}
+        """`source`: options that win."""
+        queries = {name: [{**one, **(source or {})} for one in self.sources] for name in self.names}
         spec = {"queries": queries, "locations": str(self.locations), "out": str(self.out), "trigger": trigger, "verbose": True}
         settings = {"storage": self.url, "jars": connector_jars(), **how}
         self.app = self._begin("topics.py", json.dumps(spec), conf=dict(conf), **settings)
@@ -204,7 +213,8 @@ class TopicsTrial:
 def ends(offsets: bytes) -> dict[tuple[str, int], int]:
     """Of the Kafka sources in the content of `offsets/N`."""
     found: dict[tuple[str, int], int] = {}
-    for line in offsets.decode().splitlines()[2:]:
+    started = (line for line in offsets.decode().splitlines()[2:] if line != "-")
+    for line in started:
         for topic, partitions in json.loads(line).items():
             found.update({(topic, int(partition)): offset for partition, offset in partitions.items()})
     return found

@@ -2,8 +2,9 @@
 
 usage: topics.py SPEC
 
-SPEC is a JSON document: `queries` (name -> options of the Kafka source), `locations` and `out` (folders), `trigger` ("available" or a
-processing time). With a processing time the application goes on until the file `<out>/stop` is there. What ends a query is said.
+SPEC is a JSON document: `queries` (name -> options of each of its Kafka sources), `locations` and `out` (folders), `trigger`
+("available" or a processing time). With a processing time the application goes on until the file `<out>/stop` is there. What ends a query
+is said.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 
 from collected import collected
@@ -38,8 +40,8 @@ class Queries:
         plain = self._plain(rows)
         return plain.groupBy("key").agg(F.count("*").alias("n"), F.sum(F.col("value").cast("long")).alias("total"))
 
-    def start(self, name: str, source: Mapping[str, str], location: str, trigger: str) -> StreamingQuery:
-        rows = self._spark.readStream.format("kafka").options(**source).load()
+    def start(self, name: str, sources: Sequence[Mapping[str, str]], location: str, trigger: str) -> StreamingQuery:
+        rows = reduce(DataFrame.union, [self._spark.readStream.format("kafka").options(**source).load() for source in sources])
         to = getattr(self, name.split("-")[0])(rows).writeStream.outputMode("update").queryName(name)
         when = to.trigger(availableNow=True) if trigger == "available" else to.trigger(processingTime=trigger)
         kept = when.option("checkpointLocation", location)
@@ -64,7 +66,7 @@ def main() -> None:
     spark = SparkSession.builder.appName("topics").getOrCreate()
     spark.sparkContext.setLogLevel("INFO" if spec.get("verbose") else "WARN")
     queries = Queries(spark, spec["out"])
-    started = [queries.start(name, source, f"{spec['locations']}/{name}", spec["trigger"]) for name, source in spec["queries"].items()]
+    started = [queries.start(name, sources, f"{spec['locations']}/{name}", spec["trigger"]) for name, sources in spec["queries"].items()]
     say(f"UI {spark.sparkContext.uiWebUrl or ''}")
     stop = Path(spec["out"]) / "stop"
     while any(query.isActive for query in started) and not stop.exists():

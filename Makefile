@@ -17,7 +17,8 @@ ARGS ?=
 JOBS ?= 2
 SEED ?=
 # Of `make campaign`, together 300 kills if nothing is asked for: kills of the whole plan; cases and long tests of this run at most; after so
-# many minutes none is begun; PART=kills, PART=sinks or PART=tests; ONLY=text: long tests with that in their name.
+# many minutes none is begun; PART=kills, PART=sinks or PART=tests; ONLY=text: cases of the sinks ('interval, driver')
+# and long tests with that in their name.
 KILLS ?=
 CASES ?=
 MINUTES ?=
@@ -101,7 +102,7 @@ docs: venv ## The documents as a site in build/site, to read without a network
 .PHONY: campaign
 campaign: jar $(CLASSES) ## 300 kills, the sinks and the long tests, hours: goes on where it was (CASES=n, MINUTES=n: a part of it; docs/reliability.md)
 	@$(PY) -m campaign run $(if $(SEED),--seed $(SEED)) $(if $(KILLS),--kills $(KILLS)) $(if $(CASES),--cases $(CASES)) \
-		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(PART),--part $(PART)) $(if $(ONLY),--only $(ONLY))
+		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(PART),--part $(PART)) $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: demo
 demo: jar ## A year of flights through a query that is killed, loses its disk and goes on (SEED=n repeats a run)

@@ -55,7 +55,7 @@ def cli() -> None:
 @click.option("--cases", type=click.IntRange(1), help="At most so many cases and long tests; without it all that are left.")
 @click.option("--minutes", type=click.IntRange(1), help="None is begun after so long.")
 @click.option("--part", type=click.Choice(["all", "kills", "sinks", "tests"]), default="all", show_default=True)
-@click.option("--only", default="", help="Long tests with this in their name.")
+@click.option("--only", default="", help="Cases of the sinks, and long tests, with this in their name.")
 @_work
 def run(seed: int, kills: int, kills_a_case: int, cases: int | None, minutes: int | None, part: str, only: str, work: Path) -> None:
     """Go on with what has no result for this code yet. Exit status 1: something begun now was not equal, or failed."""
@@ -76,7 +76,7 @@ def run(seed: int, kills: int, kills_a_case: int, cases: int | None, minutes: in
                     result = run_case(case)
                     bad += result.outcome is not Outcome.EQUAL
                     record.append(record.KILLS, record.case_line(result))
-        for sink_case in sinks.left() if part in ("all", "sinks") else ():
+        for sink_case in [case for case in sinks.left() if only in case.name] if part in ("all", "sinks") else ():
             if not more():
                 break
             with alone_with(sinks.folder_of(sink_case), work) as mine:

@@ -57,7 +57,7 @@ object Cells {
 
   /** When the stream's checkpoints are made. */
   def rhythm(background: Boolean, options: Map[String, String]): String =
-    if (background && options.get("interval").contains("never")) s"when somebody asks, in the background, ${options.getOrElse("mode", "EXACTLY_ONCE")}"
+    if (background && options.get("interval").contains("never")) s"only on demand (interval=never), in the background, ${options.getOrElse("mode", "EXACTLY_ONCE")}"
     else if (background) s"every ${options.getOrElse("interval", "?")}, in the background, ${options.getOrElse("mode", "EXACTLY_ONCE")}"
     else "every epoch is one, and waits for it"
 }

@@ -31,20 +31,25 @@ STEPS = [
     ("snapshot", "before"),
     ("snapshot", "after"),
 ]
-ALL = (f"kill-{when}-{call}-{number}" for number in (1, 2, 3) for call, when in STEPS)
-MOMENTS = ["kill-before-restore-1", "kill-after-restore-1", *ALL]
-"""Of the how manieth call in a life."""
+MODES = {
+    "every-epoch": {"interval": "0"},
+    "interval": {"interval": "100ms"},
+    "at-least-once": {"interval": "100ms", "mode": "AT_LEAST_ONCE"},
+}
+BEGINNING = ["kill-before-restore-1", "kill-after-restore-1"]
 KILLS = int(os.environ.get("KILLS") or 10)
 COLUMNS = ["start", "carrier", "origin", "flights", "departed", "dep_delay", "worst_arr_delay"]
 
 
-@pytest.mark.parametrize("interval", ["0", "100ms"])
-def test_a_driver_is_killed_at_each_step_of_each_call(start: Start, tmp_path: Path, interval: str) -> None:
-    """One stream, a life for each point. The driver's folder is gone after every other one."""
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_driver_is_killed_at_each_step_of_each_call(start: Start, tmp_path: Path, mode: str, call: int) -> None:
+    """One stream, a life for each step, in the first, second or third such call of it. The driver's folder is gone every other time."""
+    points = [*(BEGINNING if call == 1 else ()), *(f"kill-{when}-{name}-{call}" for name, when in STEPS)]
     events = tmp_path / "events"
-    write_events(events, 0, 6 * len(MOMENTS))
-    trial = HookTrial(start, events, tmp_path, interval=interval)
-    for number, point in enumerate(MOMENTS):
+    write_events(events, 0, 6 * len(points))
+    trial = HookTrial(start, events, tmp_path, **MODES[mode])
+    for number, point in enumerate(points):
         before = sum(trial.published().values()) if trial.database.exists() else 0
         trial.killed(point)
         with closing(sqlite3.connect(trial.database)) as db:

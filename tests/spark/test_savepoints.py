@@ -40,16 +40,17 @@ class Places(NamedTuple):
     def stream(self) -> Path:
         return Path(f"{self.storage}{self.tmp}/location")
 
-    def run(self, start: Start, step: str, location: str, out: str, **conf: str) -> dict[str, Any]:
+    def run(self, start: Start, step: str, location: str, out: str, *, ui: bool = False, **conf: str) -> dict[str, Any]:
         """One application to its end; what it has told."""
         facts = self.tmp / f"facts-{step}-{location}-{out}.json"
-        app = self.started(start, step, location, out, facts, **conf)
+        app = self.started(start, step, location, out, facts, ui=ui, **conf)
         app.expect_success(150)
         told: dict[str, Any] = json.loads(facts.read_text())
         return told
 
-    def started(self, start: Start, step: str, location: str, out: str, facts: Path, **conf: str) -> Application:
+    def started(self, start: Start, step: str, location: str, out: str, facts: Path, *, ui: bool = False, **conf: str) -> Application:
         settings = {f"spark.ckpt.{name.replace('_', '.')}": value for name, value in conf.items()}
+        settings |= {"spark.ui.enabled": "true", "spark.ui.port": "0"} if ui else {}
         arguments = (step, str(self.events), str(self.tmp / location), str(self.tmp / out), str(facts))
         return start("savepoints.py", *arguments, storage=f"file://{self.storage}", conf={"spark.ckpt.retained": "100", **settings})
 
@@ -138,7 +139,8 @@ def test_checkpoints_come_when_somebody_asks(start: Start, tmp_path: Path, capsy
     """With `interval=never`: none comes by itself, several people get one, a stop makes none, and what followed the last one runs again."""
     places = Places(tmp_path)
     write_events(places.events, 0, FILES)
-    facts = places.run(start, "on_demand", "location", "out", interval="never")
+    facts = places.run(start, "on_demand", "location", "out", ui=True, interval="never")
+    assert "only on demand (interval=never), in the background, EXACTLY_ONCE" in facts["tab"]
     assert facts["before"] == []
     assert facts["cli"]["status"] == 0
     asked = {*facts["busy"], facts["cli"]["checkpoint"]}

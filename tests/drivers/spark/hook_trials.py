@@ -43,11 +43,20 @@ class HookTrial:
         return [(call["call"], call["epoch"]) for call in told if call["life"] == told[-1]["life"] and call["call"] != "stage"]
 
     def published(self) -> Counter[str]:
-        with closing(sqlite3.connect(self.database)) as db:
-            return Counter(row for (row,) in db.execute("SELECT row FROM published"))
+        return published(self.database)
 
     def expected(self) -> Counter[str]:
-        """Each event once, as a batch query over all files has it."""
-        lines = {line for path in self._events.iterdir() for line in path.read_text().splitlines()}
-        rows = ({name: event[name] for name in ("id", "key", "value")} for event in map(json.loads, lines))
-        return Counter(json.dumps(row, sort_keys=True) for row in rows)
+        return expected(self._events)
+
+
+def published(database: Path) -> Counter[str]:
+    """The rows that readers of a two-phase sink see."""
+    with closing(sqlite3.connect(database)) as db:
+        return Counter(row for (row,) in db.execute("SELECT row FROM published"))
+
+
+def expected(events: Path) -> Counter[str]:
+    """Each event once, as a batch query over all files has it."""
+    lines = {line for path in events.iterdir() for line in path.read_text().splitlines()}
+    rows = ({name: event[name] for name in ("id", "key", "value")} for event in map(json.loads, lines))
+    return Counter(json.dumps(row, sort_keys=True) for row in rows)

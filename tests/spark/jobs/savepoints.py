@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -80,6 +81,8 @@ def on_demand(query: StreamingQuery, stream: str, facts: dict[str, Any]) -> None
     until(lambda: epoch_of(query) >= after + 1)
     query.processAllAvailable()
     facts["epoch"] = epoch_of(query)
+    with urllib.request.urlopen(f"{SparkSession.active().sparkContext.uiWebUrl}/checkpoints/", timeout=60) as page:
+        facts["tab"] = page.read().decode()
 
 
 def idle(query: StreamingQuery, stream: str, facts: dict[str, Any]) -> None:

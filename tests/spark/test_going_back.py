@@ -48,3 +48,13 @@ def test_the_files_of_epochs_that_run_again_are_not_old_because_of_those_that_ra
     assert log.count("goes back to its last completed checkpoint") == 1, "files of the epochs that ran again were lost"
     numbers = Counter(n for path in out.glob("[0-9]*.json") for n in json.loads(path.read_text()))
     assert numbers == Counter(range(len(numbers)))
+
+    # A hook goes back with the query: what follows its state is the epoch after it.
+    calls = [json.loads(line) for line in (folder / "hook").read_text().splitlines()]
+    (begins, again) = (n for n, (call, _) in enumerate(calls) if call == "restore")
+    assert calls[begins : begins + 2] == [["restore", None], ["snapshot", 0]]
+    back_to = -1 if calls[again][1] is None else calls[again][1]
+    assert calls[again - 1][1] >= KILLED_AT > back_to
+    after = [epoch for _, epoch in calls[again + 1 :]]
+    assert after == list(range(back_to + 1, back_to + 1 + len(after)))
+    assert len(after) > KILLED_AT - back_to

@@ -2,11 +2,13 @@
 
 usage: goingback.py CHECKPOINTS OUTPUT FOLDER
 
-Each epoch's numbers are OUTPUT/<epoch>.json.
+Each epoch's numbers are OUTPUT/<epoch>.json. FOLDER/hook gets a line of JSON for each snapshot and restore of a hook, whose state is
+the epoch.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
@@ -14,11 +16,31 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from steady import written
 
+import spark_ckpt
+
+
+class Remembers(spark_ckpt.CheckpointHook):
+    def __init__(self, told: str) -> None:
+        self._told = told
+
+    def snapshot(self, epoch: int) -> bytes:
+        self._tell("snapshot", epoch)
+        return str(epoch).encode()
+
+    def restore(self, state: bytes | None) -> None:
+        self._tell("restore", None if state is None else int(state))
+
+    def _tell(self, call: str, epoch: int | None) -> None:
+        with open(self._told, "a") as f:
+            f.write(json.dumps([call, epoch]) + "\n")
+
 
 def main() -> None:
     checkpoints, out, folder = sys.argv[1:]
     spark = SparkSession.builder.appName("going back").getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
+
+    spark_ckpt.register_hook("remembers", Remembers(f"{folder}/hook"))
 
     @F.udf("boolean")
     def passes(_: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -23,6 +24,8 @@ from tests.drivers.spark.s3_server import Server
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 FILES = 8
+Settings = Mapping[str, str] | None
+UI = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
 
 
 class Places(NamedTuple):
@@ -40,19 +43,19 @@ class Places(NamedTuple):
     def stream(self) -> Path:
         return Path(f"{self.storage}{self.tmp}/location")
 
-    def run(self, start: Start, step: str, location: str, out: str, *, ui: bool = False, **conf: str) -> dict[str, Any]:
+    def run(self, start: Start, step: str, location: str, out: str, more: Settings = None, /, **conf: str) -> dict[str, Any]:
         """One application to its end; what it has told."""
         facts = self.tmp / f"facts-{step}-{location}-{out}.json"
-        app = self.started(start, step, location, out, facts, ui=ui, **conf)
+        app = self.started(start, step, location, out, facts, more, **conf)
         app.expect_success(150)
         told: dict[str, Any] = json.loads(facts.read_text())
         return told
 
-    def started(self, start: Start, step: str, location: str, out: str, facts: Path, *, ui: bool = False, **conf: str) -> Application:
-        settings = {f"spark.ckpt.{name.replace('_', '.')}": value for name, value in conf.items()}
-        settings |= {"spark.ui.enabled": "true", "spark.ui.port": "0"} if ui else {}
+    def started(self, start: Start, step: str, location: str, out: str, facts: Path, more: Settings = None, /, **conf: str) -> Application:
+        settings = {"spark.ckpt.retained": "100", **(more or {})}
+        settings |= {f"spark.ckpt.{name.replace('_', '.')}": value for name, value in conf.items()}
         arguments = (step, str(self.events), str(self.tmp / location), str(self.tmp / out), str(facts))
-        return start("savepoints.py", *arguments, storage=f"file://{self.storage}", conf={"spark.ckpt.retained": "100", **settings})
+        return start("savepoints.py", *arguments, storage=f"file://{self.storage}", conf=settings)
 
 
 def windows(events: Path) -> Counter[str]:
@@ -139,7 +142,7 @@ def test_checkpoints_come_when_somebody_asks(start: Start, tmp_path: Path, capsy
     """With `interval=never`: none comes by itself, several people get one, a stop makes none, and what followed the last one runs again."""
     places = Places(tmp_path)
     write_events(places.events, 0, FILES)
-    facts = places.run(start, "on_demand", "location", "out", ui=True, interval="never")
+    facts = places.run(start, "on_demand", "location", "out", UI, interval="never")
     assert "only on demand (interval=never), in the background, EXACTLY_ONCE" in facts["tab"]
     assert facts["before"] == []
     assert facts["cli"]["status"] == 0

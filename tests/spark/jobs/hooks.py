@@ -14,6 +14,7 @@ import os
 import signal
 import sqlite3
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ class Told(TwoPhaseSink):
         self._what, self._when, self._call, number = (point or "nothing---0").split("-")
         self._number = int(number)
         self._calls = Counter[str]()
-        self._in = ""
+        self._in = threading.local()  # a hook's calls and foreachBatch have a thread each
 
     def stage(self, batch: DataFrame, epoch: int) -> None:
         with self._watched("stage", epoch):
@@ -58,7 +59,7 @@ class Told(TwoPhaseSink):
 
     @contextmanager
     def _watched(self, call: str, epoch: int | None) -> Iterator[None]:
-        self._in = call
+        self._in.call = call
         self._calls[call] += 1
         with open(self._told, "a") as f:
             f.write(json.dumps({"life": os.getpid(), "call": call, "epoch": epoch}) + "\n")
@@ -70,7 +71,7 @@ class Told(TwoPhaseSink):
     def _transaction(self) -> Iterator[tuple[sqlite3.Connection, int]]:
         with super()._transaction() as opened:
             yield opened
-            self._at("commit", self._in)
+            self._at("commit", self._in.call)
 
     def _at(self, when: str, call: str) -> None:
         if (when, call, self._calls[call]) != (self._when, self._call, self._number):

@@ -3,7 +3,8 @@ ends with FOLDER/end.
 
 usage: losing_attempts.py INPUT CHECKPOINTS OUTPUT FOLDER
 
-The held task removes FOLDER/hold, waits for FOLDER/fail, and removes that too. Each epoch's numbers are OUTPUT/<epoch>.json.
+The held task writes the process id of its executor to FOLDER/executor, removes FOLDER/hold, waits for FOLDER/fail, and removes that too.
+Each epoch's numbers are OUTPUT/<epoch>.json.
 """
 
 from __future__ import annotations
@@ -12,12 +13,18 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 from steady import written
 
 WAIT_S = 120
+
+
+def executor() -> int:
+    """The JVM, which has started the daemon that has forked this worker."""
+    return int(Path(f"/proc/{os.getppid()}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 def main() -> None:
@@ -29,11 +36,11 @@ def main() -> None:
         """All rows first: when there are no more, the state store has committed."""
         found = list(rows)
         if any(len(some) for some in found):
-            try:
-                os.remove(f"{folder}/hold")
-            except FileNotFoundError:
+            if not os.path.exists(f"{folder}/hold"):
                 yield from found
                 return
+            Path(folder, "executor").write_text(str(executor()))
+            os.remove(f"{folder}/hold")
             until = time.monotonic() + WAIT_S
             while not os.path.exists(f"{folder}/fail") and time.monotonic() < until:
                 time.sleep(0.05)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import sqlite3
-import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -23,17 +22,17 @@ import spark_ckpt
 TABLES = """
 CREATE TABLE IF NOT EXISTS staged (epoch INTEGER, row TEXT);
 CREATE TABLE IF NOT EXISTS published (epoch INTEGER, row TEXT);
-CREATE TABLE IF NOT EXISTS progress (only INTEGER PRIMARY KEY CHECK (only = 1), owner TEXT, published INTEGER);
-INSERT OR IGNORE INTO progress VALUES (1, '', -1);
+CREATE TABLE IF NOT EXISTS progress (only INTEGER PRIMARY KEY CHECK (only = 1), start INTEGER, published INTEGER);
+INSERT OR IGNORE INTO progress VALUES (1, 0, -1);
 """
 
 
 class TwoPhaseSink(spark_ckpt.CheckpointHook):
-    """Readers look at the table `published`; `progress` says up to which epoch it goes, and which start of the query owns the database."""
+    """Readers look at the table `published`; `progress` says how far it goes, and which start owns the database."""
 
     def __init__(self, database: str) -> None:
         self._database = database
-        self._owner = uuid.uuid4().hex
+        self._start = 0
         with closing(sqlite3.connect(database)) as db:
             db.executescript(TABLES)
 
@@ -51,16 +50,20 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
         """Up to this epoch all is staged, or published."""
         return str(epoch).encode()
 
+    def begin(self, start: int) -> None:
+        self._start = start
+
     def restore(self, state: bytes | None) -> None:
         """Take the database over from an earlier start that may still run, and drop what runs again: perhaps under other numbers."""
         checkpoint = -1 if state is None else int(state)
-        self._owner = uuid.uuid4().hex
         with closing(sqlite3.connect(self._database, timeout=30, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
-            (published,) = db.execute("SELECT published FROM progress").fetchone()
+            last, published = db.execute("SELECT start, published FROM progress").fetchone()
+            if last > self._start:
+                raise RuntimeError(f"a later start of the query owns {self._database}; this one writes nothing")
             if state is None and published >= 0:
                 raise ValueError(f"{self._database} has what another stream has published up to epoch {published}; use a new database")
-            db.execute("UPDATE progress SET owner = ?", (self._owner,))
+            db.execute("UPDATE progress SET start = ?", (self._start,))
             db.execute("DELETE FROM staged WHERE epoch > ?", (checkpoint,))
             db.execute("COMMIT")
 
@@ -76,9 +79,9 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
         """With the epoch up to which is published. All of it or nothing happens, and only while no other start owns the database."""
         with closing(sqlite3.connect(self._database, timeout=30, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
-            owner, published = db.execute("SELECT owner, published FROM progress").fetchone()
-            if owner != self._owner:
-                raise RuntimeError(f"another start of the query has taken over {self._database}; this one writes nothing more")
+            last, published = db.execute("SELECT start, published FROM progress").fetchone()
+            if last != self._start:
+                raise RuntimeError(f"a later start of the query has taken over {self._database}; this one writes nothing more")
             yield db, published
             db.execute("COMMIT")
 

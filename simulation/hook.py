@@ -28,6 +28,7 @@ class Publication:
         self._sink = Sink(observed, again)
         self._staged: dict[int, Row] = {}
         self._owner = ""
+        self._start = 0
         self._observed = observed
 
     def anew(self, begins: int, first: int) -> None:
@@ -35,12 +36,19 @@ class Publication:
         self._staged.clear()
 
     def restore(self, who: str, i: do.Started, end: int) -> None:
-        """A driver's run begins, with the input up to `end` in its state: the hook is given its state, and told what is durable."""
+        """A driver's run begins, with the input up to `end` in its state: the hook is given its state, and told what is durable.
+
+        A driver may sleep between its claim and this, and wake up when another has taken over: the greater number of a start decides, not
+        who comes last.
+        """
         epoch = i.origin.epoch if i.origin else -1
         right = states_of(epoch, end).states if i.origin else {}
         if i.hooks != right:
             raise ViolationError(Invariant.HOOK_STATE, f"{who} goes on from {i.origin} and gives its hook {i.hooks}, right is {right}")
-        self._owner = who
+        if i.claim < self._start:
+            self._observed[Observed.LATE_BEGINNING] += 1
+            return
+        self._owner, self._start = who, i.claim
         self._staged = {n: row for n, row in self._staged.items() if n <= epoch}
         self.completed(who, epoch)
 

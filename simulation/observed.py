@@ -83,6 +83,7 @@ class Observed(Enum):
     FAILED = "runs failed"
     COMPLETED = "checkpoints completed"
     PUBLISHED = "epochs that a hook published"
+    LATE_BEGINNING = "starts that reached their hook after a later one"
     DROPPED = "checkpoints deleted"
     RESURFACED = "checkpoints that came back when a put landed late"
     DELETED = "objects deleted"

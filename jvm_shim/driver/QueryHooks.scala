@@ -28,11 +28,11 @@ final class QueryHooks(threads: Seq[HookThread], limits: HookLimits) extends Log
 
   def isEmpty: Boolean = threads.isEmpty
 
-  /** A run begins: `origin` is the epoch of the checkpoint that it goes on from. Whether anybody was told that this one is complete nobody knows. */
-  def restore(states: Map[String, Array[Byte]], origin: Option[Long]): Unit = {
+  /** A run begins by the log entry `claim`: `origin` is the epoch of the checkpoint that it goes on from. Whether anybody was told that this one is complete nobody knows. */
+  def restore(claim: Long, states: Map[String, Array[Byte]], origin: Option[Long]): Unit = {
     told.clear()
     threads.foreach(_.forgetCompleted())
-    await[Unit]("restore", t => h => h.restore(states.get(t.name).orNull)).failures.foreach(fail)
+    await[Unit]("restore", t => h => { h.begin(claim); h.restore(states.get(t.name).orNull) }).failures.foreach(fail)
     origin.foreach(completed)
   }
 

@@ -28,6 +28,14 @@ class CheckpointHook:
         """
         return None
 
+    def begin(self, start: int) -> None:
+        """The query begins, or goes back to its last checkpoint in place: `restore` comes next. `start` is the number of this start: every
+        later one of the same stream has a greater number, on whichever machine.
+
+        It is a fencing token. A driver may be replaced while it waits for a slow disk, and go on later: what the hook writes to should
+        remember the greatest number that it has seen, and refuse whoever has a smaller one.
+        """
+
     def restore(self, state: bytes | None) -> None:
         """The query begins, or goes back to its last checkpoint in place: before the first epoch runs. `state` is that of the checkpoint
         or savepoint that it goes on from, None where there is none, or no state of this hook in it.
@@ -105,6 +113,9 @@ def answer(name: str, hook: CheckpointHook, asked: dict[str, Any]) -> dict[str, 
     """Make one call of the hook. What it raises is told by type and message; its trace goes to the log."""
     call = asked["call"]
     try:
+        if call == "begin":
+            getattr(hook, "begin", lambda _: None)(asked["start"])
+            return {}
         if call == "restore":
             state = asked["state"]
             hook.restore(None if state is None else base64.b64decode(state))

@@ -11,6 +11,7 @@ from simulation import SELDOM, Campaign, Invariant, Mode, Mutation, Observed, ca
 
 CAUGHT_IN_BOTH_GATES = {
     Mutation.DELETE_AFTER_APPEND: {Invariant.RETAINED_EXIST},
+    Mutation.TOLD_WHEN_DURABLE: {Invariant.COMPLETED_STORED},
     Mutation.SPARE_DROPPED: {Invariant.NOTHING_NEEDED_DELETED},
     Mutation.SPARE_PLANNED: {Invariant.PLANNED_EXIST},
     Mutation.SPARE_NAMED: {Invariant.NOTHING_NEEDED_DELETED},

@@ -41,6 +41,7 @@ CAUGHT = CAUGHT_IN_BOTH_GATES | {
     Mutation.HANDLES_TOLD: {Invariant.DELETED_UNUSED},
     Mutation.OVERTAKEN_WAITED_FOR: {Invariant.DELETED_UNUSED},
     Mutation.NEWEST_BY_EPOCH: {Invariant.LAG},
+    Mutation.STATES_OF_ITS_END: {Invariant.HOOK_STATE},
     Mutation.GO_BACK_OWN: {Invariant.FENCED_STOPS},
     Mutation.TIMED_FROM_SEAL: {Invariant.PROGRESS},
     Mutation.LONG_BRIDGED: {Invariant.LAG},

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import spark_ckpt
+from examples.two_phase_sink import TwoPhaseSink
 from spark_ckpt.api.hooks import _Callback, answer
 
 
@@ -50,6 +53,21 @@ def test_what_is_not_overridden_does_nothing() -> None:
     for call in ("snapshot", "completed", "aborted"):
         assert ask(hook, call=call, epoch=1) == {}
     assert ask(hook, call="restore", state="AA==") == {}
+    assert ask(hook, call="begin", start=3) == {}
+
+
+def test_a_start_that_reaches_the_two_phase_sink_after_a_later_one_drops_nothing_of_it(tmp_path: Path) -> None:
+    late, newer = (TwoPhaseSink(str(tmp_path / "sink.db")) for _ in range(2))
+    for call, more in (("begin", {"start": 4}), ("restore", {"state": None})):
+        assert ask(newer, call=call, **more) == {}
+    with sqlite3.connect(tmp_path / "sink.db") as db:
+        db.execute("INSERT INTO staged VALUES (0, 'a row')")
+    assert ask(late, call="begin", start=3) == {}
+    assert "a later start of the query owns" in ask(late, call="restore", state=None)["error"]
+    assert ask(newer, call="completed", epoch=0) == {}
+    with sqlite3.connect(tmp_path / "sink.db") as db:
+        assert db.execute("SELECT row FROM published").fetchall() == [("a row",)]
+    assert "has taken over" in ask(late, call="completed", epoch=0)["error"]
 
 
 def test_what_a_hook_raises_is_told_by_type_and_message_and_its_trace_is_logged(caplog: pytest.LogCaptureFixture) -> None:

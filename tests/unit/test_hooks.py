@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import spark_ckpt
-from examples.two_phase_sink import TwoPhaseSink
+from two_phase_sink import TwoPhaseSink
 from spark_ckpt.api.hooks import _Callback, answer
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from two_phase_sink import TwoPhaseSink
 
 import spark_ckpt
-from two_phase_sink import TwoPhaseSink
 from spark_ckpt.api.hooks import _Callback, answer
 
 

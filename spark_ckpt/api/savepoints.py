@@ -48,7 +48,9 @@ def savepoint(
     drain: bool = False,
     timeout: str | int = "10min",
 ) -> str:
-    """Make a savepoint of a running query and return the URL of its folder: complete in itself, never deleted by the system.
+    """Make a savepoint of a running query and return the URL of its folder: complete in itself, and deleted by people only.
+
+    One that is restored with `spark.ckpt.restore.mode=CLAIM` is the stream's from then on, which deletes it in the end.
 
     `query` is the query, or the URL of its stream for one that another process runs. `target` is the folder in which it is made, one
     below the query's `spark.ckpt.savepointDir` or below `savepoints/` in the stream's own (default: the first of these that there is),

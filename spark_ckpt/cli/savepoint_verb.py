@@ -51,8 +51,8 @@ def command(
 ) -> None:
     """Make a savepoint of STREAM, whose query must be running, and print its URL.
 
-    A savepoint is complete in itself. You may copy or move it anywhere, and only people delete it. Restore it with
-    spark.ckpt.restore.path.
+    A savepoint is complete in itself. You may copy or move it anywhere. Restore it with spark.ckpt.restore.path. Only people delete it,
+    unless it was restored with spark.ckpt.restore.mode=CLAIM.
 
     On stderr the command says what it waits for. The same --name gives the same URL again while the newest epoch is the same; after that
     it is an error. Exit status 1 if there is no savepoint: no query has taken up the request, or the query could not make one.

@@ -108,7 +108,8 @@ OPTIONS: tuple[Option, ...] = (
         RETAIN,
         one_of(RETAIN, DELETE),
         "externalized checkpoint cleanup",
-        "DELETE: checkpoints are deleted when a person stops the query, never after a crash or a failure; savepoints stay.",
+        "DELETE: checkpoints are deleted when a person stops the query, never after a crash or a failure. Savepoints stay, "
+        "except one that is the stream's own by restore.mode=CLAIM.",
     ),
     Option(
         "restore.path",
@@ -125,7 +126,8 @@ OPTIONS: tuple[Option, ...] = (
         "restore mode",
         "Who owns the savepoint in restore.path. Both modes copy its objects: once the query runs, it does not need it. NO_CLAIM: you do; "
         "it is left as it is. CLAIM: the stream does; it deletes the folder together with the copy, when `retained` newer checkpoints are "
-        "complete. A checkpoint in restore.path stays with the stream that made it, in both modes.",
+        "complete, or with onStop=DELETE when a person stops the query. A checkpoint in restore.path stays with the "
+        "stream that made it, in both modes.",
     ),
     Option(
         "restore.plans",

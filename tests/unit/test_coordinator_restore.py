@@ -249,3 +249,17 @@ def test_both_restore_modes_copy_and_only_a_claimed_savepoint_goes(kind: str, mo
         assert (folder.size("_metadata") is None) == (kind == "savepoint" and mode == "CLAIM")
         claim = json.loads(b.get(log_key(1)))
     assert claim["restored"]["owned"] == (kind == "savepoint" and mode == "CLAIM"), "a checkpoint is the stream's that made it"
+
+
+@pytest.mark.parametrize("mode", ["NO_CLAIM", "CLAIM"])
+def test_a_claimed_savepoint_goes_with_all_checkpoints_when_a_person_stops_the_query_with_delete(mode: str) -> None:
+    path = f"{STORAGE}/saved/x"
+    with open_storage(f"{STORAGE}/a") as a, open_storage(path) as target:
+        store_savepoint(a, RestorePath.at(OF_A).read(a), target)
+    application = Application(restore_path=path, restore_mode=mode, onStop="DELETE")
+    application.start("b")
+    application.epochs("b", 2)
+    application.stop("b", by_person=True)
+    with open_storage(f"{STORAGE}/b") as b, open_storage(path) as folder:
+        assert b.size(metadata_key(CheckpointId(1, 1))) is None, "the copy"
+        assert (folder.size("_metadata") is None) == (mode == "CLAIM")

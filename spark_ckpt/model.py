@@ -242,6 +242,18 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Imported:
+    """A checkpoint was made out of a `checkpointLocation` of stock Spark: `location`, a URL.
+
+    `planned`: the content of `offsets/N` of the epoch after the checkpoint, if stock Spark had begun that one: sinks may have its rows, so
+    it has to run as it was planned. None: stock Spark had finished all that it began.
+    """
+
+    location: str
+    planned: bytes | None = None
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A completed checkpoint: what `_metadata` holds.
 
@@ -249,7 +261,8 @@ class Checkpoint:
     content, or where that is, enough to rebuild that folder. `counters` are for people: acks, bytes, durations. `unfinished`: older epochs
     whose checkpoints were still in the making when this one was put, and may complete after it. `log_from`: the lowest log entry that a
     start from here reads, None for `log` (plans of later epochs that its run had adopted may stand before that). `stream`: whose it is
-    (`Claim.stream`), empty where an older release made it. `hooks`: the states of the query's hooks, by name.
+    (`Claim.stream`), empty where an older release made it. `hooks`: the states of the query's hooks, by name. `imported`: None for one that
+    a query with the plugin has made; else `job` says what the state tells, which is less.
     """
 
     id: CheckpointId
@@ -265,6 +278,7 @@ class Checkpoint:
     log_from: int | None = None
     stream: str = ""
     hooks: Mapping[str, bytes] = field(default_factory=dict)
+    imported: Imported | None = None
 
     @property
     def lowest_entry(self) -> int:

@@ -17,7 +17,11 @@ from spark_ckpt.errors import CheckpointError, ConfigError, printable
 
 DONE, BROKEN, USAGE = 0, 1, 2
 INTERRUPTED, NOBODY_READS = 128 + signal.SIGINT, 128 + signal.SIGPIPE
-VERBS = ("jar", "conf", "submit", "doctor", "list", "show", "verify", "state", "checkpoint", "savepoint", "restore", "export", "gc")
+VERBS = (
+    *("jar", "conf", "submit", "doctor"),
+    *("list", "show", "verify", "state"),
+    *("checkpoint", "savepoint", "restore", "import", "export", "gc"),
+)
 
 
 class Verbs(click.Group):

@@ -42,7 +42,7 @@ def read_records(source: BinaryIO, name: str, codec: str) -> Iterator[Record]:
     Raises `DamagedError`, and `FormatError` for a form or compression that this version does not read.
     """
     try:
-        yield from _records(_Input(_unpacked(source, name, codec), name), name)
+        yield from _records(_Input(unpacked(source, name, codec), name), name)
     except (pa.ArrowInvalid, OSError, struct.error, zlib.error) as e:
         raise DamagedError(f"the changelog {name} cannot be unpacked ({e}); it is damaged") from e
 
@@ -133,7 +133,8 @@ def _ended(source: _Input, name: str) -> None:
         raise DamagedError(f"the changelog {name} goes on behind its end; it is damaged")
 
 
-def _unpacked(source: BinaryIO, name: str, codec: str) -> Iterator[bytes]:
+def unpacked(source: BinaryIO, name: str, codec: str) -> Iterator[bytes]:
+    """What a compressed changelog holds, piece by piece. Raises like `read_records`, and pyarrow's own errors."""
     short = codec.rpartition(".")[2].lower().removesuffix("compressioncodec")
     readers = {"lz4": _lz4, "zstd": _zstd, "snappy": _snappy}
     if short not in readers:

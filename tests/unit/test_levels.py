@@ -26,10 +26,10 @@ LEVELS = (
     {"conf"},
     # What lies in a storage, read and judged by the rules: for everybody who looks at a stream, inside or outside of a query.
     {"stored"},
-    # Stock Spark's own layout of a checkpointLocation, read and written.
-    {"stock"},
     # What a checkpoint's state stores hold, row by row: it takes numpy and RocksDB, which what runs beside a query does without.
     {"state"},
+    # Stock Spark's own layout of a checkpointLocation, read and written.
+    {"stock"},
     # Who acts on a stream: beside an executor, beside the driver, in the user's own program. They talk through pipes and the log only.
     {"agent", "coordinator", "api"},
     # What people type uses all of them.

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
-from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Job, Snapshot, StoreId
+from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Imported, Job, Snapshot, StoreId
 from spark_ckpt.stored.metadata.codec import CRC_KEY, DOCUMENT_KEY, decode_metadata, encode_metadata
 from spark_ckpt.stored.metadata.columns import COLUMNS, STRINGS
 from spark_ckpt.stored.metadata.files import LONG, files_from_json
@@ -68,6 +68,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         counters=draw(st.dictionaries(TEXT, st.integers() | st.floats(allow_nan=False) | TEXT | st.none(), max_size=4)),
         unfinished=tuple(draw(st.lists(NUMBERS, max_size=3))),
         hooks=draw(st.dictionaries(TEXT, st.binary(max_size=20), max_size=2)),
+        imported=draw(st.none() | st.builds(Imported, TEXT, st.none() | st.binary(max_size=20))),
     )
 
 
@@ -180,8 +181,8 @@ def test_what_is_no_parquet(data: bytes) -> None:
 
 
 def test_a_newer_format_is_refused_by_name() -> None:
-    with pytest.raises(FormatError, match=r"here has format 4, written by spark-ckpt 9\.1\.0.*upgrade"):
-        decode_metadata(repacked(encode_metadata(sample()), {"format": 4, "writer": "9.1.0"}), where="here")
+    with pytest.raises(FormatError, match=r"here has format 5, written by spark-ckpt 9\.1\.0.*upgrade"):
+        decode_metadata(repacked(encode_metadata(sample()), {"format": 5, "writer": "9.1.0"}), where="here")
 
 
 @pytest.mark.parametrize(("hooks", "number"), [({}, 2), ({"publish": b"\0\xff"}, 3)])
@@ -190,6 +191,20 @@ def test_the_format_is_a_new_one_only_where_a_hook_has_a_state(hooks: dict[str, 
     document = json.loads(pq.read_metadata(pa.BufferReader(data)).metadata[DOCUMENT_KEY])
     assert (document["format"], "hooks" in document) == (number, bool(hooks))
     assert decode_metadata(data).hooks == hooks
+
+
+@pytest.mark.parametrize("hooks", [{}, {"publish": b"1"}])
+def test_an_imported_checkpoint_has_a_format_of_its_own(hooks: dict[str, bytes]) -> None:
+    made = replace(sample(), hooks=hooks, imported=Imported("file:///stock", b"v1\n{}\n{}"))
+    data = encode_metadata(made)
+    assert json.loads(pq.read_metadata(pa.BufferReader(data)).metadata[DOCUMENT_KEY])["format"] == 4
+    assert decode_metadata(data) == made
+
+
+@pytest.mark.parametrize("imported", [{"location": "x"}, {"location": "x", "planned": "no base64!"}, ["x"], "x"])
+def test_what_does_not_say_where_it_was_imported_from_is_damage(imported: Any) -> None:
+    with pytest.raises(DamagedError, match="imported"):
+        decode_metadata(repacked(encode_metadata(sample()), {"format": 4, "imported": imported}))
 
 
 @pytest.mark.parametrize("hooks", [{"publish": "no base64!"}, {"publish": 3}, ["publish"], "publish"])

@@ -14,6 +14,7 @@ from spark_ckpt.protocol.start.recorded import (
     CopyOf,
     Reach,
     Recorded,
+    begun_by_stock,
     check_unbroken,
     does_not_follow,
     ever_used,
@@ -196,7 +197,7 @@ class PlansPast:
             self._plans_found(found)
             self._check_deleted()
             self.used = max(found.used, (self._first or 0) - 1)
-            self._check_sink(self.used)
+            self._check_sink(max([self.used, *(plan.epoch for plan in self._found)]))
         else:
             used = ever_used(self._entries) if self._last.end.used is None else self._last.end.used
             self._number_behind(used)
@@ -217,7 +218,9 @@ class PlansPast:
     def _number_behind(self, used: int) -> None:
         self._first = used + 1 if used >= self.following else None
         self.used = max(used, self.following - 1)
-        self._check_sink(self.used)
+        if self._first is None and self.origin is not None:
+            self._found = begun_by_stock(self.origin)
+        self._check_sink(max([self.used, *(plan.epoch for plan in self._found)]))
 
     def recorded(self, entries: Mapping[int, Entry]) -> Recorded:
         """What these say. Rules: plans before a claim with new numbers are void; a claim that only carries such numbers on voids none."""
@@ -307,7 +310,8 @@ class PlansPast:
             return
         unwanted = self._discards and (found.plans or self._gaps)
         if unwanted or self._last.may_be_unplanned or does_not_follow(found, origin.id, self._last.used) is not None:
-            self._number_anew(max(self.highest_used(found), self._ever_used if found.anew else self._last.used))
+            used = max(self.highest_used(found), found.unplanned - 1)
+            self._number_anew(max(used, self._ever_used if found.anew else self._last.used))
 
     def highest_used(self, found: Recorded) -> int:
         """Rule: numbers that may have been used without a plan are not used again."""

@@ -178,8 +178,16 @@ def recorded(
     if line.crossed or line.anew:
         return Recorded(line.first, (), line.used, line.crossed, line.anew, {})
     found = tuple(entry for _, number in sorted(line.plans.items()) if isinstance(entry := entries.get(number), Plan))
+    if not found and origin is not None and line.first == origin.id.epoch + 1:
+        found = begun_by_stock(origin)
     missing = next((expected for expected, plan in enumerate(found, line.first) if plan.epoch != expected), None)
     return Recorded(line.first, found, line.used, False, False, {number: epoch for epoch, number in line.plans.items()}, missing)
+
+
+def begun_by_stock(origin: Checkpoint) -> tuple[Plan, ...]:
+    """The epoch after an imported checkpoint, if stock Spark had begun it. No log has its plan until a run of ours has planned it."""
+    planned = origin.imported.planned if origin.imported is not None else None
+    return () if planned is None else (Plan(origin.claim, origin.id.run, origin.id.epoch + 1, planned),)
 
 
 def does_not_follow(found: Recorded, origin: CheckpointId, noted: int) -> str | None:

@@ -211,13 +211,14 @@ class Restoring:
         problems = misfits(source, request.job)
         if problems:
             raise GivenUpError(ErrorKind.CONFLICT, f"{_OPTION}={wanted.path} does not fit this query: {'; '.join(problems)}")
-        if source.job.sink != request.job.sink:
+        if source.imported is None and source.job.sink != request.job.sink:
             self._round.notes.append(f"the sink of {wanted.path} was {source.job.sink} and is {request.job.sink} now")
         seen = request.sink_seen
-        if not self.same_stream and seen is not None and seen > source.id.epoch:
+        last_epoch = source.id.epoch + (1 if source.imported is not None and source.imported.planned is not None else 0)
+        if not self.same_stream and seen is not None and seen > last_epoch:
             raise GivenUpError(
                 ErrorKind.CONFLICT,
-                f"the sink ({request.job.sink}) has batch {seen} already and would skip what follows epoch {source.id.epoch} of "
+                f"the sink ({request.job.sink}) has batch {seen} already and would skip what follows epoch {last_epoch} of "
                 f"{wanted.path}; give the query an output path that is new, or was written up to that epoch only",
             )
         if not request.compared:
@@ -302,6 +303,8 @@ class Restoring:
             job=request.job,
             snapshots=event.snapshots,
             files=event.files,
+            # What is known of the job from here on is what this query says. The epoch that stock Spark had begun is still to be run.
+            imported=source.imported if source.imported is not None and source.imported.planned is not None else None,
         )
         self.copy = copy
         self.aside = self._candidates.set_aside(source.log if self.same_stream else number)
@@ -350,8 +353,10 @@ def misfits(source: Checkpoint, job: Job) -> list[str]:
     """Why a query cannot go on from a checkpoint: what differs, and what the checkpoint lacks. Empty: it fits, as far as can be known here.
 
     The state's schemas are compared by Spark itself (`instructions.Compare`). The number of partitions is the checkpoint's own: Spark takes
-    it from `offsets/N`.
+    it from `offsets/N`. Of one that was imported, Spark's own comparison is all there is: its job is not known.
     """
+    if source.imported is not None:
+        return incomplete(source)
     problems = []
     for what, theirs, mine in (
         ("stateful operators", source.job.operators, job.operators),

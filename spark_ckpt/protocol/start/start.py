@@ -151,7 +151,9 @@ class Start(Machine):
         following = self._plans.following
         epoch = following if first is None else first
         plans = tuple(replace(plan, claim=claim.claim, run=claim.run, rerun=True) for plan in self._plans.again)
-        plan, recorded = (plans[0], plans[1:]) if plans else (None, ())
+        # One that no log entry has yet is triggered like any other, so that it gets one.
+        adopts_first = bool(plans) and plans[0].epoch in self._plans.adopted.values()
+        plan, recorded = (plans[0], plans[1:]) if adopts_first else (None, plans)
         files = DriverFiles(driver_files_of(origin, epoch, len(claim.job.sources)))
         if plan:
             files.apply({**plan.files, offsets_file(plan.epoch): plan.offsets})

@@ -17,15 +17,16 @@ from typing import Any
 from spark_ckpt import paths
 from spark_ckpt.bounded_json import check_values, parse_json
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
-from spark_ckpt.model import Checkpoint, CheckpointId, Job, objects_of
+from spark_ckpt.model import Checkpoint, CheckpointId, Imported, Job, objects_of
 from spark_ckpt.stored.metadata.columns import COLUMNS, DICTIONARY, check_columns, columns_of, crc_of, snapshots_of, to_arrow
 from spark_ckpt.stored.metadata.files import files_from_json, files_to_json
 from spark_ckpt.stored.metadata.limits import LIMITS, MetadataLimits
 from spark_ckpt.stored.metadata.rows import check_sizes, read_columns, read_footer
 
-FORMAT = 3
+FORMAT = 4
+_WITH_HOOKS = 3
 _WITHOUT_HOOKS = 2
-"""The format of a checkpoint that holds no state of a hook: older releases read it."""
+"""The formats of a checkpoint that was not imported, with the state of a hook and without: older releases read it."""
 DOCUMENT_KEY = b"spark_ckpt"
 CRC_KEY = b"spark_ckpt.crc"
 
@@ -161,6 +162,7 @@ def _decode(data: bytes, name: str, limits: MetadataLimits) -> Checkpoint:
         unfinished=tuple(_in_range("unfinished", epoch) for epoch in doc.get("unfinished", ())),
         stream=str(doc.get("stream", "")),
         hooks=_hooks(doc.get("hooks", {})),
+        imported=_imported(doc["imported"]) if doc.get("imported") is not None else None,
         log_from=None if doc.get("log_from") is None else _in_range("log_from", doc["log_from"]),
     )
 
@@ -180,7 +182,7 @@ def _document(checkpoint: Checkpoint, names: Sequence[str], last_rows: Iterable[
 
     hooks = {name: base64.b64encode(state).decode() for name, state in sorted(checkpoint.hooks.items())}
     return {
-        "format": FORMAT if checkpoint.hooks else _WITHOUT_HOOKS,
+        "format": FORMAT if checkpoint.imported is not None else _WITH_HOOKS if checkpoint.hooks else _WITHOUT_HOOKS,
         "writer": __version__,
         "epoch": checkpoint.id.epoch,
         "run": checkpoint.id.run,
@@ -196,6 +198,7 @@ def _document(checkpoint: Checkpoint, names: Sequence[str], last_rows: Iterable[
         "stream": checkpoint.stream,
         "num_snapshots": len(checkpoint.snapshots),
         **({"hooks": hooks} if hooks else {}),
+        **({"imported": _imported_json(checkpoint.imported)} if checkpoint.imported is not None else {}),
     }
 
 
@@ -204,6 +207,19 @@ def _hooks(doc: Mapping[str, Any]) -> dict[str, bytes]:
         return {name: base64.b64decode(state, validate=True) for name, state in doc.items()}
     except (AttributeError, TypeError, ValueError) as e:
         raise DamagedError("the state of a hook in a checkpoint's metadata is not base64; the metadata is damaged") from e
+
+
+def _imported_json(imported: Imported) -> dict[str, Any]:
+    planned = imported.planned
+    return {"location": imported.location, "planned": None if planned is None else base64.b64encode(planned).decode()}
+
+
+def _imported(doc: Mapping[str, Any]) -> Imported:
+    try:
+        planned = doc["planned"]
+        return Imported(str(doc["location"]), None if planned is None else base64.b64decode(planned, validate=True))
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+        raise DamagedError("where a checkpoint was imported from cannot be read in its metadata; the metadata is damaged") from e
 
 
 def _last_rows(lengths: Sequence[int]) -> list[int]:

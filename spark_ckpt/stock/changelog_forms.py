@@ -1,0 +1,188 @@
+"""Changelogs of stock Spark in checkpoint format 1, written as those of format 2: with the lineage in front (forms: `state/changelogs.py`).
+
+v1 becomes v3 and v2 becomes v4; what they say of keys stays as it is. An lz4 stream is not packed anew: the lineage is a block in front of
+its blocks, so that a changelog of any size costs a copy.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from spark_ckpt.bounded_json import parse_json
+from spark_ckpt.errors import DamagedError, FormatError
+from spark_ckpt.process import owner_only
+from spark_ckpt.state.changelogs import unpacked
+from spark_ckpt.storage.checksums import CHUNK
+
+Lineage = Sequence[tuple[int, str]]
+"""Versions and their unique ids, the oldest first: the full snapshot that a changelog builds on, and the changelogs between."""
+
+_MAGIC = b"LZ4Block"
+_HEAD = 21
+_RAW, _PACKED = 0x10, 0x20
+_LEVEL = 7
+"""Of a block: up to 128 KiB (`LZ4BlockOutputStream`: 2 to the power of 10 and this)."""
+_BLOCK = 1 << (10 + _LEVEL)
+_SEED = 0x9747B28C
+_CHECKED = 0x0FFFFFFF
+_LONGEST = 0xFFFF
+"""Bytes of a string that a `DataOutputStream` writes as UTF."""
+_MAX_VALUES = 100_000
+_V2 = b"\0\x02v2"
+
+
+def read_lineage(path: Path, name: str, codec: str) -> Lineage:
+    """Of a changelog of format 2. Raises `DamagedError`, `FormatError` for one that has none."""
+    with open(path, "rb") as file:
+        try:
+            found = _Head(unpacked(file, name, codec), name).lineage()
+            return [(int(one["version"]), str(one["checkpointUniqueId"])) for one in parse_json(found, _MAX_VALUES)]
+        except (KeyError, TypeError, ValueError, RecursionError, pa.ArrowInvalid, OSError) as e:
+            raise DamagedError(f"the changelog {name} does not say what it builds on ({type(e).__name__}: {e}); it is damaged") from e
+
+
+def with_lineage(source: Path, target: Path, lineage: Lineage, name: str, codec: str) -> None:
+    """A changelog of format 1 at `source` to the new file `target`, as one of format 2.
+
+    Raises `DamagedError`, and `FormatError` for a codec or form that is not read, or a lineage that is longer than Spark can write.
+    """
+    try:
+        with open(source, "rb") as old, open(target, "xb", opener=owner_only.opener) as new:
+            if codec.lower().endswith(("lz4", "lz4compressioncodec")):
+                _lz4(old, new, lineage, name)
+            else:
+                _packed_anew(old, new, lineage, name, codec)
+    except (pa.ArrowInvalid, struct.error) as e:
+        raise DamagedError(f"the changelog {name} cannot be unpacked ({e}); it is damaged") from e
+
+
+def _beginning(begins: bytes, lineage: Lineage, name: str) -> tuple[bytes, bytes]:
+    """What stands in front of the records, and the first bytes of those. `begins`: the old changelog's first bytes, at least 4."""
+    if begins[:3] == b"\0\x02v" and begins[:4] != _V2:
+        form = begins[2:4].decode(errors="replace")
+        raise FormatError(f"the changelog {name} has the form {form!r}, and those of checkpoint format 1 are v1 and v2")
+    new_form, records = (b"v4", begins[len(_V2) :]) if begins[:4] == _V2 else (b"v3", begins)
+    said = json.dumps([{"version": v, "checkpointUniqueId": uid} for v, uid in lineage], separators=(",", ":")).encode()
+    if len(said) > _LONGEST:
+        raise FormatError(
+            f"the changelog {name} is the last of {len(lineage)}, more than Spark can name in one; run the query once more with stock "
+            "Spark until its maintenance has written a full snapshot"
+        )
+    return struct.pack(">H", len(new_form)) + new_form + struct.pack(">H", len(said)) + said, records
+
+
+def _lz4(old: BinaryIO, new: BinaryIO, lineage: Lineage, name: str) -> None:
+    first = _first_block(old, name)
+    front, records = _beginning(first, lineage, name)
+    _write_block(new, front)
+    if records != first:
+        _write_block(new, records)
+    else:
+        old.seek(0)
+    while piece := old.read(CHUNK):
+        new.write(piece)
+
+
+def _first_block(old: BinaryIO, name: str) -> bytes:
+    head = old.read(_HEAD)
+    if len(head) < _HEAD or head[:8] != _MAGIC:
+        raise DamagedError(f"the changelog {name} is no lz4 stream; it is damaged, or was written with another codec")
+    packed, size = struct.unpack("<ii", head[9:17])
+    if not (0 < packed <= 64 << 20 and 0 < size <= 64 << 20):
+        raise DamagedError(f"the changelog {name} begins with a block of {size} bytes; it is damaged")
+    block = old.read(packed)
+    if len(block) < packed:
+        raise DamagedError(f"the changelog {name} ends within a block; it is damaged")
+    if head[8] & 0xF0 == _RAW:
+        return block
+    found: bytes = pa.Codec("lz4_raw").decompress(block, size, asbytes=True)
+    return found
+
+
+def _write_block(new: BinaryIO, data: bytes) -> None:
+    for at in range(0, len(data), _BLOCK):
+        piece = data[at : at + _BLOCK]
+        new.write(_MAGIC + bytes([_RAW | _LEVEL]) + struct.pack("<iiI", len(piece), len(piece), xxh32(piece, _SEED) & _CHECKED))
+        new.write(piece)
+
+
+def _packed_anew(old: BinaryIO, new: BinaryIO, lineage: Lineage, name: str, codec: str) -> None:
+    pieces = unpacked(old, name, codec)
+    begins = b""
+    for piece in pieces:
+        begins += piece
+        if len(begins) >= len(_V2):
+            break
+    front, records = _beginning(begins, lineage, name)
+    if "zstd" in codec.lower():
+        with pa.CompressedOutputStream(pa.PythonFile(new, "w"), "zstd") as stream:
+            for piece in (front, records, *pieces):
+                stream.write(piece)
+        return
+    packer = pa.Codec("snappy")
+    new.write(b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1))
+    for whole in (front, records, *pieces):
+        for at in range(0, len(whole), _BLOCK):
+            block = packer.compress(whole[at : at + _BLOCK], asbytes=True)
+            new.write(struct.pack(">i", len(block)) + block)
+
+
+class _Head:
+    """The first strings of a changelog."""
+
+    def __init__(self, pieces: Iterator[bytes], name: str) -> None:
+        self._pieces, self._name, self._held = pieces, name, b""
+
+    def lineage(self) -> bytes:
+        form = self._utf()
+        if form not in (b"v3", b"v4"):
+            raise FormatError(f"the changelog {self._name} is none of checkpoint format 2, but its name has a unique id; it is damaged")
+        return self._utf()
+
+    def _utf(self) -> bytes:
+        return self._take(int.from_bytes(self._take(2), "big"))
+
+    def _take(self, size: int) -> bytes:
+        while len(self._held) < size:
+            piece = next(self._pieces, None)
+            if piece is None:
+                raise DamagedError(f"the changelog {self._name} ends early; it is damaged")
+            self._held += piece
+        found, self._held = self._held[:size], self._held[size:]
+        return found
+
+
+_P1, _P2, _P3, _P4, _P5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
+_M = 0xFFFFFFFF
+
+
+def xxh32(data: bytes, seed: int) -> int:
+    """The checksum in lz4-java's streams (xxHash, 32 bits; github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
+    size, at = len(data), 0
+    if size >= 16:
+        lanes = [(seed + _P1 + _P2) & _M, (seed + _P2) & _M, seed, (seed - _P1) & _M]
+        for stripe in struct.iter_unpack("<4I", data[: size & ~15]):
+            lanes = [_rotated((lane + word * _P2) & _M, 13) * _P1 & _M for lane, word in zip(lanes, stripe, strict=True)]
+        at = size & ~15
+        found = sum(_rotated(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)) & _M
+    else:
+        found = (seed + _P5) & _M
+    found = (found + size) & _M
+    while at + 4 <= size:
+        found = _rotated((found + int.from_bytes(data[at : at + 4], "little") * _P3) & _M, 17) * _P4 & _M
+        at += 4
+    for byte in data[at:]:
+        found = _rotated((found + byte * _P5) & _M, 11) * _P1 & _M
+    found = (found ^ (found >> 15)) * _P2 & _M
+    found = (found ^ (found >> 13)) * _P3 & _M
+    return found ^ (found >> 16)
+
+
+def _rotated(value: int, by: int) -> int:
+    return (value << by | value >> (32 - by)) & _M

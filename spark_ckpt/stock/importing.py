@@ -1,0 +1,264 @@
+"""A savepoint out of a `checkpointLocation` of stock Spark: a query with the plugin goes on from it (`spark.ckpt.restore.path`).
+
+The location is only read. Order: everything that `_metadata` names is durable before that is put; before, it is looked whether stock Spark
+has committed another batch meanwhile. What is written has the same names and contents each time, so that an import that was cut short is
+done again. State of checkpoint format 1 gets unique ids and, in front of its changelogs, their lineage; all else is copied as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError, without_way_out
+from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Handle, HandleKind, Imported, Job, Snapshot
+from spark_ckpt.paths import METADATA_NAME, driver_file_key, segment_key, sst_key
+from spark_ckpt.process.scratch import temporary_folder
+from spark_ckpt.progress import Task, Tell, nobody
+from spark_ckpt.protocol.large_files import DIGITS, LARGE
+from spark_ckpt.stock.changelog_forms import read_lineage, with_lineage
+from spark_ckpt.stock.reading import StockCheckpoint, StockStore, StoreFile, chain, newest_batch, read
+from spark_ckpt.storage.base import PutResult, Slice, Storage
+from spark_ckpt.storage.checksums import CHUNK, crc32_of
+from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.stored.state.archive import FullSnapshot, read_full_snapshot
+
+_RUN = 1
+_THREADS = 8
+_AHEAD = 16
+"""State stores that are fetched before those in front of them are stored."""
+_SEGMENT = 32 << 20
+_SHARED = 1 << 20
+"""Bytes from which an SST is an object of its own (docs/format.md)."""
+
+
+def import_checkpoint(location: Storage, target: Storage, tell: Tell = nobody) -> Checkpoint:
+    """Out of the `checkpointLocation` at `location` into the savepoint's folder at `target`; returns what its `_metadata` says.
+
+    Done again, it finds its own savepoint there and is content. Raises `ConflictError` where another one is, and for what cannot be
+    imported; `DamagedError` and `ObjectMissingError` for what the location lacks, `StorageError`.
+    """
+    found = read(location, LARGE, tell)
+    if target.size(METADATA_NAME) is None:
+        with temporary_folder("import") as folder:
+            made = _copied(location, found, target, folder, tell)
+        _still_newest(location, found)
+        if target.put_if_absent(METADATA_NAME, encode_metadata(made)) is PutResult.STORED:
+            return made
+    there = RestorePath.at(target.url).read(target)
+    if (there.query_id, there.id.epoch) != (found.query_id, found.batch) or there.imported != Imported(found.location, found.planned):
+        raise ConflictError(
+            f"there is another savepoint at {target.url} already (epoch {there.id.epoch} of query {there.query_id}); choose another name"
+        )
+    return there
+
+
+def _still_newest(location: Storage, found: StockCheckpoint) -> None:
+    newest = newest_batch(location)
+    if newest != found.batch:
+        raise ConflictError(
+            f"the query at {found.location} has committed batch {newest} while batch {found.batch} was imported; stop it, and import again"
+        )
+
+
+def _copied(location: Storage, found: StockCheckpoint, target: Storage, folder: Path, tell: Tell) -> Checkpoint:
+    files: dict[str, Content] = {**found.files, **{key: _large(location, target, found, key, folder) for key in found.large}}
+    stores = Task(tell, "state stores imported", len(found.stores))
+    segments = _Segments(target, found.batch)
+    with ThreadPoolExecutor(_THREADS, "import") as pool:
+        try:
+            for store in _in_order(pool, location, found, target, folder):
+                segments.take(store)
+                stores.add()
+            segments.flush()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return Checkpoint(
+        id=CheckpointId(_RUN, found.batch),
+        log=0,
+        claim=0,
+        query_id=found.query_id,
+        time_ms=found.time_ms,
+        job=Job(found.operators, (), ""),
+        files=files,
+        snapshots=tuple(segments.snapshots),
+        counters={},
+        imported=Imported(found.location, found.planned),
+    )
+
+
+def _in_order(pool: ThreadPoolExecutor, location: Storage, found: StockCheckpoint, target: Storage, folder: Path) -> Iterator[_Fetched]:
+    waiting: deque[Future[_Fetched]] = deque()
+    for number, store in enumerate(found.stores):
+        waiting.append(pool.submit(_fetch, location, found, store, target, folder / str(number)))
+        if len(waiting) >= _AHEAD:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    """A state store's files: `handles` with their objects, or without one for what lies in a local file of `local`, by their name."""
+
+    store: StockStore
+    handles: tuple[Handle, ...]
+    local: dict[str, Path]
+    num_keys: int | None
+
+
+class _Segments:
+    """Small files of many stores, back to back in objects of some size."""
+
+    def __init__(self, target: Storage, batch: int) -> None:
+        self._target = target
+        self._batch = batch
+        self._number = 0
+        self._waiting: list[_Fetched] = []
+        self._bytes = 0
+        self.snapshots: list[Snapshot] = []
+
+    def take(self, fetched: _Fetched) -> None:
+        self._waiting.append(fetched)
+        self._bytes += sum(handle.length for handle in fetched.handles if not handle.object)
+        if self._bytes >= _SEGMENT:
+            self.flush()
+
+    def flush(self) -> None:
+        key = segment_key(_RUN, self._batch, f"imported-{self._number}")
+        slices: list[Slice] = []
+        end = 0
+        for fetched in self._waiting:
+            handles = []
+            for handle in fetched.handles:
+                if handle.object:
+                    handles.append(handle)
+                    continue
+                slices.append(Slice(fetched.local[handle.name], 0, handle.length))
+                handles.append(replace(handle, object=key, offset=end))
+                end += handle.length
+            store = fetched.store
+            self.snapshots.append(Snapshot(store.id, store.version, store.uid, tuple(handles), fetched.num_keys))
+        if slices:
+            self._target.put_slices(key, slices)
+            self._number += 1
+        for fetched in self._waiting:
+            for path in fetched.local.values():
+                path.unlink(missing_ok=True)
+        self._waiting, self._bytes = [], 0
+
+
+def _fetch(location: Storage, found: StockCheckpoint, store: StockStore, target: Storage, folder: Path) -> _Fetched:
+    """One store's chain: its newest full snapshot and the changelogs behind it."""
+    folder.mkdir(mode=0o700)
+    handles: list[Handle] = []
+    local: dict[str, Path] = {}
+    num_keys = None
+    lineage = _lineage(location, found, store, folder)
+    behind: list[tuple[int, str]] = []
+    for file, uid in chain(found, store, lineage):
+        full = file.name.endswith(".zip")
+        name = f"{file.version}_{uid}.{'zip' if full else 'changelog'}"
+        path = folder / name
+        if full:
+            _get(location, file.key, path)
+            content = _full_snapshot(location, file, path)
+            handles += _ssts(location, found, store, content, target, folder, local)
+            num_keys = content.num_keys if file.version == store.version else None
+        elif found.format == 1:
+            old = folder / file.name
+            _get(location, file.key, old)
+            with_lineage(old, path, behind, location.url_of(file.key), found.codec)
+            old.unlink()
+        else:
+            _get(location, file.key, path)
+        handles.append(_local(HandleKind.SNAPSHOT if full else HandleKind.CHANGELOG, name, path))
+        local[name] = path
+        behind.append((file.version, uid))
+    return _Fetched(store, tuple(handles), local, num_keys)
+
+
+def _lineage(location: Storage, found: StockCheckpoint, store: StockStore, folder: Path) -> dict[int, str] | None:
+    """In format 2 a changelog names what it builds on; None: format 1, or a full snapshot of the version itself."""
+    newest = store.files.changelogs.get((store.version, store.uid))
+    if found.format == 1 or newest is None or (store.version, store.uid) in store.files.zips:
+        return None
+    path = folder / "newest"
+    _get(location, newest.key, path)
+    try:
+        return dict(read_lineage(path, location.url_of(newest.key), found.codec))
+    finally:
+        path.unlink()
+
+
+def _ssts(
+    location: Storage, found: StockCheckpoint, store: StockStore, full: FullSnapshot, target: Storage, folder: Path, local: dict[str, Path]
+) -> Iterable[Handle]:
+    """Those that a full snapshot names, in its order. The long ones are stored at once."""
+    for sst in full.ssts:
+        name = f"SSTs/{sst.stored_name}"
+        path = folder / sst.stored_name
+        key = f"{store.folder}/{name}"
+        _get(location, key, path)
+        if path.stat().st_size != sst.size:
+            raise DamagedError(
+                f"{location.url_of(key)} has {path.stat().st_size} bytes, and the full snapshot that names it says {sst.size}; put it back"
+            )
+        handle = _local(HandleKind.SST, name, path)
+        if handle.length < _SHARED:
+            local[name] = path
+            yield handle
+            continue
+        unique = hashlib.sha256(f"{found.query_id}/{key}".encode()).hexdigest()[:DIGITS]
+        stored = replace(handle, object=sst_key(_RUN, unique))
+        target.put_slices(stored.object, [Slice(path, 0, handle.length)])
+        path.unlink()
+        yield stored
+
+
+def _large(location: Storage, target: Storage, found: StockCheckpoint, key: str, folder: Path) -> FileHandle:
+    """A file of the driver that is an object of its own."""
+    path = folder / "driver"
+    _get(location, key, path)
+    length, checksum, digest = path.stat().st_size, 0, hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(CHUNK):
+            checksum = zlib.crc32(piece, checksum)
+            digest.update(piece)
+    stored = FileHandle(driver_file_key(_RUN, found.batch, digest.hexdigest()[:DIGITS]), length, checksum)
+    target.put_slices(stored.object, [Slice(path, 0, length)])
+    path.unlink()
+    return stored
+
+
+def _get(location: Storage, key: str, path: Path) -> int:
+    """A whole object to a new local file; its CRC-32."""
+    try:
+        size = location.size(key)
+        if size is None:
+            raise ObjectMissingError(f"{location.url_of(key)} does not exist")
+        return location.get_to_file(key, 0, size, path)
+    except ObjectMissingError as e:
+        raise ObjectMissingError(
+            f"{without_way_out(str(e))}; the import needs it: put it back, or if the query still runs, stop it and import again"
+        ) from e
+
+
+def _full_snapshot(location: Storage, file: StoreFile, path: Path) -> FullSnapshot:
+    try:
+        return read_full_snapshot(path)
+    except FormatError as e:
+        raise FormatError(f"{location.url_of(file.key)} cannot be read: {without_way_out(str(e))}; put it back") from e
+
+
+def _local(kind: HandleKind, name: str, path: Path) -> Handle:
+    """Of a file that has no object yet."""
+    with open(path, "rb") as file:
+        return Handle(kind, name, "", 0, path.stat().st_size, crc32_of(file))

@@ -47,6 +47,16 @@ def read_lineage(path: Path, name: str, codec: str) -> Lineage:
             raise DamagedError(f"the changelog {name} does not say what it builds on ({type(e).__name__}: {e}); it is damaged") from e
 
 
+def check_changelog(path: Path, name: str, codec: str) -> None:
+    """Whether it can be unpacked to its end. Raises `DamagedError`, `FormatError` for a codec that is not read."""
+    with open(path, "rb") as file:
+        try:
+            for _ in unpacked(file, name, codec):
+                pass
+        except (OSError, pa.ArrowInvalid, struct.error) as e:
+            raise DamagedError(f"the changelog {name} cannot be unpacked ({e}); it is damaged, put it back") from e
+
+
 def with_lineage(source: Path, target: Path, lineage: Lineage, name: str, codec: str) -> None:
     """A changelog of format 1 at `source` to the new file `target`, as one of format 2.
 

@@ -15,7 +15,7 @@ from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.progress import Tell, nobody
 from spark_ckpt.protocol.driver_files import offsets_file
 from spark_ckpt.protocol.entries import Plan
-from spark_ckpt.protocol.start.recorded import does_not_follow
+from spark_ckpt.protocol.start.recorded import begun_by_stock, does_not_follow
 from spark_ckpt.protocol.start.restoring import incomplete
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.copies import RestorePath
@@ -70,7 +70,7 @@ def to_export(storage: Storage, reader: StreamReader, wanted: CheckpointId | Non
     if lacking:
         raise DamagedError(f"{source} cannot be exported: {lacking[0]}; choose another checkpoint, `spark-ckpt list` shows what there is")
     if isinstance(reader, CheckpointReader) and RestorePath.at(source).is_savepoint:
-        return Exported(source, checkpoint, None)
+        return Exported(source, checkpoint, next(iter(begun_by_stock(checkpoint)), None))
     return Exported(source, checkpoint, _planned(storage, checkpoint))
 
 

@@ -20,8 +20,8 @@ from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Hand
 from spark_ckpt.paths import METADATA_NAME, driver_file_key, segment_key, sst_key
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.progress import Task, Tell, nobody
-from spark_ckpt.protocol.large_files import DIGITS, LARGE
-from spark_ckpt.stock.changelog_forms import read_lineage, with_lineage
+from spark_ckpt.protocol.large_files import DIGITS
+from spark_ckpt.stock.changelog_forms import check_changelog, read_lineage, with_lineage
 from spark_ckpt.stock.reading import StockCheckpoint, StockStore, StoreFile, chain, newest_batch, read
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 from spark_ckpt.storage.checksums import CHUNK, crc32_of
@@ -44,7 +44,7 @@ def import_checkpoint(location: Storage, target: Storage, tell: Tell = nobody) -
     Done again, it finds its own savepoint there and is content. Raises `ConflictError` where another one is, and for what cannot be
     imported; `DamagedError` and `ObjectMissingError` for what the location lacks, `StorageError`.
     """
-    found = read(location, LARGE, tell)
+    found = read(location, tell)
     if target.size(METADATA_NAME) is None:
         with temporary_folder("import") as folder:
             made = _copied(location, found, target, folder, tell)
@@ -172,13 +172,13 @@ def _fetch(location: Storage, found: StockCheckpoint, store: StockStore, target:
             content = _full_snapshot(location, file, path)
             handles += _ssts(location, found, store, content, target, folder, local)
             num_keys = content.num_keys if file.version == store.version else None
-        elif found.format == 1:
-            old = folder / file.name
-            _get(location, file.key, old)
-            with_lineage(old, path, behind, location.url_of(file.key), found.codec)
-            old.unlink()
         else:
             _get(location, file.key, path)
+            check_changelog(path, location.url_of(file.key), found.codec)
+            if found.format == 1:
+                old = path.rename(folder / "old")
+                with_lineage(old, path, behind, location.url_of(file.key), found.codec)
+                old.unlink()
         handles.append(_local(HandleKind.SNAPSHOT if full else HandleKind.CHANGELOG, name, path))
         local[name] = path
         behind.append((file.version, uid))

@@ -9,26 +9,27 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from spark_ckpt.bounded_json import parse_json
-from spark_ckpt.conf import PROVIDER_CLASS
 from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError, without_way_out
 from spark_ckpt.model import StoreId
 from spark_ckpt.progress import Task as Progress
 from spark_ckpt.progress import Tell, Unit, nobody
 from spark_ckpt.protocol.driver_files import commits_file, needed, offsets_file
+from spark_ckpt.protocol.large_files import LARGE, TOGETHER
 from spark_ckpt.state.schemas import read_operators
+from spark_ckpt.stock.layout import DEFAULT_STORE, METADATA, OURS, STOCK, store_folder
 from spark_ckpt.storage.base import Storage
 
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+ROCKSDB = STOCK.decode()
+_OURS = OURS.decode()
 _HDFS = "HDFSBackedStateStoreProvider"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _CODEC = "spark.sql.streaming.stateStore.compression.codec"
 _PARTITIONS = "spark.sql.shuffle.partitions"
-_DEFAULT = "default"
 
 _LOG = re.compile(r"(offsets|commits)/(\d{1,18})", re.ASCII)
 _STATE = re.compile(r"state/(\d{1,18})/(\d{1,9})/(?:([^/_][^/]*)/)?([^/]+)", re.ASCII)
@@ -114,8 +115,8 @@ def newest_batch(storage: Storage) -> int | None:
     return max((int(m.group(2)) for found in storage.list("commits/") if (m := _LOG.fullmatch(found.key))), default=None)
 
 
-def read(storage: Storage, small: int, tell: Tell = nobody) -> StockCheckpoint:
-    """What the `checkpointLocation` at `storage` holds. `small`: bytes up to which a file of the driver is read.
+def read(storage: Storage, tell: Tell = nobody) -> StockCheckpoint:
+    """What the `checkpointLocation` at `storage` holds.
 
     Raises `ObjectMissingError`, `DamagedError` and `FormatError` for what is not there or cannot be read, `ConflictError` for what no query
     with the plugin can go on from, `StorageError`.
@@ -126,7 +127,7 @@ def read(storage: Storage, small: int, tell: Tell = nobody) -> StockCheckpoint:
     _check_provider(storage, offsets, listed)
     commit = _Commit.parse(storage, batch)
     wanted = needed(dict.fromkeys((key for key in listed.sizes if _OF_DRIVER.fullmatch(key) and not key.endswith(".crc")), b""), batch)
-    large = {key: listed.sizes[key] for key in wanted if listed.sizes[key] > small}
+    large = _large(listed, wanted)
     files = {key: storage.get(key) for key in wanted if key not in large}
     files[offsets_file(batch)] = offsets.with_plugin()
     files[commits_file(batch)] = b""
@@ -154,6 +155,19 @@ def read(storage: Storage, small: int, tell: Tell = nobody) -> StockCheckpoint:
     return StockCheckpoint(**{**found.__dict__, "stores": stores})
 
 
+def _large(listed: _Listed, names: Iterable[str]) -> dict[str, int]:
+    """Files of the driver that are objects of their own in a checkpoint (`protocol/large_files.py`), with their lengths."""
+    large: dict[str, int] = {}
+    left = TOGETHER
+    for name in sorted(names):
+        size = listed.sizes[name]
+        if size > min(LARGE, left):
+            large[name] = size
+        else:
+            left -= size
+    return large
+
+
 def _list(storage: Storage, tell: Tell) -> _Listed:
     listed = _Listed()
     progress = Progress(tell, "files listed", None, Unit.THINGS)
@@ -173,7 +187,7 @@ def _list(storage: Storage, tell: Tell) -> _Listed:
 
 
 def _files_of(listed: _Listed, m: re.Match[str]) -> StoreFiles:
-    return listed.stores.setdefault(StoreId(int(m.group(1)), int(m.group(2)), m.group(3) or _DEFAULT), StoreFiles())
+    return listed.stores.setdefault(StoreId(int(m.group(1)), int(m.group(2)), m.group(3) or DEFAULT_STORE), StoreFiles())
 
 
 def _take(listed: _Listed, m: re.Match[str], key: str) -> None:
@@ -233,7 +247,7 @@ class _Offsets:
 
     def with_plugin(self) -> bytes:
         """With the plugin's state store provider: what stands here wins over the configuration of the query that reads it."""
-        metadata = {**self.metadata, "conf": {**self.conf, _PROVIDER: PROVIDER_CLASS}}
+        metadata = {**self.metadata, "conf": {**self.conf, _PROVIDER: _OURS}}
         return b"\n".join([self.lines[0], json.dumps(metadata, separators=(",", ":")).encode(), *self.lines[2:]])
 
 
@@ -273,7 +287,7 @@ class _Commit:
 
 def _check_provider(storage: Storage, offsets: _Offsets, listed: _Listed) -> None:
     provider = offsets.conf.get(_PROVIDER, ROCKSDB)
-    if provider == PROVIDER_CLASS:
+    if provider == _OURS:
         raise ConflictError(
             f"the query at {storage.url} runs with the plugin already; its checkpoints are in its stream, which `spark-ckpt list` shows"
         )
@@ -314,7 +328,7 @@ def _stores(
                     uid = found.made_up(store, version)
                 else:
                     uid = _uid(found, store, version, files, of_commit[operator][partition])
-                stores.append(StockStore(store, _folder(store), version, uid, files))
+                stores.append(StockStore(store, store_folder(store), version, uid, files))
                 of_partition.append(uid)
             ids.setdefault(operator, []).append(of_partition)
     return tuple(stores), ids
@@ -338,7 +352,7 @@ def _uid(found: StockCheckpoint, store: StoreId, version: int, files: StoreFiles
 
 def _lacks(found: StockCheckpoint, store: StoreId, version: int) -> DamagedError:
     return DamagedError(
-        f"{found.location}/{_folder(store)} lacks version {version}, the state of batch {found.batch}; put its files back, or run the "
+        f"{found.location}/{store_folder(store)} lacks version {version}, the state of batch {found.batch}; put its files back, or run the "
         "query once more with stock Spark if it still can"
     )
 
@@ -377,11 +391,6 @@ def _id(found: StockCheckpoint, store: StockStore, version: int, ids: Mapping[in
     return found.made_up(store.id, version) if found.format == 1 else ids[version]
 
 
-def _folder(store: StoreId) -> str:
-    folder = f"state/{store.operator}/{store.partition}"
-    return folder if store.store == _DEFAULT else f"{folder}/{store.store}"
-
-
 def _operators(files: Mapping[str, bytes]) -> Sequence[Any]:
     """As the operators' metadata says; of Sparks before 3.5 there is none, and the folders are all that is known."""
     state = {path: content for path, content in files.items() if path.startswith("state/")}
@@ -389,8 +398,8 @@ def _operators(files: Mapping[str, bytes]) -> Sequence[Any]:
 
 
 def _query_id(storage: Storage) -> str:
-    name = storage.url_of("metadata")
-    found = _json(name, _small(storage, "metadata").strip()).get("id")
+    name = storage.url_of(METADATA)
+    found = _json(name, _small(storage, METADATA).strip()).get("id")
     if not isinstance(found, str) or not found:
         raise DamagedError(f"{name} holds no query id; put the file back")
     return found

@@ -1,0 +1,300 @@
+"""`spark-ckpt import`: what becomes of a stock checkpoint, what is refused, and what becomes of an import that was interrupted."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_ckpt.errors import CheckpointError, StorageError
+from spark_ckpt.model import Checkpoint, HandleKind, Snapshot
+from spark_ckpt.state.changelogs import Change, read_records
+from spark_ckpt.stock.changelog_forms import read_lineage, with_lineage, xxh32
+from spark_ckpt.stock.importing import import_checkpoint
+from spark_ckpt.stock.layout import OURS
+from spark_ckpt.storage import Storage, open_storage
+from spark_ckpt.stored.copies import RestorePath
+from tests.drivers.command_line import call
+from tests.drivers.stock_location import QUERY, StockLocation, changelog, packed
+
+Row = tuple[str, bytes]
+
+
+def located(tmp_path: Path, **how: Any) -> StockLocation:
+    return StockLocation(tmp_path / "stock", **how).begin()
+
+
+def imported(at: StockLocation, to: Path) -> tuple[Storage, Checkpoint]:
+    target = open_storage(f"file://{to}")
+    made = import_checkpoint(open_storage(f"file://{at.folder}"), target)
+    assert RestorePath.at(target.url).read(target) == made
+    return target, made
+
+
+def content(target: Storage, snapshot: Snapshot, position: int) -> bytes:
+    handle = snapshot.handles[position]
+    return target.get(handle.object, handle.offset, handle.length)
+
+
+def lineage_of(target: Storage, snapshot: Snapshot, codec: str, tmp_path: Path) -> list[tuple[int, str]]:
+    path = tmp_path / "newest.changelog"
+    path.write_bytes(content(target, snapshot, -1))
+    return list(read_lineage(path, path.name, codec))
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd", "snappy"])
+@pytest.mark.parametrize("form", [1, 2])
+def test_state_of_format_1_gets_unique_ids_and_its_changelogs_their_lineage(tmp_path: Path, form: int, codec: str) -> None:
+    at = located(tmp_path, form=form, codec=codec)
+    for batch in range(4):
+        at.batch(batch, full=batch == 1)
+    target, made = imported(at, tmp_path / "out")
+    for snapshot in made.snapshots:
+        *ssts, full, third, fourth = snapshot.handles
+        assert {h.kind for h in ssts} == {HandleKind.SST}
+        ids = [h.name.split(".")[0].split("_")[1] for h in (full, third, fourth)]
+        assert [h.name for h in (full, third, fourth)] == [f"2_{ids[0]}.zip", f"3_{ids[1]}.changelog", f"4_{ids[2]}.changelog"]
+        assert (snapshot.version, snapshot.uid, snapshot.num_keys) == (4, ids[2], None)
+        assert list(read_records(io.BytesIO(content(target, snapshot, -1)), "4", codec)) == [(Change.PUT, b"\0key3", b"\0value3")]
+        assert lineage_of(target, snapshot, codec, tmp_path) == [(2, ids[0]), (3, ids[1])]
+    commit = json.loads((made.file("commits/3") or b"").split(b"\n")[1])
+    assert commit == {"nextBatchWatermarkMs": 4000, "stateUniqueIds": {"0": [[s.uid] for s in made.snapshots]}}
+    assert (made.file("commits/3") or b"").startswith(b"v2\n")
+    assert len({s.uid for s in made.snapshots}) == 2
+
+
+def test_state_of_format_2_is_copied_as_it_is(tmp_path: Path) -> None:
+    at = located(tmp_path, format=2, stores=("left-keyToNumValues", "left-keyWithIndexToValue"))
+    for batch in range(3):
+        at.batch(batch, full=batch == 0)
+    target, made = imported(at, tmp_path / "out")
+    assert [(s.store.partition, s.store.store, s.uid) for s in made.snapshots] == [
+        (p, name, f"u-{name}-{p}-2") for p in range(2) for name in at.stores
+    ]
+    folder = at.folder / "state/0/1/left-keyWithIndexToValue"
+    for handle in made.snapshots[-1].handles:
+        assert target.get(handle.object, handle.offset, handle.length) == (folder / handle.name).read_bytes()
+    assert made.file("commits/2") == (at.folder / "commits/2").read_bytes().replace(b": ", b":").replace(b", ", b",")
+
+
+def test_a_full_snapshot_of_the_version_itself_is_enough(tmp_path: Path) -> None:
+    at = located(tmp_path)
+    at.batch(0, full=True)
+    for changes in at.folder.glob("state/0/*/1.changelog"):
+        changes.unlink()
+    _, made = imported(at, tmp_path / "out")
+    assert [(s.version, s.handles[-1].kind, s.num_keys) for s in made.snapshots] == [(1, HandleKind.SNAPSHOT, 5)] * 2
+
+
+def test_the_drivers_files_are_those_that_a_start_takes(tmp_path: Path) -> None:
+    at = located(tmp_path)
+    for batch in range(4):
+        at.batch(batch)
+    at.write("offsets/.3.crc", b"crc")
+    at.write("offsets/3.crc", b"crc")
+    at.write("sources/0/3.crc", b"crc")
+    at.write("sources/0/9", b"x" * 70_000)
+    target, made = imported(at, tmp_path / "out")
+    state = {"state/0/_metadata/metadata", "state/0/0/_metadata/schema"}
+    assert set(made.files) == {"offsets/2", "offsets/3", "commits/2", "commits/3", *(f"sources/0/{n}" for n in (0, 1, 2, 3, 9)), *state}
+    large = made.files["sources/0/9"]
+    assert not isinstance(large, bytes)
+    assert target.get(large.object) == b"x" * 70_000
+    lines = (made.file("offsets/3") or b"").split(b"\n")
+    assert json.loads(lines[1])["conf"]["spark.sql.streaming.stateStore.providerClass"] == OURS.decode()
+    assert json.loads(lines[1])["batchWatermarkMs"] == 3000
+    assert lines[2] == b'{"logOffset":3}'
+    assert (made.query_id, made.id.epoch, made.job.operators) == (QUERY, 3, ("stateStoreSave",))
+    assert made.imported is not None
+    assert made.imported.planned is None
+
+
+def test_a_batch_that_was_begun_is_taken_along(tmp_path: Path) -> None:
+    at = located(tmp_path)
+    at.batch(0)
+    at.plan(1)
+    _, made = imported(at, tmp_path / "out")
+    assert made.imported is not None
+    planned = (made.imported.planned or b"").split(b"\n")
+    assert planned[2] == b'{"logOffset":1}'
+    assert OURS in planned[1]
+    assert "sources/0/1" in made.files
+
+
+def test_the_location_is_only_read_and_a_second_import_finds_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = located(tmp_path)
+    at.batch(0, full=True)
+    at.batch(1)
+    before = at.contents()
+    url = f"file://{tmp_path}/lake/savepoints/import-1"
+    for _ in range(2):
+        status, doc = call(capsys, "import", str(at.folder), f"{tmp_path}/lake")
+        assert (status, doc["savepoint"], doc["option"], doc["stores"]) == (0, url, f"spark.ckpt.restore.path={url}", 2)
+    assert at.contents() == before
+    assert call(capsys, "verify", url)[0] == 0
+    assert call(capsys, "restore", url)[0] == 0
+    status, doc = call(capsys, "import", str(at.folder), str(at.folder / "here"))
+    assert status == 2 or "only read" in json.dumps(doc)
+    at.batch(2)
+    status, doc = call(capsys, "import", str(at.folder), f"{tmp_path}/lake", "--name", "import-1")
+    assert status == 1
+    assert "there is another savepoint" in json.dumps(doc)
+
+
+def test_an_import_that_was_cut_short_leaves_no_savepoint_and_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = located(tmp_path)
+    at.batch(0, full=True)
+    target = open_storage(f"file://{tmp_path}/out")
+    put = type(target).put_slices
+
+    def fails(storage: Storage, key: str, slices: Any) -> None:
+        put(storage, key, slices)  # type: ignore[arg-type]
+        raise StorageError("the storage is away")
+
+    monkeypatch.setattr(type(target), "put_slices", fails)
+    with pytest.raises(StorageError, match="away"):
+        import_checkpoint(open_storage(f"file://{at.folder}"), target)
+    assert target.size("_metadata") is None
+    left = {found.key: target.get(found.key) for found in target.list("")}
+    monkeypatch.undo()
+    imported(at, tmp_path / "out")
+    assert {key: target.get(key) for key in left} == left
+
+
+def test_a_query_that_goes_on_meanwhile_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = located(tmp_path)
+    at.batch(0)
+    target = open_storage(f"file://{tmp_path}/out")
+    put = type(target).put_slices
+
+    def meanwhile(storage: Storage, key: str, slices: Any) -> None:
+        put(storage, key, slices)  # type: ignore[arg-type]
+        at.batch(1)
+
+    monkeypatch.setattr(type(target), "put_slices", meanwhile)
+    with pytest.raises(CheckpointError, match="has committed batch 1 while batch 0 was imported; stop it"):
+        import_checkpoint(open_storage(f"file://{at.folder}"), target)
+    assert target.size("_metadata") is None
+
+
+def remove(name: str) -> Callable[[StockLocation], None]:
+    return lambda at: (at.folder / name).unlink()
+
+
+def cut(name: str) -> Callable[[StockLocation], None]:
+    return lambda at: at.write(name, (at.folder / name).read_bytes()[:30])
+
+
+def replaced(name: str, old: bytes, new: bytes) -> Callable[[StockLocation], None]:
+    return lambda at: at.write(name, (at.folder / name).read_bytes().replace(old, new))
+
+
+def shortened(name: str) -> Callable[[StockLocation], None]:
+    return lambda at: at.write(name, (at.folder / name).read_bytes()[:-21])
+
+
+def ahead(at: StockLocation) -> None:
+    at.plan(3)
+    at.plan(4)
+
+
+def no_commits(at: StockLocation) -> None:
+    for path in at.folder.glob("commits/*"):
+        path.unlink()
+
+
+def an_sst(change: Callable[[Path], object]) -> Callable[[StockLocation], None]:
+    def changed(at: StockLocation) -> None:
+        change(sorted(at.folder.glob("state/0/1/SSTs/*"))[0])
+
+    return changed
+
+
+STATE = b"RocksDBStateStoreProvider"
+
+
+@pytest.mark.parametrize(("spoil", "message"), [
+    (no_commits, "has committed no batch yet"),
+    (ahead, r"has begun batches up to 4 and committed up to 2, as with asyncProgressTrackingEnabled"),
+    (remove("offsets/2"), r"commits/2 is there and offsets/2 is not; put it back"),
+    (remove("metadata"), r"/stock/metadata .*; without it the checkpoint cannot be imported: put it back"),
+    (cut("metadata"), r"/stock/metadata is not what Spark writes .*put it back"),
+    (cut("offsets/2"), r"/stock/offsets/2 is not what Spark writes .*put it back"),
+    (cut("commits/2"), r"/stock/commits/2 is not what Spark writes .*put it back"),
+    (replaced("commits/2", b"v1", b"v9"), r"/stock/commits/2 has the form 'v9', known are v1 and v2: .* another Spark"),
+    (replaced("offsets/2", b"v1", b"v9"), r"/stock/offsets/2 has the form 'v9', known are v1 and v2: .* another Spark"),
+    (replaced("offsets/2", STATE, b"HDFSBackedStateStoreProvider"), r"is kept by HDFSBacked\S+, and only that of Spark's RocksDB"),
+    (lambda at: at.write("state/0/0/3.delta", b""), r"is kept by HDFSBackedStateStoreProvider"),
+    (replaced("offsets/2", b"org.apache.spark.sql.execution.streaming.state.", b"com.example."), r"is kept by com.example.RocksDB"),
+    (lambda at: at.write("offsets/2", (at.folder / "offsets/2").read_bytes().replace(
+        b"org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider", OURS)), r"runs with the plugin already"),
+    (remove("state/0/1/3.changelog"), r"state/0/1 lacks the changelog of version 3"),
+    (remove("state/0/1/2.zip"), r"state/0/1 lacks .* version"),
+    (cut("state/0/1/2.zip"), r"state/0/1/2.zip cannot be read: .*; put it back"),
+    (cut("state/0/1/3.changelog"), r"state/0/1/3.changelog"),
+    (shortened("state/0/1/3.changelog"), r"state/0/1/3.changelog .*ends early"),
+    (an_sst(Path.unlink), r"SSTs/.* the import needs it: put it back"),
+    (an_sst(lambda path: path.write_bytes(path.read_bytes()[:-1])), r"SSTs/.* bytes, and the full snapshot that names it says"),
+])  # fmt: skip
+def test_what_cannot_be_imported_is_named_and_nothing_is_there(
+    tmp_path: Path, spoil: Callable[[StockLocation], None], message: str
+) -> None:
+    at = located(tmp_path)
+    for batch in range(3):
+        at.batch(batch, full=batch == 1)
+    if "lacks .* version" in message:
+        (at.folder / "state/0/1/1.changelog").unlink()
+    spoil(at)
+    target = open_storage(f"file://{tmp_path}/out")
+    with pytest.raises(CheckpointError, match=message) as raised:
+        import_checkpoint(open_storage(f"file://{at.folder}"), target)
+    assert "; " in str(raised.value)
+    assert target.size("_metadata") is None
+
+
+def test_a_folder_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"there is no checkpoint of Spark at .*/nothing: .*; give"):
+        import_checkpoint(open_storage(f"file://{tmp_path}/nothing"), open_storage(f"file://{tmp_path}/out"))
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_stateless_query_whatever_its_provider_is_said_to_be(tmp_path: Path) -> None:
+    at = StockLocation(tmp_path / "stock", conf={"spark.sql.streaming.stateStore.providerClass": "x.HDFSBackedStateStoreProvider"})
+    at.stores = ()
+    at.write("metadata", b'{"id":"q"}')
+    at.batch(0)
+    _, made = imported(at, tmp_path / "out")
+    assert (made.snapshots, made.job.operators) == ((), ())
+
+
+def test_blocks_of_any_size_have_their_checksums(tmp_path: Path) -> None:
+    """Known answers: xxHash's specification, and a stream of lz4-java's."""
+    assert xxh32(b"", 0) == 0x02CC5D05
+    assert xxh32(b"abc", 0) == 0x32D153FF
+    assert xxh32(b"Nobody inspects the spammish repetition", 0) == 0xE2293B2F
+    puts = [(b"k%d" % n, bytes(50)) for n in range(3000)]
+    (tmp_path / "old").write_bytes(packed(changelog(puts, 2), "lz4"))
+    with_lineage(tmp_path / "old", tmp_path / "new", [(n, "u" * 36) for n in range(1, 500)], "x", "lz4")
+    data, at, found = (tmp_path / "new").read_bytes(), 0, b""
+    while data[at : at + 8] == b"LZ4Block":
+        size, plain, checksum = struct.unpack("<iiI", data[at + 9 : at + 21])
+        block = data[at + 21 : at + 21 + size]
+        assert plain <= 1 << (10 + (data[at + 8] & 15))
+        if data[at + 8] & 0xF0 == 0x10 and size:
+            assert checksum == xxh32(block, 0x9747B28C) & 0x0FFFFFFF
+        found += block if data[at + 8] & 0xF0 == 0x10 else pa.decompress(block, plain, "lz4_raw", asbytes=True)
+        at += 21 + size
+    assert at == len(data)
+    assert found == changelog(puts, 4, [(n, "u" * 36) for n in range(1, 500)])
+
+
+def test_a_lineage_longer_than_spark_writes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(packed(changelog([], 1), "lz4"))
+    with pytest.raises(CheckpointError, match="the last of 2000, more than Spark can name in one; run the query once more"):
+        with_lineage(tmp_path / "old", tmp_path / "new", [(n, "u" * 36) for n in range(2000)], "x", "lz4")

@@ -86,9 +86,8 @@ class StockLocation:
     def batch(self, batch: int, full: bool = False) -> None:
         """Planned, run and committed. `full`: the version is a full snapshot too, as after Spark's maintenance."""
         self.plan(batch)
-        version, ids = batch + 1, []
-        for partition in range(2):
-            ids.append([self._commit(batch, version, partition, store, full) for store in self.stores])
+        version = batch + 1
+        ids = [[self._commit(batch, version, partition, store, full) for store in self.stores] for partition in range(2)]
         said: dict[str, Any] = {"nextBatchWatermarkMs": 1000 * version}
         if self.format == 2:
             said["stateUniqueIds"] = {"0": ids}

@@ -54,7 +54,7 @@ class Admission:
                 "the checkpointLocation holds a checkpoint that Spark wrote without spark-ckpt, or under another path or "
                 f"spark.ckpt.storage (for example {local[-1]}): the storage knows nothing of a stream of this path; if the folder has two "
                 "paths, by a symbolic link, or the storage was another one, start the query with what it had before, and it goes on; else "
-                "give it a new checkpointLocation, or delete the folder if its state is not needed",
+                "give it a new checkpointLocation: `spark-ckpt import` takes the state of this one along",
             )
 
     def _compare(self, claim: Claim) -> list[Instruction]:

@@ -67,6 +67,7 @@ def test_epochs_that_ran_again_are_whole_in_the_checkpoints_that_follow(start: S
     trial.compare({name: tmp_path / "batch" / name for name in names})
 
 
+@pytest.mark.campaign
 def test_a_task_that_moves_finds_its_state(start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path) -> None:
     trial = Trial(start, events, tmp_path, ("outer",), master=CLUSTER, env={"JOB_VERBOSE": "1"})
     # Nothing begins before there are two executors: all may be over before the second one is there.

@@ -29,6 +29,7 @@ def test_sigterm_to_the_whole_group_does_not_cut_the_upload_in_hand(start: Start
     assert any(line.startswith("PUT") and f"/ack/{epoch}-" in line for line in s3.proxy.requests), "the agent has left no acknowledgement"
 
 
+@pytest.mark.campaign
 def test_executors_that_are_decommissioned_or_terminated_hand_over_what_they_keep(start: Start, s3: Server, tmp_path: Path) -> None:
     """No checkpoint has it: without them the query would have to go back to its beginning."""
     steady = Steady(start, s3, tmp_path, ("fat",), rows=200, size=128)

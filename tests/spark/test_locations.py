@@ -12,7 +12,7 @@ import pytest
 from tests.drivers.spark.harness import Application, Start
 from tests.drivers.spark.inputs import write_events
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(300)]
 
 FILES = 3
 

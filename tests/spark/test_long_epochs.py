@@ -11,7 +11,7 @@ import pytest
 
 from tests.drivers.spark.harness import Application
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(300)]
 
 SINK_S = 4
 CONF = {"spark.ckpt.interval": "500ms", "spark.ckpt.timeout": "2s"}

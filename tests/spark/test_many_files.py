@@ -12,7 +12,7 @@ from spark_ckpt.cli.main import run
 from tests.drivers.spark.harness import Application
 from tests.drivers.spark.many_files import Places, batch, held, link_files, weights
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(900)]
 
 FILES, MORE, EACH = 6200, 200, 3000
 """The second epoch's compaction holds 6,000 files, the fourth's all."""

@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 
+from spark_ckpt.state.reading import StateOfCheckpoint
+from spark_ckpt.storage import S3Options, open_storage
+from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.command_line import call
 from tests.drivers.spark.harness import Start
+from tests.drivers.spark.inputs import FILES, write_events
 from tests.drivers.spark.oracle import differences, read
+from tests.drivers.spark.s3_server import REGION, Server
+from tests.drivers.spark.state_reads import READER, SparkReads, kept, rows
 from tests.drivers.spark.trials import completed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -80,6 +86,16 @@ def shown(leaving: Leaving, told: Mapping[str, Mapping[str, Any]], oracle: Mappi
         assert committed(leaving.stock / name) >= {epoch, epoch + 1}, f"{name} did not go on with stock Spark"
 
 
+def test_a_killed_aggregation_goes_on_with_stock_spark(
+    start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leaving = Leaving(start, events, tmp_path, ("update",))
+    leaving.run_and_kill(("update",))
+    told = leaving.export(capsys)
+    leaving.go_on()
+    shown(leaving, told, oracle)
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
 def test_stock_spark_goes_on_after_a_kill(
@@ -92,3 +108,78 @@ def test_stock_spark_goes_on_after_a_kill(
     told = leaving.export(capsys)
     leaving.go_on()
     shown(leaving, told, oracle)
+
+
+@pytest.mark.campaign
+def test_from_one_bucket_to_another_place_after_an_end(
+    start: Start,
+    s3: Server,
+    oracle: Mapping[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With an interval; nothing is planned past the last checkpoint. The folder is copied from the bucket to where the job has it."""
+    names, events = ("unique", "outer", "transform", "timers"), tmp_path / "events"
+    write_events(events, 0, FILES // 2)
+    leaving = Leaving(start, events, tmp_path, names)
+    location = tmp_path / "locations"
+    arguments = ("operators.py", "run", ",".join(names), str(events), str(location), str(leaving.out))
+    conf = {**s3.conf, "spark.ckpt.interval": "2s"}
+    start(*arguments, storage=f"s3://{s3.bucket}/ckpt", conf=conf, env=s3.env).expect_success()
+    shutil.rmtree(location)
+
+    for name, value in s3.env.items():
+        monkeypatch.setenv(name, value)
+    told = {}
+    for name in names:
+        target = f"s3://{s3.bucket}/stock/{name}"
+        reached = ("--endpoint", s3.proxy.endpoint, "--region", REGION, "--path-style", "--location", str(leaving.stock / name))
+        status, told[name] = call(capsys, "export", f"s3://{s3.bucket}/ckpt{location}/{name}", target, *reached)
+        assert (status, told[name].get("planned")) == (0, False), told[name]
+        with open_storage(target, S3Options(s3.proxy.endpoint, REGION, True)) as bucket:
+            for found in bucket.list(""):
+                (leaving.stock / name / found.key).parent.mkdir(parents=True, exist_ok=True)
+                (leaving.stock / name / found.key).write_bytes(bucket.get(found.key))
+    write_events(events, FILES // 2, FILES - FILES // 2, closing=True)
+    leaving.go_on()
+    shown(leaving, told, oracle)
+
+
+KEPT = ("flat", "wide", "limit", "transform-avro", "ttl")
+TIMED = {"ttl.0.count": ("value.1",), "ttl.0.best": ("list_element.1",), "ttl.0.parity": ("user_map_value.1",)}
+"""When values expire: by the clock, and so not at the same time in two runs."""
+
+
+@pytest.mark.campaign
+def test_the_state_becomes_that_of_stock_spark_from_the_beginning(start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Time-outs, every type of value, a limit, Avro, times to live: what two runs have kept, row by row."""
+    events, whole, locations, storage = (tmp_path / name for name in ("events", "whole", "locations", "storage"))
+    write_events(whole, 0, 6)
+    write_events(events, 0, 3)
+    stock, always = tmp_path / "stock", tmp_path / "always"
+    names = ",".join(KEPT)
+    start("states.py", names, str(events), str(locations), storage=f"file://{storage}").expect_success()
+    reads, stores = SparkReads(start, tmp_path), []
+    for query in KEPT:
+        url = f"file://{storage}{locations}/{query}"
+        status, told = call(capsys, "export", url, str(stock / query))
+        assert status == 0, told
+        with open_storage(url) as stream:
+            reader = StreamReader(stream)
+            for one in kept(StateOfCheckpoint(stream, reader.read(reader.latest()))):
+                if one.name != "timers":
+                    stores.append(f"{query}.{one.operator.id}.{one.name}")
+                    reads.want(stores[-1], stock / query, one)
+                    reads.want(f"always.{stores[-1]}", always / query, one)
+    shutil.rmtree(locations)
+    shutil.rmtree(storage)
+
+    write_events(events, 3, 3)
+    start("states.py", names, str(events), str(stock), storage=None, plugin=False).expect_success()
+    # Format 2, as what was exported has it, with the provider that any of these queries needs.
+    start("states.py", names, str(whole), str(always), storage=None, plugin=False, conf=READER).expect_success()
+    assert all(len(committed(stock / query)) >= 3 for query in KEPT)
+    read = reads.tables()
+    assert [name for name in stores if read[name].num_rows == 0] == []
+    assert [n for n in stores if rows(read[n], TIMED.get(n, ())) != rows(read[f"always.{n}"], TIMED.get(n, ()))] == []

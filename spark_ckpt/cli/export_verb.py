@@ -36,8 +36,9 @@ def command(
 
     Interrupted, the same command goes on. Nothing of SOURCE is changed. Exit status 1 if stock Spark could not go on exactly once.
     """
+    named = location or target
+    place = location_of(named if ":" in named.split("/", 1)[0] else storage_url(named))
     with opened_stream(source, s3) as (storage, reader), opened(target, s3) as folder, progress() as tell:
-        place = location_of(location or target, storage_url(target))
         exported = to_export(storage, reader, checkpoint, tell)
         written = write_stock(storage, exported, folder, place, tell)
     output.show(_report(exported, written, folder.url, place))

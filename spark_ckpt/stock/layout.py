@@ -87,14 +87,9 @@ def _moved(path: str, name: str, location: str) -> str:
     return location.rstrip("/") + found.group(1)
 
 
-def location_of(text: str, url: str) -> str:
-    """A `checkpointLocation` as Spark writes it: `file:/x` for a local path. `text`: as a person has written it; `url`: of the target,
-    which a relative path leads to. Raises `ConfigError`."""
+def location_of(text: str) -> str:
+    """A `checkpointLocation`, a URL or an absolute path, as Spark writes it: `file:/x` for a local one. Raises `ConfigError`."""
     scheme, authority, path = split(text)
-    if not scheme:
-        return "file:" + (path if path.startswith("/") else url.removeprefix("file://"))
-    if scheme == "file":
-        return f"file:{path}"
     if "@" in authority or not path.startswith("/"):
         raise ConfigError(f"{text.rsplit('@', 1)[-1]!r} is no checkpointLocation; write a path or a URL, without credentials")
-    return f"{scheme}://{authority}{path}"
+    return f"file:{path}" if scheme in ("", "file") else f"{scheme}://{authority}{path}"

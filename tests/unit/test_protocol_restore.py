@@ -275,19 +275,33 @@ def test_a_sink_that_has_seen_no_more_than_the_savepoint_is_fine() -> None:
     assert started(Driver(with_source(World())).start("a", restore=ev.Restore(SAVEPOINT), sink_seen=2)).epoch == 3
 
 
-def test_a_missing_partition_is_named() -> None:
+NOTHING_NAMED = b'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{}}'
+
+
+def of_partitions(count: str, commit: bytes | None = None) -> Checkpoint:
+    """Stores of two partitions, where Spark was told to make so many. `commit`: in the place of one that names both."""
     source = elsewhere()
-    conf = b'v1\n{"batchWatermarkMs":0,"conf":{"spark.sql.shuffle.partitions":"3"}}\n{}'
-    source = replace(source, files={**source.files, "offsets/2": conf})
-    assert partitions_of(source) == 3
-    assert misfits(source, JOB) == ["operator 0 lacks partitions 2"]
+    conf = '{"batchWatermarkMs":0,"conf":{"spark.sql.shuffle.partitions":' + count + "}}"
+    files = {**source.files, "offsets/2": f"v1\n{conf}\n{{}}".encode()}
+    return replace(source, files=files if commit is None else {**files, "commits/2": commit})
+
+
+def test_a_missing_partition_is_named() -> None:
+    source = of_partitions('"2"')
+    assert partitions_of(source) == 2
+    assert misfits(source, JOB) == []
+    assert misfits(replace(source, snapshots=source.snapshots[:1]), JOB) == ["operator 0 lacks partitions 1"]
+    assert misfits(of_partitions('"3"', NOTHING_NAMED), JOB) == ["operator 0 lacks partitions 2"]
+
+
+def test_an_operator_has_the_partitions_that_its_epoch_names() -> None:
+    """A limit has one, however many others have."""
+    assert misfits(of_partitions('"200"'), JOB) == []
 
 
 @pytest.mark.parametrize("count", ['"9000000000000000000"', "Infinity", "[" * 100_000])
 def test_a_forged_number_of_partitions_costs_nothing(count: str) -> None:
-    conf = '{"batchWatermarkMs":0,"conf":{"spark.sql.shuffle.partitions":' + count + "}}"
-    source = elsewhere()
-    source = replace(source, files={**source.files, "offsets/2": f"v1\n{conf}\n{{}}".encode()})
+    source = of_partitions(count, NOTHING_NAMED)
     assert all(problem.startswith("operator 0 lacks partitions 2, 3, 4") for problem in misfits(source, JOB))
 
 

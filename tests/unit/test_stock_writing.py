@@ -124,7 +124,6 @@ def test_large_files_of_the_driver_are_written_too_and_changed_where_they_must_b
     ("text", "location"),
     [
         ("/data/x", "file:/data/x"),
-        ("x", "file:/here/x"),
         ("file:///data/x/", "file:/data/x"),
         ("s3a://bucket/x", "s3a://bucket/x"),
         ("hdfs://nn:8020/x", "hdfs://nn:8020/x"),
@@ -132,12 +131,22 @@ def test_large_files_of_the_driver_are_written_too_and_changed_where_they_must_b
     ],
 )
 def test_a_location_is_written_as_spark_writes_it(text: str, location: str) -> None:
-    assert location_of(text, "file:///here/x") == location
+    assert location_of(text) == location
+
+
+def test_a_relative_target_is_below_the_working_folder(
+    writer: StreamWriter, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PWD", str(tmp_path))
+    assert call(capsys, "export", url, "out")[1]["location"] == f"file:{tmp_path}/out"
+    assert call(capsys, "export", url, "out-2", "--location", "x")[1]["location"] == f"file:{tmp_path}/x"
+    assert call(capsys, "export", url, "out-3", "--location", "hdfs://nn/x")[1]["location"] == "hdfs://nn/x"
 
 
 def test_no_credentials_go_into_a_location() -> None:
     with pytest.raises(ConfigError) as refused:
-        location_of("s3a://key:secret@bucket/x", "s3://bucket/x")
+        location_of("s3a://key:secret@bucket/x")
     assert "secret" not in str(refused.value)
 
 

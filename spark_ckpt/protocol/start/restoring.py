@@ -12,11 +12,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 
-from spark_ckpt.errors import ErrorKind, without_way_out
+from spark_ckpt.errors import ErrorKind, FormatError, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.driver_files import missing_files, offsets_file
+from spark_ckpt.protocol.checkpoints.required_ids import required_ids
+from spark_ckpt.protocol.driver_files import commits_file, missing_files, offsets_file
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.order import is_retained
@@ -371,15 +372,30 @@ def incomplete(source: Checkpoint) -> list[str]:
     """What a checkpoint lacks of what it takes to restore it."""
     epoch = source.id.epoch
     problems = [f"it lacks the driver's file {name}" for name in missing_files(epoch, source.files)]
-    partitions = partitions_of(source)
-    for operator in sorted({s.store.operator for s in source.snapshots}):
+    partitions, named = partitions_of(source), _partitions_named(source)
+    for operator in sorted({s.store.operator for s in source.snapshots} | named.keys()):
         there = {s.store.partition for s in source.snapshots if s.store.operator == operator}
         # As many as are shown, not all: the number comes out of the storage.
-        lacking = (p for p in range(partitions or max(there) + 1) if p not in there)
+        wanted = named.get(operator) or range(partitions or max(there) + 1)
+        lacking = (p for p in wanted if p not in there)
         missing = [p for p, _ in zip(lacking, range(_SHOWN), strict=False)]
         if missing:
             problems.append(f"operator {operator} lacks partitions {_listed(str(p) for p in missing)}")
     return problems
+
+
+def _partitions_named(source: Checkpoint) -> dict[int, list[int]]:
+    """By operator, as `commits/N` has them: an operator of its own kind, a limit for one, has not as many as others. Empty where it does
+    not say."""
+    epoch = source.id.epoch
+    named: dict[int, set[int]] = {}
+    try:
+        slots = required_ids(epoch, source.file(commits_file(epoch)) or b"").values()
+    except FormatError:
+        return {}
+    for slot in slots:
+        named.setdefault(slot.operator, set()).add(slot.partition)
+    return {operator: sorted(found) for operator, found in named.items()}
 
 
 def partitions_of(source: Checkpoint) -> int | None:

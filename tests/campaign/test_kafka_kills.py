@@ -23,7 +23,8 @@ from tests.drivers.spark.trials import CLUSTER
 pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(3600)]
 
 KILLS = int(os.environ.get("KILLS") or 6)
-RECORDS_A_KILL = 400
+RECORDS_A_KILL = 1200
+"""More epochs than a kill waits for."""
 MODES: Mapping[str, Mapping[str, str]] = {"every-epoch": {}, "interval": {"spark.ckpt.interval": "2s"}}
 PATTERN = {"subscribePattern": "orders-.*", "maxOffsetsPerTrigger": "200", "kafka.isolation.level": "read_committed"}
 NAMED = {"subscribe": "orders-a,orders-b", "minPartitions": "9", "maxOffsetsPerTrigger": "200", "kafka.isolation.level": "read_committed"}
@@ -51,11 +52,12 @@ def test_what_was_produced_comes_out_once(
     how: dict[str, Any] = {"master": CLUSTER, "env": s3.env}
     app = trial.start("100 milliseconds", conf, **how)
     for number in range(KILLS):
+        before = trial.epochs("records")
         topics.produce(both, RECORDS_A_KILL)
         topics.transaction(both, 50, commit=topics.rng.random() < 0.5)
         if number == KILLS // 2:
             topics.widen("orders-a", 4)
-        trial.advance(topics.rng.randrange(1, 5))
+        trial.advance(topics.rng.randrange(1, 5), before)
         time.sleep(topics.rng.uniform(0, 2))
         what = topics.rng.choice(["machine", "machine", "executor"])
         if what == "executor":
@@ -81,8 +83,9 @@ def test_available_now_takes_what_was_there(start: Start, s3: Server, topics: To
     conf = {**s3.conf, **MODES[mode]}
     for number in range(KILLS // 2):
         topics.produce(["orders-a", "orders-b"], 1500)
+        before = trial.epochs("records")
         trial.start("available", conf, env=s3.env)
-        trial.advance(topics.rng.randrange(1, 5))
+        trial.advance(topics.rng.randrange(1, 5), before)
         trial.lose_the_machine()
         trial.start("available", conf, env=s3.env).expect_success(300)
         print(f"kill {number + 1} of {KILLS // 2}: {len(topics.records)} records compared", flush=True)

@@ -104,13 +104,14 @@ def test_what_was_produced_comes_out_once_though_the_machine_is_lost(start: Star
     topics.widen("sales-a", 5)
     topics.transaction(["sales-a", "sales-b"], 60, commit=True)
     topics.transaction(["sales-a", "sales-b"], 60, commit=False)
+    epochs = trial.epochs("records")
     topics.produce(["sales-a", "sales-b"], 900)
     app.until(lambda: behind(app, "records").get("records") is not None, "how far the source is ahead")
     app.until(lambda: bool(topics.group("durable-records")), "the group's offsets")
     committed = topics.group("durable-records")
     newest = trial.checkpoints("records")[-1][1]
     assert all(offset <= newest[partition] for partition, offset in committed.items()), (committed, newest)
-    trial.advance(2)
+    trial.advance(2, epochs)
     trial.lose_the_machine()
 
     topics.produce(["sales-a", "sales-b"], 100)
@@ -131,11 +132,17 @@ def test_what_was_produced_comes_out_once_though_the_machine_is_lost(start: Star
 
 def test_rows_that_retention_has_deleted_under_a_plan_are_named(start: Start, topics: Topics, tmp_path: Path) -> None:
     topics.create("short", 2)
-    topics.produce(["short"], 500)
+    topics.produce(["short"], 1000)
     trial = TopicsTrial(start, topics, tmp_path, {"subscribe": "short", "maxOffsetsPerTrigger": "40"}, ["records"])
-    conf = {"spark.ckpt.interval": "60s"}
+    conf = {"spark.ckpt.interval": "3s"}
+
+    def past_a_checkpoint() -> bool:
+        """By some epochs, and much is still to come."""
+        found = trial.checkpoints("records")
+        return bool(found) and trial.epochs("records") > found[-1][0][1] + 3 and sum(found[-1][1].values()) < 800
+
     app = trial.start(OFTEN, conf)
-    app.until(lambda: bool(trial.checkpoints("records")) and trial.epochs("records") >= 5, "epochs past a checkpoint")
+    app.until(past_a_checkpoint, "epochs past a checkpoint")
     trial.lose_the_machine()
     first = trial.checkpoints("records")[-1][1][("short", 0)]
     begins = first + 30

@@ -176,10 +176,10 @@ class TopicsTrial:
         """How many epochs the sink has seen."""
         return len(list((self.out / name).glob("*.json")))
 
-    def advance(self, epochs: int, timeout: float = 300) -> None:
-        """Until the sink has seen so many epochs of the records more."""
+    def advance(self, epochs: int, since: int, timeout: float = 300) -> None:
+        """Until the sink has seen so many epochs of the records more than these. Where less was produced, that is never."""
         assert self.app is not None
-        reached = self.epochs("records") + epochs
+        reached = since + epochs
         self.app.until(lambda: self.epochs("records") >= reached, f"{epochs} more epochs", timeout)
 
     def rows(self, name: str) -> list[dict[str, Any]]:

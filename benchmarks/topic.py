@@ -59,7 +59,8 @@ def feed(records: int, folder: Path) -> Iterator[Feed]:
 
 def _fill(servers: str, records: int) -> None:
     """Numbers from 0 on, in turn over the partitions."""
-    AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(ANSWER_S)
+    admin = AdminClient({"bootstrap.servers": servers})  # what it has begun ends with it
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(ANSWER_S)
     errors: list[object] = []
 
     def delivered(error: object, _: object) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import chains, epochs, finalise, machine, many_files, plans, restore, standing
+from benchmarks import chains, epochs, finalise, machine, many_files, plans, restore, short_epochs, standing
 from benchmarks.budget import Budget
 from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Figures
@@ -194,15 +194,34 @@ def one_restore(megabytes: int, rounds: int, stock: bool, out: Path | None) -> N
 
 
 @cli.command("chains")
-@click.option("--system", "chosen", type=click.Choice(["s3", "s3-cluster"]), default="s3", show_default=True)
+@click.option("--system", "chosen", type=click.Choice(["s3", "s3-cluster", "same-local"]), default="s3", show_default=True)
 @click.option("--partitions", type=click.IntRange(1), default=100, show_default=True)
-@click.option("--epochs", "count", type=click.IntRange(1), default=100, show_default=True, help="Of 1,000 rows, no full snapshot.")
+@click.option("--epochs", "count", type=click.IntRange(1), default=100, show_default=True, help="Of 1,000 rows.")
+@click.option("--snapshots", is_flag=True, help="The engine takes full snapshots, and Spark's maintenance writes none; else: none.")
 @_rounds
-def one_chains(chosen: str, partitions: int, count: int, rounds: int) -> None:
+def one_chains(chosen: str, partitions: int, count: int, snapshots: bool, rounds: int) -> None:
     """A first epoch from long chains of changelogs, and one on nothing: time and requests."""
     with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
-        for found in chains.run(_NAMES[chosen], partitions, count, rounds, s3, Path(work), _tell):
+        for found in chains.run(_NAMES[chosen], partitions, count, rounds, s3, Path(work), _tell, snapshots):
             click.echo("\n".join(f"{name}: {start}" for name, start in found.items()))
+
+
+@cli.command("short-epochs")
+@click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
+@click.option("--epochs", "count", type=click.IntRange(10), default=500, show_default=True, help="Of 200 rows, in each application.")
+@click.option("--applications", type=click.IntRange(1), default=3, show_default=True, help="One after the other, each on an empty disk.")
+@click.option("--no-snapshots", is_flag=True, help="The engine takes no full snapshots: what it would be without.")
+def one_short_epochs(partitions: int, count: int, applications: int, no_snapshots: bool) -> None:
+    """Short epochs over 1,000 keys: bytes of an epoch, size of `_metadata` and time of a restart, over the life of a stream."""
+    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
+        lives = short_epochs.run(partitions, count, applications, s3, Path(work) / "lives", _tell, not no_snapshots)
+    first = lives[0].first_state_bytes
+    for number, life in enumerate(lives):
+        click.echo(
+            f"application {number}: first epoch {life.first_epoch_ms / 1000:.1f} s, {life.gets} GET; epochs of {life.epoch_ms:.0f} ms, "
+            f"{life.state_bytes:,.0f} bytes of state ({life.state_bytes / first:.2f} x the first ones, at most {life.most_state_bytes:,}), "
+            f"`_metadata` {life.metadata_bytes:,.0f} bytes (at most {life.most_metadata_bytes:,})"
+        )
 
 
 @cli.command("finalise")

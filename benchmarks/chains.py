@@ -1,4 +1,5 @@
-"""Long chains of small changelogs: what the first epoch on a new machine costs, in time and requests, beside one on nothing.
+"""Long chains of small changelogs: what the first epoch on a new machine costs, in time and requests, beside one on nothing; and what the
+same costs stock Spark, which has its files on its own disk.
 
 With epochs of a tenth of a second and Spark's maintenance every minute chains of hundreds are the normal case.
 """
@@ -12,7 +13,6 @@ from typing import Any
 
 from benchmarks.access_log import Kind, between, by_kind, of_stream
 from benchmarks.epochs import Tell
-from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3
 from benchmarks.session import Session
 from benchmarks.systems import Setup, System, set_up
@@ -20,26 +20,27 @@ from benchmarks.workloads import Workload
 
 ROWS = 1000
 _FILL_S, _RESTORE_S = 1800.0, 600.0
-_NO_SNAPSHOTS = {
-    "spark.sql.streaming.stateStore.maintenanceInterval": "10h",
-    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1000000",
-}
+NO_MAINTENANCE = {"spark.sql.streaming.stateStore.maintenanceInterval": "10h"}
+NO_SNAPSHOTS = {**NO_MAINTENANCE, "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1000000"}
 
 
 @dataclass(frozen=True)
 class Start:
-    """From the query's start to the end of its first epoch, and what its stream asked of S3 until then."""
+    """From the query's start to the end of its first epoch, and what its stream asked of S3 until then. `load_ms`: of that, what Spark's
+    engine took for files that were in place, in all tasks together."""
 
     first_epoch_ms: float
+    load_ms: float
     requests: int
     gets: int
 
 
-def run(system: System, partitions: int, epochs: int, rounds: int, s3: FarS3, folder: Path, tell: Tell) -> list[dict[str, Start]]:
-    """Of each round a start on nothing and one from the chains. Raises BenchmarkError."""
-    setup = set_up(system, s3, folder / "filled", _NO_SNAPSHOTS)
-    if not setup.bucket:
-        raise BenchmarkError(f"{system.value} has nothing in S3, so there is nothing to count")
+def run(
+    system: System, partitions: int, epochs: int, rounds: int, s3: FarS3, folder: Path, tell: Tell, snapshots: bool = False
+) -> list[dict[str, Start]]:
+    """Of each round a start on nothing and one from the chains; the next one goes on where it ended. `snapshots`: the engine takes full
+    ones, and it is not Spark's maintenance that writes them. Raises BenchmarkError."""
+    setup = set_up(system, s3, folder / "filled", NO_MAINTENANCE if snapshots else NO_SNAPSHOTS)
     tell(f"chains: {system.value} fills {partitions} partitions, {epochs} epochs")
     work = Workload("aggregation", partitions, ROWS)
     with Session(setup, folder / "filled") as session:
@@ -60,7 +61,9 @@ def _start(setup: Setup, work: Workload, name: str, s3: FarS3, folder: Path, tel
         before = s3.log.stat().st_size
         answer = session.turn(work, f"{setup.locations}/{name}", warm=0, epochs=1, timeout_s=_RESTORE_S, log=s3.log)
     found = of_stream(between(s3.log, before, answer["marks"][0]["log_bytes"]), setup.bucket, name)
-    start = Start(answer["start_ms"], len(found), by_kind(found)[Kind.GET])
-    tell(f"chains: {name}: {start.first_epoch_ms / 1000:.1f} s, {start.requests} requests, {start.gets} GET")
-    tell(f"chains: {name}: {answer['progress'][0]['durationMs']}")
+    first = answer["progress"][0]
+    load_ms = sum(o["customMetrics"].get("rocksdbLoadLatencyMs", 0) for o in first["stateOperators"])
+    start = Start(answer["start_ms"], load_ms, len(found), by_kind(found)[Kind.GET])
+    tell(f"chains: {name}: {answer['start_ms'] / 1000:.1f} s, {len(found)} requests, {start.gets} GET, {load_ms:.0f} ms in the engine")
+    tell(f"chains: {name}: {first['durationMs']}")
     return start

@@ -17,6 +17,7 @@ _MIX = 7919
 PAYLOAD_WORDS = 128
 """Long integers in a value of LARGE: 1 KiB that no codec makes smaller."""
 LARGE_KEYS = 1_000_000
+FEW_KEYS = 1000
 TOPIC, SERVERS = "numbers", "spark.benchmark.kafka"
 """The topic that `benchmarks.topic` fills, and the setting in which an application finds its broker."""
 
@@ -39,10 +40,10 @@ def _rate(spark: SparkSession, rows: int) -> DataFrame:
     return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", 2).load()
 
 
-def _counted(numbers: DataFrame) -> DataFrame:
+def _counted(numbers: DataFrame, keys: int = KEYS) -> DataFrame:
     from pyspark.sql import functions as F
 
-    key = (F.col("value") * _MIX % KEYS).alias("k")
+    key = (F.col("value") * _MIX % keys).alias("k")
     return numbers.groupBy(key).agg(F.count("*"), F.sum("value"))
 
 
@@ -58,6 +59,11 @@ def kafka(spark: SparkSession, rows: int) -> DataFrame:
     source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", spark.conf.get(SERVERS)).option("subscribe", TOPIC)
     records = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", rows).load()
     return _counted(records.select(F.col("value").cast("string").cast("long").alias("value")))
+
+
+def narrow(spark: SparkSession, rows: int) -> DataFrame:
+    """The same over 1,000 keys."""
+    return _counted(_rate(spark, rows), FEW_KEYS)
 
 
 def join(spark: SparkSession, rows: int) -> DataFrame:
@@ -79,6 +85,12 @@ def large(spark: SparkSession, rows: int) -> DataFrame:
     return _rate(spark, rows).groupBy((F.col("value") % LARGE_KEYS).alias("k")).agg(F.max(words))
 
 
-QUERIES: Mapping[str, Callable[[SparkSession, int], DataFrame]] = {"aggregation": aggregation, "kafka": kafka, "join": join, "large": large}
-OUTPUT = {"aggregation": "update", "kafka": "update", "join": "append", "large": "update"}
+QUERIES: Mapping[str, Callable[[SparkSession, int], DataFrame]] = {
+    "aggregation": aggregation,
+    "narrow": narrow,
+    "kafka": kafka,
+    "join": join,
+    "large": large,
+}
+OUTPUT = {"aggregation": "update", "narrow": "update", "kafka": "update", "join": "append", "large": "update"}
 FROM_KAFKA = frozenset({"kafka"})

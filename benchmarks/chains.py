@@ -26,11 +26,9 @@ NO_SNAPSHOTS = {**NO_MAINTENANCE, "spark.sql.streaming.stateStore.minDeltasForSn
 
 @dataclass(frozen=True)
 class Start:
-    """From the query's start to the end of its first epoch, and what its stream asked of S3 until then. `load_ms`: of that, what Spark's
-    engine took for files that were in place, in all tasks together."""
+    """From the query's start to the end of its first epoch, and what its stream asked of S3 until then."""
 
     first_epoch_ms: float
-    load_ms: float
     requests: int
     gets: int
 
@@ -61,9 +59,7 @@ def _start(setup: Setup, work: Workload, name: str, s3: FarS3, folder: Path, tel
         before = s3.log.stat().st_size
         answer = session.turn(work, f"{setup.locations}/{name}", warm=0, epochs=1, timeout_s=_RESTORE_S, log=s3.log)
     found = of_stream(between(s3.log, before, answer["marks"][0]["log_bytes"]), setup.bucket, name)
-    first = answer["progress"][0]
-    load_ms = sum(o["customMetrics"].get("rocksdbLoadLatencyMs", 0) for o in first["stateOperators"])
-    start = Start(answer["start_ms"], load_ms, len(found), by_kind(found)[Kind.GET])
-    tell(f"chains: {name}: {answer['start_ms'] / 1000:.1f} s, {len(found)} requests, {start.gets} GET, {load_ms:.0f} ms in the engine")
-    tell(f"chains: {name}: {first['durationMs']}")
+    start = Start(answer["start_ms"], len(found), by_kind(found)[Kind.GET])
+    tell(f"chains: {name}: {start.first_epoch_ms / 1000:.1f} s, {start.requests} requests, {start.gets} GET")
+    tell(f"chains: {name}: {answer['progress'][0]['durationMs']}")
     return start

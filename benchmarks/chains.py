@@ -59,7 +59,9 @@ def _start(setup: Setup, work: Workload, name: str, s3: FarS3, folder: Path, tel
         before = s3.log.stat().st_size
         answer = session.turn(work, f"{setup.locations}/{name}", warm=0, epochs=1, timeout_s=_RESTORE_S, log=s3.log)
     found = of_stream(between(s3.log, before, answer["marks"][0]["log_bytes"]), setup.bucket, name)
-    start = Start(answer["start_ms"], len(found), by_kind(found)[Kind.GET])
-    tell(f"chains: {name}: {start.first_epoch_ms / 1000:.1f} s, {start.requests} requests, {start.gets} GET")
+    kinds = by_kind(found)
+    start = Start(answer["start_ms"], len(found), kinds[Kind.GET])
+    told = ", ".join(f"{count} {kind.value}" for kind, count in sorted(kinds.items(), key=lambda one: -one[1]))
+    tell(f"chains: {name}: {start.first_epoch_ms / 1000:.1f} s, {start.requests} requests: {told}")
     tell(f"chains: {name}: {answer['progress'][0]['durationMs']}")
     return start

@@ -29,7 +29,11 @@ def kinds(s3: Server, url: str) -> list[Counter[HandleKind]]:
     return [Counter(handle.kind for handle in snapshot.handles) for snapshot in newest.snapshots]
 
 
-def test_short_epochs_have_short_chains_and_state_comes_back_from_them(start: Start, s3: Server, tmp_path: Path) -> None:
+def test_short_epochs_have_short_chains_and_state_comes_back_from_them(
+    start: Start, s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.env.items():
+        monkeypatch.setenv(name, value)
     steady = Steady(start, s3, tmp_path, ("thin",), rows=3, size=128)
     app = steady.start(maintenance="10h")
     steady.until(lambda: steady.committed("thin") >= EPOCHS, "many epochs", 240)

@@ -28,7 +28,7 @@ class CheckpointFolder(root: String, hadoopConf: Configuration) {
       mark.foreach(_.check())
       val target = new Path(rootPath, name)
       files.mkdirs(target.getParent)
-      SmallFile.write(files, target, content.copyTo(_), overwrite = true)
+      SmallFile.write(files, target, SchemaPaths.below(rootPath, name, content).copyTo(_), overwrite = true)
     }
     mark.foreach(_.check())
   }

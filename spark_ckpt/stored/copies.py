@@ -56,6 +56,11 @@ class RestorePath:
         try:
             return read_metadata(storage, self.key, self.checkpoint, advice=_OF_A_SAVEPOINT)
         except ObjectMissingError as e:
+            if self.is_savepoint and next(storage.list("offsets/"), None) is not None:
+                raise ObjectMissingError(
+                    f"{self.url} is no savepoint but a query's checkpointLocation; if the query has run without the plugin, "
+                    "`spark-ckpt import` makes a savepoint of it; else give the URL of a checkpoint, as `spark-ckpt list` prints it"
+                ) from e
             raise ObjectMissingError(
                 f"there is no checkpoint or savepoint at {self.url}; give the URL of the folder that holds its {METADATA_NAME}, as "
                 "`spark-ckpt list` and `spark-ckpt savepoint` print it"

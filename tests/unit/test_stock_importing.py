@@ -258,6 +258,14 @@ def test_what_cannot_be_imported_is_named_and_nothing_is_there(
     assert target.size("_metadata") is None
 
 
+def test_a_location_is_no_savepoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = located(tmp_path)
+    at.batch(0)
+    status, doc = call(capsys, "restore", str(at.folder))
+    assert status == 1
+    assert "is no savepoint but a query's checkpointLocation; if the query has run without the plugin" in json.dumps(doc)
+
+
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"there is no checkpoint of Spark at .*/nothing: .*; give"):
         import_checkpoint(open_storage(f"file://{tmp_path}/nothing"), open_storage(f"file://{tmp_path}/out"))

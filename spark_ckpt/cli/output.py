@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import click
 
 from spark_ckpt.errors import printable
+from spark_ckpt.model import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,13 @@ class Report:
 
     document: Mapping[str, Any]
     sections: Sequence[Section]
+
+
+def origin_of(c: Checkpoint) -> list[tuple[str, str]]:
+    """What a checkpoint says of its job's ends, for `Facts`: one that was imported does not know them."""
+    if c.imported is not None:
+        return [("imported from", c.imported.location)]
+    return [("sources", ", ".join(c.job.sources)), ("sink", c.job.sink)]
 
 
 def tell(message: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 
 from spark_ckpt.cli.options import Progress, json_option, opened, progress_option, s3_options, storage_url
-from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, size_text, time_text
+from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, origin_of, size_text, time_text
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.start.restoring import partitions_of
@@ -55,6 +55,7 @@ def _report(chosen: RestorePath, c: Checkpoint, found: Preflight, check: str | N
         "query_id": c.query_id,
         "time_ms": c.time_ms,
         "job": c.job.to_json(),
+        "imported_from": c.imported.location if c.imported is not None else None,
         "partitions": partitions,
         "size": c.size,
         "stream": check,
@@ -72,8 +73,7 @@ def _report(chosen: RestorePath, c: Checkpoint, found: Preflight, check: str | N
             ("epoch", f"{c.id.epoch} of query {c.query_id}"),
             ("completed", time_text(c.time_ms)),
             ("operators", ", ".join(c.job.operators) or "none (offsets only)"),
-            ("sources", ", ".join(c.job.sources)),
-            ("sink", c.job.sink),
+            *origin_of(c),
             ("partitions", "not recorded" if partitions is None else str(partitions)),
             ("size", size_text(c.size)),
         ]
@@ -84,13 +84,14 @@ def _report(chosen: RestorePath, c: Checkpoint, found: Preflight, check: str | N
 def _verdict(found: Preflight, check: str | None, c: Checkpoint, option: str) -> list[Section]:
     if found.problems:
         return [Line("it cannot be restored")]
+    first, last = (found.reruns[0], found.reruns[-1]) if found.reruns else (0, -1)
+    again = f"epochs {first} to {last} run again as they were planned" if first < last else f"epoch {last} runs again as it was planned"
+    reruns = [Line(again)] if found.reruns else []
     if check is None:
-        return [Line(f"restore it with {option}")]
+        return [Line(f"restore it with {option}"), *reruns]
     new = [f"there is no stream at {check} yet; one with that URL would begin with it"] if found.new_stream else []
     lines = [*new, f"{check} can go on from it, with {option}"]
     lines.append("its objects are copied into the stream first" if found.copied else "it is one of the stream's own")
-    if found.reruns:
-        lines.append(f"epochs {found.reruns[0]} to {found.reruns[-1]} run again as they were planned")
-    elif not found.same_stream:
+    if not found.reruns and not found.same_stream:
         lines.append(f"its epochs begin with {c.id.epoch + 1}: a sink that has seen later batches must be a new one")
-    return [Line(line) for line in lines]
+    return [*(Line(line) for line in lines), *reruns]

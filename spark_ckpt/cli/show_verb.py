@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
-from spark_ckpt.cli.output import Facts, Line, Output, Report, Table, size_text, time_text
+from spark_ckpt.cli.output import Facts, Line, Output, Report, Table, origin_of, size_text, time_text
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Snapshot
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.storage import S3Options
@@ -43,6 +43,7 @@ def _report(reader: StreamReader, c: Checkpoint) -> Report:
         "log_entry": c.log,
         "claim": c.claim,
         "job": c.job.to_json(),
+        "imported_from": c.imported.location if c.imported is not None else None,
         "size": c.size,
         "objects": sorted(c.objects),
         "files": {name: _content(data) for name, data in sorted(c.files.items())},
@@ -60,8 +61,7 @@ def _report(reader: StreamReader, c: Checkpoint) -> Report:
             ("completed", time_text(c.time_ms)),
             ("query id", c.query_id),
             ("operators", ", ".join(c.job.operators) or "none (offsets only)"),
-            ("sources", ", ".join(c.job.sources)),
-            ("sink", c.job.sink),
+            *origin_of(c),
             ("size", f"{size_text(c.size)} in {len(c.objects)} objects"),
             ("files of state", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"),
             ("keys", str(sum(keys)) if keys else "not counted"),

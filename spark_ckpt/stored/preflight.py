@@ -9,7 +9,7 @@ from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.progress import Tell, nobody
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
-from spark_ckpt.protocol.start.recorded import CopyOf, does_not_follow
+from spark_ckpt.protocol.start.recorded import CopyOf, begun_by_stock, does_not_follow
 from spark_ckpt.protocol.start.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits
 from spark_ckpt.storage import Storage
 from spark_ckpt.stored.copies import RestorePath
@@ -55,7 +55,12 @@ def without_objects(content: Checkpoint, storage: Storage, tell: Tell = nobody) 
 
 def alone(content: Checkpoint) -> Preflight:
     """What can be said of a checkpoint without a stream to restore it into."""
-    return Preflight(tuple(incomplete(content)))
+    return Preflight(tuple(incomplete(content)), reruns=_begun(content))
+
+
+def _begun(content: Checkpoint) -> tuple[int, ...]:
+    """The epoch that runs again wherever an imported checkpoint is restored."""
+    return tuple(plan.epoch for plan in begun_by_stock(content))
 
 
 def into(content: Checkpoint, path: RestorePath, storage: Storage) -> Preflight:
@@ -64,7 +69,8 @@ def into(content: Checkpoint, path: RestorePath, storage: Storage) -> Preflight:
     standing = reader.standing()
     if standing is None:
         overview = reader.overview()
-        return Preflight((*incomplete(content), *([overview.problem] if overview.problem else [])), new_stream=not overview.found)
+        problems = (*incomplete(content), *([overview.problem] if overview.problem else []))
+        return Preflight(problems, reruns=_begun(content), new_stream=not overview.found)
     if _is_applied(path, reader, standing):
         ignored = f"an earlier run has restored it, so a start with this option goes on from the newest checkpoint. {TO_APPLY_AGAIN}"
         return Preflight((ignored,), True, path.storage_url != reader.url)

@@ -69,8 +69,8 @@ def into(content: Checkpoint, path: RestorePath, storage: Storage) -> Preflight:
     standing = reader.standing()
     if standing is None:
         overview = reader.overview()
-        problems = (*incomplete(content), *([overview.problem] if overview.problem else []))
-        return Preflight(problems, reruns=_begun(content), new_stream=not overview.found)
+        lacking = (*incomplete(content), *([overview.problem] if overview.problem else []))
+        return Preflight(lacking, reruns=_begun(content), new_stream=not overview.found)
     if _is_applied(path, reader, standing):
         ignored = f"an earlier run has restored it, so a start with this option goes on from the newest checkpoint. {TO_APPLY_AGAIN}"
         return Preflight((ignored,), True, path.storage_url != reader.url)

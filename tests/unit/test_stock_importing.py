@@ -154,7 +154,7 @@ def test_an_import_that_was_cut_short_leaves_no_savepoint_and_is_done_again(tmp_
     put = type(target).put_slices
 
     def fails(storage: Storage, key: str, slices: Any) -> None:
-        put(storage, key, slices)  # type: ignore[arg-type]
+        put(storage, key, slices)
         raise StorageError("the storage is away")
 
     monkeypatch.setattr(type(target), "put_slices", fails)
@@ -174,7 +174,7 @@ def test_a_query_that_goes_on_meanwhile_is_told_of(tmp_path: Path, monkeypatch: 
     put = type(target).put_slices
 
     def meanwhile(storage: Storage, key: str, slices: Any) -> None:
-        put(storage, key, slices)  # type: ignore[arg-type]
+        put(storage, key, slices)
         at.batch(1)
 
     monkeypatch.setattr(type(target), "put_slices", meanwhile)

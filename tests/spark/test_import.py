@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.drivers.spark.stock import STOCK
 
 from tests.drivers.command_line import call
 from tests.drivers.spark.harness import Application, Start, submit
 from tests.drivers.spark.oracle import differences, read
-from tests.drivers.spark.stock import STOCK
 from tests.drivers.spark.trials import completed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

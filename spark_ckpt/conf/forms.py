@@ -88,6 +88,11 @@ def parse_folder(text: str) -> str:
     return parse_stream(text).removesuffix("/_metadata")
 
 
+def parse_folders(text: str) -> tuple[str, ...]:
+    """Several, with commas between. A comma in a name is no such one: behind those a path or URL begins."""
+    return tuple(parse_folder(part) for part in re.split(r",(?=\s*(?:/|[A-Za-z][A-Za-z0-9+.-]*:/))", text))
+
+
 def parse_text(text: str) -> str:
     """Whatever is not blank."""
     if not text.strip():

@@ -34,7 +34,7 @@ class Options:
     tolerable_failures: int = 0
     retained: int = 3
     on_stop: str = RETAIN
-    restore_path: str | None = None
+    restore_path: tuple[str, ...] = ()
     restore_mode: str = NO_CLAIM
     restore_plans: str = RERUN
     savepoint_dir: str | None = None

@@ -10,7 +10,7 @@ from spark_ckpt.conf.forms import (
     one_of,
     parse_absolute_path,
     parse_boolean,
-    parse_folder,
+    parse_folders,
     parse_interval,
     parse_positive_duration,
     parse_positive_size,
@@ -114,10 +114,11 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "restore.path",
         None,
-        parse_folder,
+        parse_folders,
         "restore path",
         "Begin from this checkpoint or savepoint: the URL of its folder, as `spark-ckpt savepoint` and `spark-ckpt list --json` print it. "
-        "It is applied once: later starts with the same value go on from the newest checkpoint. Default: the stream's newest checkpoint.",
+        "It is applied once: later starts with the same value go on from the newest checkpoint. Several, with commas between, for several "
+        "queries in one application: each counts for the query in whose stream's folder it lies. Default: the stream's newest checkpoint.",
     ),
     Option(
         "restore.mode",

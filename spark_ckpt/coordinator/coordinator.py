@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -232,9 +232,10 @@ class Coordinator:
     def _restore(self, worker: StreamWorker) -> ev.Restore | None:
         """What `spark.ckpt.restore.path` means for this query. One that lies in the folder of another query's stream is that one's."""
         options = self._options
-        if options is None or options.restore_path is None:
+        url = worker.actions.url
+        path = _restore_path(url, options.restore_path) if options is not None else None
+        if options is None or path is None:
             return None
-        path, url = options.restore_path, worker.actions.url
         others = [other for root, other in self._urls.items() if root != worker.root]
         if not path.startswith(f"{url}/") and any(path.startswith(f"{other}/") for other in others):
             return None
@@ -326,8 +327,16 @@ class Coordinator:
         return None
 
 
+def _restore_path(stream: str, given: Sequence[str]) -> str | None:
+    """The one for the query whose stream that is: what lies in its folder; else the only one. Of several, the others are other queries'."""
+    own = [path for path in given if path.startswith(f"{stream}/")]
+    if own:
+        return own[0]
+    return given[0] if len(given) == 1 else None
+
+
 def _places(url: str, options: Options) -> Places:
-    owned = options.restore_path if options.restore_mode == CLAIM else None
+    owned = _restore_path(url, options.restore_path) if options.restore_mode == CLAIM else None
     return Places(url, options.savepoint_dir or "", owned or "")
 
 

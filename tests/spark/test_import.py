@@ -4,7 +4,7 @@ batch query."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +50,6 @@ NAMES = (
     "chained",
     "stateless",
 )
-GROUPS = (NAMES[:7], NAMES[7:])
-Stocks = Callable[[str, str], Path]
-
-
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {str(p.relative_to(folder)): (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file()}
 
@@ -81,75 +77,63 @@ def cut_short(location: Path) -> int:
 
 
 class MovingIn:
-    """One query that stock Spark has begun, in a folder `at` of its own."""
+    """Queries of one application that stock Spark has begun, in a folder `at` of their own."""
 
-    def __init__(self, start: Start, events: Path, at: Path, name: str) -> None:
-        self.name, self.storage, self.out = name, at / "storage", at / "out"
-        self.stock, self.location = at / "stock" / name, at / "moved" / name
+    def __init__(self, start: Start, events: Path, at: Path, names: Sequence[str]) -> None:
+        self.names, self.at, self.storage, self.out = names, at, at / "storage", at / "out"
         self._start = start
-        self._args = ("operators.py", "run", name, str(events), str(at / "moved"), str(self.out))
+        self._args = ("operators.py", "run", ",".join(names), str(events), str(at / "moved"), str(self.out))
 
-    def imports(self, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-        before = contents(self.stock)
-        status, told = call(capsys, "import", str(self.stock), str(self.storage))
-        assert status == 0, told
-        assert contents(self.stock) == before
-        return dict(told)
+    def stock(self, name: str) -> Path:
+        return self.at / "stock" / name
 
-    def begin(self, **conf: str) -> Application:
-        return self._start(*self._args, storage=f"file://{self.storage}", conf=conf)
+    def location(self, name: str) -> Path:
+        return self.at / "moved" / name
 
-    def checkpoints(self) -> int:
-        return len(completed(self.storage, self.location))
+    def imports(self, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+        """Into the folders of the streams to come. Each query has a batch that was begun."""
+        told = {}
+        for name in self.names:
+            begun = cut_short(self.stock(name))
+            before = contents(self.stock(name))
+            status, told[name] = call(capsys, "import", str(self.stock(name)), f"{self.storage}{self.location(name)}")
+            assert status == 0, told[name]
+            assert contents(self.stock(name)) == before
+            assert (told[name]["reruns"], told[name]["epoch"]) == ([begun], begun - 1)
+        return told
 
-    def compare(self, oracle: Mapping[str, Path], told: Mapping[str, Any]) -> None:
-        assert read(oracle[self.name]), f"the oracle of {self.name} is empty: the comparison would show nothing"
-        assert differences(self.out / self.name, oracle[self.name]) == [], self.name
-        first = {p.name for p in completed(self.storage, self.location)[0].parent.parent.glob("chk-*")}
-        assert first, "no run went on from the import"
-        numbers = sorted(int(p.name) for p in (self.location / "offsets").glob("[0-9]*"))
-        assert numbers[-1] > told["epoch"], f"{self.name} did not go on"
+    def begin(self, told: Mapping[str, Mapping[str, Any]], **conf: str) -> Application:
+        paths = {"spark.ckpt.restore.path": ",".join(str(one["savepoint"]) for one in told.values())} if told else {}
+        return self._start(*self._args, storage=f"file://{self.storage}", conf={**paths, **conf})
 
+    def checkpoints(self, name: str) -> int:
+        return len(completed(self.storage, self.location(name)))
 
-@pytest.fixture(scope="module")
-def stocks(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Stocks:
-    """What a group of queries has left with stock Spark, run once for all of them: a function of how, and of the query's name."""
-    made: dict[tuple[str, Sequence[str]], Path] = {}
-
-    def stock(how: str, name: str) -> Path:
-        group = next(group for group in GROUPS if name in group)
-        if (how, group) not in made:
-            at = made[how, group] = tmp_path_factory.mktemp(how) / "run"
-            run_stock(at, events, group, HOW[how])
-        return made[how, group]
-
-    return stock
+    def compare(self, oracle: Mapping[str, Path], told: Mapping[str, Mapping[str, Any]]) -> None:
+        for name in self.names:
+            assert read(oracle[name]), f"the oracle of {name} is empty: the comparison would show nothing"
+            assert differences(self.out / name, oracle[name]) == [], name
+            numbers = {int(p.name) for p in (self.location(name) / "offsets").glob("[0-9]*")}
+            assert max(numbers) > told[name]["epoch"], f"{name} did not go on"
+            assert min(numbers) >= told[name]["epoch"] - 1, f"{name} began anew"
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("how", HOW)
 def test_every_operator_moves_in_and_is_killed_right_after(
-    how: str,
-    name: str,
-    start: Start,
-    events: Path,
-    stocks: Stocks,
-    oracle: Mapping[str, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    how: str, start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    moving = MovingIn(start, events, stocks(how, name), name)
-    begun = cut_short(moving.stock)
+    run_stock(tmp_path / "at", events, NAMES, HOW[how])
+    moving = MovingIn(start, events, tmp_path / "at", NAMES)
     told = moving.imports(capsys)
-    assert (told["reruns"], told["epoch"]) == ([begun], begun - 1)
-    app = moving.begin(**{"spark.ckpt.restore.path": told["savepoint"]})
-    app.until(lambda: moving.checkpoints() >= 2, "the import and a checkpoint behind it", 200)
+    app = moving.begin(told)
+    app.until(lambda: all(moving.checkpoints(n) >= 2 for n in NAMES), "the import and a checkpoint behind it, of every query", 250)
     app.kill()
     # Neither the old location nor the savepoint is needed any more, nor the machine.
-    for gone in (moving.stock, moving.location, Path(told["savepoint"].removeprefix("file://"))):
-        shutil.rmtree(gone)
-    moving.begin().expect_success()
+    for name in NAMES:
+        for gone in (moving.stock(name), moving.location(name), Path(told[name]["savepoint"].removeprefix("file://"))):
+            shutil.rmtree(gone)
+    moving.begin({}).expect_success()
     moving.compare(oracle, told)
 
 
@@ -157,11 +141,9 @@ def test_a_query_moves_in(
     start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_stock(tmp_path / "at", events, ["windows"], HOW["format-1"])
-    moving = MovingIn(start, events, tmp_path / "at", "windows")
-    begun = cut_short(moving.stock)
+    moving = MovingIn(start, events, tmp_path / "at", ["windows"])
     told = moving.imports(capsys)
-    assert told["reruns"] == [begun]
-    moving.begin(**{"spark.ckpt.restore.path": told["savepoint"]}).expect_success()
+    moving.begin(told).expect_success()
     moving.compare(oracle, told)
 
 

@@ -38,7 +38,7 @@ def test_no_options_gives_the_defaults_of_the_table() -> None:
 
 def test_every_default_of_the_table_is_accepted_when_written_out() -> None:
     written = {o.key: o.default for o in OPTIONS if o.default is not None}
-    assert parse_options({**written, "spark.ckpt.restore.path": "/s/chk-1"}) == Options(restore_path="file:///s/chk-1")
+    assert parse_options({**written, "spark.ckpt.restore.path": "/s/chk-1"}) == Options(restore_path=("file:///s/chk-1",))
 
 
 def test_the_options_that_are_shown_hold_when_they_are_written_out() -> None:
@@ -128,7 +128,7 @@ def test_all_options_at_once() -> None:
         tolerable_failures=3,
         retained=5,
         on_stop="DELETE",
-        restore_path="s3://bucket/old/run-00000001/chk-7",
+        restore_path=("s3://bucket/old/run-00000001/chk-7",),
         restore_mode="CLAIM",
         restore_plans="DISCARD",
         savepoint_dir="file:///save points",
@@ -271,6 +271,11 @@ def test_a_name_that_goes_over_into_a_value_is_shown_without_that() -> None:
     with pytest.raises(ConfigError) as raised:
         parse_options({"spark.ckpt.storage/s3://KEY:hush@bucket/x?a": "1"})
     assert str(raised.value) == "spark.ckpt.storage… is not an option; did you mean spark.ckpt.storage?"
+
+
+def test_several_folders_have_commas_between_and_a_comma_in_a_name_is_none() -> None:
+    given = "s3a://bucket/a,b/import-1/_metadata, /tmp/x,y,file:///z"
+    assert parse_options({"spark.ckpt.restore.path": given}).restore_path == ("s3://bucket/a,b/import-1", "file:///tmp/x,y", "file:///z")
 
 
 @pytest.mark.parametrize("key", ["storage", "restore.path", "savepointDir"])

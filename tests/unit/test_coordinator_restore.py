@@ -98,6 +98,13 @@ def test_the_streams_own_query_goes_back_and_others_are_not_concerned() -> None:
     assert origin(application.start("b")) is None
 
 
+def test_of_several_each_counts_for_the_query_in_whose_folder_it_lies() -> None:
+    application = Application(restore_path=f"{STORAGE}/b/run-00000001/chk-0,{OF_A}")
+    assert origin(application.start("c")) is None
+    back = application.start("a")
+    assert (origin(back), back["epoch"]) == ((1, 1), 2)
+
+
 def test_a_new_query_alone_is_a_fork_and_a_second_one_is_refused_with_both_named() -> None:
     application = Application(restore_path=OF_A)
     fork = application.start("b")

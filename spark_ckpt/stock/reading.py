@@ -20,7 +20,7 @@ from spark_ckpt.progress import Task as Progress
 from spark_ckpt.progress import Tell, Unit, nobody
 from spark_ckpt.protocol.driver_files import commits_file, needed, offsets_file
 from spark_ckpt.protocol.large_files import LARGE, TOGETHER
-from spark_ckpt.state.schemas import read_operators
+from spark_ckpt.state.schemas import Operator, read_operators
 from spark_ckpt.stock.layout import DEFAULT_STORE, METADATA, OURS, STOCK, store_folder
 from spark_ckpt.storage.base import Storage
 
@@ -36,6 +36,7 @@ _STATE = re.compile(r"state/(\d{1,18})/(\d{1,9})/(?:([^/_][^/]*)/)?([^/]+)", re.
 _SST = re.compile(r"state/(\d{1,18})/(\d{1,9})/(?:([^/_][^/]*)/)?SSTs/[^/]+", re.ASCII)
 _VERSION = re.compile(r"(\d{1,18})(?:_([A-Za-z0-9-]+))?\.(zip|changelog)", re.ASCII)
 _OF_DRIVER = re.compile(r"sources/.+|state/\d+/(?:\d+/(?:[^/]+/)?)?_(?:metadata|stateSchema)/.+", re.ASCII)
+_OPERATOR = re.compile(r"state/\d+/_metadata/", re.ASCII)
 _HDFS_FILE = re.compile(r"\d+\.(delta|snapshot)", re.ASCII)
 _MAX_SMALL = 64 << 20
 _MAX_VALUES = 5_000_000
@@ -144,7 +145,7 @@ def read(storage: Storage, tell: Tell = nobody) -> StockCheckpoint:
         listed.modified_ms[commits_file(batch)],
         commit.format,
         offsets.conf.get(_CODEC, "lz4"),
-        tuple(f"{o.name}" for o in _operators(files)),
+        tuple(operator.name for operator in _operators(files)),
         files,
         large,
         planned,
@@ -391,10 +392,10 @@ def _id(found: StockCheckpoint, store: StockStore, version: int, ids: Mapping[in
     return found.made_up(store.id, version) if found.format == 1 else ids[version]
 
 
-def _operators(files: Mapping[str, bytes]) -> Sequence[Any]:
+def _operators(files: Mapping[str, bytes]) -> Sequence[Operator]:
     """As the operators' metadata says; of Sparks before 3.5 there is none, and the folders are all that is known."""
     state = {path: content for path, content in files.items() if path.startswith("state/")}
-    return read_operators(state) if any("/_metadata/" in path and path.count("/") <= 4 for path in state) else ()
+    return read_operators(state) if any(_OPERATOR.match(path) for path in state) else ()
 
 
 def _query_id(storage: Storage) -> str:

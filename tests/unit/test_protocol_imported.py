@@ -52,6 +52,14 @@ def test_it_still_does_when_the_run_ends_before_it_has_planned_it() -> None:
     assert [p.offsets for p in planned_by(world, "d").planned] == [BEGUN]
 
 
+def test_the_querys_id_may_stay_what_it_was() -> None:
+    """Somebody has copied the file `metadata`: the stream is another one all the same."""
+    world, source = imported()
+    for nonce in ("a", "b"):
+        found = started(Driver(world).start(nonce, query=source.query_id, restore=PATH))
+        assert [(p.epoch, p.offsets) for p in found.planned] == [(3, BEGUN)]
+
+
 def test_another_plan_for_that_epoch_is_refused() -> None:
     world, _ = imported()
     driver = Driver(world)

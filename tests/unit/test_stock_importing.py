@@ -258,6 +258,15 @@ def test_what_cannot_be_imported_is_named_and_nothing_is_there(
     assert target.size("_metadata") is None
 
 
+def test_a_checkpoint_of_a_spark_that_wrote_no_operators_metadata(tmp_path: Path) -> None:
+    at = located(tmp_path, stores=("right-keyToNumValues", "left-keyWithIndexToValue"))
+    at.batch(0)
+    (at.folder / "state/0/_metadata/metadata").unlink()
+    _, made = imported(at, tmp_path / "out")
+    assert made.job.operators == ()
+    assert [s.store.store for s in made.snapshots] == ["left-keyWithIndexToValue", "right-keyToNumValues"] * 2
+
+
 def test_a_location_is_no_savepoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = located(tmp_path)
     at.batch(0)

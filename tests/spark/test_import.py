@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.drivers.spark.stock import STOCK
 
+from spark_ckpt.stock.layout import STOCK
 from tests.drivers.command_line import call
 from tests.drivers.spark.harness import Application, Start, submit
 from tests.drivers.spark.oracle import differences, read

@@ -3,56 +3,92 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spark_ckpt.cli.main import run as cli
-from tests.drivers.spark.harness import Application
+from tests.drivers.spark.harness import Start
 from tests.drivers.spark.inputs import FILES, write_events
 from tests.drivers.spark.oracle import differences, read
 
-pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-EMPTIED = {
-    "windows": "windows",
-    "sliding": "sliding",
-    "sessions": "sessions",
-    "inner": "inner",
-    "outer": "outer",
-    "within": "within",
-    "chained": "chained",
-    "event_time_out": "update",
-    "event_timers": "update",
-}
-"""Query -> the batch query that gives the same rows. These have an end in event time: nothing of them stays."""
-KEPT = {"update": "update", "unique": "unique", "timers": "timers"}
-"""Their rows are complete, but their state has no end: totals and ids without a watermark, and a processor that does not clear its own."""
-WAITING = ("processing_time_out", "processing_timers")
-"""An hour of the clock has not passed because a query ends: what waits for that waits on, in the savepoint."""
+EPOCHS = (FILES + 2) // 3
+"""Of three files each."""
 
 
-def keys_of(savepoint: str, capsys: pytest.CaptureFixture[str]) -> int:
-    assert cli(["show", savepoint, "--json"]) == 0
-    counted = [store["num_keys"] for store in json.loads(capsys.readouterr().out)["stores"]]
-    assert None not in counted
-    return sum(counted)
+@pytest.fixture
+def drained(start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Drained:
+    return Drained(start, tmp_path, capsys)
 
 
-def test_what_a_drain_puts_out_and_what_it_leaves(
-    start: Callable[..., Application], oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    events, out = tmp_path / "events", tmp_path / "out"
-    write_events(events, 0, FILES)
-    names = [*EMPTIED, *KEPT, *WAITING]
-    app = start("drains.py", ",".join(names), str(events), str(tmp_path / "locations"), str(out), storage=f"file://{tmp_path}/storage")
-    app.expect_success(500)
-    saved = json.loads((out / "facts.json").read_text())
-    left = {name: keys_of(saved[name], capsys) for name in names}
-    for name, batch in (EMPTIED | KEPT).items():
-        assert (name, differences(out / name, oracle[batch])) == (name, [])
-    for name in WAITING:
-        assert not read(out / name)
-    assert {name: left[name] for name in EMPTIED} == dict.fromkeys(EMPTIED, 0)
-    assert all(left[name] > 0 for name in (*KEPT, *WAITING)), left
+class Drained:
+    """Queries of `drains.py` that were stopped with a savepoint and a drain when they had taken all events."""
+
+    def __init__(self, start: Start, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._start, self._folder, self._capsys = start, folder, capsys
+        self.out = folder / "out"
+
+    def keys_left(self, names: Sequence[str]) -> dict[str, int]:
+        """Query -> the keys that `spark-ckpt show` counts in all stores of its savepoint."""
+        events = self._folder / "events"
+        write_events(events, 0, FILES)
+        args = (",".join(names), str(events), str(EPOCHS), str(self._folder / "locations"), str(self.out))
+        self._start("drains.py", *args, storage=f"file://{self._folder}/storage").expect_success(240)
+        return {name: sum(store["num_keys"] for store in self.shown(name)["stores"]) for name in names}
+
+    def shown(self, name: str) -> dict[str, Any]:
+        """What `spark-ckpt show` says of that query's savepoint."""
+        assert cli(["show", json.loads((self.out / "facts.json").read_text())[name], "--json"]) == 0
+        shown: dict[str, Any] = json.loads(self._capsys.readouterr().out)
+        return shown
+
+    def check(self, queries: Mapping[str, Path]) -> None:
+        """queries: name -> the rows that a batch query gives."""
+        assert {name: differences(self.out / name, batch) for name, batch in queries.items()} == {name: [] for name in queries}
+
+
+@pytest.mark.campaign
+def test_windows_and_what_is_chained_behind_them_put_out_all_and_keep_nothing(drained: Drained, oracle: Mapping[str, Path]) -> None:
+    names = ("windows", "sliding", "sessions", "chained")
+    assert drained.keys_left(names) == dict.fromkeys(names, 0)
+    drained.check({name: oracle[name] for name in names})
+
+
+@pytest.mark.campaign
+def test_joins_put_out_what_found_no_partner_and_keep_nothing(drained: Drained, oracle: Mapping[str, Path]) -> None:
+    names = ("inner", "outer", "within")
+    assert drained.keys_left(names) == dict.fromkeys(names, 0)
+    drained.check({name: oracle[name] for name in names})
+
+
+@pytest.mark.campaign
+def test_what_waits_for_event_time_fires_and_leaves_what_the_function_leaves(drained: Drained, oracle: Mapping[str, Path]) -> None:
+    """Two clear their state when time is up, and the third does not."""
+    left = drained.keys_left(("event_time_out", "event_timers", "timers"))
+    assert left.pop("timers") > 0
+    assert left == {"event_time_out": 0, "event_timers": 0}
+    drained.check({"event_time_out": oracle["update"], "event_timers": oracle["update"], "timers": oracle["timers"]})
+
+
+@pytest.mark.campaign
+def test_what_waits_for_the_clock_waits_on_and_what_has_no_end_stays(drained: Drained, oracle: Mapping[str, Path]) -> None:
+    """An hour of the clock has not passed because a query ends: what waits for that is in the savepoint. Totals and ids have no end."""
+    left = drained.keys_left(("processing_time_out", "processing_timers", "update", "unique"))
+    assert all(left.values()), left
+    assert not read(drained.out / "processing_time_out")
+    assert not read(drained.out / "processing_timers")
+    drained.check({name: oracle[name] for name in ("update", "unique")})
+
+
+@pytest.mark.campaign
+def test_what_is_due_by_the_clock_fires_at_the_drain_itself(drained: Drained, oracle: Mapping[str, Path]) -> None:
+    names = ("due_time_out", "due_timers")
+    assert drained.keys_left(names) == dict.fromkeys(names, 0)
+    drained.check(dict.fromkeys(names, oracle["update"]))
+    for name in names:
+        last = drained.shown(name)["epoch"]
+        assert read(drained.out / name) == read(drained.out / name / f"batch={last}"), f"of {name} something fired before epoch {last}"

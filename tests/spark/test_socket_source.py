@@ -12,7 +12,7 @@ import pytest
 from tests.drivers.line_server import LineServer
 from tests.drivers.spark.harness import Application, Start
 
-pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 def counts(folder: Path) -> dict[int, int]:
@@ -31,13 +31,15 @@ def test_a_server_that_comes_back_and_drivers_that_are_killed(start: Start, tmp_
     def started() -> Application:
         """On a machine that has nothing but the storage."""
         shutil.rmtree(checkpoints, ignore_errors=True)
-        args = (str(server.port), str(own.port), str(checkpoints), str(out))
+        args = (str(server.port), str(own.port), str(nobody.port), str(checkpoints), str(out))
         # Nothing of a socket replays: the interval changes nothing for these queries.
         return start("sockets.py", *args, storage=f"file://{tmp_path}/storage", conf={"spark.ckpt.interval": "10s"})
 
     def arrives(app: Application, name: str, expected: dict[int, int]) -> None:
         app.until(lambda: counts(out / name) == expected, f"{name} has {len(expected)} lines")
 
+    with LineServer() as nobody:
+        pass
     with LineServer() as server, LineServer() as own:
         app = started()
         for each in (server, own):
@@ -45,6 +47,14 @@ def test_a_server_that_comes_back_and_drivers_that_are_killed(start: Start, tmp_
             each.send(*texts(50))
         for name in ("retrying", "own"):
             arrives(app, name, dict.fromkeys(range(50), 1))
+        said = app.log.read_text()
+        for source in ("retrying-socket", "socket"):
+            assert f"every epoch is a checkpoint, whatever spark.ckpt.interval says: {source} may not give the same data twice" in said
+        # Nobody comes: the query gives up, and says why.
+        app.until((out / "nobody-failed.txt").exists, "the end of the query that nobody sends anything")
+        why = (out / "nobody-failed.txt").read_text()
+        assert f"retrying-socket 127.0.0.1:{nobody.port}: no line in 4 connections or attempts to connect" in why
+        assert "allow more than maxNumRetries=3" in why
 
         # Both servers are started again. Spark's own source does not come back, and its query does not say so.
         for each in (server, own):

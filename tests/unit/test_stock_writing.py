@@ -150,6 +150,14 @@ def test_no_credentials_go_into_a_location() -> None:
     assert "secret" not in str(refused.value)
 
 
+def test_what_stock_spark_has_no_place_for_is_named(
+    writer: StreamWriter, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(writer, replace(writer.checkpoints[-1], hooks={"offsets of mine": b"x"}))
+    assert run(["export", url, str(tmp_path / "out")]) == 0
+    assert "the state of the hooks offsets of mine" in capsys.readouterr().out
+
+
 # --- what was planned past it
 
 

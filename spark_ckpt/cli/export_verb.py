@@ -68,8 +68,8 @@ def _report(exported: Exported, written: Written, target: str, location: str) ->
         lines.append(Line(f"epoch {epoch} had been planned: it runs first, on the same input"))
         lines.append(
             Line(
-                f"if the sink skips batch {epoch} because it has it already, stock Spark ends with 'CheckpointInfo length: 0': then start "
-                "the query once more with the plugin, end it with `spark-ckpt savepoint --stop`, and export that savepoint"
+                f"if the sink has batch {epoch} already and skips it, stock Spark ends, for it has no state of it: start the query once "
+                "more with the plugin then, end it with `spark-ckpt savepoint --stop`, and export that savepoint"
             )
         )
     if content.hooks:

@@ -61,7 +61,7 @@ class StateOfCheckpoint:
     def __init__(self, storage: Storage, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
         self._storage = storage
-        self._conf = _conf_of(checkpoint)
+        self._conf = conf_of(checkpoint)
         provider = self._conf.get(f"{_CONF}providerClass", "RocksDB")
         if "HDFSBacked" in provider:
             raise FormatError(f"the state was written by {provider}, not by RocksDB; Spark's own reader of its checkpoint reads it")
@@ -271,7 +271,7 @@ def default_threads() -> int:
     return max(1, min(4, len(os.sched_getaffinity(0))))
 
 
-def _conf_of(checkpoint: Checkpoint) -> Mapping[str, str]:
+def conf_of(checkpoint: Checkpoint) -> Mapping[str, str]:
     """What the query had begun with, as its offset log says: a later configuration changes nothing of these."""
     name = f"offsets/{checkpoint.id.epoch}"
     text = checkpoint.file(name)

@@ -1,14 +1,15 @@
-"""Changelogs of stock Spark in checkpoint format 1, written as those of format 2: with the lineage in front (forms: `state/changelogs.py`).
+"""Changelogs of checkpoint format 1 written as those of format 2, with the lineage in front, and back (forms: `state/changelogs.py`).
 
 v1 becomes v3 and v2 becomes v4; what they say of keys stays as it is. An lz4 stream is not packed anew: the lineage is a block in front of
-its blocks, so that a changelog of any size costs a copy.
+its blocks, or is taken out of its first ones, so that a changelog of any size costs a copy.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -64,12 +65,32 @@ def with_lineage(source: Path, target: Path, lineage: Lineage, name: str, codec:
     """
     try:
         with open(source, "rb") as old, open(target, "xb", opener=owner_only.opener) as new:
-            if codec.lower().endswith(("lz4", "lz4compressioncodec")):
+            if _is_lz4(codec):
                 _lz4(old, new, lineage, name)
             else:
                 _packed_anew(old, new, lineage, name, codec)
     except (pa.ArrowInvalid, struct.error) as e:
         raise DamagedError(f"the changelog {name} cannot be unpacked ({e}); it is damaged") from e
+
+
+def without_lineage(source: Path, target: Path, name: str, codec: str) -> None:
+    """A changelog of format 2 at `source` to the new file `target`, as one of format 1. Raises like `with_lineage`."""
+    try:
+        with open(source, "rb") as old, open(target, "xb", opener=owner_only.opener) as new:
+            if _is_lz4(codec):
+                head = _Head(iter(lambda: _next_block(old, name), b""), name)
+                _write_block(new, head.plain() + head.rest)
+                _copy(old, new)
+            else:
+                pieces = unpacked(old, name, codec)
+                head = _Head(pieces, name)
+                _pack(new, chain((head.plain() + head.rest,), pieces), codec)
+    except (pa.ArrowInvalid, struct.error) as e:
+        raise DamagedError(f"the changelog {name} cannot be unpacked ({e}); it is damaged") from e
+
+
+def _is_lz4(codec: str) -> bool:
+    return codec.lower().endswith(("lz4", "lz4compressioncodec"))
 
 
 def _beginning(begins: bytes, lineage: Lineage, name: str) -> tuple[bytes, bytes]:
@@ -88,24 +109,28 @@ def _beginning(begins: bytes, lineage: Lineage, name: str) -> tuple[bytes, bytes
 
 
 def _lz4(old: BinaryIO, new: BinaryIO, lineage: Lineage, name: str) -> None:
-    first = _first_block(old, name)
+    first = _next_block(old, name)
     front, records = _beginning(first, lineage, name)
     _write_block(new, front)
     if records != first:
         _write_block(new, records)
     else:
         old.seek(0)
+    _copy(old, new)
+
+
+def _copy(old: BinaryIO, new: BinaryIO) -> None:
     while piece := old.read(CHUNK):
         new.write(piece)
 
 
-def _first_block(old: BinaryIO, name: str) -> bytes:
+def _next_block(old: BinaryIO, name: str) -> bytes:
     head = old.read(_HEAD)
     if len(head) < _HEAD or head[:8] != _MAGIC:
         raise DamagedError(f"the changelog {name} is no lz4 stream; it is damaged, or was written with another codec")
     packed, size = struct.unpack("<ii", head[9:17])
     if not (0 < packed <= 64 << 20 and 0 < size <= 64 << 20):
-        raise DamagedError(f"the changelog {name} begins with a block of {size} bytes; it is damaged")
+        raise DamagedError(f"the changelog {name} has a block of {size} bytes in front; it is damaged")
     block = old.read(packed)
     if len(block) < packed:
         raise DamagedError(f"the changelog {name} ends within a block; it is damaged")
@@ -130,14 +155,19 @@ def _packed_anew(old: BinaryIO, new: BinaryIO, lineage: Lineage, name: str, code
         if len(begins) >= len(_V2):
             break
     front, records = _beginning(begins, lineage, name)
+    _pack(new, chain((front, records), pieces), codec)
+
+
+def _pack(new: BinaryIO, pieces: Iterable[bytes], codec: str) -> None:
+    """As zstd or snappy: `unpacked` reads no other."""
     if "zstd" in codec.lower():
         with pa.CompressedOutputStream(pa.PythonFile(new, "w"), "zstd") as stream:
-            for piece in (front, records, *pieces):
+            for piece in pieces:
                 stream.write(piece)
         return
     packer = pa.Codec("snappy")
     new.write(b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1))
-    for whole in (front, records, *pieces):
+    for whole in pieces:
         for at in range(0, len(whole), _BLOCK):
             block = packer.compress(whole[at : at + _BLOCK], asbytes=True)
             new.write(struct.pack(">i", len(block)) + block)
@@ -149,8 +179,21 @@ class _Head:
     def __init__(self, pieces: Iterator[bytes], name: str) -> None:
         self._pieces, self._name, self._held = pieces, name, b""
 
-    def lineage(self) -> bytes:
+    @property
+    def rest(self) -> bytes:
+        """What has been read behind what was taken."""
+        return self._held
+
+    def plain(self) -> bytes:
+        """What stands in front of the records in format 1."""
         form = self._utf()
+        self._lineage(form)
+        return _V2 if form == b"v4" else b""
+
+    def lineage(self) -> bytes:
+        return self._lineage(self._utf())
+
+    def _lineage(self, form: bytes) -> bytes:
         if form not in (b"v3", b"v4"):
             raise FormatError(f"the changelog {self._name} is none of checkpoint format 2, but its name has a unique id; it is damaged")
         return self._utf()

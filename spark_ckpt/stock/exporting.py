@@ -17,6 +17,7 @@ from spark_ckpt.protocol.driver_files import offsets_file
 from spark_ckpt.protocol.entries import Plan
 from spark_ckpt.protocol.start.recorded import begun_by_stock, does_not_follow
 from spark_ckpt.protocol.start.restoring import incomplete
+from spark_ckpt.state.reading import conf_of
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.planned import planned_past
@@ -43,6 +44,11 @@ class Exported:
     @property
     def next_epoch(self) -> int:
         return self.checkpoint.id.epoch + 1
+
+    @property
+    def codec(self) -> str:
+        """With which changelogs are compressed. Raises `DamagedError`."""
+        return conf_of(self.checkpoint).get("spark.sql.streaming.stateStore.compression.codec", "lz4")
 
     @property
     def files(self) -> Mapping[str, Content]:

@@ -2,7 +2,8 @@
 
 - `metadata`: the query's id; `offsets/N`, `commits/N`: JSON lines; `sources/<i>/…`: the logs of the sources
 - `state/<operator>/_metadata/…`, `state/<operator>/_stateSchema/…`: of the driver (`state/schemas.py`)
-- `state/<operator>/<partition>/[<store>/]`: `7_<uid>.changelog`, `7_<uid>.zip`, `SSTs/…` (Spark: `RocksDBFileManager`)
+- `state/<operator>/<partition>/[<store>/]`: `7.changelog`, `7.zip`, `SSTs/…` (Spark: `RocksDBFileManager`). In checkpoint format 2
+  (`spark.sql.streaming.stateStore.checkpointFormatVersion`) `7_<uid>.changelog` and `7_<uid>.zip`, and `commits/N` has the unique ids
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ DEFAULT_STORE = "default"
 """The store of an operator that has only one; it lies in the partition's own folder."""
 
 _OFFSETS = re.compile(r"offsets/\d+", re.ASCII)
+_COMMITS = re.compile(r"commits/\d+", re.ASCII)
+_VERSION = re.compile(r"(\d+)_[^/]+(\.(?:zip|changelog))", re.ASCII)
 _OPERATOR = re.compile(r"state/\d+/_metadata/v2/\d+", re.ASCII)
 _SCHEMA = re.compile(r".*?(/state/\d+/_stateSchema/.+)", re.ASCII | re.DOTALL)
 _MAX_VALUES = 2_000_000
+_MAX_IDS = 10_000_000
 
 
 def store_folder(store: StoreId) -> str:
@@ -35,7 +39,9 @@ def store_folder(store: StoreId) -> str:
 
 
 def state_file(store: StoreId, handle: Handle) -> str:
-    return f"{store_folder(store)}/{handle.name}"
+    """A file of ours, which are of format 2, under its name in format 1."""
+    version = _VERSION.fullmatch(handle.name)
+    return f"{store_folder(store)}/{version.group(1) + version.group(2) if version else handle.name}"
 
 
 def query_metadata(query_id: str) -> bytes:
@@ -43,18 +49,21 @@ def query_metadata(query_id: str) -> bytes:
     return json.dumps({"id": query_id}, separators=(",", ":")).encode()
 
 
-def depends_on_place(path: str) -> bool:
+def is_changed(path: str) -> bool:
     """Whether `for_stock` changes this file of the driver."""
-    return _OFFSETS.fullmatch(path) is not None or _OPERATOR.fullmatch(path) is not None
+    return any(pattern.fullmatch(path) is not None for pattern in (_OFFSETS, _COMMITS, _OPERATOR))
 
 
 def for_stock(path: str, content: bytes, location: str) -> bytes:
     """A file of the driver as stock Spark has it in the `checkpointLocation` `location`, which is written as Spark writes it.
 
-    With an epoch's offsets stands the provider; an operator's metadata names its schema files by their whole paths. Raises `DamagedError`.
+    With an epoch's offsets stands the provider; what committed it are unique ids, which format 1 has not; an operator's metadata names its
+    schema files by their whole paths. Raises `DamagedError`.
     """
     if _OFFSETS.fullmatch(path):
         return with_provider(content, OURS, STOCK)
+    if _COMMITS.fullmatch(path):
+        return _without_ids(path, content)
     return at_location(path, content, location) if _OPERATOR.fullmatch(path) else content
 
 
@@ -77,6 +86,19 @@ def at_location(path: str, content: bytes, location: str) -> bytes:
                 store["stateSchemaFilePaths"] = [_moved(path, str(name), location) for name in named]
         return version + newline + json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
+        raise DamagedError(f"{path} cannot be read ({type(e).__name__}: {e}); it is damaged, choose another checkpoint") from e
+
+
+def _without_ids(path: str, content: bytes) -> bytes:
+    """`commits/N` of format 2 as one of format 1. The form v3 has what sinks say besides, and stays."""
+    version, newline, body = content.partition(b"\n")
+    if version not in (b"v2", b"v3"):
+        return content
+    try:
+        document = parse_json(body, _MAX_IDS)
+        document.pop("stateUniqueIds", None)
+        return (b"v1" if version == b"v2" else version) + newline + json.dumps(document, separators=(",", ":")).encode()
+    except (TypeError, ValueError, AttributeError, RecursionError) as e:
         raise DamagedError(f"{path} cannot be read ({type(e).__name__}: {e}); it is damaged, choose another checkpoint") from e
 
 

@@ -1,5 +1,8 @@
 """Writing a stock `checkpointLocation`: what tells Spark that a query has been there, the file `metadata`, comes last.
 
+It is of Spark's checkpoint format 1, its default. Format 2 is not noted with a query, so that the job would have to be told of it; and with
+it stock Spark does not start again once a sink has skipped a batch that it has.
+
 Before all else a mark is put that says what is being written. Done again after an interruption, the same export finds its own mark and
 puts everything once more; the mark goes when all is there. A folder that holds anything else is left alone.
 """
@@ -14,11 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
-from spark_ckpt.model import FileHandle, Handle
+from spark_ckpt.model import FileHandle, Handle, HandleKind
+from spark_ckpt.process import owner_only
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.progress import Task, Tell, Unit, nobody
+from spark_ckpt.stock.changelog_forms import without_lineage
 from spark_ckpt.stock.exporting import Exported
-from spark_ckpt.stock.layout import METADATA, depends_on_place, for_stock, query_metadata, state_file
+from spark_ckpt.stock.layout import METADATA, for_stock, is_changed, query_metadata, state_file
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 from spark_ckpt.stored.ranges import RangeDamagedError, is_long, near, read, read_to_file
 
@@ -47,18 +52,16 @@ def write_stock(source: Storage, exported: Exported, target: Storage, location: 
     driver = {path: content for path, content in exported.files.items() if isinstance(content, bytes)}
     ranges = _ranges(exported)
     small = {path: for_stock(path, content, location) for path, content in driver.items()}
-    small |= {path: for_stock(path, _whole(source, ranges.pop(path)), location) for path in list(ranges) if depends_on_place(path)}
-    query = query_metadata(exported.checkpoint.query_id)
-    written = Written(len(ranges) + len(small) + 1, sum(h.length for h in ranges.values()) + sum(map(len, small.values())) + len(query))
+    small |= {path: for_stock(path, _whole(source, ranges.pop(path)), location) for path in list(ranges) if is_changed(path)}
     if not _begin(target, mark):
-        return _ended(target, written)
-    _copy(source, ranges, target, tell)
+        return _ended(target)
+    _copy(source, ranges, target, exported.codec, tell)
     last = sorted(path for path in small if path.startswith(_NUMBERED_LAST))
     _put_all(target, {path: data for path, data in small.items() if path not in last}, tell)
     for path in last:
         target.put(path, small[path])
-    target.put(METADATA, query)
-    return _ended(target, written)
+    target.put(METADATA, query_metadata(exported.checkpoint.query_id))
+    return _ended(target)
 
 
 def _mark(exported: Exported, location: str) -> bytes:
@@ -87,13 +90,14 @@ def _begin(target: Storage, mark: bytes) -> bool:
     return target.size(METADATA) is None
 
 
-def _ended(target: Storage, written: Written) -> Written:
+def _ended(target: Storage) -> Written:
     target.delete([MARK])
     if target.url.startswith("file://"):
         # The storage's folder for temporary files; Spark would leave it alone, a person would wonder.
         with suppress(OSError):
             Path(target.url.removeprefix("file://"), ".tmp").rmdir()
-    return written
+    sizes = [found.size for found in target.list("")]
+    return Written(len(sizes), sum(sizes))
 
 
 def _ranges(exported: Exported) -> dict[str, Handle]:
@@ -114,28 +118,43 @@ def _whole(source: Storage, handle: Handle) -> bytes:
     return b"".join(bytes(data) for data in _read(source, [handle]))
 
 
-def _copy(source: Storage, ranges: Mapping[str, Handle], target: Storage, tell: Tell) -> None:
+def _copy(source: Storage, ranges: Mapping[str, Handle], target: Storage, codec: str, tell: Tell) -> None:
     """Ranges near each other are read at once. Nothing more is begun once one has failed."""
     paths: dict[Handle, list[str]] = {}
     for path, handle in ranges.items():
         paths.setdefault(handle, []).append(path)
-    task = Task(tell, "writing state", sum(handle.length for handle in ranges.values()), Unit.BYTES)
+    task = Task(tell, "writing state", sum(handle.length for handle in paths), Unit.BYTES)
 
     def copy(number: int, group: Sequence[Handle]) -> None:
+        local = folder / str(number)
         if is_long(group):
-            local = folder / str(number)
-            try:
-                _to_file(source, group[0], local)
-                for path in paths[group[0]]:
-                    target.put_slices(path, [Slice(local, 0, group[0].length)])
-                    task.add(group[0].length)
-            finally:
-                local.unlink(missing_ok=True)
+            _to_file(source, group[0], local)
+            put(group[0], local)
             return
         for handle, data in zip(group, _read(source, group), strict=True):
-            for path in paths[handle]:
-                target.put(path, bytes(data))
+            if handle.kind is HandleKind.CHANGELOG:
+                with open(local, "xb", opener=owner_only.opener) as file:
+                    file.write(data)
+                put(handle, local)
+            else:
+                for path in paths[handle]:
+                    target.put(path, bytes(data))
                 task.add(handle.length)
+
+    def put(handle: Handle, local: Path) -> None:
+        """A local file, which is gone then."""
+        plain = local.with_suffix(".plain")
+        try:
+            if handle.kind is HandleKind.CHANGELOG:
+                without_lineage(local, plain, handle.name, codec)
+            else:
+                local.rename(plain)
+            for path in paths[handle]:
+                target.put_slices(path, [Slice(plain, 0, plain.stat().st_size)])
+        finally:
+            local.unlink(missing_ok=True)
+            plain.unlink(missing_ok=True)
+        task.add(handle.length)
 
     with temporary_folder("export") as folder, ThreadPoolExecutor(_THREADS, "export") as pool:
         try:

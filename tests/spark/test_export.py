@@ -13,7 +13,7 @@ from spark_ckpt.state.reading import StateOfCheckpoint
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.command_line import call
-from tests.drivers.spark.harness import Start
+from tests.drivers.spark.harness import Application, Start
 from tests.drivers.spark.inputs import FILES, write_events
 from tests.drivers.spark.oracle import differences, read
 from tests.drivers.spark.s3_server import REGION, Server
@@ -63,10 +63,19 @@ class Leaving:
         """Queries whose sink has the batch that would run again, and would not run it: stock Spark cannot go on from there."""
         return [n for n in self.names if n in SKIPS and (self.out / n / SKIPS[n].format(self._newest(n) + 1)).exists()]
 
-    def go_on(self, **conf: str) -> None:
-        self._begin(self.names, self.stock, storage=None, plugin=False, conf=conf).expect_success()
+    def go_on(self, conf: Mapping[str, str] | None = None) -> None:
+        self.with_stock(conf).expect_success()
 
-    def _begin(self, names: Sequence[str], locations: Path, **how: Any) -> Any:
+    def go_on_until_killed(self, conf: Mapping[str, str] | None = None) -> None:
+        wanted = {name: max(committed(self.stock / name)) + 1 for name in self.names}
+        app = self.with_stock(conf)
+        app.until(lambda: all(max(committed(self.stock / n)) >= wanted[n] for n in self.names), "a batch of every query", 200)
+        app.kill()
+
+    def with_stock(self, conf: Mapping[str, str] | None) -> Application:
+        return self._begin(self.names, self.stock, storage=None, plugin=False, conf=conf)
+
+    def _begin(self, names: Sequence[str], locations: Path, **how: Any) -> Application:
         return self._start("operators.py", "run", ",".join(names), str(self._events), str(locations), str(self.out), **how)
 
     def _newest(self, name: str) -> int:
@@ -96,18 +105,50 @@ def test_a_killed_aggregation_goes_on_with_stock_spark(
     shown(leaving, told, oracle)
 
 
+CHANGELOGS = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
+
+
 @pytest.mark.campaign
+@pytest.mark.parametrize("conf", [{}, CHANGELOGS], ids=["snapshots", "changelogs"])
 @pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
 def test_stock_spark_goes_on_after_a_kill(
-    names: Sequence[str], start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    names: Sequence[str],
+    conf: Mapping[str, str],
+    start: Start,
+    events: Path,
+    oracle: Mapping[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """And after one of its own: what it has written meanwhile goes together with what was exported."""
     leaving = Leaving(start, events, tmp_path, names)
     leaving.run_and_kill(names)
     while skipping := leaving.skipping:
         leaving.run_and_kill(skipping, 1)
     told = leaving.export(capsys)
-    leaving.go_on()
+    leaving.go_on_until_killed(conf)
+    leaving.go_on(conf)
     shown(leaving, told, oracle)
+
+
+@pytest.mark.campaign
+def test_a_sink_that_skips_the_planned_batch_ends_stock_spark(
+    start: Start, events: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its state was never made: an error, and no rows that lack what that batch had."""
+    leaving = Leaving(start, events, tmp_path, ("unique",))
+    leaving.run_and_kill(("unique",))
+    told = leaving.export(capsys)["unique"]
+    assert told["planned"]
+    skipped = leaving.out / "unique" / "_spark_metadata" / str(told["next_epoch"])
+    if not skipped.exists():
+        skipped.write_text("v1\n")
+    app = leaving.with_stock()
+    assert app.wait() != 0
+    said = app.log.read_text()
+    print(app.tail())
+    assert "CANNOT_LOAD_STATE_STORE" in said
+    assert not (skipped.parent / str(told["next_epoch"] + 1)).exists()
 
 
 @pytest.mark.campaign
@@ -177,7 +218,6 @@ def test_the_state_becomes_that_of_stock_spark_from_the_beginning(start: Start, 
 
     write_events(events, 3, 3)
     start("states.py", names, str(events), str(stock), storage=None, plugin=False).expect_success()
-    # Format 2, as what was exported has it, with the provider that any of these queries needs.
     start("states.py", names, str(whole), str(always), storage=None, plugin=False, conf=READER).expect_success()
     assert all(len(committed(stock / query)) >= 3 for query in KEPT)
     read = reads.tables()

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import zlib
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spark_ckpt import paths
 from spark_ckpt.cli.main import run
 from spark_ckpt.errors import ConfigError, ConflictError, DamagedError, ObjectMissingError
-from spark_ckpt.model import Checkpoint, FileHandle
+from spark_ckpt.model import Checkpoint, FileHandle, HandleKind, Snapshot
 from spark_ckpt.protocol.entries import Claim, Plan, decode, encode
+from spark_ckpt.state.changelogs import read_records, unpacked
+from spark_ckpt.stock.changelog_forms import without_lineage
 from spark_ckpt.stock.exporting import Exported, to_export
 from spark_ckpt.stock.layout import OURS, STOCK, for_stock, location_of
 from spark_ckpt.stock.writing import MARK, write_stock
@@ -21,6 +27,7 @@ from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.command_line import call
+from tests.drivers.stock_location import changelog, packed
 from tests.drivers.stored_stream import StreamWriter, flip, make_store
 
 OFFSETS = b'v1\n{"batchWatermarkMs":0,"conf":{"spark.sql.streaming.stateStore.providerClass":"%s"}}\n{"a":"%s"}'
@@ -35,11 +42,26 @@ OPERATOR = {
 
 @pytest.fixture
 def writer(storage: Storage, tmp_path: Path) -> StreamWriter:
+    """Two checkpoints; the newest has three stores with a real changelog each, the last of them nothing else."""
     writer = StreamWriter(storage)
     writer.begin(1)
     writer.complete(1, 0, [make_store(tmp_path, 30, "a")])
-    writer.complete(1, 1, [make_store(tmp_path, 40, "b"), make_store(tmp_path, 50, "c")], changelogs_only=1)
+    made = writer.complete(1, 1, [make_store(tmp_path, 40, "b"), make_store(tmp_path, 50, "c")], changelogs_only=1)
+    snapshots = []
+    for snapshot in made.snapshots:
+        content = packed(changelog(records(snapshot), 4, [(7, "u"), (8, "v")]), "lz4")
+        key = paths.segment_key(1, 1, f"log{snapshot.store.partition}")
+        storage.put(key, content)
+        real = replace(snapshot.handles[-1], object=key, offset=0, length=len(content), checksum=zlib.crc32(content))
+        snapshots.append(replace(snapshot, handles=(*snapshot.handles[:-1], real)))
+    commit = b'v2\n{"nextBatchWatermarkMs":7,"stateUniqueIds":{"0":[["v0"],["v1"],["v2"]]}}'
+    writer.checkpoints[-1] = replace(made, snapshots=tuple(snapshots), files={**made.files, "commits/1": commit})
+    storage.put(paths.metadata_key(made.id), encode_metadata(writer.checkpoints[-1]))
     return writer
+
+
+def records(snapshot: Snapshot) -> list[tuple[bytes, bytes]]:
+    return [(b"key%d" % number, b"of partition %d" % snapshot.store.partition) for number in range(100)]
 
 
 def exported(writer: StreamWriter) -> Exported:
@@ -64,15 +86,18 @@ def test_every_file_of_a_checkpoint_is_where_spark_looks_for_it(
     target = open_storage(f"file://{tmp_path}/out")
     found = everything(target)
     assert json.loads(found.pop("metadata")) == {"id": "query"}
-    assert (found.pop("offsets/1"), found.pop("commits/1")) == (b"v1\n{}", b"v2\n{}")
-    wanted = {
-        f"state/0/{s.store.partition}/{h.name}": writer.storage.get(h.object, h.offset, h.length)
-        for s in checkpoint.snapshots
-        for h in s.handles
-    }
-    assert found == wanted
-    assert (doc["files"], doc["next_epoch"], doc["planned"]) == (len(wanted) + 3, 2, False)
-    assert doc["size"] == sum(map(len, wanted.values())) + len(b'{"id":"query"}') + 10
+    assert (found.pop("offsets/1"), found.pop("commits/1")) == (b"v1\n{}", b'v1\n{"nextBatchWatermarkMs":7}')
+    for snapshot in checkpoint.snapshots:
+        below = f"state/0/{snapshot.store.partition}/"
+        plain = found.pop(f"{below}8.changelog")
+        assert b"".join(unpacked(BytesIO(plain), "x", "lz4")) == changelog(records(snapshot), 2)
+        for handle in snapshot.handles[:-1]:
+            name = "7.zip" if handle.kind is HandleKind.SNAPSHOT else handle.name
+            assert found.pop(below + name) == writer.storage.get(handle.object, handle.offset, handle.length)
+    assert found == {}
+    everywhere = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert (doc["files"], doc["next_epoch"], doc["planned"]) == (len(everywhere), 2, False)
+    assert doc["size"] == sum(path.stat().st_size for path in everywhere)
     assert not (tmp_path / "out" / ".tmp").exists()
 
 
@@ -81,7 +106,39 @@ def test_a_store_with_a_name_has_a_folder_of_its_own(writer: StreamWriter, tmp_p
     joined = tuple(replace(s, store=replace(s.store, store="left-keyToNumValues")) for s in checkpoint.snapshots)
     target = open_storage(f"file://{tmp_path}/out")
     write_stock(writer.storage, stored(writer, replace(checkpoint, snapshots=joined)), target, "file:/out")
-    assert target.size("state/0/0/left-keyToNumValues/8_v.changelog") is not None
+    assert target.size("state/0/0/left-keyToNumValues/8.changelog") is not None
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd", "snappy"])
+@pytest.mark.parametrize("form", [3, 4])
+@pytest.mark.parametrize("versions", [1, 700])
+def test_a_changelog_loses_its_lineage_and_nothing_else(form: int, codec: str, versions: int, tmp_path: Path) -> None:
+    """Of 700 versions the lineage is longer than a block."""
+    puts = [(b"key%d" % number, os.urandom(40)) for number in range(3000)]
+    lineage = [(number, "u" * 36) for number in range(versions)]
+    (tmp_path / "old").write_bytes(packed(changelog(puts, form, lineage), codec))
+    without_lineage(tmp_path / "old", tmp_path / "new", "x", codec)
+    assert b"".join(unpacked(BytesIO((tmp_path / "new").read_bytes()), "x", codec)) == changelog(puts, form - 2)
+    assert [(key, value) for _, key, value in read_records(BytesIO((tmp_path / "new").read_bytes()), "x", codec)] == puts
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing", packed(changelog([], 2), "lz4"), packed(changelog([], 4), "lz4")[:30]])
+def test_a_changelog_that_is_none_of_format_2_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(content)
+    with pytest.raises(DamagedError, match="changelog 8_v"):
+        without_lineage(tmp_path / "old", tmp_path / "new", "8_v", "lz4")
+
+
+def test_what_committed_a_batch_has_no_unique_ids_in_format_1() -> None:
+    assert for_stock("commits/7", b'v2\n{"nextBatchWatermarkMs":5,"stateUniqueIds":{"0":[["a"]]}}', "file:/x") == (
+        b'v1\n{"nextBatchWatermarkMs":5}'
+    )
+    assert for_stock("commits/7", b'v3\n{"nextBatchWatermarkMs":5,"stateUniqueIds":{},"sinkMetadataMap":{"a":1}}', "file:/x") == (
+        b'v3\n{"nextBatchWatermarkMs":5,"sinkMetadataMap":{"a":1}}'
+    )
+    assert for_stock("commits/7", b"v1\n{}", "file:/x") == b"v1\n{}"
+    with pytest.raises(DamagedError, match="commits/7"):
+        for_stock("commits/7", b"v2\n[]", "file:/x")
 
 
 def test_the_provider_and_the_places_of_schemas_are_those_of_stock_spark() -> None:
@@ -104,8 +161,6 @@ def test_an_operators_metadata_that_is_none_is_refused(content: bytes) -> None:
 
 
 def test_large_files_of_the_driver_are_written_too_and_changed_where_they_must_be(writer: StreamWriter, tmp_path: Path) -> None:
-    import zlib
-
     def large(name: str, content: bytes) -> FileHandle:
         key = f"run-00000001/drv/1-{name * 32}"
         writer.storage.put(key, content)
@@ -257,14 +312,17 @@ def test_interrupted_anywhere_the_same_export_goes_on_and_another_one_is_refused
     written = write_stock(writer.storage, chosen, whole, "file:/out")
     for last in itertools.count(1):
         target = open_storage(f"file://{tmp_path}/out-{last}")
-        put, done = target.put, itertools.count(1)
+        done = itertools.count(1)
 
-        def until(key: str, data: bytes, put=put, done=done, last=last) -> None:  # type: ignore[no-untyped-def]
-            if next(done) > last:
-                raise ObjectMissingError("interrupted")
-            put(key, data)
+        def until(put: Any, done: Any = done, last: int = last) -> Any:
+            def one(key: str, content: Any) -> None:
+                if next(done) > last:
+                    raise ObjectMissingError("interrupted")
+                put(key, content)
 
-        target.put = until  # type: ignore[method-assign]
+            return one
+
+        target.put, target.put_slices = until(target.put), until(target.put_slices)  # type: ignore[method-assign]
         try:
             write_stock(writer.storage, chosen, target, "file:/out")
         except ObjectMissingError:

@@ -13,11 +13,7 @@ import pyarrow as pa
 from spark_ckpt.state.reading import Selected, StateOfCheckpoint
 from tests.drivers.spark.harness import Start
 
-READER = {
-    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-}
+READER = {"spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"}
 
 
 def kept(state: StateOfCheckpoint) -> list[Selected]:

@@ -1,0 +1,52 @@
+"""In and out again: what stock Spark had is what it gets."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from spark_ckpt.cli.main import run
+from spark_ckpt.state.changelogs import unpacked
+from spark_ckpt.stock.importing import import_checkpoint
+from spark_ckpt.storage import open_storage
+from tests.drivers.stock_location import StockLocation
+
+
+def read(folder: Path, codec: str) -> dict[str, object]:
+    """Every file below it: of documents what they say, of changelogs what is packed in them."""
+    found: dict[str, object] = {}
+    for path in folder.rglob("*"):
+        if not path.is_file():
+            continue
+        name, content = str(path.relative_to(folder)), path.read_bytes()
+        if path.suffix == ".changelog":
+            found[name] = b"".join(unpacked(BytesIO(content), name, codec))
+        elif name == "metadata" or name.startswith(("commits/", "offsets/")):
+            found[name] = [json.loads(line) if line.startswith(b"{") else line for line in content.splitlines()]
+        else:
+            found[name] = content
+    return found
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd", "snappy"])
+@pytest.mark.parametrize("form", [1, 2])
+@pytest.mark.parametrize("begun", [False, True], ids=["", "begun"])
+def test_what_was_imported_is_exported_as_it_was(form: int, codec: str, begun: bool, tmp_path: Path) -> None:
+    """Less what the newest batch does not need: older batches, and changelogs below the newest full snapshot."""
+    at = StockLocation(tmp_path / "stock", form=form, codec=codec, stores=("default", "other")).begin()
+    for batch in range(4):
+        at.batch(batch, full=batch == 2)
+    if begun:
+        at.plan(4)
+    import_checkpoint(open_storage(f"file://{at.folder}"), open_storage(f"file://{tmp_path}/saved"))
+    assert run(["export", str(tmp_path / "saved"), str(tmp_path / "out")]) == 0
+    before, after = read(at.folder, codec), read(tmp_path / "out", codec)
+    assert {name: content for name, content in before.items() if name in after} == after
+    left = {name for name in before if name not in after}
+    assert left == {
+        *(f"{folder}/{batch}" for folder in ("offsets", "commits") for batch in (0, 1)),
+        *(f"state/0/{p}/{store}{version}.changelog" for p in (0, 1) for store in ("", "other/") for version in (1, 2, 3)),
+    }

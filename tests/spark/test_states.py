@@ -62,7 +62,7 @@ def test_every_kind_is_in_a_group() -> None:
 @pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
 def test_what_is_read_is_what_sparks_reader_reads(names: Sequence[str], start: Callable[..., Application], tmp_path: Path) -> None:
     events, locations, storage = (tmp_path / name for name in ("events", "locations", "storage"))
-    write_events(events, 0, 5)
+    write_events(events, 0, 6)
     args = (",".join(names), str(events), str(locations))
     start("states.py", *args, storage=f"file://{storage}", conf=SNAPSHOTS).expect_success(900)
 

@@ -273,8 +273,8 @@ def one_forks(chosen: Sequence[str], partitions: int, rows: int, count: int, out
     _measure(out, lambda s3, folder, figures: standing.forks(_chosen(chosen), work, count, s3, folder, figures, _tell))
 
 
-def _chosen(names: Sequence[str]) -> list[System]:
-    return [_NAMES[name] for name in names]
+def _chosen(names: Sequence[str]) -> tuple[System, ...]:
+    return tuple(_NAMES[name] for name in names)
 
 
 def _measure(out: Path | None, experiment: Callable[[FarS3, Path, Figures], Any]) -> None:

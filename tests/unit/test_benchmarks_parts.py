@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -328,6 +329,23 @@ def test_a_run_that_goes_on_leaves_out_the_rounds_that_are_stored(tmp_path: Path
     assert [len(figures.values(plan.case(system), "epoch_ms")) for system in plan.systems] == [6, 6]
     assert [session.warmed for session in again.values()] == [[30, 30]] * 2, "each application warms up for as long in its first round"
     assert not plan.left(figures)
+
+
+@pytest.mark.parametrize(("query", "experiment"), [("aggregation", "aggregation"), ("kafka", "kafka"), ("join", "join")])
+def test_one_workload_by_itself_is_a_round_like_any_other(
+    query: str, experiment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Turns] = []
+
+    def run(plans: Sequence[Turns], s3: FarS3, folder: Path, figures: Figures, tell: object) -> None:
+        asked.extend(plans)
+        take_turns(plans, {}, s3, figures, print, Budget())
+
+    monkeypatch.setattr("benchmarks.epochs.run", run)
+    monkeypatch.setattr("benchmarks.__main__.far_s3", lambda _: nullcontext(FarS3("", "", tmp_path / "log")))
+    ran = CliRunner().invoke(cli, ["epochs", "--query", query, "--system", "floor", "--rounds", "1"], catch_exceptions=False)
+    assert ran.exit_code == 0, ran.output
+    assert [(turns.experiment, turns.work.query, turns.systems) for turns in asked] == [(experiment, query, (System.FLOOR,))]
 
 
 def test_a_part_that_ended_early_is_measured_anew_and_others_are_not(tmp_path: Path) -> None:

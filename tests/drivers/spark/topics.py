@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions, NewTopic, Producer, TopicPartition
+from confluent_kafka.cimpl import KafkaError, KafkaException, NewPartitions, NewTopic, Producer, TopicPartition
 
 from spark_ckpt import paths
 from spark_ckpt.stored.metadata.codec import decode_metadata
@@ -23,6 +23,15 @@ from tests.drivers.spark.harness import Application, Start
 
 ANSWER_S = 30
 KEYS = 7
+SOON_S = 5
+COMING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+)
+"""What is worth asking again."""
 
 
 class Record(NamedTuple):
@@ -85,8 +94,18 @@ class Topics:
 
     def group(self, name: str) -> dict[tuple[str, int], int]:
         """What is committed to a consumer group; empty: nothing, or there is no such group."""
-        answer = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name].result(ANSWER_S)
-        return {(p.topic, p.partition): p.offset for p in answer.topic_partitions}
+        deadline = time.monotonic() + 3 * ANSWER_S
+        while True:
+            asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)], request_timeout=SOON_S)
+            try:
+                answer = asked[name].result(ANSWER_S)
+            except KafkaException as e:
+                # A broker that was just started, or is asked for its first group, has to look first.
+                if e.args[0].code() not in COMING or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return {(p.topic, p.partition): p.offset for p in answer.topic_partitions}
 
     def _learn(self, topic: str, partitions: int) -> None:
         """Producers take no record for a partition of which they have not heard."""

@@ -22,6 +22,7 @@ from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.progress import Task, Tell, nobody
 from spark_ckpt.protocol.large_files import DIGITS
 from spark_ckpt.stock.changelog_forms import check_changelog, read_lineage, with_lineage
+from spark_ckpt.stock.hadoop_crc import matches_hadoop_crc
 from spark_ckpt.stock.reading import StockCheckpoint, StockStore, StoreFile, chain, newest_batch, read
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 from spark_ckpt.storage.checksums import CHUNK, crc32_of
@@ -168,12 +169,12 @@ def _fetch(location: Storage, found: StockCheckpoint, store: StockStore, target:
         name = f"{file.version}_{uid}.{'zip' if full else 'changelog'}"
         path = folder / name
         if full:
-            _get(location, file.key, path)
+            _get(location, found, file.key, path)
             content = _full_snapshot(location, file, path)
             handles += _ssts(location, found, store, content, target, folder, local)
             num_keys = content.num_keys if file.version == store.version else None
         else:
-            _get(location, file.key, path)
+            _get(location, found, file.key, path)
             check_changelog(path, location.url_of(file.key), found.codec)
             if found.format == 1:
                 old = path.rename(folder / "old")
@@ -191,7 +192,7 @@ def _lineage(location: Storage, found: StockCheckpoint, store: StockStore, folde
     if found.format == 1 or newest is None or (store.version, store.uid) in store.files.zips:
         return None
     path = folder / "newest"
-    _get(location, newest.key, path)
+    _get(location, found, newest.key, path)
     try:
         return dict(read_lineage(path, location.url_of(newest.key), found.codec))
     finally:
@@ -206,7 +207,7 @@ def _ssts(
         name = f"SSTs/{sst.stored_name}"
         path = folder / sst.stored_name
         key = f"{store.folder}/{name}"
-        _get(location, key, path)
+        _get(location, found, key, path)
         if path.stat().st_size != sst.size:
             raise DamagedError(
                 f"{location.url_of(key)} has {path.stat().st_size} bytes, and the full snapshot that names it says {sst.size}; put it back"
@@ -226,7 +227,7 @@ def _ssts(
 def _large(location: Storage, target: Storage, found: StockCheckpoint, key: str, folder: Path) -> FileHandle:
     """A file of the driver that is an object of its own."""
     path = folder / "driver"
-    _get(location, key, path)
+    _get(location, found, key, path)
     length, checksum, digest = path.stat().st_size, 0, hashlib.sha256()
     with open(path, "rb") as file:
         while piece := file.read(CHUNK):
@@ -238,17 +239,22 @@ def _large(location: Storage, target: Storage, found: StockCheckpoint, key: str,
     return stored
 
 
-def _get(location: Storage, key: str, path: Path) -> int:
-    """A whole object to a new local file; its CRC-32."""
+def _get(location: Storage, found: StockCheckpoint, key: str, path: Path) -> None:
+    """A whole object to a new local file, compared with the checksums that Hadoop has left beside it, if it has."""
     try:
         size = location.size(key)
         if size is None:
             raise ObjectMissingError(f"{location.url_of(key)} does not exist")
-        return location.get_to_file(key, 0, size, path)
+        location.get_to_file(key, 0, size, path)
     except ObjectMissingError as e:
         raise ObjectMissingError(
             f"{without_way_out(str(e))}; the import needs it: put it back, or if the query still runs, stop it and import again"
         ) from e
+    if key in found.checked:
+        folder, _, name = key.rpartition("/")
+        sums = location.get(f"{folder}/.{name}.crc")
+        if not matches_hadoop_crc(path, sums):
+            raise DamagedError(f"{location.url_of(key)} is not what was written: its checksums in .{name}.crc differ; put it back")
 
 
 def _full_snapshot(location: Storage, file: StoreFile, path: Path) -> FullSnapshot:

@@ -37,6 +37,7 @@ _SST = re.compile(r"state/(\d{1,18})/(\d{1,9})/(?:([^/_][^/]*)/)?SSTs/[^/]+", re
 _VERSION = re.compile(r"(\d{1,18})(?:_([A-Za-z0-9-]+))?\.(zip|changelog)", re.ASCII)
 _OF_DRIVER = re.compile(r"sources/.+|state/\d+/(?:\d+/(?:[^/]+/)?)?_(?:metadata|stateSchema)/.+", re.ASCII)
 _OPERATOR = re.compile(r"state/\d+/_metadata/", re.ASCII)
+_HADOOP_CRC = re.compile(r"(.*/)\.([^/]+)\.crc", re.ASCII | re.DOTALL)
 _HDFS_FILE = re.compile(r"\d+\.(delta|snapshot)", re.ASCII)
 _MAX_SMALL = 64 << 20
 _MAX_VALUES = 5_000_000
@@ -91,6 +92,8 @@ class StockCheckpoint:
     operators: tuple[str, ...]
     files: Mapping[str, bytes]
     large: Mapping[str, int]
+    checked: frozenset[str]
+    """Files beside which there are the checksums that Hadoop writes on a local disk (`.7.zip.crc`)."""
     planned: bytes | None
     stores: tuple[StockStore, ...]
 
@@ -107,6 +110,7 @@ class _Listed:
     offsets: set[int] = field(default_factory=set)
     commits: set[int] = field(default_factory=set)
     stores: dict[StoreId, StoreFiles] = field(default_factory=dict)
+    checked: set[str] = field(default_factory=set)
     hdfs: str | None = None
     """A file of the HDFS-backed provider."""
 
@@ -148,6 +152,7 @@ def read(storage: Storage, tell: Tell = nobody) -> StockCheckpoint:
         tuple(operator.name for operator in _operators(files)),
         files,
         large,
+        frozenset(listed.checked),
         planned,
         (),
     )
@@ -175,7 +180,9 @@ def _list(storage: Storage, tell: Tell) -> _Listed:
     for folder in ("offsets/", "commits/", "sources/", "state/"):
         for found in storage.list(folder):
             progress.add()
-            if (m := _LOG.fullmatch(found.key)) is not None:
+            if (m := _HADOOP_CRC.fullmatch(found.key)) is not None:
+                listed.checked.add(m.group(1) + m.group(2))
+            elif (m := _LOG.fullmatch(found.key)) is not None:
                 (listed.offsets if m.group(1) == "offsets" else listed.commits).add(int(m.group(2)))
                 listed.modified_ms[found.key] = found.modified_ms
             elif _OF_DRIVER.fullmatch(found.key) and not found.key.rpartition("/")[2].startswith("."):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,25 @@ def test_a_location_is_no_savepoint(tmp_path: Path, capsys: pytest.CaptureFixtur
     status, doc = call(capsys, "restore", str(at.folder))
     assert status == 1
     assert "is no savepoint but a query's checkpointLocation; if the query has run without the plugin" in json.dumps(doc)
+
+
+@pytest.mark.parametrize("name", ["state/0/1/1.zip", "state/0/0/2.changelog", "state/0/1/SSTs"])
+def test_what_hadoops_checksums_do_not_fit_is_damaged(tmp_path: Path, name: str) -> None:
+    """One bit of a file; without the checksums nobody could know."""
+    at = located(tmp_path)
+    at.batch(0, full=True)
+    at.batch(1)
+    for file in [path for path in at.folder.rglob("*") if path.is_file()]:
+        sums = (zlib.crc32(file.read_bytes()[i : i + 512]) for i in range(0, file.stat().st_size, 512))
+        (file.parent / f".{file.name}.crc").write_bytes(b"crc\0" + struct.pack(">i", 512) + b"".join(struct.pack(">I", s) for s in sums))
+    imported(at, tmp_path / "whole")
+    chosen = at.folder / name
+    chosen = sorted(chosen.glob("[0-9]*"))[0] if chosen.is_dir() else chosen
+    data = bytearray(chosen.read_bytes())
+    data[len(data) // 2] ^= 1
+    chosen.write_bytes(data)
+    with pytest.raises(CheckpointError, match=rf"{name}.* is not what was written: its checksums in .* differ; put it back"):
+        imported(at, tmp_path / "out")
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:

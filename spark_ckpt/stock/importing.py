@@ -23,7 +23,7 @@ from spark_ckpt.progress import Task, Tell, nobody
 from spark_ckpt.protocol.large_files import DIGITS
 from spark_ckpt.stock.changelog_forms import check_changelog, read_lineage, with_lineage
 from spark_ckpt.stock.hadoop_crc import matches_hadoop_crc
-from spark_ckpt.stock.reading import StockCheckpoint, StockStore, StoreFile, chain, newest_batch, read
+from spark_ckpt.stock.reading import StockCheckpoint, StockStore, StoreFile, chain, newest_batch, newest_begun, read
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 from spark_ckpt.storage.checksums import CHUNK, crc32_of
 from spark_ckpt.stored.copies import RestorePath
@@ -61,10 +61,11 @@ def import_checkpoint(location: Storage, target: Storage, tell: Tell = nobody) -
 
 
 def _still_newest(location: Storage, found: StockCheckpoint) -> None:
-    newest = newest_batch(location)
-    if newest != found.batch:
+    begun, newest = newest_begun(location), newest_batch(location)
+    if newest != found.batch or begun != found.batch + (found.planned is not None):
         raise ConflictError(
-            f"the query at {found.location} has committed batch {newest} while batch {found.batch} was imported; stop it, and import again"
+            f"the query at {found.location} has begun batch {begun} and committed batch {newest} while batch {found.batch} was imported; "
+            "stop it, and import again"
         )
 
 

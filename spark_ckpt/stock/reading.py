@@ -117,7 +117,15 @@ class _Listed:
 
 def newest_batch(storage: Storage) -> int | None:
     """That stock Spark has committed, None: none."""
-    return max((int(m.group(2)) for found in storage.list("commits/") if (m := _LOG.fullmatch(found.key))), default=None)
+    return _newest_in(storage, "commits/")
+
+
+def newest_begun(storage: Storage) -> int | None:
+    return _newest_in(storage, "offsets/")
+
+
+def _newest_in(storage: Storage, log: str) -> int | None:
+    return max((int(m.group(2)) for found in storage.list(log) if (m := _LOG.fullmatch(found.key))), default=None)
 
 
 def read(storage: Storage, tell: Tell = nobody) -> StockCheckpoint:

@@ -168,7 +168,8 @@ def test_an_import_that_was_cut_short_leaves_no_savepoint_and_is_done_again(tmp_
     assert {key: target.get(key) for key in left} == left
 
 
-def test_a_query_that_goes_on_meanwhile_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("goes_on", "committed"), [("batch", 1), ("plan", 0)])
+def test_a_query_that_goes_on_meanwhile_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: str, committed: int) -> None:
     at = located(tmp_path)
     at.batch(0)
     target = open_storage(f"file://{tmp_path}/out")
@@ -176,10 +177,10 @@ def test_a_query_that_goes_on_meanwhile_is_told_of(tmp_path: Path, monkeypatch: 
 
     def meanwhile(storage: Storage, key: str, slices: Any) -> None:
         put(storage, key, slices)
-        at.batch(1)
+        getattr(at, goes_on)(1)
 
     monkeypatch.setattr(type(target), "put_slices", meanwhile)
-    with pytest.raises(CheckpointError, match="has committed batch 1 while batch 0 was imported; stop it"):
+    with pytest.raises(CheckpointError, match=f"has begun batch 1 and committed batch {committed} while batch 0 was imported; stop it"):
         import_checkpoint(open_storage(f"file://{at.folder}"), target)
     assert target.size("_metadata") is None
 

@@ -226,11 +226,13 @@ def one_short_epochs(partitions: int, count: int, applications: int, no_snapshot
 
 @cli.command("finalise")
 @click.argument("partitions", type=click.IntRange(1), nargs=-1)
+@click.option("--epochs", "count", type=click.IntRange(1), default=finalise.EPOCHS, show_default=True)
+@click.option("--profile/--no-profile", default=True, show_default=True, help="Where the time goes, in a second coordinator.")
 @_json
-def one_finalise(partitions: Sequence[int], out: Path | None) -> None:
+def one_finalise(partitions: Sequence[int], count: int, profile: bool, out: Path | None) -> None:
     """A coordinator alone, with so many simulated PARTITIONS (10000 if none are given): time, size and memory."""
     figures = Figures(machine.describe())
-    finalise.run(partitions or (10_000,), figures)
+    finalise.run(partitions or (10_000,), figures, count, profile)
     _finish(figures, out)
 
 

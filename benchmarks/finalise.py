@@ -45,13 +45,14 @@ _ROOT = "file:/finalise"
 _END_S = 60
 
 
-def run(partitions: Sequence[int], figures: Figures) -> None:
+def run(partitions: Sequence[int], figures: Figures, epochs: int = EPOCHS, profile: bool = True) -> None:
     """`size` of the cases is the number of handles a snapshot has. Raises BenchmarkError."""
     for count in partitions:
         for handles in (YOUNG, GROWN):
             with Coordinator() as coordinator:
-                _run(coordinator, count, handles, EPOCHS, figures, settle_s=2)
-            _profile(count, handles, figures)
+                _run(coordinator, count, handles, epochs, figures, settle_s=2)
+            if profile:
+                _profile(count, handles, figures)
 
 
 def _profile(partitions: int, handles: int, figures: Figures) -> None:

@@ -16,7 +16,8 @@ object CheckpointHooks {
 
   /**
    * `name`: under which its state is in checkpoints. `query`: the name of the query that it belongs to (`queryName`), null where the
-   * application has one query with checkpoints only. One that is registered again takes the place of the first when its query starts next.
+   * application has one query with checkpoints only. One that is registered again takes the place of the first when its query starts next:
+   * a query that runs keeps the one that it began with, and its thread, which goes when it has no more work.
    */
   def register(name: String, hook: CheckpointHook, query: String): Unit = synchronized {
     if (!name.matches(Name)) throw new IllegalArgumentException(s"'$name' is no name of a hook; use letters, digits, '.', '_' and '-', 100 at most")
@@ -24,16 +25,16 @@ object CheckpointHooks {
     if (hooks.keys.exists { case (other, its) => other == name && its != owner && (its.isEmpty || owner.isEmpty) }) {
       throw new IllegalArgumentException(s"there is a hook '$name' for every query and another one for one query; give them different names")
     }
-    hooks.put((name, owner), Registered(new HookThread(name, hook), None)).foreach(_.thread.close())
+    hooks.put((name, owner), Registered(new HookThread(name, hook), None))
   }
 
   /** From the driver's Python: a line of JSON for each call. */
   def registerPython(name: String, python: Callback[String, String], query: String): Unit = register(name, new PythonHook(python), query)
 
-  /** Those of the query at that location, with that name, if it has one. */
-  def of(root: String, query: Option[String], limits: HookLimits): QueryHooks = synchronized {
+  /** Those of the query at that location, with that name, if it has one. `isRunning`: whether a query runs at a location. */
+  def of(root: String, query: Option[String], limits: HookLimits, isRunning: String => Boolean): QueryHooks = synchronized {
     val mine = hooks.toSeq.collect { case ((name, owner), registered) if owner.forall(query.contains) =>
-      if (owner.isEmpty) registered.root.filter(_ != root).foreach(other => throw new CheckpointFailure(CheckpointFailure.Config,
+      if (owner.isEmpty) registered.root.filter(other => other != root && isRunning(other)).foreach(other => throw new CheckpointFailure(CheckpointFailure.Config,
         s"the hook '$name' was registered without the name of a query, and this application has two, at $other and $root; say which query it belongs to: register_hook(..., query=<its queryName>)"))
       registered
     }

@@ -79,7 +79,7 @@ object DriverSide extends Logging {
 
   /** The hooks of a query that starts. */
   def hooksOf(root: String, queryName: Option[String]): QueryHooks = {
-    val hooks = CheckpointHooks.of(root, queryName, hookLimits)
+    val hooks = CheckpointHooks.of(root, queryName, hookLimits, other => running.values().asScala.exists(_.root == other))
     if (!hooks.isEmpty) logInfo(s"the query at $root has the hooks ${hooks.names.mkString(", ")}")
     hooks
   }

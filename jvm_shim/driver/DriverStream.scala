@@ -85,10 +85,10 @@ final class DriverStream(
       "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "from_zero" -> needs.fromZero, "files" -> present,
       "again" -> synchronized(begun.nonEmpty), "application" -> DriverSide.application, "compared" -> false, "hooks" -> hooks.names)
     val first = ask(message)
-    val answer = Option(first.get("compare")).map { c =>
+    val answer = transfer.whole(Option(first.get("compare")).map { c =>
       compare(Comparison(c.str("path"), c.long("epoch"), filesIn(c.get("files"))))
       ask(message.put("compared", true))
-    }.getOrElse(first)
+    }.getOrElse(first))
     synchronized {
       begun = Some(message.deepCopy().put("type", "resume").put("run", answer.long("run")).put("claim", answer.long("claim")))
       epoch = answer.long("epoch")

@@ -1,6 +1,7 @@
 package org.apache.spark.ckpt
 
 import java.io.{ByteArrayOutputStream, File, FileInputStream, FileNotFoundException, IOException, OutputStream}
+import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.Files
 import java.nio.file.attribute.PosixFilePermissions
 import java.security.MessageDigest
@@ -93,6 +94,17 @@ class FileTransfer(folder: File) {
   def taken(node: JsonNode): Content =
     if (node.isTextual) InMessage(Base64.getDecoder.decode(node.asText()))
     else OnDisk(new File(node.str("file")), node.long("length"), node.long("checksum"))
+
+  /** A message of the coordinator's with all its fields: those that were too long for a line are in a file. */
+  def whole(message: JsonNode): JsonNode = Option(message.get("rest")).fold(message) { node =>
+    val rest = taken(node)
+    try {
+      val fields = Json.parse(new String(rest.bytes, UTF_8)).properties()
+      val all = message.deepCopy[ObjectNode]()
+      fields.forEach(field => all.set[JsonNode](field.getKey, field.getValue))
+      all
+    } finally rest.discard()
+  }
 
   /** The coordinator has taken what was handed to it. */
   def discard(handed: JsonNode): Unit = if (handed.isObject) new File(handed.str("file")).delete()

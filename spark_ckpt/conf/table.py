@@ -67,7 +67,7 @@ OPTIONS: tuple[Option, ...] = (
         "checkpoints complete in the background, and the query does not wait for them. After a crash the epochs since the last checkpoint "
         "run again. While an epoch runs longer than the interval, the epoch before it becomes the checkpoint. never: checkpoints are "
         "completed in the background when somebody asks (`spark-ckpt checkpoint`, spark_ckpt.checkpoint, savepoints), when the query "
-        "comes to its own end (AvailableNow), when a spool is half full, and after 100,000 epochs without one. With sources that cannot "
+        "comes to its own end (AvailableNow), when a spool is half full, and after 10,000 epochs without one. With sources that cannot "
         "give the same data twice every epoch is a checkpoint, whatever is set here.",
     ),
     Option(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import threading
 import uuid
 import zlib
@@ -27,6 +28,8 @@ SMALL = 64 * 1024
 """Bytes of a file that a message may hold."""
 TOGETHER = 4 * 1024 * 1024
 """Bytes of all files that one message may hold."""
+DOCUMENT = 16 * 1024 * 1024
+"""Bytes of a part of a message that grows with the stream; a line of the pipe holds twice that."""
 LARGEST = 64 * 1024 * 1024
 """Bytes of an `offsets/N` or `commits/N`, which the coordinator reads into memory."""
 
@@ -54,13 +57,15 @@ class FileTransfer:
                 left -= len(content)
                 given[path] = base64.b64encode(content).decode("ascii")
             elif isinstance(content, bytes):
-                target = self._new_file()
-                with open(target, "xb", opener=owner_only.opener) as file:
-                    file.write(content)
-                given[path] = _told(target, len(content), zlib.crc32(content))
+                given[path] = self._written(content)
             else:
                 given[path] = _told(self._fetched[content], content.length, content.checksum)
         return given
+
+    def part(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of a message that may be many: as they are, or as `rest`, a file that holds them."""
+        document = json.dumps(fields, separators=(",", ":")).encode()
+        return dict(fields) if len(document) <= DOCUMENT else {"rest": self._written(document)}
 
     def fetch(self, storage: Storage, handles: Iterable[FileHandle]) -> str | None:
         """Large files to the folder. Returns what is missing or damaged, in words. Raises `StorageError`."""
@@ -87,6 +92,12 @@ class FileTransfer:
         with self._lock:
             self._fetched[handle] = target
         return None
+
+    def _written(self, content: bytes) -> dict[str, Any]:
+        target = self._new_file()
+        with open(target, "xb", opener=owner_only.opener) as file:
+            file.write(content)
+        return _told(target, len(content), zlib.crc32(content))
 
     def _new_file(self) -> Path:
         if self.folder is None:

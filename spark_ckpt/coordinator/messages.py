@@ -53,12 +53,16 @@ class Messages:
             "run": i.run,
             "claim": i.claim,
             "origin": i.origin.to_json() if i.origin else None,
-            "files": {path: content for path, content in given.items() if path not in offsets},
             "epoch": i.epoch,
             "barrier": self.barrier(i, i.origin, i.gate is Gate.EPOCH),
             "gate": i.gate.value,
-            "planned": [{"epoch": p.epoch, "offsets": given[offsets_file(p.epoch)]} for p in i.planned],
-            "hooks": {name: b64encode(state).decode() for name, state in i.hooks.items()},
+            **self._actions.transfer.part(
+                {
+                    "files": {path: content for path, content in given.items() if path not in offsets},
+                    "planned": [{"epoch": p.epoch, "offsets": given[offsets_file(p.epoch)]} for p in i.planned],
+                    "hooks": {name: b64encode(state).decode() for name, state in i.hooks.items()},
+                }
+            ),
         }
 
     def compare(self, i: do.Compare) -> Fields:

@@ -29,4 +29,4 @@ class Settings:
     spool_max_bytes: int = 10 * 1024**3
     log_kept_ms: int = DAY_MS
     trim_every: int = EVERY
-    most_behind: int = 100_000
+    most_behind: int = 10_000

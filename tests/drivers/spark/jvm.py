@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.java_gateway import CallbackServerParameters, GatewayParameters, JavaGateway
 
 from spark_ckpt.process.jar import jar_path
 from tests.drivers.spark.harness import Scratch, class_path
 
 
 @contextmanager
-def jvm(*, memory: str = "512m") -> Iterator[Any]:
-    """py4j's view of its packages."""
+def jvm(*, memory: str = "512m", callbacks: bool = False) -> Iterator[Any]:
+    """py4j's view of its packages. `callbacks`: it can call objects of this process."""
     java = os.environ["JAVA_HOME"] + "/bin/java" if "JAVA_HOME" in os.environ else "java"
     # With --die-on-broken-pipe it ends with the pipe to its stdin, whatever becomes of this process.
     with tempfile.TemporaryDirectory() as folder:
@@ -29,11 +29,19 @@ def jvm(*, memory: str = "512m") -> Iterator[Any]:
         try:
             assert server.stdout is not None
             port = int(server.stdout.readline())
-            gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+            gateway = JavaGateway(
+                gateway_parameters=GatewayParameters(port=port, auto_convert=True),
+                callback_server_parameters=CallbackServerParameters(port=0) if callbacks else None,
+            )
             try:
+                if callbacks:
+                    server_here = gateway.get_callback_server().get_listening_port()
+                    client = gateway.java_gateway_server.getCallbackClient()
+                    gateway.java_gateway_server.resetCallbackClient(client.getAddress(), server_here)
                 yield gateway.jvm
             finally:
                 gc.collect()  # py4j tells the JVM what Python lets go of: now, not over a closed connection
+                gateway.shutdown_callback_server()
                 gateway.close()
         finally:
             assert server.stdin is not None

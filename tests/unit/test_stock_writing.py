@@ -25,6 +25,7 @@ from spark_ckpt.stock.layout import OURS, STOCK, for_stock, location_of
 from spark_ckpt.stock.writing import MARK, write_stock
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.stored.ranges import IN_MEMORY
 from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.command_line import call
 from tests.drivers.stock_location import changelog, packed
@@ -99,6 +100,32 @@ def test_every_file_of_a_checkpoint_is_where_spark_looks_for_it(
     assert (doc["files"], doc["next_epoch"], doc["planned"]) == (len(everywhere), 2, False)
     assert doc["size"] == sum(path.stat().st_size for path in everywhere)
     assert not (tmp_path / "out" / ".tmp").exists()
+
+
+def test_the_folder_of_the_newest_checkpoint_is_the_same(
+    writer: StreamWriter, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(writer, 2)
+    documents = [
+        call(capsys, "export", *source, str(tmp_path / f"out-{number}"))[1]
+        for number, source in enumerate([(url,), (f"{url}/run-00000001/chk-1",), (url, "--checkpoint", "run-1/chk-1")])
+    ]
+    assert [(d["checkpoint"], d["planned"]) for d in documents] == [("run-1/chk-1", True)] * 3
+    assert len({repr(everything(open_storage(f"file://{tmp_path}/out-{number}"))) for number in range(3)}) == 1
+
+
+def test_large_files_of_state_go_through_the_disk(writer: StreamWriter, tmp_path: Path) -> None:
+    checkpoint = writer.checkpoints[-1]
+    first, *others = checkpoint.snapshots
+    plain = changelog([(b"key%d" % number, os.urandom(1 << 16)) for number in range(80)], 2)
+    content = packed(changelog([], 4, [(7, "u")])[:-1] + plain[4:], "lz4")
+    writer.storage.put("run-00000001/seg/1-large", content)
+    large = replace(first.handles[-1], object="run-00000001/seg/1-large", offset=0, length=len(content), checksum=zlib.crc32(content))
+    chosen = stored(writer, replace(checkpoint, snapshots=(replace(first, handles=(*first.handles[:-1], large)), *others)))
+    target = open_storage(f"file://{tmp_path}/out")
+    write_stock(writer.storage, chosen, target, "file:/out")
+    assert len(content) > IN_MEMORY
+    assert b"".join(unpacked(BytesIO(target.get("state/0/0/8.changelog")), "x", "lz4")) == plain
 
 
 def test_a_store_with_a_name_has_a_folder_of_its_own(writer: StreamWriter, tmp_path: Path) -> None:

@@ -10,11 +10,16 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import operators
 import pandas as pd
 from operators import QUERIES, SCHEMA, events
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+# Workers have no such module: its functions go to them as they are.
+cloudpickle.register_pickle_by_value(operators)
 
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 LONG_AGO_MS = 3_600_000 * 24 * 365

@@ -183,6 +183,7 @@ def test_wrong_credentials_and_a_deleted_topic_are_named(start: Start, topics: T
     assert trial.differences() == []
     topics.delete("guarded")
     message = failure(app)
+    print("MESSAGE", message[:1500], app.log)
     assert "the topic was deleted" in message
     assert "failOnDataLoss=false" in message
 

@@ -22,8 +22,8 @@ import spark_ckpt
 TABLES = """
 CREATE TABLE IF NOT EXISTS staged (epoch INTEGER, row TEXT);
 CREATE TABLE IF NOT EXISTS published (epoch INTEGER, row TEXT);
-CREATE TABLE IF NOT EXISTS progress (only INTEGER PRIMARY KEY CHECK (only = 1), start INTEGER, published INTEGER);
-INSERT OR IGNORE INTO progress VALUES (1, 0, -1);
+CREATE TABLE IF NOT EXISTS progress (only INTEGER PRIMARY KEY CHECK (only = 1), stream TEXT, start INTEGER, published INTEGER);
+INSERT OR IGNORE INTO progress VALUES (1, '', 0, -1);
 """
 
 
@@ -32,7 +32,7 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
 
     def __init__(self, database: str) -> None:
         self._database = database
-        self._start = 0
+        self._owner = ("", 0)
         with closing(sqlite3.connect(database)) as db:
             db.executescript(TABLES)
 
@@ -50,20 +50,20 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
         """Up to this epoch all is staged, or published."""
         return str(epoch).encode()
 
-    def begin(self, start: int) -> None:
-        self._start = start
+    def begin(self, stream: str, start: int) -> None:
+        self._owner = (stream, start)
 
     def restore(self, state: bytes | None) -> None:
         """Take the database over from an earlier start that may still run, and drop what runs again: perhaps under other numbers."""
         checkpoint = -1 if state is None else int(state)
         with closing(sqlite3.connect(self._database, timeout=30, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
-            last, published = db.execute("SELECT start, published FROM progress").fetchone()
-            if last > self._start:
+            stream, start, published = db.execute("SELECT stream, start, published FROM progress").fetchone()
+            if stream == self._owner[0] and start > self._owner[1]:
                 raise RuntimeError(f"a later start of the query owns {self._database}; this one writes nothing")
-            if state is None and published >= 0:
+            if stream != self._owner[0] and state is None and published >= 0:
                 raise ValueError(f"{self._database} has what another stream has published up to epoch {published}; use a new database")
-            db.execute("UPDATE progress SET start = ?", (self._start,))
+            db.execute("UPDATE progress SET stream = ?, start = ?", self._owner)
             db.execute("DELETE FROM staged WHERE epoch > ?", (checkpoint,))
             db.execute("COMMIT")
 
@@ -79,8 +79,8 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
         """With the epoch up to which is published. All of it or nothing happens, and only while no other start owns the database."""
         with closing(sqlite3.connect(self._database, timeout=30, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
-            last, published = db.execute("SELECT start, published FROM progress").fetchone()
-            if last != self._start:
+            stream, start, published = db.execute("SELECT stream, start, published FROM progress").fetchone()
+            if (stream, start) != self._owner:
                 raise RuntimeError(f"a later start of the query has taken over {self._database}; this one writes nothing more")
             yield db, published
             db.execute("COMMIT")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_NUMBER = re.compile(r"(\d{1,18})\s*([a-z]*)")
+_NUMBER = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 _MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BYTES = {unit + suffix: 1024**power for power, unit in enumerate(["", "k", "m", "g", "t", "p"]) for suffix in ("", "b") if unit + suffix}
 

@@ -15,8 +15,8 @@ trait CheckpointHook {
   /** The epoch's data has been processed: the state to keep in its checkpoint, null for none. Called again where the epoch runs again. */
   def snapshot(epoch: Long): Array[Byte]
 
-  /** A run begins: `restore` comes next. Every later one has a greater number, on whichever machine: a fencing token for what it writes to. */
-  def begin(start: Long): Unit = ()
+  /** A run begins: `restore` comes next. Every later one of the stream has a greater number, on whichever machine: a fencing token for what it writes to. */
+  def begin(stream: String, start: Long): Unit = ()
 
   /** A run begins, before its first epoch: the state in the checkpoint that it goes on from, null where there is none. */
   def restore(state: Array[Byte]): Unit
@@ -34,7 +34,7 @@ final class PythonHook(python: Callback[String, String]) extends CheckpointHook 
   override def snapshot(epoch: Long): Array[Byte] =
     ask(Json.obj("call" -> "snapshot", "epoch" -> epoch)).optStr("state").map(Base64.getDecoder.decode).orNull
 
-  override def begin(start: Long): Unit = ask(Json.obj("call" -> "begin", "start" -> start))
+  override def begin(stream: String, start: Long): Unit = ask(Json.obj("call" -> "begin", "stream" -> stream, "start" -> start))
 
   override def restore(state: Array[Byte]): Unit =
     ask(Json.obj("call" -> "restore", "state" -> Option(state).map(Base64.getEncoder.encodeToString)))

@@ -23,16 +23,19 @@ final class QueryHooks(threads: Seq[HookThread], limits: HookLimits) extends Log
   private val told = new ConcurrentLinkedQueue[(HookThread, HookCall[Unit])]()
   // Of the query's thread.
   private var warned = Set.empty[String]
+  // A coordinator that replaces another tells of the origin again, perhaps before the hooks know of the run.
+  @volatile private var restored = false
 
   def names: Seq[String] = threads.map(_.name)
 
   def isEmpty: Boolean = threads.isEmpty
 
-  /** A run begins by the log entry `claim`: `origin` is the epoch of the checkpoint that it goes on from. Whether anybody was told that this one is complete nobody knows. */
-  def restore(claim: Long, states: Map[String, Array[Byte]], origin: Option[Long]): Unit = {
+  /** A run of the stream at that URL begins, by the log entry `claim`: `origin` is the epoch of the checkpoint that it goes on from. Whether anybody was told that this one is complete nobody knows. */
+  def restore(stream: String, claim: Long, states: Map[String, Array[Byte]], origin: Option[Long]): Unit = {
     told.clear()
     threads.foreach(_.forgetCompleted())
-    await[Unit]("restore", t => h => { h.begin(claim); h.restore(states.get(t.name).orNull) }).failures.foreach(fail)
+    await[Unit]("restore", t => h => { h.begin(stream, claim); h.restore(states.get(t.name).orNull) }).failures.foreach(fail)
+    restored = true
     origin.foreach(completed)
   }
 
@@ -48,10 +51,11 @@ final class QueryHooks(threads: Seq[HookThread], limits: HookLimits) extends Log
       "declined" -> taken.failures)
   }
 
-  def completed(epoch: Long): Unit = threads.foreach(t => t.beginCompleted(epoch).foreach(call => told.add(t -> call)))
+  /** What comes before the first `restore` is told after it. */
+  def completed(epoch: Long): Unit = if (restored) threads.foreach(t => t.beginCompleted(epoch).foreach(call => told.add(t -> call)))
 
   /** Of little use, hence not for a hook that hangs. */
-  def aborted(epoch: Long): Unit = threads.filter(_.stuck(limits.timeoutMs).isEmpty).foreach { t =>
+  def aborted(epoch: Long): Unit = if (restored) threads.filter(_.stuck(limits.timeoutMs).isEmpty).foreach { t =>
     told.add(t -> t.begin(s"aborted($epoch)")(_.aborted(epoch)))
   }
 

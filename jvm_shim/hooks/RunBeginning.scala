@@ -24,7 +24,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
     files.replace(materialised(begun.files), Some(stream.mark))
     begun.files.values.foreach(_.discard())
     SinkLogBeginning(sink, begun.files.keys)
-    stream.hooks.restore(begun.claim, begun.hooks, Some(stream.origin).filter(_ >= 0))
+    stream.hooks.restore(stream.barrier.fold("")(Barrier(_).stream), begun.claim, begun.hooks, Some(stream.origin).filter(_ >= 0))
     stream.barrier.foreach { barrier =>
       DriverSide.runBegan(
         barrier, event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), stream.background, () => OperatorNames.of(query))

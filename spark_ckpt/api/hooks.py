@@ -9,6 +9,8 @@ from typing import Any
 
 from spark_ckpt.errors import ConfigError
 
+_MESSAGE = 2000
+"""Letters of what a hook raises that are told; all of it is in the log."""
 _CALLS = ("snapshot", "restore", "completed", "aborted")
 _log = logging.getLogger(__name__)
 
@@ -28,12 +30,13 @@ class CheckpointHook:
         """
         return None
 
-    def begin(self, start: int) -> None:
-        """The query begins, or goes back to its last checkpoint in place: `restore` comes next. `start` is the number of this start: every
-        later one of the same stream has a greater number, on whichever machine.
+    def begin(self, stream: str, start: int) -> None:
+        """The query begins, or goes back to its last checkpoint in place: `restore` comes next. `stream`: the URL of the stream. `start`:
+        the number of this start; every later one of the same stream has a greater number, on whichever machine.
 
         It is a fencing token. A driver may be replaced while it waits for a slow disk, and go on later: what the hook writes to should
-        remember the greatest number that it has seen, and refuse whoever has a smaller one.
+        remember the greatest number of the stream, and refuse whoever has a smaller one. Numbers of two streams cannot be compared: a
+        savepoint that is restored in another place goes on there as another stream.
         """
 
     def restore(self, state: bytes | None) -> None:
@@ -67,6 +70,8 @@ def register_hook(name: str, hook: CheckpointHook, *, query: str | None = None) 
     if missing or isinstance(hook, type):
         lacks = f"has no {missing[0]}()" if missing else "is a class, not an object"
         raise ConfigError(f"the hook {name!r} {lacks}; derive it from spark_ckpt.CheckpointHook, and register an object of that class")
+    if query == "":
+        raise ConfigError(f"the hook {name!r} has query='', and no query has that name; give its queryName, or leave query= out")
     context = _context()
     from py4j.java_gateway import JavaClass
     from py4j.protocol import Py4JJavaError
@@ -114,7 +119,7 @@ def answer(name: str, hook: CheckpointHook, asked: dict[str, Any]) -> dict[str, 
     call = asked["call"]
     try:
         if call == "begin":
-            getattr(hook, "begin", lambda _: None)(asked["start"])
+            getattr(hook, "begin", lambda *_: None)(asked["stream"], asked["start"])
             return {}
         if call == "restore":
             state = asked["state"]
@@ -126,6 +131,14 @@ def answer(name: str, hook: CheckpointHook, asked: dict[str, Any]) -> dict[str, 
         if not isinstance(given, (bytes, bytearray, memoryview)):
             raise TypeError(f"snapshot returned a {type(given).__name__}; return bytes, or None")
         return {"state": base64.b64encode(given).decode()}
-    except Exception as e:
+    except BaseException as e:  # py4j answers nothing to a SystemExit, and the query would wait
         _log.exception("the hook %r failed in %s", name, call)
-        return {"error": f"{type(e).__name__}: {e}"}
+        return {"error": _told(e)}
+
+
+def _told(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as e:
+        text = f"its message raises {type(e).__name__}"
+    return f"{type(error).__name__}: {text[:_MESSAGE]}{'…' if len(text) > _MESSAGE else ''}"

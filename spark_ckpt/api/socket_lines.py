@@ -60,6 +60,7 @@ class SocketLines:
         self._connection: socket.socket | None = None
         self._failed = 0
         self._pending: list[bytes] = []
+        self._pending_bytes = 0
         self._thread = threading.Thread(target=self._run, name=str(server), daemon=True)
         self._thread.start()
 
@@ -131,13 +132,15 @@ class SocketLines:
         if ends:
             ends[0] = b"".join([*self._pending, ends[0]])
             self._pending.clear()
+            self._pending_bytes = 0
             if self._failed:
                 _log.warning("%s: lines come again", self._server)
             self._failed = 0
             self._keep(ends)
         if rest:
             self._pending.append(rest)
-        if sum(map(len, self._pending)) > self._max_bytes:
+            self._pending_bytes += len(rest)
+        if self._pending_bytes > self._max_bytes:
             raise ValueError(f"{self._server}: no line has ended within {self._max_bytes} bytes; does the server send lines of text?")
 
     def _keep(self, raw: list[bytes]) -> None:
@@ -151,9 +154,10 @@ class SocketLines:
                 self._bytes += size
 
     def _drop_unfinished(self, reason: str) -> None:
-        if lost := sum(map(len, self._pending)):
-            _log.warning("%s: %d bytes of a line that has no end are dropped: %s", self._server, lost, reason)
+        if self._pending_bytes:
+            _log.warning("%s: %d bytes of a line that has no end are dropped: %s", self._server, self._pending_bytes, reason)
         self._pending.clear()
+        self._pending_bytes = 0
 
     def _count(self, reason: str) -> None:
         self._failed += 1

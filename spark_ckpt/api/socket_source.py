@@ -9,6 +9,7 @@ next epoch with new data, so what is kept is forgotten when it asks for the next
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -24,6 +25,7 @@ from spark_ckpt.units import parse_duration
 _PARTITION_BYTES = 512 * 1024
 """Of lines in one task: Spark warns of tasks above 1 MB."""
 _OPTIONS = ("host", "port", "maxNumRetries", "delayBetweenRetries", "includeTimestamp")
+_LONGEST_MS = 24 * 60 * 60 * 1000
 _AT = "lines"
 
 _log = logging.getLogger(__name__)
@@ -62,6 +64,10 @@ def parse(options: Mapping[str, str]) -> tuple[Server, bool]:
     for name in ("host", "port"):
         if not given.get(name):
             raise ConfigError(f"{NAME} needs the option {name!r}: whose lines are to be read?")
+    try:
+        given["host"].encode("idna")
+    except UnicodeError as e:
+        raise ConfigError(f"{NAME}: host={given['host']!r} is no name of a machine: {e}") from None
     port = _whole(given, "port", None, 1, 65535)
     retries = _whole(given, "maxNumRetries", -1, -1, None)
     text = given.get("delaybetweenretries", "500ms")
@@ -69,6 +75,8 @@ def parse(options: Mapping[str, str]) -> tuple[Server, bool]:
         delay_ms = parse_duration(text)
     except ValueError as e:
         raise ConfigError(f"{NAME}: delayBetweenRetries={text!r} is not {e}") from None
+    if delay_ms > _LONGEST_MS:
+        raise ConfigError(f"{NAME}: delayBetweenRetries={text!r} is more than a day")
     with_time = given.get("includetimestamp", "false").lower()
     if with_time not in ("true", "false"):
         raise ConfigError(f"{NAME}: includeTimestamp={with_time!r} is neither true nor false")
@@ -77,10 +85,7 @@ def parse(options: Mapping[str, str]) -> tuple[Server, bool]:
 
 def _whole(given: Mapping[str, str], name: str, default: int | None, least: int, most: int | None) -> int:
     text = given.get(name.lower(), str(default))
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
+    number = int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else least - 1
     if number < least or (most is not None and number > most):
         wanted = f"from {least} to {most}" if most is not None else f"of at least {least}"
         raise ConfigError(f"{NAME}: {name}={text!r} is not a whole number {wanted}")

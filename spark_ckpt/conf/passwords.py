@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from spark_ckpt.errors import printable
+
 _MOST = 200
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -13,7 +15,7 @@ def shown(value: str) -> str:
     before, at, after = value.rpartition("@")
     scheme = _SCHEME.match(before)
     kept = f"{scheme[0] if scheme else ''}…@{after}" if at else value
-    line = " ".join(kept[: _MOST + 1].splitlines())
+    line = printable(" ".join(kept[: _MOST + 1].splitlines()))
     return line if len(kept) <= _MOST else line[:_MOST] + "…"
 
 

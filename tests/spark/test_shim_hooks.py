@@ -53,10 +53,12 @@ def test_a_query_keeps_the_hook_that_it_began_with_and_its_next_start_has_the_ne
     ckpt.CheckpointHooks.registerPython("h", first, None)
     begun = ckpt.CheckpointHooks.of("/data/q", nobody, ckpt.HookLimits(5000, True), running)
     ckpt.CheckpointHooks.registerPython("h", second, None)
+    begun.completed(0)
+    begun.restore("s3://b/q", 5, getattr(getattr(java.scala.collection.immutable, "Map$EmptyMap$"), "MODULE$"), nobody)
     begun.snapshot(1, False)
     begun.completed(1)
     begun.settle()
-    assert (first.told, second.told) == (["snapshot", "completed"], [])
+    assert (first.told, second.told) == (["begin", "restore", "snapshot", "completed"], []), "nothing comes before the restore"
     ckpt.CheckpointHooks.of("/data/q", nobody, ckpt.HookLimits(5000, True), running).snapshot(2, False)
     assert second.told == ["snapshot"]
     ckpt.CheckpointHooks.clear()

@@ -53,17 +53,31 @@ def test_what_is_not_overridden_does_nothing() -> None:
     for call in ("snapshot", "completed", "aborted"):
         assert ask(hook, call=call, epoch=1) == {}
     assert ask(hook, call="restore", state="AA==") == {}
-    assert ask(hook, call="begin", start=3) == {}
+    assert ask(hook, call="begin", stream="s3://b/q", start=3) == {}
+
+
+def began(hook: spark_ckpt.CheckpointHook, stream: str, start: int, state: bytes | None = None) -> str:
+    """What the hook says to a start: nothing, or why it refuses it."""
+    assert ask(hook, call="begin", stream=stream, start=start) == {}
+    encoded = None if state is None else base64.b64encode(state).decode()
+    return str(ask(hook, call="restore", state=encoded).get("error", ""))
+
+
+def test_a_two_phase_sink_goes_on_where_its_stream_was_moved_to_and_not_for_another_one(tmp_path: Path) -> None:
+    sink = TwoPhaseSink(str(tmp_path / "sink.db"))
+    assert began(sink, "s3://b/old", 500) == ""
+    assert ask(sink, call="completed", epoch=40) == {}
+    assert began(sink, "s3://b/old", 501) == "", "the query had no hook until now, and ended before its first checkpoint with one"
+    assert began(sink, "s3://b/new", 1, b"40") == "", "from a savepoint, in another place"
+    assert "another stream has published" in began(TwoPhaseSink(str(tmp_path / "sink.db")), "s3://b/other", 9)
 
 
 def test_a_start_that_reaches_the_two_phase_sink_after_a_later_one_drops_nothing_of_it(tmp_path: Path) -> None:
     late, newer = (TwoPhaseSink(str(tmp_path / "sink.db")) for _ in range(2))
-    for call, more in (("begin", {"start": 4}), ("restore", {"state": None})):
-        assert ask(newer, call=call, **more) == {}
+    assert began(newer, "s3://b/q", 4) == ""
     with sqlite3.connect(tmp_path / "sink.db") as db:
         db.execute("INSERT INTO staged VALUES (0, 'a row')")
-    assert ask(late, call="begin", start=3) == {}
-    assert "a later start of the query owns" in ask(late, call="restore", state=None)["error"]
+    assert "a later start of the query owns" in began(late, "s3://b/q", 3)
     assert ask(newer, call="completed", epoch=0) == {}
     with sqlite3.connect(tmp_path / "sink.db") as db:
         assert db.execute("SELECT row FROM published").fetchall() == [("a row",)]
@@ -75,6 +89,35 @@ def test_what_a_hook_raises_is_told_by_type_and_message_and_its_trace_is_logged(
         assert answer("mine", Recording(), {"call": "completed", "epoch": 13}) == {"error": "ValueError: no luck"}
     assert "the hook 'mine' failed in completed" in caplog.text
     assert "Traceback" in caplog.text
+
+
+class SilentError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt: "),
+        (SilentError(), "SilentError: its message raises RuntimeError"),
+        (ValueError("x" * 100_000), "ValueError: " + "x" * 2000 + "…"),
+    ],
+)
+def test_whatever_a_hook_raises_is_answered(raised: BaseException, told: str) -> None:
+    """py4j would answer nothing to some of them, and the query would wait for the time-out."""
+
+    class Raising(spark_ckpt.CheckpointHook):
+        def completed(self, epoch: int) -> None:
+            raise raised
+
+    assert ask(Raising(), call="completed", epoch=1) == {"error": told}
+
+
+def test_a_query_without_a_name_is_not_named() -> None:
+    with pytest.raises(spark_ckpt.ConfigError, match="no query has that name"):
+        spark_ckpt.register_hook("mine", Recording(), query="")
 
 
 @pytest.mark.parametrize("state", ["text", 5, ["a"]])

@@ -11,6 +11,7 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
+from spark_ckpt.protocol.entries import CHECKPOINT, SAVEPOINT
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.settings import Settings
 from tests.drivers.interval_runs import EVERY, due, told
@@ -112,6 +113,18 @@ def test_in_the_background_an_epoch_that_a_hook_declines_is_no_checkpoint_and_th
     assert due(driver) == [], "nor does it become one late"
     assert heard(whole(driver, 1)) == [(1, True)]
     assert states(driver, 1, 1) == {"a": b"a1"}
+
+
+def test_who_asks_after_a_declined_epoch_without_a_next_one_is_told_why() -> None:
+    driver = starts(settings=replace(EVERY, tolerable_failures=100))
+    whole(driver, 0)
+    driver.trigger(1)
+    acks(driver, 1)
+    seal(driver, 1, ev.HookStates({}, "the hook 'a' is busy"))
+    asked = [driver.request(CHECKPOINT), driver.request(SAVEPOINT)]
+    driver.fire(ev.Timer.IDLE)
+    for number in asked:
+        assert "epoch 1, the newest, can become no checkpoint: the hook 'a' is busy" in str(driver.world.answers[number])
 
 
 def test_what_hooks_decline_counts_as_failed() -> None:

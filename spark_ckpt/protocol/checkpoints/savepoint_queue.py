@@ -141,6 +141,11 @@ class SavepointQueue:
         message = "no epoch has finished yet, so there is nothing to save"
         return [i for asked in self._called() for i in self._answer(asked, None, message)]
 
+    def unfit(self, epoch: int, why: str) -> list[Instruction]:
+        """The newest epoch can be no checkpoint, and nobody knows when the next one will come: whoever waits is told."""
+        message = f"epoch {epoch}, the newest, can become no checkpoint: {why}; ask again when another epoch has ended"
+        return [i for asked in self._called() for i in self._answer(asked, None, message)]
+
     def close(self, message: str) -> list[Instruction]:
         """The run is over: nobody else will answer them."""
         waiting, self._waiting = self._waiting, []

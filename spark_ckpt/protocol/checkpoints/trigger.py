@@ -129,7 +129,9 @@ class CheckpointTrigger:
             if self._savepoints.needs_copy or self._savepoints.needs_checkpoint:
                 self._assign(p)
             return []
-        if finished.unfit or self._checkpoints.late is not None:
+        if finished.unfit:
+            return self._savepoints.unfit(finished.epoch, finished.unfit)
+        if self._checkpoints.late is not None:
             return []
         begun = self.begin(finished.epoch, finished.time_ms, pressure and not self._epoch.is_long)
         p = self._checkpoints.of(finished.epoch)

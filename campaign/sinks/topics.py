@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import Consumer, NewTopic, TopicPartition
+from confluent_kafka.cimpl import Consumer, KafkaError, KafkaException, NewTopic, TopicPartition
 from kafka_numbered import NumberError, Numbers, number_of
 
 __all__ = ["NumberError", "Record", "Topics", "named", "once"]
 
 ANSWER_S = 30.0
+SOON_S = 0.1
+NO_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
+"""What a broker says of a topic that has just been made, for a moment."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,17 @@ class Topics:
     def ends(self, name: str) -> list[int]:
         """The end of each partition."""
         every = [TopicPartition(name, partition) for partition in range(self._partitions)]
-        return [self._consumer.get_watermark_offsets(one, timeout=ANSWER_S)[1] for one in every]
+        return [self._end(one) for one in every]
+
+    def _end(self, partition: TopicPartition) -> int:
+        until = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                return int(self._consumer.get_watermark_offsets(partition, timeout=ANSWER_S)[1])
+            except KafkaException as e:
+                if e.args[0].code() not in NO_LEADER or time.monotonic() > until:
+                    raise
+                time.sleep(SOON_S)
 
     def records(self, name: str) -> Iterator[Record]:
         """All that there are, of each partition in the order of its offsets."""

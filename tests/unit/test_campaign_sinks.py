@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from confluent_kafka.cimpl import KafkaError, KafkaException, TopicPartition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from campaign.dimensions import Mode
 from campaign.sinks import running
 from campaign.sinks.dimensions import IDEMPOTENT, STRIKES, Group, SinkCase, SinkKind, Strike, cases, forbidden_twice
 from campaign.sinks.holdings import Held, again, in_files
-from campaign.sinks.topics import NumberError, Record, once
+from campaign.sinks.topics import NumberError, Record, Topics, once
 from campaign.sinks.trial import SinkResult, Struck
 from campaign.trial import Observed, Outcome
 from documents import seen_by_sinks
@@ -177,3 +178,25 @@ def test_a_number_that_was_left_out_is_an_error(numbers: list[tuple[int, int]]) 
         kept(numbers)
     assert kept([(5, 7), (5, 8), (6, 1)]) == [(5, 7), (5, 8), (6, 1)], "a reader may begin anywhere"
     assert all(a < b for a, b in pairwise(kept([(5, 7), (5, 8), (6, 1)])))
+
+
+class Asked:
+    """A consumer that is told these errors first."""
+
+    def __init__(self, *codes: int) -> None:
+        self.left = list(codes)
+
+    def get_watermark_offsets(self, _partition: TopicPartition, timeout: float) -> tuple[int, int]:
+        if self.left:
+            raise KafkaException(KafkaError(self.left.pop(0)))
+        return 0, 7
+
+
+def test_a_topic_that_was_just_made_has_no_leader_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("campaign.sinks.topics.SOON_S", 0)
+    topics = Topics("localhost:1", 2)
+    monkeypatch.setattr(topics, "_consumer", Asked(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE))
+    assert topics.ends("new") == [7, 7]
+    monkeypatch.setattr(topics, "_consumer", Asked(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(KafkaException):
+        topics.ends("new")

@@ -72,7 +72,7 @@ class Leaving:
         app.until(lambda: all(max(committed(self.stock / n)) >= wanted[n] for n in self.names), "a batch of every query", 200)
         app.kill()
 
-    def with_stock(self, conf: Mapping[str, str] | None) -> Application:
+    def with_stock(self, conf: Mapping[str, str] | None = None) -> Application:
         return self._begin(self.names, self.stock, storage=None, plugin=False, conf=conf)
 
     def _begin(self, names: Sequence[str], locations: Path, **how: Any) -> Application:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 # Workers have no such module: its functions go to them as they are.
-cloudpickle.register_pickle_by_value(operators)
+cloudpickle.register_pickle_by_value(operators)  # type: ignore[no-untyped-call]
 
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 LONG_AGO_MS = 3_600_000 * 24 * 365

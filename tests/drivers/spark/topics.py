@@ -100,10 +100,11 @@ class Topics:
             try:
                 answer = asked[name].result(ANSWER_S)
             except KafkaException as e:
-                # A broker that was just started, or is asked for its first group, has to look first.
+                # A broker that was just started, or is asked for its first group, has to look first; a client may not find it again.
                 if e.args[0].code() not in COMING or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
+                self._admin = AdminClient(self._settings)
             else:
                 return {(p.topic, p.partition): p.offset for p in answer.topic_partitions}
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
+from spark_ckpt.errors import ConfigError, ConflictError, DamagedError, ObjectMissingError
 from spark_ckpt.model import FileHandle, Handle, HandleKind
 from spark_ckpt.process import owner_only
 from spark_ckpt.process.scratch import temporary_folder
@@ -46,7 +46,8 @@ def write_stock(source: Storage, exported: Exported, target: Storage, location: 
     """Write it to the folder at `target`, which must be new or empty. `location`: that folder as Spark writes it, `file:/x`, `s3a://b/x`.
 
     `source` is what the checkpoint's objects are relative to. Raises `ConflictError` where something else lies there, `DamagedError` and
-    `ObjectMissingError` for what the checkpoint lacks, `StorageError`; done again, it goes on.
+    `ObjectMissingError` for what the checkpoint lacks, `StorageError`, `ConfigError` where nothing can be written to the local disk; done
+    again, it goes on.
     """
     mark = _mark(exported, location)
     driver = {path: content for path, content in exported.files.items() if isinstance(content, bytes)}
@@ -160,6 +161,12 @@ def _copy(source: Storage, ranges: Mapping[str, Handle], target: Storage, codec:
         try:
             for done in as_completed([pool.submit(copy, number, group) for number, group in enumerate(near(paths))]):
                 done.result()
+        except OSError as e:
+            pool.shutdown(cancel_futures=True)
+            raise ConfigError(
+                f"the folder for temporary files, {folder}, cannot be written ({e.strerror or e}); set TMPDIR to one that has free space, "
+                "and run the same command again"
+            ) from e
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -363,6 +364,15 @@ def test_interrupted_anywhere_the_same_export_goes_on_and_another_one_is_refused
         else:
             assert last == written.files
             return
+
+
+def test_a_local_disk_that_is_full_is_named(writer: StreamWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("spark_ckpt.stock.writing.without_lineage", full)
+    with pytest.raises(ConfigError, match=r"No space left on device.*TMPDIR"):
+        write_stock(writer.storage, exported(writer), open_storage(f"file://{tmp_path}/out"), "file:/out")
 
 
 def test_what_was_complete_but_for_its_mark_is_complete(writer: StreamWriter, tmp_path: Path) -> None:

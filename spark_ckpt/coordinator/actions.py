@@ -9,6 +9,7 @@ from spark_ckpt import paths
 from spark_ckpt.coordinator.file_transfer import FileTransfer, store
 from spark_ckpt.errors import (
     CheckpointError,
+    ConflictError,
     DamagedError,
     ErrorKind,
     FormatError,
@@ -115,7 +116,7 @@ class StorageActions:
             return ev.SavepointStored(asked.ticket, asked.number, None, message, hopeless)
         if isinstance(asked, do.AnswerRequest):
             return ev.RequestAnswered(asked.ticket, asked.number, outcome, message)
-        if isinstance(asked, do.ImportObjects) and error.kind is ErrorKind.MISSING:
+        if isinstance(asked, do.ImportObjects) and error.kind in (ErrorKind.MISSING, ErrorKind.CONFLICT):
             return ev.ReadFailed(asked.ticket, message, True, ErrorKind.DAMAGED)
         kind = error.kind if error.kind in (ErrorKind.DAMAGED, ErrorKind.CONFIG) else ErrorKind.STORAGE
         return ev.ReadFailed(asked.ticket, message, outcome is Outcome.HOPELESS, kind)
@@ -187,12 +188,33 @@ class StorageActions:
         try:
             with self._opener(chosen.storage_url) as storage:
                 return ev.RestorePathRead(asked.ticket, chosen.read(storage))
-        except (DamagedError, ObjectMissingError) as error:
+        except ObjectMissingError as error:
+            return ev.RestorePathRead(asked.ticket, *self._stock_location(chosen, error))
+        except DamagedError as error:
             return ev.RestorePathRead(asked.ticket, None, str(error))
+
+    def _stock_location(self, chosen: RestorePath, error: ObjectMissingError) -> tuple[Checkpoint | None, str]:
+        """What there is where no `_metadata` is, or why that is nothing to go on from."""
+        if not chosen.is_savepoint:
+            return None, str(error)
+        from spark_ckpt.stock.importing import describe  # takes a while to load, and hardly any start needs it
+
+        try:
+            with self._opener(chosen.storage_url) as storage:
+                if next(storage.list("offsets/"), None) is None:
+                    return None, str(error)
+                return describe(storage), ""
+        except (ConflictError, DamagedError, ObjectMissingError) as stock:
+            return None, str(stock)
 
     def _import_objects(self, asked: do.ImportObjects) -> ev.Event:
         with self._opener(RestorePath.at(asked.path).storage_url) as storage:
-            copied = import_objects(storage, asked.checkpoint, self.storage, asked.run)
+            if asked.checkpoint.imported is not None and storage.size(paths.METADATA_NAME) is None:
+                from spark_ckpt.stock.importing import import_into
+
+                copied = import_into(storage, asked.checkpoint, self.storage, asked.run)
+            else:
+                copied = import_objects(storage, asked.checkpoint, self.storage, asked.run)
         return ev.ObjectsImported(asked.ticket, copied.snapshots, copied.files)
 
     def _lacks(self, asked: do.VerifyObjects) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ _RUN = 1
 _THREADS = 8
 _AHEAD = 16
 """State stores that are fetched before those in front of them are stored."""
+_DIGITS_OF_LOCATION = 16
 _SEGMENT = 32 << 20
 _SHARED = 1 << 20
 """Bytes from which an SST is an object of its own (docs/format.md)."""
@@ -48,7 +49,7 @@ def import_checkpoint(location: Storage, target: Storage, tell: Tell = nobody) -
     found = read(location, tell)
     if target.size(METADATA_NAME) is None:
         with temporary_folder("import") as folder:
-            made = _copied(location, found, target, folder, tell)
+            made = _copied(location, found, target, _RUN, folder, tell)
         _still_newest(location, found)
         if target.put_if_absent(METADATA_NAME, encode_metadata(made)) is PutResult.STORED:
             return made
@@ -60,6 +61,25 @@ def import_checkpoint(location: Storage, target: Storage, tell: Tell = nobody) -
     return there
 
 
+def describe(location: Storage) -> Checkpoint:
+    """What an import of the `checkpointLocation` at `location` would give, as far as a start asks before it copies: snapshots without
+    handles, and no logs of sources that are large. Raises like `import_checkpoint`."""
+    found = read(location)
+    files = {**found.files, **{key: location.get(key) for key in found.large if key.startswith("state/")}}
+    return _checkpoint(found, _RUN, files, tuple(Snapshot(store.id, store.version, store.uid, ()) for store in found.stores))
+
+
+def import_into(location: Storage, described: Checkpoint, target: Storage, run: int) -> Checkpoint:
+    """What `describe` has told of, with its objects under the prefix of run `run` of the stream at `target`. Raises like it."""
+    found = read(location)
+    if (found.batch, found.planned) != (described.id.epoch, described.imported.planned if described.imported is not None else None):
+        raise ConflictError(f"the query at {found.location} runs: it is at batch {found.batch} now; stop it, and start this one again")
+    with temporary_folder("import") as folder:
+        made = _copied(location, found, target, run, folder, nobody)
+    _still_newest(location, found)
+    return made
+
+
 def _still_newest(location: Storage, found: StockCheckpoint) -> None:
     begun, newest = newest_begun(location), newest_batch(location)
     if newest != found.batch or begun != found.batch + (found.planned is not None):
@@ -69,34 +89,49 @@ def _still_newest(location: Storage, found: StockCheckpoint) -> None:
         )
 
 
-def _copied(location: Storage, found: StockCheckpoint, target: Storage, folder: Path, tell: Tell) -> Checkpoint:
-    files: dict[str, Content] = {**found.files, **{key: _large(location, target, found, key, folder) for key in found.large}}
+def _copied(location: Storage, found: StockCheckpoint, target: Storage, run: int, folder: Path, tell: Tell) -> Checkpoint:
+    """Two that import different things under one run, of which one will claim it, write different objects."""
+    to = _Target(target, run, hashlib.sha256(f"{found.query_id}/{found.location}".encode()).hexdigest()[:_DIGITS_OF_LOCATION])
+    files: dict[str, Content] = {**found.files, **{key: _large(location, to, found, key, folder) for key in found.large}}
     stores = Task(tell, "state stores imported", len(found.stores))
-    segments = _Segments(target, found.batch)
+    segments = _Segments(to, found.batch)
     with ThreadPoolExecutor(_THREADS, "import") as pool:
         try:
-            for store in _in_order(pool, location, found, target, folder):
+            for store in _in_order(pool, location, found, to, folder):
                 segments.take(store)
                 stores.add()
             segments.flush()
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+    return _checkpoint(found, run, files, tuple(segments.snapshots))
+
+
+def _checkpoint(found: StockCheckpoint, run: int, files: Mapping[str, Content], snapshots: tuple[Snapshot, ...]) -> Checkpoint:
     return Checkpoint(
-        id=CheckpointId(_RUN, found.batch),
+        id=CheckpointId(run, found.batch),
         log=0,
         claim=0,
         query_id=found.query_id,
         time_ms=found.time_ms,
         job=Job(found.operators, (), ""),
         files=files,
-        snapshots=tuple(segments.snapshots),
+        snapshots=snapshots,
         counters={},
         imported=Imported(found.location, found.planned),
     )
 
 
-def _in_order(pool: ThreadPoolExecutor, location: Storage, found: StockCheckpoint, target: Storage, folder: Path) -> Iterator[_Fetched]:
+@dataclass(frozen=True)
+class _Target:
+    """Where objects go: under the prefix of a run, with names that tell the location."""
+
+    storage: Storage
+    run: int
+    name: str
+
+
+def _in_order(pool: ThreadPoolExecutor, location: Storage, found: StockCheckpoint, target: _Target, folder: Path) -> Iterator[_Fetched]:
     waiting: deque[Future[_Fetched]] = deque()
     for number, store in enumerate(found.stores):
         waiting.append(pool.submit(_fetch, location, found, store, target, folder / str(number)))
@@ -119,7 +154,7 @@ class _Fetched:
 class _Segments:
     """Small files of many stores, back to back in objects of some size."""
 
-    def __init__(self, target: Storage, batch: int) -> None:
+    def __init__(self, target: _Target, batch: int) -> None:
         self._target = target
         self._batch = batch
         self._number = 0
@@ -134,7 +169,7 @@ class _Segments:
             self.flush()
 
     def flush(self) -> None:
-        key = segment_key(_RUN, self._batch, f"imported-{self._number}")
+        key = segment_key(self._target.run, self._batch, f"{self._target.name}-{self._number}")
         slices: list[Slice] = []
         end = 0
         for fetched in self._waiting:
@@ -149,7 +184,7 @@ class _Segments:
             store = fetched.store
             self.snapshots.append(Snapshot(store.id, store.version, store.uid, tuple(handles), fetched.num_keys))
         if slices:
-            self._target.put_slices(key, slices)
+            self._target.storage.put_slices(key, slices)
             self._number += 1
         for fetched in self._waiting:
             for path in fetched.local.values():
@@ -157,7 +192,7 @@ class _Segments:
         self._waiting, self._bytes = [], 0
 
 
-def _fetch(location: Storage, found: StockCheckpoint, store: StockStore, target: Storage, folder: Path) -> _Fetched:
+def _fetch(location: Storage, found: StockCheckpoint, store: StockStore, target: _Target, folder: Path) -> _Fetched:
     """One store's chain: its newest full snapshot and the changelogs behind it."""
     folder.mkdir(mode=0o700)
     handles: list[Handle] = []
@@ -201,7 +236,7 @@ def _lineage(location: Storage, found: StockCheckpoint, store: StockStore, folde
 
 
 def _ssts(
-    location: Storage, found: StockCheckpoint, store: StockStore, full: FullSnapshot, target: Storage, folder: Path, local: dict[str, Path]
+    location: Storage, found: StockCheckpoint, store: StockStore, full: FullSnapshot, target: _Target, folder: Path, local: dict[str, Path]
 ) -> Iterable[Handle]:
     """Those that a full snapshot names, in its order. The long ones are stored at once."""
     for sst in full.ssts:
@@ -218,14 +253,14 @@ def _ssts(
             local[name] = path
             yield handle
             continue
-        unique = hashlib.sha256(f"{found.query_id}/{key}".encode()).hexdigest()[:DIGITS]
-        stored = replace(handle, object=sst_key(_RUN, unique))
-        target.put_slices(stored.object, [Slice(path, 0, handle.length)])
+        unique = hashlib.sha256(f"{target.name}/{key}".encode()).hexdigest()[:DIGITS]
+        stored = replace(handle, object=sst_key(target.run, unique))
+        target.storage.put_slices(stored.object, [Slice(path, 0, handle.length)])
         path.unlink()
         yield stored
 
 
-def _large(location: Storage, target: Storage, found: StockCheckpoint, key: str, folder: Path) -> FileHandle:
+def _large(location: Storage, target: _Target, found: StockCheckpoint, key: str, folder: Path) -> FileHandle:
     """A file of the driver that is an object of its own."""
     path = folder / "driver"
     _get(location, found, key, path)
@@ -234,8 +269,8 @@ def _large(location: Storage, target: Storage, found: StockCheckpoint, key: str,
         while piece := file.read(CHUNK):
             checksum = zlib.crc32(piece, checksum)
             digest.update(piece)
-    stored = FileHandle(driver_file_key(_RUN, found.batch, digest.hexdigest()[:DIGITS]), length, checksum)
-    target.put_slices(stored.object, [Slice(path, 0, length)])
+    stored = FileHandle(driver_file_key(target.run, found.batch, digest.hexdigest()[:DIGITS]), length, checksum)
+    target.storage.put_slices(stored.object, [Slice(path, 0, length)])
     path.unlink()
     return stored
 

@@ -148,6 +148,24 @@ def test_a_query_moves_in(
 
 
 @pytest.mark.campaign
+def test_a_location_is_imported_at_the_start_and_the_query_is_killed_before_it_has_a_checkpoint(
+    start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    run_stock(tmp_path / "at", events, ["transform"], HOW["format-1"])
+    moving = MovingIn(start, events, tmp_path / "at", ["transform"])
+    location = moving.stock("transform")
+    batch = cut_short(location) - 1
+    before = contents(location)
+    path = {"spark.ckpt.restore.path": str(location)}
+    app = moving.begin({}, **path)
+    app.until(lambda: moving.checkpoints("transform") >= 1, "the import", 200)
+    app.kill()
+    moving.begin({}, **path).expect_success()
+    assert contents(location) == before
+    moving.compare(oracle, {"transform": {"epoch": batch}})
+
+
+@pytest.mark.campaign
 def test_state_of_the_hdfs_backed_provider_is_refused(events: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     provider = STOCK.decode().replace("RocksDB", "HDFSBacked")
     run_stock(tmp_path / "at", events, ["update"], {f"{_STATE}.providerClass": provider}, 2)

@@ -29,6 +29,8 @@ from spark_ckpt.storage import S3Options, Storage
 from spark_ckpt.storage import open_storage as open_real
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.copies import RestorePath, store_savepoint
+from spark_ckpt.stored.verify import Verifier
+from tests.drivers.stock_location import StockLocation
 
 STORAGE = "file:///ckpt"
 OF_A = f"{STORAGE}/a/run-00000001/chk-1"
@@ -270,3 +272,44 @@ def test_a_claimed_savepoint_goes_with_all_checkpoints_when_a_person_stops_the_q
     with open_storage(f"{STORAGE}/b") as b, open_storage(path) as folder:
         assert b.size(metadata_key(CheckpointId(1, 1))) is None, "the copy"
         assert (folder.size("_metadata") is None) == (mode == "CLAIM")
+
+
+def stock_location(tmp_path: Path, begun: bool = False, **without: str) -> str:
+    """Of stock Spark, which has committed batch 1; `without`: a part that is missing."""
+    at = StockLocation(tmp_path / "stock").begin()
+    at.batch(0)
+    at.batch(1, full=True)
+    if begun:
+        at.plan(2)
+    with open_storage("file:///stock") as storage:
+        for name, (content, _) in at.contents().items():
+            if name not in without.values():
+                storage.put(name, content)
+    return "file:///stock"
+
+
+def test_a_location_of_stock_spark_is_imported_at_the_start(tmp_path: Path) -> None:
+    path = stock_location(tmp_path, begun=True)
+    application = Application(restore_path=path)
+    begun = application.start("b", sink_seen=2)
+    assert (origin(begun), begun["epoch"]) == ((1, 1), 2)
+    assert [one["epoch"] for one in begun["planned"]] == [2]
+    (restored,) = application.restored()
+    assert restored["from"] == path
+    with open_storage(f"{STORAGE}/b") as stream:
+        copied = RestorePath.at(f"{STORAGE}/b/run-00000001/chk-1").read(stream)
+        assert not Verifier(stream).verify(copied).problems
+    assert [(s.store.partition, s.version, len(s.handles)) for s in copied.snapshots] == [(0, 2, 3), (1, 2, 3)]
+    again = Application(restore_path=path)
+    assert (again.start("b")["run"], [one["epoch"] for one in again.start("b")["planned"]]) == (2, [2])
+
+
+def test_what_a_location_of_stock_spark_lacks_refuses_the_start(tmp_path: Path) -> None:
+    path = stock_location(tmp_path, commits="commits/1", sums="commits/0")
+    assert "has committed no batch yet" in str(refused(Application(restore_path=path), "b"))
+    wipe("application")
+    path = stock_location(tmp_path, zip="state/0/1/2.zip", changes="state/0/1/1.changelog")
+    error = refused(Application(restore_path=path), "b")
+    assert f"spark.ckpt.restore.path={path} cannot be restored: {path}/state/0/1 lacks the changelog of version 1" in str(error)
+    with open_storage(f"{STORAGE}/b") as stream:
+        assert list(stream.list("log/")) == []

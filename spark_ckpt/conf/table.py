@@ -117,8 +117,9 @@ OPTIONS: tuple[Option, ...] = (
         parse_folders,
         "restore path",
         "Begin from this checkpoint or savepoint: the URL of its folder, as `spark-ckpt savepoint` and `spark-ckpt list --json` print it. "
-        "A checkpointLocation of stock Spark is imported at the start. It is applied once: later starts with the same value go on from the newest checkpoint. Several, with commas between, for several "
-        "queries in one application: each counts for the query in whose stream's folder it lies. Default: the stream's newest checkpoint.",
+        "A checkpointLocation of stock Spark is imported at the start. It is applied once: later starts with the same value go on from the "
+        "newest checkpoint. Several, with commas between, for several queries in one application: each counts for the query in whose "
+        "stream's folder it lies. Default: the stream's newest checkpoint.",
     ),
     Option(
         "restore.mode",

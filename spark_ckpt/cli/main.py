@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -100,6 +101,8 @@ def _not_written(e: OSError) -> str:
 def main() -> None:
     if sys.stdout is None:
         sys.exit("spark-ckpt: standard output is closed; there is nowhere to write the answer to")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - as long as the process; whatever is printed there goes nowhere
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # not every locale has all characters: as stderr does it
     sys.exit(run())

@@ -23,8 +23,8 @@ _TEXTS: Mapping[Unit, Callable[[int], str]] = {Unit.BYTES: size_text, Unit.THING
 
 @contextmanager
 def progress_bars(quiet: bool = False) -> Iterator[Tell]:
-    """Nothing where stderr is no terminal, or where a person wants none."""
-    if quiet or not sys.stderr.isatty():
+    """Nothing where stderr is no terminal or closed, or where a person wants none."""
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield nobody
         return
     with _bars() as bars:
@@ -36,13 +36,15 @@ class _Bars:
         self._progress = progress
         self._lock = threading.Lock()
         self._tasks: dict[str, TaskID] = {}
+        self._closed = False
         self._begins = threading.Timer(AFTER_S, self._begin)
         self._begins.daemon = True
         self._begins.start()
 
     def _begin(self) -> None:
         with self._lock, suppress_unwritten(sys.stderr):
-            self._progress.start()
+            if not self._closed:  # the timer may have gone off just before it was cancelled
+                self._progress.start()
 
     def tell(self, step: Step) -> None:
         from rich.markup import escape
@@ -58,6 +60,7 @@ class _Bars:
     def close(self) -> None:
         self._begins.cancel()
         with self._lock, suppress_unwritten(sys.stderr):
+            self._closed = True
             self._progress.stop()
 
 

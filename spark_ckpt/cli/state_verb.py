@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.process import owner_only
 from spark_ckpt.process.packages import require
+from spark_ckpt.process.scratch import TEMPORARY, ScratchFolder
 from spark_ckpt.state.reading import Selected, StateOfCheckpoint, default_threads
 from spark_ckpt.state.spark_types import to_text
 from spark_ckpt.state.summary import BIGGEST, Counted, count, partitions_of, shown_keys
@@ -158,24 +160,23 @@ def _written(state: StateOfCheckpoint, selected: Selected, partitions: tuple[int
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    beside = target.with_name(f".{target.name}.{os.getpid()}.partial")
     rows = 0
     try:
-        with open(beside, "xb", opener=owner_only.opener) as file:
-            with pq.ParquetWriter(file, state.decoder(selected).schema, compression="zstd") as writer:
-                for batch in state.batches(selected, partitions, default_threads()):
-                    writer.write_batch(batch)
-                    rows += batch.num_rows
-            file.flush()
-            os.fsync(file.fileno())
-        beside.rename(target)
+        file_itself = _to_be_replaced(target)
+        with ScratchFolder(file_itself.parent, f"{TEMPORARY}state-") as folder:
+            beside = folder / "state.parquet"
+            with open(beside, "xb", opener=owner_only.opener) as file:
+                with pq.ParquetWriter(file, state.decoder(selected).schema, compression="zstd") as writer:
+                    for batch in state.batches(selected, partitions, default_threads()):
+                        writer.write_batch(batch)
+                        rows += batch.num_rows
+                file.flush()
+                os.fsync(file.fileno())
+            beside.rename(file_itself)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as e:
         raise ConfigError(f"store {selected.name} cannot be written as Parquet ({e}); read it with spark_ckpt.read_state") from e
     except OSError as e:
         raise ConfigError(f"{target} cannot be written: {e.strerror or e}; choose a folder that is writable and has free space") from e
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
     size = target.stat().st_size
     name = checkpoint_name(state.checkpoint.id)
     document = {
@@ -188,3 +189,13 @@ def _written(state: StateOfCheckpoint, selected: Selected, partitions: tuple[int
     }
     text = f"{rows} rows of operator {selected.operator.id}, store {selected.name}, at {name}: {target} ({size_text(size)})"
     return Report(document, [Line(text)])
+
+
+def _to_be_replaced(target: Path) -> Path:
+    """The file that a link leads to. Raises `ConfigError` for what is there and is no file, and OSError."""
+    file_itself = Path(os.path.realpath(target))
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(target.stat().st_mode):
+            raise ConfigError(f"{target} is there and is no regular file, which --to would replace; name a file")
+    file_itself.parent.stat()  # what was named by mistake is not made
+    return file_itself

@@ -137,10 +137,13 @@ class StateOfCheckpoint:
                         waiting.append((pool.submit(made.some), made))
                     if not waiting:
                         return
-                    future, made = waiting.popleft()
+                    # Whatever ends this wait, all that has begun is in `waiting`, and is closed before its folder goes.
+                    future, made = waiting[0]
                     found = future.result()
-                    if not made.ended:
-                        waiting.appendleft((pool.submit(made.some), made))
+                    if made.ended:
+                        waiting.popleft()
+                    else:
+                        waiting[0] = (pool.submit(made.some), made)
                     yield from found
             finally:
                 pool.shutdown(cancel_futures=True)

@@ -162,3 +162,14 @@ def test_on_a_terminal_the_result_stands_behind_the_progress(writer: StreamWrite
     assert b"reading" not in out
     assert b"reading run-1/chk-0" in drawn
     assert b"INTACT" not in drawn
+
+
+def test_what_begins_when_the_work_is_done_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timer has gone off, and its thread comes after the end."""
+    shown = terminal(monkeypatch)
+    monkeypatch.setattr(progress_bars, "AFTER_S", 60.0)
+    with progress_bars._bars() as bars:
+        bars.tell(Step("reading", 1, 2, Unit.BYTES))
+    bars._begin()
+    time.sleep(0.2)
+    assert "reading" not in shown.getvalue()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from spark_ckpt.conf.forms import parse_stream
 from spark_ckpt.conf.options import parse_options
+from spark_ckpt.conf.table import PREFIX
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.paths import parse_checkpoint_name
@@ -66,7 +68,7 @@ def read_state(
     url: str,
     operator: int | None = None,
     store: str | None = None,
-    partitions: Collection[int] | None = None,
+    partitions: Iterable[int] | None = None,
     checkpoint: str | None = None,
     conf: Mapping[str, Any] | None = None,
 ) -> State:
@@ -82,15 +84,43 @@ def read_state(
     from spark_ckpt.process.packages import require
 
     require(("numpy", "pyarrow", "rocksdict"))
+    for name, value in (("url", url), ("store", store), ("checkpoint", checkpoint)):
+        if not isinstance(value, str) and (value is not None or name == "url"):
+            raise ConfigError(f"{name} is {value!r:.100}, and must be text; write str(…)")
+    number = None if operator is None else _number("operator", operator)
+    numbers = None if partitions is None else _numbers(partitions)
     try:
         stream = parse_stream(url)
     except ValueError as e:
         raise ConfigError(f"the stream's URL cannot be used; write {e}") from None
-    s3 = parse_options({key: str(value) for key, value in (conf or {}).items()}).s3
+    s3 = _options(conf)
     chosen = parse_checkpoint_name(checkpoint) if checkpoint is not None else None
     with opened_stream(stream, s3) as (storage, reader):
         found = reader.read(chosen or reader.latest())
         state = StateOfCheckpoint(storage, found)
-        selected = state.select(operator, store)
-        state.snapshots(selected, partitions)
-        return State((stream, s3), found, selected, state.decoder(selected).schema, partitions)
+        selected = state.select(number, store)
+        state.snapshots(selected, numbers)
+        return State((stream, s3), found, selected, state.decoder(selected).schema, numbers)
+
+
+def _number(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ConfigError(f"{name} is {value!r:.100}, and must be a whole number; `spark-ckpt state` prints them")
+    return int(value)
+
+
+def _numbers(partitions: object) -> tuple[int, ...]:
+    """What can be gone through only once, too."""
+    if isinstance(partitions, (str, bytes)) or not isinstance(partitions, Iterable):
+        raise ConfigError(f"partitions is {partitions!r:.100}, and must be several whole numbers; write [0]")
+    return tuple(_number("one of partitions", value) for value in partitions)
+
+
+def _options(conf: object) -> S3Options:
+    if conf is not None and not isinstance(conf, Mapping):
+        raise ConfigError(f"conf is {conf!r:.100}, and must be a dictionary of spark.ckpt.s3.… options")
+    given = {str(key): str(value) for key, value in (conf or {}).items()}
+    other = next((key for key in given if not key.startswith(PREFIX)), None)
+    if other is not None:
+        raise ConfigError(f"conf has {other!r:.100}, which is no option of spark-ckpt and would change nothing; write spark.ckpt.s3.…")
+    return parse_options(given).s3

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from spark_ckpt.errors import DamagedError
+from spark_ckpt.errors import CheckpointError, DamagedError, StorageError
 from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot
 from spark_ckpt.process import owner_only
 from spark_ckpt.state.changelogs import Change, from_bytes, read_records
@@ -21,6 +21,7 @@ SPILL_BYTES = 64 << 20
 """What changelogs have changed is held in memory up to so many bytes of one store, then it is put into RocksDB's files."""
 _OVERHEAD = 200
 """Bytes of Python's for each entry that is held."""
+_FULL = "No space left on device"
 
 Entry = tuple[bytes, bytes]
 
@@ -38,7 +39,8 @@ class Contents:
 
     def close(self) -> None:
         if self._db is not None:
-            self._db.close()
+            with suppress(CheckpointError):  # what it could not put on disk any more goes with its folder
+                self._db.close()
 
     def apply(self, change: Change, key: bytes, value: bytes) -> None:
         if change is Change.MERGE:
@@ -80,12 +82,12 @@ class Contents:
 
 
 class _RocksDB:
-    """A folder of RocksDB's files. Where that was told to raise, it raises `DamagedError` for what RocksDB does not read."""
+    """A folder of RocksDB's files. It raises `DamagedError` for what RocksDB does not read, `StorageError` where the disk takes no more."""
 
     def __init__(self, folder: Path, options: Path, delimiter: bytes, name: str, writable: bool = False) -> None:
         from rocksdict import AccessType, Rdict
 
-        self._name = name
+        self._name, self._writable = name, writable
         access = AccessType.read_write() if writable else AccessType.read_only()
         with self._named():
             loaded, families = _options(options, delimiter)
@@ -95,7 +97,8 @@ class _RocksDB:
             self._db = Rdict(str(folder), loaded, column_families=families, access_type=access)
 
     def close(self) -> None:
-        self._db.close()
+        with self._named():
+            self._db.close()
 
     def get(self, key: bytes) -> bytes | None:
         with self._named():
@@ -139,6 +142,8 @@ class _RocksDB:
             yield
         # rocksdict raises plain Exception for whatever RocksDB reports.
         except Exception as e:
+            if _FULL in str(e) or (self._writable and str(e).startswith("IO error")) or isinstance(e, OSError):
+                raise StorageError(f"what {self._name} holds cannot be written to disk ({e}); free space there or set TMPDIR") from e
             raise DamagedError(f"RocksDB cannot read {self._name}: {e}") from e
 
 

@@ -174,13 +174,13 @@ class StateOfCheckpoint:
         where = f"operator {snapshot.store.operator}, partition {snapshot.store.partition}, store {snapshot.store.store}"
         try:
             yield
-        except (DamagedError, ObjectMissingError) as e:
+        except (DamagedError, StorageError) as e:
             told = str(e) if where in str(e) else f"{self._where}: {where}: {e}"
             if isinstance(e, ObjectMissingError):
                 raise ObjectMissingError(f"{told}; a running query deletes its older checkpoints: read again, or read a savepoint") from e
-            raise DamagedError(told) from e
+            raise type(e)(told) from e
         except OSError as e:
-            raise StorageError(f"{where} cannot be unpacked: {e.strerror or e}; free space there or set TMPDIR") from e
+            raise StorageError(f"{self._where}: {where} cannot be unpacked: {e.strerror or e}; free space there or set TMPDIR") from e
 
     @property
     def _where(self) -> str:

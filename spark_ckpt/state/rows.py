@@ -64,8 +64,8 @@ class Decoder:
         return pa.RecordBatch.from_arrays([*parts, ids], schema=self.schema)
 
     def key(self, key: bytes) -> Any:
-        """One key, as Python's values."""
-        return self._keys([key])[0].as_py()
+        """One key, as Python's values. A date or time that Python has not, after the year 9999 say, is text."""
+        return _python(self._keys([key])[0])
 
     def _apart(self, values: Sequence[bytes]) -> tuple[list[int], list[bytes]]:
         """How many values each list has, and the values of all."""
@@ -187,3 +187,20 @@ def _turned_back(field: Field, values: Sequence[tuple[int, bytes]]) -> pa.Array:
     else:
         found = found.astype(form.newbyteorder("="))
     return pa.array(found.astype(np.bool_) if name == "boolean" else found, to_arrow(field.type), mask=~valid)
+
+
+def _python(one: Any) -> Any:
+    """The Arrow scalar `one`."""
+    if not one.is_valid:
+        return None
+    if pa.types.is_struct(one.type):
+        return {name: _python(item) for name, item in one.items()}
+    if pa.types.is_map(one.type):
+        return [tuple(_python(item) for item in entry.values()) for entry in one.values]
+    if pa.types.is_list(one.type):
+        return [_python(item) for item in one.values]
+    try:
+        return one.as_py()
+    except (OverflowError, ValueError):
+        unit: Any = "D" if pa.types.is_date(one.type) else getattr(one.type, "unit", None)
+        return str(one.value if unit is None or pa.types.is_time(one.type) else np.datetime64(one.value, unit))

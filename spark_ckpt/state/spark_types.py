@@ -86,7 +86,9 @@ def _parse(document: Any, depth: int) -> SparkType:
         return _atomic(document)
     kind = document["type"]
     if kind == "struct":
-        return Struct(tuple(Field(str(f["name"]), _parse(f["type"], depth + 1), bool(f["nullable"])) for f in document["fields"]))
+        names = _distinct([str(f["name"]) for f in document["fields"]])
+        types = [(_parse(f["type"], depth + 1), bool(f["nullable"])) for f in document["fields"]]
+        return Struct(tuple(Field(name, *kind) for name, kind in zip(names, types, strict=True)))
     if kind == "array":
         return Array(_parse(document["elementType"], depth + 1), bool(document["containsNull"]))
     if kind == "map":
@@ -94,6 +96,20 @@ def _parse(document: Any, depth: int) -> SparkType:
     if kind == "udt":
         return _parse(document["sqlType"], depth + 1)
     raise FormatError(f"the type {str(kind)!r:.100} in a state schema is not known to this spark-ckpt; take a newer one")
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Spark has fields of one name, after a join say; here the second `id` is `id_1`, so that none hides another."""
+    taken, seen = set(names), dict.fromkeys(names, 0)
+    found = []
+    for name in names:
+        shown, seen[name] = name, seen[name] + 1
+        if seen[name] > 1:
+            while (shown := f"{name}_{seen[name] - 1}") in taken:
+                seen[name] += 1
+            taken.add(shown)
+        found.append(shown)
+    return found
 
 
 def _atomic(name: str) -> Atomic:

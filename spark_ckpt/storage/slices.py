@@ -141,4 +141,7 @@ def download(path: Path, at: int | None) -> Iterator[Download]:
 
 def local_write_error(path: object, error: OSError) -> StorageError:
     """A download could not be written: a full or read-only local disk."""
-    return StorageError(f"cannot write {path}: {error.strerror}; free space there or choose another spark.ckpt.spool.dir")
+    return StorageError(
+        f"cannot write {path}: {error.strerror}; free space there or choose another folder, with "
+        "spark.ckpt.spool.dir for an executor, with TMPDIR for all else"
+    )

@@ -15,7 +15,7 @@ import pytest
 
 from spark_ckpt.cli.main import run
 from tests.drivers.command_line import call
-from tests.stored.earlier import place
+from tests.stored.earlier import HERE, place
 
 _SLOW = """
 import signal, sys, time
@@ -112,3 +112,32 @@ def test_a_closed_stderr_changes_no_verdict(stream: str, arguments: list[str], s
     json_too = subprocess.run(["sh", "-c", '"$@" 2>&-', "sh", *command, "--json"], stdout=subprocess.PIPE, check=False, timeout=60)
     assert json_too.returncode == status
     assert status == 2 or json.loads(json_too.stdout)
+
+
+_ON_A_FULL_DISK = """
+import resource, sys
+import spark_ckpt
+from spark_ckpt.errors import StorageError
+from spark_ckpt.state import contents
+contents.SPILL_BYTES = 1
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+try:
+    spark_ckpt.read_state(sys.argv[1]).to_table()
+except StorageError as e:
+    print(e)
+"""
+
+
+@pytest.mark.parametrize(("room", "kind"), [(20, "changelogs"), (700, "changelogs"), (20, "full snapshot"), (3000, "full snapshot")])
+def test_a_full_disk_is_no_damage(stream: str, room: int, kind: str) -> None:
+    """A limit of the size of files is what a test can have in its place."""
+    url = stream if kind == "changelogs" else f"file://{HERE}/states/update"
+    ran = subprocess.run(
+        [sys.executable, "-c", _ON_A_FULL_DISK, url, str(room)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ran.stderr == ""
+    assert "run-" in ran.stdout
+    assert ": operator 0, partition " in ran.stdout
+    assert "File too large" in ran.stdout
+    assert "free space there" in ran.stdout
+    assert "TMPDIR" in ran.stdout

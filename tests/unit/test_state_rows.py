@@ -8,6 +8,7 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -316,6 +317,31 @@ def test_avro_of_an_older_schema_has_null_for_what_it_had_not() -> None:
 def test_a_type_that_is_not_known_is_named() -> None:
     with pytest.raises(FormatError, match="'hyperlong'"):
         parse_struct({"type": "struct", "fields": [{"name": "f", "type": "hyperlong", "nullable": True, "metadata": {}}]})
+
+
+def test_dates_and_times_that_python_has_not_are_text() -> None:
+    times = Struct((Field("day", Atomic("date")), Field("at", Atomic("timestamp_ntz")), Field("zoned", Atomic("timestamp"))))
+    nested = Struct((Field("one", times), Field("days", Array(Atomic("date"))), Field("map", Map(TEXT, LONG))))
+    family = Family("default", nested, VALUE, KeyLayout(KeyForm.PLAIN))
+    key = _version(row(nested, [[10_000_000, 2**62, 0], [10_000_000, None, 0], [("a", 1)]]))
+    assert Decoder(family, ROWS, has_families=False).key(key) == {
+        "one": {"day": "29349-01-26", "at": "148108-07-06T14:00:27.387904", "zoned": datetime(1970, 1, 1, tzinfo=timezone.utc)},
+        "days": ["29349-01-26", None, date(1970, 1, 1)],
+        "map": [("a", 1)],
+    }
+
+
+def test_fields_of_one_name_are_numbered() -> None:
+    """Spark has them after a join: `groupBy(a.id, b.id)`."""
+    names = ["id", "id_1", "id", "n", "id"]
+    document = {"type": "struct", "fields": [{"name": name, "type": "long", "nullable": True} for name in names]}
+    schema = parse_struct(document)
+    family = Family("default", schema, schema, KeyLayout(KeyForm.PLAIN))
+    one = _version(row(schema, [1, 2, 3, 4, 5]))
+    decoder = Decoder(family, ROWS, has_families=False)
+    assert decoder.key(one) == {"id": 1, "id_1": 2, "id_2": 3, "n": 4, "id_3": 5}
+    (found,) = pa.Table.from_batches([decoder.decode([one], [one], 0)]).to_pandas()["key"]
+    assert found == decoder.key(one)
 
 
 def test_types_as_spark_prints_them() -> None:

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.ckpt
 
-import java.util.concurrent.{Executors, TimeUnit}
+import java.util.concurrent.{ScheduledThreadPoolExecutor, TimeUnit}
 
 import scala.collection.mutable
 import scala.util.control.NonFatal
@@ -43,12 +43,18 @@ object ChainCost {
  */
 object SnapshotTurns extends Logging {
   private val Share = 10
+  private val IdleS = 10L
 
   private val waiting = mutable.LinkedHashSet.empty[BarrierRocksDB]
-  private lazy val thread = Executors.newSingleThreadScheduledExecutor { (body: Runnable) =>
-    val t = new Thread(body, "checkpoint-snapshots")
-    t.setDaemon(true)
-    t
+  private lazy val thread = {
+    val made = new ScheduledThreadPoolExecutor(1, (body: Runnable) => {
+      val t = new Thread(body, "checkpoint-snapshots")
+      t.setDaemon(true)
+      t
+    })
+    made.setKeepAliveTime(IdleS, TimeUnit.SECONDS)
+    made.allowCoreThreadTimeOut(true)
+    made
   }
   private var isRunning = false
 

@@ -16,7 +16,7 @@ CAUGHT_IN_BOTH_GATES = {
     Mutation.SPARE_PLANNED: {Invariant.PLANNED_EXIST},
     Mutation.SPARE_NAMED: {Invariant.NOTHING_NEEDED_DELETED},
     Mutation.RERUN_PLANNED: {Invariant.SAME_DATA},
-    Mutation.ADOPT: {Invariant.PLAN_FIRST},
+    Mutation.ADOPT: {Invariant.PROGRESS, Invariant.SAME_DATA},
     Mutation.READ_BACK: {Invariant.COMPLETED_STORED, Invariant.PLAN_FIRST},
     Mutation.DELETE_NOTHING_UNKNOWN: {Invariant.NOTHING_NEEDED_DELETED},
     Mutation.WAIT_FOR_ACKS: {Invariant.STATE_RIGHT},

@@ -24,7 +24,7 @@ from spark_ckpt.stored.metadata.codec import decode_metadata
 from tests.drivers.spark.harness import Start
 from tests.drivers.spark.many_files import RECORDER
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(600)]
 
 HELD, LATE = 1, 2
 """The epochs in which a task fails after its state was committed: acknowledged, twice even; not acknowledged until all is over."""

@@ -16,7 +16,7 @@ from tests.drivers.spark.harness import Start
 from tests.drivers.spark.s3_server import Server
 from tests.drivers.spark.steady_trial import Steady
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(400)]
 
 EPOCHS = 80
 

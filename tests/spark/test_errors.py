@@ -292,7 +292,7 @@ def test_a_newer_format_and_a_damaged_log_are_refused(world: World, monkeypatch:
     was = newest.read_bytes()
     checkpoint = decode_metadata(was)
     with monkeypatch.context() as later:
-        later.setattr(codec, "FORMAT", codec.FORMAT + 1)
+        later.setattr(codec, "_WITHOUT_HOOKS", codec.FORMAT + 1)
         overwrite(newest, encode_metadata(checkpoint))
     world.feed("newer", 2, 1)
     world.refused(world.run("newer"), str(newest), f"has format {codec.FORMAT + 1}", "upgrade spark-ckpt")

@@ -32,6 +32,8 @@ class ErrorKind(Enum):
     STORAGE = "STORAGE"
     TIMEOUT = "TIMEOUT"
     DECLINED = "DECLINED"
+    SOURCE = "SOURCE"
+    """What a source reads from does not let the query in. Only the JVM says so."""
     LOST = "LOST"
     INTERNAL = "INTERNAL"
 

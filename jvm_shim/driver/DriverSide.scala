@@ -133,7 +133,8 @@ object DriverSide extends Logging {
 
   /** Spark has accepted this start of a query, and stopped any other at its location: the stream is its own from now on. */
   def accepted(root: String, runId: String): Option[DriverStream] = Option.when(looked.contains(root)) {
-    val stream = new DriverStream(root, runId, new FileTransfer(new File(files, runId)), ask, tell)
+    val former = Option(streams.get(root)).map(_.ends)
+    val stream = new DriverStream(root, runId, new FileTransfer(new File(files, runId)), former, ask, tell)
     running.put(runId, stream)
     streams.put(root, stream)
     stream

@@ -34,10 +34,10 @@ final case class StopRequest(drain: Boolean)
 /**
  * One start of a query, which Spark knows by `runId`: its side of the conversation with the coordinator about its stream. It remembers what
  * a coordinator that replaces a dead one must be told: how the run began, the epoch in hand and its acknowledgements, the newest commits.
- * `transfer`: the way of large files.
+ * `transfer`: the way of large files. `former`: whoever followed the checkpoints of the location's start before this one.
  */
 final class DriverStream(
-    val root: String, val runId: String, transfer: FileTransfer, ask: ObjectNode => JsonNode, tell: ObjectNode => Unit) {
+    val root: String, val runId: String, transfer: FileTransfer, former: Option[EpochEnds], ask: ObjectNode => JsonNode, tell: ObjectNode => Unit) {
   import DriverStream._
 
   @volatile private var current: Option[String] = None
@@ -68,7 +68,7 @@ final class DriverStream(
   private var sealedHooks: Option[ObjectNode] = None
   val wants = new Wants(tell)
   val mark = new FolderMark(root)
-  val ends = new EpochEnds
+  val ends = new EpochEnds(former)
 
   /** What this run began from: the checkpoint's epoch, or -1. */
   def origin: Long = synchronized(begunFrom)
@@ -111,7 +111,7 @@ final class DriverStream(
     current = Some(answer.str("barrier"))
     val planned = answer.get("planned").elements().asScala.toSeq
     val files = filesIn(answer.get("files"))
-    ends.begin(origin, files)
+    ends.begin(origin, answer.long("epoch"), files)
     Materialised(answer.long("claim"), files,
       planned.map(p => p.long("epoch") -> transfer.taken(p.get("offsets"))).toMap, QueryHooks.states(answer.get("hooks")))
   }
@@ -203,12 +203,14 @@ final class DriverStream(
       late = message.optLong("epoch").map(epoch => (message.long("run"), epoch))
       lates += 1
     }
-    case "event" if message.str("event") == "COMPLETED" =>
-      val mine = synchronized {
-        completed = Some(message)
-        begun.exists(_.long("run") == message.long("run"))
-      }
-      if (mine) ends.complete(message.long("epoch"))
+    case "event" => message.str("event") match {
+      case "TRIGGERED" => if (isMine(message)) ends.trigger(message.long("epoch"))
+      case "ABORTED" => if (isMine(message)) ends.abort(message.long("epoch"))
+      case "COMPLETED" =>
+        synchronized { completed = Some(message) }
+        if (isMine(message)) ends.complete(message.long("epoch"))
+      case _ =>
+    }
     case "handover" => wants.handOver(message.str("uid"))
     case "wanted" => wants.answered(message)
     case "hooks" =>
@@ -216,6 +218,8 @@ final class DriverStream(
       message.optLong("aborted").foreach(hooks.aborted)
     case _ =>
   }
+
+  private def isMine(message: JsonNode): Boolean = synchronized(begun.exists(_.long("run") == message.long("run")))
 
   /** The epoch that is to be made durable though it was no checkpoint; the number tells two such wishes apart. */
   def lateWish: Option[ObjectNode] =

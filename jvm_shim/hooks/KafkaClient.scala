@@ -32,11 +32,56 @@ class KafkaClient(reader: AnyRef) {
   private val partitionClass = named("common.TopicPartition")
   private val adminClass = named("clients.admin.Admin")
 
-  // Its threads are daemons.
-  private lazy val admin: AnyRef = call(strategyClass, strategy, "createAdmin", classOf[JMap[_, _]] -> settings)
-  @volatile private var opened = false
+  // Its threads are daemons. It keeps the credentials that it was made with.
+  private var admin = Option.empty[AnyRef]
+  private var clusterId = Option.empty[String]
+  private var closed = false
 
   def servers: String = String.valueOf(settings.get("bootstrap.servers"))
+
+  /** What the brokers call their cluster, by whatever address they are asked. */
+  def cluster: String = {
+    val known = synchronized(clusterId)
+    known.getOrElse {
+      val answer = call(adminClass, open(), "describeCluster")
+      val id = Option(get(call(named("clients.admin.DescribeClusterResult"), answer, "clusterId"))).map(_.toString).getOrElse(servers)
+      synchronized { clusterId = Some(id) }
+      id
+    }
+  }
+
+  /** Asks for what the source reads, as the source does it: throws what it would get to see. */
+  def look(): Unit =
+    try call(strategyClass, strategy, "assignedTopicPartitions", adminClass -> open())
+    catch { case e: ExecutionException if e.getCause != null => throw e.getCause }
+
+  /**
+   * Those of these partitions that do not exist. While brokers are started one after the other, one may not know a topic yet: it is asked for
+   * again, and whatever has been known once exists.
+   */
+  def gone(of: Iterable[KafkaPartition]): Set[KafkaPartition] = {
+    var left = of.toSet
+    var asked = 0
+    while (left.nonEmpty && asked < GoneAsks) {
+      if (asked > 0) Thread.sleep(GoneAgainMs)
+      left --= existing(left.map(_.topic))
+      asked += 1
+    }
+    left
+  }
+
+  private def existing(topics: Set[String]): Set[KafkaPartition] = {
+    val answer = call(adminClass, open(), "describeTopics", classOf[java.util.Collection[_]] -> new java.util.ArrayList[String](topics.asJava))
+    val found = call(named("clients.admin.DescribeTopicsResult"), answer, "topicNameValues").asInstanceOf[JMap[String, AnyRef]].asScala
+    val described = named("clients.admin.TopicDescription")
+    val place = named("common.TopicPartitionInfo")
+    found.toSeq.flatMap { case (topic, future) =>
+      try {
+        val its = call(described, get(future), "partitions").asInstanceOf[JList[AnyRef]].asScala.toSeq
+        its.map(p => KafkaPartition(topic, call(place, p, "partition").asInstanceOf[Int]))
+      } catch { case e: Exception if e.getClass.getSimpleName == "UnknownTopicOrPartitionException" => Nil }
+    }.toSet
+  }
 
   def commit(group: String, ends: Map[KafkaPartition, Long]): Unit = if (ends.nonEmpty) {
     val position = named("clients.consumer.OffsetAndMetadata").getConstructor(classOf[Long])
@@ -99,12 +144,26 @@ class KafkaClient(reader: AnyRef) {
     } finally call(consumerClass, consumer, "close", classOf[Duration] -> CloseWait)
   }
 
-  def close(): Unit = if (opened) call(adminClass, admin, "close", classOf[Duration] -> CloseWait)
+  /** After a failure: the next call comes in with the credentials of that moment. A delegation token ends, however often it is used. */
+  def renew(): Unit = {
+    val old = synchronized {
+      val was = admin
+      admin = None
+      clusterId = None
+      was
+    }
+    old.foreach(call(adminClass, _, "close", classOf[Duration] -> CloseWait))
+  }
 
-  private def open(): AnyRef = {
-    val made = admin
-    opened = true
-    made
+  def close(): Unit = {
+    synchronized { closed = true }
+    renew()
+  }
+
+  private def open(): AnyRef = synchronized {
+    if (closed) throw new IllegalStateException(s"the client of $servers is closed")
+    if (admin.isEmpty) admin = Some(call(strategyClass, strategy, "createAdmin", classOf[JMap[_, _]] -> settings))
+    admin.get
   }
 
   private def isolation: AnyRef = {
@@ -125,6 +184,8 @@ class KafkaClient(reader: AnyRef) {
 object KafkaClient {
   private val Connector = "org.apache.spark.sql.kafka010"
   private val AnswerMs = 30000L
+  private val GoneAsks = 5
+  private val GoneAgainMs = 1000L
   // Zero would mean: for ever.
   private val CloseWait = Duration.ofMillis(500)
 

@@ -37,6 +37,8 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
   private val asking = new AtomicBoolean
   @volatile private var askedAt = System.nanoTime() - LookNs
 
+  override def after(former: Runnable): Unit = worker.execute(former)
+
   override def completed(epoch: Long, offsets: Array[Byte]): Unit = {
     val checkpoint = Completed(epoch, offsets)
     newest.set(checkpoint)
@@ -68,7 +70,8 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
     try {
       val ends = endsOf(checkpoint)
       // Two sources may read the same partition of the same cluster: the group has one place, and what both have is at the lesser.
-      clients.groupBy(_._2.servers).values.foreach { same =>
+      val clusters = if (clients.size > 1) clients.groupBy(_._2.cluster).values else clients.map(Seq(_))
+      clusters.foreach { same =>
         val merged = same.flatMap { case (source, _) => ends.getOrElse(source, Map.empty[KafkaPartition, Long]) }.groupMapReduce(_._1)(_._2)(math.min)
         same.head._2.commit(name, merged)
       }
@@ -80,6 +83,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
         if (state != Failing) logWarning(
           s"the end offsets of checkpoint ${checkpoint.epoch} could not be committed to the consumer group $name (${told(e)}); the query does not need that, it is tried again")
         state = Failing
+        clients.foreach(_._2.renew())
         if (pending.compareAndSet(null, checkpoint) && !worker.isShutdown) worker.schedule((() => commit()): Runnable, AgainMs, TimeUnit.MILLISECONDS)
     }
   }
@@ -99,6 +103,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
       case e: Throwable =>
         logDebug(s"how far the newest checkpoint is behind Kafka is not known: ${told(e)}")
         known = known.map(_.copy(records = None, ms = None))
+        clients.foreach(_._2.renew())
     }
 
   private def endsOf(checkpoint: Completed): Map[SparkDataStream, Map[KafkaPartition, Long]] =

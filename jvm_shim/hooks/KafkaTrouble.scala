@@ -3,69 +3,88 @@ package org.apache.spark.sql.ckpt
 import scala.util.Try
 
 import org.apache.spark.ckpt.CheckpointFailure
-import org.apache.spark.sql.connector.read.streaming.SparkDataStream
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext}
+
+/** A Kafka source as it stood when an epoch failed: what that epoch was to read begins at `next`; empty: it had read nothing before. */
+final case class KafkaReading(source: String, next: Map[KafkaPartition, Long], client: KafkaClient)
 
 /**
  * What an epoch's failure means where a Kafka source is its cause: which rows are lost, or who is not let in, and what there is to choose.
- * The brokers are asked only then.
+ *
+ * An error of Kafka may be one of the sink or of the user's own clients, or pass. So it is only the occasion to ask the brokers, as the
+ * source, and what is told is what they say then. Whatever they do not confirm stays Spark's own error.
  */
 object KafkaTrouble {
   private val Refused = Seq(
     "SaslAuthenticationException", "SslAuthenticationException", "TopicAuthorizationException", "GroupAuthorizationException",
     "ClusterAuthorizationException")
-  private val TopicGone = Seq("UnknownTopicOrPartitionException", "PARTITIONS_DELETED", "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS")
-  private val RowsGone = Seq("KAFKA_DATA_LOSS", "OffsetOutOfRangeException")
+  private val Gone = Seq(
+    "UnknownTopicOrPartitionException", "PARTITIONS_DELETED", "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS", "KAFKA_DATA_LOSS", "OffsetOutOfRangeException")
   private val MaxCauses = 50
   private val MaxNamed = 10
 
   def explained(e: Throwable, query: MicroBatchExecution, ctx: MicroBatchExecutionContext): Option[CheckpointFailure] =
     Try {
-      val sources = QueryHook.sources(query)._1.filter(KafkaClient.isKafka)
-      if (sources.isEmpty || CheckpointFailure.isOne(e)) None
-      else {
-        val chain = Iterator.iterate(e)(_.getCause).takeWhile(_ != null).take(MaxCauses).toSeq
-        // What happened on an executor is text.
-        def says(words: Seq[String]): Option[Throwable] = chain.reverse.find(t => words.exists(t.toString.contains))
-        says(Refused).map(refused(_, sources))
-          .orElse(says(RowsGone ++ TopicGone).map(_ => lost(e, query, ctx, sources, topicGone = says(TopicGone).isDefined)))
-      }
-    }.toOption.flatten.map { case (kind, sentence) => new CheckpointFailure(kind, sentence, e) }
+      if (!says(e, Refused ++ Gone) || CheckpointFailure.isOne(e)) None
+      else explained(e, ctx.batchId, QueryHook.sources(query)._1.flatMap(source => KafkaClient.of(source).map { client =>
+        KafkaReading(source.toString, ctx.startOffsets.get(source).map(start => KafkaClient.partitions(start.json())).getOrElse(Map.empty), client)
+      }))
+    }.toOption.flatten
 
-  private def refused(why: Throwable, sources: Seq[SparkDataStream]): (String, String) = {
-    val servers = sources.flatMap(s => Try(KafkaClient.of(s).map(_.servers)).toOption.flatten).distinct.mkString(", ")
-    val said = why.getMessage.linesIterator.next()
-    CheckpointFailure.Config -> (s"Kafka at $servers does not let ${sources.mkString(", ")} in ($said); correct the kafka.* options of the source, or what " +
-      "that user may do, and start the query again: it goes on from its newest checkpoint")
-  }
-
-  private def lost(
-      e: Throwable, query: MicroBatchExecution, ctx: MicroBatchExecutionContext, sources: Seq[SparkDataStream], topicGone: Boolean): (String, String) = {
-    val found = sources.flatMap(source => Try(missing(source, ctx)).getOrElse(Nil))
-    val gone = found.collect { case (p, None) => s"all of $p" }
-    val cut = found.collect { case (p, Some((from, to))) => s"offsets $from to ${to - 1} of $p" }
-    val what = gone ++ cut match {
-      case Nil => if (topicGone) s"a topic of ${sources.mkString(", ")} is gone" else s"rows of ${sources.mkString(", ")} are gone"
-      case named => named.take(MaxNamed).mkString(", ") + (if (named.size > MaxNamed) s" and of ${named.size - MaxNamed} more partitions" else "")
-    }
-    val why = if (topicGone || gone.nonEmpty) "the topic was deleted" else "retention has deleted it"
-    CheckpointFailure.Unusable -> (s"epoch ${ctx.batchId} was to read what Kafka does not have any more: $what ($why); to go on without those rows set the " +
-      s"source's option failOnDataLoss=false, to keep them bring them back under the same offsets, or go on from a checkpoint or savepoint " +
-      s"that holds them (spark.ckpt.restore.path)")
-  }
-
-  /** Of what comes next: partitions that are not there, and ranges (from, until) that are not. */
-  private def missing(source: SparkDataStream, ctx: MicroBatchExecutionContext): Seq[(KafkaPartition, Option[(Long, Long)])] =
-    ctx.startOffsets.get(source).toSeq.flatMap { start =>
-      val read = KafkaClient.partitions(start.json())
-      KafkaClient.of(source).toSeq.flatMap { client =>
-        try {
-          val begins = client.bounds(read.keys, latest = false)
-          read.toSeq.sortBy { case (p, _) => (p.topic, p.partition) }.collect {
-            case (p, _) if !begins.contains(p) => p -> None
-            case (p, next) if begins(p) > next => p -> Some((next, begins(p)))
-          }
-        } finally client.close()
+  /** Asks the brokers of each source; closes the clients. */
+  def explained(e: Throwable, epoch: Long, sources: Seq[KafkaReading]): Option[CheckpointFailure] =
+    if (!says(e, Refused ++ Gone) || CheckpointFailure.isOne(e)) None
+    else {
+      val answers = sources.map(source => source -> asked(source))
+      val lost = answers.flatMap { case (_, answer) => answer.getOrElse(Nil) }
+      if (lost.nonEmpty) Some(new CheckpointFailure(CheckpointFailure.Unusable, toldOfLost(epoch, lost), e))
+      else answers.collectFirst { case (source, Left(why)) if says(why, Refused) =>
+        new CheckpointFailure(CheckpointFailure.Source, toldOfRefused(source, why), e)
       }
     }
+
+  // What happened on an executor is text.
+  private def says(e: Throwable, words: Seq[String]): Boolean =
+    Iterator.iterate(e)(_.getCause).takeWhile(_ != null).take(MaxCauses).exists(t => words.exists(t.toString.contains))
+
+  private def toldOfRefused(source: KafkaReading, why: Throwable): String = {
+    val said = Option(why.getMessage).flatMap(_.linesIterator.nextOption()).getOrElse(why.getClass.getSimpleName)
+    s"Kafka at ${source.client.servers} does not let ${source.source} in ($said); correct the kafka.* options of the source, or what " +
+      "that user may do: started again, the query goes on from its newest checkpoint"
+  }
+
+  private def toldOfLost(epoch: Long, lost: Seq[Missing]): String = {
+    val (cut, gone) = lost.partition(_.range.nonEmpty)
+    val all = gone ++ cut
+    val what = all.take(MaxNamed).mkString(", ") + (if (all.size > MaxNamed) s" and of ${all.size - MaxNamed} more partitions" else "")
+    val why = if (gone.nonEmpty) "the topic was deleted" else "retention has deleted it"
+    s"epoch $epoch was to read what Kafka does not have any more: $what ($why); to go on without those rows set the " +
+      "source's option failOnDataLoss=false, to keep them bring them back under the same offsets, or go on from a checkpoint or savepoint " +
+      "that holds them (spark.ckpt.restore.path)"
+  }
+
+  /** Of what was to be read: a partition that does not exist, or offsets of it, from and until, that are not there any more. */
+  private final case class Missing(partition: KafkaPartition, range: Option[(Long, Long)]) {
+    override def toString: String = range.fold(s"all of $partition") { case (from, until) => s"offsets $from to ${until - 1} of $partition" }
+  }
+
+  /** Left: how the brokers did not answer. */
+  private def asked(source: KafkaReading): Either[Throwable, Seq[Missing]] =
+    try Right(missing(source))
+    catch {
+      case e: InterruptedException => throw e
+      case e: Throwable => Left(e)
+    } finally Try(source.client.close())
+
+  private def missing(source: KafkaReading): Seq[Missing] = {
+    val gone = source.client.gone(source.next.keys)
+    val there = source.next.keySet.diff(gone)
+    val begins = if (there.isEmpty) Map.empty[KafkaPartition, Long] else source.client.bounds(there, latest = false)
+    val found = source.next.toSeq.sortBy { case (p, _) => (p.topic, p.partition) }.collect {
+      case (p, _) if gone(p) => Missing(p, None)
+      case (p, next) if begins.get(p).exists(_ > next) => Missing(p, Some((next, begins(p))))
+    }
+    if (found.isEmpty) source.client.look()
+    found
+  }
 }

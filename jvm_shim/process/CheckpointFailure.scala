@@ -23,6 +23,7 @@ object CheckpointFailure {
   val Storage = "STORAGE"
   val Declined = "DECLINED"
   val Unusable = "UNUSABLE"
+  val Source = "SOURCE"
 
   /** The message, if this, or what it was caused by, is a failure of that kind. One that happened on an executor is text in a trace. */
   def ofKind(kind: String, error: Throwable): Option[String] =

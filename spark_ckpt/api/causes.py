@@ -61,8 +61,8 @@ _FATAL_KINDS = {
     ErrorKind.CONFLICT.value: Cause.CONFLICT,
     ErrorKind.UNUSABLE.value: Cause.UNUSABLE,
 }
-"""The other kinds pass: damage that a run meets, because the next claim goes back to the checkpoint before; wrong credentials, because they
-are renewed."""
+"""The other kinds pass: damage that a run meets, because the next claim goes back to the checkpoint before; wrong credentials, of the
+storage or of a source, because they are renewed."""
 
 _FATAL_CONDITIONS = [
     (

@@ -18,13 +18,13 @@ from tests.drivers.spark.harness import Scratch, class_path
 
 
 @contextmanager
-def jvm(*, memory: str = "512m", callbacks: bool = False) -> Iterator[Any]:
-    """py4j's view of its packages. `callbacks`: it can call objects of this process."""
+def jvm(*more: Path, memory: str = "512m", callbacks: bool = False) -> Iterator[Any]:
+    """py4j's view of its packages. `more`: jars. `callbacks`: it can call objects of this process."""
     java = os.environ["JAVA_HOME"] + "/bin/java" if "JAVA_HOME" in os.environ else "java"
     # With --die-on-broken-pipe it ends with the pipe to its stdin, whatever becomes of this process.
     with tempfile.TemporaryDirectory() as folder:
         command = [java, *Scratch(Path(folder)).java, f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        command += ["-cp", class_path(jar_path()), "py4j.GatewayServer", "--die-on-broken-pipe", "0"]
+        command += ["-cp", class_path(jar_path(), *more), "py4j.GatewayServer", "--die-on-broken-pipe", "0"]
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             assert server.stdout is not None

@@ -51,6 +51,7 @@ class Topics:
         self.aborted = 0
         self._settings: dict[str, str | int | float | bool] = {"bootstrap.servers": broker.address, "log_level": 0}
         self._admin = AdminClient(self._settings)
+        self._former: list[AdminClient] = []
         self.rng = random.Random(seed)
         self._numbers = itertools.count()
         self._plain = Producer({**self._settings, "linger.ms": 5, "enable.idempotence": True})
@@ -104,6 +105,8 @@ class Topics:
                 if e.args[0].code() not in COMING or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
+                # The former one stays alive: to end it while a request of its own is open ends the process.
+                self._former.append(self._admin)
                 self._admin = AdminClient(self._settings)
             else:
                 return {(p.topic, p.partition): p.offset for p in answer.topic_partitions}

@@ -328,7 +328,7 @@ def _stores(
     stores: list[StockStore] = []
     ids: dict[int, list[list[str]]] = {}
     for operator, names in sorted(named.items()):
-        partitions = int(offsets.conf.get(_PARTITIONS, 0)) or 1 + max(s.partition for s in listed.stores if s.operator == operator)
+        partitions = _partitions(found, offsets) or 1 + max(s.partition for s in listed.stores if s.operator == operator)
         if commit.format > 1 and len(of_commit.get(operator, ())) != partitions:
             raise DamagedError(
                 f"{commit.name} names {len(of_commit.get(operator, ()))} of {partitions} partitions of operator {operator}; put it back"
@@ -366,6 +366,14 @@ def _uid(found: StockCheckpoint, store: StoreId, version: int, files: StoreFiles
     raise _lacks(found, store, version)
 
 
+def _partitions(found: StockCheckpoint, offsets: _Offsets) -> int:
+    """0 where it is not said."""
+    text = str(offsets.conf.get(_PARTITIONS, 0))
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise DamagedError(f"{found.location}/offsets/{found.batch} has {_PARTITIONS}={text!r:.100}, which is no number; put it back")
+    return int(text)
+
+
 def _lacks(found: StockCheckpoint, store: StoreId, version: int) -> DamagedError:
     return DamagedError(
         f"{found.location}/{store_folder(store)} lacks version {version}, the state of batch {found.batch}; put its files back, or run the "
@@ -380,7 +388,7 @@ def chain(found: StockCheckpoint, store: StockStore, lineage: Mapping[int, str] 
     """
     ids = {**(lineage or {}), store.version: store.uid}
     start = 0
-    for version in range(store.version, 0, -1):
+    for version in sorted({version for version, _ in store.files.zips if 0 < version <= store.version}, reverse=True):
         if (file := _file(found, store.files.zips, version, ids)) is not None:
             yield file, _id(found, store, version, ids)
             start = version

@@ -229,6 +229,8 @@ STATE = b"RocksDBStateStoreProvider"
     (cut("metadata"), r"/stock/metadata is not what Spark writes .*put it back"),
     (cut("offsets/2"), r"/stock/offsets/2 is not what Spark writes .*put it back"),
     (cut("commits/2"), r"/stock/commits/2 is not what Spark writes .*put it back"),
+    (replaced("offsets/2", b'partitions": "2"', b'partitions": "two"'), r"/stock/offsets/2 has \S+partitions='two', which is no number"),
+    (replaced("offsets/2", b'partitions": "2"', b'partitions": null'), r"/stock/offsets/2 has \S+partitions=.*which is no number"),
     (replaced("commits/2", b"v1", b"v9"), r"/stock/commits/2 has the form 'v9', known are v1 and v2: .* another Spark"),
     (replaced("offsets/2", b"v1", b"v9"), r"/stock/offsets/2 has the form 'v9', known are v1 and v2: .* another Spark"),
     (replaced("offsets/2", STATE, b"HDFSBackedStateStoreProvider"), r"is kept by HDFSBacked\S+, and only that of Spark's RocksDB"),

@@ -316,6 +316,19 @@ def test_a_checkpoint_without_its_objects_is_refused_before_anything_is_written(
 # --- the target
 
 
+@pytest.mark.parametrize("location", ["", "~/x", "file:rel/x"])
+def test_a_location_that_is_none_is_refused(url: str, tmp_path: Path, location: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["export", url, str(tmp_path / "out"), "--location", location]) == 2
+    assert "is no checkpointLocation; write a path or a URL" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_does_not_go_into_what_it_reads(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert writer.checkpoints
+    assert run(["export", url, f"{url}/out"]) == 2
+    assert "lies in what is exported" in capsys.readouterr().err
+
+
 def test_a_target_that_holds_anything_is_left_alone(writer: StreamWriter, url: str, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "theirs").write_text("x")

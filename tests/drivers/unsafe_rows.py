@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 from spark_ckpt.state.spark_types import Array, Atomic, Map, SparkType, Struct
 
+EXACT = Context(prec=60)
+"""For decimals of 38 digits: Python's own context rounds to 28."""
 _FORMS = {
     "boolean": "<?",
     "byte": "<b",
@@ -66,7 +68,7 @@ def _put(fixed: bytearray, at: int, width: int, variable: bytearray, behind: int
     if isinstance(spark, Atomic) and spark.name in _FORMS:
         packed = struct.pack(_FORMS[spark.name], value)
     elif isinstance(spark, Atomic) and spark.name == "decimal" and spark.precision <= 18:
-        packed = struct.pack("<q", int(Decimal(value).scaleb(spark.scale)))
+        packed = struct.pack("<q", int(Decimal(value).scaleb(spark.scale, EXACT)))
     else:
         data = _bytes(spark, value)
         packed = struct.pack("<q", (behind + len(variable)) << 32 | len(data))
@@ -84,7 +86,7 @@ def _bytes(spark: SparkType, value: Any) -> bytes:
         keys = array(spark.key, [key for key, _ in value])
         return struct.pack("<q", len(keys)) + keys + array(spark.value, [item for _, item in value])
     if spark.name == "decimal":
-        number = int(Decimal(value).scaleb(spark.scale))
+        number = int(Decimal(value).scaleb(spark.scale, EXACT))
         return number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)
     if spark.name == "interval":
         return struct.pack("<iiq", *value)

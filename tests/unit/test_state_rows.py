@@ -18,7 +18,7 @@ from spark_ckpt.state.rows import Decoder, Encoding
 from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Variable
 from spark_ckpt.state.spark_types import Array, Atomic, Field, Map, SparkType, Struct, parse_struct, to_text
 from spark_ckpt.state.unsafe_rows import rows_of
-from tests.drivers.unsafe_rows import row
+from tests.drivers.unsafe_rows import EXACT, row
 from tests.stored.earlier import HERE
 
 LONG, TEXT = Atomic("long"), Atomic("string")
@@ -30,7 +30,7 @@ def _ints(bits: int) -> st.SearchStrategy[int]:
 
 
 def _decimals(precision: int) -> st.SearchStrategy[Decimal]:
-    return st.integers(-(10**precision) + 1, 10**precision - 1).map(lambda n: Decimal(n).scaleb(-2))
+    return st.integers(-(10**precision) + 1, 10**precision - 1).map(lambda n: Decimal(n).scaleb(-2, EXACT))
 
 
 ATOMIC: list[tuple[Atomic, st.SearchStrategy[Any]]] = [

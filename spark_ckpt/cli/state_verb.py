@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +24,9 @@ from spark_ckpt.state.spark_types import to_text
 from spark_ckpt.state.summary import BIGGEST, Counted, count, partitions_of, shown_keys
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.reading import StreamReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _WIDEST = 100
 """Characters of a key that are shown to people; `--json` has all of it."""
@@ -166,9 +169,11 @@ def _written(state: StateOfCheckpoint, selected: Selected, partitions: tuple[int
         with ScratchFolder(file_itself.parent, f"{TEMPORARY}state-") as folder:
             beside = folder / "state.parquet"
             with open(beside, "xb", opener=owner_only.opener) as file:
-                with pq.ParquetWriter(file, state.decoder(selected).schema, compression="zstd") as writer:
+                schema = state.decoder(selected).schema
+                names = parquet_columns(schema)
+                with pq.ParquetWriter(file, pa.schema([schema.field(name) for name in names]), compression="zstd") as writer:
                     for batch in state.batches(selected, partitions, default_threads()):
-                        writer.write_batch(batch)
+                        writer.write_batch(batch.select(names))
                         rows += batch.num_rows
                 file.flush()
                 os.fsync(file.fileno())
@@ -189,6 +194,13 @@ def _written(state: StateOfCheckpoint, selected: Selected, partitions: tuple[int
     }
     text = f"{rows} rows of operator {selected.operator.id}, store {selected.name}, at {name}: {target} ({size_text(size)})"
     return Report(document, [Line(text)])
+
+
+def parquet_columns(schema: pa.Schema) -> list[str]:
+    """Parquet has no struct without fields, such as the key of an aggregation over everything: it is left out."""
+    import pyarrow as pa
+
+    return [field.name for field in schema if not (pa.types.is_struct(field.type) and field.type.num_fields == 0)]
 
 
 def _to_be_replaced(target: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import urllib.request
 from collections.abc import Iterator
@@ -15,11 +14,10 @@ from confluent_kafka.cimpl import Consumer
 
 from spark_ckpt.cli.main import run as cli
 from spark_ckpt.stored.metadata.codec import decode_metadata
-from testbed.kafka import KafkaBroker, connector_jars
-from testbed.servers import UnavailableError
+from testbed.kafka import KafkaBroker
 from tests.drivers.spark.harness import Application, Start
 from tests.drivers.spark.sightings import lines, told
-from tests.drivers.spark.topics import Record, Topics, TopicsTrial
+from tests.drivers.spark.topics import Record, Topics, TopicsTrial, broker_or_skip
 
 pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -30,14 +28,7 @@ GROUP = "spark.ckpt.kafka.group"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    try:
-        connector_jars()
-        made = KafkaBroker(tmp_path_factory.mktemp("kafka") / "broker", {USER: PASSWORD})
-    except UnavailableError as reason:
-        if os.environ.get("CI"):
-            pytest.fail(str(reason))
-        pytest.skip(str(reason))
-    with made as running:
+    with broker_or_skip(tmp_path_factory.mktemp("kafka") / "broker", {USER: PASSWORD}) as running:
         yield running
 
 

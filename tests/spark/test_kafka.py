@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka.cimpl import Consumer
 
-from testbed.kafka import KafkaBroker, connector_jars
-from testbed.servers import UnavailableError
+from testbed.kafka import KafkaBroker
 from tests.drivers.spark.harness import Start
-from tests.drivers.spark.topics import Topics, TopicsTrial
+from tests.drivers.spark.topics import Topics, TopicsTrial, broker_or_skip
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -21,14 +19,7 @@ GROUP = "spark.ckpt.kafka.group"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    try:
-        connector_jars()
-        made = KafkaBroker(tmp_path_factory.mktemp("kafka") / "broker")
-    except UnavailableError as reason:
-        if os.environ.get("CI"):
-            pytest.fail(str(reason))
-        pytest.skip(str(reason))
-    with made as running:
+    with broker_or_skip(tmp_path_factory.mktemp("kafka") / "broker") as running:
         yield running
 
 

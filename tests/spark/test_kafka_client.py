@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError
 from testbed.kafka import KafkaBroker, connector_jars
 from testbed.servers import UnavailableError
 from tests.drivers.spark.jvm import jvm
-from tests.drivers.spark.topics import Topics
+from tests.drivers.spark.topics import Topics, broker_or_skip
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -40,13 +40,7 @@ def java() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def broker(java: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    try:
-        made = KafkaBroker(tmp_path_factory.mktemp("kafka") / "broker", {USER: PASSWORD})
-    except UnavailableError as reason:
-        if os.environ.get("CI"):
-            pytest.fail(str(reason))
-        pytest.skip(str(reason))
-    with made as running:
+    with broker_or_skip(tmp_path_factory.mktemp("kafka") / "broker", {USER: PASSWORD}) as running:
         yield running
 
 

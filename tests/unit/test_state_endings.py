@@ -10,10 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from spark_ckpt.cli.main import run
+from spark_ckpt.cli.state_verb import parquet_columns
 from tests.drivers.command_line import call
 from tests.stored.earlier import HERE, place
 
@@ -141,3 +143,9 @@ def test_a_full_disk_is_no_damage(stream: str, room: int, kind: str) -> None:
     assert "File too large" in ran.stdout
     assert "free space there" in ran.stdout
     assert "TMPDIR" in ran.stdout
+
+
+def test_a_key_without_columns_is_no_column_of_a_parquet_file() -> None:
+    schema = pa.schema([("key", pa.struct([])), ("value", pa.struct([("count", pa.int64())])), ("partition_id", pa.int32())])
+    assert parquet_columns(schema) == ["value", "partition_id"]
+    pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([schema.field(name) for name in parquet_columns(schema)])).close()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import KafkaError, KafkaException, NewPartitions, NewTopic, Producer, TopicPartition
@@ -19,6 +22,7 @@ from confluent_kafka.cimpl import KafkaError, KafkaException, NewPartitions, New
 from spark_ckpt import paths
 from spark_ckpt.stored.metadata.codec import decode_metadata
 from testbed.kafka import KafkaBroker, connector_jars
+from testbed.servers import UnavailableError
 from tests.drivers.spark.harness import Application, Start
 
 ANSWER_S = 30
@@ -32,6 +36,20 @@ COMING = (
     KafkaError._TRANSPORT,
 )
 """What is worth asking again."""
+
+
+@contextmanager
+def broker_or_skip(folder: Path, users: Mapping[str, str] | None = None) -> Iterator[KafkaBroker]:
+    """With the connector that Spark reads it with. Where one of them cannot be fetched the test is skipped, and in CI it fails."""
+    try:
+        connector_jars()
+        made = KafkaBroker(folder, users)
+    except UnavailableError as reason:
+        if os.environ.get("CI"):
+            pytest.fail(str(reason))
+        pytest.skip(str(reason))
+    with made as running:
+        yield running
 
 
 class Record(NamedTuple):

@@ -25,6 +25,8 @@ from spark_ckpt.units import parse_duration
 _PARTITION_BYTES = 512 * 1024
 """Of lines in one task: Spark warns of tasks above 1 MB."""
 _OPTIONS = ("host", "port", "maxNumRetries", "delayBetweenRetries", "includeTimestamp")
+_SHORTEST_MS = 100
+"""A server that takes connections and closes them would be asked without a pause."""
 _LONGEST_MS = 24 * 60 * 60 * 1000
 _AT = "lines"
 
@@ -35,7 +37,8 @@ class RetryingSocket(DataSource):
     """Lines of text from a TCP server, with a connection that is made again when it is lost. Nothing replays.
 
     Options: `host`, `port`; `maxNumRetries`, connections or attempts in a row that give no line, -1 (the default) without a limit;
-    `delayBetweenRetries` before each, `500ms` by default; `includeTimestamp`, `true` for a column with the time of arrival.
+    `delayBetweenRetries` before each, `500ms` by default, `100ms` at least; `includeTimestamp`, `true` for a column with the time of
+    arrival.
     """
 
     @classmethod
@@ -75,6 +78,8 @@ def parse(options: Mapping[str, str]) -> tuple[Server, bool]:
         delay_ms = parse_duration(text)
     except ValueError as e:
         raise ConfigError(f"{NAME}: delayBetweenRetries={text!r} is not {e}") from None
+    if delay_ms < _SHORTEST_MS:
+        raise ConfigError(f"{NAME}: delayBetweenRetries={text!r} is less than {_SHORTEST_MS}ms: that asks a server without a pause")
     if delay_ms > _LONGEST_MS:
         raise ConfigError(f"{NAME}: delayBetweenRetries={text!r} is more than a day")
     with_time = given.get("includetimestamp", "false").lower()

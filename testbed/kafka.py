@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from testbed.maven import Artifact, fetched
-from testbed.servers import UnavailableError, free_port
+from testbed.servers import UnavailableError, ending_with_starter, free_port
 
 BROKER = "4.4.0"
 CONNECTOR, TOKENS, CLIENTS, POOL = "4.2.0", "4.0.0", "3.9.2", "2.13.1"
@@ -85,7 +85,7 @@ class KafkaBroker:
     def start(self) -> None:
         """Returns when it answers."""
         with (self._folder / "broker.log").open("ab") as log:
-            command = [*self._java, "kafka.Kafka", "server.properties"]
+            command = ending_with_starter([*self._java, "kafka.Kafka", "server.properties"])
             self._process = subprocess.Popen(command, cwd=self._folder, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + START_S
         while not self._listens():

@@ -17,6 +17,13 @@ from pathlib import Path
 ACCESS, SECRET = "test", "test-secret"
 BUILT = Path(sys.prefix) / "servers"
 BUILD_S, START_S = 900, 60
+_ENDING_WITH_STARTER = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 class UnavailableError(Exception):
@@ -87,7 +94,8 @@ def running(kind: Kind, folder: Path, *options: str) -> Iterator[str]:
     port = free_port()
     arguments = [*options, *(part.format(port=port, folder=data) for part in kind.arguments)]
     with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen([program, *arguments], env={**os.environ, **kind.env}, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
+        command = ending_with_starter([str(program), *arguments])
+        process = subprocess.Popen(command, env={**os.environ, **kind.env}, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
     try:
         _wait(process, port, folder / "server.log")
         yield f"http://127.0.0.1:{port}"
@@ -98,6 +106,11 @@ def running(kind: Kind, folder: Path, *options: str) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(30)
+
+
+def ending_with_starter(command: Sequence[str]) -> list[str]:
+    """The same, as a process that the kernel kills when the thread ends that has started it (prctl(2)): also when that is killed."""
+    return [sys.executable, "-ISc", _ENDING_WITH_STARTER, str(os.getpid()), *command]
 
 
 def free_port() -> int:

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError
 
 from testbed.kafka import KafkaBroker, connector_jars
 from testbed.servers import UnavailableError
+from tests.drivers.killed_starter import left
 from tests.drivers.spark.jvm import jvm
 from tests.drivers.spark.topics import Topics, broker_or_skip
 
@@ -21,6 +22,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 USER, PASSWORD = "alice", "alice-secret"
 PREFIX = "org.apache.kafka.common.errors."
+STARTER = """
+import sys, time
+from pathlib import Path
+from testbed.kafka import KafkaBroker
+with KafkaBroker(Path(sys.argv[1])) as broker:
+    print(broker.address, flush=True)
+    time.sleep(600)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +177,7 @@ def test_a_cluster_is_one_by_whatever_address_it_is_asked(java: Any, broker: Kaf
     finally:
         for client in clients:
             client.close()
+
+
+def test_a_broker_ends_with_a_test_that_is_killed(java: Any, tmp_path: Path) -> None:
+    assert left(STARTER, tmp_path / "broker") == []

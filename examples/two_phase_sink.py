@@ -61,7 +61,7 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
             stream, start, published = db.execute("SELECT stream, start, published FROM progress").fetchone()
             if stream == self._owner[0] and start > self._owner[1]:
                 raise RuntimeError(f"a later start of the query owns {self._database}; this one writes nothing")
-            if stream != self._owner[0] and state is None and published >= 0:
+            if stream != self._owner[0] and published > checkpoint:
                 raise ValueError(f"{self._database} has what another stream has published up to epoch {published}; use a new database")
             db.execute("UPDATE progress SET stream = ?, start = ?", self._owner)
             db.execute("DELETE FROM staged WHERE epoch > ?", (checkpoint,))

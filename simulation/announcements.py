@@ -44,13 +44,14 @@ class Announcements:
                 raise ViolationError(Invariant.DELETED_UNUSED, f"{self._name}: {i.summary['message']}")
             self._env.world.aborted.add(named)
         if i.event is Announcement.COMPLETED:
+            self._env.observed[Observed.COMPLETED] += 1
+        if i.event in (Announcement.COMPLETED, Announcement.STANDS):
             self._completed(named, run)
         if i.event is Announcement.RESTORED:
             self._env.observed[Observed.RESTORED] += 1
             self.completed_epoch = self._env.world.reached(run.claim, self._env.clock.now + 1) if run else named.epoch
 
     def _completed(self, named: CheckpointId, run: Run | None) -> None:
-        self._env.observed[Observed.COMPLETED] += 1
         self._env.observed[Observed.BRIDGED] += run is not None and run.phase is RunPhase.RUNNING and run.epoch.is_long
         self.completed_epoch = max(self.completed_epoch, named.epoch)
         if not self._env.world.was_completed(named):

@@ -345,6 +345,8 @@ class Driver(DriverQuery, Query):
         durable = self._env.world.reached(self._env.world.log.claim(self._claim), self._env.clock.now + 1)
         if durable < self._position.epoch - 1:
             raise ViolationError(Invariant.COVERED, f"{self.name} ends after epoch {self._position.epoch - 1}, durable is {durable}")
+        if self.process.announcements.completed_epoch < self._position.epoch - 1:
+            raise ViolationError(Invariant.COVERED, f"{self.name} ends, nobody was told that epoch {self._position.epoch - 1} is durable")
         self.process.ask(ev.StopRequested(failed=False))
 
     def _write_batch(self, attempt: Attempt) -> None:

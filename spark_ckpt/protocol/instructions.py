@@ -411,6 +411,8 @@ class Announcement(Enum):
     RESTORED = "RESTORED"
     SAVEPOINT = "SAVEPOINT"
     """A savepoint was made of a completed checkpoint; `savepoint` is its URL."""
+    STANDS = "STANDS"
+    """A coordinator that replaces another finds this as the run's newest completed one, and does not know whether anybody was told."""
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,8 @@ class Run(Machine):
         if running:
             self._subsumption.loads_from_base(self.epoch.number)
         self._checkpoints.supersede(self._subsumption.store.cut())
-        taken_over = [*self._take_over(), *self._turn_away_lost(), *self._tell_again(), *self._checkpoint_trigger.watch()]
+        stands = self._checkpoints.tell_again() if self._replaced else []
+        taken_over = [*self._take_over(), *self._turn_away_lost(), *stands, *self._checkpoint_trigger.watch()]
         rests = [] if running else self._log.rest()
         if self.context.every_epoch:
             begun = self._checkpoint_trigger.begin(self.epoch.number, now_ms, pressure=False) if running else []
@@ -183,10 +184,6 @@ class Run(Machine):
         message = "the coordinator was replaced before it met the request; ask again"
         lost = self._replaced.requests if self._replaced else ()
         return [answer for number, request in lost for answer in self._savepoints.refuse(number, request, message)]
-
-    def _tell_again(self) -> list[Instruction]:
-        """Whether the coordinator that this one replaced has told the hooks of its newest checkpoint nobody knows."""
-        return self.context.hooks.completed(self.base.epoch) if self._replaced and self.base else []
 
     # --- trigger
 
@@ -388,7 +385,8 @@ class Run(Machine):
         finished = self._checkpoints.finished
         if finished is not None and finished.unfit:
             kind = ErrorKind.DAMAGED if finished.problem else ErrorKind.DECLINED
-            return [do.Refused(RequestName.FINISH, kind, f"the last epoch cannot become a checkpoint: {finished.unfit}")]
+            refused = do.Refused(RequestName.FINISH, kind, f"the last epoch cannot become a checkpoint: {finished.unfit}")
+            return [*self._savepoints.cannot_finish(event, finished.epoch, finished.unfit), refused]
         if self.phase is not RunPhase.IDLE or self._savepoints.finishing:
             message = f"finish came while epoch {self.epoch.number} was in hand; please report it"
             return [do.Refused(RequestName.FINISH, ErrorKind.INTERNAL, message)]

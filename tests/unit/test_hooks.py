@@ -72,6 +72,17 @@ def test_a_two_phase_sink_goes_on_where_its_stream_was_moved_to_and_not_for_anot
     assert "another stream has published" in began(TwoPhaseSink(str(tmp_path / "sink.db")), "s3://b/other", 9)
 
 
+def test_a_two_phase_sink_does_not_take_the_epochs_of_a_fork_for_those_that_another_stream_has_published(tmp_path: Path) -> None:
+    """(1) A stream publishes up to epoch 40; (2) its savepoint of epoch 20 goes on elsewhere: epochs 21 to 40 have other rows there."""
+    sink = TwoPhaseSink(str(tmp_path / "sink.db"))
+    assert began(sink, "s3://b/old", 5) == ""
+    assert ask(sink, call="completed", epoch=40) == {}
+    fork = TwoPhaseSink(str(tmp_path / "sink.db"))
+    assert "another stream has published up to epoch 40" in began(fork, "s3://b/fork", 1, b"20")
+    assert ask(sink, call="completed", epoch=41) == {}, "the database is still the first one's"
+    assert began(fork, "s3://b/old", 6, b"20") == "", "the same stream runs the same epochs again"
+
+
 def test_a_start_that_reaches_the_two_phase_sink_after_a_later_one_drops_nothing_of_it(tmp_path: Path) -> None:
     late, newer = (TwoPhaseSink(str(tmp_path / "sink.db")) for _ in range(2))
     assert began(newer, "s3://b/q", 4) == ""

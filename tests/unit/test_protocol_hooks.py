@@ -11,7 +11,7 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import CHECKPOINT, SAVEPOINT
+from spark_ckpt.protocol.entries import CHECKPOINT, SAVEPOINT, STOP
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.settings import Settings
 from tests.drivers.interval_runs import EVERY, due, told
@@ -125,6 +125,24 @@ def test_who_asks_after_a_declined_epoch_without_a_next_one_is_told_why() -> Non
     driver.fire(ev.Timer.IDLE)
     for number in asked:
         assert "epoch 1, the newest, can become no checkpoint: the hook 'a' is busy" in str(driver.world.answers[number])
+
+
+def test_who_asks_for_the_end_after_a_declined_epoch_is_told_why_and_the_query_goes_on() -> None:
+    driver = starts(settings=replace(EVERY, tolerable_failures=100))
+    whole(driver, 0)
+    driver.trigger(1)
+    acks(driver, 1)
+    seal(driver, 1, ev.HookStates({}, "the hook 'a' is busy"))
+    asked = driver.request(STOP)
+    assert told(driver.fire(ev.Timer.IDLE), do.Stopping)
+    assert told(driver.push(ev.FinishRequested(stopping=True)), do.Refused).kind is ErrorKind.DECLINED
+    assert "epoch 1, the newest, can become no checkpoint: the hook 'a' is busy" in str(driver.world.answers[asked])
+    again = driver.request(STOP)
+    due(driver)
+    assert heard(whole(driver, 2)) == [(2, True)]
+    driver.push(ev.FinishRequested(stopping=True))
+    assert again in driver.world.answers
+    assert "error" not in str(driver.world.answers[again])
 
 
 def test_what_hooks_decline_counts_as_failed() -> None:
@@ -242,7 +260,9 @@ def test_a_new_coordinator_tells_again_what_is_complete() -> None:
     one = starts()
     whole(one, 0)
     other = Driver(one.world)
-    assert heard(other.push(ev.ResumeRequested(1, 1, 1, sealed=0, hooks=NAMES))) == [(0, True)]
+    said = other.push(ev.ResumeRequested(1, 1, 1, sealed=0, hooks=NAMES))
+    assert heard(said) == [(0, True)]
+    assert kinds(said) == ["Resumed", "TellHooks", "STANDS"]
     assert heard(whole(other, 1)) == [(1, True)]
 
 

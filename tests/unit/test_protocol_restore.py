@@ -539,7 +539,7 @@ def test_a_coordinator_that_takes_over_before_the_seal_is_answered_does_not_take
     driver.rest(2, 2)
     other = Driver(world)
     said = other.push(ev.ResumeRequested(one.run, one.claim, 2))
-    assert [type(i) for i in said if isinstance(i, (do.Resumed, do.Announce))] == [do.Resumed]
+    assert [type(i) for i in said if isinstance(i, (do.Resumed, do.Announce))] == [do.Resumed, do.Announce], "nothing is triggered"
     assert any(isinstance(i, do.Sealed) for i in other.seal(2, 2))
     assert any(isinstance(i, do.Triggered) for i in other.trigger(3))
     other.rest(2, 3)

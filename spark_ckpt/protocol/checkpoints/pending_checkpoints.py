@@ -391,6 +391,17 @@ class PendingCheckpoints:
         self.supersede(dropped)
         return [*instructions, *self._owner.proceed()]
 
+    def tell_again(self) -> list[Instruction]:
+        """Of the newest that is complete: whether the coordinator that this one replaced has told of it nobody knows."""
+        newest = self._subsumption.store.newest
+        if newest is None:
+            return []
+        told = self._context.hooks.completed(newest.id.epoch)
+        if newest.id.run != self._context.claim.run:
+            return told
+        stands = Summary(newest.id.run, newest.id.epoch, newest.time_ms, full_bytes=newest.size)
+        return [*told, do.Announce(Announcement.STANDS, stands.to_json())]
+
     def supersede(self, dropped: Iterable[CheckpointId] = ()) -> None:
         self._subsumption.supersede(dropped, [p.epoch for p in self.pending], self._savepoints.pins)
 

@@ -146,6 +146,13 @@ class SavepointQueue:
         message = f"epoch {epoch}, the newest, can become no checkpoint: {why}; ask again when another epoch has ended"
         return [i for asked in self._called() for i in self._answer(asked, None, message)]
 
+    def cannot_finish(self, event: ev.FinishRequested, epoch: int, why: str) -> list[Instruction]:
+        """The query was about to end, and its newest epoch can be no checkpoint: who has asked for the end is told too."""
+        self.finish(event)
+        answers = self.unfit(epoch, why)
+        self.finishing = None
+        return answers
+
     def close(self, message: str) -> list[Instruction]:
         """The run is over: nobody else will answer them."""
         waiting, self._waiting = self._waiting, []

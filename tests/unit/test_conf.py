@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -344,6 +345,21 @@ def test_sizes_as_spark_writes_them(text: str, size: int) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="a plain number is milliseconds"):
         parse_duration(text)
+
+
+def test_the_longest_duration_is_one_that_every_clock_can_wait_for() -> None:
+    """What is longer ended a stream's thread in the middle of its work, and the query waited for ever."""
+    longest = parse_duration("100000d")
+    assert longest / 1000 < threading.TIMEOUT_MAX
+    assert longest * 1_000_000 < 2**63
+    with pytest.raises(ConfigError, match=r"interval=100001d is not possible; use a duration such as .*, or never, 100000d at most"):
+        parse_options({"spark.ckpt.interval": "100001d"})
+
+
+def test_the_largest_size_is_one_that_the_jvm_can_count() -> None:
+    assert parse_size("8191p") < 2**63
+    with pytest.raises(ConfigError, match=r"spark\.ckpt\.spool\.maxSize=8192p is not possible; use a size such as .*, 8191p at most"):
+        parse_options({"spark.ckpt.spool.maxSize": "8192p"})
 
 
 def test_settings_append_to_lists() -> None:

@@ -69,6 +69,14 @@ def test_epochs_go_on_without_checkpoints_until_the_interval_has_passed(jvm: Jvm
     assert one.ask("stop", root=one.root, failed=False)["ok"]
 
 
+def test_the_longest_interval_and_timeout_are_waited_for(jvm: Jvm) -> None:
+    one = jvm(interval="100000d", timeout="100000d")
+    one.start()
+    for number in range(2):
+        assert epoch(one, number)["checkpoint"] is False
+    assert one.ask("stop", root=one.root, failed=False)["ok"]
+
+
 def test_checkpoints_complete_in_the_background_and_old_ones_go(jvm: Jvm) -> None:
     one = jvm(interval="100ms", retained="1")
     one.start()

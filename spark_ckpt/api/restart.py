@@ -106,6 +106,13 @@ def _count(owner: object, name: str, at_least: int) -> None:
         raise ConfigError(f"{type(owner).__name__}({name}={value!r}) is not a whole number of at least {at_least}")
 
 
+def _number(owner: object, name: str) -> float:
+    value = getattr(owner, name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigError(f"{type(owner).__name__}({name}={value!r}) is not a number")
+    return value
+
+
 class RestartStrategy(ABC):
     """Decides after each failure that starting again may help with."""
 
@@ -158,9 +165,9 @@ class ExponentialDelay(RestartStrategy):
         _millis(self, "reset_threshold", 1)
         if _millis(self, "initial_backoff", 1) > _millis(self, "max_backoff", 1):
             raise ConfigError(f"ExponentialDelay(initial_backoff={self.initial_backoff!r}) is longer than max_backoff={self.max_backoff!r}")
-        if not 1 < self.backoff_multiplier < math.inf:
+        if not 1 < _number(self, "backoff_multiplier") < math.inf:
             raise ConfigError(f"ExponentialDelay(backoff_multiplier={self.backoff_multiplier!r}) is not a number greater than 1")
-        if not 0 <= self.jitter_factor <= 1:
+        if not 0 <= _number(self, "jitter_factor") <= 1:
             raise ConfigError(f"ExponentialDelay(jitter_factor={self.jitter_factor!r}) is not a number from 0 to 1")
         if self.attempts_before_reset is not None:
             _count(self, "attempts_before_reset", 1)
@@ -232,8 +239,11 @@ def run(
     """Start a query, wait for its end, and start it again after each failure as long as the strategy allows. Returns the query that ended.
 
     It ends where `awaitTermination()` would return: somebody stopped it, or `availableNow` is through. `clock` and `sleep` are in seconds.
-    Raises `NotRestartedError` from the failure that is fatal or one too many; an interrupt (Ctrl-C) stops the query and is raised as it is.
+    Raises `ConfigError` for a `restart` that is no strategy, and `NotRestartedError` from the failure that is fatal or one too many; an
+    interrupt (Ctrl-C) stops the query and is raised as it is.
     """
+    if isinstance(restart, type) or not callable(getattr(restart, "decide", None)):
+        raise ConfigError(f"restart={restart!r} is no restart strategy; give an object of one, such as spark_ckpt.FixedDelay(attempts=3)")
     record = Record()
     while True:
         query: StreamingQuery | None = None

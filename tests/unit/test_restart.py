@@ -92,6 +92,9 @@ def test_failure_rate_forgets_what_is_older_than_the_interval() -> None:
         (lambda: ExponentialDelay(backoff_multiplier=math.nan), "backoff_multiplier=nan"),
         (lambda: ExponentialDelay(jitter_factor=1.1), r"jitter_factor=1\.1"),
         (lambda: ExponentialDelay(attempts_before_reset=0), "attempts_before_reset=0"),
+        (lambda: ExponentialDelay(backoff_multiplier=cast(float, "2")), "backoff_multiplier='2'"),
+        (lambda: ExponentialDelay(jitter_factor=cast(float, None)), "jitter_factor=None"),
+        (lambda: FixedDelay(delay="100001d"), "100000d at most"),
     ],
 )
 def test_a_wrong_setting_is_named(make: Callable[[], RestartStrategy], named: str) -> None:
@@ -99,7 +102,7 @@ def test_a_wrong_setting_is_named(make: Callable[[], RestartStrategy], named: st
         make()
 
 
-backoffs = st.tuples(st.integers(1, 10**17), st.integers(1, 10**17)).map(sorted)
+backoffs = st.tuples(st.integers(1, 10**12), st.integers(1, 10**12)).map(sorted)
 chances = st.floats(0, 1, exclude_max=True)
 
 
@@ -196,6 +199,13 @@ class Lives:
 
 
 AWAY = StorageError("the storage does not answer")
+
+
+@pytest.mark.parametrize("strategy", [FixedDelay, "fixed-delay", None])
+def test_what_is_no_strategy_is_refused_before_the_query_is_started(strategy: Any) -> None:
+    """Else it would be found at the first failure, of which nobody would be told, and after which nobody would start again."""
+    with pytest.raises(ConfigError, match="is no restart strategy; give an object of one"):
+        spark_ckpt.run(lambda: pytest.fail("it was started"), strategy)
 
 
 def test_the_loop_restarts_until_the_query_ends_by_itself() -> None:

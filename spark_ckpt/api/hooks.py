@@ -5,12 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
 from typing import Any
 
+from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.errors import ConfigError
 
 _MESSAGE = 2000
 """Letters of what a hook raises that are told; all of it is in the log."""
+_MAX_STATE = 1 << 20
+"""Bytes of a state, as in `QueryHooks.scala`: looked at here too, since a large one would be several times in the driver's memory."""
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+"""As in `CheckpointHooks.scala`."""
 _CALLS = ("snapshot", "restore", "completed", "aborted")
 _log = logging.getLogger(__name__)
 
@@ -70,6 +76,10 @@ def register_hook(name: str, hook: CheckpointHook, *, query: str | None = None) 
     if missing or isinstance(hook, type):
         lacks = f"has no {missing[0]}()" if missing else "is a class, not an object"
         raise ConfigError(f"the hook {name!r} {lacks}; derive it from spark_ckpt.CheckpointHook, and register an object of that class")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r:.200} is no name of a hook; use letters, digits, '.', '_' and '-', 100 at most")
+    if query is not None and not isinstance(query, str):
+        raise ConfigError(f"the hook {name!r} has query={query!r:.200}, which is no name; give the query's queryName, or leave query= out")
     if query == "":
         raise ConfigError(f"the hook {name!r} has query='', and no query has that name; give its queryName, or leave query= out")
     context = _context()
@@ -77,7 +87,7 @@ def register_hook(name: str, hook: CheckpointHook, *, query: str | None = None) 
     from py4j.protocol import Py4JJavaError
 
     hooks = context._jvm.org.apache.spark.ckpt.CheckpointHooks
-    if not isinstance(hooks, JavaClass):
+    if not isinstance(hooks, JavaClass) or PLUGIN_CLASS not in (context.getConf().get("spark.plugins") or ""):
         raise ConfigError("this session has no checkpoints; enable them first, with spark_ckpt.configure() for example")
     from pyspark.java_gateway import ensure_callback_server_started
 
@@ -130,6 +140,10 @@ def answer(name: str, hook: CheckpointHook, asked: dict[str, Any]) -> dict[str, 
             return {}
         if not isinstance(given, (bytes, bytearray, memoryview)):
             raise TypeError(f"snapshot returned a {type(given).__name__}; return bytes, or None")
+        if (size := memoryview(given).nbytes) > _MAX_STATE:
+            raise ValueError(
+                f"its state has {size} bytes, more than {_MAX_STATE}; keep what is large elsewhere, and in the checkpoint its name"
+            )
         return {"state": base64.b64encode(given).decode()}
     except BaseException as e:  # py4j answers nothing to a SystemExit, and the query would wait
         _log.exception("the hook %r failed in %s", name, call)
@@ -141,4 +155,6 @@ def _told(error: BaseException) -> str:
         text = str(error)
     except Exception as e:
         text = f"its message raises {type(e).__name__}"
-    return f"{type(error).__name__}: {text[:_MESSAGE]}{'…' if len(text) > _MESSAGE else ''}"
+    # A file's name may hold half a character (surrogateescape), which is stored and sent nowhere.
+    shown = text[:_MESSAGE].encode(errors="backslashreplace").decode()
+    return f"{type(error).__name__}: {shown}{'…' if len(text) > _MESSAGE else ''}"

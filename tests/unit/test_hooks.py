@@ -7,9 +7,11 @@ import json
 import logging
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.java_gateway import JavaClass
 from two_phase_sink import TwoPhaseSink
 
 import spark_ckpt
@@ -142,6 +144,28 @@ def test_other_kinds_of_bytes_will_do(state: object) -> None:
     assert ask(Recording(state), call="snapshot", epoch=1) == {"state": base64.b64encode(b"x").decode()}
 
 
+@pytest.mark.parametrize("state", [bytes(2**20 + 1), bytearray(2**27), memoryview(bytes(2**21)).cast("q")])
+def test_a_state_that_is_too_large_does_not_leave_python(state: bytes) -> None:
+    """100 MB of it were 133 MB of text, several times over, in the driver's JVM before it refused them."""
+    told = ask(Recording(state), call="snapshot", epoch=1)
+    assert list(told) == ["error"]
+    assert told["error"].startswith(f"ValueError: its state has {memoryview(state).nbytes} bytes, more than 1048576; keep what is large")
+
+
+def test_the_largest_state_is_taken() -> None:
+    assert len(base64.b64decode(ask(Recording(bytes(2**20)), call="snapshot", epoch=1)["state"])) == 2**20
+
+
+def test_half_a_character_in_what_a_hook_raises_is_written_out() -> None:
+    """A file's name may have one; it cannot be stored as the answer to a request for a checkpoint."""
+
+    class Raising(spark_ckpt.CheckpointHook):
+        def snapshot(self, epoch: int) -> bytes:
+            raise FileNotFoundError("/data/\udcff")
+
+    assert ask(Raising(), call="snapshot", epoch=1) == {"error": "FileNotFoundError: /data/\\udcff"}
+
+
 class Half:
     def snapshot(self, epoch: int) -> bytes:
         return b"x"
@@ -155,4 +179,27 @@ def test_what_is_no_hook_is_refused(hook: Any, why: str) -> None:
 
 def test_without_a_session_there_is_nothing_to_register_with() -> None:
     with pytest.raises(spark_ckpt.ConfigError, match="there is no Spark session of this process"):
+        spark_ckpt.register_hook("mine", Recording())
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a\n", "x" * 101, None, 5, b"mine"])
+def test_a_name_that_is_none_is_refused(name: Any) -> None:
+    with pytest.raises(spark_ckpt.ConfigError, match="is no name of a hook; use letters, digits"):
+        spark_ckpt.register_hook(name, Recording())
+
+
+def test_the_name_of_a_query_is_text() -> None:
+    query: Any = Recording()
+    with pytest.raises(spark_ckpt.ConfigError, match="which is no name; give the query's queryName"):
+        spark_ckpt.register_hook("mine", Recording(), query=query)
+
+
+def test_a_session_with_the_jar_and_without_the_plugin_has_no_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook would be taken, and never called."""
+    client = SimpleNamespace(gateway_property=SimpleNamespace(pool=None), converters=None)
+    hooks = JavaClass("org.apache.spark.ckpt.CheckpointHooks", client)
+    jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=SimpleNamespace(ckpt=SimpleNamespace(CheckpointHooks=hooks)))))
+    conf = {"spark.plugins": "com.example.Other"}
+    monkeypatch.setattr("spark_ckpt.api.hooks._context", lambda: SimpleNamespace(_jvm=jvm, getConf=lambda: conf))
+    with pytest.raises(spark_ckpt.ConfigError, match="this session has no checkpoints; enable them first"):
         spark_ckpt.register_hook("mine", Recording())

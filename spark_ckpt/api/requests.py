@@ -23,6 +23,7 @@ from spark_ckpt.errors import (
     DamagedError,
     OutcomeUnknownError,
     TimeoutExpiredError,
+    printable,
 )
 from spark_ckpt.progress import Task, Tell, Unit, nobody
 from spark_ckpt.protocol.entries import CHECKPOINT, Claim, Request, encode
@@ -103,7 +104,7 @@ def ask(
 
 def _append(storage: Storage, reader: StreamReader, wish: Wish) -> tuple[Claim, int]:
     """Put-if-absent at the tail, under the last claim. A number that somebody else took: look again."""
-    nonce, by, known = uuid.uuid4().hex, f"{_user()}@{socket.gethostname()}", 0
+    nonce, by, known = uuid.uuid4().hex, printable(f"{_user()}@{socket.gethostname()}"), 0
     log = StreamLog(storage)
     for _ in range(APPENDS):
         standing = _standing(reader, known)

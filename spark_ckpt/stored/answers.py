@@ -19,7 +19,7 @@ def put_answer(storage: Storage, run: int, number: int, path: str | None, error:
     """To the request in log entry `number`: the URL of the savepoint or checkpoint, or why there is none. The first answer counts.
     Raises `StorageError`."""
     doc = {"path": path} if error is None else {"error": error}
-    storage.put_if_absent(answer_key(run, number), json.dumps(doc, ensure_ascii=False).encode())
+    storage.put_if_absent(answer_key(run, number), json.dumps(doc).encode())
 
 
 def read_answer(storage: Storage, run: int, number: int, what: str = "savepoint") -> str | None:

@@ -219,6 +219,18 @@ def test_a_start_without_a_hook_whose_state_is_there_is_refused_and_changes_noth
     assert started(starts(one.world, nonce="o").said).origin == CheckpointId(1, 0)
 
 
+def test_forged_names_of_hooks_write_no_lines_of_their_own_and_not_many() -> None:
+    one = starts(hooks=("a",))
+    whole(one, 0)
+    there = CheckpointId(1, 0)
+    forged = {"\nERROR all is well\x1b[2J": b"1", "y" * 1000: b"", **{f"z{n:05}": b"" for n in range(10_000)}}
+    one.world.checkpoints[there] = replace(one.world.checkpoints[there], hooks=forged)
+    message = refusal(starts(one.world, nonce="m", hooks=("a",)).said).message
+    assert message.isprintable()
+    assert "('\\x0aERROR all is well\\x1b[2J', '" + "y" * 100 + "', 'z00000', " in message
+    assert "'z00013', …); register" in message
+
+
 def test_the_way_out_a_hook_that_has_no_state_any_more() -> None:
     one = starts()
     whole(one, 0)

@@ -187,6 +187,14 @@ def test_what_went_wrong_is_said_of_the_checkpoint(stream: Storage) -> None:
             requests.ask(stream, Wish(CHECKPOINT), 5, clock.now, clock.sleep)
 
 
+def test_half_a_character_in_an_answer_or_a_name_is_stored(stream: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file's or a person's name may have one (surrogateescape), and what a hook raises may name such a file."""
+    monkeypatch.setattr("getpass.getuser", lambda: "andr\udce9")
+    with pytest.raises(CheckpointError, match="could not make the savepoint: /data/\udcff is gone"):
+        ask(stream, {1: answered(2, path=None, error="/data/\udcff is gone")})
+    assert request_in(stream, 2).by.startswith("andr\\xdce9@")
+
+
 def test_a_release_that_does_not_know_a_request_says_so(stream: Storage) -> None:
     """Version 3 has had requests from its beginning: an entry of a newer version would end the running query of that release."""
     clock = Clock({1: answered(2, path=None, error="this release does not know the request 'checkpoint'")})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spark_ckpt.errors import ErrorKind
+from spark_ckpt.errors import ErrorKind, printable
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -12,6 +12,9 @@ from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.start.last_run import LastRun
 from spark_ckpt.protocol.start.recovery import GivenUpError, fenced_message
+
+_NAMED, _SHOWN = 16, 100
+"""Of a query's hooks, and letters of a name: as many as there can be. What lies in a storage may be forged."""
 
 
 class Admission:
@@ -34,7 +37,7 @@ class Admission:
         """Rule: the state of a hook is not lost because nobody takes it (Flink: without `allowNonRestoredState`)."""
         stranded = sorted(set(origin.hooks if origin else ()) - set(self._request.hooks))
         if origin is not None and stranded:
-            names = ", ".join(f"'{name}'" for name in stranded)
+            names = ", ".join(f"'{printable(name[:_SHOWN])}'" for name in stranded[:_NAMED]) + (", …" if len(stranded) > _NAMED else "")
             raise GivenUpError(
                 ErrorKind.CONFLICT,
                 f"the checkpoint of epoch {origin.id.epoch} of run {origin.id.run} holds the state of hooks that this query does not have "

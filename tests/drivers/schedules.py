@@ -48,6 +48,47 @@ SOONER_IN_EVERY_EPOCH = {
 }
 SOONER_IN_INTERVAL = {Mutation.A_DAY, Mutation.COLLECT_AGAIN}
 """What fewer schedules of one mode show than of the other: in the other, only the campaign's many schedules look for it."""
+TRIED_FIRST: dict[tuple[Mode, Mutation], tuple[int, ...]] = {
+    (Mode.INTERVAL, Mutation.ADOPT): (1, 10),
+    (Mode.INTERVAL, Mutation.LOADED_COMPARED): (16,),
+    (Mode.INTERVAL, Mutation.NOTED_AGAIN): (16,),
+    (Mode.INTERVAL, Mutation.COLLECT_SETTLED): (7,),
+    (Mode.INTERVAL, Mutation.COLLECT_AGAIN): (91,),
+    (Mode.INTERVAL, Mutation.A_DAY): (30,),
+    (Mode.INTERVAL, Mutation.YOUNG_KNOWN): (10,),
+    (Mode.INTERVAL, Mutation.APPEND_NOT_IN_HOLE): (18,),
+    (Mode.INTERVAL, Mutation.START_ORDER): (6,),
+    (Mode.INTERVAL, Mutation.UNCERTAIN_KEPT): (5,),
+    (Mode.INTERVAL, Mutation.DISCARD_LATER): (17, 273),
+    (Mode.INTERVAL, Mutation.BASES_KEPT): (25,),
+    (Mode.INTERVAL, Mutation.BASES_TAKEN_OVER): (183,),
+    (Mode.INTERVAL, Mutation.HANDLES_TOLD): (22,),
+    (Mode.INTERVAL, Mutation.OVERTAKEN_WAITED_FOR): (279,),
+    (Mode.INTERVAL, Mutation.NEWEST_BY_EPOCH): (23,),
+    (Mode.INTERVAL, Mutation.STATES_OF_ITS_END): (10,),
+    (Mode.INTERVAL, Mutation.GO_BACK_OWN): (5,),
+    (Mode.INTERVAL, Mutation.TIMED_FROM_SEAL): (19,),
+    (Mode.INTERVAL, Mutation.SEALS_RESENT): (157,),
+    (Mode.INTERVAL, Mutation.LOST_WHEN_ALL_REPORTED): (5,),
+    (Mode.INTERVAL, Mutation.LOST_WHEN_REPORTED_TWICE): (50,),
+    (Mode.EVERY, Mutation.SPARE_DROPPED): (91,),
+    (Mode.EVERY, Mutation.ADOPT): (3, 5),
+    (Mode.EVERY, Mutation.READ_BACK): (2, 14),
+    (Mode.EVERY, Mutation.DELETE_NOTHING_UNKNOWN): (5,),
+    (Mode.EVERY, Mutation.ORIGIN_VERIFIED): (5,),
+    (Mode.EVERY, Mutation.LOADED_COMPARED): (5,),
+    (Mode.EVERY, Mutation.NOTED_AGAIN): (5,),
+    (Mode.EVERY, Mutation.COLLECT_READABLE): (61,),
+    (Mode.EVERY, Mutation.GONE_AT_LAST): (50,),
+    (Mode.EVERY, Mutation.COLLECT_KEPT_FIRST): (39,),
+    (Mode.EVERY, Mutation.CLAIM_STAYS): (7,),
+    (Mode.EVERY, Mutation.START_ORDER): (0, 8),
+    (Mode.EVERY, Mutation.PUT_IF_ABSENT): (0, 25),
+    (Mode.EVERY, Mutation.CHOOSE_RETAINED): (5,),
+    (Mode.EVERY, Mutation.CLAIM_NOT_IN_HOLE): (43,),
+    (Mode.AT_LEAST_ONCE, Mutation.AHEAD_WHEN_KNOWN): (278,),
+}
+"""Seeds that have shown what a left out rule breaks. They only save time: with another protocol other seeds may show it, and are found."""
 RARE_IN_BOTH_GATES = {
     Observed.LOAD_FENCED,
     Observed.NOT_FINISHED,
@@ -70,12 +111,16 @@ def check_all_rules(mode: Mode, seeds: int, rare: Set[Observed]) -> Campaign:
 
 
 def check_caught(mode: Mode, rule: Mutation, expected: Set[Invariant], seeds: int) -> None:
-    """Among so many schedules without the rule, some break each of `expected`, and one of them does it again."""
+    """Among so many schedules without the rule, some break each of `expected`, and one of them does it again.
+
+    Those of `TRIED_FIRST` come before the others, whichever of them break what.
+    """
+    first = TRIED_FIRST.get((mode, rule), ())
 
     def known(so_far: Campaign) -> bool:
         return expected <= so_far.broken.keys()
 
-    total = campaign(range(seeds), mode, mutated(rule), known)
+    total = campaign([*first, *(seed for seed in range(seeds) if seed not in first)], mode, mutated(rule), known)
     print(f"without {rule.name}: {total.report()}")
     assert expected <= total.broken.keys(), total.report()
     again = simulate(total.failed[0].seed, mode, mutated(rule))

@@ -31,7 +31,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
   worker.setExecuteExistingDelayedTasksAfterShutdownPolicy(false)
 
   private val newest = new AtomicReference[Completed]
-  private val pending = new AtomicReference[Completed]
+  private val commits = new NewestCommit[Completed](worker, checkpoint => commit(checkpoint))
   @volatile private var state: Committing = Untried
   @volatile private var known: Seq[SourceLag] = clients.map { case (source, _) => SourceLag(source.toString, None, None) }
   private val asking = new AtomicBoolean
@@ -42,10 +42,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
   override def completed(epoch: Long, offsets: Array[Byte]): Unit = {
     val checkpoint = Completed(epoch, offsets)
     newest.set(checkpoint)
-    if (group.isDefined) {
-      pending.set(checkpoint)
-      worker.execute(() => commit())
-    }
+    if (group.isDefined) commits.offer(checkpoint)
   }
 
   override def lags(): Seq[SourceLag] = {
@@ -60,12 +57,13 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
   override def end(): Unit = {
     worker.shutdown()
     if (state != Failing) worker.awaitTermination(FarewellMs, TimeUnit.MILLISECONDS)
-    pending.set(null)
+    commits.forget()
     worker.shutdownNow()
     clients.foreach(_._2.close())
   }
 
-  private def commit(): Unit = Option(pending.getAndSet(null)).foreach { checkpoint =>
+  /** Throws what the client throws. */
+  private def commit(checkpoint: Completed): Unit = {
     val name = group.mkString
     try {
       val ends = endsOf(checkpoint)
@@ -84,7 +82,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
           s"the end offsets of checkpoint ${checkpoint.epoch} could not be committed to the consumer group $name (${told(e)}); the query does not need that, it is tried again")
         state = Failing
         clients.foreach(_._2.renew())
-        if (pending.compareAndSet(null, checkpoint) && !worker.isShutdown) worker.schedule((() => commit()): Runnable, AgainMs, TimeUnit.MILLISECONDS)
+        throw e
     }
   }
 
@@ -119,7 +117,6 @@ object KafkaSources {
   private case object Working extends Committing
   private case object Failing extends Committing
 
-  private val AgainMs = 10000L
   private val FarewellMs = 5000L
   private val OldestMs = 2000L
   private val LookNs = TimeUnit.SECONDS.toNanos(2)

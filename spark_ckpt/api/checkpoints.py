@@ -19,8 +19,8 @@ def checkpoint(query: StreamingQuery | str, timeout: str | int = "10min") -> str
     It is one of the stream's own: only what has changed is uploaded, nothing is copied, and it goes when newer ones make it superfluous
     (`spark.ckpt.retained`). It holds every epoch that had ended when the query met the request; where a completed one does already, that
     one is returned. `query` is the query, or the URL of its stream for one that another process runs. `timeout` is a duration as Spark
-    writes it. Raises `ConfigError`, `ConflictError` where the query does not run, `TimeoutExpiredError` where nothing takes the request up,
-    and `CheckpointError` where the run could not complete it (the query goes on then, and is not the worse for it).
+    writes it, 12h at most. Raises `ConfigError`, `ConflictError` where the query does not run, `TimeoutExpiredError` where nothing takes
+    the request up, and `CheckpointError` where the run could not complete it (the query goes on then, and is not the worse for it).
     """
     try:
         patience_s = parse_duration(str(timeout)) / 1000

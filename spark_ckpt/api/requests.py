@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 APPENDS = 1000
 """How often the stream may be faster with its next entry, before that is given up."""
 POLL_S = 0.25
+LONGEST_S = 12 * 60 * 60
+"""Nobody waits for longer: a run deletes its answer with the request's entry, when that is a day old (`log_trim.py`)."""
 LOOKS = 8
 """Polls for the answer to one look at the log, where a newer claim says that nobody will answer."""
 
@@ -74,7 +76,10 @@ def ask(
 ) -> str:
     """Append the request and wait for its answer, `patience_s` seconds in all; returns the URL of the savepoint or checkpoint. `storage` is
     the stream's. `asked` is told the number of the request's log entry, and the URL of the savepoint's folder, or of the one above it where
-    the run chooses the name."""
+    the run chooses the name. Raises `ConfigError` where that is more than `LONGEST_S`."""
+    if patience_s > LONGEST_S:
+        hours = LONGEST_S // 3600
+        raise ConfigError(f"an answer is waited for {hours} hours at most, and not for {patience_s:g} s: ask for less, and once more later")
     until = clock() + patience_s
     reader = StreamReader(storage)
     claim, number = _append(storage, reader, wish)

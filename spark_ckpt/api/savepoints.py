@@ -55,7 +55,7 @@ def savepoint(
     `query` is the query, or the URL of its stream for one that another process runs. `target` is the folder in which it is made, one
     below the query's `spark.ckpt.savepointDir` or below `savepoints/` in the stream's own (default: the first of these that there is),
     `name` its name there (default: a new one). With `stop` the query ends after it; with `drain` too, the watermark goes to its end
-    before, so that windows and event-time timers fire. `timeout` is a duration as Spark writes it. Raises `ConfigError`,
+    before, so that windows and event-time timers fire. `timeout` is a duration as Spark writes it, 12h at most. Raises `ConfigError`,
     `TimeoutExpiredError` where nothing takes the request up, and `CheckpointError` where the run could not make it (a query that was to
     stop goes on then).
     """

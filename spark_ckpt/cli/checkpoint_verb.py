@@ -13,7 +13,9 @@ from spark_ckpt.storage import S3Options
 
 @click.command("checkpoint")
 @click.argument("stream")
-@click.option("--timeout", default="10min", show_default=True, type=DURATION, metavar="DURATION", help="How long to wait for it.")
+@click.option(
+    "--timeout", default="10min", show_default=True, type=DURATION, metavar="DURATION", help="How long to wait for it: 12h at most."
+)
 @s3_options
 @progress_option
 @json_option

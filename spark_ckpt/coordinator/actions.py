@@ -138,6 +138,7 @@ class StorageActions:
                 dates = {number: self._log.stored_ms(number) for number in asked.numbers}
                 return ev.EntriesDated(asked.ticket, {number: at for number, at in dates.items() if at is not None})
             case do.DeleteEntries():
+                self.storage.delete(paths.answer_key(asked.run, number) for number in asked.numbers)
                 self._log.delete(asked.numbers)
                 return ev.EntriesDeleted(asked.ticket)
             case do.StoreMetadata():

@@ -82,10 +82,12 @@ class ReadPlans:
 
 @dataclass(frozen=True)
 class DeleteEntries:
-    """In the background: these entries of the log -> EntriesDeleted, or TrimFailed."""
+    """In the background: these entries of the log, and before them what run `run` has answered to those that are requests
+    -> EntriesDeleted, or TrimFailed."""
 
     ticket: int
     numbers: tuple[int, ...]
+    run: int
 
 
 @dataclass(frozen=True)

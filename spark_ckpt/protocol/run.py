@@ -85,7 +85,7 @@ class Run(Machine):
             self, context, self.epoch, self._executors, self._subsumption, self._policy, self._savepoints, self._checkpoints, self._timers
         )
         self.handover = parts.handover(context, self._executors, self._checkpoints, self._subsumption)
-        trim = parts.trim(planned, settings.log_kept_ms, settings.trim_every, self.questions, self.let_go)
+        trim = parts.trim(beginning.claim.run, planned, settings.log_kept_ms, settings.trim_every, self.questions, self.let_go)
         self._log = parts.log(self, context, self._timers, self.folder, self._subsumption.deletions, trim, beginning)
         self._ending = parts.ending(self, context, self._log)
         self._replaced = beginning.replaced

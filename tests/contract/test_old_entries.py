@@ -6,10 +6,10 @@ import time
 
 from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.model import CheckpointId
-from spark_ckpt.paths import LOG_PREFIX, parse_log_key
+from spark_ckpt.paths import LOG_PREFIX, log_key, parse_log_key, run_prefix
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim, End, encode
+from spark_ckpt.protocol.entries import CHECKPOINT, Claim, End, Request, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.stream import Stream
@@ -77,6 +77,28 @@ def test_they_go_and_the_stream_goes_on(storage: Storage) -> None:
     time.sleep(A_SECOND)
     two.epochs(13, 19)
     assert numbers(storage)[0] == 15, "the claim before is not in force any more"
+
+
+def test_an_answer_goes_with_its_request(storage: Storage) -> None:
+    """Who has asked waits for half of the time that entries stay, at most (`LONGEST_S`)."""
+
+    def answers() -> list[int]:
+        return sorted(int(stored.key.rpartition("/")[2]) for stored in storage.list(f"{run_prefix(1)}answer/"))
+
+    query = Query(storage, "a")
+    query.epochs(0, 2)
+    for number, epoch in ((5, 3), (7, 4)):
+        request = Request(1, CHECKPOINT, "", "somebody", nonce=str(number))
+        storage.put_if_absent(log_key(number), encode(request))
+        query.epochs(epoch, epoch)
+    assert answers() == [5, 7]
+    query.epochs(5, 7)
+    assert answers() == [5, 7], "none is old enough"
+    time.sleep(A_SECOND)
+    storage.put_if_absent(log_key(12), encode(Request(1, CHECKPOINT, "", "somebody", nonce="12")))
+    query.epochs(8, 14)
+    assert answers() == [12]
+    assert min(numbers(storage)[1:]) > 7
 
 
 def test_the_first_entry_past_one_is_found_behind_a_hole(storage: Storage) -> None:

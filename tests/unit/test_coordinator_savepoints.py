@@ -217,7 +217,7 @@ def test_what_can_fail_alone_ends_no_run_whatever_it_meets(checkpoint: Checkpoin
     assert isinstance(answered, ev.RequestAnswered)
     assert answered.outcome is Outcome.HOPELESS
     assert isinstance(perform(do.Delete(3, (checkpoint.id,), ())), ev.Deleted)
-    assert isinstance(perform(do.DeleteEntries(4, (1,))), ev.TrimFailed)
+    assert isinstance(perform(do.DeleteEntries(4, (1,), 3)), ev.TrimFailed)
     assert capsys.readouterr().err.count("Traceback") == 4
     with pytest.raises(ZeroDivisionError):
         perform(do.PutEntry(5, 1, b""))

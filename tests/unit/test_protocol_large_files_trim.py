@@ -129,7 +129,7 @@ def test_entries_that_name_large_files_stay_however_late_that_is_known_while_one
     """Entry 120 of 300 is missing, which should be there; what the entries from 201 on name is read after that."""
     planned, questions = PlannedFiles(), Questions(Tickets())
     planned.since = 400
-    trim = LogTrim(planned, DAY_MS, 1, questions, list)
+    trim = LogTrim(1, planned, DAY_MS, 1, questions, list)
     names = dict.fromkeys((50, 240), frozenset({"run-00000001/drv/0-" + "0" * 32}))
     old = tuple((n, 0) for n in range(1, 301) if n != 120)
     said = trim.begin(1000, 390, 2 * DAY_MS)

@@ -26,6 +26,7 @@ from spark_ckpt.errors import (
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import CHECKPOINT, SAVEPOINT, STOP, Claim, End, Plan, Request, decode, encode
+from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.storage import PutResult, Storage, open_storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from tests.drivers.protocol_driving import JOB, offsets
@@ -95,6 +96,14 @@ def test_a_target_that_the_running_driver_does_not_allow_is_refused_before_it_is
             ask(stream, {}, SavepointRequest(target))
     assert stream.size(paths.log_key(2)) is None
     assert ask(stream, {1: answered(2)}, SavepointRequest("s3://b/t/of/mine")) == "s3://b/x"
+
+
+def test_nobody_waits_for_longer_than_an_answer_stays(stream: Storage) -> None:
+    assert requests.LONGEST_S * 1000 * 2 == DAY_MS
+    with pytest.raises(ConfigError, match=r"an answer is waited for 12 hours at most.*ask for less, and once more later"):
+        ask(stream, {}, patience_s=requests.LONGEST_S + 1)
+    assert stream.size(paths.log_key(2)) is None
+    assert ask(stream, {1: answered(2)}, patience_s=requests.LONGEST_S) == "s3://b/x"
 
 
 def test_two_requests_are_two(stream: Storage) -> None:

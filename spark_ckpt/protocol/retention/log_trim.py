@@ -12,6 +12,9 @@ Four rules, each of which the simulation leaves out once.
   younger than n - 1. So a run whose two last puts lie more than half of that apart, or of one of which the time is not known, looks past
   the second one before it does anything on the strength of it (`is_sure`): the log's tail is never deleted, so behind a hole there is
   always an entry of somebody else. A claim and an end look always.
+
+The answer to a request goes with its entry, of the run that gave it: nobody waits for one for more than half of `DAY_MS`
+(`LONGEST_S` in `spark_ckpt/api/requests.py`). What an earlier run has answered is left to `gc` (`garbage.py`).
 """
 
 from __future__ import annotations
@@ -47,8 +50,9 @@ class LogTrim:
     """
 
     def __init__(
-        self, planned: PlannedFiles, kept_ms: int, every: int, questions: Questions, changed: Callable[[], list[Instruction]]
+        self, run: int, planned: PlannedFiles, kept_ms: int, every: int, questions: Questions, changed: Callable[[], list[Instruction]]
     ) -> None:
+        self._run = run
         self._planned = planned
         self._questions = questions
         self._changed = changed
@@ -167,7 +171,7 @@ class LogTrim:
         if unknown:
             return self._ask(lambda ticket: do.ReadPlans(ticket, unknown), self._plans_read)
         going = self._going = tuple(part)
-        return self._ask(lambda ticket: do.DeleteEntries(ticket, going), self._deleted)
+        return self._ask(lambda ticket: do.DeleteEntries(ticket, going, self._run), self._deleted)
 
     def _list(self) -> list[Instruction]:
         return self._ask(lambda ticket: do.ListOldEntries(ticket, self._floor, self._after), self._listed)

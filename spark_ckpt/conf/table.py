@@ -128,8 +128,8 @@ OPTIONS: tuple[Option, ...] = (
         "restore mode",
         "Who owns the savepoint in restore.path. Both modes copy its objects: once the query runs, it does not need it. NO_CLAIM: you do; "
         "it is left as it is. CLAIM: the stream does; it deletes the folder together with the copy, when `retained` newer checkpoints are "
-        "complete, or with onStop=DELETE when a person stops the query. A checkpoint in restore.path stays with the "
-        "stream that made it, in both modes.",
+        "complete, or with onStop=DELETE when a person stops the query; leave both options as they are until then. A checkpoint in "
+        "restore.path stays with the stream that made it, and a checkpointLocation of stock Spark as it is, in both modes.",
     ),
     Option(
         "restore.plans",

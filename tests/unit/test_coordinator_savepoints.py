@@ -232,6 +232,21 @@ def test_a_savepoint_that_meets_a_broken_disk_is_refused_and_nothing_else(checkp
     assert refused.hopeless
 
 
+def test_a_location_of_stock_spark_is_nobodys_but_its_owners(checkpoint: Checkpoint) -> None:
+    """Imported with CLAIM: other queries, and people, may go on from it."""
+    url = "memory://stock/ckpt"
+    files = ("metadata", "offsets/0", "commits/0", "state/0/0/1.zip")
+    with open_storage(url) as folder:
+        for name in files:
+            folder.put(name, b"of stock Spark")
+    configured = StorageActions(STREAM, open_storage, Places(STREAM, owned=url))
+    assert configured.perform(do.Delete(1, (checkpoint.id,), (), savepoint=url)) == ev.Deleted(1)
+    configured.close()
+    with open_storage(url) as folder:
+        assert {stored.key for stored in folder.list("")} == set(files)
+    wipe("stock")
+
+
 def test_a_claimed_source_goes_with_its_import(actions: StorageActions, checkpoint: Checkpoint) -> None:
     url = stored(actions.perform(do.StoreSavepoint(1, checkpoint, asked(), 12))).url or ""
     # What only a claim in the log says: anybody may have written it.

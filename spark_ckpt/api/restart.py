@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import numbers
 import queue
 import random
 import threading
@@ -106,11 +107,10 @@ def _count(owner: object, name: str, at_least: int) -> None:
         raise ConfigError(f"{type(owner).__name__}({name}={value!r}) is not a whole number of at least {at_least}")
 
 
-def _number(owner: object, name: str) -> float:
+def _real(owner: object, name: str) -> None:
     value = getattr(owner, name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ConfigError(f"{type(owner).__name__}({name}={value!r}) is not a number")
-    return value
 
 
 class RestartStrategy(ABC):
@@ -165,9 +165,11 @@ class ExponentialDelay(RestartStrategy):
         _millis(self, "reset_threshold", 1)
         if _millis(self, "initial_backoff", 1) > _millis(self, "max_backoff", 1):
             raise ConfigError(f"ExponentialDelay(initial_backoff={self.initial_backoff!r}) is longer than max_backoff={self.max_backoff!r}")
-        if not 1 < _number(self, "backoff_multiplier") < math.inf:
+        _real(self, "backoff_multiplier")
+        _real(self, "jitter_factor")
+        if not 1 < self.backoff_multiplier < math.inf:
             raise ConfigError(f"ExponentialDelay(backoff_multiplier={self.backoff_multiplier!r}) is not a number greater than 1")
-        if not 0 <= _number(self, "jitter_factor") <= 1:
+        if not 0 <= self.jitter_factor <= 1:
             raise ConfigError(f"ExponentialDelay(jitter_factor={self.jitter_factor!r}) is not a number from 0 to 1")
         if self.attempts_before_reset is not None:
             _count(self, "attempts_before_reset", 1)

@@ -132,6 +132,32 @@ def test_a_newer_checkpoint_that_overtakes_it_answers_in_its_place(mode: str) ->
     assert driver.world.answers == {first: answer_of(3), second: answer_of(3)}
 
 
+@pytest.mark.parametrize("mode", BACKGROUND)
+def test_after_a_start_the_epochs_that_run_again_had_ended(mode: str) -> None:
+    """(1) Epochs 1 and 2 end past checkpoint 0; (2) the driver dies; (3) the next start runs them again, and a checkpoint is asked for."""
+    one = running(mode)
+    unacked(one, 0)
+    one.request(CHECKPOINT)
+    one.fire(ev.Timer.IDLE)
+    acks(one, 0)
+    assert list(one.world.checkpoints) == [CheckpointId(1, 0)]
+    unacked(one, 1, 2)
+    two = running(mode, one.world)
+    begun = next(i for i in two.said if isinstance(i, do.Started))
+    assert (begun.origin, begun.rerun, [p.epoch for p in begun.planned]) == (CheckpointId(1, 0), True, [2])
+    asked = two.request(CHECKPOINT, claim=begun.claim)
+    two.seal(2, 1)
+    two.fire(ev.Timer.IDLE)
+    for p in range(2):
+        two.ack(2, 1, p)
+    assert asked not in two.world.answers, "epoch 2 had ended too"
+    two.trigger(2)
+    for p in range(2):
+        two.ack(2, 2, p)
+    two.seal(2, 2)
+    assert two.world.answers[asked] == f"checkpoint {CheckpointId(2, 2)}"
+
+
 def test_it_waits_for_neither_interval_nor_pause_and_both_count_from_it() -> None:
     driver = running("interval", min_pause_ms=5_000)
     due(driver)

@@ -69,7 +69,7 @@ class PendingCheckpoints:
         self.finished: FinishedEpoch | None = None
         """The newest epoch that has ended, if it may become a checkpoint."""
         self.ended = -1
-        """The newest epoch of this run that has ended."""
+        """The newest epoch that has ended, in this run or, perhaps, in one before, and runs again."""
         self._owner = owner
         self._context = context
         self._timers = timers
@@ -195,7 +195,7 @@ class PendingCheckpoints:
 
     def finish(self, finished: FinishedEpoch) -> None:
         """An epoch has ended."""
-        self.finished, self.ended = finished, finished.epoch
+        self.finished, self.ended = finished, max(self.ended, finished.epoch)
         required = finished.required or {}
         self._kept_acks = {uid: ack for uid, ack in self._kept_acks.items() if uid in required}
 

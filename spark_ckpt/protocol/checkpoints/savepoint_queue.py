@@ -87,8 +87,11 @@ class SavepointQueue:
         return any(copied.id == checkpoint for _, copied in self._copies.values())
 
     def assign(self, epoch: int) -> None:
-        """The checkpoint of this epoch, which begins now or is of the newest epoch that has ended, will be theirs."""
-        self._assigned.setdefault(epoch, []).extend(self._called())
+        """The checkpoint of this epoch, which begins now or is of the newest epoch that has ended, will be theirs, if it holds enough."""
+        called = [a for a in self._waiting if self._is_called(a) and (a.is_for_a_copy or self.is_covered(a, epoch))]
+        self._waiting = [asked for asked in self._waiting if asked not in called]
+        if called:
+            self._assigned.setdefault(epoch, []).extend(called)
 
     def join(self, making: Collection[int]) -> None:
         """Whoever has asked for a checkpoint that one of these in the making will do for gets that one."""

@@ -28,7 +28,20 @@ POINTS = {
 }
 
 
-def test_the_driver_is_killed_at_every_point(start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path) -> None:
+def faults(s3: Server) -> None:
+    for skip in range(2, 44, 6):
+        s3.proxy.inject(WireFault(Wire.STATUS, r"^PUT", skip=skip, status=503))
+        s3.proxy.inject(WireFault(Wire.STATUS, r"^(PUT|GET)", skip=skip + 3, status=500, code="InternalError"))
+        s3.proxy.inject(WireFault(Wire.RESET_BEFORE, r"^PUT", skip=skip + 5))
+        s3.proxy.inject(WireFault(Wire.DELAY, r"^PUT", skip=skip + 7, delay_s=0.5))
+    for skip in range(6):
+        s3.proxy.inject(WireFault(Wire.LOSE_ANSWER, r"^PUT \S*/_metadata", skip=skip, keep=26))
+        s3.proxy.inject(WireFault(Wire.LOSE_ANSWER, r"^PUT \S*/log/", skip=2 * skip + 2))
+
+
+def test_the_driver_is_killed_at_every_point_and_the_last_one_has_a_server_with_every_fault(
+    start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
     trial = TrialOnS3(start, s3, events, tmp_path)
     for number, (point, fault) in enumerate(POINTS.items()):
         before = len(s3.proxy.struck)
@@ -39,12 +52,16 @@ def test_the_driver_is_killed_at_every_point(start: Start, s3: Server, events: P
         s3.proxy.heal()
         if number % 2 == 0:
             shutil.rmtree(trial.locations)
+    # The last one comes to its end, from a server that fails, resets, delays and loses answers.
+    before = len(s3.proxy.struck)
+    faults(s3)
     trial.start().expect_success()
     trial.compare(oracle)
     assert trial.seen("/run-00000005/") > 0
+    assert len(s3.proxy.struck) - before >= 20, "too few faults were hit to show anything"
 
 
-def test_agent_and_coordinator_are_killed_and_the_query_goes_on(
+def test_agent_and_coordinator_are_killed_also_while_the_storage_is_away_and_the_query_goes_on(
     start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
 ) -> None:
     trial = TrialOnS3(start, s3, events, tmp_path)
@@ -60,17 +77,9 @@ def test_agent_and_coordinator_are_killed_and_the_query_goes_on(
         app.until(lambda before=before: len(s3.proxy.struck) > before, f"a put of {part}")  # type: ignore[misc]
         app.kill_one(part)
         s3.proxy.heal()
-    app.expect_success()
-    trial.compare(oracle)
-    assert trial.seen("/run-00000002/") == 0, "the running query was to survive, not to be restarted"
-
-
-def test_agent_and_coordinator_are_replaced_while_the_storage_is_away(
-    start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
-) -> None:
-    trial = TrialOnS3(start, s3, events, tmp_path)
-    app = trial.start()
-    app.until(lambda: trial.stored() >= 3, "three checkpoints")
+    # and at last both while the storage is away
+    reached = trial.stored() + 1
+    app.until(lambda: trial.stored() >= reached, "another checkpoint")
     with s3.proxy.away():
         for part in ("spark_ckpt.agent", "spark_ckpt.coordinator"):
             app.kill_one(part)
@@ -104,21 +113,3 @@ def test_executors_are_killed_and_the_query_goes_on(
     trial.compare(oracle)
     assert trial.seen("/run-00000002/") == 0, "the running query was to survive, not to be restarted"
     assert "is run again" in app.log.read_text(), "no epoch had to be run again: the test has lost its point"
-
-
-def test_a_server_that_fails_resets_delays_and_loses_answers(
-    start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
-) -> None:
-    trial = TrialOnS3(start, s3, events, tmp_path)
-    for skip in range(5, 80, 12):
-        s3.proxy.inject(WireFault(Wire.STATUS, r"^PUT", skip=skip, status=503))
-        s3.proxy.inject(WireFault(Wire.STATUS, r"^(PUT|GET)", skip=skip + 3, status=500, code="InternalError"))
-        s3.proxy.inject(WireFault(Wire.RESET_BEFORE, r"^PUT", skip=skip + 5))
-        s3.proxy.inject(WireFault(Wire.DELAY, r"^PUT", skip=skip + 7, delay_s=0.5))
-    for skip in range(6):
-        s3.proxy.inject(WireFault(Wire.LOSE_ANSWER, r"^PUT \S*/_metadata", skip=3 * skip, keep=26))
-        s3.proxy.inject(WireFault(Wire.LOSE_ANSWER, r"^PUT \S*/log/", skip=3 * skip + 2))
-    app = trial.start()
-    app.expect_success()
-    trial.compare(oracle)
-    assert len(s3.proxy.struck) >= 20, "too few faults were hit to show anything"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.drivers.spark import chromium as browsers
 from tests.drivers.spark.browser import Browser, browser
-from tests.drivers.spark.fixtures import events, oracle, start  # noqa: F401
+from tests.drivers.spark.fixtures import batches, events, many, oracle, oracle_of_many, start  # noqa: F401
 from tests.drivers.spark.s3_server import Server, moto, with_bucket
 
 

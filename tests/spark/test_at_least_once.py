@@ -18,6 +18,7 @@ from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.entries import decode as decode_entry
 from spark_ckpt.stored.metadata.codec import decode_metadata
 from testbed.lossy_proxy import Wire, WireFault
+from tests.drivers.spark.fixtures import MANY_NAMES
 from tests.drivers.spark.harness import Application, Start, submit
 from tests.drivers.spark.inputs import FILES, write_events
 from tests.drivers.spark.oracle import differences, read
@@ -65,33 +66,10 @@ def test_every_operator_goes_on_under_new_numbers(start: Start, events: Path, or
         assert holes(trial.out / name) == [], name
 
 
-MANY = 24
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("many") / "events"
-    write_events(folder, 0, MANY, closing=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def batch(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What batch queries give over all of it."""
-    out = tmp_path_factory.mktemp("batch")
-    args = ["batch", ",".join(NAMES), str(many), str(out)]
-    with submit("operators.py", args, log=out / "batch.log", storage=None, plugin=False) as app:
-        app.expect_success()
-    return out
-
-
-NAMES = ("unique", "outer", "update")
-
-
 class Attempts:
     """Queries of which every execution of every batch is kept (jobs/attempts.py)."""
 
-    def __init__(self, start: Start, many: Path, tmp_path: Path, storage: str, names: tuple[str, ...] = NAMES, **how: object) -> None:
+    def __init__(self, start: Start, many: Path, tmp_path: Path, storage: str, names: tuple[str, ...] = MANY_NAMES, **how: object) -> None:
         self.out, self.locations, self.names = tmp_path / "out", tmp_path / "locations", names
         self._begin, self._storage, self._how = start, storage, how
         self.files = 1
@@ -131,12 +109,12 @@ class Attempts:
         return repeated
 
 
-def test_killed_drivers_lose_no_row_and_use_no_number_twice(start: Start, many: Path, batch: Path, tmp_path: Path) -> None:
+def test_killed_drivers_lose_no_row_and_use_no_number_twice(start: Start, many: Path, oracle_of_many: Path, tmp_path: Path) -> None:
     storage = tmp_path / "storage"
     trial = Attempts(start, many, tmp_path, f"file://{storage}")
 
     def checkpoints(run: int) -> bool:
-        return all(list(stream_of(storage, trial.locations / name).glob(f"run-{run:08d}/chk-*/_metadata")) for name in NAMES)
+        return all(list(stream_of(storage, trial.locations / name).glob(f"run-{run:08d}/chk-*/_metadata")) for name in MANY_NAMES)
 
     app = trial.start()
     app.until(lambda: checkpoints(1), "a checkpoint of every query", 200)
@@ -156,8 +134,8 @@ def test_killed_drivers_lose_no_row_and_use_no_number_twice(start: Start, many: 
     shutil.rmtree(trial.locations)
     trial.start(**{"spark.ckpt.retained": "2"}).expect_success()
 
-    assert trial.compare(batch) > 0, "no row came twice: the test has lost its point"
-    for name in NAMES:
+    assert trial.compare(oracle_of_many) > 0, "no row came twice: the test has lost its point"
+    for name in MANY_NAMES:
         jumps = [b - a for a, b in pairwise(sorted(set(trial.tried(name)))) if b > a + 1]
         assert len(jumps) == 3, f"{name} was to go on under new numbers three times"
         remain = [decode_metadata(p.read_bytes()) for p in stream_of(storage, trial.locations / name).glob("run-*/chk-*/_metadata")]
@@ -167,7 +145,7 @@ def test_killed_drivers_lose_no_row_and_use_no_number_twice(start: Start, many: 
 
 
 @pytest.mark.campaign
-def test_no_epoch_waits_for_its_plan(start: Start, s3: Server, many: Path, batch: Path, tmp_path: Path) -> None:
+def test_no_epoch_waits_for_its_plan(start: Start, s3: Server, many: Path, oracle_of_many: Path, tmp_path: Path) -> None:
     trial = Attempts(start, many, tmp_path, f"s3://{s3.bucket}/ckpt", ("unique",), env=s3.env)
 
     def asked(pattern: str) -> int:
@@ -188,13 +166,13 @@ def test_no_epoch_waits_for_its_plan(start: Start, s3: Server, many: Path, batch
     shutil.rmtree(trial.locations)
     trial.files = 2
     trial.start(**s3.conf).expect_success()
-    assert trial.compare(batch) > 0, "no row came twice: the test has lost its point"
+    assert trial.compare(oracle_of_many) > 0, "no row came twice: the test has lost its point"
     assert min(n for n in trial.tried("unique") if n > used) > used + 1, "the numbers whose plans were lost were not passed over"
 
 
 @pytest.mark.campaign
 def test_executors_are_killed_and_the_query_goes_back_in_place_under_new_numbers(
-    start: Start, many: Path, batch: Path, tmp_path: Path
+    start: Start, many: Path, oracle_of_many: Path, tmp_path: Path
 ) -> None:
     storage = tmp_path / "storage"
     trial = Attempts(start, many, tmp_path, f"file://{storage}", ("unique", "outer"), master=CLUSTER)
@@ -209,13 +187,13 @@ def test_executors_are_killed_and_the_query_goes_back_in_place_under_new_numbers
         assert app.kill_all("CoarseGrainedExecutorBackend", "spark_ckpt.agent") >= 2
         app.until(trial.further(3), "epochs after the executors' death")
     app.expect_success()
-    trial.compare(batch)
+    trial.compare(oracle_of_many)
     assert "the query goes back to its last completed checkpoint" in app.log.read_text(), "no state was lost: the test has lost its point"
     assert any(b > a + 1 for name in trial.names for a, b in pairwise(sorted(set(trial.tried(name)))))
 
 
 def test_plans_that_are_lost_with_the_coordinator_are_made_anew_in_place(
-    start: Start, s3: Server, many: Path, batch: Path, tmp_path: Path
+    start: Start, s3: Server, many: Path, oracle_of_many: Path, tmp_path: Path
 ) -> None:
     trial = Attempts(start, many, tmp_path, f"s3://{s3.bucket}/ckpt", ("unique",), env=s3.env)
     app = trial.start(**s3.conf)
@@ -228,7 +206,7 @@ def test_plans_that_are_lost_with_the_coordinator_are_made_anew_in_place(
     app.kill_one("spark_ckpt.coordinator")
     s3.proxy.heal()
     app.expect_success()
-    trial.compare(batch)
+    trial.compare(oracle_of_many)
     assert "were lost with the coordinator" in app.log.read_text(), "no plan was lost: the test has lost its point"
     following = [n for n in trial.tried("unique") if n > used]
     assert any(b > a + 1 for a, b in pairwise([used, *following])), "it was to go on under new numbers"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.drivers.spark.harness import JOBS, Application, Start, submit
-from tests.drivers.spark.inputs import FILES, write_events
+from tests.drivers.spark.inputs import FILES, MANY, write_events
 
 
 @pytest.fixture(scope="session")
@@ -49,18 +49,43 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> None:
             new.rename(folder)
 
 
+MANY_NAMES = ("unique", "outer", "update")
+
+
 @pytest.fixture(scope="session")
-def oracle(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """What a batch query gives for every query over the whole input, which is the same in every process."""
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For queries that are killed often."""
+    folder = tmp_path_factory.mktemp("many") / "events"
+    write_events(folder, 0, MANY, closing=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def batches(events: Path, many: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What batch queries give over `events` and `many`, which are the same in every process: two folders, in each one for a query."""
     sys.path.insert(0, str(JOBS))
     from operators import QUERIES
 
     def ask(out: Path) -> None:
-        args = ["batch", ",".join(QUERIES), str(events), str(out)]
+        args = ["batch", ",".join(QUERIES), str(events), str(out / "events"), ",".join(MANY_NAMES), str(many), str(out / "many")]
         with submit("operators.py", args, log=out / "batch.log", storage=None, plugin=False) as app:
             app.expect_success()
 
     own = tmp_path_factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "oracle"
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "batches"
     made_once(folder, ask)
-    return {name: folder / name for name in QUERIES}
+    return folder
+
+
+@pytest.fixture(scope="session")
+def oracle(batches: Path) -> Mapping[str, Path]:
+    """By query, what it has to give over all of `events`."""
+    from operators import QUERIES
+
+    return {name: batches / "events" / name for name in QUERIES}
+
+
+@pytest.fixture(scope="session")
+def oracle_of_many(batches: Path) -> Path:
+    """The same over all of `many`: a folder for each of `MANY_NAMES`."""
+    return batches / "many"

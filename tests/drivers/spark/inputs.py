@@ -10,7 +10,7 @@ from pathlib import Path
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 FAR = datetime(2030, 1, 1, tzinfo=timezone.utc)
-FILES = 8
+FILES, MANY = 8, 24
 
 
 def write_events(

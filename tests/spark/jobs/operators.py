@@ -1,7 +1,7 @@
 """Stateful queries of every kind over a folder of JSON events; an ordinary PySpark job that knows nothing of checkpoints.
 
 usage: operators.py run NAMES INPUT CHECKPOINTS OUTPUT   (AvailableNow, one file an epoch, all queries in one session)
-       operators.py batch NAMES INPUT OUTPUT             (the same results from a batch query: the oracle)
+       operators.py batch NAMES INPUT OUTPUT ...         (the same results from batch queries: the oracle; several such triples)
 """
 
 from __future__ import annotations
@@ -248,7 +248,8 @@ def main() -> None:
     if what == "run":
         run(spark, names.split(","), *paths)
     else:
-        batch(spark, names.split(","), *paths)
+        for n in range(2, len(sys.argv), 3):
+            batch(spark, sys.argv[n].split(","), *sys.argv[n + 1 : n + 3])
     spark.stop()
 
 

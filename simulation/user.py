@@ -20,7 +20,7 @@ class User:
         self._env = env
         self._made = 0
         self._had_ended: dict[int, int] = {}
-        """Request for a checkpoint -> the newest epoch that had ended when it was put, as its driver knew."""
+        """Request for a checkpoint -> the newest epoch that had ended when it was put, as its driver knew, or before and runs again."""
 
     def ask(self, action: str) -> None:
         """Put behind the log's tail, under the last claim; again if somebody was faster."""
@@ -28,6 +28,8 @@ class User:
         if world.log.last_claim is None:
             return
         tail, claim, run = world.log.tail, world.log.last_claim.claim, world.log.last_claim.run
+        before = max((epoch for one, epoch in self._env.ended.items() if one < run), default=-1)
+        again = max((epoch for epoch in world.log.last_claim.adopted_past(-1).values() if epoch <= before), default=-1)
         self._made += 1
         drain = action == STOP and self._env.rng.random() < 0.5
         request = Request(claim, action, "", "person", drain=drain, nonce=f"n{self._made}", floor=world.log.floor)
@@ -38,7 +40,7 @@ class User:
                 self.asked[tail + 1] = claim
                 self._env.observed[Observed.DEMANDED if action == CHECKPOINT else Observed.ASKED] += 1
                 if action == CHECKPOINT:
-                    self._had_ended[tail + 1] = self._env.ended.get(run, -1)
+                    self._had_ended[tail + 1] = max(self._env.ended.get(run, -1), again)
             else:
                 self.ask(action)
 

@@ -102,7 +102,7 @@ class Run(Machine):
         if running:
             self._subsumption.loads_from_base(self.epoch.number)
         self._checkpoints.supersede(self._subsumption.store.cut())
-        self._checkpoints.ended = max(self.epoch.highest_planned, self.epoch.number if running and self._replaced is None else -1)
+        self._checkpoints.ended = max([self.epoch.highest_planned, *self.claim.adopted_past(-1).values()])
         stands = self._checkpoints.tell_again() if self._replaced else []
         taken_over = [*self._take_over(), *self._turn_away_lost(), *stands, *self._checkpoint_trigger.watch()]
         rests = [] if running else self._log.rest()

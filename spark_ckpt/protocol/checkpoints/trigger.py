@@ -61,7 +61,7 @@ class CheckpointTrigger:
 
     def take_over(self, sealed: int) -> None:
         """From a coordinator that has died: what was in the making is forgotten, hence the next one is due."""
-        self._checkpoints.ended = max(sealed, self._epoch.highest_planned)
+        self._checkpoints.ended = max(sealed, self._checkpoints.ended)
         self._policy.due_again()
 
     def watch(self) -> list[Instruction]:

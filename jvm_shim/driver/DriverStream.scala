@@ -209,6 +209,10 @@ final class DriverStream(
       case "COMPLETED" =>
         synchronized { completed = Some(message) }
         if (isMine(message)) ends.complete(message.long("epoch"))
+      case "STANDS" => if (isMine(message)) {
+        synchronized { if (!completed.exists(c => c.long("run") == message.long("run") && c.long("epoch") >= message.long("epoch"))) completed = Some(message) }
+        ends.complete(message.long("epoch"))
+      }
       case _ =>
     }
     case "handover" => wants.handOver(message.str("uid"))

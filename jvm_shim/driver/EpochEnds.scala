@@ -99,15 +99,16 @@ final class EpochEnds(former: Option[EpochEnds], maxBytes: Long) extends Contain
 
   def lags(): Seq[SourceLag] = synchronized(followed).map(_.lags()).getOrElse(Nil)
 
-  /** Returns when nobody follows any more, whoever has ended it. */
+  /** Returns when nobody follows any more, whoever has ended it: nor the start before, where this one was never followed. */
   def end(): Unit = ending.synchronized {
-    val last = synchronized {
+    val (last, unfollowed) = synchronized {
       over = true
+      val ends = (followed, before)
       before = None
-      val follower = followed
       followed = None
-      follower
+      ends
     }
+    unfollowed.foreach(_.end())
     contained("the end of a query's sources")(last.foreach(_.end()))
   }
 

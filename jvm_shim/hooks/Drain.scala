@@ -1,6 +1,7 @@
 package org.apache.spark.sql.ckpt
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark
 import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetSeqMetadata, OffsetSeqMetadataV2}
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext}
 
@@ -32,4 +33,8 @@ class Drain(query: MicroBatchExecution) extends Logging {
 object Drain {
   /** The last millisecond of the year 9999, Spark's last timestamp: its milliseconds fit into microseconds, and an interval may be added. */
   val EndOfTimeMs = 253402300799999L
+
+  /** Whether the query's watermark is there, and the query has one. */
+  def isOver(query: MicroBatchExecution): Boolean =
+    QueryHook.watermarkTracker(query).currentWatermark >= EndOfTimeMs && query.logicalPlan.exists(_.isInstanceOf[EventTimeWatermark])
 }

@@ -26,6 +26,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
   private var goingBack = false
   private var stopped = false
   private var attempts = 0
+  private var toldOfDrain = false
   private var origin = stream.origin
 
   override def setNextBatch(ctx: MicroBatchExecutionContext): Unit = {
@@ -64,7 +65,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
     val between = !ctx.isCurrentBatchConstructed
     stopped = between && stream.stopRequest.exists(stop(ctx, _))
     // With nothing left to do the query would go on to look for data: AvailableNow ends here.
-    lazy val more = attempt(ctx, 1)
+    lazy val more = if (between && Drain.isOver(query)) drained() else attempt(ctx, 1)
     stream.ended = stopped || (more && inner.isInstanceOf[MultiBatchExecutor] && !ctx.isCurrentBatchConstructed && stream.stopRequest.isEmpty)
     !stream.ended && more
   }
@@ -105,6 +106,15 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
     }
   }
 
+  /** Drained before this start, or before it went back: nothing is read that would be dropped. A query that ends by itself waits for nobody. */
+  private def drained(): Boolean = {
+    if (isOnce || inner.isInstanceOf[MultiBatchExecutor]) throw new CheckpointFailure(CheckpointFailure.Unusable, Drained)
+    if (!toldOfDrain) logWarning(Drained)
+    toldOfDrain = true
+    Thread.sleep(DrainedMs)
+    query.isActive
+  }
+
   private def mayGoBack(): Boolean = {
     if (stream.origin != origin) attempts = 0
     origin = stream.origin
@@ -132,4 +142,10 @@ object EpochRunner {
 
   /** How often in a row, without a new checkpoint in between. */
   private val Attempts = 4
+
+  /** How long a drained query waits before it looks again whether it is to stop. */
+  private val DrainedMs = 100L
+  private val Drained = "the query was drained: its watermark is at the end of time, all that it would read now is late, and would be dropped. " +
+    "It reads nothing: ask for its stop once more (spark-ckpt savepoint --stop), or go on from a checkpoint before the drain, with " +
+    "spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD"
 }

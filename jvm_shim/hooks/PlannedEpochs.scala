@@ -23,7 +23,12 @@ class PlannedEpochs(query: MicroBatchExecution, planned: Map[Long, Content]) ext
         throw new IllegalStateException(s"the offsets of the planned epoch ${ctx.batchId} cannot be read back"))
       val (sources, byName) = QueryHook.sources(query)
       ctx.endOffsets = entry.toStreamProgress(sources, byName)
-      entry.metadataOpt.foreach(ctx.offsetSeqMetadata = _)
+      entry.metadataOpt.foreach { metadata =>
+        ctx.offsetSeqMetadata = metadata
+        // That of a drain is in no data: what follows must not go back behind it.
+        val watermarks = QueryHook.watermarkTracker(query)
+        watermarks.setWatermark(math.max(watermarks.currentWatermark, metadata.batchWatermarkMs))
+      }
       ctx.isCurrentBatchConstructed = true
       logInfo(s"epoch ${ctx.batchId} runs again as it was planned")
     }

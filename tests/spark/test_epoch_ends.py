@@ -128,6 +128,26 @@ def test_of_very_many_checkpoints_under_way_the_first_due_is_told(java: Any) -> 
     assert len(told) <= 10
 
 
+def test_a_start_that_failed_at_once_does_not_hide_the_one_before_it(java: Any) -> None:
+    """(1) A start is still ending; (2) the next one fails before anybody follows it; (3) a third one begins."""
+    old = Ends(java)
+    old.follow()
+    failed = Ends(java, old.kept)
+    new = Ends(java, failed.kept)
+    new.follow()
+    old.follower.may_end.clear()
+    first = threading.Thread(target=old.kept.end)
+    second = threading.Thread(target=new.follower.former.run)
+    first.start()
+    second.start()
+    second.join(1)
+    assert second.is_alive()
+    old.follower.may_end.set()
+    first.join(20)
+    second.join(20)
+    assert old.told == ["ending", "ended"]
+
+
 def test_nothing_is_told_before_the_start_before_has_ended(java: Any) -> None:
     """Spark tells of that end when it likes: the new start's own thread ends what follows the old one, or waits until it has ended."""
     old = Ends(java)

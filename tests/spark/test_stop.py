@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from spark_ckpt import paths
+from spark_ckpt.stored.metadata.codec import decode_metadata
 from tests.drivers.spark.harness import Application, Start
 from tests.drivers.spark.inputs import FILES, write_events
 from tests.drivers.spark.oracle import differences, read
@@ -33,11 +35,15 @@ class Running:
     def committed(self) -> int:
         return max((int(p.name) for p in (self.location / "commits").glob("[0-9]*")), default=-1)
 
+    def ask(self, *options: str) -> subprocess.CompletedProcess[str]:
+        """For a savepoint."""
+        stream = paths.stream_url(self.storage, f"file:{self.location}")
+        command = [str(Path(sys.executable).parent / "spark-ckpt"), "savepoint", stream, "--json", *options]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
     def stop(self, *options: str) -> Path:
         """The savepoint's folder."""
-        stream = paths.stream_url(self.storage, f"file:{self.location}")
-        command = [str(Path(sys.executable).parent / "spark-ckpt"), "savepoint", stream, "--stop", "--json", *options]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = self.ask("--stop", *options)
         assert done.returncode == 0, done.stdout + done.stderr
         return Path(json.loads(done.stdout)["savepoint"].removeprefix("file://"))
 
@@ -75,3 +81,29 @@ def test_a_drained_query_closes_its_windows_first(gate: str, start: Start, oracl
     assert (savepoint / "_metadata").exists()
     assert read(oracle["windows"])
     assert differences(running.out / "windows", oracle["windows"]) == []
+
+
+@pytest.mark.parametrize("gate", [pytest.param("every epoch", marks=pytest.mark.campaign), "interval"])
+def test_a_query_that_was_drained_and_not_stopped_reads_nothing_that_would_be_dropped(gate: str, start: Start, tmp_path: Path) -> None:
+    """(1) A drain runs; (2) its savepoint cannot be made, and the query ends; (3) rows come; (4) the query is started again."""
+    source = tmp_path / "input" / "events"
+    write_events(source, 0, 2)
+    running = Running(start, source, tmp_path, GATES[gate])
+    app = running.start()
+    app.until(lambda: running.committed() >= 1, "the first epochs")
+    assert running.ask("--name", "taken").returncode == 0
+    write_events(source, 2, 1)
+    app.until(lambda: running.committed() >= 2, "another epoch")
+    assert running.ask("--stop", "--drain", "--name", "taken").returncode == 1
+    app.until_gone(str(running.location))
+    assert "the query has been drained and cannot go on" in app.log.read_text()
+    drained = running.committed()
+
+    write_events(source, 3, 2)
+    app = running.start()
+    app.until(lambda: "the query was drained: its watermark is at the end of time" in app.log.read_text(), "a word of it")
+    time.sleep(3)
+    assert running.committed() == drained, "rows were read, and dropped"
+    stopped = decode_metadata((running.stop() / "_metadata").read_bytes())
+    app.expect_success(60)
+    assert stopped.id.epoch == drained

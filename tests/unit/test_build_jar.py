@@ -26,9 +26,7 @@ def builder() -> ModuleType:
     return module
 
 
-@pytest.fixture
-def shim(tmp_path: Path) -> Path:
-    root = tmp_path / "shim"
+def sources(root: Path) -> Path:
     (root / "hooks" / "example").mkdir(parents=True)
     (root / "hooks" / "example" / "Answer.scala").write_text(SCALA % 1)
     (root / "spark-3.0").mkdir()
@@ -36,6 +34,26 @@ def shim(tmp_path: Path) -> Path:
     (root / "resources").mkdir()
     (root / "resources" / "note.txt").write_text("note")
     return root
+
+
+@pytest.fixture
+def shim(tmp_path: Path) -> Path:
+    return sources(tmp_path / "shim")
+
+
+@pytest.fixture(scope="module")
+def built(builder: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the compiler, which takes seconds, makes of `sources`."""
+    folder = tmp_path_factory.mktemp("built")
+    jar: Path = builder.build(folder / "out", sources(folder / "shim"))
+    return jar
+
+
+@pytest.fixture
+def output(built: Path, tmp_path: Path) -> Path:
+    """A folder that holds it."""
+    shutil.copytree(built.parent, tmp_path / "out")
+    return tmp_path / "out"
 
 
 def java_that_says(folder: Path, text: str) -> Path:
@@ -82,9 +100,8 @@ def test_java_home_without_java(builder: ModuleType, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.spark
-def test_built_once_then_only_after_a_change(builder: ModuleType, shim: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    jar = builder.build(output, shim)
+def test_built_once_then_only_after_a_change(builder: ModuleType, shim: Path, built: Path, output: Path) -> None:
+    jar = output / built.name
     first = jar.read_bytes()
     with zipfile.ZipFile(jar) as archive:
         assert archive.namelist() == ["META-INF/MANIFEST.MF", builder.STAMP, "example/Answer.class", "META-INF/LICENSE", "note.txt"]
@@ -101,9 +118,8 @@ def test_built_once_then_only_after_a_change(builder: ModuleType, shim: Path, tm
 
 
 @pytest.mark.spark
-def test_compiler_messages_are_shown_and_the_old_jar_stays(builder: ModuleType, shim: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    jar = builder.build(output, shim)
+def test_compiler_messages_are_shown_and_the_old_jar_stays(builder: ModuleType, shim: Path, built: Path, output: Path) -> None:
+    jar = output / built.name
     before = jar.read_bytes()
     (shim / "hooks" / "example" / "Answer.scala").write_text("package example\nclass Answer { def value: Int = missing }\n")
     with pytest.raises(builder.BuildError, match="not found: value missing"):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import boto3
@@ -324,6 +325,91 @@ def test_a_full_disk_is_named(world: World, tmp_path: Path) -> None:
         subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
     assert world.run("full") is None
     world.check_sink("full", 2)
+
+
+def totals(folder: Path) -> dict[str, tuple[int, int]]:
+    """What a batch query gives: key -> (rows, sum)."""
+    n, total = Counter[str](), Counter[str]()
+    for event in (json.loads(line) for path in folder.iterdir() for line in path.read_text().splitlines()):
+        n[event["key"]] += 1
+        total[event["key"]] += event["value"]
+    return {key: (n[key], total[key]) for key in n}
+
+
+def test_a_query_that_does_not_fit_a_chosen_savepoint_is_told_so_before_anything_is_changed(world: World) -> None:
+    """Operators, sources, partitions, schemas."""
+    world.feed("events", files=3)
+    events = world.source("events")
+
+    def run(name: str, query: str = "totals") -> str | None:
+        return world.told.query(query, events, world.folder / "out" / name, world.location(name))
+
+    assert world.told.session(world.conf() | {"spark.sql.shuffle.partitions": "2"}) is None
+    assert run("first") is None
+    newest = world.checkpoints("first")[-1]
+    before = contents(world.stream("first"))
+
+    # The number of partitions is the checkpoint's, whatever the session says.
+    chosen = f"file://{newest.parent}"
+    assert world.told.session(world.conf(restore_path=chosen) | {"spark.sql.shuffle.partitions": "5"}) is None
+    whole = newest.read_bytes()
+    content = decode_metadata(whole)
+    part = replace(content, snapshots=tuple(s for s in content.snapshots if s.store.partition != 1))
+    misfits = {
+        "unique": ("its stateful operators are aggregate(key)", "deduplicate(id)"),
+        "rated": ("its sources are FileSource", "those of the query rate"),
+        "wide": ("Provided value schema does not match existing state value schema",),
+        "totals": ("operator 0 lacks partitions 1",),
+    }
+    for query, said in misfits.items():
+        newest.write_bytes(encode_metadata(part) if query == "totals" else whole)
+        error = sentence(run(query, query))
+        print(error)
+        assert error.startswith(f"spark.ckpt.restore.path={chosen} does not fit this query: "), error
+        for words in said:
+            assert words in error, error
+        assert not [path for path in world.stream(query).rglob("*") if path.is_file()], "something was written"
+        assert not list(world.location(query).rglob("[0-9]*")), "something was written"
+    newest.write_bytes(whole)
+    assert contents(world.stream("first")) == before
+
+    world.feed("events", 3, 1)
+    assert run("fork") is None
+    forked = decode_metadata(world.checkpoints("fork")[-1].read_bytes())
+    assert {s.store.partition for s in forked.snapshots} == {0, 1}
+    rows = json.loads((world.folder / "out" / "fork" / "3.json").read_text())
+    assert {row["key"]: (row["n"], row["total"]) for row in rows} == totals(events)
+
+
+STATE_AWAY = WireFault(Wire.STATUS, r"^PUT \S*/(seg|sst)/", times=None, status=503)
+
+
+@pytest.mark.parametrize(
+    ("name", "conf", "says"),
+    [
+        ("no-room", {"spool_maxSize": "4k", "spool_whenFull": "FAIL"}, "spark.ckpt.spool.whenFull=FAIL ends the query here"),
+        ("too-many", {"timeout": "2s", "tolerableFailures": "1"}, "spark.ckpt.tolerableFailures"),
+    ],
+    ids=["a full spool", "too many checkpoints that fail"],
+)
+def test_a_storage_that_takes_no_state_ends_the_query_where_that_is_wanted(
+    world: World, name: str, conf: dict[str, str], says: str
+) -> None:
+    world.feed(name, files=8)
+    storage = f"s3://{BUCKET}/{name}"
+    assert world.told.session(world.conf(storage, interval="500ms", **conf)) is None
+    world.proxy.inject(STATE_AWAY)
+    # AvailableNow would end with the failure of its last epoch's checkpoint.
+    error = world.run(name, query="unique", trigger={"processingTime": "100 milliseconds"})
+    # Nobody waits for what an agent still tries to upload at its end.
+    world.proxy.heal()
+    assert error is not None
+    assert says in error
+
+    assert world.told.session(world.conf(storage)) is None
+    assert world.run(name, query="unique") is None
+    ids = {json.loads(line)["id"] for path in world.source(name).iterdir() for line in path.read_text().splitlines()}
+    assert sum(row["n"] for row in json.loads((world.folder / "out" / name / "7.json").read_text())) == len(ids)
 
 
 def test_no_port_is_opened_and_no_secret_is_shown(world: World) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from spark_ckpt.stored.metadata.codec import decode_metadata
 from testbed.lossy_proxy import Wire, WireFault
-from tests.drivers.spark.harness import Application, Start
+from tests.drivers.spark.harness import Start
 from tests.drivers.spark.inputs import write_events
 from tests.drivers.spark.oracle import differences
 from tests.drivers.spark.s3_server import Server
@@ -207,14 +207,6 @@ NO_ROOM = {"spark.ckpt.interval": "500ms", "spark.ckpt.spool.maxSize": "4k"}
 STORAGE_AWAY = WireFault(Wire.STATUS, r"^PUT \S*/(seg|sst)/", times=None, status=503)
 
 
-def ends_by_itself(app: Application, s3: Server, because: str) -> None:
-    """Once that is said the storage is there again: nobody waits for what an agent still tries to upload at its end."""
-    app.until(lambda: because in app.log.read_text() or not app.running, because)
-    s3.proxy.heal()
-    assert app.wait() != 0
-    assert because in app.log.read_text()
-
-
 @pytest.mark.campaign
 def test_a_full_spool_makes_the_query_wait_for_the_storage(
     start: Start, s3: Server, events: Path, oracle: Mapping[str, Path], tmp_path: Path
@@ -228,16 +220,3 @@ def test_a_full_spool_makes_the_query_wait_for_the_storage(
     app.expect_success()
     trial.compare(oracle)
     assert trial.seen("/run-00000002/") == 0, "the running query was to wait, not to be restarted"
-
-
-def test_a_full_spool_fails_the_query_where_that_is_wanted(start: Start, s3: Server, events: Path, tmp_path: Path) -> None:
-    s3.proxy.inject(STORAGE_AWAY)
-    app = TrialOnS3(start, s3, events, tmp_path).start(**NO_ROOM, **{"spark.ckpt.spool.whenFull": "FAIL"})
-    ends_by_itself(app, s3, "spark.ckpt.spool.whenFull=FAIL ends the query here")
-
-
-def test_checkpoints_that_fail_end_the_query_when_there_are_too_many(start: Start, s3: Server, events: Path, tmp_path: Path) -> None:
-    s3.proxy.inject(STORAGE_AWAY)
-    conf = {"spark.ckpt.interval": "500ms", "spark.ckpt.timeout": "2s", "spark.ckpt.tolerableFailures": "1"}
-    app = TrialOnS3(start, s3, events, tmp_path).start(**conf)
-    ends_by_itself(app, s3, "spark.ckpt.tolerableFailures")

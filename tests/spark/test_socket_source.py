@@ -25,7 +25,8 @@ def texts(*numbers: int) -> list[str]:
     return [str(n) for n in range(*numbers)]
 
 
-def test_a_server_that_comes_back_and_drivers_that_are_killed(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.campaign)], ids=["driver stays", "driver dies"])
+def test_a_server_that_goes_away_and_comes_back(killed: bool, start: Start, tmp_path: Path) -> None:
     out, checkpoints = tmp_path / "out", tmp_path / "checkpoints"
 
     def started() -> Application:
@@ -68,6 +69,10 @@ def test_a_server_that_comes_back_and_drivers_that_are_killed(start: Start, tmp_
         assert own.accepted == 1
         assert app.running
         assert not (out / "own-failed.txt").exists()
+        if not killed:
+            (out / "end").touch()
+            app.expect_success()
+            return
 
         # The driver is killed in the middle of an epoch: the lines of that one are lost, and no others.
         (out / "hold").touch()

@@ -1,12 +1,14 @@
-"""A server that a test or a benchmark starts ends with its starter, also if that one is killed."""
+"""What a test or a benchmark starts ends with its starter, also if that one is killed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.drivers.killed_starter import left
 
-PROGRAM = """
+SERVER = """
 import sys, time
 from pathlib import Path
 from testbed.servers import Kind, running
@@ -16,6 +18,17 @@ with running(kind, Path(sys.argv[1])) as url:
     time.sleep(600)
 """
 
+APPLICATION = """
+import os, sys, time
+from pathlib import Path
+from tests.drivers.spark.harness import Application
+Path(sys.argv[1]).mkdir()
+with Application(["sleep", "600"], Path(sys.argv[1]) / "log", os.environ) as application:
+    print(application.pid, flush=True)
+    time.sleep(600)
+"""
 
-def test_a_server_ends_with_a_starter_that_is_killed(tmp_path: Path) -> None:
-    assert left(PROGRAM, tmp_path / "folder") == []
+
+@pytest.mark.parametrize("program", [SERVER, APPLICATION], ids=["server", "application"])
+def test_it_ends_with_a_starter_that_is_killed(tmp_path: Path, program: str) -> None:
+    assert left(program, tmp_path / "folder") == []

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from spark_ckpt.process.jar import jar_path, pyspark_home
+from testbed.servers import ending_with_starter
 from testbed.spark_home import linked_home
 
 JOBS = Path(__file__).parents[2] / "spark" / "jobs"
@@ -62,12 +63,14 @@ class Scratch:
 
 
 class Application:
-    """One spark-submit and everything it started, in a process group of its own, which ends with the `with` block."""
+    """One spark-submit and everything it started, in a process group of its own, which ends with the `with` block, or with whoever has
+    started it: the driver's JVM, which spark-submit becomes, is killed then, and the others end without it."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path | None = None) -> None:
         self.log = log
+        own = ending_with_starter(command)
         with log.open("ab") as out:
-            self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=dict(env), cwd=cwd, start_new_session=True)
+            self._process = subprocess.Popen(own, stdout=out, stderr=subprocess.STDOUT, env=dict(env), cwd=cwd, start_new_session=True)
 
     def __enter__(self) -> Self:
         return self

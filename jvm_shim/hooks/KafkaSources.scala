@@ -4,6 +4,8 @@ import java.io.{ByteArrayInputStream, InputStream}
 import java.util.concurrent.{ScheduledThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicReference}
 
+import scala.util.Try
+
 import org.apache.spark.ckpt.{SourceFollower, SourceLag}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.connector.read.streaming.SparkDataStream
@@ -67,12 +69,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
     val name = group.mkString
     try {
       val ends = endsOf(checkpoint)
-      // Two sources may read the same partition of the same cluster: the group has one place, and what both have is at the lesser.
-      val clusters = if (clients.size > 1) clients.groupBy(_._2.cluster).values else clients.map(Seq(_))
-      clusters.foreach { same =>
-        val merged = same.flatMap { case (source, _) => ends.getOrElse(source, Map.empty[KafkaPartition, Long]) }.groupMapReduce(_._1)(_._2)(math.min)
-        same.head._2.commit(name, merged)
-      }
+      commitAll(name, clients.map { case (source, client) => client -> ends.getOrElse(source, Map.empty[KafkaPartition, Long]) })
       if (state != Working) logInfo(s"the end offsets of checkpoint ${checkpoint.epoch} are committed to the consumer group $name, and those of the next ones will be")
       state = Working
     } catch {
@@ -90,18 +87,29 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
     try Option(newest.get).foreach { checkpoint =>
       val ends = endsOf(checkpoint)
       known = clients.map { case (source, client) =>
-        val read = ends.getOrElse(source, Map.empty[KafkaPartition, Long])
-        val behind = client.bounds(read.keys, latest = true).map { case (p, end) => p -> math.max(0L, end - read(p)) }.filter(_._2 > 0)
-        val since = if (behind.isEmpty) None else client.oldest(behind.keys.map(p => p -> read(p)).toMap, OldestMs)
-        val ms = if (behind.isEmpty) Some(0L) else since.map(written => math.max(0L, System.currentTimeMillis() - written))
-        SourceLag(source.toString, Some(behind.values.sum), ms)
+        val (records, ms) = behind(client, ends.getOrElse(source, Map.empty[KafkaPartition, Long]))
+        SourceLag(source.toString, records, ms)
       }
     } catch {
       case e: InterruptedException => throw e
       case e: Throwable =>
         logDebug(s"how far the newest checkpoint is behind Kafka is not known: ${told(e)}")
         known = known.map(_.copy(records = None, ms = None))
-        clients.foreach(_._2.renew())
+    }
+
+  /** Records and milliseconds. A cluster that does not answer hides nothing of another one. */
+  private def behind(client: KafkaClient, read: Map[KafkaPartition, Long]): (Option[Long], Option[Long]) =
+    try {
+      val behind = client.bounds(read.keys, latest = true).map { case (p, end) => p -> math.max(0L, end - read(p)) }.filter(_._2 > 0)
+      val since = if (behind.isEmpty) None else client.oldest(behind.keys.map(p => p -> read(p)).toMap, OldestMs)
+      val ms = if (behind.isEmpty) Some(0L) else since.map(written => math.max(0L, System.currentTimeMillis() - written))
+      (Some(behind.values.sum), ms)
+    } catch {
+      case e: InterruptedException => throw e
+      case e: Throwable =>
+        logDebug(s"how far the newest checkpoint is behind Kafka at ${client.servers} is not known: ${told(e)}")
+        client.renew()
+        (None, None)
     }
 
   private def endsOf(checkpoint: Completed): Map[SparkDataStream, Map[KafkaPartition, Long]] =
@@ -130,6 +138,21 @@ object KafkaSources {
       val name = Option(query.name).filter(_.nonEmpty).getOrElse(query.id.toString)
       Some(new KafkaSources(query, group.map(_.replace(QueryName, name))))
     } else None
+
+  /**
+   * Commits to each cluster what its sources have been read to: one that is away, or refuses, holds up no other. Throws the first failure when
+   * all have been tried. Two sources may read the same partition of the same cluster: the group has one place, and what both have is at the
+   * lesser. So nothing is said of a partition that is also read from a cluster that does not say which one it is.
+   */
+  def commitAll(group: String, ends: Seq[(KafkaClient, Map[KafkaPartition, Long])]): Unit = {
+    val asked = ends.map { case (client, read) => (Try(if (ends.size > 1) client.cluster else ""), client, read) }
+    val unclear = asked.filter(_._1.isFailure).flatMap(_._3.keys).toSet
+    val committed = asked.filter(_._1.isSuccess).groupBy(_._1.get).values.map { same =>
+      val merged = same.flatMap(_._3).groupMapReduce(_._1)(_._2)(math.min)
+      Try(same.head._2.commit(group, merged -- unclear))
+    }
+    (asked.map(_._1) ++ committed).foreach(_.get)
+  }
 
   // Public in the class file, protected in Scala.
   private def deserialize(log: OffsetSeqLog, content: Array[Byte]): OffsetSeqBase =

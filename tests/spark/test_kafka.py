@@ -183,6 +183,24 @@ def test_a_cluster_is_one_by_whatever_address_it_is_asked(java: Any, broker: Kaf
             client.close()
 
 
+def test_a_cluster_that_is_away_holds_up_no_other(java: Any, broker: KafkaBroker) -> None:
+    """But for partitions that both sources read: perhaps it is one cluster, whose group is to stay at what both have."""
+    topics = Topics(broker)
+    topics.create("here", 2)
+    here, away = Source(java, "here", broker.address), Source(java, "there", "127.0.0.1:1")
+    clients = [away.client(), here.client()]
+    read = [away.ends({"there": {"0": 5}, "here": {"1": 1}}), here.ends({"here": {"0": 3, "1": 4}})]
+    pairs = [java.scala.Tuple2(client, offsets) for client, offsets in zip(clients, read, strict=True)]
+    ends = java.scala.jdk.javaapi.CollectionConverters.asScala(pairs).toSeq()
+    try:
+        with pytest.raises(Py4JJavaError, match="TimeoutException"):
+            java.org.apache.spark.sql.ckpt.KafkaSources.commitAll("follows", ends)
+    finally:
+        for client in clients:
+            client.close()
+    assert topics.group("follows") == {("here", 0): 3}
+
+
 @pytest.mark.campaign
 def test_a_broker_ends_with_a_test_that_is_killed(java: Any, tmp_path: Path) -> None:
     assert left(STARTER, tmp_path / "broker") == []

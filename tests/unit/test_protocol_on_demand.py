@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from spark_ckpt.model import CheckpointId
+from spark_ckpt.model import CheckpointId, Decline
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.checkpoints.trigger import UNASKED_MS
 from spark_ckpt.protocol.entries import CHECKPOINT, SAVEPOINT, STOP
 from spark_ckpt.protocol.settings import Settings
 from tests.drivers.interval_runs import due, epoch, plain, told
-from tests.drivers.protocol_driving import JOB, Driver, World
+from tests.drivers.protocol_driving import JOB, Driver, World, ack
 from tests.drivers.protocol_runs import held, kinds, reasons
 
 MODES = {
@@ -155,6 +155,53 @@ def test_after_a_start_the_epochs_that_run_again_had_ended(mode: str) -> None:
     for p in range(2):
         two.ack(2, 2, p)
     two.seal(2, 2)
+    assert two.world.answers[asked] == f"checkpoint {CheckpointId(2, 2)}"
+
+
+@pytest.mark.parametrize("mode", BACKGROUND)
+def test_after_a_start_no_checkpoint_is_made_that_answers_nobody(mode: str) -> None:
+    """(1) Epochs 1 to 20 end past checkpoint 0; (2) the driver dies; (3) all run again while somebody waits for a checkpoint."""
+    one = running(mode)
+    unacked(one, 0)
+    one.request(CHECKPOINT)
+    one.fire(ev.Timer.IDLE)
+    acks(one, 0)
+    unacked(one, *range(1, 21))
+    two = running(mode, one.world)
+    begun = next(i for i in two.said if isinstance(i, do.Started))
+    asked = two.request(CHECKPOINT, claim=begun.claim)
+    two.seal(2, 1)
+    assert "TRIGGERED" not in kinds(two.fire(ev.Timer.IDLE)), "epoch 2 had ended too"
+    became = [number for number in range(2, 21) for said in [two.trigger(number), two.seal(2, number)] if "TRIGGERED" in kinds(said)]
+    assert became == [20]
+    for p in range(2):
+        two.ack(2, 20, p)
+    assert two.world.answers[asked] == f"checkpoint {CheckpointId(2, 20)}"
+
+
+@pytest.mark.parametrize("mode", BACKGROUND)
+def test_one_that_is_declined_is_not_begun_again_for_a_request_that_waits_for_more(mode: str) -> None:
+    """(1) Epoch 2 is planned, and the driver dies; (2) the next start runs 1 again, and is slow with 2; (3) a checkpoint is asked for, and
+    the storage takes nothing."""
+    one = running(mode)
+    unacked(one, 0, 1)
+    one.trigger(2)
+    two = running(mode, one.world)
+    begun = next(i for i in two.said if isinstance(i, do.Started))
+    asked = two.request(CHECKPOINT, claim=begun.claim)
+    two.seal(2, 0)
+    two.trigger(1)
+    two.seal(2, 1)
+    two.trigger(2)
+    said = two.fire(ev.Timer.LONG)
+    late = ack(2, 1, 0).snapshot
+    for _ in range(5):
+        said = [*said, *two.push(ev.DeclineReceived(Decline(2, 1, late.store, late.uid, "1", "access denied")))]
+    assert "TRIGGERED" not in kinds(said)
+    two.seal(2, 2)
+    two.fire(ev.Timer.IDLE)
+    for p in range(2):
+        two.ack(2, 2, p)
     assert two.world.answers[asked] == f"checkpoint {CheckpointId(2, 2)}"
 
 

@@ -72,10 +72,10 @@ class SavepointQueue:
         """Whether a savepoint waits for a checkpoint."""
         return any(asked.is_for_a_copy and self._is_called(asked) for asked in self._waiting)
 
-    @property
-    def needs_checkpoint(self) -> bool:
-        """Whether a checkpoint is asked for that none in the making will be."""
-        return any(not asked.is_for_a_copy for asked in self._waiting)
+    def needs_checkpoint(self, epoch: int) -> bool:
+        """Whether a checkpoint is asked for that none in the making will be, and that of this epoch would be. After a start the epochs that
+        had ended before run again: what holds less than they did answers nobody."""
+        return any(not asked.is_for_a_copy and self.is_covered(asked, epoch) for asked in self._waiting)
 
     @property
     def busy(self) -> bool:

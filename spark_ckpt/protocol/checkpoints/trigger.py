@@ -89,7 +89,7 @@ class CheckpointTrigger:
         self._savepoints.join([p.epoch for p in self._checkpoints.pending])
         uploading, background = self._checkpoints.uploading, not self._context.every_epoch
         copied = background and self._savepoints.needs_copy
-        asked = background and self._savepoints.needs_checkpoint and self._policy.has_room(uploading)
+        asked = background and self._savepoints.needs_checkpoint(epoch) and self._policy.has_room(uploading)
         due = self._policy.is_due(uploading, pressure and self._presses)
         if not (copied or asked or due or self._savepoints.finishing):
             return []
@@ -126,7 +126,7 @@ class CheckpointTrigger:
             return [*copies, *self._savepoints.finished()]
         p = self._checkpoints.of(finished.epoch)
         if p is not None:
-            if self._savepoints.needs_copy or self._savepoints.needs_checkpoint:
+            if self._savepoints.needs_copy or self._savepoints.needs_checkpoint(p.epoch):
                 self._assign(p)
             return []
         if finished.unfit:

@@ -1,5 +1,7 @@
 package org.apache.spark.ckpt
 
+import java.util.concurrent.atomic.AtomicReference
+
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
@@ -54,7 +56,7 @@ final class DriverStream(
   private var late: Option[(Long, Long)] = None
   private var lates = 0L
   private var completed: Option[JsonNode] = None
-  @volatile private var asked: Option[StopRequest] = None
+  private val asked = new AtomicReference[StopRequest]
   /** Why the query must not go on: thrown at its next step, since a listener's own exceptions are swallowed by Spark. */
   @volatile var failure: Option[Throwable] = None
   /** Do checkpoints complete while the query goes on? */
@@ -105,7 +107,7 @@ final class DriverStream(
       sealedHooks = None
     }
     wants.begin()
-    asked = None
+    asked.set(null)
     background = answer.optStr("gate").contains("BACKGROUND")
     ended = false
     current = Some(answer.str("barrier"))
@@ -180,9 +182,10 @@ final class DriverStream(
   }
 
   /** What a person asked for and has not been met or refused yet. */
-  def stopRequest: Option[StopRequest] = asked
+  def stopRequest: Option[StopRequest] = Option(asked.get)
 
-  def stopRefused(): Unit = asked = None
+  /** This one is answered; one that has come since is not. */
+  def refuse(request: StopRequest): Unit = asked.compareAndSet(request, null)
 
   def stop(failed: Boolean, byPerson: Boolean): Unit = {
     synchronized {
@@ -198,7 +201,7 @@ final class DriverStream(
   /** A one-way message of the coordinator. */
   def told(message: JsonNode): Unit = message.str("type") match {
     case "failed" => failure = Some(new CheckpointFailure(message.str("kind"), message.str("message")))
-    case "stopping" => asked = Some(StopRequest(message.get("drain").asBoolean()))
+    case "stopping" => asked.set(StopRequest(message.get("drain").asBoolean()))
     case "late" => synchronized {
       late = message.optLong("epoch").map(epoch => (message.long("run"), epoch))
       lates += 1

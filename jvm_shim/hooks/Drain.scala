@@ -13,13 +13,19 @@ class Drain(query: MicroBatchExecution) extends Logging {
 
   /** Runs in the query thread, in the place of Spark's own look for new data. */
   def construct(ctx: MicroBatchExecutionContext): Unit = {
+    val ends = query.logicalPlan.exists(_.isInstanceOf[EventTimeWatermark])
+    val watermarks = QueryHook.watermarkTracker(query)
+    // One event of a year beyond 9999 puts it further: it never goes back.
+    val end = if (ends) math.max(watermarks.currentWatermark, Drain.EndOfTimeMs) else watermarks.currentWatermark
+    val mark = if (ends) Map(Drain.Mark -> "true") else Map.empty
+    val now = query.triggerClock.getTimeMillis()
     ctx.endOffsets = ctx.startOffsets
     ctx.offsetSeqMetadata = ctx.offsetSeqMetadata match {
-      case m: OffsetSeqMetadata => m.copy(batchWatermarkMs = Drain.EndOfTimeMs, batchTimestampMs = query.triggerClock.getTimeMillis())
-      case m: OffsetSeqMetadataV2 => m.copy(batchWatermarkMs = Drain.EndOfTimeMs, batchTimestampMs = query.triggerClock.getTimeMillis())
+      case m: OffsetSeqMetadata => m.copy(batchWatermarkMs = end, batchTimestampMs = now, conf = m.conf ++ mark)
+      case m: OffsetSeqMetadataV2 => m.copy(batchWatermarkMs = end, batchTimestampMs = now, conf = m.conf ++ mark)
       case other => throw new IllegalStateException(s"the offset log's metadata of kind ${other.getClass.getSimpleName} is not known: no drain")
     }
-    QueryHook.watermarkTracker(query).setWatermark(Drain.EndOfTimeMs)
+    watermarks.setWatermark(end)
     QueryHook.forgetWatermarks(query)
     val (sources, byName) = QueryHook.sources(query)
     if (!query.offsetLog.add(ctx.batchId, ctx.endOffsets.toOffsets(sources, byName, ctx.offsetSeqMetadata))) {
@@ -34,7 +40,11 @@ object Drain {
   /** The last millisecond of the year 9999, Spark's last timestamp: its milliseconds fit into microseconds, and an interval may be added. */
   val EndOfTimeMs = 253402300799999L
 
-  /** Whether the query's watermark is there, and the query has one. */
-  def isOver(query: MicroBatchExecution): Boolean =
-    QueryHook.watermarkTracker(query).currentWatermark >= EndOfTimeMs && query.logicalPlan.exists(_.isInstanceOf[EventTimeWatermark])
+  /** Among the settings in a drain's offsets: events may bring the watermark to any place, that one too. Spark reads there only names that it knows. */
+  private val Mark = "spark.ckpt.drained"
+
+  /** Was this epoch, the newest one, a drain, of a query with a watermark? */
+  def wasAt(query: MicroBatchExecution, epoch: Long): Boolean =
+    QueryHook.watermarkTracker(query).currentWatermark >= EndOfTimeMs &&
+      query.offsetLog.get(epoch).flatMap(_.metadataOpt).exists(_.conf.contains(Mark))
 }

@@ -27,6 +27,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
   private var stopped = false
   private var attempts = 0
   private var toldOfDrain = false
+  private var ranEpoch = false
   private var origin = stream.origin
 
   override def setNextBatch(ctx: MicroBatchExecutionContext): Unit = {
@@ -64,17 +65,24 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
     stream.hooks.check()
     val between = !ctx.isCurrentBatchConstructed
     stopped = between && stream.stopRequest.exists(stop(ctx, _))
+    val over = !stopped && between && Drain.wasAt(query, ctx.batchId - 1)
+    // The drain itself may have run again in this start, and is to become a checkpoint: the query ends, and the next start says why.
+    if (over && endsByItself && !ranEpoch) throw new CheckpointFailure(CheckpointFailure.Unusable, DrainedAndEnds)
     // With nothing left to do the query would go on to look for data: AvailableNow ends here.
-    lazy val more = if (between && Drain.isOver(query)) drained() else attempt(ctx, 1)
-    stream.ended = stopped || (more && inner.isInstanceOf[MultiBatchExecutor] && !ctx.isCurrentBatchConstructed && stream.stopRequest.isEmpty)
+    lazy val more = if (over) drained() else attempt(ctx, 1)
+    stream.ended = stopped || (over && endsByItself) ||
+      (more && inner.isInstanceOf[MultiBatchExecutor] && !ctx.isCurrentBatchConstructed && stream.stopRequest.isEmpty)
     !stream.ended && more
   }
 
   private def attempt(ctx: MicroBatchExecutionContext, number: Int): Boolean = {
     val ids = QueryHook.stateIds(query)
     val before = ids.toMap
-    try runBatch(ctx)
-    catch {
+    try {
+      val more = runBatch(ctx)
+      ranEpoch ||= ctx.isCurrentBatchConstructed
+      more
+    } catch {
       case e: Throwable if !stream.background && number < Attempts && lost(e).nonEmpty =>
         logWarning(s"epoch ${ctx.batchId} is run again: ${lost(e).mkString}")
         ids.clear()
@@ -97,20 +105,22 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
       true
     } catch {
       case e: CheckpointFailure if drained && e.kind != CheckpointFailure.Lost =>
-        throw new CheckpointFailure(e.kind,
-          s"the query has been drained and cannot go on, since all that came would be late; start it again and ask for its stop once more: ${e.getMessage}", e)
+        val way =
+          if (Drain.wasAt(query, ctx.batchId)) "and cannot go on, since all that came would be late; start it again and ask for its stop once more"
+          else "and its savepoint could not be made; it has no watermark, so start it again and it goes on, or ask for its stop once more"
+        throw new CheckpointFailure(e.kind, s"the query has been drained $way: ${e.getMessage}", e)
       case e: CheckpointFailure if e.kind != CheckpointFailure.Lost =>
         logWarning(s"the query was asked to stop: ${e.getMessage}")
-        stream.stopRefused()
+        stream.refuse(request)
         false
     }
   }
 
-  /** Drained before this start, or before it went back: nothing is read that would be dropped. A query that ends by itself waits for nobody. */
+  /** Drained before this start, or before it went back: nothing is read, since all of it would be late. */
   private def drained(): Boolean = {
-    if (isOnce || inner.isInstanceOf[MultiBatchExecutor]) throw new CheckpointFailure(CheckpointFailure.Unusable, Drained)
-    if (!toldOfDrain) logWarning(Drained)
+    if (!toldOfDrain) logWarning(DrainedAndWaits)
     toldOfDrain = true
+    QueryHook.nothingNew(query)
     Thread.sleep(DrainedMs)
     query.isActive
   }
@@ -134,6 +144,9 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
 
   private def lost(e: Throwable): Option[String] = CheckpointFailure.ofKind(CheckpointFailure.Lost, e)
 
+  /** Such a query waits for nobody. */
+  private def endsByItself: Boolean = isOnce || inner.isInstanceOf[MultiBatchExecutor]
+
   private def isOnce: Boolean = inner.isInstanceOf[SingleBatchExecutor]
 }
 
@@ -145,7 +158,8 @@ object EpochRunner {
 
   /** How long a drained query waits before it looks again whether it is to stop. */
   private val DrainedMs = 100L
-  private val Drained = "the query was drained: its watermark is at the end of time, all that it would read now is late, and would be dropped. " +
-    "It reads nothing: ask for its stop once more (spark-ckpt savepoint --stop), or go on from a checkpoint before the drain, with " +
-    "spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD"
+  private val Drained = "the query was drained: its watermark is at the end of time, and all that it would read now is late. It reads nothing: "
+  private val Before = "or go on from a checkpoint before the drain, with spark.ckpt.restore.path and spark.ckpt.restore.plans=DISCARD"
+  private val DrainedAndWaits = s"${Drained}ask for its stop once more (spark-ckpt savepoint --stop), $Before"
+  private val DrainedAndEnds = s"${Drained}start it with a processingTime trigger and ask for its stop once more (spark-ckpt savepoint --stop), $Before"
 }

@@ -4,7 +4,7 @@ import java.io.{ByteArrayInputStream, InputStream}
 import java.util.concurrent.{ScheduledThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicReference}
 
-import scala.util.Try
+import scala.util.{Failure, Success, Try}
 
 import org.apache.spark.ckpt.{SourceFollower, SourceLag}
 import org.apache.spark.internal.Logging
@@ -35,6 +35,9 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
   private val newest = new AtomicReference[Completed]
   private val commits = new NewestCommit[Completed](worker, checkpoint => commit(checkpoint))
   @volatile private var state: Committing = Untried
+  /** They failed when they were last asked to commit. */
+  @volatile private var failing: Seq[KafkaClient] = Nil
+  @volatile private var ending = false
   @volatile private var known: Seq[SourceLag] = clients.map { case (source, _) => SourceLag(source.toString, None, None) }
   private val asking = new AtomicBoolean
   @volatile private var askedAt = System.nanoTime() - LookNs
@@ -56,21 +59,32 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
     known
   }
 
-  override def end(): Unit = {
-    worker.shutdown()
-    if (state != Failing) worker.awaitTermination(FarewellMs, TimeUnit.MILLISECONDS)
-    commits.forget()
-    worker.shutdownNow()
-    clients.foreach(_._2.close())
-  }
+  override def end(): Unit =
+    try {
+      ending = true
+      if (!worker.isShutdown) commits.last()
+      worker.shutdown()
+      if (clients.exists(c => !failing.contains(c._2))) worker.awaitTermination(FarewellMs, TimeUnit.MILLISECONDS)
+    } finally {
+      commits.forget()
+      worker.shutdownNow()
+      clients.foreach(_._2.close())
+    }
 
   /** Throws what the client throws. */
   private def commit(checkpoint: Completed): Unit = {
     val name = group.mkString
     try {
       val ends = endsOf(checkpoint)
-      commitAll(name, clients.map { case (source, client) => client -> ends.getOrElse(source, Map.empty[KafkaPartition, Long]) })
-      if (state != Working) logInfo(s"the end offsets of checkpoint ${checkpoint.epoch} are committed to the consumer group $name, and those of the next ones will be")
+      val without = if (ending) failing else Nil
+      // Who failed may let the others wait: such a client comes last, and in the end not at all.
+      val (last, first) = clients.map { case (source, client) => client -> ends.getOrElse(source, Map.empty[KafkaPartition, Long]) }
+        .partition(e => failing.contains(e._1))
+      val failed = commitAll(name, first ++ last, without)
+      failing = without ++ failed.map(_._1)
+      failed.foreach(_._1.renew())
+      failed.headOption.foreach(f => throw f._2)
+      if (state != Working && without.isEmpty) logInfo(s"the end offsets of checkpoint ${checkpoint.epoch} are committed to the consumer group $name, and those of the next ones will be")
       state = Working
     } catch {
       case e: InterruptedException => throw e
@@ -78,7 +92,6 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
         if (state != Failing) logWarning(
           s"the end offsets of checkpoint ${checkpoint.epoch} could not be committed to the consumer group $name (${told(e)}); the query does not need that, it is tried again")
         state = Failing
-        clients.foreach(_._2.renew())
         throw e
     }
   }
@@ -140,18 +153,24 @@ object KafkaSources {
     } else None
 
   /**
-   * Commits to each cluster what its sources have been read to: one that is away, or refuses, holds up no other. Throws the first failure when
-   * all have been tried. Two sources may read the same partition of the same cluster: the group has one place, and what both have is at the
-   * lesser. So nothing is said of a partition that is also read from a cluster that does not say which one it is.
+   * Commits to each cluster what its sources have been read to: one that is away, or refuses, holds up no other. Returns who failed, and of
+   * what. Two sources may read the same partition of the same cluster: the group has one place, and what both have is at the lesser. So these
+   * partitions come last, when the clusters have said which ones they are; nothing is said of one that is also read from a cluster that
+   * has not. Nobody is asked for what only those of `without` read.
    */
-  def commitAll(group: String, ends: Seq[(KafkaClient, Map[KafkaPartition, Long])]): Unit = {
-    val asked = ends.map { case (client, read) => (Try(if (ends.size > 1) client.cluster else ""), client, read) }
-    val unclear = asked.filter(_._1.isFailure).flatMap(_._3.keys).toSet
-    val committed = asked.filter(_._1.isSuccess).groupBy(_._1.get).values.map { same =>
-      val merged = same.flatMap(_._3).groupMapReduce(_._1)(_._2)(math.min)
-      Try(same.head._2.commit(group, merged -- unclear))
+  def commitAll(
+      group: String, ends: Seq[(KafkaClient, Map[KafkaPartition, Long])], without: Seq[KafkaClient]): Seq[(KafkaClient, Throwable)] = {
+    val shared = ends.flatMap(_._2.keys).groupMapReduce(identity)(_ => 1)(_ + _).filter(_._2 > 1).keySet
+    val own = ends.filterNot(e => without.contains(e._1)).map { case (client, read) => (client, read, Try(client.commit(group, read -- shared))) }
+    val asked = own.collect { case (client, read, Success(_)) if read.keys.exists(shared) => (client, read, Try(client.cluster)) }
+    val known = asked.collect { case (client, read, Success(cluster)) => (client, read, cluster) }
+    val clear = shared -- ends.filterNot(e => known.exists(_._1 eq e._1)).flatMap(_._2.keys)
+    val both = known.groupBy(_._3).values.map { same =>
+      val merged = same.flatMap(_._2).groupMapReduce(_._1)(_._2)(math.min)
+      (same.head._1, Try(same.head._1.commit(group, merged.filter(e => clear(e._1)))))
     }
-    (asked.map(_._1) ++ committed).foreach(_.get)
+    val done = own.map(o => o._1 -> o._3) ++ asked.map(a => a._1 -> a._3) ++ both
+    done.collect { case (client, Failure(e)) => client -> e }
   }
 
   // Public in the class file, protected in Scala.

@@ -21,6 +21,9 @@ class NewestCommit[A <: AnyRef](worker: ScheduledExecutorService, commit: Consum
     worker.execute(() => if (!waits) attempt())
   }
 
+  /** Nothing follows: what has not been told is tried once more, without the rest of a wait. */
+  def last(): Unit = worker.execute(() => attempt())
+
   /** What has not been told is forgotten. */
   def forget(): Unit = pending.set(null.asInstanceOf[A])
 

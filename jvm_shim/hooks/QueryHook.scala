@@ -1,6 +1,7 @@
 package org.apache.spark.sql.ckpt
 
 import java.lang.reflect.InvocationTargetException
+import java.util.concurrent.locks.{Condition, ReentrantLock}
 
 import scala.collection.mutable
 
@@ -78,6 +79,17 @@ object QueryHook {
     val propagator = classOf[MicroBatchExecution].getDeclaredMethod("watermarkPropagator")
     propagator.setAccessible(true)
     propagator.invoke(query).asInstanceOf[WatermarkPropagator].purge(Long.MaxValue)
+  }
+
+  /** Whoever waits until all that is there has been read (`processAllAvailable`) waits no longer. */
+  def nothingNew(query: StreamExecution): Unit = {
+    val of = classOf[StreamExecution]
+    val lock = of.getMethod("awaitProgressLock").invoke(query).asInstanceOf[ReentrantLock]
+    lock.lock()
+    try {
+      of.getMethod("noNewData_$eq", classOf[Boolean]).invoke(query, Boolean.box(true))
+      of.getMethod("awaitProgressLockCondition").invoke(query).asInstanceOf[Condition].signalAll()
+    } finally lock.unlock()
   }
 
   /** What the file sink remembers. */

@@ -191,14 +191,36 @@ def test_a_cluster_that_is_away_holds_up_no_other(java: Any, broker: KafkaBroker
     clients = [away.client(), here.client()]
     read = [away.ends({"there": {"0": 5}, "here": {"1": 1}}), here.ends({"here": {"0": 3, "1": 4}})]
     pairs = [java.scala.Tuple2(client, offsets) for client, offsets in zip(clients, read, strict=True)]
-    ends = java.scala.jdk.javaapi.CollectionConverters.asScala(pairs).toSeq()
+    in_scala = java.scala.jdk.javaapi.CollectionConverters.asScala
+    ends, nobody, away_one = (in_scala(of).toSeq() for of in (pairs, [], clients[:1]))
+    commit_all = java.org.apache.spark.sql.ckpt.KafkaSources.commitAll
     try:
-        with pytest.raises(Py4JJavaError, match="TimeoutException"):
-            java.org.apache.spark.sql.ckpt.KafkaSources.commitAll("follows", ends)
+        failed = commit_all("follows", ends, nobody)
+        assert [failed.apply(n)._1().servers() for n in range(failed.size())] == ["127.0.0.1:1"]
+        assert "TimeoutException" in failed.apply(0)._2().toString()
+        begun = time.monotonic()
+        assert commit_all("follows-without", ends, away_one).isEmpty()
+        assert time.monotonic() - begun < 2, "it was asked"
     finally:
         for client in clients:
             client.close()
-    assert topics.group("follows") == {("here", 0): 3}
+    assert topics.group("follows") == topics.group("follows-without") == {("here", 0): 3}
+
+
+def test_of_a_partition_that_two_sources_read_the_group_has_what_both_have(java: Any, broker: KafkaBroker) -> None:
+    topics = Topics(broker)
+    topics.create("both", 2)
+    sources = [Source(java, "both", broker.address) for _ in range(2)]
+    clients = [source.client() for source in sources]
+    read = [sources[0].ends({"both": {"0": 5, "1": 2}}), sources[1].ends({"both": {"0": 3}})]
+    pairs = [java.scala.Tuple2(client, offsets) for client, offsets in zip(clients, read, strict=True)]
+    in_scala = java.scala.jdk.javaapi.CollectionConverters.asScala
+    try:
+        assert java.org.apache.spark.sql.ckpt.KafkaSources.commitAll("lesser", in_scala(pairs).toSeq(), in_scala([]).toSeq()).isEmpty()
+    finally:
+        for client in clients:
+            client.close()
+    assert topics.group("lesser") == {("both", 0): 3, ("both", 1): 2}
 
 
 @pytest.mark.campaign

@@ -86,6 +86,22 @@ def test_after_a_failure_there_is_a_pause_that_grows_whatever_comes_meanwhile(ja
     assert broker.came.wait(2), "the pauses begin anew"
 
 
+def test_at_the_end_what_waits_is_tried_once_more_at_once(java: Any, worker: Any) -> None:
+    """Of several clusters perhaps only one was away."""
+    broker = Broker(away=True)
+    commits = java.org.apache.spark.sql.ckpt.NewestCommit(worker, broker)
+    for number in range(4):  # the pause grows to 2 s
+        commits.offer(str(number))
+        until = time.monotonic() + 20
+        while len(broker.asked) <= number and time.monotonic() < until:
+            time.sleep(0.01)
+    broker.away = False
+    commits.last()
+    worker.shutdown()
+    assert broker.came.wait(1)
+    assert broker.taken == ["3"]
+
+
 def test_what_waits_is_forgotten_at_the_end(java: Any, worker: Any) -> None:
     broker = Broker(away=True)
     commits = java.org.apache.spark.sql.ckpt.NewestCommit(worker, broker)

@@ -464,6 +464,18 @@ def test_a_question_after_the_runs_end_is_declined_and_nobody_is_asked(java: Any
     assert not stream.wants().isOpen(), "every executor would report ten times as often"
 
 
+def test_a_stop_that_is_refused_hides_none_that_was_asked_for_since(java: Any, tmp_path: Path, task: Asking) -> None:
+    transfer = java.org.apache.spark.ckpt.FileTransfer(java.java.io.File(str(tmp_path)))
+    stream = java.org.apache.spark.ckpt.DriverStream("r", "of no run", transfer, java.scala.Option.empty(), None, task.tell)
+    stream.told(line(java, type="stopping", root="r", drain=False))
+    first = stream.stopRequest().get()
+    stream.told(line(java, type="stopping", root="r", drain=False))
+    stream.refuse(first)
+    assert stream.stopRequest().isDefined()
+    stream.refuse(stream.stopRequest().get())
+    assert not stream.stopRequest().isDefined()
+
+
 def test_the_executor_in_the_drivers_own_process_is_never_lost(java: Any) -> None:
     """After a pause longer than its time-out Spark takes it for lost for some milliseconds, and takes it back."""
     driver = java.org.apache.spark.ckpt.DriverSide

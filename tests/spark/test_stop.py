@@ -14,7 +14,7 @@ import pytest
 from spark_ckpt import paths
 from spark_ckpt.stored.metadata.codec import decode_metadata
 from tests.drivers.spark.harness import Application, Start
-from tests.drivers.spark.inputs import FILES, write_events
+from tests.drivers.spark.inputs import FILES, write_events, write_file
 from tests.drivers.spark.oracle import differences, read
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -29,16 +29,25 @@ class Running:
         self.storage, self.location, self.out = f"file://{tmp_path}/storage", tmp_path / "location", tmp_path / "out"
         self._begin, self._source, self._conf = start, source, conf
 
-    def start(self) -> Application:
-        return self._begin("endless.py", str(self._source), str(self.location), str(self.out), storage=self.storage, conf=self._conf)
+    def start(self, *trigger: str) -> Application:
+        job = (str(self._source), str(self.location), str(self.out), *trigger)
+        return self._begin("endless.py", *job, storage=self.storage, conf=self._conf)
+
+    @property
+    def stream(self) -> str:
+        return paths.stream_url(self.storage, f"file:{self.location}")
+
+    def completed(self) -> int:
+        """The newest checkpoint's epoch."""
+        found = Path(self.stream.removeprefix("file://")).glob("run-*/chk-*/_metadata")
+        return max((int(path.parent.name.removeprefix("chk-")) for path in found), default=-1)
 
     def committed(self) -> int:
         return max((int(p.name) for p in (self.location / "commits").glob("[0-9]*")), default=-1)
 
     def ask(self, *options: str) -> subprocess.CompletedProcess[str]:
         """For a savepoint."""
-        stream = paths.stream_url(self.storage, f"file:{self.location}")
-        command = [str(Path(sys.executable).parent / "spark-ckpt"), "savepoint", stream, "--json", *options]
+        command = [str(Path(sys.executable).parent / "spark-ckpt"), "savepoint", self.stream, "--json", *options]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     def stop(self, *options: str) -> Path:
@@ -75,21 +84,35 @@ def test_a_query_stops_with_a_savepoint_goes_on_later_and_closes_its_windows_whe
 
 @pytest.mark.parametrize("gate", [pytest.param("every epoch", marks=pytest.mark.campaign), "interval"])
 def test_a_query_that_was_drained_and_not_stopped_reads_nothing_that_would_be_dropped(gate: str, start: Start, tmp_path: Path) -> None:
-    """(1) A drain runs; (2) its savepoint cannot be made, and the query ends; (3) rows come; (4) the query is started again."""
+    """(1) A drain runs; (2) its savepoint cannot be made, and the query ends; (3) rows come; (4) the query is started again, also with
+    availableNow: it ends then, but not before the drain is in a checkpoint.
+
+    An event far beyond its time moves the watermark to exactly the place where a drain puts it, and is no drain.
+    """
     source = tmp_path / "input" / "events"
-    write_events(source, 0, 2)
+    write_events(source, 0, 1)
+    event = {"id": 0, "key": "far", "ts": "+10000-01-01T00:09:59.999Z", "value": 0}
+    write_file(source, 1, [event])
     running = Running(start, source, tmp_path, GATES[gate])
     app = running.start()
-    app.until(lambda: running.committed() >= 1, "the first epochs")
+    app.until(lambda: running.committed() >= 2, "the first epochs, and one without rows")
     assert running.ask("--name", "taken").returncode == 0
     write_events(source, 2, 1)
-    app.until(lambda: running.committed() >= 2, "another epoch")
+    app.until(lambda: running.committed() >= 3, "another epoch")
     assert running.ask("--stop", "--drain", "--name", "taken").returncode == 1
     app.until_gone(str(running.location))
     assert "the query has been drained and cannot go on" in app.log.read_text()
     drained = running.committed()
 
     write_events(source, 3, 2)
+    completes = running.completed() < drained
+    app = running.start("available")
+    if completes:
+        app.expect_success(120)
+    else:
+        app.until_gone(str(running.location))
+        assert "start it with a processingTime trigger and ask for its stop once more" in app.log.read_text()
+    assert running.completed() == running.committed() == drained
     app = running.start()
     app.until(lambda: "the query was drained: its watermark is at the end of time" in app.log.read_text(), "a word of it")
     time.sleep(3)

@@ -20,8 +20,8 @@ from spark_ckpt.conf.table import OPTIONS as TABLE
 from spark_ckpt.protocol.reasons import AbortReason
 
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
-NO_OPTIONS = {"spark.ckpt.barrier"}
-"""A local property of Spark's."""
+NO_OPTIONS = {"spark.ckpt.barrier", "spark.ckpt.drained"}
+"""A local property of Spark's, and what a drain notes in an epoch's offsets."""
 SPARKS = ("StreamingQuery",)
 """Classes that are not ours."""
 OPEN_ENDED = ("submit",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -31,15 +32,15 @@ def write_events(
             lines.append(event)
             if rng.random() < 0.1:
                 lines.append(event)
-        _place(folder, number, lines)
+        write_file(folder, number, lines)
     if closing:
         for extra in range(2):
             number = first + files + extra
             event = {"id": 12_000_000 + 6 * extra, "key": "far", "ts": (FAR + timedelta(days=extra)).isoformat(), "value": 0}
-            _place(folder, number, [event])
+            write_file(folder, number, [event])
 
 
-def _place(folder: Path, number: int, lines: list[dict[str, object]]) -> None:
+def write_file(folder: Path, number: int, lines: Sequence[Mapping[str, object]]) -> None:
     temp = folder.parent / f".{folder.name}-{number}"
     temp.write_text("".join(json.dumps(line) + "\n" for line in lines))
     # Spark's file source takes files in the order of their modification times.

@@ -29,8 +29,8 @@ class Running:
         self.storage, self.location, self.out = f"file://{tmp_path}/storage", tmp_path / "location", tmp_path / "out"
         self._begin, self._source, self._conf = start, source, conf
 
-    def start(self, *trigger: str) -> Application:
-        job = (str(self._source), str(self.location), str(self.out), *trigger)
+    def start(self, *how: str) -> Application:
+        job = (str(self._source), str(self.location), str(self.out), *how)
         return self._begin("endless.py", *job, storage=self.storage, conf=self._conf)
 
     @property
@@ -113,8 +113,9 @@ def test_a_query_that_was_drained_and_not_stopped_reads_nothing_that_would_be_dr
         app.until_gone(str(running.location))
         assert "start it with a processingTime trigger and ask for its stop once more" in app.log.read_text()
     assert running.completed() == running.committed() == drained
-    app = running.start()
+    app = running.start("processed")
     app.until(lambda: "the query was drained: its watermark is at the end of time" in app.log.read_text(), "a word of it")
+    app.until(lambda: "all is processed" in app.log.read_text(), "the end of processAllAvailable")
     time.sleep(3)
     assert running.committed() == drained, "rows were read, and dropped"
     stopped = decode_metadata((running.stop() / "_metadata").read_bytes())

@@ -1,6 +1,8 @@
 """A windowed count under a processingTime trigger that only waits for the query's end; an ordinary PySpark job.
 
-usage: endless.py INPUT CHECKPOINT OUTPUT [TRIGGER]   (TRIGGER: available; then it ends with the data)
+usage: endless.py INPUT CHECKPOINT OUTPUT [available | processed]
+
+available: it ends with the data. processed: it says so when all that is there has been processed.
 """
 
 from __future__ import annotations
@@ -12,14 +14,18 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    source, checkpoint, out, *trigger = sys.argv[1:]
+    source, checkpoint, out, *how = sys.argv[1:]
     spark = SparkSession.builder.appName("endless").getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     query = QUERIES["windows"]
     df = query.stream(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(source))
     to = df.writeStream.outputMode(query.mode).option("checkpointLocation", checkpoint).foreachBatch(writer("windows", query, out))
-    to = to.trigger(availableNow=True) if trigger == ["available"] else to.trigger(processingTime="100 milliseconds")
-    to.start().awaitTermination()
+    to = to.trigger(availableNow=True) if how == ["available"] else to.trigger(processingTime="100 milliseconds")
+    started = to.start()
+    if how == ["processed"]:
+        started.processAllAvailable()
+        print("all is processed", flush=True)
+    started.awaitTermination()
 
 
 if __name__ == "__main__":

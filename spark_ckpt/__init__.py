@@ -10,6 +10,7 @@ from spark_ckpt.process.jar import jar_path
 
 if TYPE_CHECKING:
     from spark_ckpt.api.checkpoints import checkpoint
+    from spark_ckpt.api.edits import transform_state, write_state
     from spark_ckpt.api.hooks import CheckpointHook, register_hook
     from spark_ckpt.api.listener import CheckpointListener
     from spark_ckpt.api.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, NotRestartedError, run
@@ -39,6 +40,8 @@ __all__ = [
     "register_hook",
     "run",
     "savepoint",
+    "transform_state",
+    "write_state",
 ]
 
 _LOADED_WHEN_USED = {
@@ -56,6 +59,8 @@ _LOADED_WHEN_USED = {
     "register_hook": "api.hooks",
     "run": "api.restart",
     "savepoint": "api.savepoints",
+    "transform_state": "api.edits",
+    "write_state": "api.edits",
 }
 
 

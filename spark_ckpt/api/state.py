@@ -10,7 +10,7 @@ from spark_ckpt.conf.forms import parse_stream
 from spark_ckpt.conf.options import parse_options
 from spark_ckpt.conf.table import PREFIX
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.model import Checkpoint
+from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import parse_checkpoint_name
 from spark_ckpt.state.reading import Selected, StateOfCheckpoint, default_threads
 from spark_ckpt.storage import S3Options
@@ -84,23 +84,38 @@ def read_state(
     from spark_ckpt.process.packages import require
 
     require(("numpy", "pyarrow", "rocksdict"))
-    for name, value in (("url", url), ("store", store), ("checkpoint", checkpoint)):
-        if not isinstance(value, str) and (value is not None or name == "url"):
-            raise ConfigError(f"{name} is {value!r:.100}, and must be text; write str(…)")
-    number = None if operator is None else _number("operator", operator)
+    stream = stream_of(url, "the stream's URL")
+    number, chosen = chosen_of(operator, store, checkpoint)
     numbers = None if partitions is None else _numbers(partitions)
-    try:
-        stream = parse_stream(url)
-    except ValueError as e:
-        raise ConfigError(f"the stream's URL cannot be used; write {e}") from None
-    s3 = _options(conf)
-    chosen = parse_checkpoint_name(checkpoint) if checkpoint is not None else None
+    s3 = options_of(conf)
     with opened_stream(stream, s3) as (storage, reader):
         found = reader.read(chosen or reader.latest())
         state = StateOfCheckpoint(storage, found)
         selected = state.select(number, store)
         state.snapshots(selected, numbers)
         return State((stream, s3), found, selected, state.decoder(selected).schema, numbers)
+
+
+def stream_of(url: object, what: str) -> str:
+    """Raises `ConfigError` with the form of a URL."""
+    try:
+        return parse_stream(_text("url", url))
+    except ValueError as e:
+        raise ConfigError(f"{what} cannot be used; write {e}") from None
+
+
+def chosen_of(operator: object, store: object, checkpoint: object) -> tuple[int | None, CheckpointId | None]:
+    """Which operator and which checkpoint, None for those that were not chosen. Raises `ConfigError` for what is neither."""
+    if store is not None:
+        _text("store", store)
+    number = None if operator is None else _number("operator", operator)
+    return number, None if checkpoint is None else parse_checkpoint_name(_text("checkpoint", checkpoint))
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} is {value!r:.100}, and must be text; write str(…)")
+    return value
 
 
 def _number(name: str, value: object) -> int:
@@ -116,7 +131,7 @@ def _numbers(partitions: object) -> tuple[int, ...]:
     return tuple(_number("one of partitions", value) for value in partitions)
 
 
-def _options(conf: object) -> S3Options:
+def options_of(conf: object) -> S3Options:
     if conf is not None and not isinstance(conf, Mapping):
         raise ConfigError(f"conf is {conf!r:.100}, and must be a dictionary of spark.ckpt.s3.… options")
     given = {str(key): str(value) for key, value in (conf or {}).items()}

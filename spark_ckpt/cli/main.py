@@ -21,7 +21,7 @@ INTERRUPTED, NOBODY_READS = 128 + signal.SIGINT, 128 + signal.SIGPIPE
 VERBS = (
     *("jar", "conf", "submit", "doctor"),
     *("list", "show", "verify", "state"),
-    *("checkpoint", "savepoint", "restore", "import", "export", "gc"),
+    *("checkpoint", "savepoint", "restore", "import", "export", "rescale", "gc"),
 )
 
 

@@ -91,6 +91,15 @@ class Operator:
     name: str
     stores: tuple[Store, ...]
 
+    @property
+    def has_one_partition(self) -> bool:
+        """Whatever the query's number of partitions: a limit, and what has no keys. A session's key has the time of its beginning too."""
+        name = self.name.lower()
+        least = 1 if "session" in name else 0
+        families = [family for store in self.stores for family in store.families]
+        without = all(len(family.key.fields) <= least and family.layout.form is KeyForm.PLAIN for family in families)
+        return "limit" in name or without
+
 
 Files = Mapping[str, bytes]
 """The driver's files below `state/`."""

@@ -19,7 +19,7 @@ from spark_ckpt.state.spark_types import Array, Atomic, Map, SparkType, Struct, 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
-_WIDTHS = {"boolean": 1, "byte": 1, "short": 2, "integer": 4, "date": 4, "float": 4, "year_month": 4}
+WIDTHS = {"boolean": 1, "byte": 1, "short": 2, "integer": 4, "date": 4, "float": 4, "year_month": 4}
 """Bytes of an element in an array; all others take 8."""
 _NUMBERS: dict[str, str] = {
     "byte": "i1",
@@ -35,9 +35,9 @@ _NUMBERS: dict[str, str] = {
     "float": "<f4",
     "double": "<f8",
 }
-_FEW_BYTES = 64
+FEW_BYTES = 64
 """Values that are longer on the average are copied one by one: copying bytes by their index takes eight bytes of memory for each."""
-_SHORT_DECIMAL = 18
+SHORT_DECIMAL = 18
 
 
 class Rows:
@@ -77,7 +77,7 @@ class Rows:
                 return pa.Array.from_buffers(pa.bool_(), len(at), [_bitmap(valid), pa.py_buffer(np.packbits(found, bitorder="little"))])
             if spark.name == "void":
                 return pa.nulls(len(at))
-            if spark.name == "decimal" and spark.precision <= _SHORT_DECIMAL:
+            if spark.name == "decimal" and spark.precision <= SHORT_DECIMAL:
                 low = self._numbers(at, valid, 8, "<i8")
                 return _array(to_arrow(spark), valid, np.stack([low, low >> 63], axis=1))
         starts, sizes = self._places(at, valid, base, limit)
@@ -98,7 +98,7 @@ class Rows:
         return self._texts(to_arrow(spark), starts, sizes, valid)
 
     def _fixed(self, spark: Atomic, at: Ints, valid: Bools) -> pa.Array:
-        return _array(to_arrow(spark), valid, self._numbers(at, valid, _WIDTHS.get(spark.name, 8), _NUMBERS[spark.name]))
+        return _array(to_arrow(spark), valid, self._numbers(at, valid, WIDTHS.get(spark.name, 8), _NUMBERS[spark.name]))
 
     def _numbers(self, at: Ints, valid: Bools, width: int, kind: str) -> Any:
         """Where nothing is valid, 0 is read."""
@@ -124,7 +124,7 @@ class Rows:
         if np.any(valid & (sizes < 8)):
             raise DamagedError("an array has no room for its length")
         counts = np.where(valid, self._numbers(starts, valid, 8, "<i8"), 0)
-        width = _WIDTHS.get(spark.name, 8) if isinstance(spark, Atomic) else 8
+        width = WIDTHS.get(spark.name, 8) if isinstance(spark, Atomic) else 8
         heads = 8 + (counts + 63) // 64 * 8
         if np.any((counts < 0) | (counts > np.maximum(sizes, 0)) | (valid & (heads + counts * width > sizes))):
             raise DamagedError("an array is said to be longer than its bytes")
@@ -199,7 +199,7 @@ class Rows:
 
     def _cut(self, starts: Ints, sizes: Ints, total: int) -> Any:
         """These bytes, one behind the other."""
-        if total > _FEW_BYTES * len(starts):
+        if total > FEW_BYTES * len(starts):
             return b"".join([self._bytes[at : at + size] for at, size in zip(starts.tolist(), sizes.tolist(), strict=True)])
         index = np.arange(total) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
         return self._data[index]

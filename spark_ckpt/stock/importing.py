@@ -12,12 +12,11 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Handle, HandleKind, Imported, Job, Snapshot
-from spark_ckpt.paths import METADATA_NAME, driver_file_key, segment_key, sst_key
+from spark_ckpt.paths import METADATA_NAME, driver_file_key
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.progress import Task, Tell, nobody
 from spark_ckpt.protocol.large_files import DIGITS
@@ -25,19 +24,18 @@ from spark_ckpt.stock.changelog_forms import check_changelog, read_lineage, with
 from spark_ckpt.stock.hadoop_crc import matches_hadoop_crc
 from spark_ckpt.stock.reading import StockCheckpoint, StockStore, StoreFile, chain, newest_batch, newest_begun, read
 from spark_ckpt.storage.base import PutResult, Slice, Storage
-from spark_ckpt.storage.checksums import CHUNK, crc32_of
+from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.stored.segments import SHARED, LocalSnapshot, Place, Segments, local_handle
 from spark_ckpt.stored.state.archive import FullSnapshot, read_full_snapshot
 
-_RUN = 1
+RUN = 1
+"""The objects of a savepoint have the prefix of a run, whichever."""
 _THREADS = 8
 _AHEAD = 16
 """State stores that are fetched before those in front of them are stored."""
 _DIGITS_OF_LOCATION = 16
-_SEGMENT = 32 << 20
-_SHARED = 1 << 20
-"""Bytes from which an SST is an object of its own (docs/format.md)."""
 
 
 def import_checkpoint(location: Storage, target: Storage, tell: Tell = nobody) -> Checkpoint:
@@ -49,7 +47,7 @@ def import_checkpoint(location: Storage, target: Storage, tell: Tell = nobody) -
     found = read(location, tell)
     if target.size(METADATA_NAME) is None:
         with temporary_folder("import") as folder:
-            made = _copied(location, found, target, _RUN, folder, tell)
+            made = copied(location, found, target, RUN, folder, tell)
         _still_newest(location, found)
         if target.put_if_absent(METADATA_NAME, encode_metadata(made)) is PutResult.STORED:
             return made
@@ -66,7 +64,7 @@ def describe(location: Storage) -> Checkpoint:
     handles, and no logs of sources that are large. Raises like `import_checkpoint`."""
     found = read(location)
     files = {**found.files, **{key: location.get(key) for key in found.large if key.startswith("state/")}}
-    return _checkpoint(found, _RUN, files, tuple(Snapshot(store.id, store.version, store.uid, ()) for store in found.stores))
+    return _checkpoint(found, RUN, files, tuple(Snapshot(store.id, store.version, store.uid, ()) for store in found.stores))
 
 
 def import_into(location: Storage, described: Checkpoint, target: Storage, run: int) -> Checkpoint:
@@ -75,7 +73,7 @@ def import_into(location: Storage, described: Checkpoint, target: Storage, run: 
     if (found.batch, found.planned) != (described.id.epoch, described.imported.planned if described.imported is not None else None):
         raise ConflictError(f"the query at {found.location} runs: it is at batch {found.batch} now; stop it, and start this one again")
     with temporary_folder("import") as folder:
-        made = _copied(location, found, target, run, folder, nobody)
+        made = copied(location, found, target, run, folder, nobody)
     _still_newest(location, found)
     return made
 
@@ -89,12 +87,14 @@ def _still_newest(location: Storage, found: StockCheckpoint) -> None:
         )
 
 
-def _copied(location: Storage, found: StockCheckpoint, target: Storage, run: int, folder: Path, tell: Tell) -> Checkpoint:
-    """Two that import different things under one run, of which one will claim it, write different objects."""
-    to = _Target(target, run, hashlib.sha256(f"{found.query_id}/{found.location}".encode()).hexdigest()[:_DIGITS_OF_LOCATION])
+def copied(location: Storage, found: StockCheckpoint, target: Storage, run: int, folder: Path, tell: Tell) -> Checkpoint:
+    """All objects, stored at `target`, and what `_metadata` is to say of them. `folder`: an empty one for what passes through.
+
+    Two that import different things under one run, of which one will claim it, write different objects."""
+    to = Place(target, run, found.batch, hashlib.sha256(f"{found.query_id}/{found.location}".encode()).hexdigest()[:_DIGITS_OF_LOCATION])
     files: dict[str, Content] = {**found.files, **{key: _large(location, to, found, key, folder) for key in found.large}}
     stores = Task(tell, "state stores imported", len(found.stores))
-    segments = _Segments(to, found.batch)
+    segments = Segments(to)
     with ThreadPoolExecutor(_THREADS, "import") as pool:
         try:
             for store in _in_order(pool, location, found, to, folder):
@@ -122,17 +122,8 @@ def _checkpoint(found: StockCheckpoint, run: int, files: Mapping[str, Content], 
     )
 
 
-@dataclass(frozen=True)
-class _Target:
-    """Where objects go: under the prefix of a run, with names that tell the location."""
-
-    storage: Storage
-    run: int
-    name: str
-
-
-def _in_order(pool: ThreadPoolExecutor, location: Storage, found: StockCheckpoint, target: _Target, folder: Path) -> Iterator[_Fetched]:
-    waiting: deque[Future[_Fetched]] = deque()
+def _in_order(pool: ThreadPoolExecutor, location: Storage, found: StockCheckpoint, target: Place, folder: Path) -> Iterator[LocalSnapshot]:
+    waiting: deque[Future[LocalSnapshot]] = deque()
     for number, store in enumerate(found.stores):
         waiting.append(pool.submit(_fetch, location, found, store, target, folder / str(number)))
         if len(waiting) >= _AHEAD:
@@ -141,58 +132,7 @@ def _in_order(pool: ThreadPoolExecutor, location: Storage, found: StockCheckpoin
         yield waiting.popleft().result()
 
 
-@dataclass(frozen=True)
-class _Fetched:
-    """A state store's files: `handles` with their objects, or without one for what lies in a local file of `local`, by their name."""
-
-    store: StockStore
-    handles: tuple[Handle, ...]
-    local: dict[str, Path]
-    num_keys: int | None
-
-
-class _Segments:
-    """Small files of many stores, back to back in objects of some size."""
-
-    def __init__(self, target: _Target, batch: int) -> None:
-        self._target = target
-        self._batch = batch
-        self._number = 0
-        self._waiting: list[_Fetched] = []
-        self._bytes = 0
-        self.snapshots: list[Snapshot] = []
-
-    def take(self, fetched: _Fetched) -> None:
-        self._waiting.append(fetched)
-        self._bytes += sum(handle.length for handle in fetched.handles if not handle.object)
-        if self._bytes >= _SEGMENT:
-            self.flush()
-
-    def flush(self) -> None:
-        key = segment_key(self._target.run, self._batch, f"{self._target.name}-{self._number}")
-        slices: list[Slice] = []
-        end = 0
-        for fetched in self._waiting:
-            handles = []
-            for handle in fetched.handles:
-                if handle.object:
-                    handles.append(handle)
-                    continue
-                slices.append(Slice(fetched.local[handle.name], 0, handle.length))
-                handles.append(replace(handle, object=key, offset=end))
-                end += handle.length
-            store = fetched.store
-            self.snapshots.append(Snapshot(store.id, store.version, store.uid, tuple(handles), fetched.num_keys))
-        if slices:
-            self._target.storage.put_slices(key, slices)
-            self._number += 1
-        for fetched in self._waiting:
-            for path in fetched.local.values():
-                path.unlink(missing_ok=True)
-        self._waiting, self._bytes = [], 0
-
-
-def _fetch(location: Storage, found: StockCheckpoint, store: StockStore, target: _Target, folder: Path) -> _Fetched:
+def _fetch(location: Storage, found: StockCheckpoint, store: StockStore, target: Place, folder: Path) -> LocalSnapshot:
     """One store's chain: its newest full snapshot and the changelogs behind it."""
     folder.mkdir(mode=0o700)
     handles: list[Handle] = []
@@ -216,10 +156,10 @@ def _fetch(location: Storage, found: StockCheckpoint, store: StockStore, target:
                 old = path.rename(folder / "old")
                 with_lineage(old, path, behind, location.url_of(file.key), found.codec)
                 old.unlink()
-        handles.append(_local(HandleKind.SNAPSHOT if full else HandleKind.CHANGELOG, name, path))
+        handles.append(local_handle(HandleKind.SNAPSHOT if full else HandleKind.CHANGELOG, name, path))
         local[name] = path
         behind.append((file.version, uid))
-    return _Fetched(store, tuple(handles), local, num_keys)
+    return LocalSnapshot(store.id, store.version, store.uid, tuple(handles), num_keys, local)
 
 
 def _lineage(location: Storage, found: StockCheckpoint, store: StockStore, folder: Path) -> dict[int, str] | None:
@@ -236,7 +176,7 @@ def _lineage(location: Storage, found: StockCheckpoint, store: StockStore, folde
 
 
 def _ssts(
-    location: Storage, found: StockCheckpoint, store: StockStore, full: FullSnapshot, target: _Target, folder: Path, local: dict[str, Path]
+    location: Storage, found: StockCheckpoint, store: StockStore, full: FullSnapshot, target: Place, folder: Path, local: dict[str, Path]
 ) -> Iterable[Handle]:
     """Those that a full snapshot names, in its order. The long ones are stored at once."""
     for sst in full.ssts:
@@ -248,19 +188,17 @@ def _ssts(
             raise DamagedError(
                 f"{location.url_of(key)} has {path.stat().st_size} bytes, and the full snapshot that names it says {sst.size}; put it back"
             )
-        handle = _local(HandleKind.SST, name, path)
-        if handle.length < _SHARED:
+        handle = local_handle(HandleKind.SST, name, path)
+        if handle.length < SHARED:
             local[name] = path
             yield handle
             continue
-        unique = hashlib.sha256(f"{target.name}/{key}".encode()).hexdigest()[:DIGITS]
-        stored = replace(handle, object=sst_key(target.run, unique))
-        target.storage.put_slices(stored.object, [Slice(path, 0, handle.length)])
+        stored = target.store_sst(path, handle, key)
         path.unlink()
         yield stored
 
 
-def _large(location: Storage, target: _Target, found: StockCheckpoint, key: str, folder: Path) -> FileHandle:
+def _large(location: Storage, target: Place, found: StockCheckpoint, key: str, folder: Path) -> FileHandle:
     """A file of the driver that is an object of its own."""
     path = folder / "driver"
     _get(location, found, key, path)
@@ -299,8 +237,3 @@ def _full_snapshot(location: Storage, file: StoreFile, path: Path) -> FullSnapsh
     except FormatError as e:
         raise FormatError(f"{location.url_of(file.key)} cannot be read: {without_way_out(str(e))}; put it back") from e
 
-
-def _local(kind: HandleKind, name: str, path: Path) -> Handle:
-    """Of a file that has no object yet."""
-    with open(path, "rb") as file:
-        return Handle(kind, name, "", 0, path.stat().st_size, crc32_of(file))

@@ -96,10 +96,11 @@ class StockCheckpoint:
     """Files beside which there are the checksums that Hadoop writes on a local disk (`.7.zip.crc`)."""
     planned: bytes | None
     stores: tuple[StockStore, ...]
+    salt: str = ""
 
     def made_up(self, store: StoreId, version: int) -> str:
-        """The unique id of a version that format 1 has none for: always the same one."""
-        name = f"{self.query_id}/{store.operator}/{store.partition}/{store.store}/{version}"
+        """The unique id of a version that format 1 has none for: always the same one, of the same `salt`."""
+        name = f"{self.query_id}{self.salt}/{store.operator}/{store.partition}/{store.store}/{version}"
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"spark-ckpt:import:{name}"))
 
 
@@ -128,8 +129,8 @@ def _newest_in(storage: Storage, log: str) -> int | None:
     return max((int(m.group(2)) for found in storage.list(log) if (m := _LOG.fullmatch(found.key))), default=None)
 
 
-def read(storage: Storage, tell: Tell = nobody) -> StockCheckpoint:
-    """What the `checkpointLocation` at `storage` holds.
+def read(storage: Storage, tell: Tell = nobody, salt: str = "") -> StockCheckpoint:
+    """What the `checkpointLocation` at `storage` holds. `salt` goes into the unique ids that are made up.
 
     Raises `ObjectMissingError`, `DamagedError` and `FormatError` for what is not there or cannot be read, `ConflictError` for what no query
     with the plugin can go on from, `StorageError`.
@@ -163,6 +164,7 @@ def read(storage: Storage, tell: Tell = nobody) -> StockCheckpoint:
         frozenset(listed.checked),
         planned,
         (),
+        salt,
     )
     stores, ids = _stores(found, listed, commit, offsets)
     files[commits_file(batch)] = commit.as_format_2(ids)
@@ -325,10 +327,13 @@ def _stores(
     """All of them, and their unique ids as a commit has them."""
     version = found.batch + 1
     named, of_commit = _names(found, listed), commit.ids
+    single = {operator.id for operator in _operators(found.files) if operator.has_one_partition}
     stores: list[StockStore] = []
     ids: dict[int, list[list[str]]] = {}
     for operator, names in sorted(named.items()):
         partitions = _partitions(found, offsets) or 1 + max(s.partition for s in listed.stores if s.operator == operator)
+        if operator in single:
+            partitions = 1
         if commit.format > 1 and len(of_commit.get(operator, ())) != partitions:
             raise DamagedError(
                 f"{commit.name} names {len(of_commit.get(operator, ()))} of {partitions} partitions of operator {operator}; put it back"

@@ -51,7 +51,10 @@ def packed(data: bytes, codec: str) -> bytes:
 
 @dataclass
 class StockLocation:
-    """One aggregation with two partitions. `format`: of checkpoints; `form`: of changelogs, 1 or 2, and in format 2 two more."""
+    """One aggregation, or another operator, with so many partitions.
+
+    `format`: of checkpoints; `form`: of changelogs, 1 or 2, and in format 2 two more.
+    """
 
     folder: Path
     format: int = 1
@@ -59,12 +62,14 @@ class StockLocation:
     codec: str = "lz4"
     stores: tuple[str, ...] = ("default",)
     conf: dict[str, str] = field(default_factory=dict)
+    partitions: int = 2
+    operator: str = "stateStoreSave"
     _chains: dict[tuple[int, str], list[tuple[int, str]]] = field(default_factory=dict)
 
     def begin(self) -> StockLocation:
         self.write("metadata", json.dumps({"id": QUERY}).encode())
         infos = [{"storeName": name, "numColsPrefixKey": 0, "numPartitions": 2} for name in self.stores]
-        operator: dict[str, Any] = {"operatorInfo": {"operatorId": 0, "operatorName": "stateStoreSave"}, "stateStoreInfo": infos}
+        operator: dict[str, Any] = {"operatorInfo": {"operatorId": 0, "operatorName": self.operator}, "stateStoreInfo": infos}
         self.write("state/0/_metadata/metadata", b"v1\n" + json.dumps(operator).encode())
         schema = json.dumps({"type": "struct", "fields": [{"name": "key", "type": "string", "nullable": True, "metadata": {}}]}).encode()
         for name in self.stores:
@@ -87,7 +92,7 @@ class StockLocation:
         """Planned, run and committed. `full`: the version is a full snapshot too, as after Spark's maintenance."""
         self.plan(batch)
         version = batch + 1
-        ids = [[self._commit(batch, version, partition, store, full) for store in self.stores] for partition in range(2)]
+        ids = [[self._commit(batch, version, partition, store, full) for store in self.stores] for partition in range(self.partitions)]
         said: dict[str, Any] = {"nextBatchWatermarkMs": 1000 * version}
         if self.format == 2:
             said["stateUniqueIds"] = {"0": ids}

@@ -35,10 +35,16 @@ def row(schema: Struct, values: Sequence[Any]) -> bytes:
     variable = bytearray()
     for number, (field, value) in enumerate(zip(schema.fields, values, strict=True)):
         at = head + 8 * number
+        behind = len(variable)
         if value is None:
             _set_null(fixed, number)
         else:
             _put(fixed, at, 8, variable, len(fixed), field.type, value)
+        if isinstance(field.type, Atomic) and (field.type.name == "interval" or field.type.precision > 18):
+            # Spark takes 16 bytes for these, so that they can be changed in place, and says where even of null.
+            variable += bytes(behind + 16 - len(variable))
+            if value is None:
+                fixed[at : at + 8] = struct.pack("<q", (len(fixed) + behind) << 32 | (16 if field.type.name == "interval" else 0))
     return bytes(fixed + variable)
 
 

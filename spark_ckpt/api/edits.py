@@ -1,0 +1,103 @@
+"""`transform_state` and `write_state`: a savepoint with other state than the checkpoint that it is made of (Flink: State Processor API)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from spark_ckpt.api.state import chosen_of, options_of, stream_of
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.paths import savepoint_url
+from spark_ckpt.state.reading import StateOfCheckpoint
+from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.opening import opened, opened_stream
+from spark_ckpt.stored.reading import CheckpointReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_ckpt.state.editing import Editing
+
+
+def transform_state(
+    url: str,
+    operator: int | None,
+    function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table],
+    store: str | None = None,
+    checkpoint: str | None = None,
+    target: str | None = None,
+    name: str | None = None,
+    conf: Mapping[str, Any] | None = None,
+) -> str:
+    """Make a savepoint whose entries of one state store are those that `function` makes of a checkpoint's; returns its URL.
+
+    `function` gets batches with the columns of `read_state`, and returns those rows that there are to be: fewer, or with other values, or
+    other keys. The arguments are those of `read_state`; `target` is the folder in which the savepoint's own folder is made, `savepoints/`
+    of the stream or beside the savepoint by default, and `name` the name there.
+
+    Nothing that was there is changed, and there is no savepoint unless all of it is stored. Raises `ConfigError` for state that is only
+    read, or batches that do not have the state's types; `ConflictError` for a key that is there twice; whatever `function` raises; and
+    what `read_state` raises.
+    """
+    if not callable(function):
+        raise ConfigError(f"{function!r:.100} is no function; give one that takes a pyarrow.RecordBatch and returns one")
+    with _editing(url, operator, store, checkpoint, target, name, conf) as (place, editing):
+        editing.transform(function)
+        return place
+
+
+def write_state(
+    url: str,
+    operator: int | None,
+    data: Any,
+    store: str | None = None,
+    mode: str = "append",
+    checkpoint: str | None = None,
+    target: str | None = None,
+    name: str | None = None,
+    conf: Mapping[str, Any] | None = None,
+) -> str:
+    """Make a savepoint with more entries in one state store, or other ones; returns its URL.
+
+    `data`: Arrow batches or tables, or what goes through such (a `pyarrow.dataset.Scanner`'s `to_batches()`, a `RecordBatchReader`), with
+    the columns of `read_state`; it is gone through once, and not held in memory. `mode`: `append`, where a key that is there already is
+    refused, or `overwrite`, which leaves out all that was there. The other arguments and errors are those of `transform_state`.
+    """
+    if mode not in ("append", "overwrite"):
+        raise ConfigError(f"mode is {mode!r:.100}; write append or overwrite")
+    batches: Iterable[Any] = [data] if hasattr(data, "schema") and hasattr(data, "num_rows") else data
+    if not isinstance(batches, Iterable):
+        raise ConfigError(f"{type(data).__name__} is no Arrow data; give a pyarrow.Table, or batches")
+    with _editing(url, operator, store, checkpoint, target, name, conf) as (place, editing):
+        editing.write(batches, mode == "overwrite")
+        return place
+
+
+@contextmanager
+def _editing(
+    url: str,
+    operator: int | None,
+    store: str | None,
+    checkpoint: str | None,
+    target: str | None,
+    name: str | None,
+    conf: Mapping[str, Any] | None,
+) -> Iterator[tuple[str, Editing]]:
+    from spark_ckpt.process.packages import require
+
+    require(("numpy", "pyarrow", "rocksdict"))
+    from spark_ckpt.state.editing import Editing
+
+    number, chosen = chosen_of(operator, store, checkpoint)
+    s3 = options_of(conf)
+    stream = stream_of(url, "the stream's URL")
+    folder = stream_of(target, "target") if target is not None else ""
+    with opened_stream(stream, s3) as (storage, reader):
+        if not folder and isinstance(reader, CheckpointReader) and RestorePath.at(stream).is_savepoint:
+            folder = storage.url.rstrip("/").rpartition("/")[0]
+        place = savepoint_url(storage.url.rstrip("/"), folder, name or f"edited-{secrets.token_hex(4)}")
+        state = StateOfCheckpoint(storage, reader.read(chosen or reader.latest()))
+        with opened(place, s3) as made:
+            yield made.url, Editing(storage, state, state.select(number, store), made)

@@ -1,0 +1,274 @@
+"""A savepoint whose state is that of a checkpoint, changed: one column family of one operator goes through a function, or gets more rows.
+
+Stores of which nothing changes are copied as they are; the others are written anew, each as a full snapshot of its version under a new
+unique id. A row stays in its partition as long as its key is one of those that were there; any other goes where Spark's hash says.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_ckpt.bounded_json import parse_json
+from spark_ckpt.errors import ConfigError, ConflictError, DamagedError
+from spark_ckpt.model import Checkpoint, Snapshot
+from spark_ckpt.paths import METADATA_NAME
+from spark_ckpt.process.scratch import temporary_folder
+from spark_ckpt.progress import Task, Tell, nobody
+from spark_ckpt.protocol.driver_files import commits_file
+from spark_ckpt.state.entry_encoder import EntryEncoder
+from spark_ckpt.state.reading import Selected, StateOfCheckpoint, groups, remove
+from spark_ckpt.state.store_files import StoreWriter
+from spark_ckpt.storage.base import PutResult, Storage
+from spark_ckpt.stored.copies import import_objects
+from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.stored.segments import Place, Segments
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_ckpt.state.contents import Contents
+
+Function = Callable[["pa.RecordBatch"], Any]
+RUN = 1
+"""The objects of a savepoint have the prefix of a run, whichever."""
+_MEMORY = 256 << 20
+"""Bytes that the stores which are being written hold in memory together, about."""
+_MOST_IDS = 10_000_000
+
+
+@dataclass
+class _Written:
+    """A store that is being written, and how many of its keys are Spark's own."""
+
+    snapshot: Snapshot
+    writer: StoreWriter
+    prefix: bytes | None
+    families: dict[str, int]
+    internal: int = 0
+    changed: bool = False
+
+
+class Editing:
+    """Changes the entries of `selected` at the checkpoint of `state`, whose `storage` is rooted at its stream.
+
+    `target`: the storage of the savepoint's folder. Raises `ConfigError` for what cannot be changed here, or does not fit the state's
+    schema, `ConflictError` for keys that are there twice, `DamagedError`, `StorageError`; then there is no savepoint.
+    """
+
+    def __init__(self, storage: Storage, state: StateOfCheckpoint, selected: Selected, target: Storage, tell: Tell = nobody) -> None:
+        self._storage, self._state, self._selected, self._target, self._tell = storage, state, selected, target, tell
+        self._encoder = EntryEncoder(selected.operator, selected.family, state.encoding, selected.store.has_families)
+        self._decoder = state.decoder(selected)
+        self._snapshots = state.snapshots(selected)
+        if target.size(METADATA_NAME) is not None:
+            raise ConflictError(f"there is a savepoint at {target.url} already; choose another name")
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the batches that are written."""
+        return self._encoder.schema
+
+    def transform(self, function: Function) -> Checkpoint:
+        """Each batch of entries through `function`, which returns those that there are to be."""
+
+        def through(written: _Written, contents: Contents) -> None:
+            if written.prefix is not None:
+                for keys, values in groups(contents, written.prefix):
+                    self._apply(function, written, keys, values)
+
+        return self._rewrite(through)
+
+    def write(self, batches: Iterable[Any], overwrite: bool) -> Checkpoint:
+        """More entries, or with `overwrite` these in the place of all."""
+
+        def keep(written: _Written, contents: Contents) -> None:
+            if overwrite:
+                written.changed = True
+            elif written.prefix is not None:
+                for keys, values in groups(contents, written.prefix):
+                    written.writer.put(keys, values)
+
+        def more() -> None:
+            task = Task(self._tell, "rows written", None)
+            for given in batches:
+                for batch in given.to_batches() if hasattr(given, "to_batches") else [given]:
+                    checked = self._encoder.checked(batch)
+                    self._add(checked, self._encoder.partitions(checked, len(self._snapshots)))
+                    task.add(checked.num_rows)
+
+        return self._rewrite(keep, more)
+
+    def _rewrite(self, fill: Callable[[_Written, Contents], None], then: Callable[[], None] = lambda: None) -> Checkpoint:
+        with temporary_folder("edit") as folder, ExitStack() as opened:
+            self._all: list[_Written] = []
+            buffer = max(1 << 20, _MEMORY // max(1, len(self._snapshots)))
+            for snapshot in self._snapshots:
+                writer = StoreWriter(folder / f"new-{snapshot.store.partition}", buffer)
+                opened.callback(writer.close)
+                self._all.append(_Written(snapshot, writer, None, {}))
+            task = Task(self._tell, "state stores read", len(self._snapshots))
+            for written in task.each(self._all):
+                self._read(written, fill, folder / f"old-{written.snapshot.store.partition}")
+            then()
+            return self._stored()
+
+    def _read(self, written: _Written, fill: Callable[[_Written, Contents], None], folder: Path) -> None:
+        with self._state.contents(written.snapshot, folder) as contents:
+            written.prefix = self._state.prefix(contents, self._selected)
+            written.families = dict(contents.families or {}) if self._selected.store.has_families else {}
+            own = {number.to_bytes(2, "little") for name, number in written.families.items() if name.startswith("$")}
+            if self._selected.store.has_families:
+                for keys, values in _others(contents, written.prefix):
+                    written.writer.put(keys, values, distinct=True)
+                    written.internal += sum(key[:2] in own for key in keys)
+            fill(written, contents)
+        remove(folder)
+
+    def _apply(self, function: Function, written: _Written, keys: list[bytes], values: list[bytes]) -> None:
+        batch = self._decoder.decode(keys, values, written.snapshot.store.partition)
+        returned = function(batch)
+        if returned is batch:
+            written.writer.put(keys, values)
+            return
+        if returned is None:
+            raise ConfigError("the function returned None; let it return a batch, an empty one to drop all of its rows")
+        made = self._encoder.checked(returned)
+        given = self._encoder.checked(batch)
+        encoded = self._encoder.encode(made, self._prefix(written))
+        again = self._encoder.encode(given, self._prefix(written))
+        new_keys, new_values = encoded if again == (keys, values) else _as_they_were(again, (keys, values), encoded)
+        if (new_keys, new_values) == (keys, values):
+            written.writer.put(keys, values)
+            return
+        written.changed = True
+        there = set(keys)
+        if all(key in there for key in new_keys):
+            written.writer.put(new_keys, new_values)
+            return
+        self._check_hash(given, written.snapshot.store.partition)
+        partitions = self._encoder.partitions(made, len(self._snapshots))
+        for row, key in enumerate(new_keys):
+            if key in there:
+                partitions[row] = written.snapshot.store.partition
+        self._put(new_keys, new_values, partitions)
+
+    def _check_hash(self, given: pa.RecordBatch, partition: int) -> None:
+        found = self._encoder.partitions(given, len(self._snapshots))
+        if (found != partition).any():
+            raise ConflictError(
+                f"rows of partition {partition} are not where Spark's hash of their keys says, so it is not known where a new key belongs; "
+                "return only keys that there are"
+            )
+
+    def _prefix(self, written: _Written) -> bytes:
+        if written.prefix is None:
+            raise ConflictError(
+                f"partition {written.snapshot.store.partition} has no state variable {self._selected.name} yet, so no row can be put "
+                "there; run the query for an epoch, and take its next savepoint"
+            )
+        return written.prefix
+
+    def _add(self, batch: pa.RecordBatch, partitions: Any) -> None:
+        """Rows with their partitions. The number of a family can be another one in each."""
+        import numpy as np
+        import pyarrow as pa
+
+        if not self._selected.store.has_families:
+            self._put(*self._encoder.encode(batch, b""), partitions)
+            return
+        for partition in np.unique(partitions).tolist():
+            chosen = batch.filter(pa.array(partitions == partition))
+            written = self._all[partition]
+            written.writer.put(*self._encoder.encode(chosen, self._prefix(written)))
+            written.changed = True
+
+    def _put(self, keys: list[bytes], values: list[bytes], partitions: Any) -> None:
+        """`partitions` of the keys, whose prefix is the same in all."""
+        import numpy as np
+
+        order = np.argsort(partitions, kind="stable")
+        ends = np.searchsorted(partitions[order], np.arange(1, len(self._snapshots) + 1)).tolist()
+        begin = 0
+        for written, end in zip(self._all, ends, strict=True):
+            if end > begin:
+                rows = order[begin:end].tolist()
+                written.writer.put([keys[n] for n in rows], [values[n] for n in rows])
+                written.changed = True
+            begin = end
+
+    def _stored(self) -> Checkpoint:
+        checkpoint = self._state.checkpoint
+        place = Place(self._target, RUN, checkpoint.id.epoch, f"edited-{secrets.token_hex(8)}")
+        segments = Segments(place)
+        task = Task(self._tell, "state stores written", len(self._all))
+        ids = {}
+        for written in task.each(self._all):
+            if written.changed:
+                keys = written.writer.entries - written.internal if written.snapshot.num_keys is not None else None
+                made = written.writer.finish(place, written.snapshot, _told(written), keys)
+                ids[written.snapshot.uid] = made.uid
+                segments.take(made)
+        segments.flush()
+        same = tuple(snapshot for snapshot in checkpoint.snapshots if snapshot.uid not in ids)
+        copied = import_objects(self._storage, replace(checkpoint, snapshots=same), self._target, RUN)
+        by_store = {snapshot.store: snapshot for snapshot in (*copied.snapshots, *segments.snapshots)}
+        saved = replace(
+            copied,
+            snapshots=tuple(by_store[snapshot.store] for snapshot in checkpoint.snapshots),
+            files={**copied.files, commits_file(checkpoint.id.epoch): _with_ids(checkpoint, ids)},
+        )
+        if self._target.put_if_absent(METADATA_NAME, encode_metadata(saved)) is not PutResult.STORED:
+            raise ConflictError(f"there is a savepoint at {self._target.url} already, which somebody has just made; choose another name")
+        return saved
+
+
+_Entries = tuple[list[bytes], list[bytes]]
+
+
+def _as_they_were(again: _Entries, before: _Entries, after: _Entries) -> _Entries:
+    """What has not changed keeps its bytes: of a string that is no UTF-8 Arrow has another one. `again`: `before`, read and written."""
+    key_of = dict(zip(again[0], before[0], strict=True))
+    value_of = dict(zip(zip(*again, strict=True), before[1], strict=True))
+    kept = [value_of.get(pair, pair[1]) for pair in zip(*after, strict=True)]
+    return [key_of.get(key, key) for key in after[0]], kept
+
+
+def _others(contents: Contents, prefix: bytes | None) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Entries of all other families."""
+    for keys, values in groups(contents, b""):
+        if prefix is None:
+            yield keys, values
+            continue
+        kept = [n for n, key in enumerate(keys) if not key.startswith(prefix)]
+        yield [keys[n] for n in kept], [values[n] for n in kept]
+
+
+def _told(written: _Written) -> dict[str, Any]:
+    """Of the column families, as Spark's metadata of a snapshot has it."""
+    families = written.families
+    return {
+        "numInternalKeys": written.internal,
+        "columnFamilyMapping": families,
+        "columnFamilyTypeMap": {name: name.startswith("$") for name in families},
+        "maxColumnFamilyId": max(families.values(), default=0),
+    }
+
+
+def _with_ids(checkpoint: Checkpoint, ids: dict[str, str]) -> bytes:
+    """`commits/N` with the unique ids of what was written anew."""
+    name = commits_file(checkpoint.id.epoch)
+    version, _, body = (checkpoint.file(name) or b"").partition(b"\n")
+    try:
+        document = parse_json(body, _MOST_IDS)
+        named = document["stateUniqueIds"]
+        for operator, partitions in named.items():
+            named[operator] = [[ids.get(uid, uid) for uid in stores] for stores in partitions]
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
+        raise DamagedError(f"{name} does not name the unique ids of the state ({type(e).__name__}: {e}); choose another checkpoint") from e
+    return version + b"\n" + json.dumps(document, separators=(",", ":")).encode()

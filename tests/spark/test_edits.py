@@ -1,0 +1,74 @@
+"""A job is killed, its state is changed with `transform_state`, and the same job goes on from there, under kills."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from spark_ckpt import read_state, transform_state
+from tests.drivers.spark.harness import Start
+from tests.drivers.spark.oracle import read
+from tests.drivers.spark.trials import completed
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+FAR_EVENTS = 2
+"""Of the key `far`, at the end of the input."""
+
+
+def totals(url: str) -> dict[str, tuple[int, int]]:
+    rows = read_state(url).to_table().to_pylist()
+    return {row["key"]["key"]: (row["value"]["count"], row["value"]["sum"]) for row in rows}
+
+
+def corrected(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """`k1` is gone, `k2` has 1000 more, `k4` is called `far`, which is in another partition."""
+    batch = batch.filter(pc.not_equal(pc.struct_field(batch.column("key"), 0), "k1"))
+    keys, value = batch.column("key").field(0), batch.column("value")
+    more = pc.if_else(pc.equal(keys, "k2"), 1000, 0)
+    sums = pc.add(value.field(1), more)
+    renamed = pc.if_else(pc.equal(keys, "k4"), "far", keys)
+    columns = [
+        pa.StructArray.from_arrays([renamed], names=["key"]),
+        pa.StructArray.from_arrays([value.field(0), sums], names=[field.name for field in value.type]),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["key", "value"])
+
+
+def test_a_killed_query_goes_on_from_what_was_changed(start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path) -> None:
+    storage, out = tmp_path / "storage", tmp_path / "out"
+
+    def begin(locations: str, **conf: str) -> Any:
+        arguments = ("run", "update", str(events), str(tmp_path / locations), str(out))
+        return start("operators.py", *arguments, storage=f"file://{storage}", conf=conf)
+
+    app = begin("first")
+    app.until(lambda: len(completed(storage, tmp_path / "first" / "update")) >= 2, "checkpoints", 200)
+    app.kill()
+    stream = f"file://{storage}{tmp_path}/first/update"
+    before = totals(stream)
+    savepoint = transform_state(stream, 0, corrected)
+    changed = totals(savepoint)
+    assert set(before) == {"k0", "k1", "k2", "k3", "k4"}
+    assert totals(stream) == before
+    assert changed == {
+        **{key: before[key] for key in ("k0", "k3")},
+        "k2": (before["k2"][0], before["k2"][1] + 1000),
+        "far": before["k4"],
+    }
+    begin("second", **{"spark.ckpt.restore.path": savepoint}).expect_success()
+
+    everything = {row["key"]: (row["n"], row["total"]) for row in map(json.loads, read(oracle["update"]))}
+    expected = {
+        key: (n - before[key][0] + changed.get(key, (0, 0))[0], total - before[key][1] + changed.get(key, (0, 0))[1])
+        for key, (n, total) in everything.items()
+    }
+    expected["far"] = (before["k4"][0] + FAR_EVENTS, before["k4"][1])
+    held = json.loads((out / "update" / "held.json").read_text())
+    assert {key: (row["n"], row["total"]) for key, row in held.items()} == expected

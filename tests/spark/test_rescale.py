@@ -1,0 +1,120 @@
+"""A job is killed, its checkpoint rescaled, and the same job goes on from that with another number of state partitions, under kills;
+compared with a batch query. And the state is the same, entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from spark_ckpt.protocol.start.restoring import partitions_of
+from spark_ckpt.storage import S3Options
+from spark_ckpt.stored.opening import opened_stream
+from tests.drivers.command_line import call
+from tests.drivers.spark.harness import Application, Start
+from tests.drivers.spark.oracle import differences, read
+from tests.drivers.spark.trials import completed
+from tests.drivers.state_entries import entries
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+GROUPS = (
+    ("update", "windows", "sliding", "sessions", "unique"),
+    ("inner", "outer", "within", "chained"),
+    ("pandas", "transform", "timers"),
+)
+PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+class Rescaling:
+    """Queries of one application; after a rescale they are another one's, which has `checkpointLocation`s of its own."""
+
+    def __init__(self, start: Start, events: Path, tmp_path: Path, names: Sequence[str]) -> None:
+        self.names, self.out = names, tmp_path / "out"
+        self._start, self._events, self._at = start, events, tmp_path
+        self._round = 0
+        self._paths: dict[str, str] = {}
+        self._epochs: dict[str, int] = {}
+
+    def location(self, name: str) -> Path:
+        return self._at / f"locations-{self._round}" / name
+
+    def stream(self, name: str) -> str:
+        return f"file://{self._at}/storage{self.location(name)}"
+
+    def begin(self, **conf: str) -> Application:
+        restored = {"spark.ckpt.restore.path": ",".join(self._paths.values())} if self._paths else {}
+        args = ("run", ",".join(self.names), str(self._events), str(self._at / f"locations-{self._round}"), str(self.out))
+        return self._start("operators.py", *args, storage=f"file://{self._at}/storage", conf={**restored, **conf})
+
+    def run_and_kill(self, checkpoints: int = 2, **conf: str) -> None:
+        wanted = {name: self._newest(name) + checkpoints for name in self.names}
+        app = self.begin(**conf)
+        app.until(lambda: all(self._newest(n) >= wanted[n] for n in self.names), "checkpoints of every query", 300)
+        app.kill()
+
+    def _newest(self, name: str) -> int:
+        found = completed(self._at / "storage", self.location(name))
+        return max((int(p.parent.name.removeprefix("chk-")) for p in found), default=self._epochs.get(name, -1))
+
+    def rescale(self, capsys: pytest.CaptureFixture[str], partitions: int, sources: Mapping[str, str] | None = None) -> None:
+        """What `spark-ckpt rescale` makes has the same entries."""
+        made, epochs = {}, {}
+        for name in self.names:
+            source = (sources or {}).get(name) or self.stream(name)
+            target = f"file://{self._at}/rescaled/{name}"
+            status, told = call(capsys, "rescale", source, "--partitions", str(partitions), "--target", target)
+            assert status == 0, told
+            assert entries(told["savepoint"]) == entries(source), name
+            with opened_stream(told["savepoint"], S3Options()) as (_, reader):
+                checkpoint = reader.read(reader.latest())
+            assert partitions_of(checkpoint) == partitions
+            by_operator: dict[int, set[int]] = {}
+            for snapshot in checkpoint.snapshots:
+                by_operator.setdefault(snapshot.store.operator, set()).add(snapshot.store.partition)
+            assert all(found == set(range(partitions)) for found in by_operator.values())
+            made[name], epochs[name] = told["savepoint"], told["epoch"]
+        self._paths, self._epochs = made, epochs
+
+    def next_round(self) -> None:
+        self._round += 1
+
+    @property
+    def paths(self) -> Mapping[str, str]:
+        return self._paths
+
+    def compare(self, oracle: Mapping[str, Path]) -> None:
+        for name in self.names:
+            assert read(oracle[name]), f"the oracle of {name} is empty: the comparison would show nothing"
+            assert differences(self.out / name, oracle[name]) == [], name
+            numbers = {int(p.name) for p in (self.location(name) / "offsets").glob("[0-9]*")}
+            assert max(numbers) > self._epochs[name] + 1, f"{name} did not go on"
+            assert min(numbers) >= self._epochs[name] - 1, f"{name} began anew"
+
+
+def test_a_killed_query_goes_on_with_more_partitions(
+    start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = Rescaling(start, events, tmp_path, ["windows"])
+    query.run_and_kill()
+    query.rescale(capsys, 5)
+    query.next_round()
+    query.begin().expect_success()
+    query.compare(oracle)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
+def test_every_operator_from_20_to_200_and_back_to_7(
+    names: Sequence[str], start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = Rescaling(start, events, tmp_path, names)
+    query.run_and_kill(**{PARTITIONS: "20"})
+    query.rescale(capsys, 200)
+    query.rescale(capsys, 7, query.paths)
+    query.next_round()
+    query.run_and_kill(1)
+    query.run_and_kill(1)
+    query.begin().expect_success(400)
+    query.compare(oracle)

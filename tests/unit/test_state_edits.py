@@ -1,0 +1,237 @@
+"""`transform_state` and `write_state` on stored state: what is written, what is refused, and what is left of it then."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import spark_ckpt
+from spark_ckpt.errors import ConfigError, ConflictError, StorageError
+from spark_ckpt.model import Checkpoint
+from spark_ckpt.protocol.start.restoring import incomplete
+from spark_ckpt.state.entry_encoder import EntryEncoder
+from spark_ckpt.state.rows import Encoding
+from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Operator
+from spark_ckpt.state.spark_types import Struct
+from spark_ckpt.storage import S3Options, open_storage
+from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.opening import opened_stream
+from tests.drivers.command_line import call
+from tests.drivers.state_entries import entries
+from tests.stored.earlier import HERE, place, totals
+
+Batch = Any
+"""A `pyarrow.RecordBatch`."""
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> str:
+    """An aggregation: changelogs and no full snapshot."""
+    place("1", tmp_path / "stream")
+    return f"file://{tmp_path}/stream"
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Callable[[str], str]:
+    """One of the queries that Spark has left state of."""
+
+    def put(name: str) -> str:
+        shutil.copytree(HERE / "states" / name, tmp_path / name)
+        return f"file://{tmp_path}/{name}"
+
+    return put
+
+
+def read(url: str) -> dict[str, tuple[int, int]]:
+    rows = spark_ckpt.read_state(url).to_table().to_pylist()
+    return {row["key"]["key"]: (row["value"]["count"], row["value"]["sum"]) for row in rows}
+
+
+def stored(url: str) -> Checkpoint:
+    with open_storage(url) as storage:
+        return RestorePath.at(url).read(storage)
+
+
+def source(url: str) -> Checkpoint:
+    with opened_stream(url, S3Options()) as (_, reader):
+        return reader.read(reader.latest())
+
+
+def without(*keys: str) -> Callable[[Batch], Batch]:
+    def function(batch: Batch) -> Batch:
+        there = pc.is_in(pc.struct_field(batch.column("key"), 0), pa.array(keys))
+        return batch.filter(pc.invert(there))
+
+    return function
+
+
+def savepoints(stream: str) -> list[Path]:
+    return list(Path(stream.removeprefix("file://"), "savepoints").glob("edited-*/_metadata"))
+
+
+def test_keys_are_dropped_and_only_their_partitions_are_written_anew(stream: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before, all_of_them = source(stream), totals("1", 6)
+    partition_of = {row["key"]["key"]: row["partition_id"] for row in spark_ckpt.read_state(stream).to_table().to_pylist()}
+    url = spark_ckpt.transform_state(stream, 0, without("k1"))
+    assert url.startswith(f"{stream}/savepoints/edited-")
+    assert read(url) == {key: value for key, value in all_of_them.items() if key != "k1"}
+    assert read(stream) == all_of_them
+    made = stored(url)
+    for old, new in zip(before.snapshots, made.snapshots, strict=True):
+        assert (old.store, old.version) == (new.store, new.version)
+        assert (old.uid != new.uid) == (old.store.partition == partition_of["k1"])
+        assert new.num_keys == sum(partition == new.store.partition for key, partition in partition_of.items() if key != "k1")
+    assert incomplete(made) == []
+    assert (made.id, made.log, made.claim, made.stream, made.job) == (before.id, before.log, before.claim, before.stream, before.job)
+    status, _ = call(capsys, "verify", url, "--deep")
+    assert status == 0
+
+
+def test_keys_that_are_new_go_where_spark_looks_for_them(stream: str) -> None:
+    """Spark has put these keys where they are, and what is taken out and put back comes there again, with the same bytes."""
+    rows = spark_ckpt.read_state(stream).to_table()
+    empty = spark_ckpt.transform_state(stream, 0, lambda batch: batch.slice(0, 0))
+    assert read(empty) == {}
+    one_by_one = [rows.slice(n, 1).drop_columns("partition_id") for n in reversed(range(rows.num_rows))]
+    again = spark_ckpt.write_state(empty, 0, one_by_one)
+    assert entries(again) == entries(stream)
+    found = spark_ckpt.read_state(again).to_table()
+    assert found.column("partition_id").equals(rows.column("partition_id"))
+    assert entries(spark_ckpt.write_state(stream, 0, rows, mode="overwrite")) == entries(stream)
+
+
+@pytest.mark.parametrize(("name", "store"), [("update", None), ("transform", "count"), ("transform", "parity"), ("ttl", "forever")])
+def test_what_spark_has_written_is_written_with_the_same_bytes(state: Callable[[str], str], name: str, store: str | None) -> None:
+    """All other families of the store too."""
+    url = state(name)
+    rows = spark_ckpt.read_state(url, store=store).to_table()
+    empty = spark_ckpt.transform_state(url, None, lambda batch: batch.slice(0, 0), store=store)
+    assert spark_ckpt.read_state(empty, store=store).to_table().num_rows == 0
+    again = spark_ckpt.write_state(empty, None, rows, store=store)
+    assert entries(again) == entries(url)
+    assert [s.num_keys for s in stored(again).snapshots] == [s.num_keys for s in source(url).snapshots]
+
+
+def test_rows_that_are_as_they_were_leave_their_stores_as_they_are(stream: str) -> None:
+    url = spark_ckpt.transform_state(stream, None, lambda batch: batch.slice(0))
+    assert [s.uid for s in stored(url).snapshots] == [s.uid for s in source(stream).snapshots]
+    assert entries(url) == entries(stream)
+
+
+def test_a_savepoint_is_changed_beside_itself(stream: str) -> None:
+    first = spark_ckpt.transform_state(stream, 0, without("k0"), name="first")
+    second = spark_ckpt.transform_state(first, 0, without("k1"), name="second")
+    assert (first, second) == (f"{stream}/savepoints/first", f"{stream}/savepoints/second")
+    assert set(read(second)) == set(totals("1", 6)) - {"k0", "k1"}
+
+
+def renamed(batch: Batch, to: str) -> Batch:
+    key = pa.StructArray.from_arrays([pa.array([to] * batch.num_rows)], names=["key"])
+    return pa.RecordBatch.from_arrays([key, batch.column("value")], names=["key", "value"])
+
+
+def typed(batch: Batch, kind: pa.DataType) -> Batch:
+    value = batch.column("value")
+    wrong = pa.StructArray.from_arrays([value.field(0), pa.nulls(len(value), kind)], names=["count", "sum"])
+    return batch.set_column(1, "value", wrong)
+
+
+def raising(_: Batch) -> Batch:
+    raise KeyError("mine")
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "why"),
+    [
+        (lambda _: None, ConfigError, "the function returned None; let it return a batch"),
+        (lambda batch: batch.to_pandas(), ConfigError, "DataFrame is no Arrow batch"),
+        (lambda batch: batch.select(["key"]), ConfigError, "has the columns key, and must have key, value"),
+        (lambda batch: typed(batch, pa.list_(pa.int64())), ConfigError, "does not have the state's types"),
+        (lambda batch: renamed(batch, "same"), ConflictError, "are given more than once"),
+        (raising, KeyError, "mine"),
+    ],
+)
+def test_what_does_not_fit_is_named_and_leaves_no_savepoint(
+    stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: Any, kind: type[Exception], why: str
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(kind, match=why):
+        spark_ckpt.transform_state(stream, 0, function)
+    assert savepoints(stream) == []
+    assert list(tmp_path.glob(".spark-ckpt-*")) == []
+    assert read(stream) == totals("1", 6)
+
+
+def test_a_key_that_is_there_already_is_refused(stream: str) -> None:
+    with pytest.raises(ConflictError, match="are given more than once"):
+        spark_ckpt.write_state(stream, 0, spark_ckpt.read_state(stream).to_table())
+    assert savepoints(stream) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "store", "why"),
+    [
+        ("ttl", "count", "has a time to live"),
+        ("transform", "best", "of the list state best Spark keeps counts"),
+        ("ttl", "timers", "in two indexes"),
+        ("outer", "left-keyToNumValues", "the four stores of a join"),
+    ],
+)
+def test_state_that_is_only_read_is_refused(state: Callable[[str], str], name: str, store: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        spark_ckpt.transform_state(state(name), None, lambda batch: batch, store=store)
+
+
+def test_avro_is_only_read() -> None:
+    family = Family("default", Struct(), Struct(), KeyLayout(KeyForm.PLAIN))
+    with pytest.raises(ConfigError, match="is written as Avro"):
+        EntryEncoder(Operator(0, "stateStoreSave", ()), family, Encoding(True, b""), False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"operator": "0"}, "operator is '0', and must be a whole number"),
+        ({"name": "../x"}, "cannot be the name of a savepoint"),
+        ({"target": "nowhere"}, "target cannot be used"),
+        ({"store": "other"}, "has no store 'other'"),
+        ({"mode": "replace"}, "write append or overwrite"),
+        ({"data": 7}, "int is no Arrow data"),
+    ],
+)
+def test_arguments_that_cannot_be(stream: str, arguments: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        spark_ckpt.write_state(stream, **{"operator": 0, "data": [], **arguments})
+
+
+def test_a_name_that_is_taken_is_refused(stream: str) -> None:
+    spark_ckpt.transform_state(stream, 0, without("k0"), name="mine")
+    with pytest.raises(ConflictError, match=r"there is a savepoint at .*mine already"):
+        spark_ckpt.transform_state(stream, 0, without("k1"), name="mine")
+    assert "k1" in read(f"{stream}/savepoints/mine")
+
+
+def test_a_full_disk_is_told_as_that(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("spark_ckpt.state.store_files.zipfile.ZipFile", full)
+    with pytest.raises(StorageError, match=r"No space left on device.*set TMPDIR"):
+        spark_ckpt.transform_state(stream, 0, without("k0"))
+    assert savepoints(stream) == []
+
+
+def test_a_storage_that_ends_in_the_middle_leaves_no_savepoint(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(*_: object) -> None:
+        raise StorageError("it is away")
+
+    monkeypatch.setattr("spark_ckpt.state.editing.import_objects", cut)
+    with pytest.raises(StorageError, match="it is away"):
+        spark_ckpt.transform_state(stream, 0, without("k0"))
+    assert savepoints(stream) == []

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import chains, epochs, finalise, machine, many_files, plans, restore, short_epochs, standing
+from benchmarks import chains, edits, epochs, finalise, machine, many_files, plans, restore, short_epochs, standing
 from benchmarks.budget import Budget
 from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Figures
@@ -244,6 +244,25 @@ def one_many_files(seen: Sequence[int], out: Path | None) -> None:
     figures = Figures(machine.describe())
     many_files.run(seen or (100_000,), figures)
     _finish(figures, out)
+
+
+@cli.command("rescale")
+@click.argument("source")
+@click.option("--partitions", type=click.IntRange(1), multiple=True, required=True, help="Given several times: one after the other.")
+def one_rescale(source: str, partitions: Sequence[int]) -> None:
+    """The state of SOURCE, a stream or savepoint, in other numbers of partitions: the time of each, and for each GiB."""
+    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
+        edits.rescaled(source, partitions, Path(work), click.echo)
+
+
+@cli.command("write-state")
+@click.argument("source")
+@click.option("--rows", type=click.IntRange(1), default=10_000_000, show_default=True)
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="A folder for the savepoint. Default: it is removed.")
+def one_write_state(source: str, rows: int, keep: Path | None) -> None:
+    """State of so many rows, written into SOURCE, a stream or savepoint of an aggregation with texts and bigints, and read again."""
+    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
+        edits.written(source, rows, (keep or Path(work)).resolve(), click.echo)
 
 
 @cli.command("start-up")

@@ -3,7 +3,12 @@ compared with a batch query. And the state is the same, entry by entry."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,11 +24,7 @@ from tests.drivers.state_entries import entries
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-GROUPS = (
-    ("update", "windows", "sliding", "sessions", "unique"),
-    ("inner", "outer", "within", "chained"),
-    ("pandas", "transform", "timers"),
-)
+NAMES = ("update", "windows", "sliding", "sessions", "inner", "outer", "unique", "within", "pandas", "transform", "timers", "chained")
 PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -105,16 +106,55 @@ def test_a_killed_query_goes_on_with_more_partitions(
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_operator_from_20_to_200_and_back_to_7(
-    names: Sequence[str], start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    query = Rescaling(start, events, tmp_path, names)
+    query = Rescaling(start, events, tmp_path, [name])
     query.run_and_kill(**{PARTITIONS: "20"})
     query.rescale(capsys, 200)
     query.rescale(capsys, 7, query.paths)
     query.next_round()
     query.run_and_kill(1)
-    query.run_and_kill(1)
     query.begin().expect_success(400)
     query.compare(oracle)
+
+
+def processes(part: str) -> list[int]:
+    """Whose command line has `part` in it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and part in (entry / "cmdline").read_bytes().decode(errors="replace"):
+                found.append(int(entry.name))
+    return found
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.2)
+
+
+@pytest.mark.campaign
+def test_who_is_killed_leaves_no_spark_and_the_same_command_does_it_then(
+    start: Start, events: Path, tmp_path: Path
+) -> None:
+    query = Rescaling(start, events, tmp_path, ["update"])
+    query.run_and_kill()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    arguments = ["rescale", query.stream("update"), "--partitions", "9", "--target", f"file://{tmp_path}/made", "--name", "nine"]
+    command = [sys.executable, "-m", "spark_ckpt.cli.main", *arguments]
+    with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(scratch)}) as rescale:
+        until(lambda: len(processes(f"{scratch}/.spark-ckpt-rescale-")) >= 2, "Spark and its Python")
+        rescale.kill()
+    until(lambda: not processes(f"{scratch}/.spark-ckpt-rescale-"), "the end of all that was started")
+    assert not (tmp_path / "made" / "nine" / "_metadata").exists()
+    left = list(scratch.iterdir())
+    assert left
+    done = subprocess.run(command, env={**os.environ, "TMPDIR": str(scratch)}, timeout=300, check=False)
+    assert done.returncode == 0
+    assert list(scratch.iterdir()) == []
+    assert entries(f"file://{tmp_path}/made/nine") == entries(query.stream("update"))

@@ -10,7 +10,7 @@ from spark_ckpt.process.jar import jar_path
 
 if TYPE_CHECKING:
     from spark_ckpt.api.checkpoints import checkpoint
-    from spark_ckpt.api.edits import transform_state, write_state
+    from spark_ckpt.api.edits import drop_keys, transform_state, write_state
     from spark_ckpt.api.hooks import CheckpointHook, register_hook
     from spark_ckpt.api.listener import CheckpointListener
     from spark_ckpt.api.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, NotRestartedError, run
@@ -35,6 +35,7 @@ __all__ = [
     "__version__",
     "checkpoint",
     "configure",
+    "drop_keys",
     "jar_path",
     "read_state",
     "register_hook",
@@ -55,6 +56,7 @@ _LOADED_WHEN_USED = {
     "RetryingSocket": "api.socket_source",
     "State": "api.state",
     "checkpoint": "api.checkpoints",
+    "drop_keys": "api.edits",
     "read_state": "api.state",
     "register_hook": "api.hooks",
     "run": "api.restart",

@@ -1,4 +1,4 @@
-"""`transform_state` and `write_state`: a savepoint with other state than the checkpoint that it is made of (Flink: State Processor API)."""
+"""Savepoints with other state than the checkpoints that they are made of (Flink: State Processor API)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_ckpt.state.editing import Editing
+    from spark_ckpt.storage import Storage
 
 
 def transform_state(
@@ -75,6 +76,32 @@ def write_state(
         return place
 
 
+def drop_keys(
+    url: str,
+    operator: int | None,
+    which: Callable[[pa.RecordBatch], Any],
+    checkpoint: str | None = None,
+    target: str | None = None,
+    name: str | None = None,
+    conf: Mapping[str, Any] | None = None,
+) -> str:
+    """Make a savepoint without all that an operator keeps of some keys, in whatever stores; returns its URL.
+
+    `which` gets batches of keys, with a column for each part of the key that the query groups or joins by, and returns an Arrow array of
+    booleans: true for those that go. It is asked of each store in turn, so its answer must depend on the key alone. Kinds of state that
+    `transform_state` refuses are no different here: joins, lists, timers, state with a time to live, Avro.
+
+    The other arguments and errors are those of `transform_state`.
+    """
+    if not callable(which):
+        raise ConfigError(f"{which!r:.100} is no function; give one that takes a pyarrow.RecordBatch and returns booleans")
+    with _opened(url, operator, None, checkpoint, target, name, conf) as (storage, state, number, made):
+        from spark_ckpt.state.dropping import Dropping
+
+        Dropping(storage, state, state.operator(number), made).drop(which)
+        return made.url
+
+
 @contextmanager
 def _editing(
     url: str,
@@ -85,11 +112,26 @@ def _editing(
     name: str | None,
     conf: Mapping[str, Any] | None,
 ) -> Iterator[tuple[str, Editing]]:
+    with _opened(url, operator, store, checkpoint, target, name, conf) as (storage, state, number, made):
+        from spark_ckpt.state.editing import Editing
+
+        yield made.url, Editing(storage, state, state.select(number, store), made)
+
+
+@contextmanager
+def _opened(
+    url: str,
+    operator: int | None,
+    store: str | None,
+    checkpoint: str | None,
+    target: str | None,
+    name: str | None,
+    conf: Mapping[str, Any] | None,
+) -> Iterator[tuple[Storage, StateOfCheckpoint, int | None, Storage]]:
+    """What the checkpoint's objects are relative to, its state, the operator's number, and the new savepoint's folder."""
     from spark_ckpt.process.packages import require
 
     require(("numpy", "pyarrow", "rocksdict"))
-    from spark_ckpt.state.editing import Editing
-
     number, chosen = chosen_of(operator, store, checkpoint)
     s3 = options_of(conf)
     stream = stream_of(url, "the stream's URL")
@@ -100,4 +142,4 @@ def _editing(
         place = savepoint_url(storage.url.rstrip("/"), folder, name or f"edited-{secrets.token_hex(4)}")
         state = StateOfCheckpoint(storage, reader.read(chosen or reader.latest()))
         with opened(place, s3) as made:
-            yield made.url, Editing(storage, state, state.select(number, store), made)
+            yield storage, state, number, made

@@ -6,28 +6,20 @@ unique id. A row stays in its partition as long as its key is one of those that 
 
 from __future__ import annotations
 
-import json
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_ckpt.bounded_json import parse_json
-from spark_ckpt.errors import ConfigError, ConflictError, DamagedError
-from spark_ckpt.model import Checkpoint, Snapshot
-from spark_ckpt.paths import METADATA_NAME
+from spark_ckpt.errors import ConfigError, ConflictError
+from spark_ckpt.model import Checkpoint
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.progress import Task, Tell, nobody
-from spark_ckpt.protocol.driver_files import commits_file
 from spark_ckpt.state.entry_encoder import EntryEncoder
 from spark_ckpt.state.reading import Selected, StateOfCheckpoint, groups, remove
+from spark_ckpt.state.saving import Saving, Written, refuse_taken
 from spark_ckpt.state.store_files import StoreWriter
-from spark_ckpt.storage.base import PutResult, Storage
-from spark_ckpt.stored.copies import import_objects
-from spark_ckpt.stored.metadata.codec import encode_metadata
-from spark_ckpt.stored.segments import Place, Segments
+from spark_ckpt.storage.base import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,23 +27,8 @@ if TYPE_CHECKING:
     from spark_ckpt.state.contents import Contents
 
 Function = Callable[["pa.RecordBatch"], Any]
-RUN = 1
-"""The objects of a savepoint have the prefix of a run, whichever."""
 _MEMORY = 256 << 20
 """Bytes that the stores which are being written hold in memory together, about."""
-_MOST_IDS = 10_000_000
-
-
-@dataclass
-class _Written:
-    """A store that is being written, and how many of its keys are Spark's own."""
-
-    snapshot: Snapshot
-    writer: StoreWriter
-    prefix: bytes | None
-    families: dict[str, int]
-    internal: int = 0
-    changed: bool = False
 
 
 class Editing:
@@ -66,8 +43,7 @@ class Editing:
         self._encoder = EntryEncoder(selected.operator, selected.family, state.encoding, selected.store.has_families)
         self._decoder = state.decoder(selected)
         self._snapshots = state.snapshots(selected)
-        if target.size(METADATA_NAME) is not None:
-            raise ConflictError(f"there is a savepoint at {target.url} already; choose another name")
+        refuse_taken(target)
 
     @property
     def schema(self) -> pa.Schema:
@@ -77,7 +53,7 @@ class Editing:
     def transform(self, function: Function) -> Checkpoint:
         """Each batch of entries through `function`, which returns those that there are to be."""
 
-        def through(written: _Written, contents: Contents) -> None:
+        def through(written: Written, contents: Contents) -> None:
             if written.prefix is not None:
                 for keys, values in groups(contents, written.prefix):
                     self._apply(function, written, keys, values)
@@ -87,7 +63,7 @@ class Editing:
     def write(self, batches: Iterable[Any], overwrite: bool) -> Checkpoint:
         """More entries, or with `overwrite` these in the place of all."""
 
-        def keep(written: _Written, contents: Contents) -> None:
+        def keep(written: Written, contents: Contents) -> None:
             if overwrite:
                 written.changed = True
             elif written.prefix is not None:
@@ -104,33 +80,31 @@ class Editing:
 
         return self._rewrite(keep, more)
 
-    def _rewrite(self, fill: Callable[[_Written, Contents], None], then: Callable[[], None] = lambda: None) -> Checkpoint:
+    def _rewrite(self, fill: Callable[[Written, Contents], None], then: Callable[[], None] = lambda: None) -> Checkpoint:
         with temporary_folder("edit") as folder, ExitStack() as opened:
-            self._all: list[_Written] = []
+            self._all: list[Written] = []
             buffer = max(1 << 20, _MEMORY // max(1, len(self._snapshots)))
             for snapshot in self._snapshots:
                 writer = StoreWriter(folder / f"new-{snapshot.store.partition}", buffer)
                 opened.callback(writer.close)
-                self._all.append(_Written(snapshot, writer, None, {}))
+                self._all.append(Written(snapshot, writer))
             task = Task(self._tell, "state stores read", len(self._snapshots))
             for written in task.each(self._all):
                 self._read(written, fill, folder / f"old-{written.snapshot.store.partition}")
             then()
             return self._stored()
 
-    def _read(self, written: _Written, fill: Callable[[_Written, Contents], None], folder: Path) -> None:
+    def _read(self, written: Written, fill: Callable[[Written, Contents], None], folder: Path) -> None:
         with self._state.contents(written.snapshot, folder) as contents:
             written.prefix = self._state.prefix(contents, self._selected)
             written.families = dict(contents.families or {}) if self._selected.store.has_families else {}
-            own = {number.to_bytes(2, "little") for name, number in written.families.items() if name.startswith("$")}
             if self._selected.store.has_families:
                 for keys, values in _others(contents, written.prefix):
-                    written.writer.put(keys, values, distinct=True)
-                    written.internal += sum(key[:2] in own for key in keys)
+                    written.keep(keys, values)
             fill(written, contents)
         remove(folder)
 
-    def _apply(self, function: Function, written: _Written, keys: list[bytes], values: list[bytes]) -> None:
+    def _apply(self, function: Function, written: Written, keys: list[bytes], values: list[bytes]) -> None:
         batch = self._decoder.decode(keys, values, written.snapshot.store.partition)
         returned = function(batch)
         if returned is batch:
@@ -166,7 +140,7 @@ class Editing:
                 "return only keys that there are"
             )
 
-    def _prefix(self, written: _Written) -> bytes:
+    def _prefix(self, written: Written) -> bytes:
         if written.prefix is None:
             raise ConflictError(
                 f"partition {written.snapshot.store.partition} has no state variable {self._selected.name} yet, so no row can be put "
@@ -203,29 +177,12 @@ class Editing:
             begin = end
 
     def _stored(self) -> Checkpoint:
-        checkpoint = self._state.checkpoint
-        place = Place(self._target, RUN, checkpoint.id.epoch, f"edited-{secrets.token_hex(8)}")
-        segments = Segments(place)
+        saving = Saving(self._storage, self._state.checkpoint, self._target)
         task = Task(self._tell, "state stores written", len(self._all))
-        ids = {}
         for written in task.each(self._all):
             if written.changed:
-                keys = written.writer.entries - written.internal if written.snapshot.num_keys is not None else None
-                made = written.writer.finish(place, written.snapshot, _told(written), keys)
-                ids[written.snapshot.uid] = made.uid
-                segments.take(made)
-        segments.flush()
-        same = tuple(snapshot for snapshot in checkpoint.snapshots if snapshot.uid not in ids)
-        copied = import_objects(self._storage, replace(checkpoint, snapshots=same), self._target, RUN)
-        by_store = {snapshot.store: snapshot for snapshot in (*copied.snapshots, *segments.snapshots)}
-        saved = replace(
-            copied,
-            snapshots=tuple(by_store[snapshot.store] for snapshot in checkpoint.snapshots),
-            files={**copied.files, commits_file(checkpoint.id.epoch): _with_ids(checkpoint, ids)},
-        )
-        if self._target.put_if_absent(METADATA_NAME, encode_metadata(saved)) is not PutResult.STORED:
-            raise ConflictError(f"there is a savepoint at {self._target.url} already, which somebody has just made; choose another name")
-        return saved
+                saving.take(written)
+        return saving.done()
 
 
 _Entries = tuple[list[bytes], list[bytes]]
@@ -247,28 +204,3 @@ def _others(contents: Contents, prefix: bytes | None) -> Iterator[tuple[list[byt
             continue
         kept = [n for n, key in enumerate(keys) if not key.startswith(prefix)]
         yield [keys[n] for n in kept], [values[n] for n in kept]
-
-
-def _told(written: _Written) -> dict[str, Any]:
-    """Of the column families, as Spark's metadata of a snapshot has it."""
-    families = written.families
-    return {
-        "numInternalKeys": written.internal,
-        "columnFamilyMapping": families,
-        "columnFamilyTypeMap": {name: name.startswith("$") for name in families},
-        "maxColumnFamilyId": max(families.values(), default=0),
-    }
-
-
-def _with_ids(checkpoint: Checkpoint, ids: dict[str, str]) -> bytes:
-    """`commits/N` with the unique ids of what was written anew."""
-    name = commits_file(checkpoint.id.epoch)
-    version, _, body = (checkpoint.file(name) or b"").partition(b"\n")
-    try:
-        document = parse_json(body, _MOST_IDS)
-        named = document["stateUniqueIds"]
-        for operator, partitions in named.items():
-            named[operator] = [[ids.get(uid, uid) for uid in stores] for stores in partitions]
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
-        raise DamagedError(f"{name} does not name the unique ids of the state ({type(e).__name__}: {e}); choose another checkpoint") from e
-    return version + b"\n" + json.dumps(document, separators=(",", ":")).encode()

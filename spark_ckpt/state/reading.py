@@ -87,8 +87,8 @@ class StateOfCheckpoint:
             raise FormatError(f"the state's merge operator has the version {version!r:.40}, known are 1 and 2; take a newer spark-ckpt")
         return Encoding(name == "avro", b"," if version == "1" else b"")
 
-    def select(self, operator: int | None, store: str | None) -> Selected:
-        """By the names that `spark-ckpt state` prints; None: there is only one. Raises `ConfigError` with the names that there are."""
+    def operator(self, operator: int | None) -> Operator:
+        """By its number; None: there is only one. Raises `ConfigError` with those that there are."""
         if not self.operators:
             raise ConfigError(f"{self._where} has no state: its query has no stateful operator")
         if operator is None and len(self.operators) > 1:
@@ -96,6 +96,11 @@ class StateOfCheckpoint:
         chosen = next((o for o in self.operators if operator is None or o.id == operator), None)
         if chosen is None:
             raise ConfigError(f"{self._where} has no operator {operator}; choose one of {self._ids}")
+        return chosen
+
+    def select(self, operator: int | None, store: str | None) -> Selected:
+        """By the names that `spark-ckpt state` prints; None: there is only one. Raises `ConfigError` with the names that there are."""
+        chosen = self.operator(operator)
         there = {name_of(s, f): Selected(chosen, s, f) for s in chosen.stores for f in s.families}
         shown = [name for name, selected in there.items() if not selected.family.is_internal]
         if store is None:

@@ -63,6 +63,10 @@ class Decoder:
         ids = pa.array(np.full(len(key), partition, np.int32))
         return pa.RecordBatch.from_arrays([*parts, ids], schema=self.schema)
 
+    def keys(self, keys: Sequence[bytes]) -> pa.StructArray:
+        """With all columns of the family's key. Raises `DamagedError`."""
+        return self._keys(keys)
+
     def key(self, key: bytes) -> Any:
         """One key, as Python's values. A date or time that Python has not, after the year 9999 say, is text."""
         return _python(self._keys([key])[0])

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from spark_ckpt import read_state, transform_state
+from spark_ckpt import drop_keys, read_state, transform_state
 from tests.drivers.spark.harness import Start
-from tests.drivers.spark.oracle import read
+from tests.drivers.spark.oracle import Rows, read
 from tests.drivers.spark.trials import completed
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -72,3 +72,29 @@ def test_a_killed_query_goes_on_from_what_was_changed(start: Start, events: Path
     expected["far"] = (before["k4"][0] + FAR_EVENTS, before["k4"][1])
     held = json.loads((out / "update" / "held.json").read_text())
     assert {key: (row["n"], row["total"]) for key, row in held.items()} == expected
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("name", "column"), [("outer", "lkey"), ("timers", "key"), ("sessions", "key"), ("transform", "key")])
+def test_a_query_goes_on_without_a_key_and_loses_nothing_of_the_others(
+    name: str, column: str, start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    storage, out = tmp_path / "storage", tmp_path / "out"
+
+    def begin(locations: str, **conf: str) -> Any:
+        arguments = ("run", name, str(events), str(tmp_path / locations), str(out))
+        return start("operators.py", *arguments, storage=f"file://{storage}", conf=conf)
+
+    app = begin("first")
+    app.until(lambda: len(completed(storage, tmp_path / "first" / name)) >= 3, "checkpoints", 200)
+    app.kill()
+    savepoint = drop_keys(f"file://{storage}{tmp_path}/first/{name}", 0, lambda keys: pc.equal(keys.column(0), "k1"))
+    begin("second", **{"spark.ckpt.restore.path": savepoint}).expect_success()
+
+    def of_others(rows: Rows) -> Rows:
+        return Rows({row: n for row, n in rows.items() if json.loads(row)[column] != "k1"})
+
+    ours, theirs = read(out / name), read(oracle[name])
+    assert of_others(ours) == of_others(theirs)
+    assert of_others(theirs)
+    assert ours != theirs

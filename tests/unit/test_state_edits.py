@@ -188,6 +188,37 @@ def test_state_that_is_only_read_is_refused(state: Callable[[str], str], name: s
         spark_ckpt.transform_state(state(name), None, lambda batch: batch, store=store)
 
 
+@pytest.mark.parametrize("name", ["update", "outer", "sessions", "transform", "ttl"])
+def test_all_that_is_kept_of_a_key_is_dropped(state: Callable[[str], str], name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In joins, state variables, timers and indexes: a key is among the bytes of all that belongs to it."""
+    url = state(name)
+    asked: list[str] = []
+
+    def which(keys: Batch) -> Any:
+        asked.extend(keys.schema.names)
+        return pc.equal(keys.column(0), "k1")
+
+    made = spark_ckpt.drop_keys(url, None, which, name="without")
+    before, after = entries(url), entries(made)
+    assert set(asked) == ({"field0"} if name == "outer" else {"key"})
+    gone = {family: [one for one in there if b"k1\0" in one[0]] for family, there in before.items()}
+    assert all(gone.values())
+    assert {family: after.get(family, []) for family in before} == {
+        family: [one for one in there if one not in gone[family]] for family, there in before.items()
+    }
+    assert [call(capsys, "verify", made, "--deep")[0], incomplete(stored(made))] == [0, []]
+    own = {family for family in before if family[2].startswith("$")}
+    counted = sum(s.num_keys or 0 for s in source(url).snapshots) - sum(len(n) for family, n in gone.items() if family not in own)
+    assert sum(s.num_keys or 0 for s in stored(made).snapshots) == counted
+
+
+@pytest.mark.parametrize("answer", [lambda _: None, lambda keys: [True] * keys.num_rows, lambda _: pa.array([True])])
+def test_an_answer_that_is_none_is_named(stream: str, answer: Any) -> None:
+    with pytest.raises(ConfigError, match="let it return an Arrow array of one boolean for each row"):
+        spark_ckpt.drop_keys(stream, 0, answer)
+    assert savepoints(stream) == []
+
+
 def test_avro_is_only_read() -> None:
     family = Family("default", Struct(), Struct(), KeyLayout(KeyForm.PLAIN))
     with pytest.raises(ConfigError, match="is written as Avro"):
@@ -231,7 +262,7 @@ def test_a_storage_that_ends_in_the_middle_leaves_no_savepoint(stream: str, monk
     def cut(*_: object) -> None:
         raise StorageError("it is away")
 
-    monkeypatch.setattr("spark_ckpt.state.editing.import_objects", cut)
+    monkeypatch.setattr("spark_ckpt.state.saving.import_objects", cut)
     with pytest.raises(StorageError, match="it is away"):
         spark_ckpt.transform_state(stream, 0, without("k0"))
     assert savepoints(stream) == []

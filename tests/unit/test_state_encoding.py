@@ -44,7 +44,7 @@ def test_rows_are_written_as_spark_itself_has_written_them() -> None:
 
 def test_hashes_are_those_of_spark_itself() -> None:
     """Of random values: what Spark's function `hash` has given for each column, and for all of them together."""
-    with pa.OSFile(str(HERE / "states" / "hashes.arrow")) as file:
+    with pa.OSFile(str(HERE / "states" / "hashes.ipc")) as file:
         table = pa.ipc.open_file(file).read_all().combine_chunks()
     schema = parse_struct(json.loads(table.schema.metadata[b"schema"]))
     columns = [table.column(field.name).cast(to_arrow(field.type)).combine_chunks() for field in schema.fields]

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import chains, edits, epochs, finalise, machine, many_files, plans, restore, short_epochs, standing
+from benchmarks import agents, chains, edits, epochs, finalise, machine, many_files, plans, restore, short_epochs, standing
 from benchmarks.budget import Budget
 from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Figures
@@ -234,6 +234,16 @@ def one_finalise(partitions: Sequence[int], count: int, profile: bool, out: Path
     figures = Figures(machine.describe())
     finalise.run(partitions or (10_000,), figures, count, profile)
     _finish(figures, out)
+
+
+@cli.command("agents")
+@click.argument("partitions", type=click.IntRange(1), nargs=-1)
+@click.option("--agents", "number", type=click.IntRange(1), default=8, show_default=True)
+@click.option("--epochs", "count", type=click.IntRange(1), default=5, show_default=True)
+@_json
+def one_agents(partitions: Sequence[int], number: int, count: int, out: Path | None) -> None:
+    """A coordinator and several agents on S3, without Spark, over so many PARTITIONS (5000 if none are given): requests, memory, time."""
+    _measure(out, lambda s3, folder, figures: agents.run(partitions or (5_000,), number, count, s3, folder, figures))
 
 
 @cli.command("many-files")

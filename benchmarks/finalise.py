@@ -20,6 +20,7 @@ from typing import Any
 from pyarrow import BufferReader, parquet
 
 from benchmarks.errors import BenchmarkError
+from benchmarks.far_s3 import ENV
 from benchmarks.figures import Case, Figures
 from benchmarks.floor import URL as FLOOR_URL
 from benchmarks.processes import cpu_ms, resident
@@ -92,7 +93,7 @@ def _run(
         coordinator.ask("trigger", root=_ROOT, epoch=epoch, offsets=encoded("v1\n{}\n0"), files={})
         chains = [_next(chain, run_number, epoch) for chain in chains]
         acks = [_ack(chain, run_number, epoch) for chain in chains]
-        began = time.monotonic()
+        began, before = time.monotonic(), coordinator.cpu_ms()
         for start in range(0, partitions, ACKS_A_LINE):
             coordinator.tell("acks", root=_ROOT, acks=acks[start : start + ACKS_A_LINE])
         coordinator.ask("open", root=_ROOT + "/nobody", query_id=None)  # answered when the acks before it have been taken in
@@ -105,6 +106,7 @@ def _run(
         if epoch > first:
             windows.append((taken, done))
             figures.add(case, "acks_ms", [(taken - began) * 1000])
+            figures.add(case, "acks_cpu_ms", [used - before])
             figures.add(case, "finalise_ms", [(done - taken) * 1000])
             figures.add(case, "finalise_cpu_ms", [coordinator.cpu_ms() - used])
             figures.add(case, "metadata_bytes", [sealed["checkpoint"]["metadata_bytes"]])
@@ -122,7 +124,7 @@ class Coordinator:
     def __init__(self, throwing_away: bool = True, samples: Path | None = None) -> None:
         module = ["benchmarks.floor", "-m", "spark_ckpt.coordinator"] if throwing_away else ["spark_ckpt.coordinator"]
         command = [sys.executable, "-m", *module]
-        environment = {**os.environ, **({VARIABLE: str(samples)} if samples else {})}
+        environment = {**os.environ, **ENV, **({VARIABLE: str(samples)} if samples else {})}
         self.sent = self.heard = 0
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=environment)
         self._requests = 0

@@ -98,6 +98,10 @@ _SYSTEMS = {
     System.S3: "This project, every epoch a checkpoint, on S3.",
     System.S3_INTERVAL: "This project on S3 with `spark.ckpt.interval=10s`.",
     System.S3_CLUSTER: "This project on S3 with two executors of one core (`local-cluster`); in the full form only.",
+    System.LOCAL_VALIDATES: "Stock with the plugin's settings, but `commitValidation` as Spark has it; in the full form only.",
+    System.LOCAL_BYPASSES: "Stock with the plugin's settings, but `bypassMergeThreshold` as Spark has it; in the full form only.",
+    System.S3_VALIDATES: "This project on S3, `commitValidation` as Spark has it; in the full form only.",
+    System.S3_BYPASSES: "This project on S3, `bypassMergeThreshold` as Spark has it; in the full form only.",
 }
 
 

@@ -16,7 +16,7 @@ from benchmarks.epochs import Save, Tell, Turns
 from benchmarks.far_s3 import far_s3
 from benchmarks.figures import Case, Figures
 from benchmarks.systems import System
-from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, KAFKA, LONG, LONG_ROWS, REQUESTS, ROWS
+from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, KAFKA, LONG, LONG_ROWS, REQUESTS, ROWS, SETTINGS
 from benchmarks.workloads import Workload
 
 _FAST = (System.SAME_LOCAL, System.SAME_TUNED, System.FLOOR, System.FILE, System.S3)
@@ -25,6 +25,11 @@ _AS_IT_COMES = (System.STOCK_LOCAL, System.STOCK_S3A, System.STOCK_TUNED)
 STANDING = (System.STOCK_LOCAL, System.S3)
 """For what is not about epochs: start-up, forks."""
 RESTORED = (System.S3, System.SAME_TUNED)
+_SUGGESTED = (
+    (System.SAME_LOCAL, System.LOCAL_VALIDATES, System.LOCAL_BYPASSES),
+    (System.S3, System.S3_VALIDATES, System.S3_BYPASSES),
+)
+"""Each suggested setting with and without, for stock and for this."""
 INTERVAL_SYSTEMS = (System.FLOOR, System.S3_INTERVAL)
 MAINTENANCE_S = 60
 """Spark's maintenance of state stores comes as often (`stateStore.maintenanceInterval`) and slows several epochs down: shorter turns have
@@ -160,6 +165,12 @@ FULL = Plan(
             Turns(JOIN, Workload("join", 20), _FAST, rounds=2, warm=3, epochs=6, warm_s=30, seconds=30),
         ),
         (Turns(KAFKA, Workload("kafka", 20), (System.SAME_LOCAL, System.FLOOR, System.S3), rounds=3, warm=15, epochs=15),),
+        *(
+            tuple(
+                Turns(SETTINGS, Workload("aggregation", n), systems, rounds=3, warm=3, epochs=10, warm_s=60, seconds=20) for n in (20, 200)
+            )
+            for systems in _SUGGESTED
+        ),
         tuple(
             Turns(REQUESTS, Workload("aggregation", partitions, LONG_ROWS), (System.S3, System.S3_INTERVAL), rounds=1, warm=2, epochs=LONG)
             for partitions in (20, 200)

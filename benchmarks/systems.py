@@ -34,8 +34,11 @@ HOOKS = frozenset(key for key, value in _MADE.items() if value in (PROVIDER_CLAS
 SAME_SETTINGS: Mapping[str, str] = {key: value for key, value in _MADE.items() if key not in HOOKS}
 """All others that it makes, which mean to stock Spark what they mean to the plugin."""
 _LOOKED_AT = ("spark.sql.", "spark.shuffle.")
-_SPARKS_OWN = frozenset({"spark.sql.artifact.isolation.enabled", "spark.sql.warehouse.dir"})
-"""Made by Spark itself, whoever runs in it."""
+_SPARKS_OWN = frozenset({"spark.sql.artifact.isolation.enabled", "spark.sql.warehouse.dir", "spark.shuffle.readHostLocalDisk"})
+"""Made by Spark itself, whoever runs in it; the last one where its master is `local-cluster`."""
+VALIDATION, BYPASS = "spark.sql.streaming.stateStore.commitValidation.enabled", "spark.shuffle.sort.bypassMergeThreshold"
+_DEFAULTS: Mapping[str, str] = {VALIDATION: "true", BYPASS: "200"}
+"""Of Spark, for what the plugin suggests."""
 
 EXECUTORS = 2
 """Of a system that has several."""
@@ -54,10 +57,14 @@ class System(Enum):
     S3 = "spark-ckpt, s3://"
     S3_INTERVAL = "spark-ckpt, s3://, every 10 s"
     S3_CLUSTER = "spark-ckpt, s3://, two executors"
+    LOCAL_VALIDATES = "stock, local disk, same settings but commitValidation"
+    LOCAL_BYPASSES = "stock, local disk, same settings but bypassMergeThreshold"
+    S3_VALIDATES = "spark-ckpt, s3://, commitValidation as it comes"
+    S3_BYPASSES = "spark-ckpt, s3://, bypassMergeThreshold as it comes"
 
     @property
     def stock(self) -> bool:
-        return self in (System.STOCK_LOCAL, System.SAME_LOCAL) or self.on_s3a
+        return self in (System.STOCK_LOCAL, System.SAME_LOCAL, System.LOCAL_VALIDATES, System.LOCAL_BYPASSES) or self.on_s3a
 
     @property
     def on_s3a(self) -> bool:
@@ -65,7 +72,14 @@ class System(Enum):
 
     @property
     def on_s3(self) -> bool:
-        return self in (System.S3, System.S3_INTERVAL, System.S3_CLUSTER) or self.on_s3a
+        return self in (System.S3, System.S3_INTERVAL, System.S3_CLUSTER, System.S3_VALIDATES, System.S3_BYPASSES) or self.on_s3a
+
+    @property
+    def unsuggested(self) -> str:
+        """The setting that is as Spark has it, of those that the plugin makes where a user has none; empty: all of them are made."""
+        if self in (System.LOCAL_VALIDATES, System.S3_VALIDATES):
+            return VALIDATION
+        return BYPASS if self in (System.LOCAL_BYPASSES, System.S3_BYPASSES) else ""
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,8 @@ def set_up(system: System, s3: FarS3, folder: Path, more: Mapping[str, str] | No
     if jars:
         own = [conf["spark.jars"]] if "spark.jars" in conf else []
         conf["spark.jars"] = ",".join([*own, *map(str, jars)])
+    if system.unsuggested:
+        conf[system.unsuggested] = _DEFAULTS[system.unsuggested]
     environment = {"SPARK_HOME": str(linked_home(folder / "home"))} if system is System.S3_CLUSTER else {}
     return Setup(system, {**common(folder), **conf, **(more or {})}, locations, bucket, environment)
 
@@ -129,7 +145,7 @@ def _stock(system: System, s3: FarS3, folder: Path, bucket: str) -> tuple[dict[s
         "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
-    if system in (System.SAME_LOCAL, System.SAME_TUNED):
+    if system in (System.SAME_LOCAL, System.SAME_TUNED) or system.unsuggested:
         conf |= SAME_SETTINGS
     if not system.on_s3a:
         return conf, (folder / "ckpt").as_uri()

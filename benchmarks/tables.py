@@ -9,10 +9,24 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from benchmarks import finalise, many_files, processes, restore, standing
+from benchmarks import agents, finalise, many_files, processes, restore, standing
 from benchmarks.figures import Case, Estimate, Figures, Summary
 from benchmarks.systems import System
-from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, KAFKA, NO_FLOOR, REQUESTS, ROWS, Met, Profile, over_floor, times, verdicts
+from benchmarks.targets import (
+    AGGREGATION,
+    INTERVAL,
+    JOIN,
+    KAFKA,
+    NO_FLOOR,
+    REQUESTS,
+    ROWS,
+    SETTINGS,
+    Met,
+    Profile,
+    over_floor,
+    times,
+    verdicts,
+)
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,7 @@ _EPOCH_TITLES = {
     JOIN: ("Stream-stream join", "Two streams joined by key and time: four state stores a partition."),
     KAFKA: ("Kafka", "The same aggregation of numbers from a topic of two partitions. A consumer group follows checkpoints that are kept."),
     restore.FILLED: ("Large state", "While the state of the restore was built, full snapshots every few epochs."),
+    SETTINGS: ("Settings that reach beyond the plugin", "The same aggregation, each suggested setting once as Spark has it."),
     REQUESTS: ("Requests of a long run", "100 epochs, snapshots and deletions included."),
 }
 _EXPLAINED = (
@@ -73,7 +88,8 @@ _EXPLAINED = (
 def tables(figures: Figures, everything: bool = True) -> list[Table]:
     """Those that have rows; the targets first, those of which nothing was measured among them if `everything` is to be shown."""
     found = [targets_table(figures, everything), *profiles(figures), *(_epochs(figures, experiment) for experiment in _EPOCH_TITLES)]
-    found += [_restore(figures), _finalise(figures), _many_files(figures), _start_up(figures), _idle(figures), _forks(figures)]
+    found += [_restore(figures), _finalise(figures), _agents(figures), _many_files(figures)]
+    found += [_start_up(figures), _idle(figures), _forks(figures)]
     return [table for table in found if table.rows]
 
 
@@ -188,8 +204,8 @@ def _finalise(figures: Figures) -> Table:
         (
             f"{case.partitions:,}",
             f"{case.size}",
-            *_cells(figures, case, ("acks_ms", 1, 0), ("finalise_ms", 1, 0), ("finalise_cpu_ms", 1, 0), ("metadata_bytes", 1e-6, 2)),
-            *_cells(figures, case, ("memory_before_bytes", 1e-6, 0), ("memory_bytes", 1e-6, 0)),
+            *_cells(figures, case, ("acks_ms", 1, 0), ("acks_cpu_ms", 1, 0), ("finalise_ms", 1, 0), ("finalise_cpu_ms", 1, 0)),
+            *_cells(figures, case, ("metadata_bytes", 1e-6, 2), ("memory_before_bytes", 1e-6, 0), ("memory_bytes", 1e-6, 0)),
         )
         for case in sorted(figures.cases(finalise.EXPERIMENT))
     ]
@@ -198,8 +214,23 @@ def _finalise(figures: Figures) -> Table:
         "then from the seal to the stored `_metadata`."
     )
     memory = ("memory before MB", "memory at most MB")
-    columns = ("partitions", "handles each", "acks ms", "finalise ms", "of it processor", "_metadata MB", *memory)
+    columns = ("partitions", "handles each", "acks ms", "of it processor", "finalise ms", "of it processor", "_metadata MB", *memory)
     return Table("Finalise in the coordinator", about, columns, rows, text=0)
+
+
+def _agents(figures: Figures) -> Table:
+    times = (("acks_ms", 1, 0), ("finalise_ms", 1, 0), ("coordinator_cpu_ms", 1, 0), ("agents_cpu_ms", 1, 0))
+    sizes = (("messages", 1, 0), ("requests", 1, 1), ("put_bytes", 1e-6, 2), ("metadata_bytes", 1e-6, 2))
+    memory = (("memory_bytes", 1e-6, 0), ("agent_memory_bytes", 1e-6, 0))
+    cases = sorted(figures.cases(agents.EXPERIMENT))
+    rows = [(f"{case.partitions:,}", f"{case.size}", *_cells(figures, case, *times, *sizes, *memory)) for case in cases]
+    about = (
+        "A real coordinator and real agents on S3, without Spark: all commits and a flush to each agent until the last acknowledgement is "
+        "with the coordinator, then from the seal to the stored `_metadata`."
+    )
+    counted = ("messages of acks", "requests", "MB put", "_metadata MB", "coordinator's memory at most MB", "an agent's MB")
+    columns = ("partitions", "agents", "acks ms", "finalise ms", "coordinator's processor", "agents'", *counted)
+    return Table("Many partitions and agents", about, columns, rows, text=0)
 
 
 def _many_files(figures: Figures) -> Table:

@@ -18,7 +18,7 @@ from benchmarks.standing import IDLE, START_UP
 from benchmarks.systems import EXECUTORS, System
 from benchmarks.workloads import Workload
 
-AGGREGATION, INTERVAL, ROWS, JOIN, REQUESTS, KAFKA = "aggregation", "interval", "rows", "join", "requests", "kafka"
+AGGREGATION, INTERVAL, ROWS, JOIN, REQUESTS, KAFKA, SETTINGS = "aggregation", "interval", "rows", "join", "requests", "kafka", "settings"
 LONG = 100
 """Epochs over which requests must be amortised."""
 CHECKPOINTS = 3
@@ -84,7 +84,10 @@ TIMES = (
 """Metrics of a profile, or how their names begin."""
 BYTES, REQUESTED = ("put_bytes", "checkpointed_bytes", STORED), tuple(f"{kind.value.lower()}_requests" for kind in Kind)
 RESTORING = ("first_epoch_ms", "empty_ms", "restore_ms", PHASE, "load_per_store_ms", "first_epoch_", "empty_")
-FINALISING = ("acks_ms", "finalise_ms", "finalise_cpu_ms", SAMPLED, "metadata_bytes", PART, "memory_before_bytes", "memory_bytes")
+FINALISING = (
+    *("acks_ms", "acks_cpu_ms", "finalise_ms", "finalise_cpu_ms"),
+    *(SAMPLED, "metadata_bytes", PART, "memory_before_bytes", "memory_bytes"),
+)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import jars, processes
+from benchmarks import agents, jars, processes
 from benchmarks.__main__ import cli
 from benchmarks.access_log import Request
 from benchmarks.budget import Budget
@@ -34,10 +34,11 @@ from benchmarks.restore import FILLED
 from benchmarks.sampler import shares
 from benchmarks.session import Session
 from benchmarks.stored import dead_share
-from benchmarks.systems import HOOKS, SAME_SETTINGS, Setup, System, check_settings, set_up
+from benchmarks.systems import BYPASS, HOOKS, SAME_SETTINGS, VALIDATION, Setup, System, check_settings, set_up
+from benchmarks.tables import tables
 from benchmarks.topic import Feed
 from benchmarks.workloads import SERVERS, Workload
-from spark_ckpt.conf.spark_settings import spark_settings
+from spark_ckpt.conf.spark_settings import SUGGESTED_SETTINGS, spark_settings
 from spark_ckpt.model import Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.paths import pack_key
 from spark_ckpt.process.jar import jar_path
@@ -82,6 +83,16 @@ def test_a_coordinator_finishes_simulated_partitions() -> None:
     sampled, parts = ({m for c, m, _ in figures if c == grown and m.startswith(start)} for start in ("sampled_", "part_"))
     assert {"part_name_bytes", "part_checksum_bytes"} <= parts
     assert all(sum(figures.values(grown, metric)) > 0 for metric in sampled)
+
+
+def test_several_agents_make_one_checkpoint(tmp_path: Path) -> None:
+    figures = Figures()
+    agents.run([5], 2, 2, FarS3("", "", tmp_path / "log"), tmp_path, figures, System.FILE)
+    [case] = figures.cases("agents")
+    assert figures.values(case, "messages") == [2, 2], "one for each agent and epoch"
+    assert all(size > 0 for metric in ("metadata_bytes", "memory_bytes") for size in figures.values(case, metric))
+    assert len(figures.values(case, "agent_memory_bytes")) == 2
+    assert "Many partitions and agents" in {table.title for table in tables(figures)}
 
 
 SAMPLED = """
@@ -508,6 +519,29 @@ def test_a_setting_that_stock_does_not_have_ends_the_benchmark() -> None:
     check_settings(setup, {**given, **made, "spark.app.id": "local-1"})
     with pytest.raises(BenchmarkError, match=r"^spark-ckpt, s3:// runs with spark\.shuffle\.compress=false, which stock is not given"):
         check_settings(setup, {**given, **made, "spark.shuffle.compress": "false"})
+
+
+def test_what_spark_itself_makes_of_a_local_cluster_does_not_end_the_benchmark() -> None:
+    check_settings(Setup(System.S3_CLUSTER, {}, ""), {"spark.shuffle.readHostLocalDisk": "false"})
+
+
+@pytest.mark.parametrize(
+    ("key", "stock", "ours"),
+    [(VALIDATION, System.LOCAL_VALIDATES, System.S3_VALIDATES), (BYPASS, System.LOCAL_BYPASSES, System.S3_BYPASSES)],
+)
+def test_each_suggested_setting_can_be_left_to_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, stock: System, ours: System
+) -> None:
+    monkeypatch.setattr(FarS3, "bucket", lambda _: "bench-1")
+    s3 = FarS3("http://127.0.0.1:9", "", tmp_path / "log")
+    found = {system: set_up(system, s3, tmp_path / system.name).conf for system in (System.SAME_LOCAL, stock)}
+    without = set_up(ours, s3, tmp_path / "ours").conf
+    assert SUGGESTED_SETTINGS[key] == found[System.SAME_LOCAL][key] != found[stock][key] == without[key]
+    rest = {name: value for name, value in found[stock].items() if name != key and not name.startswith(("spark.local", WAREHOUSE))}
+    assert rest.items() <= found[System.SAME_LOCAL].items(), "in all else they are the same"
+    made = spark_settings({"spark.ckpt.storage": "file:///anywhere"}, without)
+    assert made[key] == without[key]
+    check_settings(Setup(ours, without, ""), {**without, **made})
 
 
 def test_nothing_is_left_of_a_benchmark_that_is_ended() -> None:

@@ -169,8 +169,9 @@ class DriverProcess:
         if isinstance(event, ev.StopRequested) and event.delete and live:
             self.deletes_stream = True
             self._env.observed[Observed.STREAM_DELETED] += 1
-        if isinstance(event, ev.AckReceived) and live and before is not None and event.ack.run == before.claim.run:
-            self.objects.update(handle.object for handle in event.ack.snapshot.handles)
+        if isinstance(event, ev.AcksReceived) and live and before is not None:
+            own = [ack for ack in event.acks if ack.run == before.claim.run]
+            self.objects.update(handle.object for ack in own for handle in ack.snapshot.handles)
         try:
             instructions = self._stream.handle(event, self._env.clock.now)
         except Exception as error:
@@ -258,7 +259,7 @@ class DriverProcess:
             self.soon(send)
 
     def signal(self, ack: Ack | Decline, coordinator: _Coordinator) -> None:
-        self.give(ev.AckReceived(ack) if isinstance(ack, Ack) else ev.DeclineReceived(ack), coordinator)
+        self.give(ev.AcksReceived((ack,)) if isinstance(ack, Ack) else ev.DeclineReceived(ack), coordinator)
 
     # --- what the protocol says, checked when it says it
 

@@ -11,13 +11,13 @@ from enum import Enum
 from sys import intern
 from typing import Any
 
-_LARGEST_TOLD = 2**53
+LARGEST_TOLD = 2**53
 """Milliseconds or bytes. Up to here every reader of JSON is exact, and sums stay finite."""
 
 
 def _told(number: float) -> float:
     """Raises ValueError for a time or size that is none. Clocks of two machines may differ: a delay may be below 0."""
-    if not -_LARGEST_TOLD < number < _LARGEST_TOLD:
+    if not -LARGEST_TOLD < number < LARGEST_TOLD:
         raise ValueError(f"an acknowledgement tells a time or size of {number!r:.40}")
     return number
 

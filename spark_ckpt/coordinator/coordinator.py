@@ -25,7 +25,7 @@ from spark_ckpt.coordinator.pool import Pool
 from spark_ckpt.coordinator.storage_work import Pools
 from spark_ckpt.coordinator.worker import RefusedError, StreamWorker
 from spark_ckpt.errors import CheckpointError, ConflictError, DamagedError, ErrorKind
-from spark_ckpt.model import CheckpointId, Decline, Job
+from spark_ckpt.model import CheckpointId, Job
 from spark_ckpt.paths import parse_checkpoint_url, stream_url
 from spark_ckpt.process.packages import check_jar, packages_for, require
 from spark_ckpt.process.pipe import Handler, Message, Pipe, Reply
@@ -285,11 +285,11 @@ class Coordinator:
         worker = self._workers.get(str(message["root"]))
         if worker is None:  # the run has ended
             return None
-        for row in message["acks"]:
-            if "decline" in row:
-                worker.tell(ev.DeclineReceived(Decline.from_json(row)))
-            else:
-                worker.tell(ev.AckReceived(worker.intake.take(row)))
+        acks, declines = worker.intake.take(message["acks"])
+        if acks:
+            worker.tell(ev.AcksReceived(acks))
+        for decline in declines:
+            worker.tell(ev.DeclineReceived(decline))
         return None
 
     def _holding(self, message: Message) -> Reply:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 from base64 import b64decode
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from operator import attrgetter
+from sys import intern
+from typing import Annotated, Any
 
-from spark_ckpt.model import Ack, Snapshot
+from spark_ckpt.model import LARGEST_TOLD, Ack, Decline, Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.process.pipe import Message
 from spark_ckpt.protocol import events as ev
+
+ACKS = b'{"type":"acks",'
+"""How a line of them begins."""
+
+_HandleRow = tuple[HandleKind, str, str, int, int, int]
+_row = attrgetter("kind", "name", "object", "offset", "length", "checksum")
 
 
 def hook_states(doc: Mapping[str, Any] | None) -> ev.HookStates:
@@ -16,6 +27,31 @@ def hook_states(doc: Mapping[str, Any] | None) -> ev.HookStates:
         return ev.HookStates()
     states = {str(name): None if state is None else b64decode(state, validate=True) for name, state in doc["states"].items()}
     return ev.HookStates(states, str(doc.get("declined") or ""))
+
+
+@cache
+def acks_reader() -> Callable[[bytes], Message] | None:
+    """Reads a line of nothing but acks, three times as fast as `json`: its rows are structures, no dictionaries. It raises ValueError for
+    anything else. None: this interpreter lacks msgspec."""
+    try:
+        msgspec = importlib.import_module("msgspec")
+    except ImportError:
+        return None
+    told = {"gt": -LARGEST_TOLD, "lt": LARGEST_TOLD}
+    time, size = Annotated[float, msgspec.Meta(**told)], Annotated[int, msgspec.Meta(**told)]
+    numbers = dict.fromkeys(("run", "epoch", "op", "part", "version"), int)
+    texts = dict.fromkeys(("store", "uid", "executor"), str)
+    times = dict.fromkeys(("sync_ms", "async_ms", "start_delay_ms"), time)
+    fields = {**numbers, **texts, **times, "new_bytes": size, "handles": list[_HandleRow], "num_keys": int | None}
+    row = msgspec.defstruct("AckRow", [*fields.items(), ("commit_delay_ms", time | None, None)], gc=False)
+    line = msgspec.defstruct("AcksLine", [("root", str), ("acks", list[row])], gc=False)  # type: ignore[valid-type]
+    decode = msgspec.json.Decoder(line).decode
+
+    def read(data: bytes) -> Message:
+        found = decode(data)
+        return {"type": "acks", "root": found.root, "acks": found.acks}
+
+    return read
 
 
 class Intake:
@@ -28,8 +64,47 @@ class Intake:
     def __init__(self) -> None:
         self._newest: dict[tuple[Any, Any, Any], Snapshot] = {}
 
-    def take(self, row: Mapping[str, Any]) -> Ack:
+    def take(self, rows: Iterable[Any]) -> tuple[list[Ack], list[Decline]]:
+        """Of one message, read by `acks_reader` or as JSON. Raises ValueError, TypeError, KeyError or OverflowError for what is none."""
+        acks, declines = list[Ack](), list[Decline]()
+        for row in rows:
+            if not isinstance(row, dict):
+                acks.append(self._read(row))
+            elif "decline" in row:
+                declines.append(Decline.from_json(row))
+            else:
+                acks.append(self._ack(row))
+        return acks, declines
+
+    def _ack(self, row: Mapping[str, Any]) -> Ack:
         store = row["op"], row["part"], row["store"]
         ack = Ack.from_json(row, self._newest.get(store))
         self._newest[store] = ack.snapshot
         return ack
+
+    def _read(self, row: Any) -> Ack:
+        key = row.op, row.part, row.store
+        before = self._newest.get(key)
+        known = {h.name: h for h in before.handles} if before else {}
+        snapshot = self._newest[key] = Snapshot(
+            before.store if before else StoreId(*key),
+            row.version,
+            row.uid,
+            tuple([h if (h := known.get(r[1])) is not None and _row(h) == r else _handle(*r) for r in row.handles]),
+            row.num_keys,
+        )
+        return Ack(
+            row.run,
+            row.epoch,
+            snapshot,
+            row.executor,
+            row.new_bytes,
+            row.sync_ms,
+            row.async_ms,
+            row.start_delay_ms,
+            row.commit_delay_ms or 0.0,
+        )
+
+
+def _handle(kind: HandleKind, name: str, obj: str, offset: int, length: int, checksum: int) -> Handle:
+    return Handle(kind, name, intern(obj), offset, length, checksum)

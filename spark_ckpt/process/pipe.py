@@ -14,6 +14,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, BinaryIO, Union
 
 from spark_ckpt.errors import CheckpointError, ErrorKind
@@ -39,6 +40,8 @@ class Pipe:
     """
 
     def __init__(self, reader: BinaryIO, writer: BinaryIO, max_line: int = MAX_LINE) -> None:
+        self.readers: dict[bytes, Callable[[bytes], Message]] = {}
+        """By how a line begins, what reads it faster than `json`; ValueError: it does not."""
         self._max_line = max_line
         self._reader = reader
         self._writer = writer
@@ -73,14 +76,21 @@ class Pipe:
                 continue
             if line.isspace():
                 continue
-            try:
-                message = json.loads(str(line, "utf-8"))
-            except (ValueError, RecursionError):
-                message = None
+            message = self._parse(line)
             if isinstance(message, dict):
                 yield message
             else:
                 self.log("ERROR", f"a line of {len(line)} bytes that came through the pipe is not a JSON object and was skipped")
+
+    def _parse(self, line: bytes) -> Any:
+        for start, read in self.readers.items():
+            if line.startswith(start):
+                with suppress(ValueError):
+                    return read(line)
+        try:
+            return json.loads(str(line, "utf-8"))
+        except (ValueError, RecursionError):
+            return None
 
     def _skip_line(self) -> bool:
         """The rest of a line; False where it has no end."""

@@ -5,7 +5,7 @@ Answers carry the ticket of the instruction they answer. One whose ticket is no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -153,8 +153,10 @@ class StopRequested:
 
 
 @dataclass(frozen=True)
-class AckReceived:
-    ack: Ack
+class AcksReceived:
+    """Those that came together: of one executor, or of several that said them at once."""
+
+    acks: Sequence[Ack]
 
 
 @dataclass(frozen=True)
@@ -443,4 +445,4 @@ Answer = (
     | Deleted
     | ReadFailed
 )
-Event = Request | AckReceived | DeclineReceived | HoldingReceived | StateWanted | ExecutorLost | DamageReported | Answer
+Event = Request | AcksReceived | DeclineReceived | HoldingReceived | StateWanted | ExecutorLost | DamageReported | Answer

@@ -78,7 +78,10 @@ class StateHandover:
             self._unreported.append((event.uid, want))
         return [do.HandOver(event.uid)]
 
-    def acknowledged(self, ack: Ack) -> list[Instruction]:
+    def acknowledged(self, acks: Iterable[Ack]) -> list[Instruction]:
+        return [i for ack in acks for i in self._acknowledged(ack)] if self._wants else []
+
+    def _acknowledged(self, ack: Ack) -> list[Instruction]:
         """What it names may have been deleted, with a checkpoint that was aborted: its agent takes it for stored all the same."""
         uid = ack.snapshot.uid
         if self._wants.pop(uid, None) is None:

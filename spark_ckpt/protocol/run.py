@@ -348,8 +348,8 @@ class Run(Machine):
 
     # --- what executors say
 
-    def _ack(self, event: ev.AckReceived) -> list[Instruction]:
-        return [*self._checkpoints.acknowledge(event.ack), *self.handover.acknowledged(event.ack)]
+    def _acks(self, event: ev.AcksReceived) -> list[Instruction]:
+        return [*self._checkpoints.acknowledge(event.acks), *self.handover.acknowledged(event.acks)]
 
     def _decline(self, event: ev.DeclineReceived) -> list[Instruction]:
         return [*self._checkpoints.decline(event.decline), *self.handover.declined(event.decline)]

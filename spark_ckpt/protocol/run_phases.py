@@ -68,7 +68,7 @@ def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
             ev.PastSeen: leads(answered, failed, fenced),
             ev.ReadFailed: leads(answered, failed),
             # Checkpoints, and what they wait for.
-            ev.AckReceived: leads("_ack", failed),
+            ev.AcksReceived: leads("_acks", failed),
             ev.DeclineReceived: leads("_decline", failed),
             ev.HoldingReceived: leads("_holding"),
             ev.StateWanted: leads("_state_wanted"),
@@ -98,7 +98,7 @@ def _table() -> dict[tuple[Any, type | ev.Timer], Transition]:
         rows[phase, ev.FinishRequested] = leads("_refuse_finish")
         rows[phase, ev.StopRequested] = leads("_stop", RunPhase.STOPPED)
         rows[phase, ev.StateWanted] = leads("_refuse_state")
-        for signal in (ev.AckReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported):
+        for signal in (ev.AcksReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported):
             rows[phase, signal] = nothing
     for phase in RunPhase:
         for answer in (ev.Deleted, ev.EntriesDeleted, ev.TrimFailed, ev.RequestAnswered):

@@ -24,7 +24,7 @@ from spark_ckpt.protocol.start.resume import Resume, ResumePhase
 from spark_ckpt.protocol.start.start import Start
 
 _NO_RUN = "no run of the query is in hand"
-_SIGNALS = (ev.AckReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported)
+_SIGNALS = (ev.AcksReceived, ev.DeclineReceived, ev.HoldingReceived, ev.ExecutorLost, ev.DamageReported)
 
 
 class Stream:

@@ -211,7 +211,7 @@ class Driver:
     def ack(self, run: int, epoch: int, partition: int, uid: str | None = None) -> list[Instruction]:
         made = ack(run, epoch, partition, uid)
         self.world.objects.update(h.object for h in made.snapshot.handles)
-        return self.push(ev.AckReceived(made))
+        return self.push(ev.AcksReceived((made,)))
 
     def seal(self, run: int, epoch: int, partitions: int = 2) -> list[Instruction]:
         return self.push(ev.SealRequested(epoch, commit([uid_of(run, epoch, p) for p in range(partitions)])))

@@ -116,7 +116,7 @@ def test_a_file_written_while_the_epoch_ran_is_stored_before_the_metadata() -> N
     driver = running()
     driver.trigger(0)
     for partition in (0, 1):
-        driver.push(ev.AckReceived(ack(1, 0, partition)))
+        driver.push(ev.AcksReceived((ack(1, 0, partition),)))
 
     driver.hold = lambda i: isinstance(i, do.StoreFile)
     driver.push(ev.SealRequested(0, commit([uid_of(1, 0, 0), uid_of(1, 0, 1)]), {"state/0/_metadata/schema": BIG}))

@@ -231,7 +231,7 @@ def test_what_names_a_deleted_object_is_lost() -> None:
     gone = ack(1, 7, 0, obj=ack(1, 2, 0).snapshot.handles[0].object)
     assert gone.snapshot.handles[0].object not in driver.world.objects
     want(driver, "1", uid=gone.snapshot.uid, of=7)
-    assert replace(LOST, uid=gone.snapshot.uid) in driver.push(ev.AckReceived(gone))
+    assert replace(LOST, uid=gone.snapshot.uid) in driver.push(ev.AcksReceived((gone,)))
 
 
 def test_whoever_asked_is_gone_when_another_epoch_runs() -> None:

@@ -152,7 +152,7 @@ def test_a_subsumed_checkpoints_object_stays_if_a_pending_one_names_it() -> None
     driver.trigger(2)
     shared = "run-00000001/seg/0-p0"
     driver.ack(1, 0, 0)
-    driver.push(ev.AckReceived(ack(1, 2, 0, obj=shared)))
+    driver.push(ev.AcksReceived((ack(1, 2, 0, obj=shared),)))
     for p in range(2):
         driver.ack(1, 1, p)
     assert reasons(driver) == ["SUBSUMED"]
@@ -539,7 +539,7 @@ def test_an_ack_that_nobody_asked_for_costs_no_look_at_those_in_the_making() -> 
     driver.trigger(0)
     for p in range(5):
         made = ack(1, 0, p)
-        driver.push(ev.AckReceived(replace(made, snapshot=replace(made.snapshot, handles=Counted(made.snapshot.handles)))))
+        driver.push(ev.AcksReceived((replace(made, snapshot=replace(made.snapshot, handles=Counted(made.snapshot.handles))),)))
     driver.seal(1, 0, partitions=6)
     driver.trigger(1)
     Counted.looks = 0
@@ -559,7 +559,7 @@ def test_what_a_checkpoint_in_the_making_names_is_not_released_with_another_ack_
     driver.seal(1, 0)
     driver.trigger(1)
     shared = ack(1, 0, 0).snapshot.handles[0].object
-    driver.push(ev.AckReceived(ack(1, 1, 0, uid="unasked", obj=shared)))
+    driver.push(ev.AcksReceived((ack(1, 1, 0, uid="unasked", obj=shared),)))
     driver.seal(1, 1)
     driver.ack(1, 0, 1)
     for number in range(2, 6):

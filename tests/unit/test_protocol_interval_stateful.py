@@ -304,7 +304,7 @@ class IntervalMachine(StreamMachine):
         query.stored |= set(one.chain)
         handles = tuple(Handle(HandleKind.CHANGELOG, f"{i}_{one.uid}.changelog", name, 0, 10, 1) for i, name in enumerate(one.chain))
         snapshot = Snapshot(store, one.epoch + 1, one.uid, handles)
-        self.push(query, ev.AckReceived(Ack(one.run, one.epoch, snapshot, "1", 10, 1.0, 2.0, 0.0)))
+        self.push(query, ev.AcksReceived((Ack(one.run, one.epoch, snapshot, "1", 10, 1.0, 2.0, 0.0),)))
 
     # --- timers and people
 

@@ -108,7 +108,7 @@ def ack_what_was_loaded(driver: Driver, epoch: int) -> None:
     made, loaded = ack(1, epoch, 0), ack(1, 0, 0)
     driver.world.objects.update(handle.object for handle in made.snapshot.handles)
     handles = (*loaded.snapshot.handles, *made.snapshot.handles)
-    driver.push(ev.AckReceived(replace(made, snapshot=replace(made.snapshot, handles=handles))))
+    driver.push(ev.AcksReceived((replace(made, snapshot=replace(made.snapshot, handles=handles)),)))
 
 
 @pytest.mark.parametrize("deaths", [0, 1, 2])

@@ -40,10 +40,10 @@ def test_an_epoch_instruction_by_instruction() -> None:
     planned = stream.handle(ev.PastSeen(past.ticket, 2, None), 130)
     assert planned[:2] == [do.CancelTimer(timer.ticket), do.Triggered(1, 0, None, 130)]
     assert kinds(planned[2:]) == ["TRIGGERED"]
-    assert stream.handle(ev.AckReceived(ack(1, 0, 0)), 140) == []
+    assert stream.handle(ev.AcksReceived((ack(1, 0, 0),)), 140) == []
     sealing = stream.handle(ev.SealRequested(0, commit([uid_of(1, 0, 0), uid_of(1, 0, 1)])), 150)
     assert kinds(sealing) == ["SetTimer"]
-    storing = stream.handle(ev.AckReceived(ack(1, 0, 1)), 160)
+    storing = stream.handle(ev.AcksReceived((ack(1, 0, 1),)), 160)
     assert kinds(storing) == ["StoreMetadata"]
     store = storing[0]
     assert isinstance(store, do.StoreMetadata)
@@ -99,7 +99,7 @@ def test_a_barrier_names_the_packs_that_the_newest_checkpoint_hardly_needs() -> 
         assert told[0].sparse == ((pack,) if epoch == 2 else ())
         first = ack(1, epoch, 0)
         handles = (Handle(HandleKind.SST, "SSTs/x.sst", pack, 0, length, 0), *first.snapshot.handles)
-        driver.push(ev.AckReceived(replace(first, snapshot=replace(first.snapshot, handles=handles))))
+        driver.push(ev.AcksReceived((replace(first, snapshot=replace(first.snapshot, handles=handles)),)))
         driver.ack(1, epoch, 1)
         driver.seal(1, epoch)
 
@@ -110,11 +110,11 @@ def test_deletion_waits_for_the_next_plan_and_spares_shared_objects() -> None:
     driver.hold = lambda i: isinstance(i, do.Delete)
     driver.trigger(0)
     for p in range(2):
-        driver.push(ev.AckReceived(ack(1, 0, p, obj=f"run-00000001/seg/0-{p}")))
+        driver.push(ev.AcksReceived((ack(1, 0, p, obj=f"run-00000001/seg/0-{p}"),)))
     driver.seal(1, 0)
     driver.trigger(1)
-    driver.push(ev.AckReceived(ack(1, 1, 0, obj="run-00000001/seg/0-0")))
-    driver.push(ev.AckReceived(ack(1, 1, 1, obj="run-00000001/seg/1-1")))
+    driver.push(ev.AcksReceived((ack(1, 1, 0, obj="run-00000001/seg/0-0"),)))
+    driver.push(ev.AcksReceived((ack(1, 1, 1, obj="run-00000001/seg/1-1"),)))
     driver.seal(1, 1)
     assert driver.held == []
     driver.trigger(2)
@@ -156,26 +156,52 @@ def test_what_losing_attempts_uploaded_goes_after_a_later_checkpoint() -> None:
     driver = running()
     driver.hold = lambda i: isinstance(i, do.Delete)
     driver.trigger(0)
-    driver.push(ev.AckReceived(ack(1, 0, 0, "loser", obj="run-00000001/seg/0-loser")))
-    driver.push(ev.AckReceived(ack(1, 0, 1, "other", obj="run-00000001/seg/0-reused")))
+    driver.push(ev.AcksReceived((ack(1, 0, 0, "loser", obj="run-00000001/seg/0-loser"),)))
+    driver.push(ev.AcksReceived((ack(1, 0, 1, "other", obj="run-00000001/seg/0-reused"),)))
     driver.rest(1, 0)
-    driver.push(ev.AckReceived(ack(1, 0, 0, "late", obj="run-00000001/seg/0-late")))
+    driver.push(ev.AcksReceived((ack(1, 0, 0, "late", obj="run-00000001/seg/0-late"),)))
     driver.trigger(1)
-    driver.push(ev.AckReceived(ack(1, 1, 0, obj="run-00000001/seg/0-reused")))
+    driver.push(ev.AcksReceived((ack(1, 1, 0, obj="run-00000001/seg/0-reused"),)))
     driver.ack(1, 1, 1)
     driver.seal(1, 1)
     assert driver.held == []
     driver.trigger(2)
     delete = held(driver, do.Delete)
     assert (delete.checkpoints, delete.objects) == ((), ("run-00000001/seg/0-late", "run-00000001/seg/0-loser"))
-    driver.push(ev.AckReceived(ack(1, 2, 0, obj="run-00000001/seg/0-loser")))
+    driver.push(ev.AcksReceived((ack(1, 2, 0, obj="run-00000001/seg/0-loser"),)))
     assert kinds(driver.seal(1, 2)) == ["ABORTED", "seal DECLINED", "Failed"]
+
+
+def test_acks_that_come_together_count_each_for_itself() -> None:
+    driver = running()
+    driver.hold = lambda i: isinstance(i, do.Delete)
+    driver.trigger(0)
+    loser = ack(1, 0, 0, "loser", obj="run-00000001/seg/0-loser")
+    driver.push(ev.AcksReceived((loser, ack(1, 0, 0), ack(1, 0, 0), ack(2, 0, 1, "another run's"), ack(1, 0, 1))))
+    told = driver.seal(1, 0)
+    assert kinds(told) == ["Sealed", "COMPLETED"]
+    assert {s.uid for s in driver.world.checkpoints[CheckpointId(1, 0)].snapshots} == {ack(1, 0, p).snapshot.uid for p in range(2)}
+    driver.epoch(1, 1)
+    driver.hold = lambda i: isinstance(i, do.Delete)
+    driver.trigger(2)
+    assert held(driver, do.Delete).objects == ("run-00000001/seg/0-loser",)
+    gone = ack(1, 2, 0, obj="run-00000001/seg/0-loser")
+    driver.push(ev.AcksReceived((gone, ack(1, 2, 1))))
+    assert kinds(driver.seal(1, 2)) == ["ABORTED", "seal DECLINED", "Failed"]
+
+
+def test_the_acks_of_two_checkpoints_may_come_together() -> None:
+    driver = running()
+    driver.trigger(0)
+    driver.seal(1, 0)
+    told = driver.push(ev.AcksReceived((ack(1, 0, 1), ack(1, 1, 0), ack(1, 0, 0))))
+    assert kinds(told) == ["Sealed", "COMPLETED"]
 
 
 def test_what_a_losing_attempt_uploaded_beside_a_deleted_object_goes_too() -> None:
     driver = running()
     driver.trigger(0)
-    driver.push(ev.AckReceived(ack(1, 0, 0, "loser", obj="run-00000001/seg/0-loser")))
+    driver.push(ev.AcksReceived((ack(1, 0, 0, "loser", obj="run-00000001/seg/0-loser"),)))
     driver.rest(1, 0)
     driver.epoch(1, 1)
     driver.hold = lambda i: isinstance(i, do.Delete)
@@ -183,7 +209,7 @@ def test_what_a_losing_attempt_uploaded_beside_a_deleted_object_goes_too() -> No
     assert held(driver, do.Delete).objects == ("run-00000001/seg/0-loser",)
     first, second = (ack(1, 2, 0, "again", obj=f"run-00000001/seg/{name}") for name in ("0-loser", "2-again"))
     handles = (*first.snapshot.handles, *second.snapshot.handles)
-    driver.push(ev.AckReceived(replace(first, snapshot=replace(first.snapshot, handles=handles))))
+    driver.push(ev.AcksReceived((replace(first, snapshot=replace(first.snapshot, handles=handles)),)))
     driver.rest(1, 2)
     driver.epoch(1, 3)
     driver.trigger(4)
@@ -229,7 +255,7 @@ def test_a_successors_claim_fences_and_tells_no_listener() -> None:
     assert isinstance(said[0], do.Refused)
     assert "run 2 on host other" in said[0].message
     assert kinds(driver.trigger(1)) == ["trigger FENCED"]
-    assert driver.push(ev.AckReceived(ack(1, 1, 0))) == []
+    assert driver.push(ev.AcksReceived((ack(1, 1, 0),))) == []
 
 
 def test_a_fenced_run_may_complete_what_it_had_planned_and_deletes_nothing() -> None:

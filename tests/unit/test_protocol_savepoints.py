@@ -357,7 +357,7 @@ def test_what_a_savepoint_that_is_late_may_name_stays_until_it_is_made() -> None
     assert driver.stream.run.completed == (CheckpointId(1, 2),)
     driver.trigger(3)
     of_epoch_0 = segment_key(1, 0, "p0")
-    driver.push(ev.AckReceived(ack(1, 1, 0, obj=of_epoch_0)))
+    driver.push(ev.AcksReceived((ack(1, 1, 0, obj=of_epoch_0),)))
     driver.ack(1, 1, 1)
     assert driver.world.answers == {number: f"memory://savepoints/{number}"}
     acks(driver, 3)
@@ -384,6 +384,6 @@ def test_nor_does_what_newer_checkpoints_held_go_before_a_savepoint_that_they_ha
     assert driver.stream.run is not None
     assert driver.stream.run.completed == (CheckpointId(1, 2),)
     driver.trigger(3)
-    driver.push(ev.AckReceived(ack(1, 0, 0, obj=segment_key(1, 1, "p0"))))
+    driver.push(ev.AcksReceived((ack(1, 0, 0, obj=segment_key(1, 1, "p0")),)))
     driver.ack(1, 0, 1)
     assert driver.world.answers == {number: f"memory://savepoints/{number}"}

@@ -198,7 +198,7 @@ class ProtocolMachine(StreamMachine):
                 name = sorted(old.objects)[0]
             else:
                 self.world.objects.add(name)
-            self.said(query, query.push(ev.AckReceived(ack(number, epoch, p, uid, name))))
+            self.said(query, query.push(ev.AcksReceived((ack(number, epoch, p, uid, name),))))
 
     @precondition(lambda self: any(q.in_phase(RunPhase.SEALED) for q in self.queries))
     @rule(data=st.data())

@@ -32,7 +32,9 @@ class Acknowledgements:
         self._checkpoint = checkpoint
         self._acks: dict[str, Ack] = {}
         self._names: Counter[str] = Counter()
-        """Objects of all that counts, and how many times."""
+        """Objects of all that counts, and how many times, but for those of the `_unnamed`."""
+        self._unnamed: list[Snapshot] = []
+        """Counted, and nobody has asked since which objects are named."""
         self._declines: dict[str, Decline] = {}
         self._missing: set[str] = set()
 
@@ -45,7 +47,7 @@ class Acknowledgements:
         if self.state is Gathering.SEALED and not self._needs(ack.snapshot):
             return AckResult.UNKNOWN
         self._acks[uid] = ack
-        self._names.update(h.object for h in ack.snapshot.handles)
+        self._unnamed.append(ack.snapshot)
         self.subtasks.add(ack)
         self._missing.discard(uid)
         return AckResult.SUCCESS
@@ -67,7 +69,7 @@ class Acknowledgements:
         losers = [ack for ack in self._acks.values() if not self._needs(ack.snapshot)]
         for ack in losers:
             del self._acks[ack.snapshot.uid]
-            self._names.subtract(h.object for h in ack.snapshot.handles)
+            self._counted_names.subtract(h.object for h in ack.snapshot.handles)
         if losers:
             self._names = +self._names
             self.subtasks = Subtasks(self._acks.values())
@@ -80,7 +82,7 @@ class Acknowledgements:
         if snapshot.uid not in self._missing or not self._needs(snapshot):
             return False
         self.carried[snapshot.uid] = snapshot
-        self._names.update(h.object for h in snapshot.handles)
+        self._unnamed.append(snapshot)
         self._missing.discard(snapshot.uid)
         return True
 
@@ -105,11 +107,18 @@ class Acknowledgements:
     @property
     def named(self) -> frozenset[str]:
         """Objects of all that counts."""
-        return frozenset(self._names)
+        return frozenset(self._counted_names)
 
     def names(self, name: str) -> bool:
         """Whether that object is among them. Asked with every ack that nobody has asked for."""
-        return name in self._names
+        return name in self._counted_names
+
+    @property
+    def _counted_names(self) -> Counter[str]:
+        if self._unnamed:
+            self._names.update(h.object for snapshot in self._unnamed for h in snapshot.handles)
+            self._unnamed.clear()
+        return self._names
 
     @property
     def missing(self) -> Set[str]:

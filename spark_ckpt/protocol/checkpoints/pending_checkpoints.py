@@ -3,7 +3,7 @@ where every epoch is a checkpoint one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -166,7 +166,7 @@ class PendingCheckpoints:
             for ack in self._kept_acks.values():
                 if ack.epoch == epoch and self._subsumption.deleted_object(ack) is None:
                     p.acks.acknowledge(ack)
-                    self._subsumption.keep(ack.snapshot)
+                    self._subsumption.keep([ack.snapshot])
         self.pending.append(p)
         self.pending.sort(key=lambda one: one.epoch)
         return p
@@ -187,10 +187,9 @@ class PendingCheckpoints:
         p.losses, p.hooks = finished.losses, finished.hooks
         counting = self.count_time(p)
         self.discard(p.acks.seal(finished.required))
-        known = {s.uid: s for s in self._known_snapshots() if s.uid in p.acks.missing}
-        for snapshot in known.values():
-            if p.acks.carry(snapshot):
-                self._subsumption.keep(snapshot)
+        if p.acks.missing:
+            known = {s.uid: s for s in self._known_snapshots() if s.uid in p.acks.missing}
+            self._subsumption.keep([snapshot for snapshot in known.values() if p.acks.carry(snapshot)])
         return [*counting, *(self._refuse_declined(p) or self.finalise(p) or self._lost.wait())]
 
     def finish(self, finished: FinishedEpoch) -> None:
@@ -233,27 +232,41 @@ class PendingCheckpoints:
 
     # --- acks
 
-    def acknowledge(self, ack: Ack) -> list[Instruction]:
+    def acknowledge(self, acks: Sequence[Ack]) -> list[Instruction]:
+        """What is looked at here is looked at for each of maybe a hundred thousand partitions: as little as possible for each."""
+        if not self._subsumption.deleted_objects(acks):
+            return self._count(acks)
+        gone = [self._subsumption.deleted_object(ack) for ack in acks]
+        counted = self._count([ack for ack, name in zip(acks, gone, strict=True) if name is None])
+        return [*counted, *(i for ack, name in zip(acks, gone, strict=True) if name is not None for i in self._refuse(ack, name))]
+
+    def _refuse(self, ack: Ack, gone: str) -> list[Instruction]:
+        self.discard([ack.snapshot])
+        cause = f"it names {gone}, which was deleted"
+        return self.decline(Decline(ack.run, ack.epoch, ack.snapshot.store, ack.snapshot.uid, ack.executor, cause))
+
+    def _count(self, acks: Iterable[Ack]) -> list[Instruction]:
         run = self._context.claim.run
-        p = self.of(ack.epoch) if ack.run == run else None
-        gone = self._subsumption.deleted_object(ack)
-        if gone is not None:
-            self.discard([ack.snapshot])
-            cause = f"it names {gone}, which was deleted"
-            return self.decline(Decline(ack.run, ack.epoch, ack.snapshot.store, ack.snapshot.uid, ack.executor, cause))
-        result = p.acks.acknowledge(ack) if p else AckResult.DISCARDED
-        if result is AckResult.DUPLICATE:
-            return []
-        used = [q for q in self.pending if q is not p and q.waits_for_acks and q.acks.carry(ack.snapshot)]
-        if p and result is AckResult.SUCCESS:
-            used.append(p)
-        if ack.run == run and self._may_be_wanted(ack):
-            self._kept_acks[ack.snapshot.uid] = ack
-        if not used:
-            self.discard([ack.snapshot])
-            return []
-        self._subsumption.keep(ack.snapshot)
-        return [i for q in used for i in self.finalise(q)]
+        pending = {p.epoch: p for p in self.pending}
+        waiting = [p for p in self.pending if p.waits_for_acks]
+        changed: dict[PendingCheckpoint, None] = {}
+        used, unused = list[Snapshot](), list[Snapshot]()
+        for ack in acks:
+            p = pending.get(ack.epoch) if ack.run == run else None
+            result = p.acks.acknowledge(ack) if p else AckResult.DISCARDED
+            if result is AckResult.DUPLICATE:
+                continue
+            takers = [q for q in waiting if q is not p and q.acks.carry(ack.snapshot)] if waiting else []
+            if p and result is AckResult.SUCCESS:
+                takers.append(p)
+            if ack.run == run and self._may_be_wanted(ack):
+                self._kept_acks[ack.snapshot.uid] = ack
+            for taker in takers:
+                changed[taker] = None
+            (used if takers else unused).append(ack.snapshot)
+        self._subsumption.keep(used)
+        self.discard(unused)
+        return [i for p in changed for i in self.finalise(p)]
 
     def _may_be_wanted(self, ack: Ack) -> bool:
         """Uploaded without being asked for (a full spool, a task that moved): a checkpoint of the newest finished epoch may want it."""
@@ -292,7 +305,7 @@ class PendingCheckpoints:
         self._subsumption.heard(event.keys, self._owner.last_triggered)
         told = "what a lost executor's agent has left in the storage does not count"
         warned = [do.Log(Level.WARN, f"{told}: {problem}") for problem in event.unreadable]
-        return [*warned, *(i for ack in event.acks for i in self.acknowledge(ack))]
+        return [*warned, *self.acknowledge(event.acks)]
 
     # --- finalise
 

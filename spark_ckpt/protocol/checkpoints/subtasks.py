@@ -77,9 +77,13 @@ class Subtasks:
     def add(self, ack: Ack) -> None:
         store = ack.snapshot.store
         self.new_bytes += ack.new_bytes
-        self.sync_ms_max = max(self.sync_ms_max, ack.sync_ms)
-        self.async_ms_max = max(self.async_ms_max, ack.async_ms)
-        rows = self._operators.setdefault(store.operator, {})
+        if ack.sync_ms > self.sync_ms_max:
+            self.sync_ms_max = ack.sync_ms
+        if ack.async_ms > self.async_ms_max:
+            self.async_ms_max = ack.async_ms
+        rows = self._operators.get(store.operator)
+        if rows is None:
+            rows = self._operators[store.operator] = {}
         row = rows.get(store.partition)
         if row is None:
             rows[store.partition] = Subtask.of(ack)

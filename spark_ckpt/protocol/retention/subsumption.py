@@ -84,12 +84,17 @@ class Subsumption:
         """Nobody reads these acknowledgements again once a later checkpoint completes."""
         self._discarded.update((key, epoch) for key in keys if not self.deleter.has_deleted(key))
 
-    def keep(self, snapshot: Snapshot) -> None:
-        """An acknowledgement that counts names its objects."""
-        kept = {h.object for h in snapshot.handles}
+    def keep(self, snapshots: Iterable[Snapshot]) -> None:
+        """Acknowledgements that count name their objects."""
+        kept = {h.object for snapshot in snapshots for h in snapshot.handles}
         self.deletions.keep(kept)
         for name in kept:
             self._discarded.pop(name, None)
+
+    def deleted_objects(self, acks: Iterable[Ack]) -> frozenset[str]:
+        """Objects that any of the acks names, although their deletion was asked for."""
+        named = {h.object for ack in acks for h in ack.snapshot.handles}
+        return frozenset(name for name in named if self.deleter.has_deleted(name))
 
     def deleted_object(self, ack: Ack) -> str | None:
         """An object that the ack names, although its deletion was asked for."""

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import agents, chains, edits, epochs, finalise, machine, many_files, plans, restore, short_epochs, standing
+from benchmarks import agents, chains, edits, epochs, finalise, machine, many_files, plans, restore, short_epochs, standing, streams
 from benchmarks.budget import Budget
 from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Figures
@@ -244,6 +244,15 @@ def one_finalise(partitions: Sequence[int], count: int, profile: bool, out: Path
 def one_agents(partitions: Sequence[int], number: int, count: int, out: Path | None) -> None:
     """A coordinator and several agents on S3, without Spark, over so many PARTITIONS (5000 if none are given): requests, memory, time."""
     _measure(out, lambda s3, folder, figures: agents.run(partitions or (5_000,), number, count, s3, folder, figures))
+
+
+@cli.command("streams")
+@click.argument("counts", type=click.IntRange(1), nargs=-1)
+@click.option("--system", "chosen", multiple=True, type=click.Choice(list(_NAMES)), default=["stock-local", "s3"], show_default=True)
+@_json
+def one_streams(counts: Sequence[int], chosen: Sequence[str], out: Path | None) -> None:
+    """So many streams (1, 10 and 50 if no COUNTS are given) in one session: processes, threads, open files and memory."""
+    _measure(out, lambda s3, folder, figures: streams.run(counts or (1, 10, 50), _chosen(chosen), s3, folder, figures, _tell))
 
 
 @cli.command("many-files")

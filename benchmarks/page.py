@@ -64,7 +64,9 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
 - **`_metadata` of 10,000 partitions with 8 handles each in 1 MB.** It names 80,000 files. Spark puts 122 random bits into each name, and a
   CRC has 32 bits: 80,000 x 154 bits is more than 1 MB already, and no codec makes it smaller.
 - **An epoch of one row within 3 round trips of the floor.** It is three puts, one after the other (plan, segment, `_metadata`). Each takes
-  a few milliseconds in client, proxy and server, beside the 20 ms on its way.
+  a few milliseconds in client, proxy and server, beside the 20 ms on its way. The plan of the next epoch cannot go out beside
+  `_metadata`: one thread of Spark's tells the progress of an epoch, which says that its checkpoint is durable and how large it is, before
+  it asks where the next epoch ends.
 - **A restore 3 x as fast as stock's.** Plain parallel reads of the same bytes are not that fast ("stock's time over plain boto3's"):
   server, proxy and reader share the machine's processors, and no processor is idle while any of the three systems reads.
 - **Bytes at most 1.2 x changelogs and new SSTs.** Whether it holds depends on the moment. `_metadata` names every changelog since its

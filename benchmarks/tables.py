@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from benchmarks import agents, finalise, many_files, processes, restore, standing
+from benchmarks import agents, finalise, many_files, processes, restore, standing, streams
 from benchmarks.figures import Case, Estimate, Figures, Summary
 from benchmarks.systems import System
 from benchmarks.targets import (
@@ -89,7 +89,7 @@ def tables(figures: Figures, everything: bool = True) -> list[Table]:
     """Those that have rows; the targets first, those of which nothing was measured among them if `everything` is to be shown."""
     found = [targets_table(figures, everything), *profiles(figures), *(_epochs(figures, experiment) for experiment in _EPOCH_TITLES)]
     found += [_restore(figures), _finalise(figures), _agents(figures), _many_files(figures)]
-    found += [_start_up(figures), _idle(figures), _forks(figures)]
+    found += [_streams(figures), _start_up(figures), _idle(figures), _forks(figures)]
     return [table for table in found if table.rows]
 
 
@@ -231,6 +231,14 @@ def _agents(figures: Figures) -> Table:
     counted = ("messages of acks", "requests", "MB put", "_metadata MB", "coordinator's memory at most MB", "an agent's MB")
     columns = ("partitions", "agents", "acks ms", "finalise ms", "coordinator's processor", "agents'", *counted)
     return Table("Many partitions and agents", about, columns, rows, text=0)
+
+
+def _streams(figures: Figures) -> Table:
+    metrics = (("processes", 1, 0), ("threads", 1, 0), ("files", 1, 0), ("memory_bytes", 1e-6, 0))
+    cases = sorted(figures.cases(streams.EXPERIMENT), key=lambda case: (case.system, case.size))
+    rows = [(case.system, f"{case.size}", *_cells(figures, case, *metrics)) for case in cases]
+    about = "Queries over two partitions, each of which has run an epoch and waits. Resident memory, shared pages included."
+    return Table("Streams in one session", about, ("process", "streams", "processes", "threads", "open files", "memory MB"), rows)
 
 
 def _many_files(figures: Figures) -> Table:

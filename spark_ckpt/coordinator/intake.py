@@ -11,12 +11,14 @@ from sys import intern
 from typing import Annotated, Any
 
 from spark_ckpt.model import LARGEST_TOLD, Ack, Decline, Handle, HandleKind, Snapshot, StoreId
-from spark_ckpt.process.pipe import Message
+from spark_ckpt.process.pipe import Message, collect_less
 from spark_ckpt.protocol import events as ev
 
 ACKS = b'{"type":"acks",'
 """How a line of them begins."""
 
+_OBJECTS = 10
+"""That an epoch makes for a store and keeps, with room: ack, snapshot, handles, what is counted of them."""
 _HandleRow = tuple[HandleKind, str, str, int, int, int]
 _row = attrgetter("kind", "name", "object", "offset", "length", "checksum")
 
@@ -74,6 +76,7 @@ class Intake:
                 declines.append(Decline.from_json(row))
             else:
                 acks.append(self._ack(row))
+        collect_less(_OBJECTS * len(self._newest))
         return acks, declines
 
     def _ack(self, row: Mapping[str, Any]) -> Ack:

@@ -153,6 +153,12 @@ def describe(error: BaseException) -> dict[str, Any]:
     return {"kind": ErrorKind.INTERNAL.value, "message": f"internal error, please report it: {type(error).__name__}: {error}"}
 
 
+def collect_less(objects: int) -> None:
+    """So many are made and stay: no look for cycles before there are that many new ones."""
+    if objects > gc.get_threshold()[0]:
+        gc.set_threshold(objects)
+
+
 def serve(pipe: Pipe, handlers: Mapping[str, Handler]) -> None:
     """Hand each message to the handler of its `type`, in this thread, until end of file.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import uuid
@@ -116,3 +117,16 @@ def test_a_line_with_a_decline_is_read_as_json() -> None:
     assert message["acks"] == rows
     acks, declines = Intake().take(message["acks"])
     assert (len(acks), declines) == (1, [decline])
+
+
+def test_the_more_stores_the_rarer_a_look_for_cycles() -> None:
+    """Each look goes through what an epoch has made, and finds nothing."""
+    before = gc.get_threshold()
+    try:
+        gc.set_threshold(100, *before[1:])
+        Intake().take([row(changelog(1), partition=p) for p in range(5)])
+        assert gc.get_threshold()[0] == 100, "few stores change nothing"
+        Intake().take([row(changelog(1), partition=p) for p in range(50)])
+        assert 100 < gc.get_threshold()[0] <= 1000
+    finally:
+        gc.set_threshold(*before)

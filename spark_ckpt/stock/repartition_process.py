@@ -5,23 +5,33 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from spark_ckpt.errors import CheckpointError, ConfigError, ConflictError
 from spark_ckpt.process.jar import pyspark_home, spark_version
+from spark_ckpt.stock.layout import location_of
 
 _FIRST = (4, 2)
 """Spark that can do it."""
 ROOM = "a rescale takes three times the state's size there: set TMPDIR to a folder that has it, and run the same command again"
 _END_S = 20
 _SHOWN = 400
-_LEFT_OUT = ("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "PYSPARK_DRIVER_PYTHON_OPTS", "SPARK_REMOTE", "SPARK_API_MODE")
-"""What would make another session of it."""
+_GROUP_S, _LOOK_S = 5, 0.05
+_LEFT_OUT = frozenset(
+    (
+        *("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "PYSPARK_DRIVER_PYTHON_OPTS", "SPARK_TESTING"),
+        *("SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED", "HADOOP_CONF_DIR", "YARN_CONF_DIR"),
+    )
+)
+"""What would make another session of it, or another file system of a local path."""
 
 
 class Repartition:
@@ -37,18 +47,25 @@ class Repartition:
         for name in ("conf", "local", "tmp"):
             (scratch / name).mkdir(parents=True)
         self._log, self._scratch = scratch / "log", scratch
-        self._command = [sys.executable, "-m", "spark_ckpt.stock.repartition_session", str(location), str(partitions), str(scratch)]
+        url = location_of(str(location))
+        self._command = [sys.executable, "-m", "spark_ckpt.stock.repartition_session", url, str(partitions), str(scratch)]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Repartition:
         with open(self._log, "xb") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self._scratch, env=_environment(self._scratch)
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=self._scratch,
+                env=_environment(self._scratch),
+                start_new_session=True,
             )
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Its JVM ends with its stdin."""
+        """Ends it and its JVM, which writes below `scratch` as long as it lives."""
         process = self._process
         assert process is not None
         assert process.stdin is not None
@@ -60,6 +77,11 @@ class Repartition:
             process.kill()
             process.wait()
         process.stdout.close()
+        deadline = time.monotonic() + _GROUP_S
+        with suppress(ProcessLookupError):
+            while time.monotonic() < deadline:
+                os.killpg(process.pid, signal.SIGKILL)
+                time.sleep(_LOOK_S)
 
     def wait(self, seconds: float) -> bool:
         """Whether it is done. Raises `ConflictError` where Spark refuses, `ConfigError` where something is missing."""

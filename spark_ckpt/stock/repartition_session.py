@@ -30,7 +30,7 @@ def _conf(scratch: str) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": f"{scratch}/local",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}/{TEMPORARY}",
+        "spark.driver.extraJavaOptions": f'"-Djava.io.tmpdir={scratch}/{TEMPORARY}"',
         "spark.sql.adaptive.enabled": "false",
         f"{_STATE}.checkpointFormatVersion": "1",
         f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "false",

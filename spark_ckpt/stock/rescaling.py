@@ -67,6 +67,12 @@ def rescale(
     if before == partitions:
         raise ConflictError(f"{exported.source} has {partitions} state partitions already; nothing is to be done")
     with temporary_folder("rescale") as scratch:
+        free = shutil.disk_usage(scratch).free
+        if free < 2 * exported.checkpoint.size:
+            raise ConfigError(
+                f"the folder for temporary files, {scratch.parent}, has {free >> 20} MiB of free space, and the state takes "
+                f"{exported.checkpoint.size >> 20} MiB; {ROOM}"
+            )
         try:
             location = scratch / "location"
             _export(storage, exported, location, tell)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -214,6 +216,30 @@ def test_what_spark_says_is_told_and_no_savepoint_is_there(
     assert (status != 0, why in str(told)) == (True, True), told
     assert not (tmp_path / "savepoints" / "none" / "_metadata").exists()
     assert list(tmp_path.glob(".spark-ckpt-*")) == []
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, _ = savepoint(tmp_path)
+    monkeypatch.setattr("spark_ckpt.stock.rescaling.shutil.disk_usage", lambda _: SimpleNamespace(free=100))
+    status, told = call(capsys, "rescale", url, "--partitions", "3")
+    assert (status, "has 0 MiB of free space, and the state takes 0 MiB; a rescale takes three times" in str(told)) == (2, True), told
+
+
+def test_what_it_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JVM that does not end by itself, too: it would write where the scratch folder was."""
+    spark = repartition_process.Repartition(tmp_path, 3, tmp_path / "scratch")
+    child = "import subprocess, time; subprocess.Popen(['sleep', '300']); open('begun', 'w').close(); time.sleep(300)"
+    monkeypatch.setattr(spark, "_command", [sys.executable, "-c", child])
+    monkeypatch.setattr(repartition_process, "_END_S", 0.5)
+    with spark:
+        while not (tmp_path / "scratch" / "begun").exists():
+            assert not spark.wait(0.05)
+        assert spark._process is not None
+        group = spark._process.pid
+    with pytest.raises(ProcessLookupError):
+        os.killpg(group, 0)
 
 
 def test_the_session_ends_with_its_stdin() -> None:

@@ -63,6 +63,9 @@ class Editing:
     def write(self, batches: Iterable[Any], overwrite: bool) -> Checkpoint:
         """More entries, or with `overwrite` these in the place of all."""
 
+        if self._encoder.only_values is not None:
+            raise ConfigError(f"no rows can be put into {self._selected.name}: {self._encoder.only_values}; transform_state changes values")
+
         def keep(written: Written, contents: Contents) -> None:
             if overwrite:
                 written.changed = True
@@ -114,8 +117,10 @@ class Editing:
             raise ConfigError("the function returned None; let it return a batch, an empty one to drop all of its rows")
         made = self._encoder.checked(returned)
         given = self._encoder.checked(batch)
-        encoded = self._encoder.encode(made, self._prefix(written))
-        again = self._encoder.encode(given, self._prefix(written))
+        self._encoder.check_keys(given, made)
+        lengths = self._decoder.lengths(values) if self._selected.family.is_list else ()
+        encoded = self._encoder.encode(made, self._prefix(written), lengths)
+        again = self._encoder.encode(given, self._prefix(written), lengths)
         new_keys, new_values = encoded if again == (keys, values) else _as_they_were(again, (keys, values), encoded)
         if (new_keys, new_values) == (keys, values):
             written.writer.put(keys, values)

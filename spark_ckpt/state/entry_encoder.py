@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from spark_ckpt.state.spark_hash import partitions
 from spark_ckpt.state.spark_types import Array, Field, Map, SparkType, Struct
 from spark_ckpt.state.unsafe_encoder import encode
 
+_EXPIRES = "ttlExpirationMs"
 _ROW = b"\0"
 """Version of an encoded row."""
 
@@ -26,8 +28,10 @@ class EntryEncoder:
     def __init__(self, operator: Operator, family: Family, encoding: Encoding, has_families: bool) -> None:
         why = _not_written(operator, family, encoding)
         if why is not None:
-            raise ConfigError(f"operator {operator.id} ({operator.name}) cannot be changed: {why}")
-        self._operator, self._family = operator, family
+            raise ConfigError(f"operator {operator.id} ({operator.name}) cannot be changed: {why}; drop_keys leaves out keys of any state")
+        self._operator, self._family, self._between = operator, family, encoding.delimiter
+        self.only_values = _only_values(operator, family)
+        """Why its keys have to stay, and only values can be other ones; None: keys can be dropped, and be other ones, too."""
         columns = Decoder(family, encoding, has_families).schema
         self.schema = columns.remove(columns.get_field_index("partition_id"))
 
@@ -59,12 +63,35 @@ class EntryEncoder:
             return [(key.field("key").type, False), (key.field("userKey").type, False), (value, False)]
         return [(key, False), (value, False)]
 
-    def encode(self, batch: pa.RecordBatch, prefix: bytes) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values. `prefix`: the number of the family, with which its keys begin."""
+    def encode(self, batch: pa.RecordBatch, prefix: bytes, lengths: Sequence[int] = ()) -> tuple[list[bytes], list[bytes]]:
+        """Keys and values. `prefix`: the number of the family, with which its keys begin. `lengths`: of lists, how many rows each has."""
         count = batch.num_rows
         value = batch.column(self.schema.names[-1])
         values = encode(self._family.value, _children(value), count).slices(_ROW)
+        if self._family.is_list:
+            ends = np.cumsum(np.array(lengths, np.int64))
+            firsts = batch.take(pa.array(ends - lengths))
+            return self._keys(self._key_columns(firsts), len(lengths), prefix), self._together(values, lengths)
         return self._keys(self._key_columns(batch), count, prefix), values
+
+    def _together(self, values: Sequence[bytes], lengths: Sequence[int]) -> list[bytes]:
+        """Lists, each with its values behind their sizes."""
+        each = iter(values)
+        return [self._between.join([len(value).to_bytes(4, "little") + value for value in islice(each, length)]) for length in lengths]
+
+    def check_keys(self, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
+        """That they stay, where they have to. Raises `ConfigError`."""
+        if self.only_values is None:
+            return
+        of_keys = self.schema.names[:-1]
+        same = before.num_rows == after.num_rows and all(before.column(name).equals(after.column(name)) for name in of_keys)
+        if same and _EXPIRES in (field.name for field in self._family.value.fields):
+            same = _expires(before).equals(_expires(after))
+        if not same:
+            raise ConfigError(
+                f"operator {self._operator.id} ({self._operator.name}): {self.only_values}; return the same rows in the same order, with "
+                "other values, or use drop_keys"
+            )
 
     def _key_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         if self._family.variable is Variable.MAP:
@@ -104,15 +131,26 @@ def _not_written(operator: Operator, family: Family, encoding: Encoding) -> str 
     """Why what is read of a family cannot be written back; None: it can."""
     if encoding.avro:
         return "its state is written as Avro (stateStore.encodingFormat), which is only read"
-    if "join" in operator.name.lower():
-        return "the four stores of a join name each other's rows, and would have to be changed together"
+    if "join" in operator.name.lower() and (not family.key.fields or family.key.fields[-1].name != "index"):
+        return "the other stores of a join count the rows of left-keyWithIndexToValue and right-keyWithIndexToValue"
     if family.is_internal or family.variable is Variable.TIMER or family.layout.form is KeyForm.RANGE:
-        return f"Spark keeps {family.name} in two indexes, which would have to be changed together"
-    if family.is_list:
-        return f"of the list state {family.name} Spark keeps counts beside it, which would have to be changed together"
-    if any(field.name == "ttlExpirationMs" for field in family.value.fields):
-        return f"of {family.name}, which has a time to live, Spark keeps an index beside it, which would have to be changed together"
+        return f"Spark keeps {family.name} in two indexes, which have to agree"
     return None
+
+
+def _only_values(operator: Operator, family: Family) -> str | None:
+    if "join" in operator.name.lower():
+        return "the stores of a join name each other's rows, so that its keys have to stay"
+    if family.is_list:
+        return f"Spark keeps counts beside the list state {family.name}, so that each has to keep its length"
+    if any(field.name == _EXPIRES for field in family.value.fields):
+        return f"Spark keeps an index beside {family.name}, which has a time to live, so that keys and {_EXPIRES} have to stay"
+    return None
+
+
+def _expires(batch: pa.RecordBatch) -> pa.Array:
+    column = batch.column(batch.num_columns - 1)
+    return column.field(column.type.get_field_index(_EXPIRES))
 
 
 def _children(column: pa.Array) -> list[pa.Array]:

@@ -63,6 +63,10 @@ class Decoder:
         ids = pa.array(np.full(len(key), partition, np.int32))
         return pa.RecordBatch.from_arrays([*parts, ids], schema=self.schema)
 
+    def lengths(self, values: Sequence[bytes]) -> list[int]:
+        """How many values each of these lists has. Raises `DamagedError`."""
+        return self._apart(values)[0]
+
     def keys(self, keys: Sequence[bytes]) -> pa.StructArray:
         """With all columns of the family's key. Raises `DamagedError`."""
         return self._keys(keys)

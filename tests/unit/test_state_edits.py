@@ -177,15 +177,72 @@ def test_a_key_that_is_there_already_is_refused(stream: str) -> None:
 @pytest.mark.parametrize(
     ("name", "store", "why"),
     [
-        ("ttl", "count", "has a time to live"),
-        ("transform", "best", "of the list state best Spark keeps counts"),
-        ("ttl", "timers", "in two indexes"),
-        ("outer", "left-keyToNumValues", "the four stores of a join"),
+        ("ttl", "timers", "Spark keeps .* in two indexes, which have to agree; drop_keys"),
+        ("outer", "left-keyToNumValues", "the other stores of a join count the rows of left-keyWithIndexToValue"),
     ],
 )
 def test_state_that_is_only_read_is_refused(state: Callable[[str], str], name: str, store: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         spark_ckpt.transform_state(state(name), None, lambda batch: batch, store=store)
+
+
+VALUES = [
+    ("ttl", "count", "value", ("value", "n")),
+    ("ttl", "best", "list_element", ("value", "value")),
+    ("ttl", "parity", "user_map_value", ("value", "n")),
+    ("transform", "best", "list_element", ("value",)),
+    ("outer", "left-keyWithIndexToValue", "value", ("lid",)),
+]
+"""Query, store, column, and the field of it that is changed."""
+
+
+def with_field(column: Any, path: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
+    """A struct array with one of its fields changed."""
+    at = column.type.get_field_index(path[0])
+    fields = [column.field(n) for n in range(column.type.num_fields)]
+    fields[at] = with_field(fields[at], path[1:], change) if path[1:] else change(fields[at])
+    return pa.StructArray.from_arrays(fields, names=[field.name for field in column.type])
+
+
+@pytest.mark.parametrize(("name", "store", "column", "path"), VALUES)
+def test_values_can_be_other_ones_where_keys_have_to_stay(
+    state: Callable[[str], str], name: str, store: str, column: str, path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = state(name)
+
+    def more(by: int) -> Callable[[Batch], Batch]:
+        def function(batch: Batch) -> Batch:
+            at = batch.schema.get_field_index(column)
+            changed = with_field(batch.column(at), path, lambda numbers: pc.cast(pc.add(numbers, by), numbers.type))
+            return batch.set_column(at, column, changed)
+
+        return function
+
+    before = spark_ckpt.read_state(url, store=store).to_table()
+    made = spark_ckpt.transform_state(url, None, more(7), store=store, name="more")
+    after = spark_ckpt.read_state(made, store=store).to_table()
+    assert after.equals(pa.Table.from_batches([more(7)(batch) for batch in before.to_batches()]).cast(before.schema))
+    assert not after.equals(before)
+    assert call(capsys, "verify", made, "--deep")[0] == 0
+    assert entries(spark_ckpt.transform_state(made, None, more(-7), store=store)) == entries(url)
+
+
+@pytest.mark.parametrize(("name", "store", "column", "path"), VALUES)
+def test_keys_that_have_to_stay_stay(state: Callable[[str], str], name: str, store: str, column: str, path: tuple[str, ...]) -> None:
+    url = state(name)
+    for function in (lambda batch: batch.slice(1), lambda batch: batch.take(list(reversed(range(batch.num_rows))))):
+        with pytest.raises(ConfigError, match=r"return the same rows in the same order, with other values, or use drop_keys"):
+            spark_ckpt.transform_state(url, None, function, store=store)
+    with pytest.raises(ConfigError, match="no rows can be put into"):
+        spark_ckpt.write_state(url, None, spark_ckpt.read_state(url, store=store), store=store)
+
+
+def test_the_time_at_which_state_expires_stays(state: Callable[[str], str]) -> None:
+    def later(batch: Batch) -> Batch:
+        return batch.set_column(1, "value", with_field(batch.column(1), ("ttlExpirationMs",), lambda at: pc.add(at, 1)))
+
+    with pytest.raises(ConfigError, match="has a time to live, so that keys and ttlExpirationMs have to stay"):
+        spark_ckpt.transform_state(state("ttl"), None, later, store="count")
 
 
 @pytest.mark.parametrize("name", ["update", "outer", "sessions", "transform", "ttl"])

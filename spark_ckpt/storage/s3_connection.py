@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import boto3
+from botocore import session as botocore_sessions
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, InvalidRegionError, NoCredentialsError
 from botocore.handlers import add_expect_header
+from botocore.loaders import Loader, create_loader
 from botocore.utils import determine_content_length
 
 from spark_ckpt.errors import ConfigError
@@ -73,7 +75,7 @@ class Connection:
 
     def _make(self) -> _Made:
         try:
-            session = boto3.Session()
+            session = _session()
             credentials = session.get_credentials()
         except Exception as error:
             raise CredentialsError from error
@@ -110,6 +112,24 @@ class Connection:
         events.register("before-call.s3", _expect_if_large)
         events.register("before-send.s3", self._sent)
         return _Made(client, credentials)
+
+
+_models: Loader | None = None
+_models_lock = threading.Lock()
+
+
+def _session() -> Any:
+    """A new one, which looks for credentials anew. What boto3 knows of S3 is one for all: each client would read it for itself, in a tenth
+    of a second of processor, and keep 12 MB of it, and an application may have many streams."""
+    global _models
+    found = botocore_sessions.get_session()
+    with _models_lock:
+        if _models is None:
+            _models = create_loader(found.get_config_variable("data_path"))
+        found.register_component("data_loader", _models)
+        session = boto3.Session(botocore_session=found)
+        _models.search_paths[:] = dict.fromkeys(_models.search_paths)  # boto3 has added its own to them once more
+    return session
 
 
 def _expect_if_large(model: Any, params: dict[str, Any], **_: object) -> None:

@@ -20,9 +20,10 @@ from urllib.parse import unquote
 import boto3
 import pytest
 from botocore.exceptions import ClientError
+from botocore.loaders import JSONFileLoader
 
 from spark_ckpt.errors import ConfigError, DamagedError, OutcomeUnknownError, StorageError, StorageSetupError
-from spark_ckpt.storage import PutResult, S3Options, Slice, open_storage
+from spark_ckpt.storage import PutResult, S3Options, Slice, open_storage, s3_connection
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
 from spark_ckpt.storage.s3_faults import Place, S3Fault, fault_of, setup_error
@@ -553,6 +554,30 @@ def test_s3a_is_s3(server: str) -> None:
         assert storage.url == f"s3://{BUCKET}/some"
     with open_storage(f"s3://{BUCKET}") as storage:
         assert storage.url == f"s3://{BUCKET}"
+
+
+def test_what_boto3_knows_of_s3_is_read_once_for_all_storages(server: str, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many streams each has a client, and each client would keep 12 MB."""
+    first = _open(server, prefix)
+    first.put("k", b"v")
+    read: list[str] = []
+    load = JSONFileLoader.load_file
+
+    def loaded(self: JSONFileLoader, path: str) -> Any:
+        read.append(path)
+        return load(self, path)
+
+    monkeypatch.setattr(JSONFileLoader, "load_file", loaded)
+    others = [_open(server, f"{prefix}-{n}") for n in range(3)]
+    assert read == []
+    for other in others:
+        other.put("k", b"another's")
+        other.close()
+    assert first.get("k") == b"v", "what else they have, connections among it, is their own"
+    first.close()
+    assert s3_connection._models is not None
+    paths = s3_connection._models.search_paths
+    assert len(paths) == len(set(paths)), "and nothing is added to it by each"
 
 
 def test_other_storages_do_not_load_boto3(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,20 @@ if TYPE_CHECKING:
 def without_way_out(message: str) -> str:
     """What went wrong, to be told inside another message, which has a way out of its own. Messages have it after the first semicolon."""
     return message.split("; ", 1)[0]
+
+
+_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
+_AUTHORITY = re.compile(r"(\s*(?!file:)(?:[A-Za-z][A-Za-z0-9+.-]*:/+|s3[an]?:))([^/]*:(?![0-9]{1,5}(?:/|$))[^/]*)", re.IGNORECASE)
+
+
+def without_password(text: str) -> str:
+    """A URL, or what a person has written for one. A password goes up to the last `@`, whatever is in it; before that, the scheme stays.
+    Without an `@` it stands where a server's port would."""
+    before, at, after = text.rpartition("@")
+    if at:
+        scheme = _SCHEME.match(before)
+        return f"{scheme[0] if scheme else ''}…@{after}"
+    return _AUTHORITY.sub(lambda found: f"{found[1]}…", text, count=1) if _AUTHORITY.match(text) else text
 
 
 def printable(text: str) -> str:

@@ -128,9 +128,9 @@ def checkpoint_name(checkpoint: CheckpointId) -> str:
 def parse_checkpoint_name(text: str) -> CheckpointId:
     """`run-3/chk-42` or with the zeros of the stored key. Raises ConfigError."""
     run, slash, epoch = text.strip("/").partition("/")
-    if slash and run.startswith("run-") and run[4:].isdecimal() and epoch.startswith("chk-") and epoch[4:].isdecimal():
+    if slash and all(re.fullmatch(rf"{kind}-\d{{1,19}}", part, re.ASCII) for kind, part in (("run", run), ("chk", epoch))):
         return CheckpointId(int(run[4:]), int(epoch[4:]))
-    raise ConfigError(f"{text!r} is not a checkpoint; write it as run-3/chk-42, as `spark-ckpt list` prints it")
+    raise ConfigError(f"{text!r:.100} is not a checkpoint; write it as run-3/chk-42, as `spark-ckpt list` prints it")
 
 
 def metadata_key(checkpoint: CheckpointId) -> str:

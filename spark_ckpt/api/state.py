@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from numbers import Integral
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from spark_ckpt.conf.forms import parse_stream
@@ -19,6 +21,8 @@ from spark_ckpt.stored.opening import opened_stream
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+_MAX_PARTITIONS = 1_000_000
 
 
 class State:
@@ -65,7 +69,7 @@ class State:
 
 
 def read_state(
-    url: str,
+    url: str | PathLike[str],
     operator: int | None = None,
     store: str | None = None,
     partitions: Iterable[int] | None = None,
@@ -99,7 +103,7 @@ def read_state(
 def stream_of(url: object, what: str) -> str:
     """Raises `ConfigError` with the form of a URL."""
     try:
-        return parse_stream(_text("url", url))
+        return parse_stream(_text("url", fspath(url) if isinstance(url, PathLike) else url))
     except ValueError as e:
         raise ConfigError(f"{what} cannot be used; write {e}") from None
 
@@ -128,7 +132,10 @@ def _numbers(partitions: object) -> tuple[int, ...]:
     """What can be gone through only once, too."""
     if isinstance(partitions, (str, bytes)) or not isinstance(partitions, Iterable):
         raise ConfigError(f"partitions is {partitions!r:.100}, and must be several whole numbers; write [0]")
-    return tuple(_number("one of partitions", value) for value in partitions)
+    found = tuple(_number("one of partitions", value) for value in islice(partitions, _MAX_PARTITIONS + 1))
+    if len(found) > _MAX_PARTITIONS:
+        raise ConfigError(f"partitions has more than {_MAX_PARTITIONS} numbers, more than any query has partitions; leave it out for all")
+    return found
 
 
 def options_of(conf: object) -> S3Options:

@@ -8,6 +8,7 @@ import click
 
 from spark_ckpt.cli.options import Progress, checkpoint_option, json_option, opened, opened_stream, progress_option, s3_options, storage_url
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, size_text
+from spark_ckpt.conf.passwords import shown
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import checkpoint_name
@@ -40,10 +41,10 @@ def command(
     Interrupted, the same command goes on. Nothing of SOURCE is changed. Exit status 1 if stock Spark could not go on exactly once.
     """
     if location is not None and re.match(r"$|~|[A-Za-z][A-Za-z0-9+.-]*:(?!/)", location):
-        raise ConfigError(f"--location {location!r:.200} is no checkpointLocation; write a path or a URL")
+        raise ConfigError(f"--location {shown(location)!r} is no checkpointLocation; write a path or a URL")
     named = target if location is None else location
     place = location_of(named if ":" in named.split("/", 1)[0] else storage_url(named))
-    with opened_stream(source, s3) as (storage, reader), opened(target, s3) as folder, progress() as tell:
+    with opened_stream(source, s3) as (storage, reader), opened(target, s3, "TARGET") as folder, progress() as tell:
         if f"{folder.url.rstrip('/')}/".startswith(f"{storage.url.rstrip('/')}/"):
             raise ConfigError(f"{folder.url} lies in what is exported, {storage.url}; choose another folder")
         exported = to_export(storage, reader, checkpoint, tell)

@@ -33,12 +33,12 @@ def command(location: str, target: str, name: str | None, s3: S3Options, output:
     """
     require(("pyarrow",))
     place = storage_url(location)
-    with opened(place, s3) as source:
+    with opened(place, s3, "LOCATION") as source:
         batch = newest_batch(source)
         url = savepoint_url(storage_url(target), "", name or f"import-{batch if batch is not None else 0}")
         if url.startswith(f"{source.url.rstrip('/')}/"):
             raise ConfigError(f"{url} is below {source.url}, which is only read; give the URL of a storage elsewhere")
-        with opened(url, s3) as folder, progress() as tell:
+        with opened(url, s3, "TARGET") as folder, progress() as tell:
             made = import_checkpoint(source, folder, tell)
             output.show(_report(folder.url, made))
 

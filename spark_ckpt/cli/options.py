@@ -14,10 +14,12 @@ import click
 from spark_ckpt.cli.output import JsonOutput, Output, TextOutput
 from spark_ckpt.cli.progress_bars import progress_bars
 from spark_ckpt.conf.forms import parse_stream
+from spark_ckpt.conf.passwords import shown
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.paths import parse_checkpoint_name
 from spark_ckpt.progress import Tell
 from spark_ckpt.storage import S3Options, Storage
+from spark_ckpt.storage.base import OPTION
 from spark_ckpt.stored import opening
 from spark_ckpt.stored.reading import CheckpointReader, StreamReader
 from spark_ckpt.units import parse_duration, parse_size
@@ -120,8 +122,7 @@ def storage_url(text: str) -> str:
     try:
         return parse_stream(text if ":" in first else _absolute(path))
     except ValueError as e:
-        # What stands before an @ may be a password.
-        raise ConfigError(f"the URL {text.rsplit('@', 1)[-1]!r} cannot be used; write {e}") from None
+        raise ConfigError(f"the URL {shown(text)!r} cannot be used; write {e}") from None
 
 
 def _absolute(path: str) -> str:
@@ -141,8 +142,9 @@ def _working_folder() -> str:
 
 
 @contextmanager
-def opened(url: str, s3: S3Options) -> Iterator[Storage]:
-    with opening.opened(storage_url(url), s3) as storage:
+def opened(url: str, s3: S3Options, called: str = OPTION) -> Iterator[Storage]:
+    """`called`: the argument that names it, for messages."""
+    with opening.opened(storage_url(url), s3, called) as storage:
         yield storage
 
 

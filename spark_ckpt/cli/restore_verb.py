@@ -30,13 +30,13 @@ def command(path: str, check: str | None, s3: S3Options, output: Output, progres
     reads them. Exit status 1 if it cannot be restored, or if STREAM would not restore it because an earlier run has.
     """
     chosen = RestorePath.at(storage_url(path))
-    with opened(chosen.storage_url, s3) as storage, progress() as tell:
+    with opened(chosen.storage_url, s3, "PATH") as storage, progress() as tell:
         content = chosen.read(storage)
         missing = without_objects(content, storage, tell)
     if check is None:
         found = alone(content)
     else:
-        with opened(check, s3) as storage:
+        with opened(check, s3, "--check") as storage:
             found = into(content, chosen, storage)
     found = replace(found, problems=(*found.problems, *missing))
     output.show(_report(chosen, content, found, check))

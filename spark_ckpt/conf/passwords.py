@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 
-from spark_ckpt.errors import printable
+from spark_ckpt.errors import printable, without_password
 
 _MOST = 200
-_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def shown(value: str) -> str:
-    """A value, cut after 200 characters. A password goes up to the last `@`, whatever is in it; before that, a URL's scheme stays."""
-    before, at, after = value.rpartition("@")
-    scheme = _SCHEME.match(before)
-    kept = f"{scheme[0] if scheme else ''}…@{after}" if at else value
+    """A value, cut after 200 characters."""
+    kept = without_password(value)
     line = printable(" ".join(kept[: _MOST + 1].splitlines()))
     return line if len(kept) <= _MOST else line[:_MOST] + "…"
 

@@ -8,21 +8,33 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from spark_ckpt.errors import DamagedError, FormatError
-from spark_ckpt.state.spark_types import Array, Atomic, Map, SparkType, Struct, to_arrow
+from spark_ckpt.state.spark_types import Array, Atomic, Map, SparkType, Struct, columns_of, to_arrow
 
 _ZIGZAG = frozenset(("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz"))
-_MAX_ITEMS = 50_000_000
 _Read = Callable[["_Cursor"], Any]
 
 
+@dataclass
+class Room:
+    """What rows that become one batch may take together: places in the columns of structs, which have no bytes if they are null."""
+
+    left: int = 32 << 20
+
+    def take(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise DamagedError("an Avro array has so many structs of so many fields that its bytes cannot hold them, nor is it read")
+
+
 class _Cursor:
-    def __init__(self, data: bytes, at: int) -> None:
-        self.data, self.at = data, at
+    def __init__(self, data: bytes, at: int, room: Room) -> None:
+        self.data, self.at, self.room = data, at, room
 
     def take(self, size: int) -> bytes:
         end = self.at + size
@@ -52,9 +64,9 @@ class AvroReader:
         self._names = [field.name for field in schema.fields]
         self._kinds = [to_arrow(field.type) for field in schema.fields]
 
-    def read(self, data: bytes, at: int) -> dict[str, Any]:
+    def read(self, data: bytes, at: int, room: Room) -> dict[str, Any]:
         """One row, as what Arrow makes columns of. Raises `DamagedError`."""
-        cursor = _Cursor(data, at)
+        cursor = _Cursor(data, at, room)
         found: dict[str, Any] = self._written(cursor)
         if cursor.at != len(data):
             raise DamagedError(f"an Avro row ends {len(data) - cursor.at} bytes before its bytes do")
@@ -69,7 +81,7 @@ class AvroReader:
 
 def range_fields(data: bytes, at: int, count: int) -> list[tuple[int, bytes]]:
     """The ordered fields of a range scan's key: of each a byte that says whether it is null or below 0, and its big-endian bytes."""
-    cursor = _Cursor(data, at)
+    cursor = _Cursor(data, at, Room())
     found = []
     for _ in range(count):
         marker, value = (cursor.take(cursor.number()) if cursor.number() == 1 else b"" for _ in range(2))
@@ -106,10 +118,10 @@ def _plain(spark: SparkType) -> _Read:
     if isinstance(spark, Struct):
         return _record(spark)
     if isinstance(spark, Array):
-        return _blocks(_element(spark.element))
+        return _blocks(_element(spark.element), columns_of(spark.element))
     if isinstance(spark, Map):
         value = _element(spark.value)
-        return _blocks(lambda cursor: (_text(cursor), value(cursor)))
+        return _blocks(lambda cursor: (_text(cursor), value(cursor)), columns_of(spark.value))
     if spark.name in _ZIGZAG:
         return _Cursor.number
     known: dict[str, _Read] = {
@@ -146,8 +158,11 @@ def _decimal(spark: Atomic) -> _Read:
     return read
 
 
-def _blocks(item: _Read) -> _Read:
-    """An array, or a map's entries: blocks with the number of their items, which is below 0 where their size in bytes follows."""
+def _blocks(item: _Read, columns: int) -> _Read:
+    """An array, or a map's entries: blocks with the number of their items, which is below 0 where their size in bytes follows.
+
+    An item takes a byte at least, be it null, and then a place in each of its `columns`.
+    """
 
     def read(cursor: _Cursor) -> list[Any]:
         found: list[Any] = []
@@ -155,8 +170,10 @@ def _blocks(item: _Read) -> _Read:
             if count < 0:
                 count = -count
                 cursor.number()
-            if len(found) + count > _MAX_ITEMS:
-                raise DamagedError(f"an Avro array has more than {_MAX_ITEMS} items")
+            if count > len(cursor.data) - cursor.at:
+                raise DamagedError(f"an Avro array is said to have {count} items, more than its bytes can hold")
+            if columns > 1:
+                cursor.room.take(count * columns)
             found.extend(item(cursor) for _ in range(count))
         return found
 

@@ -24,6 +24,8 @@ _SNAPPY = b"\x82SNAPPY\0"
 _MAX_BLOCK = 64 << 20
 """Bytes of one compressed block; Spark's have 32 KiB unless it was told otherwise."""
 _RAW, _PACKED = 0x10, 0x20
+MAX_BYTES = 128 << 20
+"""Of a key or value: both are in memory, some times over, while they become Arrow, and a small file can unpack to any number of bytes."""
 
 
 class Change(Enum):
@@ -72,6 +74,7 @@ class _Input:
         return self._held[self._at : self._at + size]
 
     def take(self, size: int) -> bytes:
+        check_size(size, f"the changelog {self._name}")
         if not self.more(size):
             raise DamagedError(f"the changelog {self._name} ends within a record; it is damaged")
         end = self._at + size
@@ -84,6 +87,15 @@ class _Input:
 
     def utf(self) -> bytes:
         return self.take(int.from_bytes(self.take(2), "big"))
+
+
+def check_size(size: int, where: str) -> None:
+    """Of a key or value. Raises `FormatError` for one that is larger than what is read."""
+    if size > MAX_BYTES:
+        raise FormatError(
+            f"{where} has a key or value of {size} bytes, and up to {MAX_BYTES} are read: it is damaged, or that is one for Spark's own "
+            "reader over what `spark-ckpt export` writes"
+        )
 
 
 def _records(source: _Input, name: str) -> Iterator[Record]:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from operator import itemgetter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from spark_ckpt.errors import CheckpointError, DamagedError, StorageError
 from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot
 from spark_ckpt.process import owner_only
-from spark_ckpt.state.changelogs import Change, from_bytes, read_records
+from spark_ckpt.state.changelogs import MAX_BYTES, Change, check_size, from_bytes, read_records
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.ranges import IN_MEMORY, RangeDamagedError, read, read_to_file
 from spark_ckpt.stored.state import assemble
 
 SPILL_BYTES = 64 << 20
 """What changelogs have changed is held in memory up to so many bytes of one store, then it is put into RocksDB's files."""
+_AT_ONCE, _BYTES_AT_ONCE = 1000, 1 << 20
+"""Entries that are taken out of RocksDB together."""
 _OVERHEAD = 200
 """Bytes of Python's for each entry that is held."""
 _FULL = "No space left on device"
@@ -34,7 +35,7 @@ class Contents:
         self._folder, self._name, self._delimiter = folder, name, delimiter
         self._options = folder.parent / f"{folder.name}.options"
         self._is_there, self._db = has_snapshot, _RocksDB(folder, self._options, delimiter, name) if has_snapshot else None
-        self._changed: dict[bytes, bytes | None] = {}
+        self._changed: dict[bytes, bytes | _Appended | None] = {}
         self._held = 0
 
     def close(self) -> None:
@@ -44,41 +45,75 @@ class Contents:
 
     def apply(self, change: Change, key: bytes, value: bytes) -> None:
         if change is Change.MERGE:
-            before = self._get(key)
-            value = value if before is None else before + self._delimiter + value
-        self._changed[key] = None if change is Change.DELETE else value
+            self._append(key, value)
+        else:
+            self._changed[key] = None if change is Change.DELETE else value
         self._held += len(key) + len(value) + _OVERHEAD
         if self._held > SPILL_BYTES:
             self._spill()
 
     def entries(self, prefix: bytes = b"") -> Iterator[Entry]:
         """In the order of their keys; those that begin with `prefix`. Raises `DamagedError`."""
-        changed = sorted((item for item in self._changed.items() if item[0].startswith(prefix)), key=itemgetter(0))
-        if self._db is None:
-            yield from ((key, value) for key, value in changed if value is not None)
-            return
-        stored = self._db.entries(prefix)
-        if not changed:
-            yield from stored
-            return
-        # Of two with one key the changed one comes first: heapq.merge is stable.
-        last = None
-        for key, value in heapq.merge(changed, stored, key=itemgetter(0)):
-            if key != last and value is not None:
+        stored = self._db.entries(prefix) if self._db is not None else iter(())
+        changed = iter(sorted(key for key in self._changed if key.startswith(prefix)))
+        after = next(changed, None)
+        for key, value in stored:
+            while after is not None and after < key:
+                yield from self._entry(after, None)
+                after = next(changed, None)
+            if after == key:
+                yield from self._entry(key, value)
+                after = next(changed, None)
+            else:
                 yield key, value
-            last = key
+        while after is not None:
+            yield from self._entry(after, None)
+            after = next(changed, None)
 
-    def _get(self, key: bytes) -> bytes | None:
-        if key in self._changed:
-            return self._changed[key]
-        return self._db.get(key) if self._db is not None else None
+    def _append(self, key: bytes, value: bytes) -> None:
+        """What is appended stays in pieces until it is asked for: a list can grow by one value in each of very many records."""
+        before = self._changed.get(key, _STORED)
+        if isinstance(before, _Appended):
+            before.pieces.append(value)
+        elif before is _STORED and self._db is not None:
+            self._changed[key] = _Appended([value], to_stored=True)
+        else:
+            self._changed[key] = _Appended([before, value]) if isinstance(before, bytes) else value
+
+    def _entry(self, key: bytes, stored: bytes | None) -> Iterator[Entry]:
+        """Of a key that has been changed, unless it is deleted. `stored`: its value in RocksDB."""
+        value = self._changed[key]
+        if isinstance(value, _Appended):
+            pieces = [stored, *value.pieces] if value.to_stored and stored is not None else value.pieces
+            check_size(sum(map(len, pieces)) + len(self._delimiter) * (len(pieces) - 1), self._name)
+            value = self._delimiter.join(pieces)
+        if value is not None:
+            yield key, value
 
     def _spill(self) -> None:
         if self._db is not None:
             self._db.close()
-        self._db = _RocksDB(self._folder, self._options, self._delimiter, self._name, writable=True)
-        self._db.write(self._changed)
+        self._db = db = _RocksDB(self._folder, self._options, self._delimiter, self._name, writable=True)
+        for key, value in self._changed.items():
+            before = db.get(key) if isinstance(value, _Appended) and value.to_stored else None
+            whole = next(self._entry(key, before), None)
+            if whole is None:
+                db.delete(key)
+            else:
+                db.put(*whole)
         self._changed, self._held = {}, 0
+
+
+@dataclass
+class _Appended:
+    """Values that were appended, one behind the other. `to_stored`: behind what RocksDB holds under the key, if anything."""
+
+    pieces: list[bytes]
+    to_stored: bool = False
+
+
+_STORED = object()
+"""A key of which changelogs have said nothing."""
 
 
 class _RocksDB:
@@ -105,13 +140,13 @@ class _RocksDB:
             found: bytes | None = self._db.get(key)
         return found
 
-    def write(self, changed: dict[bytes, bytes | None]) -> None:
+    def put(self, key: bytes, value: bytes) -> None:
         with self._named():
-            for key, value in changed.items():
-                if value is None:
-                    self._db.delete(key)
-                else:
-                    self._db.put(key, value)
+            self._db.put(key, value)
+
+    def delete(self, key: bytes) -> None:
+        with self._named():
+            self._db.delete(key)
 
     def entries(self, prefix: bytes) -> Iterator[Entry]:
         with self._named():
@@ -124,16 +159,20 @@ class _RocksDB:
         while True:
             with self._named():
                 found: list[Entry] = []
-                while valid() and len(found) < 1000:
-                    name = key()
-                    if not name.startswith(prefix):
+                size, ended = 0, False
+                while len(found) < _AT_ONCE and size < _BYTES_AT_ONCE:
+                    ended = not valid() or not (name := key()).startswith(prefix)
+                    if ended:
                         break
                     found.append((name, value()))
+                    size += len(found[-1][0]) + len(found[-1][1])
                     step()
                 # An iterator that meets a bad block just ends; only its status tells that from the end of the data.
                 cursor.status()
+            if size > MAX_BYTES:
+                check_size(max(map(len, found[-1])), self._name)
             yield from found
-            if len(found) < 1000:
+            if ended:
                 return
 
     @contextmanager

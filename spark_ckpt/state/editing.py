@@ -55,7 +55,7 @@ class Editing:
 
         def through(written: Written, contents: Contents) -> None:
             if written.prefix is not None:
-                for keys, values in groups(contents, written.prefix):
+                for keys, values in groups(contents, written.prefix, self._decoder.rows_at_once):
                     self._apply(function, written, keys, values)
 
         return self._rewrite(through)
@@ -70,7 +70,7 @@ class Editing:
             if overwrite:
                 written.changed = True
             elif written.prefix is not None:
-                for keys, values in groups(contents, written.prefix):
+                for keys, values in groups(contents, written.prefix, self._decoder.rows_at_once):
                     written.writer.put(keys, values)
 
         def more() -> None:

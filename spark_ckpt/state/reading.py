@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 4 << 20
 """Bytes of keys and values that become one batch; a single entry may be larger."""
+MOST_ROWS = 1 << 20
+"""Entries of a batch, however few bytes they have."""
 _AHEAD = 2
 """Batches of a partition that may wait to be taken, so that memory stays bounded."""
 _CONF = "spark.sql.streaming.stateStore."
@@ -237,18 +239,18 @@ class _Batches:
         with state.contents(snapshot, folder) as contents:
             prefix = state.prefix(contents, selected)
             if prefix is not None:
-                for keys, values in groups(contents, prefix):
-                    yield decoder.decode(keys, values, snapshot.store.partition)
+                for keys, values in groups(contents, prefix, decoder.rows_at_once):
+                    yield from decoder.batches(keys, values, snapshot.store.partition)
         remove(folder)
 
 
-def groups(contents: Contents, prefix: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Keys and values of entries that have `BATCH_BYTES` together."""
+def groups(contents: Contents, prefix: bytes, rows: int = MOST_ROWS) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Keys and values of at most `rows` entries that have `BATCH_BYTES` together."""
     keys: list[bytes] = []
     values: list[bytes] = []
     size = 0
     for key, value in contents.entries(prefix):
-        if keys and size + len(key) + len(value) > BATCH_BYTES:
+        if keys and (size + len(key) + len(value) > BATCH_BYTES or len(keys) >= rows):
             yield keys, values
             keys, values, size = [], [], 0
         keys.append(key)

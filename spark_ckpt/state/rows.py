@@ -9,7 +9,7 @@ bits turned. Values of a list stand behind their length (four bytes, little-endi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from spark_ckpt.errors import DamagedError, FormatError
-from spark_ckpt.state.avro_rows import AvroReader, range_fields
+from spark_ckpt.state.avro_rows import AvroReader, Room, range_fields
 from spark_ckpt.state.schemas import Family, KeyForm, Variable
-from spark_ckpt.state.spark_types import Atomic, Field, Struct, to_arrow
+from spark_ckpt.state.spark_types import Atomic, Field, Struct, columns_of, to_arrow
 from spark_ckpt.state.unsafe_rows import rows_of
 
+_PLACES = 4 << 20
+"""Of a batch, in all of its columns: a struct that is null has no bytes, but a place in the columns of its fields."""
+_REPEATED = 16 << 20
+"""Bytes of a list's key that are put beside its values before a batch ends."""
 _VERSION = 0
 _NEGATIVE, _NULL = 0, 2
 _ORDERED = {"byte": ">i1", "short": ">i2", "integer": ">i4", "long": ">i8", "float": ">f4", "double": ">f8", "boolean": ">i1"}
@@ -48,13 +52,35 @@ class Decoder:
         self._columns = _columns(family)
         self.schema = pa.schema([pa.field(name, kind) for name, kind in self._columns] + [pa.field("partition_id", pa.int32())])
 
+    @property
+    def rows_at_once(self) -> int:
+        """Entries that may become one batch, however few bytes they have."""
+        return max(1, _PLACES // (columns_of(self._family.key) + columns_of(self._family.value)))
+
+    def batches(self, keys: Sequence[bytes], values: Sequence[bytes], partition: int) -> Iterator[pa.RecordBatch]:
+        """One, or several of a list that has a large key beside very many values. Raises like `decode`."""
+        if not self._family.is_list:
+            yield self.decode(keys, values, partition)
+            return
+        key = self._keys(keys)
+        counts, apart = self._apart(values)
+        of = np.repeat(np.arange(len(keys)), counts)
+        repeated = np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys))[of])
+        group = repeated // _REPEATED + np.arange(len(of)) // self.rows_at_once
+        ends = [*(np.flatnonzero(np.diff(group)) + 1).tolist(), len(of)]
+        for begin, end in zip([0, *ends], ends, strict=False):
+            yield self._batch(key.take(pa.array(of[begin:end])), apart[begin:end], partition)
+
     def decode(self, keys: Sequence[bytes], values: Sequence[bytes], partition: int) -> pa.RecordBatch:
         """Raises `DamagedError` for what was not written with the family's schema."""
-        family = self._family
         key = self._keys(keys)
-        if family.is_list:
+        if self._family.is_list:
             counts, values = self._apart(values)
             key = key.take(pa.array(np.repeat(np.arange(len(keys)), counts)))
+        return self._batch(key, values, partition)
+
+    def _batch(self, key: pa.StructArray, values: Sequence[bytes], partition: int) -> pa.RecordBatch:
+        family = self._family
         if family.variable is Variable.TIMER:
             parts = [key.field("key"), key.field("expiryTimestampMs")]
         else:
@@ -121,6 +147,7 @@ class Decoder:
 
     def _avro(self, schema: Struct, rows: Sequence[bytes], skip: int, numbered: bool, value: bool) -> list[pa.Array]:
         readers: dict[int, AvroReader] = {}
+        room = Room()
         found = []
         for row in rows:
             if row[skip - 1 : skip] != bytes([_VERSION]):
@@ -128,7 +155,7 @@ class Decoder:
             number, at = (int.from_bytes(row[skip : skip + 2], "little", signed=True), skip + 2) if numbered else (0, skip)
             if number not in readers:
                 readers[number] = AvroReader(self._written(number, schema, value), schema)
-            found.append(readers[number].read(row, at))
+            found.append(readers[number].read(row, at, room))
         reader = next(iter(readers.values()), None) or AvroReader(schema, schema)
         return reader.columns(found)
 

@@ -20,6 +20,8 @@ DEFAULT = "default"
 """Spark's name of an operator's only store, and of a store's family that has no name of its own."""
 _MAX_VALUES = 2_000_000
 _MAX_FAMILIES = 30_000
+_NOT_READ = (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
+"""What a JSON document raises that is none of Spark's; OverflowError: the number 1e400."""
 
 
 class KeyForm(Enum):
@@ -119,11 +121,21 @@ def _operator(files: Files, number: int) -> Operator:
     try:
         document = parse_json(body, _MAX_VALUES)
         properties = parse_json(document.get("operatorPropertiesJson", "{}").encode() or b"{}", _MAX_VALUES)
-        variables = {str(v["stateName"]): Variable(v["stateVariableType"]) for v in properties.get("stateVariables", ())}
+        variables = {str(v["stateName"]): _variable(v["stateVariableType"], name) for v in properties.get("stateVariables", ())}
         stores = tuple(_store(files, number, store, variables) for store in document["stateStoreInfo"])
         return Operator(number, str(document["operatorInfo"]["operatorName"]), stores)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
+    except _NOT_READ as e:
         raise DamagedError(f"{name} cannot be read ({type(e).__name__}: {e}); it is damaged") from e
+
+
+def _variable(kind: Any, name: str) -> Variable:
+    if kind not in {variable.value for variable in Variable}:
+        known = ", ".join(variable.value for variable in Variable)
+        raise FormatError(
+            f"{name}, of a newer Spark, has a state variable of the kind {kind!r:.60}, "
+            f"known are {known}; take a newer spark-ckpt"
+        )
+    return Variable(kind)
 
 
 def _metadata(files: Files, number: int) -> tuple[str, bytes]:
@@ -147,6 +159,7 @@ def _store(files: Files, number: int, document: Mapping[str, Any], variables: Ma
     key, value = _pair(files, schema)
     prefix = int(document["numColsPrefixKey"])
     layout = KeyLayout(KeyForm.PREFIX, prefix) if prefix else KeyLayout(KeyForm.PLAIN)
+    _check_layout(layout, key, schema)
     return Store(name, partitions, (Family(DEFAULT, key, value, layout),), False)
 
 
@@ -156,12 +169,12 @@ class _Input:
     def __init__(self, files: Files, name: str) -> None:
         if name not in files:
             raise DamagedError(f"the checkpoint does not hold {name}, which says what a state store holds; choose another checkpoint")
-        self._data, self._at, self._name = files[name], 0, name
+        self._data, self._at, self.name = files[name], 0, name
 
     def take(self, size: int) -> bytes:
         end = self._at + size
         if size < 0 or end > len(self._data):
-            raise DamagedError(f"{self._name} ends early; it is damaged")
+            raise DamagedError(f"{self.name} ends early; it is damaged")
         found = self._data[self._at : end]
         self._at = end
         return found
@@ -179,13 +192,13 @@ class _Input:
         try:
             return parse_struct(parse_json(text, _MAX_VALUES))
         except (ValueError, RecursionError) as e:
-            raise DamagedError(f"{self._name} holds no schema ({e}); it is damaged") from e
+            raise DamagedError(f"{self.name} holds no schema ({e}); it is damaged") from e
 
     def version(self) -> str:
         return self.utf().decode(errors="replace")
 
     def refuse(self, version: str) -> FormatError:
-        return FormatError(f"{self._name} has the form {version!r:.40}, known are v1, v2 and v3; take a newer spark-ckpt")
+        return FormatError(f"{self.name} has the form {version!r:.40}, known are v1, v2 and v3; take a newer spark-ckpt")
 
 
 def _pair(files: Files, name: str) -> tuple[Struct, Struct]:
@@ -206,8 +219,30 @@ def _families(files: Files, names: Sequence[str], variables: Mapping[str, Variab
         for family, number in _family_rows(_Input(files, name)):
             known = written.setdefault(family.name, {})
             known[number] = family.value
-            newest[family.name] = Family(family.name, family.key, family.value, family.layout, variables.get(family.name), known)
+            variable = variables.get(family.name)
+            _check_key(variable, family, name)
+            newest[family.name] = Family(family.name, family.key, family.value, family.layout, variable, known)
     return tuple(newest.values())
+
+
+def _check_key(variable: Variable | None, family: Family, file: str) -> None:
+    """A map's key has the user's in it, a timer's the time, as the columns that `read_state` gives."""
+    needed = {Variable.MAP: ("key", "userKey"), Variable.TIMER: ("key", "expiryTimestampMs")}.get(variable, ()) if variable else ()
+    missing = [name for name in needed if name not in {field.name for field in family.key.fields}]
+    if variable and missing:
+        raise DamagedError(f"{file} says that the keys of {family.name}, a {variable.value}, have no {missing[0]}; it is damaged")
+
+
+def _check_layout(layout: KeyLayout, key: Struct, file: str) -> None:
+    """Columns that stand in front, or are ordered, are columns of the key."""
+    count = len(key.fields)
+    right = {
+        KeyForm.PLAIN: True,
+        KeyForm.PREFIX: 0 < layout.prefix < count,
+        KeyForm.RANGE: 0 < len(set(layout.ordered)) == len(layout.ordered) and all(0 <= n < count for n in layout.ordered),
+    }
+    if not right[layout.form]:
+        raise DamagedError(f"{file} lays a key of {count} columns out as {layout}, which cannot be; it is damaged")
 
 
 def _family_rows(source: _Input) -> Iterator[tuple[Family, int]]:
@@ -225,6 +260,7 @@ def _family_rows(source: _Input) -> Iterator[tuple[Family, int]]:
         number = source.number(2)
         value = source.schema(source.chunks())
         layout = _layout(source.chunks())
+        _check_layout(layout, key, source.name)
         source.chunks()  # the keys of a map state, which are in `key` too
         yield Family(name, key, value, layout), number
 
@@ -237,5 +273,5 @@ def _layout(text: bytes) -> KeyLayout:
             raise FormatError(f"keys of a column family are laid out as {kind!r:.60}, unknown to this spark-ckpt; take a newer one")
         ordered = tuple(int(ordinal) for ordinal in document.get("orderingOrdinals", ()))
         return KeyLayout(KeyForm(kind), int(document.get("numColsPrefixKey", 0)), ordered)
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
+    except _NOT_READ as e:
         raise DamagedError(f"a state schema file does not say how keys are laid out ({type(e).__name__}: {e}); it is damaged") from e

@@ -128,6 +128,11 @@ def _atomic(name: str) -> Atomic:
     raise FormatError(f"the type {name!r:.100} in a state schema is not known to this spark-ckpt; take a newer one")
 
 
+def columns_of(spark: SparkType) -> int:
+    """Arrow's columns that have a place for each such value, be it null: those of a struct's fields, and of their fields."""
+    return 1 + sum(columns_of(field.type) for field in spark.fields) if isinstance(spark, Struct) else 1
+
+
 def to_arrow(spark: SparkType) -> pa.DataType:
     """Timestamps are microseconds, in UTC where Spark's have a zone. Intervals: of days a duration in microseconds, of months an int32,
     of both Arrow's own; a variant is a struct of two binaries, as Spark's Parquet has it."""

@@ -38,6 +38,8 @@ _NUMBERS: dict[str, str] = {
 FEW_BYTES = 64
 """Values that are longer on the average are copied one by one: copying bytes by their index takes eight bytes of memory for each."""
 SHORT_DECIMAL = 18
+MAX_EMPTY = 32 << 20
+"""Places that structs which are null may take in the columns of their fields, in a few rows: they have no bytes that would bound them."""
 
 
 class Rows:
@@ -49,6 +51,7 @@ class Rows:
         words = len(data) // 8
         self._words = np.frombuffer(data, "<i8", words) if words and not np.any(starts & 7) else None
         self._starts, self._sizes = starts, sizes
+        self._left, self._empty = len(data), 0
 
     def decode(self, schema: Struct) -> list[pa.Array]:
         """A column for each field. Raises `DamagedError` where the bytes are no rows of this schema."""
@@ -60,12 +63,23 @@ class Rows:
         least = bitset + 8 * len(schema.fields)
         if np.any(valid & (sizes < least)):
             raise DamagedError(f"a row of {int(sizes[valid].min())} bytes cannot hold the {len(schema.fields)} fields of its schema")
+        there = int(np.count_nonzero(valid))
+        self._take(there * least)
+        self._empty += (len(valid) - there) * len(schema.fields)
+        if self._empty > MAX_EMPTY:
+            raise DamagedError(f"structs of {len(schema.fields)} fields are null {len(valid) - there} times, which takes more than is read")
         columns = []
         for number, field in enumerate(schema.fields):
             bits = self._numbers(starts + number // 64 * 8, valid, 8, "<i8")
-            there = valid & ((bits >> (number % 64)) & 1 == 0)
-            columns.append(self._column(field.type, starts + bitset + 8 * number, there, starts, sizes))
+            given = valid & ((bits >> (number % 64)) & 1 == 0)
+            columns.append(self._column(field.type, starts + bitset + 8 * number, given, starts, sizes))
         return columns
+
+    def _take(self, count: int) -> None:
+        """Spark writes each value to bytes of its own: all together have no more than there are."""
+        self._left -= count
+        if self._left < 0:
+            raise DamagedError("values of a row lie over each other")
 
     def _column(self, spark: SparkType, at: Ints, valid: Bools, base: Ints, limit: Ints) -> pa.Array:
         """Values at the places `at`. What lies further behind is relative to `base`, and within `limit` bytes from there."""
@@ -128,10 +142,9 @@ class Rows:
         heads = 8 + (counts + 63) // 64 * 8
         if np.any((counts < 0) | (counts > np.maximum(sizes, 0)) | (valid & (heads + counts * width > sizes))):
             raise DamagedError("an array is said to be longer than its bytes")
+        self._take(int(np.where(valid, heads + counts * width, 0).sum()))
         ends = np.cumsum(counts)
         total = int(ends[-1]) if len(ends) else 0
-        if total > 2**31 - 1:
-            raise DamagedError(f"arrays of {total} elements in a few rows are more than Arrow takes")
         rows = np.repeat(np.arange(len(starts)), counts)
         index = np.arange(total) - np.repeat(ends - counts, counts)
         bits = self._numbers(starts[rows] + 8 + index // 64 * 8, np.ones(total, np.bool_), 8, "<i8")
@@ -190,6 +203,7 @@ class Rows:
     def _texts(self, kind: pa.DataType, starts: Ints, sizes: Ints, valid: Bools) -> pa.Array:
         ends = np.cumsum(sizes)
         total = int(ends[-1]) if len(ends) else 0
+        self._take(total)
         offsets = np.concatenate([[0], ends]).astype("<i4")
         if total > 2**31 - 1:
             raise DamagedError("values of a few rows are longer than Arrow takes")

@@ -12,7 +12,7 @@ import json
 import re
 
 from spark_ckpt.bounded_json import parse_json
-from spark_ckpt.errors import ConfigError, DamagedError
+from spark_ckpt.errors import ConfigError, DamagedError, without_password
 from spark_ckpt.model import Handle, StoreId
 from spark_ckpt.paths import split
 
@@ -112,6 +112,7 @@ def _moved(path: str, name: str, location: str) -> str:
 def location_of(text: str) -> str:
     """A `checkpointLocation`, a URL or an absolute path, as Spark writes it: `file:/x` for a local one. Raises `ConfigError`."""
     scheme, authority, path = split(text)
-    if "@" in authority or not path.startswith("/"):
-        raise ConfigError(f"{text.rsplit('@', 1)[-1]!r} is no checkpointLocation; write a path or a URL, without credentials")
+    server = f"{scheme}://{authority}"
+    if without_password(server) != server or not path.startswith("/"):
+        raise ConfigError(f"{without_password(text)!r:.200} is no checkpointLocation; write a path or a URL, without credentials")
     return f"file:{path}" if scheme in ("", "file") else f"{scheme}://{authority}{path}"

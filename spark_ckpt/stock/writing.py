@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from spark_ckpt.stock.changelog_forms import without_lineage
 from spark_ckpt.stock.exporting import Exported
 from spark_ckpt.stock.layout import METADATA, for_stock, is_changed, query_metadata, state_file
 from spark_ckpt.storage.base import PutResult, Slice, Storage
+from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.stored.ranges import RangeDamagedError, is_long, near, read, read_to_file
 
 MARK = "_spark_ckpt_export"
@@ -55,14 +55,14 @@ def write_stock(source: Storage, exported: Exported, target: Storage, location: 
     small = {path: for_stock(path, content, location) for path, content in driver.items()}
     small |= {path: for_stock(path, _whole(source, ranges.pop(path)), location) for path in list(ranges) if is_changed(path)}
     if not _begin(target, mark):
-        return _ended(target)
+        return _ended(target, mark)
     _copy(source, ranges, target, exported.codec, tell)
     last = sorted(path for path in small if path.startswith(_NUMBERED_LAST))
     _put_all(target, {path: data for path, data in small.items() if path not in last}, tell)
     for path in last:
         target.put(path, small[path])
     target.put(METADATA, query_metadata(exported.checkpoint.query_id))
-    return _ended(target)
+    return _ended(target, mark)
 
 
 def _mark(exported: Exported, location: str) -> bytes:
@@ -91,12 +91,11 @@ def _begin(target: Storage, mark: bytes) -> bool:
     return target.size(METADATA) is None
 
 
-def _ended(target: Storage) -> Written:
+def _ended(target: Storage, mark: bytes) -> Written:
+    if isinstance(target, FileStorage):
+        # Spark would leave its temporary files alone, a person would wonder. The mark goes after them: it says whose they are.
+        target.end(MARK, mark)
     target.delete([MARK])
-    if target.url.startswith("file://"):
-        # The storage's folder for temporary files; Spark would leave it alone, a person would wonder.
-        with suppress(OSError):
-            Path(target.url.removeprefix("file://"), ".tmp").rmdir()
     sizes = [found.size for found in target.list("")]
     return Written(len(sizes), sum(sizes))
 

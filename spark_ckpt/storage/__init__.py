@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from spark_ckpt.errors import ConfigError
+from spark_ckpt.errors import ConfigError, without_password
 from spark_ckpt.process.packages import packages_for, require
-from spark_ckpt.storage.base import PutResult, Slice, Storage, Stored
+from spark_ckpt.storage.base import OPTION, PutResult, Slice, Storage, Stored
 from spark_ckpt.storage.options import S3Options
 
 __all__ = ["PutResult", "S3Options", "Slice", "Storage", "Stored", "open_storage"]
 
 
-def open_storage(url: str, options: S3Options | None = None) -> Storage:
+def open_storage(url: str, options: S3Options | None = None, called: str = OPTION) -> Storage:
     """Open `s3://bucket/prefix` (or `s3a://`), `file:///path` or, in tests, `memory://name/prefix`; nothing is sent or created yet.
 
-    Each scheme's module is imported on first use: boto3 takes hundreds of milliseconds to load, and `file://` must not pay for it.
-    Raises `ConfigError` for any other URL.
+    `called`: what messages name where another URL is to be given. Each scheme's module is imported on first use: boto3 takes hundreds of
+    milliseconds to load, and `file://` must not pay for it. Raises `ConfigError` for any other URL.
     """
     scheme = url.split(":", 1)[0].lower() if ":" in url else ""
     if scheme in ("s3", "s3a"):
         require(packages_for(url))
         from spark_ckpt.storage.s3 import S3Storage
 
-        return S3Storage(url, options or S3Options())
+        return S3Storage(url, options or S3Options(), called=called)
     if scheme == "file":
         from spark_ckpt.storage.file import FileStorage
 
-        return FileStorage(url)
+        return FileStorage(url, called)
     if scheme == "memory":
         from spark_ckpt.storage.memory import MemoryStorage
 
         return MemoryStorage(url)
-    raise ConfigError(f"the storage {_without_user(url)} cannot be opened; use s3://bucket/prefix or file:///path")
-
-
-def _without_user(url: str) -> str:
-    """Some people write `scheme://key:secret@host`; that part is never shown."""
-    head, at, tail = url.rpartition("@")
-    return f"{head.split('://', 1)[0]}://…@{tail}" if at and "://" in head else url
+    raise ConfigError(f"the storage {without_password(url)} cannot be opened; use s3://bucket/prefix or file:///path")

@@ -43,12 +43,16 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
-def check_root(url: str, path: str) -> str:
+OPTION = "spark.ckpt.storage"
+"""With what a storage is named in a query's configuration."""
+
+
+def check_root(url: str, path: str, called: str = OPTION) -> str:
     """The same for what lies above all keys, in a storage without folders: its user names it, and may name it `.tmp`."""
     if _BAD_ROOT.search(path):
         raise ConfigError(
             f"{url} cannot be a storage, for {path!r} is no plain path; leave out '.', '..', empty parts and control characters, in "
-            "spark.ckpt.storage and in the checkpointLocation"
+            + (f"{called} and in the checkpointLocation" if called == OPTION else called)
         )
     return path
 
@@ -155,9 +159,12 @@ class Storage(ABC):
     """
 
     url: str
+    called: str
+    """With what its user has named it, the option or a command's argument: messages tell what to change."""
 
-    def __init__(self, url: str, traffic: Traffic | None = None) -> None:
+    def __init__(self, url: str, traffic: Traffic | None = None, called: str = OPTION) -> None:
         self.url = url
+        self.called = called
         self.traffic = Traffic() if traffic is None else traffic
         self._closed = False
 

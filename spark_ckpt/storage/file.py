@@ -19,10 +19,22 @@ from pathlib import Path
 from stat import S_ISREG
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
-from spark_ckpt.storage.base import LARGEST_READ, PAGE, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_size, is_key
+from spark_ckpt.storage.base import (
+    LARGEST_READ,
+    OPTION,
+    PAGE,
+    PutResult,
+    Slice,
+    Storage,
+    Stored,
+    check_key,
+    check_prefix,
+    check_size,
+    is_key,
+)
 from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.file_faults import NO_LINKS, explain, may_have_happened
-from spark_ckpt.storage.file_temporaries import changed_ms, forget, give_name, sweep, sync, sync_folder, write_all
+from spark_ckpt.storage.file_temporaries import changed_ms, end, forget, give_name, sweep, sync, sync_folder, write_all
 from spark_ckpt.storage.folders import NO_FOLDER, Folders, looked_again
 from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
 
@@ -38,7 +50,7 @@ class FileStorage(Storage):
     Counts requests as S3 would: a listing is one per 1000 keys, a deletion one per 1000 keys.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, called: str = OPTION) -> None:
         path = url[len("file:") :]
         if path.startswith("//"):
             host, slash, rest = path[2:].partition("/")
@@ -48,8 +60,8 @@ class FileStorage(Storage):
         if not path.startswith("/"):
             raise ConfigError(f"the storage {url} is not an absolute path; write file:///path")
         self._root = Path(os.path.normpath("/" + path.lstrip("/")))
-        super().__init__(f"file://{self._root}")
-        self._folders = Folders(self._root)
+        super().__init__(f"file://{self._root}", called=called)
+        self._folders = Folders(self._root, called)
         self._prepared = False
         self._unsynced: set[str] = set()
         """Keys that this put, and that a power loss may take: who reads them back takes them for stored."""
@@ -155,6 +167,21 @@ class FileStorage(Storage):
                         raise
                     raise self._explain(error, self._path(f"{folder}/{name}"), "delete") from error
                 emptied.add(folder)
+
+    def end(self, first: str, data: bytes) -> None:
+        """For a folder that one user has written to since it put `first`, an object that holds `data`, and that others take from here on:
+        what that user has left in `.tmp/` when it was killed is removed, and `.tmp/` too if nothing else lies there."""
+        status = self._status(first)
+        try:
+            with self._folders.open(_TEMP, listed=True) as opened:
+                if status is not None:
+                    end(opened[-1], status.st_mtime_ns, data)
+                os.rmdir(_TEMP, dir_fd=opened[0])
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise self._explain(error, self._path(_TEMP), "delete") from error
 
     def close(self) -> None:
         self._closed = True
@@ -289,7 +316,7 @@ class FileStorage(Storage):
         if not replace and error.errno in NO_LINKS and os.access(".", os.W_OK, dir_fd=folder):
             return StorageSetupError(
                 f"the file system of {self._root} has no hard links, so put-if-absent is impossible there; "
-                "choose another spark.ckpt.storage"
+                f"choose another {self.called}"
             )
         return self._explain(error, target, "write")
 
@@ -404,7 +431,7 @@ class FileStorage(Storage):
                 yield key, entry
 
     def _explain(self, error: OSError, path: Path, doing: str) -> StorageError:
-        return explain(error, path, doing, self._prepared)
+        return explain(error, path, doing, self._prepared, self.called)
 
 
 def _folder_of(prefix: str) -> str:

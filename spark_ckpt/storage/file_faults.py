@@ -10,6 +10,7 @@ import errno
 from pathlib import Path
 
 from spark_ckpt.errors import StorageError, StorageSetupError
+from spark_ckpt.storage.base import OPTION
 
 NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -40,15 +41,16 @@ def may_have_happened(error: OSError) -> bool:
     return error.errno not in _NOT_DONE
 
 
-def explain(error: OSError, path: Path, doing: str, begun: bool) -> StorageError:
-    """The sentence for what has certainly not happened. `begun`: this storage has been written before."""
+def explain(error: OSError, path: Path, doing: str, begun: bool, called: str) -> StorageError:
+    """The sentence for what has certainly not happened. `begun`: this storage has been written before. `called`: `Storage.called`."""
     reason = error.strerror or str(error)
     if error.errno in _FULL:
-        return StorageError(f"cannot {doing} {path}: {reason}; free space there or point spark.ckpt.storage to a larger disk")
+        return StorageError(f"cannot {doing} {path}: {reason}; free space there or point {called} to a larger disk")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return StorageError(f"cannot {doing} {path}: {reason}; raise the number of files that may be open (ulimit -n)")
     if error.errno == errno.ENAMETOOLONG:
-        return StorageSetupError(f"cannot {doing} {path}: {reason}; use a shorter checkpointLocation or spark.ckpt.storage")
+        shorter = f"checkpointLocation or {called}" if called == OPTION else called
+        return StorageSetupError(f"cannot {doing} {path}: {reason}; use a shorter {shorter}")
     if error.errno in _REFUSED or (not begun and doing in ("create", "write")):
-        return StorageSetupError(f"cannot {doing} {path}: {reason}; give this user access to it or choose another spark.ckpt.storage")
+        return StorageSetupError(f"cannot {doing} {path}: {reason}; give this user access to it or choose another {called}")
     return StorageError(f"cannot {doing} {path}: {reason}; check the disk and its mount")

@@ -54,6 +54,26 @@ def sweep(temps: int) -> None:
                 forget(temps, entry.name)
 
 
+def end(temps: int, since_ns: int, first: bytes) -> None:
+    """Of a user who has had the storage for itself, from when `first` was put on: what was written since `since_ns`, of the file system's
+    clock, and `first` itself, or as much of it as was written. Whatever else lies there stays. Raises OSError."""
+    with os.scandir(temps) as entries:
+        found = [entry.name for entry in entries if _TEMP_NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
+    for name in found:
+        with suppress(FileNotFoundError):
+            if os.stat(name, dir_fd=temps, follow_symlinks=False).st_mtime_ns >= since_ns or _begins(temps, name, first):
+                os.unlink(name, dir_fd=temps)
+
+
+def _begins(temps: int, name: str, data: bytes) -> bool:
+    """Whether a file holds the beginning of `data`, or all of it."""
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=temps)
+    try:
+        return data.startswith(os.read(fd, len(data) + 1))
+    finally:
+        os.close(fd)
+
+
 def sync_folder(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

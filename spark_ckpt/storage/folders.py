@@ -34,8 +34,9 @@ def looked_again(look: Callable[[], T]) -> T:
 class Folders:
     """The root itself, and what it lies in, may be links: who configures the storage names it."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, called: str) -> None:
+        """`called`: `Storage.called`."""
+        self._root, self._called = root, called
 
     @contextmanager
     def open(self, folder: str, make: bool = False, listed: bool = False) -> Iterator[Sequence[int]]:
@@ -52,7 +53,7 @@ class Folders:
             path = self._root
             for number, name in enumerate(names, 1):
                 path /= name
-                opened.append(_open_below(opened[-1], name, path, make, make or (listed and number == len(names))))
+                opened.append(self._open_below(opened[-1], name, path, make, make or (listed and number == len(names))))
             yield opened
         finally:
             for fd in opened:
@@ -67,24 +68,23 @@ class Folders:
         self._root.mkdir(parents=True, exist_ok=True)
         return _open_folder(self._root, read)
 
-
-def _open_below(at: int, name: str, path: Path, make: bool, read: bool) -> int:
-    try:
+    def _open_below(self, at: int, name: str, path: Path, make: bool, read: bool) -> int:
+        try:
+            return _open_folder(name, read, at)
+        except FileNotFoundError:
+            if not make:
+                raise
+        except OSError as error:
+            if error.errno not in NO_FOLDER:
+                raise
+            if make:
+                raise StorageSetupError(
+                    f"{path} is a file or a link where a folder is needed; remove it or choose another {self._called}"
+                ) from None
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=at)
         return _open_folder(name, read, at)
-    except FileNotFoundError:
-        if not make:
-            raise
-    except OSError as error:
-        if error.errno not in NO_FOLDER:
-            raise
-        if make:
-            raise StorageSetupError(
-                f"{path} is a file or a link where a folder is needed; remove it or choose another spark.ckpt.storage"
-            ) from None
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
-    with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=at)
-    return _open_folder(name, read, at)
 
 
 def _open_folder(name: Path | str, read: bool, at: int | None = None) -> int:

@@ -19,7 +19,19 @@ from typing import Any, TypeVar
 from botocore.exceptions import ClientError
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, StorageError, StorageSetupError
-from spark_ckpt.storage.base import LARGEST_READ, PutResult, Slice, Storage, Stored, check_key, check_prefix, check_root, check_size, is_key
+from spark_ckpt.storage.base import (
+    LARGEST_READ,
+    OPTION,
+    PutResult,
+    Slice,
+    Storage,
+    Stored,
+    check_key,
+    check_prefix,
+    check_root,
+    check_size,
+    is_key,
+)
 from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.options import S3Options, bucket_problem
 from spark_ckpt.storage.s3_faults import S3Fault, ShortAnswerError, status_of
@@ -45,6 +57,7 @@ class S3Storage(Storage):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         chance: random.Random | None = None,
+        called: str = OPTION,
     ) -> None:
         bucket, _, prefix = url.split(":", 1)[1].lstrip("/").partition("/")
         prefix = prefix.strip("/")
@@ -56,13 +69,15 @@ class S3Storage(Storage):
                 f"the bucket {bucket} is a directory bucket (S3 Express One Zone), whose listings have no order and cannot begin after a "
                 "name; use a general purpose bucket"
             )
-        super().__init__(f"s3://{bucket}" + (f"/{prefix}" if prefix else ""))
+        super().__init__(f"s3://{bucket}" + (f"/{prefix}" if prefix else ""), called=called)
         self._options = options or S3Options()
         self._limits = limits or S3Limits()
         self._bucket = bucket
-        self._prefix = check_root(self.url, prefix) + "/" if prefix else ""
+        self._prefix = check_root(self.url, prefix, called) + "/" if prefix else ""
         self._batch_deletes = True
-        self._requests = S3Requests(self.url, bucket, self._options, self._limits, self.traffic, clock, sleep, chance or random.Random())
+        self._requests = S3Requests(
+            self.url, bucket, self._options, self._limits, self.traffic, clock, sleep, chance or random.Random(), called
+        )
         self._run = self._requests.run
 
     @property

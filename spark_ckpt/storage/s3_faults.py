@@ -15,6 +15,7 @@ from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
 from spark_ckpt.errors import DamagedError, ObjectMissingError, OutageError, StorageError, StorageSetupError
+from spark_ckpt.storage.base import OPTION
 from spark_ckpt.storage.s3_tls import TlsFault, tls_fault, while_connecting
 
 
@@ -56,6 +57,7 @@ class Place:
     url: str
     bucket: str
     endpoint: str
+    called: str = OPTION
 
 
 _CREDENTIALS = frozenset(
@@ -167,7 +169,7 @@ def setup_error(error: Exception, doing: str, place: Place) -> StorageSetupError
             "~/.aws/credentials, or the machine's role"
         )
     if code == "NoSuchBucket":
-        return StorageSetupError(f"the bucket {place.bucket} does not exist at {place.endpoint}; create it or correct spark.ckpt.storage")
+        return StorageSetupError(f"the bucket {place.bucket} does not exist at {place.endpoint}; create it or correct {place.called}")
     if code in ("ExpiredToken", "TokenRefreshRequired"):
         return StorageSetupError(f"the S3 credentials for {at} have expired ({code}); renew them and start again")
     if code in _CREDENTIALS or (isinstance(error, ClientError) and status_of(error) == 404):
@@ -187,7 +189,7 @@ def setup_error(error: Exception, doing: str, place: Place) -> StorageSetupError
         )
     if code == "NotImplemented" or (isinstance(error, ClientError) and status_of(error) == 501):
         return StorageSetupError(f"{at} does not support what it takes to {doing} (501 {code}); use a server with conditional writes")
-    return StorageSetupError(f"cannot {doing} at {at} ({code}); check spark.ckpt.storage and the spark.ckpt.s3 options")
+    return StorageSetupError(f"cannot {doing} at {at} ({code}); check {place.called} and the spark.ckpt.s3 options")
 
 
 def unreachable_error(error: Exception, place: Place) -> StorageSetupError:

@@ -15,7 +15,7 @@ from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
 from spark_ckpt.errors import CheckpointError, OutcomeUnknownError, StorageError
-from spark_ckpt.storage.base import Traffic
+from spark_ckpt.storage.base import OPTION, Traffic
 from spark_ckpt.storage.options import S3Options
 from spark_ckpt.storage.s3_connection import Connection
 from spark_ckpt.storage.s3_faults import (
@@ -80,6 +80,7 @@ class S3Requests:
         clock: Callable[[], float],
         sleep: Callable[[float], None],
         chance: random.Random,
+        called: str = OPTION,
     ) -> None:
         self._options = options
         self._limits = limits
@@ -88,10 +89,10 @@ class S3Requests:
         self._answered = False
         self.worked = False
         """Has one been answered with what it asked for?"""
-        self.place = Place(url, bucket, options.endpoint or "Amazon S3")
+        self.place = Place(url, bucket, options.endpoint or "Amazon S3", called)
         self._connection = Connection(options, self.place, limits.connect_s, limits.read_s, self._count)
         try:
-            self.place = Place(url, bucket, self.client.meta.endpoint_url)
+            self.place = Place(url, bucket, self.client.meta.endpoint_url, called)
         except CredentialsError as error:
             if not self._has_worked:
                 raise setup_error(error, "connect", self.place) from error

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from spark_ckpt.storage import S3Options, Storage, open_storage
+from spark_ckpt.storage.base import OPTION
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.reading import CheckpointReader, StreamReader
 
 
 @contextmanager
-def opened(url: str, s3: S3Options) -> Iterator[Storage]:
-    storage = open_storage(url, s3)
+def opened(url: str, s3: S3Options, called: str = OPTION) -> Iterator[Storage]:
+    storage = open_storage(url, s3, called)
     try:
         yield storage
     finally:

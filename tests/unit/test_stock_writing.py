@@ -6,6 +6,10 @@ import errno
 import itertools
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 import zlib
 from dataclasses import replace
 from io import BytesIO
@@ -207,6 +211,7 @@ def test_large_files_of_the_driver_are_written_too_and_changed_where_they_must_b
     ("text", "location"),
     [
         ("/data/x", "file:/data/x"),
+        ("/data/a@b:c", "file:/data/a@b:c"),
         ("file:///data/x/", "file:/data/x"),
         ("s3a://bucket/x", "s3a://bucket/x"),
         ("hdfs://nn:8020/x", "hdfs://nn:8020/x"),
@@ -227,9 +232,10 @@ def test_a_relative_target_is_below_the_working_folder(
     assert call(capsys, "export", url, "out-3", "--location", "hdfs://nn/x")[1]["location"] == "hdfs://nn/x"
 
 
-def test_no_credentials_go_into_a_location() -> None:
+@pytest.mark.parametrize("url", ["s3a://key:secret@bucket/x", "s3a://key:secret/x", "s3:key:secret/x", "hdfs://secret@nn/x"])
+def test_no_credentials_go_into_a_location(url: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        location_of("s3a://key:secret@bucket/x")
+        location_of(url)
     assert "secret" not in str(refused.value)
 
 
@@ -403,3 +409,57 @@ def test_what_was_complete_but_for_its_mark_is_complete(writer: StreamWriter, tm
     assert marks
     assert target.size(MARK) is None
     assert target.get("offsets/1") == target.get("offsets/2") == b"of stock Spark"
+
+
+_KILLED = """
+import os, signal, sys
+from spark_ckpt.storage import file
+from spark_ckpt.cli.main import main
+give_name, left = file.give_name, int(sys.argv.pop(1))
+def last(*args):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return give_name(*args)
+file.give_name = last
+main()
+"""
+
+
+@pytest.mark.parametrize("puts", [1, 2, 9])
+def test_what_a_killed_export_has_left_goes_with_the_next_one(puts: int, writer: StreamWriter, url: str, tmp_path: Path) -> None:
+    """With the first put it is the mark that has no name yet."""
+    out, others = tmp_path / "out", tmp_path / "out" / ".tmp"
+    killed = subprocess.run([sys.executable, "-c", _KILLED, str(puts), "export", url, str(out)], check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    left = {path.name for path in others.iterdir()}
+    assert left
+    theirs = {f"{0:032x}": b"not ours", "notes": b"", f"{1:032x}": b"{}"}
+    for name, content in theirs.items():
+        (others / name).write_bytes(content)
+        os.utime(others / name, (time.time() - 3600,) * 2)
+    (others / f"{2:032x}").symlink_to(tmp_path)
+    assert run(["export", url, str(out)]) == 0
+    assert {path.name for path in others.iterdir()} == {*theirs, f"{2:032x}"}
+    for name in [*theirs, f"{2:032x}"]:
+        (others / name).unlink()
+    assert run(["export", url, str(tmp_path / "whole")]) == 0
+    assert not (tmp_path / "whole" / ".tmp").exists()
+    assert everything(open_storage(f"file://{out}")).keys() == everything(open_storage(f"file://{tmp_path}/whole")).keys()
+
+
+def test_a_target_that_cannot_be_written_is_named_as_the_command_names_it(
+    writer: StreamWriter, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".tmp").write_text("")
+    targets = [str(tmp_path / "file" / "out"), str(tmp_path / "out"), f"/{'x' * 300}", "/proc/no"]
+    for target in targets:
+        assert run(["export", url, target]) != 0
+        err = capsys.readouterr().err
+        assert "spark.ckpt.storage" not in err
+        assert "TARGET" in err, err
+    assert run(["import", str(tmp_path / "file" / "out"), str(tmp_path / "saved")]) != 0
+    assert "spark.ckpt.storage" not in capsys.readouterr().err

@@ -141,7 +141,7 @@ def _numbers(partitions: object) -> tuple[int, ...]:
 def options_of(conf: object) -> S3Options:
     if conf is not None and not isinstance(conf, Mapping):
         raise ConfigError(f"conf is {conf!r:.100}, and must be a dictionary of spark.ckpt.s3.… options")
-    given = {str(key): str(value) for key, value in (conf or {}).items()}
+    given = {str(key): str(value) for key, value in (conf or {}).items() if value is not None}
     other = next((key for key in given if not key.startswith(PREFIX)), None)
     if other is not None:
         raise ConfigError(f"conf has {other!r:.100}, which is no option of spark-ckpt and would change nothing; write spark.ckpt.s3.…")

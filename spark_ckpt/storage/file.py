@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from stat import S_ISREG
 
-from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError
+from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, OutcomeUnknownError, StorageError, StorageSetupError, printable
 from spark_ckpt.storage.base import (
     LARGEST_READ,
     OPTION,
@@ -57,8 +57,8 @@ class FileStorage(Storage):
             if host not in ("", "localhost"):
                 raise ConfigError(f"the storage {url} names a host; write file:///{host}/{rest} for a local folder")
             path = slash + rest
-        if not path.startswith("/"):
-            raise ConfigError(f"the storage {url} is not an absolute path; write file:///path")
+        if not path.startswith("/") or "\0" in path:
+            raise ConfigError(f"the storage {printable(url)} is not an absolute path; write file:///path")
         self._root = Path(os.path.normpath("/" + path.lstrip("/")))
         super().__init__(f"file://{self._root}", called=called)
         self._folders = Folders(self._root, called)

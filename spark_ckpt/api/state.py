@@ -16,7 +16,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import parse_checkpoint_name
 from spark_ckpt.state.reading import Selected, StateOfCheckpoint, default_threads
 from spark_ckpt.storage import S3Options
-from spark_ckpt.stored.opening import opened_stream
+from spark_ckpt.stored.opening import opened, opened_stream
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,16 +40,26 @@ class State:
         selected: Selected,
         schema: pa.Schema,
         partitions: Collection[int] | None,
+        since: tuple[str, Checkpoint] | None = None,
     ) -> None:
         self._place, self._checkpoint, self._selected, self._partitions = place, checkpoint, selected, partitions
+        self._since = since
         self.schema = schema
         """`key` and `value` (of a list `list_element`, of a map `user_map_key` and `user_map_value`, of timers
-        `expiration_timestamp_ms`), and `partition_id`: as Spark's own reader has them."""
+        `expiration_timestamp_ms`), and `partition_id`: as Spark's own reader has them. With `since` also `_change_type`."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         with opened_stream(*self._place) as (storage, _):
             state = StateOfCheckpoint(storage, self._checkpoint)
-            yield from state.batches(self._selected, self._partitions, default_threads())
+            if self._since is None:
+                yield from state.batches(self._selected, self._partitions, default_threads())
+                return
+            from spark_ckpt.state.changes import Changes
+
+            url, before = self._since
+            with opened(url, self._place[1]) as other:
+                changes = Changes(StateOfCheckpoint(other, before), state, self._selected)
+                yield from changes.batches(self._partitions, default_threads())
 
     def to_reader(self) -> pa.RecordBatchReader:
         import pyarrow as pa
@@ -75,12 +85,17 @@ def read_state(
     partitions: Iterable[int] | None = None,
     checkpoint: str | None = None,
     conf: Mapping[str, Any] | None = None,
+    since: str | PathLike[str] | None = None,
 ) -> State:
     """The entries of a state store at a checkpoint of the stream at `url`, which may also be the folder of one checkpoint or savepoint.
 
     `operator`: its number, where the query has several. `store`: its name, or that of a state variable of `transformWithState`, or
     `timers`, where there are several; `spark-ckpt state` prints them. `partitions`: their numbers, None for all. `checkpoint`:
     `run-3/chk-42`, None for the latest. `conf`: `spark.ckpt.s3.…`, where the storage needs them.
+
+    `since`: an older checkpoint of the stream, or the URL of the folder of one or of a savepoint: then the rows are what has changed
+    since, and the column `_change_type` says how, with the words of Delta's change data feed: `insert`, `update_preimage` with the old
+    value, `update_postimage` with the new one, `delete` with the last value. Of a list each value is a row, inserted or deleted.
 
     Only names and schemas are read at once, entries when they are asked for. Raises `ConfigError` for names that there are not,
     `ObjectMissingError` where no stream is, `FormatError` (a `DamagedError`) for state in a form that is not read, `StorageError`.
@@ -97,7 +112,16 @@ def read_state(
         state = StateOfCheckpoint(storage, found)
         selected = state.select(number, store)
         state.snapshots(selected, numbers)
-        return State((stream, s3), found, selected, state.decoder(selected).schema, numbers)
+        if since is None:
+            return State((stream, s3), found, selected, state.decoder(selected).schema, numbers)
+        from spark_ckpt.state.changes import Changes, older_checkpoint
+
+        named = _text("since", fspath(since) if isinstance(since, PathLike) else since)
+        older = older_checkpoint(named, storage.url, lambda text: stream_of(text, "since"))
+        with opened(older.storage_url, s3) as other:
+            before = older.read(other)
+            schema = Changes(StateOfCheckpoint(other, before), state, selected).schema
+        return State((stream, s3), found, selected, schema, numbers, (older.storage_url, before))
 
 
 def stream_of(url: object, what: str) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
+from spark_ckpt.cli.options import checkpoint_option, json_option, opened, opened_stream, s3_options, storage_url
 from spark_ckpt.cli.output import Line, Output, Report, Section, Table, size_text
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import CheckpointId
@@ -19,6 +21,7 @@ from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.process import owner_only
 from spark_ckpt.process.packages import require
 from spark_ckpt.process.scratch import TEMPORARY, ScratchFolder
+from spark_ckpt.state.changes import Changes, older_checkpoint
 from spark_ckpt.state.reading import Selected, StateOfCheckpoint, default_threads
 from spark_ckpt.state.spark_types import to_text
 from spark_ckpt.state.summary import BIGGEST, Counted, count, partitions_of, shown_keys
@@ -38,6 +41,11 @@ _WIDEST = 100
 @click.option("--operator", type=int, metavar="N", help="Only this operator.")
 @click.option("--store", metavar="NAME", help="Only this store or state variable.")
 @click.option("--partition", "partitions", type=int, multiple=True, metavar="N", help="With --to: only this one; may be given often.")
+@click.option(
+    "--since",
+    metavar="CHECKPOINT",
+    help="Only what has changed since this older one: run-N/chk-M, or the URL of a checkpoint or savepoint.",
+)
 @click.option("--deep", is_flag=True, help="Also read all entries: count them, and find the biggest keys.")
 @click.option("--to", "target", type=click.Path(dir_okay=False, path_type=Path), help="Write one store's entries to this Parquet file.")
 @s3_options
@@ -48,6 +56,7 @@ def command(
     operator: int | None,
     store: str | None,
     partitions: tuple[int, ...],
+    since: str | None,
     deep: bool,
     target: Path | None,
     s3: S3Options,
@@ -57,16 +66,29 @@ def command(
 
     State variables of transformWithState are stores here, and so are its timers. STREAM may also be the folder of one checkpoint or
     savepoint. The query may run.
+
+    With --since: how many keys were inserted, updated and deleted between two checkpoints; with --to too, which ones, with the column
+    _change_type and the words of Delta's change data feed.
     """
     require(("numpy", "pyarrow", "rocksdict"))
     if partitions and target is None:
         raise ConfigError("--partition says what is written, and nothing is; give --to too")
-    with opened_stream(stream, s3) as (storage, reader):
+    if since is not None and deep:
+        raise ConfigError("--deep counts what there is, --since what has changed; leave one of them out")
+    with ExitStack() as stack:
+        storage, reader = stack.enter_context(opened_stream(stream, s3))
         state = StateOfCheckpoint(storage, reader.read(checkpoint or reader.latest()))
+        before: StateOfCheckpoint | None = None
+        if since is not None:
+            older = older_checkpoint(since, storage.url, storage_url)
+            other = stack.enter_context(opened(older.storage_url, s3))
+            before = StateOfCheckpoint(other, older.read(other))
         if target is not None:
-            output.show(_written(state, state.select(operator, store), partitions or None, target))
-            return
-        output.show(_report(reader, state, _chosen(state, operator, store), deep))
+            output.show(_written(_source(before, state, state.select(operator, store), partitions or None), target))
+        elif before is not None:
+            output.show(_changed(reader, before, state, _chosen(state, operator, store)))
+        else:
+            output.show(_report(reader, state, _chosen(state, operator, store), deep))
 
 
 def _chosen(state: StateOfCheckpoint, operator: int | None, store: str | None) -> list[Selected]:
@@ -158,7 +180,43 @@ def _short(key: Any) -> str:
     return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}…"
 
 
-def _written(state: StateOfCheckpoint, selected: Selected, partitions: tuple[int, ...] | None, target: Path) -> Report:
+@dataclass(frozen=True)
+class _Source:
+    """What is written. `told`: of what it is, in a report."""
+
+    store: str
+    schema: pa.Schema
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+    told: dict[str, Any]
+
+
+def _source(before: StateOfCheckpoint | None, state: StateOfCheckpoint, selected: Selected, partitions: tuple[int, ...] | None) -> _Source:
+    threads = default_threads()
+    told: dict[str, Any] = {"checkpoint": checkpoint_name(state.checkpoint.id), "operator": selected.operator.id, "store": selected.name}
+    if before is None:
+        schema = state.decoder(selected).schema
+        return _Source(selected.name, schema, lambda: state.batches(selected, partitions, threads), told)
+    changes = Changes(before, state, selected)
+    told["since"] = checkpoint_name(before.checkpoint.id)
+    return _Source(selected.name, changes.schema, lambda: changes.batches(partitions, threads), told)
+
+
+def _changed(reader: StreamReader, before: StateOfCheckpoint, state: StateOfCheckpoint, chosen: Sequence[Selected]) -> Report:
+    then, now = checkpoint_name(before.checkpoint.id), checkpoint_name(state.checkpoint.id)
+    documents = []
+    for one in chosen:
+        found = Changes(before, state, one).count(default_threads())
+        documents.append({"operator": one.operator.id, "kind": one.operator.name, "store": one.name, **asdict(found)})
+    title = Line(f"from {then} to {now} of {reader.url}")
+    if not documents:
+        return Report({"since": then, "checkpoint": now, "stores": []}, [title, Line("no state: the query has no stateful operator")])
+    columns = ("OPERATOR", "KIND", "STORE", "INSERTED", "UPDATED", "DELETED")
+    rows = [tuple(str(value) for value in d.values()) for d in documents]
+    table = Table(columns, rows, ("OPERATOR", "INSERTED", "UPDATED", "DELETED"))
+    return Report({"since": then, "checkpoint": now, "stores": documents}, [title, Line(""), table])
+
+
+def _written(source: _Source, target: Path) -> Report:
     """Written beside and renamed: under the name that was asked for there is all of it, or what was there before."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -169,31 +227,24 @@ def _written(state: StateOfCheckpoint, selected: Selected, partitions: tuple[int
         with ScratchFolder(file_itself.parent, f"{TEMPORARY}state-") as folder:
             beside = folder / "state.parquet"
             with open(beside, "xb", opener=owner_only.opener) as file:
-                schema = state.decoder(selected).schema
+                schema = source.schema
                 names = parquet_columns(schema)
                 with pq.ParquetWriter(file, pa.schema([schema.field(name) for name in names]), compression="zstd") as writer:
-                    for batch in state.batches(selected, partitions, default_threads()):
+                    for batch in source.batches():
                         writer.write_batch(batch.select(names))
                         rows += batch.num_rows
                 file.flush()
                 os.fsync(file.fileno())
             beside.rename(file_itself)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as e:
-        raise ConfigError(f"store {selected.name} cannot be written as Parquet ({e}); read it with spark_ckpt.read_state") from e
+        raise ConfigError(f"store {source.store} cannot be written as Parquet ({e}); read it with spark_ckpt.read_state") from e
     except OSError as e:
         raise ConfigError(f"{target} cannot be written: {e.strerror or e}; choose a folder that is writable and has free space") from e
     size = target.stat().st_size
-    name = checkpoint_name(state.checkpoint.id)
-    document = {
-        "checkpoint": name,
-        "operator": selected.operator.id,
-        "store": selected.name,
-        "rows": rows,
-        "file": str(target),
-        "size": size,
-    }
-    text = f"{rows} rows of operator {selected.operator.id}, store {selected.name}, at {name}: {target} ({size_text(size)})"
-    return Report(document, [Line(text)])
+    told = source.told
+    at = f"from {told['since']} to {told['checkpoint']}" if "since" in told else f"at {told['checkpoint']}"
+    text = f"{rows} rows of operator {told['operator']}, store {told['store']}, {at}: {target} ({size_text(size)})"
+    return Report({**told, "rows": rows, "file": str(target), "size": size}, [Line(text)])
 
 
 def parquet_columns(schema: pa.Schema) -> list[str]:

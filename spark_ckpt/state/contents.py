@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +35,7 @@ class Contents:
         self._folder, self._name, self._delimiter = folder, name, delimiter
         self._options = folder.parent / f"{folder.name}.options"
         self._is_there, self._db = has_snapshot, _RocksDB(folder, self._options, delimiter, name) if has_snapshot else None
-        self._changed: dict[bytes, bytes | _Appended | None] = {}
-        self._held = 0
+        self._changed = Changed(name, delimiter)
 
     def close(self) -> None:
         if self._db is not None:
@@ -44,18 +43,19 @@ class Contents:
                 self._db.close()
 
     def apply(self, change: Change, key: bytes, value: bytes) -> None:
-        if change is Change.MERGE:
-            self._append(key, value)
-        else:
-            self._changed[key] = None if change is Change.DELETE else value
-        self._held += len(key) + len(value) + _OVERHEAD
-        if self._held > SPILL_BYTES:
+        self._changed.apply(change, key, value, over=self._db is not None)
+        if self._changed.size > SPILL_BYTES:
             self._spill()
+
+    def get(self, key: bytes) -> bytes | None:
+        """One value. Raises `DamagedError`."""
+        stored = self._db.get(key) if self._db is not None and self._changed.needs_stored(key) else None
+        return self._changed.value(key, stored) if key in self._changed else stored
 
     def entries(self, prefix: bytes = b"") -> Iterator[Entry]:
         """In the order of their keys; those that begin with `prefix`. Raises `DamagedError`."""
         stored = self._db.entries(prefix) if self._db is not None else iter(())
-        changed = iter(sorted(key for key in self._changed if key.startswith(prefix)))
+        changed = iter(self._changed.keys_from(prefix))
         after = next(changed, None)
         for key, value in stored:
             while after is not None and after < key:
@@ -70,43 +70,77 @@ class Contents:
             yield from self._entry(after, None)
             after = next(changed, None)
 
-    def _append(self, key: bytes, value: bytes) -> None:
-        """What is appended stays in pieces until it is asked for: a list can grow by one value in each of very many records."""
-        before = self._changed.get(key, _STORED)
-        if isinstance(before, _Appended):
-            before.pieces.append(value)
-        elif before is _STORED and self._db is not None:
-            self._changed[key] = _Appended([value], to_stored=True)
-        else:
-            self._changed[key] = _Appended([before, value]) if isinstance(before, bytes) else value
-
     def _entry(self, key: bytes, stored: bytes | None) -> Iterator[Entry]:
         """Of a key that has been changed, unless it is deleted. `stored`: its value in RocksDB."""
-        value = self._changed[key]
-        if isinstance(value, _Appended):
-            pieces = [stored, *value.pieces] if value.to_stored and stored is not None else value.pieces
-            check_size(sum(map(len, pieces)) + len(self._delimiter) * (len(pieces) - 1), self._name)
-            value = self._delimiter.join(pieces)
+        value = self._changed.value(key, stored)
         if value is not None:
             yield key, value
 
     def _spill(self) -> None:
         if self._db is not None:
             self._db.close()
+        changed, self._changed = self._changed, Changed(self._name, self._delimiter)
         self._db = db = _RocksDB(self._folder, self._options, self._delimiter, self._name, writable=True)
-        for key, value in self._changed.items():
-            before = db.get(key) if isinstance(value, _Appended) and value.to_stored else None
-            whole = next(self._entry(key, before), None)
-            if whole is None:
+        for key in changed.keys_from(b""):
+            value = changed.value(key, db.get(key) if changed.needs_stored(key) else None)
+            if value is None:
                 db.delete(key)
             else:
-                db.put(*whole)
-        self._changed, self._held = {}, 0
+                db.put(key, value)
+
+
+class Changed:
+    """What changelogs say of keys: put, deleted, appended to. `size`: bytes that are held, or a little more."""
+
+    def __init__(self, name: str, delimiter: bytes) -> None:
+        """`name`: of what errors speak."""
+        self._name, self._delimiter = name, delimiter
+        self._values: dict[bytes, bytes | _Appended | None] = {}
+        self.size = 0
+
+    def apply(self, change: Change, key: bytes, value: bytes, over: bool) -> None:
+        """`over`: there may be values under these, which what is appended goes behind."""
+        if change is Change.MERGE:
+            self._append(key, value, over)
+        else:
+            self._values[key] = None if change is Change.DELETE else value
+        self.size += len(key) + len(value) + _OVERHEAD
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._values
+
+    def keys_from(self, prefix: bytes) -> list[bytes]:
+        """Those that begin with `prefix`, in their order."""
+        return sorted(key for key in self._values if key.startswith(prefix))
+
+    def needs_stored(self, key: bytes) -> bool:
+        """Whether its value now depends on the one under it."""
+        value = self._values.get(key, _STORED)
+        return value is _STORED or (isinstance(value, _Appended) and value.to_stored)
+
+    def value(self, key: bytes, stored: bytes | None) -> bytes | None:
+        """Of a key that is in here. `stored`: its value under this one. None: it is deleted. Raises `FormatError` for one too large."""
+        value = self._values[key]
+        if not isinstance(value, _Appended):
+            return value
+        pieces = [stored, *value.pieces] if value.to_stored and stored is not None else value.pieces
+        check_size(sum(map(len, pieces)) + len(self._delimiter) * (len(pieces) - 1), self._name)
+        return self._delimiter.join(pieces)
+
+    def _append(self, key: bytes, value: bytes, over: bool) -> None:
+        """What is appended stays in pieces until it is asked for: a list can grow by one value in each of very many records."""
+        before = self._values.get(key, _STORED)
+        if isinstance(before, _Appended):
+            before.pieces.append(value)
+        elif before is _STORED and over:
+            self._values[key] = _Appended([value], to_stored=True)
+        else:
+            self._values[key] = _Appended([before, value]) if isinstance(before, bytes) else value
 
 
 @dataclass
 class _Appended:
-    """Values that were appended, one behind the other. `to_stored`: behind what RocksDB holds under the key, if anything."""
+    """Values that were appended, one behind the other. `to_stored`: behind what lies under the key, if anything."""
 
     pieces: list[bytes]
     to_stored: bool = False
@@ -220,9 +254,8 @@ def opened(storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder:
     families = dict(assembled.content.families) if assembled is not None else None
     contents = Contents(folder, name, families, assembled is not None, delimiter)
     try:
-        for handle in changelogs(snapshot):
-            for change, key, value in _records(storage, handle, folder.parent / f"{folder.name}.changelog", codec):
-                contents.apply(change, key, value)
+        for change, key, value in replayed(storage, changelogs(snapshot), folder, codec):
+            contents.apply(change, key, value)
         yield contents
     finally:
         contents.close()
@@ -237,6 +270,12 @@ def changelogs(snapshot: Snapshot) -> list[Handle]:
         elif handle.kind is HandleKind.CHANGELOG:
             found.append(handle)
     return found
+
+
+def replayed(storage: Storage, handles: Iterable[Handle], folder: Path, codec: str) -> Iterator[tuple[Change, bytes, bytes]]:
+    """The records of changelogs, one after the other. A long one lies beside `folder` meanwhile."""
+    for handle in handles:
+        yield from _records(storage, handle, folder.parent / f"{folder.name}.changelog", codec)
 
 
 def _records(storage: Storage, handle: Handle, path: Path, codec: str) -> Iterator[tuple[Change, bytes, bytes]]:

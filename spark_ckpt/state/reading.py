@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from spark_ckpt import paths
 from spark_ckpt.errors import ConfigError, DamagedError, FormatError, ObjectMissingError, StorageError
-from spark_ckpt.model import Checkpoint, FileHandle, Snapshot
+from spark_ckpt.model import Checkpoint, FileHandle, Snapshot, StoreId
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.state.contents import Contents, opened
 from spark_ckpt.state.schemas import DEFAULT, Family, Operator, Store, Variable, read_operators
@@ -62,7 +62,7 @@ class StateOfCheckpoint:
 
     def __init__(self, storage: Storage, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
-        self._storage = storage
+        self.storage = storage
         self._conf = conf_of(checkpoint)
         provider = self._conf.get(f"{_CONF}providerClass", "RocksDB")
         if "HDFSBacked" in provider:
@@ -88,6 +88,11 @@ class StateOfCheckpoint:
         if version not in ("1", "2"):
             raise FormatError(f"the state's merge operator has the version {version!r:.40}, known are 1 and 2; take a newer spark-ckpt")
         return Encoding(name == "avro", b"," if version == "1" else b"")
+
+    @property
+    def codec(self) -> str:
+        """With which changelogs are compressed."""
+        return self._conf.get(f"{_CONF}compression.codec", "lz4")
 
     def operator(self, operator: int | None) -> Operator:
         """By its number; None: there is only one. Raises `ConfigError` with those that there are."""
@@ -125,6 +130,10 @@ class StateOfCheckpoint:
             raise ConfigError(f"operator {selected.operator.id} has no partition {missing[0]}; they are 0 to {max(found, default=-1)}")
         return [found[partition] for partition in wanted]
 
+    def snapshot_of(self, selected: Selected, partition: int) -> Snapshot | None:
+        store = StoreId(selected.operator.id, partition, selected.store.name)
+        return next((snapshot for snapshot in self.checkpoint.snapshots if snapshot.store == store), None)
+
     def decoder(self, selected: Selected) -> Decoder:
         from spark_ckpt.state.rows import Decoder
 
@@ -133,35 +142,22 @@ class StateOfCheckpoint:
     def batches(self, selected: Selected, partitions: Collection[int] | None, threads: int) -> Iterator[pa.RecordBatch]:
         """Partition by partition, some of them at once; of each so much is made as has room."""
         decoder = self.decoder(selected)
-        snapshots = self.snapshots(selected, partitions)
-        with temporary_folder("state") as folder, ThreadPoolExecutor(threads, "state") as pool:
-            waiting: deque[tuple[Future[list[pa.RecordBatch]], _Batches]] = deque()
-            numbered = iter(enumerate(snapshots))
-            try:
-                while True:
-                    while len(waiting) < threads and (item := next(numbered, None)) is not None:
-                        made = _Batches(self, selected, item[1], decoder, folder / str(item[0]))
-                        waiting.append((pool.submit(made.some), made))
-                    if not waiting:
-                        return
-                    # Whatever ends this wait, all that has begun is in `waiting`, and is closed before its folder goes.
-                    future, made = waiting[0]
-                    found = future.result()
-                    if made.ended:
-                        waiting.popleft()
-                    else:
-                        waiting[0] = (pool.submit(made.some), made)
-                    yield from found
-            finally:
-                pool.shutdown(cancel_futures=True)
-                for _, made in waiting:
-                    made.close()
+
+        def of_store(snapshot: Snapshot, folder: Path) -> Generator[pa.RecordBatch, None, None]:
+            with self.contents(snapshot, folder) as contents:
+                prefix = self.prefix(contents, selected)
+                if prefix is not None:
+                    for keys, values in groups(contents, prefix, decoder.rows_at_once):
+                        yield from decoder.batches(keys, values, snapshot.store.partition)
+            remove(folder)
+
+        return in_order(of_store, self.snapshots(selected, partitions), threads)
 
     @contextmanager
     def contents(self, snapshot: Snapshot, folder: Path) -> Iterator[Contents]:
         """Of one store. Raises `DamagedError`, `StorageError`, with the names of checkpoint and store."""
-        codec = self._conf.get(f"{_CONF}compression.codec", "lz4")
-        with self._named(snapshot), opened(self._storage, self.checkpoint, snapshot, folder, codec, self.encoding.delimiter) as contents:
+        delimiter = self.encoding.delimiter
+        with self.named(snapshot), opened(self.storage, self.checkpoint, snapshot, folder, self.codec, delimiter) as contents:
             yield contents
 
     def prefix(self, contents: Contents, selected: Selected) -> bytes | None:
@@ -177,7 +173,8 @@ class StateOfCheckpoint:
         return None if number is None else number.to_bytes(2, "little")
 
     @contextmanager
-    def _named(self, snapshot: Snapshot) -> Iterator[None]:
+    def named(self, snapshot: Snapshot) -> Iterator[None]:
+        """What goes wrong with a store inside tells the names of checkpoint and store."""
         where = f"operator {snapshot.store.operator}, partition {snapshot.store.partition}, store {snapshot.store.store}"
         try:
             yield
@@ -203,7 +200,7 @@ class StateOfCheckpoint:
             if not name.startswith("state/"):
                 continue
             if isinstance(content, FileHandle):
-                (one,) = read(self._storage, [content.whole(name)])
+                (one,) = read(self.storage, [content.whole(name)])
                 if one.damage is not None:
                     raise one.damage
                 files[name] = bytes(one.data)
@@ -212,11 +209,41 @@ class StateOfCheckpoint:
         return files
 
 
+Make = Callable[[Snapshot, Path], "Generator[pa.RecordBatch, None, None]"]
+"""The batches of one store. The folder is a new one, in a folder of the reader's own; it is removed with it, or sooner."""
+
+
+def in_order(make: Make, snapshots: Sequence[Snapshot], threads: int) -> Iterator[pa.RecordBatch]:
+    """The batches of some stores, one store's after the other's, made by so many threads; of each store so much is made as has room."""
+    with temporary_folder("state") as folder, ThreadPoolExecutor(threads, "state") as pool:
+        waiting: deque[tuple[Future[list[pa.RecordBatch]], _Batches]] = deque()
+        numbered = iter(enumerate(snapshots))
+        try:
+            while True:
+                while len(waiting) < threads and (item := next(numbered, None)) is not None:
+                    made = _Batches(make(item[1], folder / str(item[0])))
+                    waiting.append((pool.submit(made.some), made))
+                if not waiting:
+                    return
+                # Whatever ends this wait, all that has begun is in `waiting`, and is closed before its folder goes.
+                future, made = waiting[0]
+                found = future.result()
+                if made.ended:
+                    waiting.popleft()
+                else:
+                    waiting[0] = (pool.submit(made.some), made)
+                yield from found
+        finally:
+            pool.shutdown(cancel_futures=True)
+            for _, made in waiting:
+                made.close()
+
+
 class _Batches:
     """The batches of one partition. It is used by one thread at a time, and whoever takes its last one, or gives up, closes it."""
 
-    def __init__(self, state: StateOfCheckpoint, selected: Selected, snapshot: Snapshot, decoder: Decoder, folder: Path) -> None:
-        self._made = self._make(state, selected, snapshot, decoder, folder)
+    def __init__(self, made: Generator[pa.RecordBatch, None, None]) -> None:
+        self._made = made
         self.ended = False
 
     def some(self) -> list[pa.RecordBatch]:
@@ -231,17 +258,6 @@ class _Batches:
 
     def close(self) -> None:
         self._made.close()
-
-    @staticmethod
-    def _make(
-        state: StateOfCheckpoint, selected: Selected, snapshot: Snapshot, decoder: Decoder, folder: Path
-    ) -> Generator[pa.RecordBatch, None, None]:
-        with state.contents(snapshot, folder) as contents:
-            prefix = state.prefix(contents, selected)
-            if prefix is not None:
-                for keys, values in groups(contents, prefix, decoder.rows_at_once):
-                    yield from decoder.batches(keys, values, snapshot.store.partition)
-        remove(folder)
 
 
 def groups(contents: Contents, prefix: bytes, rows: int = MOST_ROWS) -> Iterator[tuple[list[bytes], list[bytes]]]:

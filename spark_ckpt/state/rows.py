@@ -97,6 +97,14 @@ class Decoder:
         """With all columns of the family's key. Raises `DamagedError`."""
         return self._keys(keys)
 
+    def values_of_list(self, value: bytes) -> list[bytes]:
+        """Of one list. Raises `DamagedError`."""
+        return self._apart([value])[1]
+
+    def list_of(self, values: Sequence[bytes]) -> bytes:
+        """These values as one list has them."""
+        return self._encoding.delimiter.join(len(value).to_bytes(4, "little") + value for value in values)
+
     def key(self, key: bytes) -> Any:
         """One key, as Python's values. A date or time that Python has not, after the year 9999 say, is text."""
         return _python(self._keys([key])[0])

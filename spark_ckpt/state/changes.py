@@ -1,0 +1,298 @@
+"""What changed in a state store between two checkpoints, key by key.
+
+Where the newer one goes on from the older one with changelogs, those name the keys, and only these are looked at, in the older state. Where
+it does not, after a full snapshot say, both are read in the order of their keys, side by side. Both give the same: a value that was put
+again as it was is no change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.model import Handle, HandleKind, Snapshot
+from spark_ckpt.paths import checkpoint_name, checkpoint_url, parse_checkpoint_name
+from spark_ckpt.process import owner_only
+from spark_ckpt.process.scratch import temporary_folder
+from spark_ckpt.state import contents as held
+from spark_ckpt.state.contents import Changed, Contents, replayed
+from spark_ckpt.state.reading import BATCH_BYTES, Selected, StateOfCheckpoint, in_order, name_of, remove
+from spark_ckpt.state.spark_types import Array, Map, SparkType, Struct, to_text
+from spark_ckpt.stored.copies import RestorePath
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMN = "_change_type"
+"""With the values that Delta's change data feed has in a column of this name."""
+INSERT, BEFORE, AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
+
+Change = tuple[bytes, bytes | None, bytes | None]
+"""A key and its values before and after. None: it was not there, it is not there any more."""
+
+
+@dataclass
+class Counts:
+    """Keys that changed; of a list, its values, none of which is said to be updated."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def add(self, types: list[str]) -> None:
+        found = Counter(types)
+        self.inserted += found[INSERT]
+        self.updated += found[AFTER]
+        self.deleted += found[DELETE]
+
+
+class Changes:
+    """Of one store or state variable, from `before` to `after`, two states of one stream. `selected` is of `after`.
+
+    Raises `ConfigError` where the two cannot be compared: another operator, other columns, another number of partitions.
+    """
+
+    def __init__(self, before: StateOfCheckpoint, after: StateOfCheckpoint, selected: Selected) -> None:
+        self._before, self._after, self._selected = before, after, selected
+        if _order(before) > _order(after):
+            raise ConfigError(f"{self._names[0]} comes after {self._names[1]}; let since be the older one of the two")
+        self._older = self._counterpart()
+        self._decoder = after.decoder(selected)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """That of the entries, and what became of them."""
+        import pyarrow as pa
+
+        return self._decoder.schema.append(pa.field(COLUMN, pa.string()))
+
+    def batches(self, partitions: Collection[int] | None, threads: int) -> Iterator[pa.RecordBatch]:
+        """Of an update the old row, and behind it the new one. Raises like `StateOfCheckpoint.batches`."""
+
+        def of_store(snapshot: Snapshot, folder: Path) -> Generator[pa.RecordBatch, None, None]:
+            prefix = b"\0\0" if self._selected.store.has_families else b""
+            with self._after.named(snapshot):
+                for keys, values, types in self._groups(snapshot, folder):
+                    at = 0
+                    for batch in self._decoder.batches([prefix + key for key in keys], values, snapshot.store.partition):
+                        yield self._with(batch, types[at : at + batch.num_rows])
+                        at += batch.num_rows
+
+        return in_order(of_store, self._after.snapshots(self._selected, partitions), threads)
+
+    def count(self, threads: int) -> Counts:
+        """How many there are in all partitions. Raises like `batches`."""
+        found = Counts()
+        with temporary_folder("state") as folder, ThreadPoolExecutor(threads, "state") as pool:
+
+            def one(item: tuple[int, Snapshot]) -> Counts:
+                counted = Counts()
+                with self._after.named(item[1]):
+                    for _, _, types in self._groups(item[1], folder / str(item[0])):
+                        counted.add(types)
+                return counted
+
+            for counted in pool.map(one, enumerate(self._after.snapshots(self._selected))):
+                found.inserted += counted.inserted
+                found.updated += counted.updated
+                found.deleted += counted.deleted
+        return found
+
+    def _with(self, batch: pa.RecordBatch, types: list[str]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        return pa.RecordBatch.from_arrays([*batch.columns, pa.array(types, pa.string())], schema=self.schema)
+
+    def _groups(self, snapshot: Snapshot, folder: Path) -> Iterator[tuple[list[bytes], list[bytes], list[str]]]:
+        """Keys without their family, values, and what became of each row of them; each group becomes a batch."""
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        types: list[str] = []
+        size = 0
+        for key, before, after in self._changes(snapshot, folder):
+            for value, found in self._rows(before, after):
+                if keys and (size + len(key) + len(value) > BATCH_BYTES or len(keys) >= self._decoder.rows_at_once):
+                    yield keys, values, types
+                    keys, values, types, size = [], [], [], 0
+                keys.append(key)
+                values.append(value)
+                types += found
+                size += len(key) + len(value)
+        if keys:
+            yield keys, values, types
+
+    def _rows(self, before: bytes | None, after: bytes | None) -> Iterator[tuple[bytes, list[str]]]:
+        """Values, and what became of each row that they are. Of a list, those of its values that one of the two has more often."""
+        if self._selected.family.is_list:
+            old, new = (self._decoder.values_of_list(value) for value in (before or b"", after or b""))
+            for kind, values in ((DELETE, _more(old, new)), (INSERT, _more(new, old))):
+                if values:
+                    yield self._decoder.list_of(values), [kind] * len(values)
+        elif before is not None and after is not None:
+            yield before, [BEFORE]
+            yield after, [AFTER]
+        elif before is not None:
+            yield before, [DELETE]
+        elif after is not None:
+            yield after, [INSERT]
+
+    def _changes(self, snapshot: Snapshot, folder: Path) -> Iterator[Change]:
+        """In the order of keys, which are without their family. `folder`: a new one in a folder of the reader's own."""
+        owner_only.make_folder(folder)
+        found = None if self._older is None else self._before.snapshot_of(self._older, snapshot.store.partition)
+        later = None if found is None else later_changelogs(found, snapshot)
+        if found is not None and later is not None:
+            changed = self._by_changelogs(found, snapshot, later, folder)
+            if changed is not None:
+                yield from changed
+                return
+        yield from self._side_by_side(found, snapshot, folder)
+
+    def _by_changelogs(self, before: Snapshot, after: Snapshot, later: list[Handle], folder: Path) -> Iterator[Change] | None:
+        """None: too much for memory has changed, and it is cheaper to read both."""
+        if not later:
+            return iter(())
+        with self._after.named(after):
+            changed = Changed("the changelogs of a store", self._after.encoding.delimiter)
+            for change, key, value in replayed(self._after.storage, later, folder, self._after.codec):
+                changed.apply(change, key, value, over=True)
+                if changed.size > held.SPILL_BYTES:
+                    return None
+        return self._looked_up(before, changed, folder)
+
+    def _looked_up(self, before: Snapshot, changed: Changed, folder: Path) -> Iterator[Change]:
+        assert self._older is not None
+        with self._before.contents(before, folder / "before") as contents:
+            prefix = self._before.prefix(contents, self._older)
+            for key in changed.keys_from(prefix) if prefix is not None else ():
+                old = contents.get(key)
+                new = changed.value(key, old)
+                if old != new:
+                    yield key[len(prefix or b"") :], old, new
+        remove(folder)
+
+    def _side_by_side(self, before: Snapshot | None, after: Snapshot, folder: Path) -> Iterator[Change]:
+        with self._after.contents(after, folder / "after") as new:
+            if before is None or self._older is None:
+                yield from merged(iter(()), _entries(self._after, new, self._selected))
+            else:
+                with self._before.contents(before, folder / "before") as old:
+                    yield from merged(_entries(self._before, old, self._older), _entries(self._after, new, self._selected))
+        remove(folder)
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        return checkpoint_name(self._before.checkpoint.id), checkpoint_name(self._after.checkpoint.id)
+
+    def _counterpart(self) -> Selected | None:
+        """The same store in the older state. None: there was no such state variable yet."""
+        one, (then, now) = self._selected, self._names
+        operator = next((o for o in self._before.operators if o.id == one.operator.id), None)
+        if operator is None or operator.name != one.operator.name:
+            was = f"was {operator.name}" if operator is not None else "was not there"
+            raise ConfigError(f"operator {one.operator.id}, {one.operator.name} at {now}, {was} at {then}; read both checkpoints instead")
+        store = next((s for s in operator.stores if s.name == one.store.name), None)
+        shown = name_of(one.store, one.family)
+        if store is None or store.has_families != one.store.has_families:
+            raise ConfigError(f"store {shown} was kept in another form at {then} than at {now}; read both checkpoints instead")
+        if self._before.encoding != self._after.encoding:
+            raise ConfigError(f"state was encoded in another way at {then} than at {now}; read both checkpoints instead")
+        had, has = len(self._before.snapshots(Selected(operator, store, one.family))), len(self._after.snapshots(one))
+        if had != has:
+            raise ConfigError(f"store {shown} had {had} partitions at {then} and has {has} at {now}; read both checkpoints instead")
+        family = next((f for f in store.families if f.name == one.family.name), None)
+        if family is None:
+            return None
+        same_value = self._after.encoding.avro or _same(family.value, one.family.value)
+        if family.variable is not one.family.variable or not _same(family.key, one.family.key) or not same_value:
+            raise ConfigError(
+                f"the columns of store {shown} were others at {then} ({to_text(family.key)}, {to_text(family.value)}) than at {now} "
+                f"({to_text(one.family.key)}, {to_text(one.family.value)}); read both checkpoints instead"
+            )
+        return Selected(operator, store, family)
+
+
+def older_checkpoint(text: str, stream: str, to_url: Callable[[str], str]) -> RestorePath:
+    """What a person has named: `run-3/chk-42` of the stream at `stream`, or a checkpoint or savepoint by its folder. `ConfigError`: none."""
+    try:
+        return RestorePath.at(checkpoint_url(stream.rstrip("/"), parse_checkpoint_name(text)))
+    except ConfigError:
+        pass
+    try:
+        return RestorePath.at(to_url(text))
+    except ConfigError as e:
+        raise ConfigError(f"since names no checkpoint ({e}); write run-3/chk-42, or the URL of one or of a savepoint") from None
+
+
+def later_changelogs(before: Snapshot, after: Snapshot) -> list[Handle] | None:
+    """What has to be replayed over the older version of a store to have the newer one. None: that is not known.
+
+    A version's file, changelog or full snapshot, has the version's unique id in its name.
+    """
+    if not before.handles:
+        return None
+    version = _version(before.handles[-1])
+    for number, handle in enumerate(after.handles):
+        if handle.kind is not HandleKind.SST and _version(handle) == version:
+            later = list(after.handles[number + 1 :])
+            return later if all(one.kind is HandleKind.CHANGELOG for one in later) else None
+    return None
+
+
+def merged(before: Iterator[tuple[bytes, bytes]], after: Iterator[tuple[bytes, bytes]]) -> Iterator[Change]:
+    """What differs between two stores' entries, each in the order of keys."""
+    old, new = next(before, None), next(after, None)
+    while old is not None or new is not None:
+        if new is None or (old is not None and old[0] < new[0]):
+            assert old is not None
+            yield old[0], old[1], None
+            old = next(before, None)
+        elif old is None or new[0] < old[0]:
+            yield new[0], None, new[1]
+            new = next(after, None)
+        else:
+            if old[1] != new[1]:
+                yield new[0], old[1], new[1]
+            old, new = next(before, None), next(after, None)
+
+
+def _entries(state: StateOfCheckpoint, contents: Contents, selected: Selected) -> Iterator[tuple[bytes, bytes]]:
+    prefix = state.prefix(contents, selected)
+    if prefix is not None:
+        skip = len(prefix)
+        yield from ((key[skip:], value) for key, value in contents.entries(prefix))
+
+
+def _more(values: list[bytes], others: list[bytes]) -> list[bytes]:
+    """Those of `values` that `others` has not, or has fewer times."""
+    left = Counter(others)
+    found = []
+    for value in values:
+        left[value] -= 1
+        if left[value] < 0:
+            found.append(value)
+    return found
+
+
+def _version(handle: Handle) -> str:
+    return handle.name.rpartition(".")[0]
+
+
+def _order(state: StateOfCheckpoint) -> tuple[int, int]:
+    return state.checkpoint.id.run, state.checkpoint.id.epoch
+
+
+def _same(one: SparkType, other: SparkType) -> bool:
+    """Whether bytes of the one are read as the other: the types count, not names, nor whether there may be nulls."""
+    if isinstance(one, Struct) and isinstance(other, Struct):
+        return len(one.fields) == len(other.fields) and all(_same(a.type, b.type) for a, b in zip(one.fields, other.fields, strict=True))
+    if isinstance(one, Array) and isinstance(other, Array):
+        return _same(one.element, other.element)
+    if isinstance(one, Map) and isinstance(other, Map):
+        return _same(one.key, other.key) and _same(one.value, other.value)
+    return one == other

@@ -218,7 +218,7 @@ class Changes:
 
 
 def older_checkpoint(text: str, stream: str, to_url: Callable[[str], str]) -> RestorePath:
-    """What a person has named: `run-3/chk-42` of the stream at `stream`, or a checkpoint or savepoint by its folder. `ConfigError`: none."""
+    """What a person has named: `run-3/chk-42` of the stream at `stream`, or one or a savepoint by its folder. `ConfigError`: none."""
     try:
         return RestorePath.at(checkpoint_url(stream.rstrip("/"), parse_checkpoint_name(text)))
     except ConfigError:

@@ -4,6 +4,7 @@ compared with a batch query. And the state is the same, entry by entry."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -13,12 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from spark_ckpt import read_state
 from spark_ckpt.protocol.start.restoring import partitions_of
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.opening import opened_stream
 from tests.drivers.command_line import call
 from tests.drivers.spark.harness import Application, Start
+from tests.drivers.spark.inputs import write_events
 from tests.drivers.spark.oracle import differences, read
+from tests.drivers.spark.state_reads import rows
 from tests.drivers.spark.trials import completed
 from tests.drivers.state_entries import entries
 
@@ -118,6 +122,43 @@ def test_every_operator_from_20_to_200_and_back_to_7(
     query.run_and_kill(1)
     query.begin().expect_success(400)
     query.compare(oracle)
+
+
+KEPT = ("wide", "flat", "ttl", "limit", "keyless", "transform-avro", "ttl-avro")
+
+
+@pytest.mark.campaign
+def test_state_of_every_form_is_the_same_and_what_has_one_partition_keeps_it(
+    start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With Avro a value may be written with another number of its schema; what it says is the same."""
+    events, storage = tmp_path / "events", f"file://{tmp_path}/storage"
+    write_events(events, 0, 3)
+    start("states.py", ",".join(KEPT), str(events), str(tmp_path / "first"), storage=storage).expect_success(300)
+    made = {}
+    for name in KEPT:
+        source = f"{storage}{tmp_path}/first/{name}"
+        status, told = call(capsys, "rescale", source, "--partitions", "5")
+        assert status == 0, told
+        made[name] = told["savepoint"]
+        assert {k: len(v) for k, v in entries(source).items()} == {k: len(v) for k, v in entries(made[name]).items()}, name
+        if not name.endswith("avro"):
+            assert entries(made[name]) == entries(source), name
+    for name in ("transform-avro", "ttl-avro"):
+        for store in ("count", "best", "parity"):
+            before, after = (read_state(url, store=store).to_table() for url in (f"{storage}{tmp_path}/first/{name}", made[name]))
+            assert rows(after, ("partition_id",)) == rows(before, ("partition_id",)), (name, store)
+
+    write_events(events, 3, 3)
+    names = ("keyless", "limit", "ttl-avro")
+    paths = {"spark.ckpt.restore.path": ",".join(made[name] for name in names)}
+    start("states.py", ",".join(names), str(events), str(tmp_path / "second"), storage=storage, conf=paths).expect_success(300)
+    values = [json.loads(line)["value"] for path in sorted(events.iterdir()) for line in path.read_text().splitlines()]
+    (row,) = read_state(f"{storage}{tmp_path}/second/keyless").to_table().to_pylist()
+    assert list(row["value"].values()) == [len(values), sum(values)]
+    counts = read_state(f"{storage}{tmp_path}/second/ttl-avro", store="count").to_table()
+    assert sum(row["value"]["value"]["n"] for row in counts.to_pylist()) == len(values)
+    assert set(counts.column("partition_id").to_pylist()) <= set(range(5))
 
 
 def processes(part: str) -> list[int]:

@@ -105,6 +105,7 @@ KINDS = {
     "wide": (wide, "update"),
     "ttl": (ttl, "update"),
     "limit": (lambda df: df.select("id").limit(100), "append"),
+    "keyless": (lambda df: df.agg(F.count("*").alias("n"), F.sum("value").alias("total")), "update"),
 }
 
 

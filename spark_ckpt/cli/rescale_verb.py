@@ -52,7 +52,7 @@ def command(
         is_savepoint = isinstance(reader, CheckpointReader) and RestorePath.at(storage_url(source)).is_savepoint
         beside = storage.url.rstrip("/").rpartition("/")[0] if is_savepoint else ""
         made_in = storage_url(target) if target is not None else beside
-        url = savepoint_url(storage.url, made_in, name or f"rescaled-{partitions}-{secrets.token_hex(3)}")
+        url = savepoint_url(storage.url.rstrip("/"), made_in, name or f"rescaled-{partitions}-{secrets.token_hex(3)}")
         with opened(url, s3) as folder, progress() as tell:
             made = rescale(storage, reader, checkpoint, partitions, folder, tell)
             output.show(_report(folder.url, made, partitions))

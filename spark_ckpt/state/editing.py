@@ -43,6 +43,7 @@ class Editing:
         self._encoder = EntryEncoder(selected.operator, selected.family, state.encoding, selected.store.has_families)
         self._decoder = state.decoder(selected)
         self._snapshots = state.snapshots(selected)
+        self._all: list[Written] = []
         refuse_taken(target)
 
     @property
@@ -85,7 +86,7 @@ class Editing:
 
     def _rewrite(self, fill: Callable[[Written, Contents], None], then: Callable[[], None] = lambda: None) -> Checkpoint:
         with temporary_folder("edit") as folder, ExitStack() as opened:
-            self._all: list[Written] = []
+            self._all.clear()
             buffer = max(1 << 20, _MEMORY // max(1, len(self._snapshots)))
             for snapshot in self._snapshots:
                 writer = StoreWriter(folder / f"new-{snapshot.store.partition}", buffer)

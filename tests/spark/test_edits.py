@@ -9,10 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
-from spark_ckpt import drop_keys, read_state, transform_state
+from spark_ckpt import drop_keys, read_state, transform_state, write_state
 from tests.drivers.spark.harness import Start
+from tests.drivers.spark.inputs import write_events
 from tests.drivers.spark.oracle import Rows, read
 from tests.drivers.spark.trials import completed
 
@@ -98,3 +101,29 @@ def test_a_query_goes_on_without_a_key_and_loses_nothing_of_the_others(
     assert of_others(ours) == of_others(theirs)
     assert of_others(theirs)
     assert ours != theirs
+
+
+@pytest.mark.campaign
+def test_the_state_of_a_new_query_comes_from_parquet(start: Start, tmp_path: Path) -> None:
+    events, storage = tmp_path / "events", tmp_path / "storage"
+
+    def run(locations: str, **conf: str) -> str:
+        arguments = ("run", "update", str(events), str(tmp_path / locations), str(tmp_path / "out"))
+        start("operators.py", *arguments, storage=f"file://{storage}", conf=conf).expect_success()
+        return f"file://{storage}{tmp_path / locations}/update"
+
+    write_events(events, 0, 1)
+    first = run("first")
+    expected = {**{f"k{n}": (n, 100 * n) for n in range(5)}, **{f"c{n:04d}": (1, n) for n in range(2000)}}
+    rows = [{"key": {"key": key}, "value": {"count": n, "sum": total}} for key, (n, total) in expected.items()]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "totals.parquet")
+    batches = ds.dataset(tmp_path / "totals.parquet").scanner(batch_size=300).to_batches()
+    savepoint = write_state(first, 0, batches, mode="overwrite")
+
+    write_events(events, 1, 2)
+    second = run("second", **{"spark.ckpt.restore.path": savepoint})
+    for path in sorted(events.iterdir())[1:]:
+        for event in map(json.loads, path.read_text().splitlines()):
+            n, total = expected[event["key"]]
+            expected[event["key"]] = n + 1, total + event["value"]
+    assert totals(second) == expected

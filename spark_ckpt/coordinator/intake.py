@@ -50,7 +50,10 @@ def acks_reader() -> Callable[[bytes], Message] | None:
     decode = msgspec.json.Decoder(line).decode
 
     def read(data: bytes) -> Message:
-        found = decode(data)
+        try:
+            found = decode(data)
+        except msgspec.MsgspecError as error:  # no ValueError before 0.21
+            raise ValueError(str(error)) from error
         return {"type": "acks", "root": found.root, "acks": found.acks}
 
     return read

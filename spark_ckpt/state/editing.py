@@ -63,7 +63,6 @@ class Editing:
 
     def write(self, batches: Iterable[Any], overwrite: bool) -> Checkpoint:
         """More entries, or with `overwrite` these in the place of all."""
-
         if self._encoder.only_values is not None:
             raise ConfigError(f"no rows can be put into {self._selected.name}: {self._encoder.only_values}; transform_state changes values")
 
@@ -79,6 +78,7 @@ class Editing:
             for given in batches:
                 for batch in given.to_batches() if hasattr(given, "to_batches") else [given]:
                     checked = self._encoder.checked(batch)
+                    self._refuse_null(self._encoder.null_where_none_may_be(checked))
                     self._add(checked, self._encoder.partitions(checked, len(self._snapshots)))
                     task.add(checked.num_rows)
 
@@ -118,6 +118,9 @@ class Editing:
             raise ConfigError("the function returned None; let it return a batch, an empty one to drop all of its rows")
         made = self._encoder.checked(returned)
         given = self._encoder.checked(batch)
+        # Spark itself does not look at this, so that what was there may have it too.
+        if self._encoder.null_where_none_may_be(given) is None:
+            self._refuse_null(self._encoder.null_where_none_may_be(made))
         self._encoder.check_keys(given, made)
         lengths = self._decoder.lengths(values) if self._selected.family.is_list else ()
         encoded = self._encoder.encode(made, self._prefix(written), lengths)
@@ -137,6 +140,10 @@ class Editing:
             if key in there:
                 partitions[row] = written.snapshot.store.partition
         self._put(new_keys, new_values, partitions)
+
+    def _refuse_null(self, field: str | None) -> None:
+        if field is not None:
+            raise ConfigError(f"{field} is null in a batch, and Spark's schema of the state says that it never is; give it a value")
 
     def _check_hash(self, given: pa.RecordBatch, partition: int) -> None:
         found = self._encoder.partitions(given, len(self._snapshots))

@@ -36,7 +36,7 @@ class EntryEncoder:
         self.schema = columns.remove(columns.get_field_index("partition_id"))
 
     def checked(self, batch: Any) -> pa.RecordBatch:
-        """A batch or table that a user's function has returned, with the columns that there have to be. Raises `ConfigError`."""
+        """A batch or table that a user has made, with the columns that there have to be. Raises `ConfigError`."""
         if not isinstance(batch, (pa.RecordBatch, pa.Table)):
             raise ConfigError(f"{type(batch).__name__} is no Arrow batch; return a pyarrow.RecordBatch or Table")
         missing = [name for name in self.schema.names if name not in batch.schema.names]
@@ -50,11 +50,12 @@ class EntryEncoder:
         combined = table.combine_chunks().to_batches()
         made = combined[0] if combined else pa.RecordBatch.from_pylist([], self.schema)
         made.validate(full=True)
-        for name, spark in zip(self.schema.names, self._types, strict=True):
-            lacking = _null_where_none_may_be(spark, made.column(name), name)
-            if lacking is not None:
-                raise ConfigError(f"{lacking} is null in a batch, and Spark's schema of the state says that it never is")
         return made
+
+    def null_where_none_may_be(self, batch: pa.RecordBatch) -> str | None:
+        """The name of a field that is null somewhere, and which Spark's schema says never is."""
+        found = (_null_in(spark, batch.column(name), name) for name, spark in zip(self.schema.names, self._types, strict=True))
+        return next((name for name in found if name is not None), None)
 
     @property
     def _types(self) -> list[tuple[SparkType, bool]]:
@@ -157,7 +158,7 @@ def _children(column: pa.Array) -> list[pa.Array]:
     return [column.field(number) for number in range(column.type.num_fields)]
 
 
-def _null_where_none_may_be(spark: tuple[SparkType, bool], column: pa.Array, name: str) -> str | None:
+def _null_in(spark: tuple[SparkType, bool], column: pa.Array, name: str) -> str | None:
     """The name of a field."""
     kind, nullable = spark
     if column.null_count and not nullable:
@@ -166,11 +167,11 @@ def _null_where_none_may_be(spark: tuple[SparkType, bool], column: pa.Array, nam
         valid = column.is_valid() if column.null_count else None
         for number, field in enumerate(kind.fields):
             inner = column.field(number) if valid is None else column.field(number).filter(valid)
-            found = _null_where_none_may_be((field.type, field.nullable), inner, f"{name}.{field.name}")
+            found = _null_in((field.type, field.nullable), inner, f"{name}.{field.name}")
             if found is not None:
                 return found
     if isinstance(kind, Array):
-        return _null_where_none_may_be((kind.element, kind.nullable), column.flatten(), f"{name}.element")
+        return _null_in((kind.element, kind.nullable), column.flatten(), f"{name}.element")
     if isinstance(kind, Map):
-        return _null_where_none_may_be((kind.value, kind.nullable), column.items, f"{name}.value")
+        return _null_in((kind.value, kind.nullable), column.items, f"{name}.value")
     return None

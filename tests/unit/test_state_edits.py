@@ -18,7 +18,7 @@ from spark_ckpt.protocol.start.restoring import incomplete
 from spark_ckpt.state.entry_encoder import EntryEncoder
 from spark_ckpt.state.rows import Encoding
 from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Operator
-from spark_ckpt.state.spark_types import Struct
+from spark_ckpt.state.spark_types import Atomic, Field, Struct
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.opening import opened_stream
@@ -140,6 +140,27 @@ def typed(batch: Batch, kind: pa.DataType) -> Batch:
     value = batch.column("value")
     wrong = pa.StructArray.from_arrays([value.field(0), pa.nulls(len(value), kind)], names=["count", "sum"])
     return batch.set_column(1, "value", wrong)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ({"k": "a"}, {"n": None, "of": {"x": None}}, "value.n"),
+        ({"k": None}, {"n": 1, "of": {"x": 1}}, "key.k"),
+        ({"k": "a"}, {"n": 1, "of": None}, None),
+        ({"k": "a"}, {"n": 1, "of": {"x": None}}, "value.of.x"),
+        ({"k": "a"}, None, "value"),
+    ],
+)
+def test_null_where_sparks_schema_has_none_is_named(key: Any, value: Any, said: str | None) -> None:
+    """What lies in a struct that is null itself says nothing."""
+    text, long = Atomic("string"), Atomic("long")
+    of_key = Struct((Field("k", text, nullable=False),))
+    of_value = Struct((Field("n", long, nullable=False), Field("of", Struct((Field("x", long, nullable=False),)))))
+    family = Family("default", of_key, of_value, KeyLayout(KeyForm.PLAIN))
+    encoder = EntryEncoder(Operator(0, "stateStoreSave", ()), family, Encoding(False, b""), False)
+    batch = pa.RecordBatch.from_pylist([{"key": key, "value": value}], encoder.schema)
+    assert encoder.null_where_none_may_be(encoder.checked(batch)) == said
 
 
 def raising(_: Batch) -> Batch:

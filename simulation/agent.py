@@ -12,7 +12,7 @@ from simulation.invariants import Invariant, ViolationError
 from simulation.observed import Observed
 from simulation.storage_client import StorageClient
 from simulation.stored_damage import checksum
-from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Handle, HandleKind, StoreId
+from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Handle, HandleKind
 from spark_ckpt.paths import pack_key, segment_key
 
 ACK_RESENT = 120
@@ -246,8 +246,7 @@ class Executor:
         for commit in list(self.kept.values()):
             if commit.requested and not commit.acked and failed & {id(file) for file in commit.chain}:
                 commit.requested = False
-                store = StoreId(0, commit.partition, "default")
-                self._deliver(commit, Decline(commit.run, commit.epoch, store, commit.uid, self.name, "injected"))
+                self._deliver(commit, Decline(commit.run, commit.epoch, commit.store, commit.uid, self.name, "injected"))
 
     # --- acks
 

@@ -33,6 +33,7 @@ class Commit:
     run: int
     epoch: int
     partition: int
+    operator: int
     uid: str
     base_uid: str | None
     chain: tuple[StateFile, ...]
@@ -48,6 +49,10 @@ class Commit:
     """With which its agent has acknowledged it; None: the executor has not heard that, or holds it no more."""
 
     @property
+    def store(self) -> StoreId:
+        return StoreId(self.operator, self.partition, "default")
+
+    @property
     def value(self) -> int:
         return sum(file.value for file in self.chain)
 
@@ -60,7 +65,7 @@ class Commit:
         """Of a commit all of whose files are stored."""
         handles = tuple(file.handle for file in self.chain if file.handle is not None)
         assert len(handles) == len(self.chain)
-        return Snapshot(StoreId(0, self.partition, "default"), self.epoch + 1, self.uid, handles)
+        return Snapshot(self.store, self.epoch + 1, self.uid, handles)
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,8 @@ class Attempt:
     barrier: Barrier
     version: int
     """Of the state that it goes on from: the epoch's number, unless that is a new one."""
+    operator: int = 0
+    """The sum's number."""
     pace: int = 0
     """Its tasks, and its sink, take up to so long."""
     winners: dict[int, Commit] = field(default_factory=dict)
@@ -121,7 +128,8 @@ class Chains:
             made = (*chain, StateFile(f"{uid}.changelog", delta, HandleKind.CHANGELOG))
         else:
             made = self._merged(attempt, chain[: min(keep, len(chain) // 2)], partition, sum(file.value for file in chain) + delta)
-        return Commit(attempt.run, attempt.epoch, partition, uid, base.uid if base else None, made, attempt.base, attempt.barrier.given_up)
+        made_of = (uid, base.uid if base else None, made, attempt.base, attempt.barrier.given_up)
+        return Commit(attempt.run, attempt.epoch, partition, attempt.operator, *made_of)
 
     def _dense(self, given_up: frozenset[str], file: StateFile) -> StateFile:
         """What a checkpoint needs of a sparse pack it stores anew."""
@@ -156,7 +164,10 @@ def stored(env: Environment, attempt: Attempt, snapshot: Snapshot, compare: bool
             return handle.object
         chain.append(StateFile(handle.name, value, handle.kind, handle))
     env.observed[Observed.LOADED] += 1
-    return Commit(attempt.run, attempt.epoch - 1, snapshot.store.partition, snapshot.uid, None, tuple(chain), acked=True)
+    store = snapshot.store
+    if store.operator != attempt.operator:
+        raise ViolationError(Invariant.STATE_RIGHT, f"{snapshot.uid} is of operator {store.operator}, the sum is {attempt.operator}")
+    return Commit(attempt.run, attempt.epoch - 1, store.partition, store.operator, snapshot.uid, None, tuple(chain), acked=True)
 
 
 def checked(commit: Commit, begins: int, end: int) -> Commit:
@@ -176,9 +187,9 @@ def named_in(checkpoint: Checkpoint, partition: int, uid: str) -> Snapshot | Non
 def commit_of(attempt: Attempt) -> bytes:
     """`commits/N` in format v2: the ids of the attempts that won."""
     ids = [[attempt.winners[p].uid] for p in range(PARTITIONS)]
-    return b"v2\n" + json.dumps({"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": ids}}).encode()
+    return b"v2\n" + json.dumps({"nextBatchWatermarkMs": 0, "stateUniqueIds": {str(attempt.operator): ids}}).encode()
 
 
 def uids_of(commit: bytes) -> dict[int, str]:
-    ids = json.loads(commit.partition(b"\n")[2])["stateUniqueIds"]["0"]
+    (ids,) = json.loads(commit.partition(b"\n")[2])["stateUniqueIds"].values()
     return {partition: stores[0] for partition, stores in enumerate(ids)}

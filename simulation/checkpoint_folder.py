@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from zlib import crc32
 
+from simulation.query import SimulatedQuery
 from simulation.source_sink import Span
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.large_files import DIGITS
 
-SCHEMA = "state/0/_metadata/metadata"
-REPLACED = "state/0/_metadata/large"
+_REPLACED = re.compile(r"state/\d+/_metadata/large")
 """A large file that is written anew now and then: checkpoints name the newest only, older plans the older ones."""
 LARGE_EACH = 4
 """One in so many files of the source is an object of its own."""
@@ -23,7 +24,8 @@ COMMITS_KEPT = 2
 class CheckpointFolder:
     """`resent`: what a coordinator that takes the place of one that dies is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, query: SimulatedQuery) -> None:
+        self.query = query
         self._files: dict[str, bytes] = {}
         self._changes: dict[str, bytes | None] = {}
         self._unplanned: dict[str, bytes | None] = {}
@@ -59,10 +61,9 @@ class CheckpointFolder:
 
     def write_schemas(self, epoch: int) -> None:
         """What Spark writes once an epoch is planned: it goes with the seal."""
-        if SCHEMA not in self._files:
-            self._write({SCHEMA: b"schema"})
+        self._write({path: content for path, content in {**self.query.planned, **self.query.begun}.items() if path not in self._files})
         if epoch % LARGE_EACH == 1:
-            self._write({REPLACED: b"of epoch %d" % epoch})
+            self._write({f"state/{self.query.sum}/_metadata/large": b"of epoch %d" % epoch})
 
     def seal(self) -> dict[str, bytes | ev.LocalFile | None]:
         """Returns what goes with the seal."""
@@ -88,21 +89,31 @@ class CheckpointFolder:
         for path in sorted(self._commits, key=number_of)[:-COMMITS_KEPT]:
             del self._commits[path]
 
-    def wrong(self, i: do.Started, begins: int) -> str | None:
+    def begins(self, i: do.Started, epoch: int) -> tuple[int, ...]:
+        """What is due to be told of an epoch of that run: once the first one has ended, nobody begins."""
+        return i.begins if epoch == i.epoch else ()
+
+    def wrong(self, i: do.Started, first: int) -> str | None:
         """What a start that puts all that Spark needs in its `checkpointLocation` has left out, or put there wrongly."""
         last = i.epoch if i.rerun else i.epoch - 1
-        due = {SCHEMA, offsets_file(i.epoch - 1), commits_file(i.epoch - 1)} if i.origin else set()
+        due = {*self.query.planned, offsets_file(i.epoch - 1), commits_file(i.epoch - 1)} if i.origin else set()
         due |= {offsets_file(i.epoch)} if i.rerun else set()
         missing = sorted(due - self._files.keys())
         if missing:
             return f"restores {i.origin} without {missing}"
-        at = begins
+        wrong = self.query.wrong(self._files, i.epoch - 1) if i.origin else None
+        if wrong is not None:
+            return f"restores {i.origin}: {wrong}"
+        begins = self.query.due_to_begin(self._files, i.origin is not None)
+        if i.begins != begins:
+            return f"restores {i.origin}, and is told that the operators {i.begins} begin empty instead of {begins}"
+        at = first
         for file in sorted((path for path in self._files if path.startswith("sources/")), key=number_of):
             span = Span.decode(self._files[file])
             if span.first != at:
                 return f"restores {i.origin}, {file} goes on from {span.first} instead of {at}"
             at = span.end
-        end = Span.decode(self._files[offsets_file(last)]).end if i.origin or i.rerun else begins
+        end = Span.decode(self._files[offsets_file(last)]).end if i.origin or i.rerun else first
         return None if at == end else f"restores {i.origin} up to {end}, its source's files go up to {at}"
 
 
@@ -116,7 +127,7 @@ def number_of(path: str) -> int:
 
 
 def is_large(path: str) -> bool:
-    return path == REPLACED or (path.startswith("sources/") and number_of(path) % LARGE_EACH == 0)
+    return _REPLACED.fullmatch(path) is not None or (path.startswith("sources/") and number_of(path) % LARGE_EACH == 0)
 
 
 def local_file(content: bytes) -> ev.LocalFile:

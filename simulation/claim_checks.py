@@ -10,6 +10,7 @@ from simulation.invariants import Invariant, ViolationError
 from simulation.observed import Observed
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.retention.order import newest_first
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -75,8 +76,18 @@ class ClaimChecks:
         passed = self._world.damage.ever & set(newer)
         return bool(passed) and (origin is None or origin in order) and not (set(newer) - passed) & self._world.checkpoints.keys()
 
+    def _source(self, claim: Claim, last: Claim | None) -> CheckpointId | None:
+        """What the origin is a copy of, where the query has changed: of the last run's, the newest of that epoch. Else itself."""
+        origin = claim.origin
+        if last is None or origin is None or origin.run != claim.run:
+            return origin
+        self._observed[Observed.RENUMBERED_OPERATORS] += 1
+        own = (CheckpointId(last.run, epoch) for epoch in self._world.completed.get(last.run, {}))
+        return next((c for c in newest_first(last, own) if c.epoch == origin.epoch and self._world.was_completed(c)), origin)
+
     def _check_newest(self, claim: Claim, listed_at: int) -> None:
-        last, origin = self._world.log.last_claim, claim.origin
+        last = self._world.log.last_claim
+        origin = self._source(claim, last)
         due = self._world.newest_of_lineage(last, listed_at)
         if last and self._passed_over(last, origin, listed_at):
             return
@@ -90,6 +101,9 @@ class ClaimChecks:
         path, imported = claim.restored.path, claim.restored.imported
         if imported is None:
             right = claim.origin is not None and own_path(claim.origin) == path
+        elif path.startswith("stream/"):
+            right = claim.origin == imported == CheckpointId(claim.run, checkpoint_at(path).epoch)
+            self._observed[Observed.RENUMBERED_OPERATORS] += 1
         else:
             saved = self._world.savepoints[path].checkpoint.id
             right = claim.origin == imported == CheckpointId(claim.run, saved.epoch)

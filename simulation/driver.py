@@ -15,20 +15,22 @@ from simulation.mutations import Variant
 from simulation.observed import Observed
 from simulation.position import Position
 from simulation.process import DriverProcess, DriverQuery
+from simulation.query import SimulatedQuery
 from simulation.source_sink import PARTITIONS, Sink, Source, Span
 from simulation.storage_client import StorageClient
 from simulation.wants import Answer, Wants
 from simulation.world import ELSEWHERE
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import Ack, CheckpointId, Decline, FileHandle, Job
+from spark_ckpt.model import Ack, CheckpointId, Decline, FileHandle
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
+from spark_ckpt.protocol.operators import OperatorChoice
 from spark_ckpt.protocol.reasons import HandoverFailure
 from spark_ckpt.protocol.settings import Settings
 
-JOB = Job(("stateStoreSave key",), ("simulated",), "simulated")
+SUM_ALONE = SimulatedQuery()
 LARGEST_EPOCH = 3
 LEAVING = 0.3
 """How many of the executors that go store first what they hold."""
@@ -51,6 +53,7 @@ class Driver(DriverQuery, Query):
         source: Source,
         sink: Sink,
         restore: ev.Restore | None = None,
+        query: SimulatedQuery = SUM_ALONE,
     ) -> None:
         self.process = DriverProcess(name, env, variant, settings, self)
         self.idle = False
@@ -61,7 +64,7 @@ class Driver(DriverQuery, Query):
         self._sink = sink
         self._restore = restore
         self._made = self._asked_at = 0
-        self._folder = CheckpointFolder()
+        self._folder = CheckpointFolder(query)
         self._position = Position()
         self._uids: dict[int, str] = {}
         self._planned: dict[int, bytes] = {}
@@ -96,7 +99,7 @@ class Driver(DriverQuery, Query):
         self.process.ask(
             ev.StartRequested(
                 "q",
-                JOB,
+                self._folder.query.job,
                 local,
                 nonce,
                 self.name,
@@ -106,6 +109,8 @@ class Driver(DriverQuery, Query):
                 spark_run_id=self.name,
                 again=again,
                 hooks=HOOKS,
+                operators=OperatorChoice(may_drop=True),
+                planned=self._folder.query.planned,
             )
         )
 
@@ -138,6 +143,9 @@ class Driver(DriverQuery, Query):
             self.process.open = None
             self._folder.planned()
             self._wants.clear()
+            assert self.process.started is not None
+            if i.begins != self._folder.begins(self.process.started, i.epoch):
+                raise ViolationError(Invariant.STATE_RIGHT, f"{self.name}: the operators {i.begins} begin empty in epoch {i.epoch}")
             self._run_epoch(i.base, Barrier(i.checkpoint, i.late, frozenset(i.sparse)), i.version)
         elif isinstance(i, (do.HandOver, do.HandedOver, do.NotHandedOver)):
             self._wants.told(i)
@@ -280,7 +288,8 @@ class Driver(DriverQuery, Query):
         self._acks = []
         goes_on_from = self._position.epoch if version is None else version
         pace = self._env.rng.randrange(1, LONGEST_EPOCH) if self._env.chance(self._env.faults.long, Observed.LONG) else 0
-        attempt = Attempt(self.process.started.run, self._position.epoch, span, base, dict(self._uids), barrier, goes_on_from, pace)
+        how = barrier, goes_on_from, self._folder.query.sum, pace
+        attempt = Attempt(self.process.started.run, self._position.epoch, span, base, dict(self._uids), *how)
         self._attempt = attempt
         self._executors.run_tasks(attempt, list(range(PARTITIONS)))
         if self._env.chance(self._env.faults.task_failure, Observed.TASK_FAILED):

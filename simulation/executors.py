@@ -222,7 +222,7 @@ class Executors:
         asker.wanting -= 1
         if isinstance(answer, do.HandedOver):
             self._env.observed[Observed.HANDED_OVER] += 1
-            snapshot = Snapshot(StoreId(0, partition, "default"), attempt.version, uid, answer.handles)
+            snapshot = Snapshot(StoreId(attempt.operator, partition, "default"), attempt.version, uid, answer.handles)
             self._loaded(attempt, n, partitions, loaded, stored(self._env, attempt, snapshot, self._compare), None)
         elif answer.reason is HandoverFailure.LOST:
             self._query.state_lost(attempt, partition)

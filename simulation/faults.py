@@ -47,6 +47,8 @@ class Faults:
     """That a person asks for a savepoint, each time the supervisor looks."""
     restore: float = 0.0
     """That a person chooses what the stream goes on from, each time a driver is started."""
+    change: float = 0.0
+    """That a person changes the query, each time a driver is started."""
     undated: float = 0.0
     """That an answer to a put does not say when it was stored."""
     gc: float = 0.0
@@ -54,7 +56,7 @@ class Faults:
 
 
 QUIET = Faults()
-EVERYDAY = Faults(losing=0.2, moved=0.1, ack_doubled=0.1, restore=0.3, long=0.1)
+EVERYDAY = Faults(losing=0.2, moved=0.1, ack_doubled=0.1, restore=0.3, long=0.1, change=0.1)
 """Losing attempts, tasks that move, doubled acks and long epochs are Spark's everyday life, not faults; going back is a person's right."""
 WHILE_DELETED = Faults(losing=0.2, moved=0.1, ack_doubled=0.1, decline=0.01, put_failed=0.05, slow=0.3, executor_loss=0.05)
 """Around the deletion of a stream: no put that lands after it was given up, for of that nobody could know."""
@@ -91,10 +93,11 @@ _WORST = Faults(
     undated=0.1,
     restore=0.5,
     gc=0.4,
+    change=0.2,
 )
 
 
-_APART = {"damage": -1, "agent_restart": -1_000_000_007, "demand": -2_000_000_011}
+_APART = {"damage": -1, "agent_restart": -1_000_000_007, "demand": -2_000_000_011, "change": -6_000_000_041}
 
 
 def draw(rng: random.Random, seed: int) -> Faults:

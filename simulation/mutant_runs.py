@@ -189,6 +189,14 @@ class UnderItsNumber(EpochInHand):
         return None
 
 
+class BeginningNowhere(EpochInHand):
+    """Looks for the state of operators that have none."""
+
+    @property
+    def begins(self) -> tuple[int, ...]:
+        return ()
+
+
 class TimedFromItsTrigger(PendingCheckpoints):
     """Counts the time that tasks need as a checkpoint's."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from spark_ckpt.model import CheckpointId
+from spark_ckpt.model import CheckpointId, Content
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.entries import Claim, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
@@ -37,6 +37,13 @@ class WithoutAdopting(PlansPast):
     @property
     def adopted(self) -> Mapping[int, int]:
         return {}
+
+
+class WithOldOperators(PlansPast):
+    """Takes the files of operators that went with a plan, whatever numbers they had then."""
+
+    def files_again(self, plan: Plan) -> Mapping[str, Content | None]:
+        return plan.files
 
 
 class ChoosingAny(Candidates):

@@ -117,6 +117,8 @@ class Mutation(Enum):
     ALL_THAT_HAD_ENDED = "a request for a checkpoint is answered only by one that holds all that had ended"
     DUE_UNASKED = "what only a checkpoint frees makes one due, also where else only people ask for them"
     LEFT_LOOKED_FOR = "before state is lost, acknowledgements are looked for that agents of dead executors have left"
+    BEGINS_EMPTY = "an operator that is new begins empty in the first epoch, however often that runs"
+    BESIDE_STATE = "what a plan says of operators is not taken when it runs again"
 
 
 INTERVAL_ONLY = frozenset(
@@ -218,6 +220,8 @@ def mutated(mutation: Mutation) -> Variant:
             parts=Parts(log=runs.AheadAtOnce), faults=_RIVALS, settings={**_OFTEN, "interval_ms": 10, "ahead": 5}
         ),
         Mutation.PLAN_BEFORE_METADATA: Variant(parts=Parts(checkpoints=runs.WithoutItsPlan)),
+        Mutation.BEGINS_EMPTY: Variant(parts=Parts(epoch=runs.BeginningNowhere)),
+        Mutation.BESIDE_STATE: Variant(parts=Parts(start=StartParts(plans=starts.WithOldOperators))),
         Mutation.OLD_VERSION: Variant(parts=Parts(epoch=runs.UnderItsNumber)),
         Mutation.GO_BACK_OWN: Variant(
             parts=Parts(start=StartParts(admission=starts.TakingItBack)),

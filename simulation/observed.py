@@ -70,6 +70,8 @@ class Observed(Enum):
     ELSEWHERE = "streams that began from another one's savepoint"
     CHOICE_REFUSED = "choices that were refused"
     SOURCE_GONE = "savepoints that a stream took over and deleted"
+    CHANGED = "queries that a person changed"
+    RENUMBERED_OPERATORS = "checkpoints of which a stream got a copy, for the query had changed"
     DISCARDED = "plans that a person discarded"
     RENUMBERED = "runs that began under new numbers"
     AHEAD = "epochs that ran before their plan was stored"

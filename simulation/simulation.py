@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from simulation.agent import SPOOL_MAX
+from simulation.claim_checks import checkpoint_at
 from simulation.clock import Clock
 from simulation.collector import Collector
 from simulation.driver import LARGEST_EPOCH, Driver
@@ -120,7 +121,7 @@ class Simulation:
         self._elsewhere = random.Random(-2 - seed)
         self._demands = random.Random(-3_000_000_019 - seed)
         self._drivers: list[Driver] = []
-        self._user = User(self._env)
+        self._user = User(self._env, random.Random(-5_000_000_039 - seed))
         self._vandal = Vandal(self._env)
         self._trouble = True
         self.longest = 0
@@ -226,7 +227,7 @@ class Simulation:
 
     def _start(self) -> Driver:
         name, settings = f"d{len(self._drivers) + 1}", self._settings_of_one()
-        driver = Driver(name, self._env, self._variant, settings, self._source, self._sink, self._chosen())
+        driver = Driver(name, self._env, self._variant, settings, self._source, self._sink, self._chosen(), self._user.changed())
         self._drivers.append(driver)
         driver.start()
         return driver
@@ -247,7 +248,9 @@ class Simulation:
         if self._beginning is not None and (self._world.log.last_claim is None or self._world.log.ended):
             return self._beginning
         if cut_short and cut_short.restored and (not self._trouble or self._env.rng.random() < 0.7):
-            return ev.Restore(cut_short.restored.path, owned=cut_short.restored.owned, discard=cut_short.first is not None)
+            path = cut_short.restored.path
+            own = checkpoint_at(path) if path.startswith("stream/") else None
+            return ev.Restore(path, own, cut_short.restored.owned, cut_short.first is not None)
         if self._env.chance(self._env.faults.restore):
             self._choice = self._user.choose(self._again)
             if self._choice and self._choice.discard:

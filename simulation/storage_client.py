@@ -12,6 +12,7 @@ from simulation.claim_checks import own_path
 from simulation.environment import Environment
 from simulation.invariants import Invariant, ViolationError
 from simulation.observed import Observed
+from simulation.query import described
 from simulation.source_sink import Span, state_at
 from simulation.world import Saved
 from spark_ckpt.errors import FormatError
@@ -107,6 +108,8 @@ class StorageClient:
         elif isinstance(i, do.ReadRestorePath):
             path, source = i.path, i.ticket
             self._read(source, lambda: self._source(source, path), pause)
+        elif isinstance(i, do.DescribeOperators):
+            self._answer(ev.OperatorsDescribed(i.ticket, described(i.files)))
         elif isinstance(i, do.ImportObjects):
             self._import(i, pause)
         elif isinstance(i, do.StoreSavepoint):
@@ -273,7 +276,8 @@ class StorageClient:
     def _fetch_files(self, i: do.FetchFiles, pause: int) -> None:
         def look() -> ev.Event:
             world = self._env.world
-            files = {h: content for h in i.handles if (content := world.file(h.object)) is not None and crc32(content) == h.checksum}
+            found = {h: world.file(h.object, world.savepoints.get(i.path) if i.path is not None else None) for h in i.handles}
+            files = {h: content for h, content in found.items() if content is not None and crc32(content) == h.checksum}
             wrong = [h.object for h in i.handles if h not in files]
             if wrong:
                 return ev.FilesFetched(i.ticket, f"{wrong[0]} is missing or damaged")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 from simulation.claim_checks import checkpoint_at, own_path
 from simulation.environment import Environment
 from simulation.invariants import Invariant, ViolationError
 from simulation.observed import Observed
+from simulation.query import SimulatedQuery
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.entries import CHECKPOINT, STOP, Request, encode
@@ -15,9 +18,12 @@ from spark_ckpt.protocol.reasons import Outcome
 class User:
     """`asked`: log entry of every request -> the claim under which it was made."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, changes: random.Random) -> None:
+        """`changes`: a source of its own, without which a seed is the schedule that it would be if the query never changed."""
         self.asked: dict[int, int] = {}
         self._env = env
+        self._changes = changes
+        self._query = SimulatedQuery()
         self._made = 0
         self._had_ended: dict[int, int] = {}
         """Request for a checkpoint -> the newest epoch that had ended when it was put, as its driver knew, or before and runs again."""
@@ -45,6 +51,13 @@ class User:
                 self.ask(action)
 
         self._env.clock.after(self._env.delay(), put)
+
+    def changed(self) -> SimulatedQuery:
+        """The query that is started next."""
+        if self._changes.random() < self._env.faults.change:
+            self._query = SimulatedQuery(1 - self._query.sum)
+            self._env.observed[Observed.CHANGED] += 1
+        return self._query
 
     def choose(self, discard: bool) -> ev.Restore | None:
         """Something to go on from: a savepoint, or a checkpoint that is there now. `discard`: whether plans past it may be discarded."""

@@ -83,7 +83,14 @@ class World:
         if claim is None:
             return None
         own = [epoch for epoch, time in self.completed.get(claim.run, {}).items() if time < at]
-        return CheckpointId(claim.run, max(own)) if own else claim.origin
+        return CheckpointId(claim.run, max(own)) if own else self.begun_from(claim)
+
+    def begun_from(self, claim: Claim) -> CheckpointId | None:
+        """The origin; where that is to be a copy of one of the stream's own, and is not there yet, what it is a copy of."""
+        origin = claim.origin
+        if origin is None or origin.run != claim.run or self.was_completed(origin):
+            return origin
+        return next((c for c in sorted(claim.inherits, reverse=True) if c.epoch == origin.epoch and c != origin), origin)
 
     def reached(self, claim: Claim, at: int) -> int:
         """The newest epoch that is durable, under the claim's own numbers; -1 for none."""
@@ -183,9 +190,9 @@ class World:
         if self.objects.setdefault(paths.check_driver_object(key), tuple(enumerate(content))) != tuple(enumerate(content)):
             raise ViolationError(Invariant.SAME_DATA, f"object {key} was stored twice, with different contents")
 
-    def file(self, key: str) -> bytes | None:
-        """A large file of the driver, as a reader finds it."""
-        found = self.read_object(key)
+    def file(self, key: str, saved: Saved | None = None) -> bytes | None:
+        """A large file of the driver, as a reader finds it; `saved`: in that savepoint."""
+        found = self.read_object(key) if saved is None else saved.objects.get(key)
         return None if found is None else bytes(value % 256 for _, value in found)
 
     def copy_object(self, key: str, content: Content) -> None:
@@ -346,10 +353,11 @@ class World:
         completed = self.completed.get(claim.run, {})
         kept = [epoch for epoch in completed if epoch == max(completed) or CheckpointId(claim.run, epoch) not in self.aborted]
         newest = sorted(kept, reverse=True)[: self.retained]
-        origin = [claim.origin] if claim.origin and self.cut_short is None else []
+        begun_from = self.begun_from(claim)
+        origin = [begun_from] if begun_from and (self.cut_short is None or self.was_completed(begun_from)) else []
         due = [CheckpointId(claim.run, epoch) for epoch in newest] or origin
         for checkpoint in due:
-            if checkpoint not in self.checkpoints and not (checkpoint == claim.origin and claim.bad):
+            if checkpoint not in self.checkpoints and not (checkpoint == begun_from and claim.bad):
                 # Past one that is damaged the start goes back to what may just be deleted.
                 raise ViolationError(Invariant.RETAINED_EXIST, f"{when}: {checkpoint} is gone, run {claim.run} needs it")
 

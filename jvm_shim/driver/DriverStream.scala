@@ -2,6 +2,7 @@ package org.apache.spark.ckpt
 
 import java.util.concurrent.atomic.AtomicReference
 
+import scala.annotation.tailrec
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
@@ -21,8 +22,15 @@ final case class JobShape(operators: Seq[String], sources: Seq[String], sink: St
  */
 final case class Materialised(claim: Long, files: Map[String, Content], planned: Map[Long, Content], hooks: Map[String, Array[Byte]])
 
-/** What a person chose to go on from at `path`: the small files of that checkpoint, whose state's schemas are to be compared with the query's. */
+/** What is to be gone on from, by the name `path`: the small files of that checkpoint. Its state's schemas are to be compared with the query's. */
 final case class Comparison(path: String, epoch: Long, files: Map[String, Content])
+
+/** Spark's planning, before anything is changed. `compare` throws if the query does not fit. `plan` gives the files that Spark writes below `state/` for
+ * the query as a new one, with the settings of that checkpoint. */
+trait Preflight {
+  def compare(comparison: Comparison): Unit
+  def plan(comparison: Comparison): Map[String, Array[Byte]]
+}
 
 /** What a query reads from and writes to, where that decides how it can be run. */
 final case class JobNeeds(forgetful: Seq[String], sinkSeen: Option[Long], fromZero: Boolean)
@@ -78,20 +86,17 @@ final class DriverStream(
   /** The barrier of the epoch in hand. */
   def barrier: Option[String] = current
 
-  /** A run begins: claim the stream, learn what it goes on from. `compare` throws if a person's choice does not fit; nothing is changed then. */
+  /** A run begins: claim the stream, learn what it goes on from. Where `preflight` throws nothing is changed. */
   def start(
-      queryId: String, job: JobShape, needs: JobNeeds, present: Seq[String], compare: Comparison => Unit): Materialised = {
+      queryId: String, job: JobShape, needs: JobNeeds, present: Seq[String], preflight: Preflight): Materialised = {
     transfer.clear()
     val message = Json.obj(
       "folder" -> transfer.path, "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "job" -> job.json,
       "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "from_zero" -> needs.fromZero, "files" -> present,
       "again" -> synchronized(begun.nonEmpty), "application" -> DriverSide.application, "compared" -> false, "hooks" -> hooks.names)
-    val first = ask(message)
-    val answer = transfer.whole(Option(first.get("compare")).map { c =>
-      compare(Comparison(c.str("path"), c.long("epoch"), filesIn(c.get("files"))))
-      ask(message.put("compared", true))
-    }.getOrElse(first))
+    val answer = transfer.whole(asked(message, ask(message), preflight))
     synchronized {
+      message.remove("planned")
       begun = Some(message.deepCopy().put("type", "resume").put("run", answer.long("run")).put("claim", answer.long("claim")))
       epoch = answer.long("epoch")
       begunFrom = Option(answer.get("origin")).filterNot(_.isNull).map(_.long("epoch")).getOrElse(-1L)
@@ -116,6 +121,21 @@ final class DriverStream(
     ends.begin(origin, answer.long("epoch"), files)
     Materialised(answer.long("claim"), files,
       planned.map(p => p.long("epoch") -> transfer.taken(p.get("offsets"))).toMap, QueryHooks.states(answer.get("hooks")))
+  }
+
+  /** Each round is answered with what is still to be found out, the last one with what the run begins with. */
+  @tailrec private def asked(message: ObjectNode, answer: JsonNode, preflight: Preflight): JsonNode = Option(answer.get("compare")) match {
+    case None => answer
+    case Some(c) =>
+      val comparison = Comparison(c.str("path"), c.long("epoch"), filesIn(c.get("files")))
+      if (c.path("plan").asBoolean(false)) {
+        val planned = preflight.plan(comparison)
+        Json.put(message, "planned", planned.map { case (path, content) => path -> transfer.send(content) })
+      } else {
+        preflight.compare(comparison)
+        message.put("compared", true)
+      }
+      asked(message, ask(message), preflight)
   }
 
   /** A small file of the driver was written, or deleted (None). */

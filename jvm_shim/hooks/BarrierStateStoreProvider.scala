@@ -104,10 +104,10 @@ class BarrierRocksDB(
     loaded
   }
 
-  /** The stream begins anew, its numbers go on: the first epoch's state is empty, whatever its number. */
+  /** The stream begins anew, its numbers go on; or the operator is new in the query: the first epoch's state is empty, whatever its number. */
   private def begins(version: Long): Boolean = version > 0 && {
     val at = barrier()
-    version == at.epoch && at.version.contains(0L)
+    version == at.epoch && (at.version.contains(0L) || at.begins(store.operator))
   }
 
   /**
@@ -128,7 +128,7 @@ class BarrierRocksDB(
   override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
     val at = barrier()
     val started = System.nanoTime()
-    val result = ExecutorSide.onDisk(super.commit(forceSnapshot || at.version.nonEmpty))
+    val result = ExecutorSide.onDisk(super.commit(forceSnapshot || at.version.nonEmpty || at.begins(store.operator)))
     val syncMs = (System.nanoTime() - started) / 1e6
     val (version, info) = result
     val uid = info.stateStoreCkptId.get

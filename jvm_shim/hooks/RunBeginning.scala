@@ -18,7 +18,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
   def apply(): PlannedEpochs = {
     val files = new CheckpointFolder(stream.root, query.sparkSession.sessionState.newHadoopConf())
     stream.mark.look()
-    val begun = stream.start(event.id.toString, shape, needs, files.present(), SchemaPreflight(query, _))
+    val begun = stream.start(event.id.toString, shape, needs, files.present(), new SchemaPreflight(query))
     stream.barrier.foreach(text => ExecutorSide.readAhead(Barrier(text)))
     stream.mark.put(DriverSide.storage, begun.claim, DriverSide.application)
     files.replace(materialised(begun.files), Some(stream.mark))

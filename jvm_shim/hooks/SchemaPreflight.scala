@@ -1,5 +1,6 @@
 package org.apache.spark.sql.ckpt
 
+import java.io.File
 import java.nio.file.Files
 
 import scala.util.control.NonFatal
@@ -7,7 +8,7 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.SparkThrowable
-import org.apache.spark.ckpt.{CheckpointFailure, Comparison}
+import org.apache.spark.ckpt.{CheckpointFailure, Comparison, Content, Preflight}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.plans.logical.{LocalRelation, LogicalPlan}
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
@@ -16,34 +17,51 @@ import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, M
 import org.apache.spark.util.Utils
 
 /**
- * Whether a query fits the state of a checkpoint that a person chose, before anything is changed. It is Spark's own comparison: the
- * epoch after the checkpoint is planned, without rows, over a copy of the small files that Spark would find.
+ * What Spark makes of a query and a checkpoint, before anything is changed: an epoch is planned, without rows, over a folder of its own. Runs
+ * in the query thread.
  */
-object SchemaPreflight extends Logging {
+class SchemaPreflight(query: MicroBatchExecution) extends Preflight with Logging {
+  import SchemaPreflight._
 
-  /** Runs in the query thread. Throws for what Spark says of state that does not fit; what else planning may throw, the query will say itself. */
-  def apply(query: MicroBatchExecution, comparison: Comparison): Unit = {
-    val folder = Files.createTempDirectory("spark-ckpt-preflight-").toFile // the owner's alone
-    try plan(query, comparison, new Path(folder.toURI).toString)
+  /**
+   * Whether the query fits that state, by Spark's own comparison: the epoch after the checkpoint is planned over a copy of the small files
+   * that Spark would find. Throws for what Spark says of state that does not fit; what else planning may throw, the query will say itself.
+   */
+  override def compare(comparison: Comparison): Unit = inFolder { root =>
+    try plan(comparison, comparison.files, comparison.epoch + 1, root)
     catch {
       case e: SparkThrowable if Option(e.getCondition).exists(c => Conditions.exists(c.startsWith)) =>
         throw new CheckpointFailure(CheckpointFailure.Conflict,
-          s"spark.ckpt.restore.path=${comparison.path} does not fit this query: ${e.getMessage.linesIterator.map(_.trim).filter(_.nonEmpty).mkString(" ")}")
+          s"${comparison.path} does not fit this query: ${e.getMessage.linesIterator.map(_.trim).filter(_.nonEmpty).mkString(" ")}")
       case NonFatal(e) => logInfo("the state's schemas could not be compared before the start", e)
-    } finally Utils.deleteRecursively(folder)
+    }
   }
 
-  private def plan(query: MicroBatchExecution, comparison: Comparison, root: String): Unit = {
+  /** Epoch 0 is planned over the checkpoint's offsets alone, which have the settings that count. Throws what planning throws. */
+  override def plan(comparison: Comparison): Map[String, Array[Byte]] = inFolder { root =>
+    plan(comparison, comparison.files.filter(_._1.startsWith("offsets/")), 0L, root)
+    val folder = new File(new Path(root).toUri.getPath)
+    new CheckpointFolder(root, query.sparkSession.sessionState.newHadoopConf()).present().filter(_.startsWith("state/"))
+      .map(name => name -> Files.readAllBytes(new File(folder, name).toPath)).toMap
+  }
+
+  private def inFolder[A](use: String => A): A = {
+    val folder = Files.createTempDirectory("spark-ckpt-preflight-").toFile // the owner's alone
+    try use(new Path(folder.toURI).toString)
+    finally Utils.deleteRecursively(folder)
+  }
+
+  private def plan(comparison: Comparison, files: Map[String, Content], epoch: Long, root: String): Unit = {
     val session = query.sparkSessionForStream.cloneSession()
     // When Spark plans an epoch, its offsets are there (`OperatorStateMetadataV2Reader` asks for them).
-    val next = comparison.files.get(s"offsets/${comparison.epoch}").map(s"offsets/${comparison.epoch + 1}" -> _)
-    new CheckpointFolder(root, session.sessionState.newHadoopConf()).replace(comparison.files ++ next, mark = None)
+    val next = comparison.files.get(s"offsets/${comparison.epoch}").map(s"offsets/$epoch" -> _)
+    new CheckpointFolder(root, session.sessionState.newHadoopConf()).replace(files ++ next, mark = None)
     val recorded = new OffsetSeqLog(session, new Path(root, "offsets").toString).get(comparison.epoch).flatMap(_.metadataOpt)
     recorded.foreach { metadata =>
       session.withActive {
         new IncrementalExecution(
           session, withoutRows(query.analyzedPlan), query.outputMode, new Path(root, "state").toString, query.id, query.runId,
-          comparison.epoch + 1, Some(metadata), metadata, WatermarkPropagator.noop(), true).executedPlan
+          epoch, Some(metadata), metadata, WatermarkPropagator.noop(), true).executedPlan
       }
     }
   }
@@ -52,6 +70,8 @@ object SchemaPreflight extends Logging {
     case s: StreamingRelation => LocalRelation(s.output, isStreaming = true)
     case s: StreamingRelationV2 => LocalRelation(s.output, isStreaming = true)
   }
+}
 
+object SchemaPreflight {
   private val Conditions = Seq("STATE_STORE_", "STREAMING_STATEFUL_OPERATOR_")
 }

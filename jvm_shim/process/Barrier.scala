@@ -1,5 +1,7 @@
 package org.apache.spark.ckpt
 
+import scala.jdk.CollectionConverters._
+
 import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.{SparkContext, TaskContext}
@@ -22,6 +24,8 @@ final case class Barrier(text: String) {
   val sparse: Option[JsonNode] = Option(node.get("sparse")).filterNot(_.isEmpty)
   /** Where the epoch has a new number: the version under which the checkpoint holds the state that it begins with, 0 for no state. */
   val version: Option[Long] = node.optLong("version")
+  /** Operators that the checkpoint has no state of, since the query has changed: in this epoch they begin empty. */
+  val begins: Set[Long] = node.path("begins").elements().asScala.map(_.asLong()).toSet
 }
 
 object Barrier {

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import click
 
-from spark_ckpt.cli.options import Progress, json_option, opened, progress_option, s3_options, storage_url
+from spark_ckpt.cli.changed_operators import Operators
+from spark_ckpt.cli.options import Parsed, Progress, json_option, opened, progress_option, s3_options, storage_url
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, origin_of, size_text, time_text
+from spark_ckpt.conf.forms import parse_operators
+from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.paths import checkpoint_name
+from spark_ckpt.protocol.operators import OperatorChoice
 from spark_ckpt.protocol.start.restoring import partitions_of
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.copies import RestorePath
@@ -19,31 +24,49 @@ from spark_ckpt.stored.preflight import Preflight, alone, into, without_objects
 @click.command("restore")
 @click.argument("path")
 @click.option("--check", metavar="STREAM", help="Say whether this stream can go on from it, and what would run again.")
+@click.option("--operators", metavar="NEW:OLD,…", type=Parsed("pairs", parse_operators), help="With --check: spark.ckpt.restore.operators.")
+@click.option("--allow-non-restored-state", is_flag=True, help="With --check: spark.ckpt.restore.allowNonRestoredState=true.")
 @s3_options
 @progress_option
 @json_option
-def command(path: str, check: str | None, s3: S3Options, output: Output, progress: Progress) -> int:
+def command(
+    path: str,
+    check: str | None,
+    operators: Mapping[int, int] | None,
+    allow_non_restored_state: bool,
+    s3: S3Options,
+    output: Output,
+    progress: Progress,
+) -> int:
     """Look at a checkpoint or savepoint before it is restored, and print the option that restores it. Changes nothing.
 
     PATH is the URL of its folder, as `savepoint` and `list --json` print it. To restore it, start the query with that option. Spark
     compares the schemas of the state then, before anything is changed. This command looks whether all objects are there; `verify` also
     reads them. Exit status 1 if it cannot be restored, or if STREAM would not restore it because an earlier run has.
+
+    With --check the table of operators says which of them goes on from which state, in the query that has completed STREAM's newest
+    checkpoint. A changed query that was never started has told nobody what it is: its start says so itself, before anything is changed.
     """
+    choice = OperatorChoice(operators or {}, allow_non_restored_state)
+    if check is None and choice != OperatorChoice():
+        raise ConfigError("--operators and --allow-non-restored-state are about the query of a stream; name it with --check")
     chosen = RestorePath.at(storage_url(path))
     with opened(chosen.storage_url, s3, "PATH") as storage, progress() as tell:
         content = chosen.read(storage)
         missing = without_objects(content, storage, tell)
+        told = Operators.of(content, storage)
     if check is None:
         found = alone(content)
     else:
         with opened(check, s3, "--check") as storage:
-            found = into(content, chosen, storage)
+            told = told.in_stream(storage, choice)
+            found = into(content, chosen, storage, told.matched)
     found = replace(found, problems=(*found.problems, *missing))
-    output.show(_report(chosen, content, found, check))
+    output.show(_report(chosen, content, found, check, told))
     return 1 if found.problems else 0
 
 
-def _report(chosen: RestorePath, c: Checkpoint, found: Preflight, check: str | None) -> Report:
+def _report(chosen: RestorePath, c: Checkpoint, found: Preflight, check: str | None, operators: Operators) -> Report:
     kind = "savepoint" if chosen.is_savepoint else "checkpoint"
     partitions = partitions_of(c)
     option = f"spark.ckpt.restore.path={chosen.url}"
@@ -66,6 +89,7 @@ def _report(chosen: RestorePath, c: Checkpoint, found: Preflight, check: str | N
         "copied": found.copied,
         "reruns": list(found.reruns),
         "option": option,
+        "operators": operators.rows(c),
     }
     facts = Facts(
         [
@@ -78,7 +102,8 @@ def _report(chosen: RestorePath, c: Checkpoint, found: Preflight, check: str | N
             ("size", size_text(c.size)),
         ]
     )
-    return Report(document, [facts, *(Line(problem) for problem in found.problems), *_verdict(found, check, c, option)])
+    table = [operators.table(c)] if operators.theirs else []
+    return Report(document, [facts, *table, *(Line(problem) for problem in found.problems), *_verdict(found, check, c, option)])
 
 
 def _verdict(found: Preflight, check: str | None, c: Checkpoint, option: str) -> list[Section]:

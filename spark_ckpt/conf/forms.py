@@ -93,6 +93,15 @@ def parse_folders(text: str) -> tuple[str, ...]:
     return tuple(parse_folder(part) for part in re.split(r",(?=\s*(?:/|[A-Za-z][A-Za-z0-9+.-]*:/))", text))
 
 
+def parse_operators(text: str) -> dict[int, int]:
+    """Operator of the query -> operator of the checkpoint."""
+    pairs = [re.fullmatch(r"\s*([0-9]{1,9})\s*:\s*([0-9]{1,9})\s*", part) for part in text.split(",")]
+    found = {int(m[1]): int(m[2]) for m in pairs if m is not None}
+    if len(found) < len(pairs) or len(set(found.values())) < len(pairs):
+        raise ValueError("<new>:<old> with the numbers of operators, several with commas between, and no number twice: 1:0,2:1")
+    return found
+
+
 def parse_text(text: str) -> str:
     """Whatever is not blank."""
     if not text.strip():

@@ -37,6 +37,8 @@ class Options:
     restore_path: tuple[str, ...] = ()
     restore_mode: str = NO_CLAIM
     restore_plans: str = RERUN
+    restore_operators: Mapping[int, int] = field(default_factory=dict)
+    restore_allow_non_restored: bool = False
     savepoint_dir: str | None = None
     local_recovery: bool = True
     spool_dir: str | None = None
@@ -80,6 +82,8 @@ _FIELDS: Mapping[str, str] = {
     "restore.path": "restore_path",
     "restore.mode": "restore_mode",
     "restore.plans": "restore_plans",
+    "restore.operators": "restore_operators",
+    "restore.allowNonRestoredState": "restore_allow_non_restored",
     "savepointDir": "savepoint_dir",
     "localRecovery": "local_recovery",
     "spool.dir": "spool_dir",

@@ -12,6 +12,7 @@ from spark_ckpt.conf.forms import (
     parse_boolean,
     parse_folders,
     parse_interval,
+    parse_operators,
     parse_positive_duration,
     parse_positive_size,
     parse_storage,
@@ -138,6 +139,22 @@ OPTIONS: tuple[Option, ...] = (
         None,
         "What happens to epochs that this stream has planned after the checkpoint in restore.path. RERUN: they run again with the same "
         "data, under the same batch ids. DISCARD: they are planned anew, under new batch ids; sinks may get their rows twice.",
+    ),
+    Option(
+        "restore.operators",
+        None,
+        parse_operators,
+        "uid (of an operator)",
+        "For a query whose stateful operators have changed: which of them goes on from the state of which operator of the checkpoint, as "
+        "numbers <new>:<old>, several with commas between. All others are matched by kind and keys. `spark-ckpt restore` prints those of a "
+        "checkpoint's operators, a refused start those of the query's. Remove it when the query runs. Default: all are matched.",
+    ),
+    Option(
+        "restore.allowNonRestoredState",
+        "false",
+        parse_boolean,
+        "allow non restored state",
+        "true: state that no operator of a changed query takes is dropped. false: the start is refused, and names the operator.",
     ),
     Option(
         "savepointDir",

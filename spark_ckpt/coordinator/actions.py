@@ -168,6 +168,8 @@ class StorageActions:
                 return ev.LeftAcksRead(asked.ticket, *left_acks(self.storage, asked.run, asked.epoch))
             case do.ReadRestorePath():
                 return self._read_restore_path(asked)
+            case do.DescribeOperators():
+                return self._describe_operators(asked)
             case do.ImportObjects():
                 return self._import_objects(asked)
             case do.StoreSavepoint():
@@ -207,6 +209,14 @@ class StorageActions:
                 return describe(storage), ""
         except (ConflictError, DamagedError, ObjectMissingError) as stock:
             return None, str(stock)
+
+    def _describe_operators(self, asked: do.DescribeOperators) -> ev.Event:
+        from spark_ckpt.state.operators import describe  # hardly any start needs it
+
+        try:
+            return ev.OperatorsDescribed(asked.ticket, describe(self.transfer.contents(asked.files)))
+        except (DamagedError, FormatError) as error:
+            return ev.OperatorsDescribed(asked.ticket, None, str(error))
 
     def _import_objects(self, asked: do.ImportObjects) -> ev.Event:
         with self._opener(RestorePath.at(asked.path).storage_url) as storage:

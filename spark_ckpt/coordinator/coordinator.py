@@ -34,6 +34,7 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import is_numbered
 from spark_ckpt.protocol.entries import Application, Claim
+from spark_ckpt.protocol.operators import OperatorChoice
 from spark_ckpt.protocol.reasons import HandoverFailure
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.storage import S3Options, open_storage
@@ -226,8 +227,15 @@ class Coordinator:
             message.get("compared") is not False,
             message.get("from_zero") is True,
             _hook_names(message),
+            self._operators(),
+            _planned(message),
+            tuple(int(operator) for operator in message.get("initial") or ()),
         )
         return worker.request("start", event)
+
+    def _operators(self) -> OperatorChoice:
+        options = self._options
+        return OperatorChoice(options.restore_operators, options.restore_allow_non_restored) if options is not None else OperatorChoice()
 
     def _restore(self, worker: StreamWorker) -> ev.Restore | None:
         """What `spark.ckpt.restore.path` means for this query. One that lies in the folder of another query's stream is that one's."""
@@ -392,6 +400,12 @@ def _names(message: Message) -> tuple[str, ...]:
 
 def _hook_names(message: Message) -> tuple[str, ...]:
     return tuple(str(name) for name in message.get("hooks") or ())
+
+
+def _planned(message: Message) -> dict[str, bytes] | None:
+    """What Spark has written for the query, planned as a new one."""
+    files = message.get("planned")
+    return {str(path): file_transfer.read(content) for path, content in files.items()} if isinstance(files, dict) else None
 
 
 def _files(message: Message) -> ev.Changes:

@@ -62,6 +62,10 @@ class FileTransfer:
                 given[path] = _told(self._fetched[content], content.length, content.checksum)
         return given
 
+    def contents(self, contents: Mapping[str, Content]) -> dict[str, bytes]:
+        """Themselves. A large one must have been fetched."""
+        return {path: content if isinstance(content, bytes) else self._fetched[content].read_bytes() for path, content in contents.items()}
+
     def part(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of a message that may be many: as they are, or as `rest`, a file that holds them."""
         document = json.dumps(fields, separators=(",", ":")).encode()

@@ -39,6 +39,7 @@ class Messages:
             "checkpoint": checkpoint,
             "late": late,
             "version": i.version,
+            "begins": i.begins,
             "sparse": i.sparse if isinstance(i, do.Triggered) else (),
         }
         return json.dumps(doc, separators=(",", ":"))
@@ -66,7 +67,7 @@ class Messages:
         }
 
     def compare(self, i: do.Compare) -> Fields:
-        return {"compare": {"path": i.path, "epoch": i.epoch, "files": self._actions.transfer.given(i.files)}}
+        return {"compare": {"path": i.path, "epoch": i.epoch, "plan": i.plan, "files": self._actions.transfer.given(i.files)}}
 
     def sealed(self, i: do.Sealed) -> Fields:
         return {"checkpoint": None if i.summary is None else self._summary(i.summary), "lag": i.lag.to_json()}

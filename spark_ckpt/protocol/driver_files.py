@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from spark_ckpt.model import Content
 
 _NUMBERED = re.compile(r"^(offsets|commits)/(\d+)$")
-_SOURCE = re.compile(r"^sources/(\d+)/(.+)$")
+_SOURCE = re.compile(r"^sources/([^/]+)/(.+)$")
+"""By its position, or its name where it has one."""
 _SOURCE_ENTRY = re.compile(r"^(\d+)(\.compact)?$")
 
 
@@ -33,6 +34,12 @@ def is_numbered(path: str) -> bool:
 def sources_of(files: Mapping[str, Content | None]) -> dict[str, Content | None]:
     """Of what changed, the logs of the sources."""
     return {path: content for path, content in files.items() if _SOURCE.match(path)}
+
+
+def beside_state(files: Mapping[str, Content | None]) -> dict[str, Content | None]:
+    """Of what went with a plan that runs again, all but the files of operators. What was there before that epoch is in the checkpoint,
+    under other numbers if the query has changed since; and what the epoch makes, it makes again."""
+    return {path: content for path, content in files.items() if not path.startswith("state/")}
 
 
 class DriverFiles:

@@ -26,6 +26,9 @@ class EpochInHand:
         self.has_run_for_an_interval = False
         self._planned_before = {plan.epoch: plan for plan in beginning.recorded}
         self._logs = dict(beginning.numbers)
+        origin, first = beginning.origin, beginning.claim.first
+        self._begins = origin.begins if origin is not None else ()
+        self._first = first if first is not None else origin.id.epoch + 1 if origin is not None else 0
 
     @property
     def is_long(self) -> bool:
@@ -37,6 +40,11 @@ class EpochInHand:
         if self.number != claim.first:
             return None
         return claim.origin.epoch + 1 if claim.origin is not None else 0
+
+    @property
+    def begins(self) -> tuple[int, ...]:
+        """`Triggered.begins`. Rule: an operator that is new begins empty in the first epoch, however often that runs."""
+        return self._begins if self.number == self._first else ()
 
     def listed(self) -> Mapping[str, Content | None]:
         """What its sources had listed for it when it was planned before, which lies there since the start: nobody writes it again."""

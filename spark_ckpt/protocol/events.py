@@ -12,6 +12,7 @@ from enum import Enum
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Content, Decline, Job, Snapshot
 from spark_ckpt.protocol.entries import Application
+from spark_ckpt.protocol.operators import Operator, OperatorChoice
 from spark_ckpt.protocol.reasons import Outcome
 
 
@@ -86,6 +87,11 @@ class StartRequested:
     """An operator can begin in epoch 0 only (`transformWithState`; a `flatMapGroupsWithState` with an initial state)."""
     hooks: tuple[str, ...] = ()
     """Names of the query's hooks."""
+    operators: OperatorChoice = field(default_factory=OperatorChoice)
+    planned: Mapping[str, bytes] | None = None
+    """The files below `state/` that Spark has written for this query, planned as a new one (`start/changing.py`); None: not yet."""
+    initial: tuple[int, ...] = ()
+    """Its operators that have an initial state."""
 
 
 @dataclass(frozen=True)
@@ -365,6 +371,15 @@ class RestorePathRead:
 
 
 @dataclass(frozen=True)
+class OperatorsDescribed:
+    """None, with the reason in `problem`, where the files do not tell."""
+
+    ticket: int
+    operators: tuple[Operator, ...] | None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class ObjectsImported:
     """The source's snapshots and driver's files, with the handles of their copies."""
 
@@ -439,6 +454,7 @@ Answer = (
     | FilesFetched
     | LeftAcksRead
     | RestorePathRead
+    | OperatorsDescribed
     | ObjectsImported
     | SavepointStored
     | RequestAnswered

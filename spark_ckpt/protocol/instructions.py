@@ -75,7 +75,6 @@ class ListOldEntries:
 @dataclass(frozen=True)
 class ReadPlans:
     """In the background -> PlansRead, or TrimFailed."""
-
     ticket: int
     numbers: tuple[int, ...]
 
@@ -181,6 +180,15 @@ class ReadRestorePath:
 
 
 @dataclass(frozen=True)
+class DescribeOperators:
+    """What the operators are whose files below `state/` these are -> OperatorsDescribed."""
+
+    ticket: int
+    files: Mapping[str, Content] = field(repr=False)
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
 class ImportObjects:
     """Copy the objects of the checkpoint at `path` under the prefix of run `run` of this stream -> ObjectsImported."""
 
@@ -276,7 +284,7 @@ class Refused:
 class Started:
     """Answer of `start`. `planned`: further epochs recorded beyond `epoch`, which must run as planned too.
 
-    `restored`: the path that a person chose for this stream, now or at an earlier start. `version`: as in `Triggered`.
+    `restored`: the path that a person chose for this stream, now or at an earlier start. `version`, `begins`: as in `Triggered`.
     `taken_over`: the claim before this run's, if it was another application's.
     """
 
@@ -294,16 +302,19 @@ class Started:
     taken_over: Claim | None = None
     hooks: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     """Their states in the origin."""
+    begins: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Compare:
-    """Answer of `start` in place of `Started`, and nothing has been written: the driver's files of what a person chose, whose state's
-    schemas only Spark can compare. If they fit, the start is asked for once more. Files of sources are not among them."""
+    """Answer of `start` in place of `Started`, and nothing has been written: the driver's files of what is to be gone on from, less those
+    of sources. `plan`: the query is to be planned as a new one, and the start asked for with that; else the schemas of its state are to be
+    compared, as only Spark can, and if they fit the start is asked for once more. `path`: what it is, for people."""
 
     path: str
     epoch: int
     files: Mapping[str, Content] = field(repr=False)
+    plan: bool = False
 
 
 @dataclass(frozen=True)
@@ -316,8 +327,8 @@ class Triggered:
     """Answer of `trigger`: the epoch may run. `base`: the newest completed checkpoint.
 
     `checkpoint`: whether the epoch's snapshots are to be uploaded. `late`: a finished epoch whose snapshots are wanted after all.
-    `version`: that of the state the epoch begins with, where it is not the epoch's number (`Claim.first`). `sparse`: packs of which little
-    is needed any more (`sparse_packs.py`).
+    `version`: that of the state the epoch begins with, where it is not the epoch's number (`Claim.first`). `begins`: operators without any
+    (`Checkpoint.begins`). `sparse`: packs of which little is needed any more (`sparse_packs.py`).
     """
 
     run: int
@@ -328,6 +339,7 @@ class Triggered:
     late: int | None = None
     version: int | None = None
     sparse: tuple[str, ...] = ()
+    begins: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -396,7 +408,6 @@ class Stopping:
 @dataclass(frozen=True)
 class Failed:
     """The query has to fail at its next step, although no request of it is open."""
-
     kind: ErrorKind
     message: str
 
@@ -457,6 +468,7 @@ Question = (
     | FetchFiles
     | ReadLeftAcks
     | ReadRestorePath
+    | DescribeOperators
     | ImportObjects
     | StoreSavepoint
     | AnswerRequest

@@ -246,10 +246,10 @@ class Run(Machine):
     def _barrier(self) -> Instruction:
         number, newest = self.epoch.number, self._subsumption.store.newest
         checkpoint = self._checkpoints.of(number) is not None
-        version = self.epoch.version(self.claim)
-        late = self._checkpoints.late
+        version, late = self.epoch.version(self.claim), self._checkpoints.late
         sparse = sparse_packs(newest.snapshots) if checkpoint and newest else ()
-        return do.Triggered(self.claim.run, number, self.base, self.now_ms, checkpoint, late.epoch if late else None, version, sparse)
+        given = (checkpoint, late.epoch if late else None, version, sparse, self.epoch.begins)
+        return do.Triggered(self.claim.run, number, self.base, self.now_ms, *given)
 
     def _watch(self) -> list[Instruction]:
         """An epoch begins to run."""

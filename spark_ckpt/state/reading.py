@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from spark_ckpt import paths
 from spark_ckpt.errors import ConfigError, DamagedError, FormatError, ObjectMissingError, StorageError
-from spark_ckpt.model import Checkpoint, FileHandle, Snapshot, StoreId
+from spark_ckpt.model import Checkpoint, Snapshot, StoreId
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.state.contents import Contents, opened
+from spark_ckpt.state.operators import state_files
 from spark_ckpt.state.schemas import DEFAULT, Family, Operator, Store, Variable, read_operators
 from spark_ckpt.storage.base import Storage
-from spark_ckpt.stored.ranges import read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,7 @@ class StateOfCheckpoint:
                 "the stream keeps a checksum with each row (spark.sql.streaming.stateStore.rowChecksum.enabled), which is not read yet; "
                 "Spark's own reader reads it"
             )
-        self.operators = read_operators(self._state_files())
+        self.operators = read_operators(state_files(storage, checkpoint))
         join = self._conf.get(_JOIN, "2")
         if join not in ("1", "2", "3") and any("join" in operator.name.lower() for operator in self.operators):
             raise FormatError(f"the state of a join has the format {join!r:.40}, known are 1 to 3; Spark's own reader reads it")
@@ -193,20 +193,6 @@ class StateOfCheckpoint:
     @property
     def _ids(self) -> str:
         return ", ".join(f"{operator.id} ({operator.name})" for operator in self.operators)
-
-    def _state_files(self) -> dict[str, bytes]:
-        files = {}
-        for name, content in self.checkpoint.files.items():
-            if not name.startswith("state/"):
-                continue
-            if isinstance(content, FileHandle):
-                (one,) = read(self.storage, [content.whole(name)])
-                if one.damage is not None:
-                    raise one.damage
-                files[name] = bytes(one.data)
-            else:
-                files[name] = content
-        return files
 
 
 Make = Callable[[Snapshot, Path], "Generator[pa.RecordBatch, None, None]"]

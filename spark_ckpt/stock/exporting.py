@@ -13,7 +13,7 @@ from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, CheckpointId, Content
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.progress import Tell, nobody
-from spark_ckpt.protocol.driver_files import offsets_file
+from spark_ckpt.protocol.driver_files import beside_state, offsets_file
 from spark_ckpt.protocol.entries import Plan
 from spark_ckpt.protocol.start.recorded import begun_by_stock, does_not_follow
 from spark_ckpt.protocol.start.restoring import incomplete
@@ -55,7 +55,7 @@ class Exported:
         """The driver's: those of the checkpoint, and what was written for the epoch that runs again."""
         files = dict(self.checkpoint.files)
         if self.planned is not None:
-            for path, content in self.planned.files.items():
+            for path, content in beside_state(self.planned.files).items():
                 if content is None:
                     files.pop(path, None)
                 else:
@@ -75,6 +75,11 @@ def to_export(storage: Storage, reader: StreamReader, wanted: CheckpointId | Non
     source = reader.path_of(checkpoint.id)
     if lacking:
         raise DamagedError(f"{source} cannot be exported: {lacking[0]}; choose another checkpoint, `spark-ckpt list` shows what there is")
+    if checkpoint.begins:
+        raise ConflictError(
+            f"{source} cannot be exported: the query has changed, and in the epoch after it operator {checkpoint.begins[0]} begins empty, "
+            "which stock Spark cannot do; let the query run that epoch with the plugin, and export a later checkpoint"
+        )
     if isinstance(reader, CheckpointReader) and RestorePath.at(source).is_savepoint:
         return Exported(source, checkpoint, next(iter(begun_by_stock(checkpoint)), None))
     return Exported(source, checkpoint, _planned(storage, checkpoint))

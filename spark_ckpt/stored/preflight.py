@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.model import Checkpoint, CheckpointId, Job
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.progress import Tell, nobody
 from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.operators import Matched
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.protocol.start.recorded import CopyOf, begun_by_stock, does_not_follow
-from spark_ckpt.protocol.start.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits
+from spark_ckpt.protocol.start.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits, unfit
 from spark_ckpt.storage import Storage
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.log import StreamLog
@@ -63,8 +64,9 @@ def _begun(content: Checkpoint) -> tuple[int, ...]:
     return tuple(plan.epoch for plan in begun_by_stock(content))
 
 
-def into(content: Checkpoint, path: RestorePath, storage: Storage) -> Preflight:
-    """Whether the stream at `storage` can go on from a checkpoint. Raises `DamagedError` for a damaged log, `StorageError`."""
+def into(content: Checkpoint, path: RestorePath, storage: Storage, matched: Matched | None = None) -> Preflight:
+    """Whether the stream at `storage` can go on from a checkpoint. `matched`: its operators with those of the query that ran there last;
+    None: they have to have the same names. Raises `DamagedError` for a damaged log, `StorageError`."""
     reader = StreamReader(storage)
     standing = reader.standing()
     if standing is None:
@@ -75,13 +77,13 @@ def into(content: Checkpoint, path: RestorePath, storage: Storage) -> Preflight:
         ignored = f"an earlier run has restored it, so a start with this option goes on from the newest checkpoint. {TO_APPLY_AGAIN}"
         return Preflight((ignored,), True, path.storage_url != reader.url)
     if path.checkpoint is not None and path.storage_url == reader.url:
-        return _own(content, path, storage, reader, standing)
+        return _own(content, path, storage, reader, standing, matched)
     log = StreamLog(storage)
     its_claim, its_plan = (log.found(number) if number <= standing.tail else None for number in (content.claim, content.log))
     stream = standing.claim.stream
     by_its_entries = is_of_this_stream(content, stream, its_claim, its_plan)
     same = by_its_entries or is_of_this_stream(content, stream, its_claim, its_plan, standing.floor)
-    problems = misfits(content, standing.claim.job)
+    problems = _misfits(content, standing.claim.job, matched)
     stays = content.lowest_entry >= standing.floor or (by_its_entries and _young(storage, content.lowest_entry, standing.tail))
     if same and not stays:
         return Preflight((*problems, _FORGOTTEN), True)
@@ -109,8 +111,14 @@ def _young(storage: Storage, lowest: int, tail: int) -> bool:
     return at is not None and newest is not None and at > newest - DAY_MS
 
 
-def _own(content: Checkpoint, path: RestorePath, storage: Storage, reader: StreamReader, standing: Standing) -> Preflight:
-    problems = misfits(content, standing.claim.job)
+def _misfits(content: Checkpoint, job: Job, matched: Matched | None) -> list[str]:
+    return misfits(content, job) if matched is None else [*matched.problems, *unfit(content, job)]
+
+
+def _own(
+    content: Checkpoint, path: RestorePath, storage: Storage, reader: StreamReader, standing: Standing, matched: Matched | None
+) -> Preflight:
+    problems = _misfits(content, standing.claim.job, matched)
     use = standing.use(content.id)
     if use is not Use.USABLE:
         why = "was found damaged" if use is Use.BAD else "is not one that the stream can go back to"

@@ -7,19 +7,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from zlib import crc32
 
+from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, FileHandle, Handle, HandleKind, Job, Snapshot, StoreId, objects_of
 from spark_ckpt.paths import copied_key, segment_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Request, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.operators import OperatorChoice
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.retention.planned_files import objects_by_entry
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.stream import Stream
+from spark_ckpt.state.operators import describe
 
 CONTENT = b"x" * 10
 """Of every object that an ack names, where there is a storage."""
+NO_CHOICE = OperatorChoice()
 JOB = Job(("stateStoreSave key",), ("rate",), "memory")
 
 
@@ -99,6 +103,12 @@ def answer(world: World, i: Instruction) -> ev.Event | None:
     if isinstance(i, do.ReadRestorePath):
         found = world.sources.get(i.path)
         return ev.RestorePathRead(i.ticket, found, "" if found else f"nothing is at {i.path}")
+    if isinstance(i, do.DescribeOperators):
+        try:
+            read = {path: content for path, content in i.files.items() if isinstance(content, bytes)}
+            return ev.OperatorsDescribed(i.ticket, describe(read))
+        except CheckpointError as error:
+            return ev.OperatorsDescribed(i.ticket, None, str(error))
     if isinstance(i, do.ImportObjects):
         snapshots = tuple(replace(s, handles=tuple(copied(h, i.run) for h in s.handles)) for s in i.checkpoint.snapshots)
         world.objects.update(h.object for s in snapshots for h in s.handles)
@@ -195,9 +205,11 @@ class Driver:
         restore: ev.Restore | None = None,
         sink_seen: int | None = None,
         compared: bool = True,
+        planned: Mapping[str, bytes] | None = None,
+        operators: OperatorChoice = NO_CHOICE,
     ) -> list[Instruction]:
         request = ev.StartRequested(query, job, tuple(local), nonce, "host", sink_seen=sink_seen, restore=restore, compared=compared)
-        return self.push(request)
+        return self.push(replace(request, planned=planned, operators=operators))
 
     def request(self, action: str, claim: int = 1, drain: bool = False) -> int:
         """A person's, at the log's tail; returns its number."""

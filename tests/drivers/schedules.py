@@ -34,6 +34,8 @@ CAUGHT_IN_BOTH_GATES = {
     Mutation.YOUNG_KNOWN: {Invariant.PLANNED_EXIST},
     Mutation.CLAIM_STAYS: {Invariant.PROGRESS},
     Mutation.APPEND_NOT_IN_HOLE: {Invariant.FENCED_STOPS},
+    Mutation.BEGINS_EMPTY: {Invariant.STATE_RIGHT},
+    Mutation.BESIDE_STATE: {Invariant.FILES_RIGHT},
 }
 """What is broken, each in some seed, when a rule is left out: the same whether checkpoints are waited for or not."""
 SOONER_IN_EVERY_EPOCH = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,11 @@ class StreamWriter:
         claim = entries.Claim(self.claim, run, "query", JOB, origin, inherits, bad, "host", {}, 1, "nonce", retained=retained)
         self.append(replace(claim, savepoint_dir=savepoint_dir))
 
-    def complete(self, run: int, epoch: int, stores: list[SmallStore], changelogs_only: int = 0) -> Checkpoint:
-        """Plan the epoch and store its checkpoint: one segment with the zips and changelogs, SSTs as objects of their own."""
+    def complete(
+        self, run: int, epoch: int, stores: list[SmallStore], changelogs_only: int = 0, files: Mapping[str, bytes] | None = None
+    ) -> Checkpoint:
+        """Plan the epoch and store its checkpoint: one segment with the zips and changelogs, SSTs as objects of their own. `files`: more of
+        the driver's."""
         self.append(entries.Plan(self.claim, run, epoch, b"v1\n{}"))
         segment, found = b"", []
         key = paths.segment_key(run, epoch, "a")
@@ -109,7 +113,7 @@ class StreamWriter:
             query_id="query",
             time_ms=1_764_000_000_000 + epoch,
             job=JOB,
-            files={f"offsets/{epoch}": b"v1\n{}", f"commits/{epoch}": b"v2\n{}"},
+            files={f"offsets/{epoch}": b"v1\n{}", f"commits/{epoch}": b"v2\n{}", **(files or {})},
             snapshots=tuple(found),
             counters={"acked": len(found), "required": len(found), "new_bytes": len(segment), "duration_ms": 12},
         )

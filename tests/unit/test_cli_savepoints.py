@@ -20,6 +20,7 @@ from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import store_savepoint
 from spark_ckpt.stored.places import Places
 from tests.drivers.command_line import call
+from tests.drivers.planned_operators import a_deduplication, a_total
 from tests.drivers.stored_stream import JOB, StreamWriter, begun, flip, make_store
 
 
@@ -184,6 +185,44 @@ def test_restore_into_another_stream_does_not_fit(savepoint: str, tmp_path: Path
     assert "sources are FileStreamSource, those of the query kafka" in told
     assert "belongs to another stream" in told
     assert isinstance(job, Job)
+
+
+def test_restore_shows_which_operator_goes_on_from_which_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = make_store(tmp_path, 30, "s")
+    old = StreamWriter(open_storage(f"file://{tmp_path}/old"))
+    old.begin(1)
+    old.complete(1, 0, [made], files={**a_total(0), **a_deduplication(1, "user")})
+    path = f"file://{tmp_path}/old/run-00000001/chk-0"
+    status, doc = call(capsys, "restore", path)
+    assert [(o["operator"], o["kind"], o["keys"], o["in_query"]) for o in doc["operators"]] == [
+        (0, "stateStoreSave", "key string", None),
+        (1, "dedupe", "user bigint", None),
+    ]
+    new = StreamWriter(open_storage(f"file://{tmp_path}/new"))
+    new.begin(1)
+    new.complete(1, 0, [made], files={**a_deduplication(0), **a_total(1)})
+    status, doc = call(capsys, "restore", path, "--check", f"file://{tmp_path}/new")
+    assert status == 1
+    assert [(o["operator"], o["kind"], o["in_query"]) for o in doc["operators"]] == [
+        (0, "stateStoreSave", 1),
+        (1, "dedupe", None),
+        (None, "dedupe", 0),
+    ]
+    assert "no operator of the query takes the state of the checkpoint's 1 dedupe(user bigint)" in " ".join(doc["problems"])
+    more = ("--operators", "0:1"), ("--allow-non-restored-state",)
+    for options in more:
+        status, doc = call(capsys, "restore", path, "--check", f"file://{tmp_path}/new", *options)
+        assert "dedupe" not in " ".join(doc["problems"])
+    assert [o["in_query"] for o in doc["operators"]] == [1, None, 0]
+    run(["restore", path, "--check", f"file://{tmp_path}/new", "--allow-non-restored-state"])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["OPERATOR", "KIND", "KEYS", "SIZE", "IN", "THE", "QUERY"] in lines
+    assert [line for line in lines if "dedupe" in line] == [
+        ["1", "dedupe", "user", "bigint", "0", "B", "none"],
+        ["dedupe", "id", "bigint", "0,", "begins", "empty"],
+    ]
+    assert call(capsys, "restore", path, "--operators", "0:1")[1]["error"]["kind"] == "CONFIG"
+    assert run(["restore", path, "--check", f"file://{tmp_path}/new", "--operators", "0-1"]) == 2
 
 
 def test_restore_of_what_the_stream_cannot_go_back_to(

@@ -66,6 +66,8 @@ def test_every_option_has_an_effect() -> None:
         "restore.path": "/other/chk-1",
         "restore.mode": "CLAIM",
         "restore.plans": "DISCARD",
+        "restore.operators": "1:0",
+        "restore.allowNonRestoredState": "true",
         "savepointDir": "/s",
         "localRecovery": "false",
         "kafka.group": "orders",

@@ -181,8 +181,8 @@ def test_what_is_no_parquet(data: bytes) -> None:
 
 
 def test_a_newer_format_is_refused_by_name() -> None:
-    with pytest.raises(FormatError, match=r"here has format 5, written by spark-ckpt 9\.1\.0.*upgrade"):
-        decode_metadata(repacked(encode_metadata(sample()), {"format": 5, "writer": "9.1.0"}), where="here")
+    with pytest.raises(FormatError, match=r"here has format 6, written by spark-ckpt 9\.1\.0.*upgrade"):
+        decode_metadata(repacked(encode_metadata(sample()), {"format": 6, "writer": "9.1.0"}), where="here")
 
 
 @pytest.mark.parametrize(("hooks", "number"), [({}, 2), ({"publish": b"\0\xff"}, 3)])
@@ -199,6 +199,21 @@ def test_an_imported_checkpoint_has_a_format_of_its_own(hooks: dict[str, bytes])
     data = encode_metadata(made)
     assert json.loads(pq.read_metadata(pa.BufferReader(data)).metadata[DOCUMENT_KEY])["format"] == 4
     assert decode_metadata(data) == made
+
+
+@pytest.mark.parametrize("imported", [None, Imported("file:///stock", b"v1\n{}\n{}")])
+def test_a_checkpoint_whose_operators_begin_empty_has_a_format_of_its_own(imported: Imported | None) -> None:
+    """An older release would have Spark look for state that is not there."""
+    made = replace(sample(), begins=(1, 3), imported=imported)
+    data = encode_metadata(made)
+    assert json.loads(pq.read_metadata(pa.BufferReader(data)).metadata[DOCUMENT_KEY])["format"] == 5
+    assert decode_metadata(data) == made
+
+
+@pytest.mark.parametrize("begins", [[-1], ["1"], [True], 1])
+def test_operators_that_are_no_numbers_are_damage(begins: object) -> None:
+    with pytest.raises(DamagedError):
+        decode_metadata(repacked(encode_metadata(sample()), {"begins": begins}))
 
 
 @pytest.mark.parametrize("imported", [{"location": "x"}, {"location": "x", "planned": "no base64!"}, ["x"], "x"])

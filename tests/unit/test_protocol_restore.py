@@ -16,6 +16,7 @@ from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start.restoring import misfits, partitions_of
+from tests.drivers.planned_operators import a_total
 from tests.drivers.protocol_driving import JOB, Driver, World
 from tests.drivers.protocol_starts import after, elsewhere, own, refusal, started
 
@@ -360,7 +361,15 @@ def test_the_states_schemas_are_compared_before_anything_is_written(chosen: ev.R
     source = world.sources[SAVEPOINT] if chosen.own is None else world.checkpoints[CheckpointId(1, 1)]
     before, objects = dict(world.log), set(world.objects)
     driver = Driver(world)
-    assert driver.start("b", restore=chosen, compared=False)[-1] == do.Compare(chosen.path, source.id.epoch, source.files)
+    named = f"spark.ckpt.restore.path={chosen.path}"
+    files = {**source.files, **a_total(0)}
+    chosen_source = replace(source, files=files)
+    if chosen.own is None:
+        world.sources[SAVEPOINT] = chosen_source
+    else:
+        world.checkpoints[source.id] = chosen_source
+    assert driver.start("b", restore=chosen, compared=False)[-1] == do.Compare(named, source.id.epoch, files, plan=True)
+    assert driver.start("b", restore=chosen, compared=False, planned=a_total(0))[-1] == do.Compare(named, source.id.epoch, files)
     assert (world.log, world.objects) == (before, objects)
     assert started(driver.start("c", restore=chosen)).epoch == source.id.epoch + 1
 

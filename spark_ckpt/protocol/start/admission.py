@@ -12,6 +12,7 @@ from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.start.last_run import LastRun
 from spark_ckpt.protocol.start.recovery import GivenUpError, fenced_message
+from spark_ckpt.protocol.start.sources import same_sources
 
 _NAMED, _SHOWN = 16, 100
 """Of a query's hooks, and letters of a name: as many as there can be. What lies in a storage may be forged."""
@@ -45,6 +46,13 @@ class Admission:
                 "returns None, until a checkpoint is complete)",
             )
 
+    def _another_job(self, what: str, mine: Iterable[str], theirs: Iterable[str]) -> GivenUpError:
+        return GivenUpError(
+            ErrorKind.CONFLICT,
+            f"another job uses this checkpointLocation: its {what} are {_names(theirs)}, those of this one {_names(mine)}; "
+            "give this query a checkpointLocation of its own, or start the job as it was",
+        )
+
     def is_its_own(self, claim: Claim) -> bool:
         """Rule: a query goes back in place only while the stream is its own, or it would take it back from its successor."""
         return not self._request.again or claim.spark_run_id == self._request.spark_run_id
@@ -68,13 +76,10 @@ class Admission:
                 f"the stream belongs to query {claim.query_id} and this is query {self._request.query_id}; give this query a "
                 "checkpointLocation of its own",
             )
-        for what, mine, theirs in (("stateful operators", job.operators, other.operators), ("sources", job.sources, other.sources)):
-            if mine != theirs:
-                raise GivenUpError(
-                    ErrorKind.CONFLICT,
-                    f"another job uses this checkpointLocation: its {what} are {_names(theirs)}, those of this one {_names(mine)}; "
-                    "give this query a checkpointLocation of its own, or start the job as it was",
-                )
+        if self._request.compared and self._request.planned is None and job.operators != other.operators:
+            raise self._another_job("stateful operators", job.operators, other.operators)
+        if not same_sources(other.sources, job.sources):
+            raise self._another_job("sources", job.sources, other.sources)
         if job.sink != other.sink:
             return [
                 do.Log(

@@ -94,7 +94,8 @@ class Candidates:
         for candidate in self.to_try:
             if candidate in self.read:
                 return self._try(self.read[candidate])
-            if last is not None and candidate not in self.bad and (candidate in self.listed or candidate == last.origin):
+            due = last is not None and candidate == last.origin and not self._is_yet_to_be_copied
+            if (due or candidate in self.listed) and candidate not in self.bad:
                 self.bad[candidate] = "its _metadata is missing"
         if last is not None and (last.origin or last.inherits or self.listed):
             noted = [c for c in self.in_order if c in self.noted]
@@ -102,6 +103,15 @@ class Candidates:
                 return self.look_again(noted)
             raise self.none_intact
         return self._origin_known(None)
+
+    @property
+    def _is_yet_to_be_copied(self) -> bool:
+        """Where its query had changed, the last run began from a copy of one of the stream's own, whose `_metadata` comes after the claim.
+        If it is not there, what it is a copy of is as good."""
+        last = self._round.last.living
+        if last is None or last.origin is None or last.origin.run != last.run:
+            return False
+        return any(c.epoch == last.origin.epoch for c in last.inherits if c != last.origin)
 
     def _try(self, origin: Checkpoint) -> list[Instruction]:
         def damaged(damage: str) -> list[Instruction]:

@@ -42,6 +42,7 @@ class StartPhase(Enum):
     CONFIRMING = "CONFIRMING"
     """Whether the log has grown, since something is missing."""
     READING_PLANS = "READING_PLANS"
+    DESCRIBING = "DESCRIBING"
     COPYING = "COPYING"
     CLAIMING = "CLAIMING"
     LOOKING_PAST = "LOOKING_PAST"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from spark_ckpt.errors import CheckpointError, ErrorKind, FormatError, without_way_out
-from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.model import Checkpoint, CheckpointId, Content
+from spark_ckpt.protocol.driver_files import beside_state
 from spark_ckpt.protocol.entries import End, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.start.candidates import Candidates
@@ -226,7 +227,7 @@ class PlansPast:
         """What these say. Rules: plans before a claim with new numbers are void; a claim that only carries such numbers on voids none."""
         wanted = self._restoring.wanted
         source = self._restoring.source.id if self._restoring.source is not None and self._restoring.same_stream else None
-        copied = CopyOf(source, wanted.path) if source is not None and wanted is not None else None
+        copied = CopyOf(source, wanted.path if wanted is not None else "") if source is not None else None
         return recorded(entries, self.origin, self._last.tail, self._last.claim, self._reach, copied)
 
     def _plan_damaged(self, damage: str) -> list[Instruction]:
@@ -262,7 +263,7 @@ class PlansPast:
     @property
     def _newer(self) -> list[CheckpointId]:
         """Checkpoints that this start would rather have gone on from."""
-        return self._candidates.newer_than(self.origin) if self._restoring.wanted is None else []
+        return self._candidates.newer_than(self._restoring.source or self.origin) if self._restoring.wanted is None else []
 
     def _check_sink(self, used: int) -> None:
         """`used`: the highest number that an epoch of this stream may have had. A sink that has seen more would skip the next ones."""
@@ -312,6 +313,10 @@ class PlansPast:
         if unwanted or self._last.may_be_unplanned or does_not_follow(found, origin.id, self._last.used) is not None:
             used = max(self.highest_used(found), found.unplanned - 1)
             self._number_anew(max(used, self._ever_used if found.anew else self._last.used))
+
+    def files_again(self, plan: Plan) -> Mapping[str, Content | None]:
+        """Of what went with one that runs again. Rule: nothing of operators, whose numbers may have been others then."""
+        return beside_state(plan.files)
 
     def highest_used(self, found: Recorded) -> int:
         """Rule: numbers that may have been used without a plan are not used again."""

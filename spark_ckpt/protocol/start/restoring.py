@@ -22,9 +22,12 @@ from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.order import is_retained
 from spark_ckpt.protocol.start.candidates import Candidates
+from spark_ckpt.protocol.start.changing import Changing, Then
 from spark_ckpt.protocol.start.phases import StartPhase
 from spark_ckpt.protocol.start.recovery import GivenUpError, Next, UnlessMovedOnError
+from spark_ckpt.protocol.start.renumbering import without_gone
 from spark_ckpt.protocol.start.round import Round
+from spark_ckpt.protocol.start.sources import same_sources
 
 _OPTION = "spark.ckpt.restore.path"
 MOST_REQUESTS = 10_000
@@ -52,6 +55,7 @@ class Restoring:
         self._round = around
         self._last = around.last
         self._candidates = candidates
+        self._changing = Changing(around)
 
     @property
     def discards(self) -> bool:
@@ -107,7 +111,7 @@ class Restoring:
         wanted, last = self._round.request.restore, self._last.living
         if wanted is None or self.wanted is not None or last is None or last.restored is None or origin is None:
             return False
-        return last.restored.path == wanted.path and origin.id == (wanted.own or last.restored.imported)
+        return last.restored.path == wanted.path and origin.id in (wanted.own, last.restored.imported)
 
     def _no_choice(self, why: str) -> GivenUpError:
         assert self.wanted is not None
@@ -209,7 +213,7 @@ class Restoring:
                 f"{_OPTION}={wanted.path} belongs to another stream, and this one has epochs of its own, whose numbers sinks may have "
                 "seen; give this query a new checkpointLocation, or start the query that the path belongs to before this one",
             )
-        problems = misfits(source, request.job)
+        problems = misfits(source, request.job) if request.compared and request.planned is None else unfit(source, request.job)
         if problems:
             raise GivenUpError(ErrorKind.CONFLICT, f"{_OPTION}={wanted.path} does not fit this query: {'; '.join(problems)}")
         if source.imported is None and source.job.sink != request.job.sink:
@@ -222,21 +226,31 @@ class Restoring:
                 f"the sink ({request.job.sink}) has batch {seen} already and would skip what follows epoch {last_epoch} of "
                 f"{wanted.path}; give the query an output path that is new, or was written up to that epoch only",
             )
-        if not request.compared:
-            return self._compare_first(source, wanted)
-        return self._candidates.read_all(self._chosen)
+        return self._look_for_changes(source, wanted, lambda _: self._candidates.read_all(self._chosen))
 
-    def _compare_first(self, source: Checkpoint, wanted: ev.Restore) -> list[Instruction]:
-        """The start ends here, having changed nothing."""
-        files = {path: content for path, content in source.files.items() if not path.startswith("sources/")}
-
-        def compare() -> list[Instruction]:
-            return self._round.recovery.end(do.Compare(wanted.path, source.id.epoch, files))
-
+    def _look_for_changes(self, source: Checkpoint, wanted: ev.Restore, then: Then) -> list[Instruction]:
         def refuse(damage: str) -> list[Instruction]:
             raise self._refused(damage)
 
-        return self._round.fetch(files.values(), compare, refuse, wanted.path if wanted.own is None else None)
+        elsewhere = wanted.path if wanted.own is None else None
+        return self._changing.look(source, f"{_OPTION}={wanted.path}", refuse, then, elsewhere)
+
+    def changed(self, origin: Checkpoint, then: Then) -> list[Instruction]:
+        """The stream goes on from its newest checkpoint. If that has other operators than the query, `then` gets a copy, as with a
+        choice."""
+        same_job = origin.imported is not None or origin.job.operators == self._round.request.job.operators
+        if same_job or self.copy is not None or self.wanted is not None:
+            return then(origin)
+        way_out = "if another job made it, give this query a checkpointLocation of its own"
+        named = f"checkpoint run {origin.id.run} epoch {origin.id.epoch} of this stream ({way_out})"
+
+        def looked(found: Checkpoint) -> list[Instruction]:
+            return then(self._copy_own(found) if self._changing.matched is not None else found)
+
+        def refuse(damage: str) -> list[Instruction]:
+            raise UnlessMovedOnError(ErrorKind.DAMAGED, f"{named} cannot be gone on from: {damage}")
+
+        return self._changing.look(origin, named, refuse, looked, choice=False)
 
     # --- what was chosen is the origin
 
@@ -251,10 +265,21 @@ class Restoring:
             raise self._unless_moved_on(self._candidates.bad.get(own) or "its _metadata is missing")
         if not self._candidates.is_retained(own):
             raise self._no_choice("is no longer retained, and may be deleted at any moment")
-        if not self._round.request.compared:
-            return self._compare_first(chosen, self.wanted)
+        return self._look_for_changes(chosen, self.wanted, self._own_known)
+
+    def _own_known(self, chosen: Checkpoint) -> list[Instruction]:
         self.aside = self._candidates.set_aside(chosen.log)
-        return self._candidates.verify(chosen, self._damaged)
+        origin = chosen if self._changing.matched is None else self._copy_own(chosen)
+        return self._candidates.verify(origin, self._damaged)
+
+    def _copy_own(self, source: Checkpoint) -> Checkpoint:
+        """One of the stream's own, as the query has it. The objects of its state stay where they are."""
+        last, request = self._last, self._round.request
+        named = replace(source, id=CheckpointId(last.next_run, source.id.epoch), stream=last.stream or request.nonce, job=request.job)
+        self.copy = copy = self._changing.applied(named)
+        self.source, self.same_stream = source, True
+        self._candidates.read[copy.id] = copy
+        return copy
 
     def _refused(self, damage: str) -> GivenUpError:
         """No other is taken in its place: a person has chosen."""
@@ -273,8 +298,9 @@ class Restoring:
         raise self._unless_moved_on(damage)
 
     def _copy_source(self, wanted: ev.Restore) -> list[Instruction]:
-        source, run = self.source, self._last.next_run
-        assert source is not None
+        run, matched = self._last.next_run, self._changing.matched
+        assert self.source is not None
+        source = self.source if matched is None else without_gone(self.source, matched)
 
         def unanswered(event: ev.ReadFailed) -> None:
             if event.kind is ErrorKind.DAMAGED:
@@ -307,7 +333,7 @@ class Restoring:
             # What is known of the job from here on is what this query says. The epoch that stock Spark had begun is still to be run.
             imported=source.imported if source.imported is not None and source.imported.planned is not None else None,
         )
-        self.copy = copy
+        self.copy = copy = self._changing.applied(copy)
         self.aside = self._candidates.set_aside(source.log if self.same_stream else number)
         self._candidates.read[copy.id] = copy
         return self._candidates.fetch(copy, self._damaged)
@@ -356,16 +382,16 @@ def misfits(source: Checkpoint, job: Job) -> list[str]:
     The state's schemas are compared by Spark itself (`instructions.Compare`). The number of partitions is the checkpoint's own: Spark takes
     it from `offsets/N`. Of one that was imported, Spark's own comparison is all there is: its job is not known.
     """
-    if source.imported is not None:
-        return incomplete(source)
-    problems = []
-    for what, theirs, mine in (
-        ("stateful operators", source.job.operators, job.operators),
-        ("sources", source.job.sources, job.sources),
-    ):
-        if theirs != mine:
-            problems.append(f"its {what} are {_listed(theirs)}, those of the query {_listed(mine)}")
-    return problems + incomplete(source)
+    theirs, mine = source.job.operators, job.operators
+    differ = source.imported is None and theirs != mine
+    return [*([f"its stateful operators are {_listed(theirs)}, those of the query {_listed(mine)}"] if differ else []), *unfit(source, job)]
+
+
+def unfit(source: Checkpoint, job: Job) -> list[str]:
+    """The same, whatever the stateful operators are."""
+    theirs, mine = source.job.sources, job.sources
+    differ = source.imported is None and not same_sources(theirs, mine)
+    return [*([f"its sources are {_listed(theirs)}, those of the query {_listed(mine)}"] if differ else []), *incomplete(source)]
 
 
 def incomplete(source: Checkpoint) -> list[str]:

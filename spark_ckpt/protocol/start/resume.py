@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from enum import Enum
 from typing import ClassVar
 
 from spark_ckpt.errors import ErrorKind
-from spark_ckpt.model import Checkpoint, CheckpointId
+from spark_ckpt.model import Checkpoint, CheckpointId, Content
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.driver_files import DriverFiles, is_numbered, offsets_file
+from spark_ckpt.protocol.driver_files import DriverFiles, beside_state, is_numbered, offsets_file
 from spark_ckpt.protocol.entries import Claim, Damage, Entry, Plan, Request, decode
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.machine import Machine, Story, Tickets, leads
@@ -191,7 +192,7 @@ class Resume(Machine):
         files = DriverFiles(driver_files_of(base, found.first, len(self._claim.job.sources)))
         files.apply(self._entries_sent)
         if current:
-            files.apply({**current.files, offsets_file(current.epoch): current.offsets})
+            files.apply({**self._files_of(current), offsets_file(current.epoch): current.offsets})
             files.take_changes()
         replaced = Replaced(self._requests, unplanned=self._unplanned(current))
         return self._beginning(files, found.first, current, plans[1:] if current else plans, replaced)
@@ -210,15 +211,20 @@ class Resume(Machine):
         files = DriverFiles(driver_files_of(base, found.first, len(self._claim.job.sources)))
         for plan in found.plans:
             if plan.epoch <= sealed:
-                files.apply({**plan.files, offsets_file(plan.epoch): plan.offsets})
+                files.apply({**self._files_of(plan), offsets_file(plan.epoch): plan.offsets})
         files.take_changes()
         files.apply(self._entries_sent)
         if current is not None:
-            files.apply({**current.files, offsets_file(current.epoch): current.offsets})
+            files.apply({**self._files_of(current), offsets_file(current.epoch): current.offsets})
             files.take_changes()
         to_run = tuple(plan for plan in found.plans if plan.epoch > sealed and plan is not current)
         replaced = Replaced(self._requests, sealed, self._request.epoch, self._unplanned(current), self._request.sealed_hooks)
         return self._beginning(files, sealed + 1, current, to_run, replaced)
+
+    def _files_of(self, plan: Plan) -> Mapping[str, Content | None]:
+        """One that the run has adopted: as a start takes it."""
+        assert self._claim is not None
+        return plan.files if plan.claim == self._claim.claim else beside_state(plan.files)
 
     @property
     def _numbers(self) -> dict[int, int]:

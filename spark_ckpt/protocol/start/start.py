@@ -36,7 +36,7 @@ _At = StartPhase
 _ONWARD = (_At.VERIFYING, _At.READING_METADATA, _At.FETCHING, _At.READING_PLANS, _At.CLAIMING, _At.LOCATING)
 """What follows from a checkpoint that was looked at; LOCATING where `StartOrder` looks for the tail once more."""
 _CHOOSING = (_At.READING_RESTORE_PATH, *_ONWARD)
-_CHOSEN = (_At.READING_ITS_PLAN, _At.READING_METADATA, _At.VERIFYING, _At.FETCHING, _At.COPYING, _At.REFUSED)
+_CHOSEN = (_At.READING_ITS_PLAN, _At.READING_METADATA, _At.VERIFYING, _At.FETCHING, _At.COPYING, _At.DESCRIBING, _At.REFUSED)
 """What a person chose is looked at. REFUSED: the start is asked for once more when its schemas are compared."""
 
 
@@ -137,7 +137,15 @@ class Start(Machine):
         return self._restoring.begin() or self._candidates.read_all(self._candidates.choose)
 
     def _origin_known(self, origin: Checkpoint | None) -> list[Instruction]:
-        self._parts.admission(self._request).admit_hooks(origin)
+        admission, last = self._parts.admission(self._request), self._round.last.living
+        admission.admit_hooks(origin)
+        if origin is not None:
+            return self._restoring.changed(origin, self._find_plans)
+        if last is not None and last.job.operators != self._request.job.operators:
+            self._round.notes.append("the stream has no checkpoint yet, and its query has other stateful operators now: it begins anew")
+        return self._find_plans(None)
+
+    def _find_plans(self, origin: Checkpoint | None) -> list[Instruction]:
         self._plans = self._parts.plans(self._round, self._candidates, self._restoring, origin, self._next_step)
         return self._plans.begin()
 
@@ -156,7 +164,7 @@ class Start(Machine):
         plan, recorded = (plans[0], plans[1:]) if adopts_first else (None, plans)
         files = DriverFiles(driver_files_of(origin, epoch, len(claim.job.sources)))
         if plan:
-            files.apply({**plan.files, offsets_file(plan.epoch): plan.offsets})
+            files.apply({**self._plans.files_again(plan), offsets_file(plan.epoch): plan.offsets})
             files.take_changes()
         self.beginning = Beginning(
             claim,
@@ -188,6 +196,7 @@ class Start(Machine):
             version=None if first is None else following,
             taken_over=self._taken_over,
             hooks=origin.hooks if origin else {},
+            begins=origin.begins if origin else (),
         )
         return [*self._warnings, started]
 
@@ -221,9 +230,10 @@ class Start(Machine):
         (_At.READING_RESTORE_PATH, ev.RestorePathRead): leads("_answered", _At.DATING, *_CHOSEN),
         (_At.DATING, ev.EntriesDated): leads("_answered", *_CHOSEN),
         (_At.READING_ITS_PLAN, ev.EntryRead): leads("_answered", *_CHOSEN),
-        (_At.READING_METADATA, ev.MetadataRead): leads("_answered", _At.COPYING, _At.REFUSED, *_ONWARD),
-        (_At.VERIFYING, ev.ObjectsVerified): leads("_answered", *_ONWARD),
-        (_At.FETCHING, ev.FilesFetched): leads("_answered", _At.COPYING, _At.REFUSED, *_ONWARD),
+        (_At.READING_METADATA, ev.MetadataRead): leads("_answered", _At.COPYING, _At.DESCRIBING, _At.REFUSED, *_ONWARD),
+        (_At.VERIFYING, ev.ObjectsVerified): leads("_answered", _At.DESCRIBING, _At.REFUSED, *_ONWARD),
+        (_At.FETCHING, ev.FilesFetched): leads("_answered", _At.COPYING, _At.DESCRIBING, _At.REFUSED, *_ONWARD),
+        (_At.DESCRIBING, ev.OperatorsDescribed): leads("_answered", _At.COPYING, _At.REFUSED, *_ONWARD),
         (_At.CONFIRMING, ev.PastSeen): leads("_answered", _At.LOCATING),
         (_At.READING_PLANS, ev.EntryRead): leads("_answered", *_ONWARD),
         (_At.COPYING, ev.ObjectsImported): leads("_answered", *_ONWARD),

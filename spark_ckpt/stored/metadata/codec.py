@@ -23,10 +23,12 @@ from spark_ckpt.stored.metadata.files import files_from_json, files_to_json
 from spark_ckpt.stored.metadata.limits import LIMITS, MetadataLimits
 from spark_ckpt.stored.metadata.rows import check_sizes, read_columns, read_footer
 
-FORMAT = 4
+FORMAT = 5
+_IMPORTED = 4
 _WITH_HOOKS = 3
 _WITHOUT_HOOKS = 2
-"""The formats of a checkpoint that was not imported, with the state of a hook and without: older releases read it."""
+"""The formats of a checkpoint in which no operator begins: one that was imported, with the state of a hook, and without. Older releases
+read it."""
 DOCUMENT_KEY = b"spark_ckpt"
 CRC_KEY = b"spark_ckpt.crc"
 
@@ -163,6 +165,7 @@ def _decode(data: bytes, name: str, limits: MetadataLimits) -> Checkpoint:
         stream=str(doc.get("stream", "")),
         hooks=_hooks(doc.get("hooks", {})),
         imported=_imported(doc["imported"]) if doc.get("imported") is not None else None,
+        begins=tuple(_in_range("begins", operator) for operator in doc.get("begins", ())),
         log_from=None if doc.get("log_from") is None else _in_range("log_from", doc["log_from"]),
     )
 
@@ -182,7 +185,7 @@ def _document(checkpoint: Checkpoint, names: Sequence[str], last_rows: Iterable[
 
     hooks = {name: base64.b64encode(state).decode() for name, state in sorted(checkpoint.hooks.items())}
     return {
-        "format": FORMAT if checkpoint.imported is not None else _WITH_HOOKS if checkpoint.hooks else _WITHOUT_HOOKS,
+        "format": _format_of(checkpoint),
         "writer": __version__,
         "epoch": checkpoint.id.epoch,
         "run": checkpoint.id.run,
@@ -198,8 +201,16 @@ def _document(checkpoint: Checkpoint, names: Sequence[str], last_rows: Iterable[
         "stream": checkpoint.stream,
         "num_snapshots": len(checkpoint.snapshots),
         **({"hooks": hooks} if hooks else {}),
+        **({"begins": list(checkpoint.begins)} if checkpoint.begins else {}),
         **({"imported": _imported_json(checkpoint.imported)} if checkpoint.imported is not None else {}),
     }
+
+
+def _format_of(checkpoint: Checkpoint) -> int:
+    """The oldest that has all of it."""
+    if checkpoint.begins:
+        return FORMAT
+    return _IMPORTED if checkpoint.imported is not None else _WITH_HOOKS if checkpoint.hooks else _WITHOUT_HOOKS
 
 
 def _hooks(doc: Mapping[str, Any]) -> dict[str, bytes]:

@@ -185,6 +185,10 @@ QUERIES = {
 }
 
 
+FIRST, LAST = "first-", "last-"
+"""Before the name of a query: the same one with one more operator, a deduplication before or behind all others."""
+
+
 def writer(name: str, query: Query, out: str) -> Callable[[DataFrame, int], None]:
     """foreachBatch of three temperaments: overwrite the batch's own folder; skip what has been seen; keep the newest row of each key."""
     folder = f"{out}/{name}"
@@ -222,10 +226,13 @@ def writer(name: str, query: Query, out: str) -> Callable[[DataFrame, int], None
 
 def run(spark: SparkSession, names: list[str], source: str, checkpoints: str, out: str) -> None:
     started = []
-    for name in names:
+    for given in names:
+        name = given.removeprefix(FIRST).removeprefix(LAST)
         query = QUERIES[name]
         df = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(source)
-        to = query.stream(df).writeStream.outputMode(query.mode).queryName(name)
+        df = query.stream(df.dropDuplicates(["id"]) if given.startswith(FIRST) else df)
+        df = df.dropDuplicates() if given.startswith(LAST) else df
+        to = df.writeStream.outputMode(query.mode).queryName(name)
         to = to.option("checkpointLocation", f"{checkpoints}/{name}").trigger(availableNow=True)
         if query.sink == "files":
             started.append(to.format("json").start(f"{out}/{name}"))

@@ -12,9 +12,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from collected import collected
+from operators import transform_with_state
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +37,70 @@ def unique(df: DataFrame) -> DataFrame:
 def wide(df: DataFrame) -> DataFrame:
     """The operator and the key of `totals`, over other values in the state."""
     return df.groupBy("key").agg(F.collect_list("id").alias("n"), F.sum("value").alias("total"))
+
+
+def once(df: DataFrame) -> DataFrame:
+    """`totals` of what was not seen before: one more operator."""
+    return totals(df.dropDuplicates(["id"]))
+
+
+def halves(df: DataFrame) -> DataFrame:
+    """Two operators that are alike."""
+    even, odd = (df.where(F.col("id") % 2 == rest).dropDuplicates(["id"]).select("id", "key", "value") for rest in (0, 1))
+    return even.union(odd)
+
+
+def swapped(df: DataFrame) -> DataFrame:
+    even, odd = (df.where(F.col("id") % 2 == rest).dropDuplicates(["id"]).select("id", "key", "value") for rest in (0, 1))
+    return odd.union(even)
+
+
+def joined(df: DataFrame) -> DataFrame:
+    """`halves`, with a join in the place of the union: one more operator."""
+    even, odd = (df.where(F.col("id") % 2 == rest).dropDuplicates(["id"]).select("id", "key", "value") for rest in (0, 1))
+    return even.join(odd.selectExpr("id - 1 as id", "value as other"), "id").select("id", "key", "value", "other")
+
+
+def seen(df: DataFrame) -> DataFrame:
+    return df.dropDuplicates(["id"]).select("id", "key", "value")
+
+
+def transformed(df: DataFrame) -> DataFrame:
+    return transform_with_state(df.dropDuplicates(["id"]).select("id", "key", "value"))
+
+
+def raw(df: DataFrame) -> DataFrame:
+    return transform_with_state(df.select("id", "key", "value"))
+
+
+QUERIES = {
+    "totals": totals,
+    "unique": unique,
+    "wide": wide,
+    "once": once,
+    "halves": halves,
+    "swapped": swapped,
+    "joined": joined,
+    "seen": seen,
+    "transformed": transformed,
+    "raw": raw,
+}
+MODES = {**dict.fromkeys(("halves", "swapped", "joined", "seen"), "append"), **dict.fromkeys(("transformed", "raw"), "update")}
+"""Of those that do not put out everything with each epoch."""
+
+
+def of_folders(spark: SparkSession, source: str, folders: list[str]) -> DataFrame:
+    """A source for each folder below `source`; `a=x` is folder `a` as the source with the name `x`."""
+    read = []
+    for given in folders:
+        folder, _, name = given.partition("=")
+        reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+        read.append((reader.name(name) if name else reader).json(f"{source}/{folder}"))
+    return reduce(DataFrame.union, read)
+
+
+def rate(spark: SparkSession) -> DataFrame:
+    return spark.readStream.format("rate").option("rowsPerSecond", 5).load()
 
 
 def start_session(conf: dict[str, str]) -> None:
@@ -68,15 +134,16 @@ def run_query(
     for name, value in settings.items():
         spark.conf.set(name, value)
     try:
-        rate = spark.readStream.format("rate").option("rowsPerSecond", 5).load()
         if query == "rated":
-            df = rate.selectExpr("cast(value % 5 as string) as key", "value")
+            df = rate(spark).selectExpr("cast(value % 5 as string) as key", "value")
             writer = totals(df).writeStream.outputMode("complete").foreachBatch(write)
+        elif query.startswith("of "):
+            writer = totals(of_folders(spark, source, query.split()[1:])).writeStream.outputMode("complete").foreachBatch(write)
         elif query == "rate":
-            writer = rate.writeStream.format("noop").outputMode("update" if "realTime" in trigger else "append")
+            writer = rate(spark).writeStream.format("noop").outputMode("update" if "realTime" in trigger else "append")
         else:
             df = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(source)
-            writer = {"totals": totals, "unique": unique, "wide": wide}[query](df).writeStream.outputMode("complete").foreachBatch(write)
+            writer = QUERIES[query](df).writeStream.outputMode(MODES.get(query, "complete")).foreachBatch(write)
         if location is not None:
             writer = writer.option("checkpointLocation", location)
         started = writer.options(**options).trigger(**trigger).start()

@@ -1,0 +1,135 @@
+"""Which state of a checkpoint goes to which operator of a query that has changed.
+
+Spark numbers stateful operators as it plans them, so that one more or less in a query shifts the numbers of others. Here they are told
+apart by what they are, which Spark's own files say: kind, keys, and where that leaves a choice the values that they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+OPERATORS_OPTION = "spark.ckpt.restore.operators"
+ALLOW_OPTION = "spark.ckpt.restore.allowNonRestoredState"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """`number` and `kind` as Spark has them (`stateStoreSave` is an aggregation). `keys`: columns with their types, `types`: those alone;
+    `values` says what it holds under a key. `stores`: the names of its state stores, in Spark's order."""
+
+    number: int
+    kind: str
+    keys: str
+    types: str
+    values: str
+    stores: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.kind}({self.keys})"
+
+
+@dataclass(frozen=True)
+class OperatorChoice:
+    """What a person says of it. `chosen`: operator of the query -> operator of the checkpoint. `may_drop`: state that no operator takes."""
+
+    chosen: Mapping[int, int] = field(default_factory=dict)
+    may_drop: bool = False
+
+
+@dataclass(frozen=True)
+class Matched:
+    """`kept`: operator of the query -> operator of the checkpoint whose state it takes. `new` begin empty, the state of `gone` is dropped.
+
+    `problems`: why it cannot be so.
+    """
+
+    kept: Mapping[int, int]
+    new: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is to be done."""
+        return bool(self.new or self.gone) or any(mine != theirs for mine, theirs in self.kept.items())
+
+
+def same_for_spark(mine: Sequence[Operator], theirs: Sequence[Operator]) -> bool:
+    """Whether Spark itself takes the one for the other: it compares numbers, kinds and types, not the names of columns."""
+    return [(o.number, o.kind, o.types) for o in mine] == [(o.number, o.kind, o.types) for o in theirs]
+
+
+def match(mine: Sequence[Operator], theirs: Sequence[Operator], choice: OperatorChoice) -> Matched:
+    """The query's operators and the checkpoint's. First what a person has chosen; then those that are alike in everything; then those of
+    one kind with the same keys.
+
+    Rule: of several that are alike nobody guesses. Their order decides only where it is the same on both sides.
+    """
+    kept, problems = _chosen(mine, theirs, choice)
+    alike: tuple[Callable[[Operator], tuple[str, ...]], ...] = (
+        lambda o: (o.kind, o.keys, o.values, *o.stores),
+        lambda o: (o.kind, o.keys),
+    )
+    for signature in alike:
+        taken = set(kept.values())
+        found, unclear = _alike([o for o in mine if o.number not in kept], [o for o in theirs if o.number not in taken], signature)
+        kept.update(found)
+        if unclear:
+            return Matched(dict(sorted(kept.items())), problems=(*problems, *unclear))
+    taken = set(kept.values())
+    new = tuple(o.number for o in mine if o.number not in kept)
+    gone = [o for o in theirs if o.number not in taken]
+    if not problems and not choice.may_drop:
+        problems += [_left_over(o, mine) for o in gone]
+    return Matched(dict(sorted(kept.items())), new, tuple(o.number for o in gone), tuple(problems))
+
+
+def _chosen(mine: Sequence[Operator], theirs: Sequence[Operator], choice: OperatorChoice) -> tuple[dict[int, int], list[str]]:
+    by_number, old = {o.number: o for o in mine}, {o.number: o for o in theirs}
+    kept: dict[int, int] = {}
+    problems = []
+    for to, given in sorted(choice.chosen.items()):
+        pair = f"{OPERATORS_OPTION} has {to}:{given}, but"
+        if to not in by_number:
+            problems.append(f"{pair} the query's operators are {listed(mine)}")
+        elif given not in old:
+            problems.append(f"{pair} the checkpoint's operators are {listed(theirs)}")
+        elif by_number[to].kind != old[given].kind:
+            problems.append(f"{pair} the query's {by_number[to]} cannot take the state of another kind, the checkpoint's {old[given]}")
+        else:
+            kept[to] = given
+    return kept, problems
+
+
+def _alike(
+    mine: Sequence[Operator], theirs: Sequence[Operator], signature: Callable[[Operator], tuple[str, ...]]
+) -> tuple[dict[int, int], list[str]]:
+    """Pairs of one signature, and why there is a choice."""
+    new, old = ([(signature(o), o) for o in side] for side in (mine, theirs))
+    both = {s for s, _ in new} & {s for s, _ in old}
+    new, old = ([(s, o) for s, o in side if s in both] for side in (new, old))
+    in_order = [s for s, _ in new] == [s for s, _ in old]
+    kept, problems = {}, []
+    for one in sorted(both):
+        to, given = ([o for s, o in side if s == one] for side in (new, old))
+        if len(to) == len(given) == 1 or (len(to) == len(given) and in_order):
+            kept.update({a.number: b.number for a, b in zip(to, given, strict=True)})
+        else:
+            problems.append(
+                f"the query's {listed(to)} and the checkpoint's {listed(given)} are alike, and it cannot be said which goes on from "
+                f"which; say so with {OPERATORS_OPTION}=<operator of the query>:<operator of the checkpoint>,…"
+            )
+    return kept, problems
+
+
+def _left_over(gone: Operator, mine: Sequence[Operator]) -> str:
+    return (
+        f"no operator of the query takes the state of the checkpoint's {gone}; the query has {listed(mine)}. Set {ALLOW_OPTION}=true to "
+        f"drop that state, or name the operator that goes on from it with {OPERATORS_OPTION}=<operator of the query>:{gone.number}"
+    )
+
+
+def listed(operators: Sequence[Operator]) -> str:
+    """For people."""
+    return ", ".join(map(str, operators)) or "none"

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import agents, chains, edits, epochs, finalise, machine, many_files, plans, restore, short_epochs, standing, streams
+from benchmarks import agents, chains, edits, epochs, finalise, machine, many_files, plans, restore, short_epochs, standing, states, streams
 from benchmarks.budget import Budget
 from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Figures
@@ -282,6 +282,19 @@ def one_write_state(source: str, rows: int, keep: Path | None) -> None:
     """State of so many rows, written into SOURCE, a stream or savepoint of an aggregation with texts and bigints, and read again."""
     with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
         edits.written(source, rows, (keep or Path(work)).resolve(), click.echo)
+
+
+@cli.command("state")
+@click.argument("source")
+@click.option("--rows", type=click.IntRange(1), default=1_000_000, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+def one_state(source: str, rows: int, rounds: int) -> None:
+    """Rows a second of `read_state` beside Spark's own reader, of as many rows written into SOURCE, and the time of `spark-ckpt state`.
+
+    SOURCE is a stream or savepoint of an aggregation with texts and bigints, such as tests/stored/states/update. It is not changed.
+    """
+    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
+        states.measure(str(Path(source).resolve()) if Path(source).exists() else source, rows, rounds, Path(work), click.echo)
 
 
 @cli.command("start-up")

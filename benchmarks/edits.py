@@ -43,7 +43,7 @@ def written(source: str, rows: int, folder: Path, tell: Callable[[str], None]) -
     """So many rows in the place of all state of an operator with keys and values of texts and whole numbers; then they are read."""
     schema = spark_ckpt.read_state(source).schema
     began = time.monotonic()
-    url = spark_ckpt.write_state(source, None, _rows(schema, rows), mode="overwrite", target=f"file://{folder}", name=f"rows-{rows}")
+    url = spark_ckpt.write_state(source, None, rows_of(schema, rows), mode="overwrite", target=f"file://{folder}", name=f"rows-{rows}")
     took = time.monotonic() - began
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     tell(f"{rows:,} rows written in {took:.1f} s ({rows / took:,.0f} a second), {memory:,.0f} MiB of memory at most: {url}")
@@ -53,7 +53,7 @@ def written(source: str, rows: int, folder: Path, tell: Callable[[str], None]) -
     tell(f"{found:,} rows read in {took:.1f} s ({found / took:,.0f} a second)")
 
 
-def _rows(schema: Any, rows: int) -> Iterator[Any]:
+def rows_of(schema: Any, rows: int) -> Iterator[Any]:
     """In an order that is not that of their keys."""
     for begin in range(0, rows, _BATCH):
         numbers = np.arange(begin, min(rows, begin + _BATCH), dtype=np.int64) * 7_919_777 % (1 << 40)

@@ -15,6 +15,7 @@ from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.spark.harness import Application
 from tests.drivers.spark.inputs import write_events
 from tests.drivers.spark.state_reads import SparkReads, kept, rows
+from tests.drivers.state_differences import checked_changes
 
 pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(1800)]
 
@@ -85,3 +86,27 @@ def test_what_is_read_is_what_sparks_reader_reads(names: Sequence[str], start: C
     read = theirs.tables()
     assert [name for name, table in ours.items() if rows(table) != rows(read[name])] == []
     assert [name for name, table in ours.items() if table.num_rows == 0] == []
+
+
+@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
+def test_what_changed_is_what_two_reads_differ_in(names: Sequence[str], start: Callable[..., Application], tmp_path: Path) -> None:
+    """Between the last checkpoint and each before it: with changelogs between, and with full snapshots."""
+    events, locations, storage = (tmp_path / name for name in ("events", "locations", "storage"))
+    write_events(events, 0, 6)
+    args = (",".join(names), str(events), str(locations))
+    start("states.py", *args, storage=f"file://{storage}", conf={**SNAPSHOTS, "spark.ckpt.retained": "10"}).expect_success(900)
+
+    changed: dict[str, int] = {}
+    for query in names:
+        stream = open_storage(f"file://{storage}{locations}/{query}")
+        reader = StreamReader(stream)
+        *earlier, latest = [StateOfCheckpoint(stream, reader.read(found)) for found, _ in reader.checkpoints()]
+        assert len(earlier) >= 4
+        for one in kept(latest):
+            found = [checked_changes(before, latest, one.operator.id, one.name)[1] for before in earlier if one.name in names_of(before)]
+            changed[f"{query}.{one.name}"] = sum(map(len, found))
+    assert [name for name, count in changed.items() if count == 0] == []
+
+
+def names_of(state: StateOfCheckpoint) -> set[str]:
+    return {one.name for one in kept(state)}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.command_line import call
+from tests.drivers.state_differences import checked_changes, rows
 from tests.drivers.state_versions import StoreVersions
 from tests.drivers.stored_stream import flip
 from tests.drivers.unsafe_rows import row
@@ -126,26 +125,13 @@ def test_it_is_what_two_reads_differ_in(kind: Kind, data: st.DataObject, tmp_pat
 
 
 def assert_is_difference(before: StateOfCheckpoint, after: StateOfCheckpoint, name: str) -> None:
-    old, new = (Counter(map(repr, rows(state.batches(state.select(0, name), None, 1)))) for state in (before, after))
-    found = rows(Changes(before, after, after.select(0, name)).batches(None, 1))
-    types = [one.pop("_change_type") for one in found]
-    gone = Counter(repr(one) for one, kind in zip(found, types, strict=True) if kind in ("delete", "update_preimage"))
-    come = Counter(repr(one) for one, kind in zip(found, types, strict=True) if kind in ("insert", "update_postimage"))
-    assert (old - new, new - old) == (gone, come)
-    updated = [second for first, second in pairwise(types) if first == "update_preimage"]
-    assert updated == ["update_postimage"] * types.count("update_preimage")
+    found, types = checked_changes(before, after, 0, name)
     counts = Changes(before, after, after.select(0, name)).count(1)
     assert counts == Counts(types.count("insert"), types.count("update_postimage"), types.count("delete"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(changes_module, "later_changelogs", lambda *_: None)
         patch.setattr(changes_module, "BATCH_BYTES", 1)
-        again = rows(Changes(before, after, after.select(0, name)).batches(None, 1))
-    assert [one.pop("_change_type") for one in again] == types
-    assert again == found
-
-
-def rows(batches: Any) -> list[dict[str, Any]]:
-    return [one for batch in batches for one in batch.to_pylist()]
+        assert checked_changes(before, after, 0, name) == (found, types)
 
 
 def aggregation(tmp_path: Path) -> tuple[StoreVersions, Family]:

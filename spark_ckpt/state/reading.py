@@ -73,6 +73,11 @@ class StateOfCheckpoint:
                 "Spark's own reader reads it"
             )
         self.operators = read_operators(state_files(storage, checkpoint))
+        if checkpoint.snapshots and not self.operators:
+            raise FormatError(
+                f"{self._where} has state, and no file of the driver's says of what kind: it was written by a Spark before 3.5, or is "
+                "damaged; run the query once with the plugin, and read a checkpoint of that run"
+            )
         join = self._conf.get(_JOIN, "2")
         if join not in ("1", "2", "3") and any("join" in operator.name.lower() for operator in self.operators):
             raise FormatError(f"the state of a join has the format {join!r:.40}, known are 1 to 3; Spark's own reader reads it")

@@ -42,6 +42,11 @@ class StreamReader:
             folders.append(folder)
             if len(folders) > _SHOWN:
                 break
+        if "offsets/" in folders:
+            raise ObjectMissingError(
+                f"there is no stream at {self.url}, which is a query's checkpointLocation: a stream's URL is <spark.ckpt.storage>/<path "
+                "of the checkpointLocation>; if the query has run without the plugin, `spark-ckpt import` makes a savepoint of it"
+            )
         inside = f"it holds {', '.join(folders[:_SHOWN])}{' …' if len(folders) > _SHOWN else ''}" if folders else "nothing is there"
         raise ObjectMissingError(
             f"there is no stream at {self.url}: {inside}; a stream's URL is <spark.ckpt.storage>/<path of the query's checkpointLocation>"

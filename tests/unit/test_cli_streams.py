@@ -296,7 +296,7 @@ def test_what_may_not_be_read_does_not_hide_the_others(
                 raise StorageSetupError(f"cannot read {self.url}/{key}: Permission denied; give this user access to it")
             return super().get(key, offset, length, limit)
 
-    monkeypatch.setattr(opening, "open_storage", lambda url, _s3: Locked(url))
+    monkeypatch.setattr(opening, "open_storage", lambda url, *_: Locked(url))
     status, doc = call(capsys, "list", url)
     assert (status, [c["status"] for c in doc["checkpoints"]]) == (1, ["UNREADABLE", "COMPLETED"])
     assert "Permission denied" in doc["checkpoints"][0]["error"]

@@ -238,8 +238,8 @@ def one_finalise(partitions: Sequence[int], count: int, profile: bool, out: Path
 
 @cli.command("agents")
 @click.argument("partitions", type=click.IntRange(1), nargs=-1)
-@click.option("--agents", "number", type=click.IntRange(1), default=8, show_default=True)
-@click.option("--epochs", "count", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--agents", "number", type=click.IntRange(1), default=plans.AGENTS, show_default=True)
+@click.option("--epochs", "count", type=click.IntRange(1), default=plans.AGENT_EPOCHS, show_default=True)
 @_json
 def one_agents(partitions: Sequence[int], number: int, count: int, out: Path | None) -> None:
     """A coordinator and several agents on S3, without Spark, over so many PARTITIONS (5000 if none are given): requests, memory, time."""

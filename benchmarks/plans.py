@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks import epochs, finalise, many_files, restore, standing
+from benchmarks import agents, epochs, finalise, many_files, restore, standing, streams
 from benchmarks.budget import Budget
 from benchmarks.epochs import Save, Tell, Turns
 from benchmarks.far_s3 import far_s3
@@ -23,7 +23,8 @@ _FAST = (System.SAME_LOCAL, System.SAME_TUNED, System.FLOOR, System.FILE, System
 _AS_IT_COMES = (System.STOCK_LOCAL, System.STOCK_S3A, System.STOCK_TUNED)
 """Apart from the others, which leave no memory for them; they are shown, and no target is about them."""
 STANDING = (System.STOCK_LOCAL, System.S3)
-"""For what is not about epochs: start-up, forks."""
+"""For what is not about epochs: start-up, forks, several streams."""
+AGENTS, AGENT_EPOCHS = 8, 5
 RESTORED = (System.S3, System.SAME_TUNED)
 _SUGGESTED = (
     (System.SAME_LOCAL, System.LOCAL_VALIDATES, System.LOCAL_BYPASSES),
@@ -51,6 +52,8 @@ class Plan:
     minutes: float
     finalise: Sequence[int]
     many_files: Sequence[int]
+    agents: Sequence[int]
+    streams: Sequence[int]
     idle_s: int
     start_ups: int
     restore_mb: int
@@ -64,6 +67,8 @@ class Plan:
         others: dict[str, object] = {
             finalise.EXPERIMENT: self.finalise,
             many_files.EXPERIMENT: self.many_files,
+            agents.EXPERIMENT: self.agents,
+            streams.EXPERIMENT: self.streams,
             standing.IDLE: self.idle_s,
             standing.START_UP: self.start_ups,
             restore.EXPERIMENT: self.restore_mb,
@@ -75,12 +80,22 @@ class Plan:
     @property
     def parts(self) -> Sequence[str]:
         """Names of all that is measured one after the other."""
-        several = ((finalise.EXPERIMENT, self.finalise), (many_files.EXPERIMENT, self.many_files))
-        single = (standing.START_UP, self.start_ups), (standing.IDLE, self.idle_s), (restore.EXPERIMENT, self.restore_mb)
+        several = (
+            (finalise.EXPERIMENT, self.finalise),
+            (many_files.EXPERIMENT, self.many_files),
+            (agents.EXPERIMENT, self.agents),
+        )
+        single = (
+            (streams.EXPERIMENT, self.streams),
+            (standing.START_UP, self.start_ups),
+            (standing.IDLE, self.idle_s),
+            (restore.EXPERIMENT, self.restore_mb),
+            (standing.FORKS, self.fork_epochs),
+        )
         return (
             *(f"{name} {count}" for name, counts in several for count in counts),
             *(turns.part for group in self.groups for turns in group),
-            *(name for name, wanted in (*single, (standing.FORKS, self.fork_epochs)) if wanted),
+            *(name for name, wanted in single if wanted),
         )
 
     def only(self, experiments: Collection[str]) -> Plan:
@@ -90,6 +105,8 @@ class Plan:
             groups=[group for group in groups if group],
             finalise=self.finalise if finalise.EXPERIMENT in experiments else (),
             many_files=self.many_files if many_files.EXPERIMENT in experiments else (),
+            agents=self.agents if agents.EXPERIMENT in experiments else (),
+            streams=self.streams if streams.EXPERIMENT in experiments else (),
             idle_s=self.idle_s if standing.IDLE in experiments else 0,
             start_ups=self.start_ups if standing.START_UP in experiments else 0,
             restore_mb=self.restore_mb if restore.EXPERIMENT in experiments else 0,
@@ -116,6 +133,8 @@ SHORT = Plan(
     minutes=9.3,
     finalise=(10_000,),
     many_files=(),
+    agents=(),
+    streams=(),
     idle_s=10,
     start_ups=2,
     restore_mb=0,
@@ -180,6 +199,8 @@ FULL = Plan(
     minutes=math.inf,
     finalise=(1_000, 10_000, 100_000),
     many_files=(10_000, 100_000, 1_000_000),
+    agents=(5_000,),
+    streams=(1, 10, 50),
     idle_s=60,
     start_ups=4,
     restore_mb=1_000,
@@ -246,6 +267,13 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
         return parts.complete
     with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
         folder = Path(work)
+        for count in plan.agents:
+            own = _of(agents.EXPERIMENT, partitions=count)
+            alone = partial(agents.run, [count], AGENTS, AGENT_EPOCHS, s3, folder / "agents", figures)
+            parts.run(f"{agents.EXPERIMENT} {count}", own, alone)
+        if plan.streams:
+            several = partial(streams.run, plan.streams, STANDING, s3, folder / "streams", figures, tell)
+            parts.run(streams.EXPERIMENT, _of(streams.EXPERIMENT), several)
         if plan.start_ups:
             fifth = Budget(plan.minutes * 60 / 5)
             start_up = partial(standing.start_up, STANDING, plan.start_ups, s3, folder / "start-up", figures, tell, fifth)

@@ -17,7 +17,7 @@ from spark_ckpt.progress import Task, Tell, nobody
 from spark_ckpt.state.reading import Selected, StateOfCheckpoint, groups, remove
 from spark_ckpt.state.saving import Saving, Written, refuse_taken
 from spark_ckpt.state.schemas import Family, Operator, Variable
-from spark_ckpt.state.store_files import StoreWriter
+from spark_ckpt.state.store_files import Held, StoreWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from spark_ckpt.model import Checkpoint, Snapshot
     from spark_ckpt.storage.base import Storage
 
-_BUFFER = 32 << 20
 _TIMERS = ("$procTimers_", "$eventTimers_")
 _TTL = "$ttl_"
 
@@ -58,7 +57,7 @@ class Dropping:
 
     def _rewritten(self, snapshot: Snapshot, which: Callable[[pa.RecordBatch], Any], folder: Path) -> Written:
         store = self._stores[snapshot.store.store]
-        written = Written(snapshot, StoreWriter(folder.with_name(f"{folder.name}-new"), _BUFFER))
+        written = Written(snapshot, StoreWriter(folder.with_name(f"{folder.name}-new"), Held()))
         try:
             with self._state.contents(snapshot, folder) as contents:
                 written.families = dict(contents.families or {}) if store.has_families else {}

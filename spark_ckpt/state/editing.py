@@ -18,7 +18,7 @@ from spark_ckpt.progress import Task, Tell, nobody
 from spark_ckpt.state.entry_encoder import EntryEncoder
 from spark_ckpt.state.reading import Selected, StateOfCheckpoint, groups, remove
 from spark_ckpt.state.saving import Saving, Written, refuse_taken
-from spark_ckpt.state.store_files import StoreWriter
+from spark_ckpt.state.store_files import Held, StoreWriter
 from spark_ckpt.storage.base import Storage
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from spark_ckpt.state.contents import Contents
 
 Function = Callable[["pa.RecordBatch"], Any]
-_MEMORY = 256 << 20
-"""Bytes that the stores which are being written hold in memory together, about."""
 
 
 class Editing:
@@ -87,9 +85,9 @@ class Editing:
     def _rewrite(self, fill: Callable[[Written, Contents], None], then: Callable[[], None] = lambda: None) -> Checkpoint:
         with temporary_folder("edit") as folder, ExitStack() as opened:
             self._all.clear()
-            buffer = max(1 << 20, _MEMORY // max(1, len(self._snapshots)))
+            held = Held()
             for snapshot in self._snapshots:
-                writer = StoreWriter(folder / f"new-{snapshot.store.partition}", buffer)
+                writer = StoreWriter(folder / f"new-{snapshot.store.partition}", held)
                 opened.callback(writer.close)
                 self._all.append(Written(snapshot, writer))
             task = Task(self._tell, "state stores read", len(self._snapshots))

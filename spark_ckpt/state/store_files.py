@@ -8,6 +8,8 @@ import uuid
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
+from operator import lt
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,30 @@ from spark_ckpt.stored.state.archive import METADATA_MEMBER
 _SMALL = ("MANIFEST-", "CURRENT", "OPTIONS-")
 _BUFFER = 32 << 20
 _BLOCK = 16 << 10
+_FORMAT = 5
+"""Of RocksDB's tables: Spark's own default."""
+_MEMORY = 256 << 20
+_OVERHEAD = 120
+"""Bytes of Python's for each entry that is held."""
+_AT_ONCE = 10_000
+
+
+class Held:
+    """What several stores that are written hold in memory, together about 256 MiB. Only one of them is open at a time: each takes files."""
+
+    def __init__(self, limit: int = _MEMORY) -> None:
+        self._limit, self._size = limit, 0
+        self._writers: list[StoreWriter] = []
+
+    def join(self, writer: StoreWriter) -> None:
+        self._writers.append(writer)
+
+    def add(self, size: int) -> None:
+        self._size += size
+        if self._size > self._limit:
+            for writer in self._writers:
+                writer.spill()
+            self._size = 0
 
 
 class StoreWriter:
@@ -28,71 +54,91 @@ class StoreWriter:
     Raises `StorageError` where the local disk takes no more.
     """
 
-    def __init__(self, folder: Path, buffer: int) -> None:
-        """`buffer`: bytes that are held in memory."""
+    def __init__(self, folder: Path, held: Held) -> None:
+        self._folder, self._held = folder, held
+        self._keys: list[bytes] = []
+        self._values: list[bytes] = []
+        self._last: bytes | None = None
+        self._ascending = True
+        self.entries = 0
+        held.join(self)
+
+    def put(self, keys: Sequence[bytes], values: Sequence[bytes], distinct: bool = False) -> None:
+        """`distinct`: it is known that these are nowhere else."""
+        if not keys:
+            return
+        if not distinct and self._ascending:
+            before = keys if self._last is None else [self._last, *keys]
+            self._ascending = all(map(lt, before, islice(before, 1, None)))
+            self._last = keys[-1]
+        self._keys += keys
+        self._values += values
+        self.entries += len(keys)
+        self._held.add(sum(map(len, keys)) + sum(map(len, values)) + _OVERHEAD * len(keys))
+
+    def spill(self) -> None:
+        """To the disk, what is held in memory."""
+        from rocksdict import WriteBatch
+
+        if not self._keys:
+            return
+        batch = WriteBatch(raw_mode=True)
+        with _disk(), self._opened() as db:
+            for number, (key, value) in enumerate(zip(self._keys, self._values, strict=True), 1):
+                batch.put(key, value)
+                if number % _AT_ONCE == 0:
+                    db.write(batch)
+                    batch = WriteBatch(raw_mode=True)
+            db.write(batch)
+            db.flush()
+        self._keys, self._values = [], []
+
+    def close(self) -> None:
+        """What is not finished is given up, and nothing of it stays."""
+        self._keys, self._values = [], []
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextmanager
+    def _opened(self, compact: bool = True) -> Iterator[Any]:
         from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict, WriteOptions
 
-        owner_only.make_folder(folder)
-        self._folder = folder
+        owner_only.make_folder(self._folder)
         table = BlockBasedOptions()
-        table.set_format_version(5)  # Spark's own default, of which it takes note with the offsets
+        table.set_format_version(_FORMAT)
         table.set_block_size(_BLOCK)
         options = Options(raw_mode=True)
         options.create_if_missing(True)
-        options.set_write_buffer_size(min(buffer, _BUFFER))
+        options.set_write_buffer_size(_BUFFER)
+        options.set_disable_auto_compactions(not compact)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_block_based_table_factory(table)
         unlogged = WriteOptions()
         unlogged.disable_wal = True  # type: ignore[method-assign, assignment]  # it is an attribute, whatever its stub says
-        with _disk():
-            self._db = Rdict(str(folder / "db"), options)
-            self._db.set_write_options(unlogged)
-        self._last: bytes | None = None
-        self._ascending, self._closed = True, False
-        self.entries = 0
-
-    def put(self, keys: Sequence[bytes], values: Sequence[bytes], distinct: bool = False) -> None:
-        """`distinct`: it is known that these are nowhere else."""
-        from rocksdict import WriteBatch
-
-        batch = WriteBatch(raw_mode=True)
-        last = self._last
-        for key, value in zip(keys, values, strict=True):
-            if not distinct:
-                if last is not None and key <= last:
-                    self._ascending = False
-                last = key
-            batch.put(key, value)
-        self._last = last
-        self.entries += len(keys)
-        with _disk():
-            self._db.write(batch)
-
-    def close(self) -> None:
-        """What is not finished is given up."""
-        if not self._closed:
-            self._closed = True
-            with _disk():
-                self._db.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        db = Rdict(str(self._folder / "db"), options)
+        try:
+            db.set_write_options(unlogged)
+            yield db
+        finally:
+            db.close()
 
     def finish(self, place: Place, like: Snapshot, told: Mapping[str, Any], num_keys: int | None) -> LocalSnapshot:
         """A full snapshot of the version that `like` has, under a new unique id. `told`: what its metadata says of column families.
 
         Raises `ConflictError` where a key was put twice.
         """
-        with _disk():
-            self._db.flush()
+        self.spill()
+        with _disk(), self._opened(compact=False) as db:
             if not self._ascending:
-                self._refuse_twice()
-            self._closed = True
-            self._db.close()
+                self._refuse_twice(db)
+            live = {Path(file["name"]).name for file in db.live_files()}
         uid = str(uuid.uuid4())
         handles: list[Handle] = []
         local: dict[str, Path] = {}
         files: list[dict[str, Any]] = []
         small: list[Path] = []
         for path in sorted((self._folder / "db").iterdir()):
+            if path.suffix == ".sst" and path.name not in live:
+                continue  # what compaction has left
             if path.suffix == ".sst":
                 stored = f"{path.stem}-{uid}.sst"
                 handle = local_handle(HandleKind.SST, f"SSTs/{stored}", path)
@@ -122,8 +168,8 @@ class StoreWriter:
             archive.writestr(METADATA_MEMBER, b"v1\n" + json.dumps(said, separators=(",", ":")).encode())
         return path
 
-    def _refuse_twice(self) -> None:
-        cursor = self._db.iter()
+    def _refuse_twice(self, db: Any) -> None:
+        cursor = db.iter()
         cursor.seek_to_first()
         found = 0
         while cursor.valid():

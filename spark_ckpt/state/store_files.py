@@ -13,6 +13,8 @@ from operator import lt
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from spark_ckpt.errors import ConflictError, StorageError
 from spark_ckpt.model import Handle, HandleKind, Snapshot
 from spark_ckpt.process import owner_only
@@ -20,7 +22,7 @@ from spark_ckpt.stored.segments import SHARED, LocalSnapshot, Place, local_handl
 from spark_ckpt.stored.state.archive import METADATA_MEMBER
 
 _SMALL = ("MANIFEST-", "CURRENT", "OPTIONS-")
-_BUFFER = 32 << 20
+_BUFFER = 64 << 20
 _BLOCK = 16 << 10
 _FORMAT = 5
 """Of RocksDB's tables: Spark's own default."""
@@ -31,7 +33,7 @@ _AT_ONCE = 10_000
 
 
 class Held:
-    """What several stores that are written hold in memory, together about 256 MiB. Only one of them is open at a time: each takes files."""
+    """What several stores that are written hold in memory, together about 256 MiB."""
 
     def __init__(self, limit: int = _MEMORY) -> None:
         self._limit, self._size = limit, 0
@@ -51,7 +53,7 @@ class Held:
 class StoreWriter:
     """The entries of one store, put in any order. `folder`: a new one; what is left of it at the end are the files of the snapshot.
 
-    Raises `StorageError` where the local disk takes no more.
+    RocksDB is open only at the end, for it takes files as long as it is. Raises `StorageError` where the local disk takes no more.
     """
 
     def __init__(self, folder: Path, held: Held) -> None:
@@ -77,20 +79,14 @@ class StoreWriter:
         self._held.add(sum(map(len, keys)) + sum(map(len, values)) + _OVERHEAD * len(keys))
 
     def spill(self) -> None:
-        """To the disk, what is held in memory."""
-        from rocksdict import WriteBatch
-
+        """To the disk, what is held in memory: how many, the lengths of keys and values, keys, values."""
         if not self._keys:
             return
-        batch = WriteBatch(raw_mode=True)
-        with _disk(), self._opened() as db:
-            for number, (key, value) in enumerate(zip(self._keys, self._values, strict=True), 1):
-                batch.put(key, value)
-                if number % _AT_ONCE == 0:
-                    db.write(batch)
-                    batch = WriteBatch(raw_mode=True)
-            db.write(batch)
-            db.flush()
+        lengths = [np.fromiter(map(len, values), "<u4", len(values)).tobytes() for values in (self._keys, self._values)]
+        with _disk():
+            owner_only.make_folder(self._folder)
+            with open(self._spilled, "ab", opener=owner_only.opener) as file:
+                file.writelines([len(self._keys).to_bytes(8, "little"), *lengths, *self._keys, *self._values])
         self._keys, self._values = [], []
 
     def close(self) -> None:
@@ -98,8 +94,36 @@ class StoreWriter:
         self._keys, self._values = [], []
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @property
+    def _spilled(self) -> Path:
+        return self._folder / "spilled"
+
+    def _chunks(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """What has been put, in its order, which is then gone."""
+        if self._spilled.exists():
+            with open(self._spilled, "rb") as file:
+                while head := file.read(8):
+                    count = int.from_bytes(head, "little")
+                    lengths = [np.frombuffer(file.read(4 * count), "<u4").tolist() for _ in range(2)]
+                    keys, values = ([file.read(length) for length in each] for each in lengths)
+                    yield keys, values
+            self._spilled.unlink()
+        yield self._keys, self._values
+        self._keys, self._values = [], []
+
+    def _fill(self, db: Any) -> None:
+        from rocksdict import WriteBatch
+
+        for keys, values in self._chunks():
+            for begin in range(0, len(keys), _AT_ONCE):
+                batch = WriteBatch(raw_mode=True)
+                for key, value in zip(keys[begin : begin + _AT_ONCE], values[begin : begin + _AT_ONCE], strict=True):
+                    batch.put(key, value)
+                db.write(batch)
+        db.flush()
+
     @contextmanager
-    def _opened(self, compact: bool = True) -> Iterator[Any]:
+    def _opened(self) -> Iterator[Any]:
         from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict, WriteOptions
 
         owner_only.make_folder(self._folder)
@@ -109,7 +133,7 @@ class StoreWriter:
         options = Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_write_buffer_size(_BUFFER)
-        options.set_disable_auto_compactions(not compact)
+        options.set_disable_auto_compactions(True)  # Spark's own RocksDB does that, when it has the store
         options.set_compression_type(DBCompressionType.lz4())
         options.set_block_based_table_factory(table)
         unlogged = WriteOptions()
@@ -126,19 +150,16 @@ class StoreWriter:
 
         Raises `ConflictError` where a key was put twice.
         """
-        self.spill()
-        with _disk(), self._opened(compact=False) as db:
+        with _disk(), self._opened() as db:
+            self._fill(db)
             if not self._ascending:
                 self._refuse_twice(db)
-            live = {Path(file["name"]).name for file in db.live_files()}
         uid = str(uuid.uuid4())
         handles: list[Handle] = []
         local: dict[str, Path] = {}
         files: list[dict[str, Any]] = []
         small: list[Path] = []
         for path in sorted((self._folder / "db").iterdir()):
-            if path.suffix == ".sst" and path.name not in live:
-                continue  # what compaction has left
             if path.suffix == ".sst":
                 stored = f"{path.stem}-{uid}.sst"
                 handle = local_handle(HandleKind.SST, f"SSTs/{stored}", path)

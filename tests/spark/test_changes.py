@@ -111,9 +111,13 @@ def test_a_query_gets_one_more_operator_and_goes_on_with_its_sums(place: Place) 
 
 @pytest.mark.campaign
 def test_a_transform_with_state_begins_empty_and_then_keeps_its_state(place: Place) -> None:
-    write_events(place.events, 0, 2)
+    write_events(place.events, 0, 1)
+    place.session()
+    assert place.run("changing", "plain") is None, "without any state"
+    write_events(place.events, 1, 1)
     place.session()
     assert place.run("changing", "seen") is None
+    assert len(place.rows("changing")) == len(once(place.read(1, 1)))
     write_events(place.events, 2, 2)
     place.session()
     assert place.run("changing", "transformed") is None
@@ -123,6 +127,9 @@ def test_a_transform_with_state_begins_empty_and_then_keeps_its_state(place: Pla
     write_events(place.events, 4, 1)
     assert place.run("changing", "raw") is None, "without the deduplication"
     assert place.totals("changing") == summed(once(place.read(2, 2)) + place.read(4, 1))
+    write_events(place.events, 5, 1)
+    assert place.run("changing", "plain") is None, "and without any state once more"
+    assert len(place.rows("changing")) == len(place.read(5, 1))
     place.told.end()
 
 
@@ -209,9 +216,9 @@ def test_sources_without_names_are_those_that_they_were(place: Place) -> None:
     place.session()
     assert "its sources are FileSource, those of this one FileSource, FileSource" in sentence(place.run("first", "of one two"))
     place.session(**chosen)
-    error = place.run("replaced", "of two")
-    assert error is not None
-    assert "Wrong basePath" in error, "another folder: Spark has the source give its newest batch once more, of the files that it has read"
+    told = place.run("replaced", "of two")
+    assert told is not None
+    assert "Wrong basePath" in told, "another folder: Spark has the source give its newest batch once more, of the files that it has read"
     place.told.end()
 
 

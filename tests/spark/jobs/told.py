@@ -61,6 +61,10 @@ def joined(df: DataFrame) -> DataFrame:
     return even.join(odd.selectExpr("id - 1 as id", "value as other"), "id").select("id", "key", "value", "other")
 
 
+def plain(df: DataFrame) -> DataFrame:
+    return df.select("id", "key", "value")
+
+
 def seen(df: DataFrame) -> DataFrame:
     return df.dropDuplicates(["id"]).select("id", "key", "value")
 
@@ -81,11 +85,12 @@ QUERIES = {
     "halves": halves,
     "swapped": swapped,
     "joined": joined,
+    "plain": plain,
     "seen": seen,
     "transformed": transformed,
     "raw": raw,
 }
-MODES = {**dict.fromkeys(("halves", "swapped", "joined", "seen"), "append"), **dict.fromkeys(("transformed", "raw"), "update")}
+MODES = {**dict.fromkeys(("halves", "swapped", "joined", "plain", "seen"), "append"), **dict.fromkeys(("transformed", "raw"), "update")}
 """Of those that do not put out everything with each epoch."""
 
 

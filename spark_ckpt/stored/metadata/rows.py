@@ -6,7 +6,7 @@ of itself. So rows are read in batches and strings as dictionaries, and become P
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import mul
 from typing import Any
 
@@ -88,9 +88,11 @@ def check_sizes(columns: Columns, lengths: Sequence[int], limits: MetadataLimits
         raise FormatError(f"a checkpoint of {rows} files has more than the {limits.rows} that one can have; use fewer state partitions")
     for name in STRINGS:
         values = columns[COLUMNS.index(name)]
-        sizes = [len(text.encode()) for text in values] if max(map(len, values), default=0) * 4 > MAX_STRING else list(map(len, values))
-        if max(sizes, default=0) > MAX_STRING:
-            raise too_long(name)
+        sizes: Iterable[int] = map(len, values)
+        if max(map(len, values), default=0) * 4 > MAX_STRING:
+            sizes = [len(text.encode()) for text in values]
+            if max(sizes) > MAX_STRING:
+                raise too_long(name)
         total += sum(map(mul, sizes, lengths)) if name in OF_SNAPSHOTS else sum(sizes)
     if total > MAX_STRINGS:
         raise FormatError(f"the names in a checkpoint have {total} bytes, more than the {MAX_STRINGS} that they can have")

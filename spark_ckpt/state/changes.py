@@ -236,9 +236,11 @@ def later_changelogs(before: Snapshot, after: Snapshot) -> list[Handle] | None:
     """
     if not before.handles:
         return None
-    version = _version(before.handles[-1])
+    last = before.handles[-1]
     for number, handle in enumerate(after.handles):
-        if handle.kind is not HandleKind.SST and _version(handle) == version:
+        if handle.kind is not HandleKind.SST and _version(handle) == _version(last):
+            if handle.kind is last.kind and (handle.length, handle.checksum) != (last.length, last.checksum):
+                return None  # of another stream, which has given the same name
             later = list(after.handles[number + 1 :])
             return later if all(one.kind is HandleKind.CHANGELOG for one in later) else None
     return None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,12 @@ import pytest
 import spark_ckpt
 from spark_ckpt.cli.main import run
 from spark_ckpt.errors import DamagedError, FormatError, ObjectMissingError
-from spark_ckpt.model import Checkpoint, Content, Handle, HandleKind
+from spark_ckpt.model import Content, Handle, HandleKind
 from spark_ckpt.state.changelogs import Change, Record
-from spark_ckpt.state.reading import StateOfCheckpoint
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.metadata.codec import encode_metadata
+from tests.drivers.avro_states import evolved, schema, schema_file
 from tests.drivers.command_line import call
 from tests.drivers.state_differences import rows
 from tests.drivers.state_versions import StoreVersions
@@ -173,41 +172,6 @@ def test_state_variables_without_a_full_snapshot_are_refused(tmp_path: Path) -> 
 # --- a schema that has evolved
 
 
-def schema(*fields: tuple[str, str]) -> bytes:
-    found = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]
-    return json.dumps({"type": "struct", "fields": found}).encode()
-
-
-def schema_file(number: int, value: bytes, version: bytes = b"v3") -> bytes:
-    """As Spark writes it for one state variable, `count`."""
-
-    def chunk(text: bytes) -> bytes:
-        return struct.pack(">iH", 1, len(text)) + text
-
-    layout = b'{"keyStateEncoderType":"NoPrefixKeyStateEncoderSpec"}'
-    key = b"\0\0" + chunk(schema(("key", "string")))
-    return b"\0\2" + version + b"\0\0\0\1\0\5count" + key + struct.pack(">h", number) + chunk(value) + chunk(layout) + chunk(b"{}")
-
-
-def evolved(files: Mapping[str, bytes], encoding: str, folder: Path, values: Sequence[bytes]) -> StateOfCheckpoint:
-    properties = {"stateVariables": [{"stateName": "count", "stateVariableType": "ValueState"}]}
-    paths = [f"file:/x/state/0/_stateSchema/default/{name}" for name in files]
-    metadata = {
-        "operatorInfo": {"operatorId": 0, "operatorName": "transformWithStateExec"},
-        "stateStoreInfo": [{"storeName": "default", "numColsPrefixKey": 0, "numPartitions": 1, "stateSchemaFilePaths": paths}],
-        "operatorPropertiesJson": json.dumps(properties),
-    }
-    driver: dict[str, Content] = {f"state/0/_stateSchema/default/{name}": content for name, content in files.items()}
-    driver["state/0/_metadata/v2/0"] = b"v2\n" + json.dumps(metadata).encode()
-    versions = StoreVersions(open_storage(f"file://{folder}/kept"), driver, {"count": 1})
-    records = [(Change.PUT, b"\1\0\0\0\0\2\2" + bytes([65 + n]), value) for n, value in enumerate(values)]
-    checkpoint: Checkpoint = versions.checkpoint([records], 1).checkpoint
-    offsets = json.loads(bytes(checkpoint.file("offsets/1") or b"").split(b"\n")[1])
-    offsets["conf"]["spark.sql.streaming.stateStore.encodingFormat"] = encoding
-    changed = {**checkpoint.files, "offsets/1": b"v1\n" + json.dumps(offsets).encode()}
-    return StateOfCheckpoint(open_storage(f"file://{folder}/kept"), replace(checkpoint, files=changed))
-
-
 def test_values_of_every_schema_that_a_stream_has_had(tmp_path: Path) -> None:
     """A field came, then the first one went; each value names the schema that it was written with."""
     files = {
@@ -216,14 +180,14 @@ def test_values_of_every_schema_that_a_stream_has_had(tmp_path: Path) -> None:
         "9_c": schema_file(2, schema(("name", "string"), ("total", "double"))),
     }
     values = [b"\0\0\0\2\x0e", b"\0\1\0\2\x0e\2\4ab", b"\0\2\0\2\4cd\2" + struct.pack("<d", 1.5)]
-    state = evolved(files, "avro", tmp_path, values)
+    state = evolved(files, tmp_path, values)
     found = rows(state.batches(state.select(0, "count"), None, 1))
     assert [(one["key"]["key"], one["value"]) for one in found] == [
         ("A", {"name": None, "total": None}),
         ("B", {"name": "ab", "total": None}),
         ("C", {"name": "cd", "total": 1.5}),
     ]
-    unknown = evolved(files, "avro", tmp_path, [*values, b"\0\7\0\0\0"])
+    unknown = evolved(files, tmp_path, [*values, b"\0\7\0\0\0"])
     with pytest.raises(DamagedError, match="operator 0, partition 0, store default: a value of count names schema 7"):
         rows(unknown.batches(unknown.select(0, "count"), None, 1))
 
@@ -231,7 +195,7 @@ def test_values_of_every_schema_that_a_stream_has_had(tmp_path: Path) -> None:
 def test_a_schema_file_of_a_newer_spark_is_named(tmp_path: Path) -> None:
     files = {"0_a": schema_file(0, schema(("n", "long"))), "5_b": schema_file(1, schema(("n", "long")), b"v4")}
     with pytest.raises(FormatError, match=r"_stateSchema/default/5_b has the form 'v4', known are v1, v2 and v3; take a newer spark-ckpt"):
-        evolved(files, "avro", tmp_path, [])
+        evolved(files, tmp_path, [])
 
 
 # --- of another Spark, and what is no checkpoint

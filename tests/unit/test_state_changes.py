@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from spark_ckpt.state.spark_types import Atomic, Field, SparkType, Struct
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.reading import StreamReader
+from tests.drivers.avro_states import evolved, schema, schema_file
 from tests.drivers.command_line import call
 from tests.drivers.state_differences import checked_changes, rows
 from tests.drivers.state_versions import StoreVersions
@@ -252,3 +253,55 @@ def test_more_than_memory_takes_is_read_side_by_side(tmp_path: Path, monkeypatch
     before, after = versions.checkpoint(told[:1], 1), versions.checkpoint(told, 1)
     monkeypatch.setattr(contents, "SPILL_BYTES", 1)
     assert_is_difference(before, after, "default")
+
+
+# --- what the two have not in common
+
+
+def test_values_of_an_older_avro_schema_have_nulls(tmp_path: Path) -> None:
+    older = {"0_a": schema_file(0, schema(("n", "long")))}
+    newer = {**older, "5_b": schema_file(1, schema(("n", "long"), ("name", "string")))}
+    before = evolved(older, tmp_path / "before", [b"\0\0\0\2\x0e", b"\0\0\0\2\x0e", b"\0\0\0\2\x0e"])
+    after = evolved(newer, tmp_path / "after", [b"\0\0\0\2\x0e", b"\0\1\0\2\x10\2\4ab"], epoch=2)
+    found = rows(Changes(before, after, after.select(0, "count")).batches(None, 1))
+    assert [(one["key"]["key"], one["value"]["n"], one["value"]["name"], one["_change_type"]) for one in found] == [
+        ("B", 7, None, "update_preimage"),
+        ("B", 8, "ab", "update_postimage"),
+        ("C", 7, None, "delete"),
+    ]
+
+
+def test_a_state_variable_that_is_new_is_inserted_as_a_whole(tmp_path: Path) -> None:
+    files = KINDS[4].files()
+    old, new = (open_storage(f"file://{tmp_path}/{name}") for name in ("old", "new"))
+    (operator,) = read_operators({name: content for name, content in files.items() if isinstance(content, bytes)})
+    count = next(family for family in operator.stores[0].families if family.name == "count")
+    records = [(Change.PUT, *encoded(count, b"\3\0", number, number)) for number in (1, 2)]
+    before = StoreVersions(old, files, {"best": 1}).checkpoint([[]], 1)
+    after = StoreVersions(new, files, {"best": 1, "count": 3}).checkpoint([[], records], 2)
+    assert_is_difference(before, after, "count")
+    assert Changes(before, after, after.select(0, "count")).count(1) == Counts(2, 0, 0)
+
+
+def test_other_columns_and_other_partitions_are_refused(tmp_path: Path) -> None:
+    versions, family = aggregation(tmp_path)
+    told = [puts(family, (1, 1))]
+    after = versions.checkpoint([*told, []], 1)
+    schema_name = "state/0/0/_metadata/schema"
+    content = KINDS[0].files()[schema_name]
+    assert isinstance(content, bytes)
+    assert b'"count","type":"long"' in content
+    other = {**KINDS[0].files(), schema_name: content.replace(b'"count","type":"long"', b'"count","type":"date"')}
+    before = StoreVersions(open_storage(f"file://{tmp_path}/other"), other, {}).checkpoint(told, 1)
+    with pytest.raises(ConfigError, match=r"columns of store default were others at run-1/chk-1 .*count:date.* than at run-1/chk-2"):
+        Changes(before, after, after.select(0, None))
+    renamed = {**KINDS[0].files(), schema_name: content.replace(b'"count"', b'"Count"')}
+    before = StoreVersions(open_storage(f"file://{tmp_path}/renamed"), renamed, {}).checkpoint(told, 1)
+    assert Changes(before, after, after.select(0, None)).count(1) == Counts(0, 0, 0)
+
+    whole = versions.checkpoint(told, 1).checkpoint
+    (one,) = whole.snapshots
+    two = replace(whole, snapshots=(one, replace(one, store=replace(one.store, partition=1))))
+    before = StateOfCheckpoint(after.storage, two)
+    with pytest.raises(ConfigError, match="store default had 2 partitions at run-1/chk-1 and has 1 at run-1/chk-2; read both"):
+        Changes(before, after, after.select(0, None))

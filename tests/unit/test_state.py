@@ -15,7 +15,7 @@ from spark_ckpt.errors import DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.model import Checkpoint, HandleKind
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.state import CountResult, KeyCount, assemble, count_keys
-from spark_ckpt.stored.state.archive import MAX_MEMBERS, MAX_UNPACKED, MAX_VALUES, parse_metadata, unpack
+from spark_ckpt.stored.state.archive import MAX_MEMBERS, MAX_UNPACKED, MAX_VALUES, parse_metadata, read_full_snapshot, unpack
 from tests.drivers.stored_stream import SmallStore, StreamWriter, make_store
 
 
@@ -177,6 +177,18 @@ def test_what_is_no_zip(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "z.zip").write_bytes(data)
     with pytest.raises(FormatError, match=r"z\.zip"):
         unpack(tmp_path / "z.zip", tmp_path)
+
+
+@pytest.mark.parametrize("offset", [1, 1000, 0x7FFFFFFF])
+def test_a_zip_whose_members_would_begin_before_it(offset: int, tmp_path: Path) -> None:
+    """That is no trouble with the disk, though the system calls it an invalid argument."""
+    data = bytearray(zipped(tmp_path / "z.zip", [GOOD, ("CURRENT", b"a")]).read_bytes())
+    data[-6:-2] = (int.from_bytes(data[-6:-2], "little") + offset).to_bytes(4, "little")
+    (tmp_path / "z.zip").write_bytes(data)
+    with pytest.raises(FormatError, match=r"z\.zip"):
+        unpack(tmp_path / "z.zip", tmp_path)
+    with pytest.raises(FormatError, match=r"z\.zip"):
+        read_full_snapshot(tmp_path / "z.zip")
 
 
 def test_truncated_zips(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Members are RocksDB's small files (`MANIFEST-…`, `CURRENT`, `OPTIONS-…`, an 
 
 from __future__ import annotations
 
+import errno
 import re
 import zipfile
 import zlib
@@ -79,7 +80,9 @@ def unpack(path: Path, folder: Path) -> FullSnapshot:
                     _extract(archive, member, folder / member.filename)
             with archive.open(METADATA_MEMBER) as source:
                 text = source.read(MAX_METADATA + 1)
-    except _UNREADABLE as e:
+    except (*_UNREADABLE, OSError) as e:
+        if _is_of_the_disk(e):
+            raise
         raise FormatError(f"{path.name} is not a snapshot of Spark's state store ({type(e).__name__}: {e}); it is damaged") from e
     return parse_metadata(text, path.name)
 
@@ -93,9 +96,16 @@ def read_full_snapshot(path: Path) -> FullSnapshot:
                 raise FormatError(f"{path.name} has {info.file_size} bytes of file names, more than any store can have; it is damaged")
             with archive.open(info) as member:
                 text = member.read(MAX_METADATA + 1)
-    except _UNREADABLE as e:
+    except (*_UNREADABLE, OSError) as e:
+        if _is_of_the_disk(e):
+            raise
         raise FormatError(f"{path.name} is not a complete snapshot of Spark's state store ({type(e).__name__}: {e})") from e
     return parse_metadata(text, path.name)
+
+
+def _is_of_the_disk(error: Exception) -> bool:
+    """A forged archive has its reader look before the file's beginning, which is EINVAL."""
+    return isinstance(error, OSError) and error.errno != errno.EINVAL
 
 
 def _checked(archive: zipfile.ZipFile, name: str) -> list[zipfile.ZipInfo]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from zlib import crc32
 
+from simulation.invariants import Invariant, ViolationError
 from simulation.query import SimulatedQuery
 from simulation.source_sink import Span
 from spark_ckpt.protocol import events as ev
@@ -89,9 +90,11 @@ class CheckpointFolder:
         for path in sorted(self._commits, key=number_of)[:-COMMITS_KEPT]:
             del self._commits[path]
 
-    def begins(self, i: do.Started, epoch: int) -> tuple[int, ...]:
-        """What is due to be told of an epoch of that run: once the first one has ended, nobody begins."""
-        return i.begins if epoch == i.epoch else ()
+    def check_begins(self, run: do.Started | None, i: do.Triggered) -> None:
+        """Once the first epoch of a run has ended, no operator begins."""
+        due = run.begins if run is not None and run.epoch == i.epoch else ()
+        if i.begins != due:
+            raise ViolationError(Invariant.STATE_RIGHT, f"run {i.run}: operators {i.begins} begin empty in epoch {i.epoch}, not {due}")
 
     def wrong(self, i: do.Started, first: int) -> str | None:
         """What a start that puts all that Spark needs in its `checkpointLocation` has left out, or put there wrongly."""

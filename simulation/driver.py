@@ -143,9 +143,7 @@ class Driver(DriverQuery, Query):
             self.process.open = None
             self._folder.planned()
             self._wants.clear()
-            assert self.process.started is not None
-            if i.begins != self._folder.begins(self.process.started, i.epoch):
-                raise ViolationError(Invariant.STATE_RIGHT, f"{self.name}: the operators {i.begins} begin empty in epoch {i.epoch}")
+            self._folder.check_begins(self.process.started, i)
             self._run_epoch(i.base, Barrier(i.checkpoint, i.late, frozenset(i.sparse)), i.version)
         elif isinstance(i, (do.HandOver, do.HandedOver, do.NotHandedOver)):
             self._wants.told(i)

@@ -149,10 +149,8 @@ class StoreFile:
 
 @dataclass(frozen=True)
 class FetchFiles:
-    """Bring large files of the driver to the local disk, compared with their checksums -> FilesFetched.
-
-    `path`: URL of the checkpoint or savepoint that they belong to, None for one of the stream itself.
-    """
+    """Bring large files of the driver to the local disk, compared with their checksums -> FilesFetched. `path`: URL of the checkpoint or
+    savepoint that they belong to, None for one of the stream itself."""
 
     ticket: int
     handles: tuple[FileHandle, ...] = field(repr=False)
@@ -201,10 +199,8 @@ class ImportObjects:
 
 @dataclass(frozen=True)
 class StoreSavepoint:
-    """Copy a completed checkpoint into a folder of its own, as the request in log entry `number` asks -> SavepointStored.
-
-    The same request names the same folder at every attempt.
-    """
+    """Copy a completed checkpoint into a folder of its own, as the request in log entry `number` asks -> SavepointStored. The same request
+    names the same folder at every attempt."""
 
     ticket: int
     checkpoint: Checkpoint = field(repr=False)
@@ -467,8 +463,7 @@ Question = (
     | StoreFile
     | FetchFiles
     | ReadLeftAcks
-    | ReadRestorePath
-    | DescribeOperators
+    | ReadRestorePath | DescribeOperators
     | ImportObjects
     | StoreSavepoint
     | AnswerRequest

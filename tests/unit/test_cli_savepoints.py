@@ -18,6 +18,7 @@ from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Damage, End, Plan, Request, decode, encode
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import store_savepoint
+from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.places import Places
 from tests.drivers.command_line import call
 from tests.drivers.planned_operators import a_deduplication, a_total
@@ -223,6 +224,14 @@ def test_restore_shows_which_operator_goes_on_from_which_state(tmp_path: Path, c
     ]
     assert call(capsys, "restore", path, "--operators", "0:1")[1]["error"]["kind"] == "CONFIG"
     assert run(["restore", path, "--check", f"file://{tmp_path}/new", "--operators", "0-1"]) == 2
+
+
+def test_show_says_which_operators_begin_empty(savepoint: str, writer: StreamWriter, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_storage(savepoint) as folder:
+        folder.put("_metadata", encode_metadata(replace(writer.checkpoints[1], begins=(1, 2))))
+    assert call(capsys, "show", savepoint)[1]["begins"] == [1, 2]
+    assert run(["show", savepoint]) == 0
+    assert "operators 1, 2" in capsys.readouterr().out
 
 
 def test_restore_of_what_the_stream_cannot_go_back_to(

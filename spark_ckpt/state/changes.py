@@ -62,6 +62,8 @@ class Changes:
         if _order(before) > _order(after):
             raise ConfigError(f"{self._names[0]} comes after {self._names[1]}; let since be the older one of the two")
         self._older = self._counterpart()
+        older = self._before.snapshots(self._older) if self._older is not None else ()
+        self._older_snapshots = {snapshot.store.partition: snapshot for snapshot in older}
         self._decoder = after.decoder(selected)
 
     @property
@@ -144,7 +146,7 @@ class Changes:
     def _changes(self, snapshot: Snapshot, folder: Path) -> Iterator[Change]:
         """In the order of keys, which are without their family. `folder`: a new one in a folder of the reader's own."""
         owner_only.make_folder(folder)
-        found = None if self._older is None else self._before.snapshot_of(self._older, snapshot.store.partition)
+        found = self._older_snapshots.get(snapshot.store.partition)
         later = None if found is None else later_changelogs(found, snapshot)
         if found is not None and later is not None:
             changed = self._by_changelogs(found, snapshot, later, folder)

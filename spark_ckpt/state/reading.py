@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from spark_ckpt import paths
 from spark_ckpt.errors import ConfigError, DamagedError, FormatError, ObjectMissingError, StorageError
-from spark_ckpt.model import Checkpoint, Snapshot, StoreId
+from spark_ckpt.model import Checkpoint, Snapshot
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.state.contents import Contents, opened
 from spark_ckpt.state.operators import state_files
@@ -134,10 +134,6 @@ class StateOfCheckpoint:
         if missing := [partition for partition in wanted if partition not in found]:
             raise ConfigError(f"operator {selected.operator.id} has no partition {missing[0]}; they are 0 to {max(found, default=-1)}")
         return [found[partition] for partition in wanted]
-
-    def snapshot_of(self, selected: Selected, partition: int) -> Snapshot | None:
-        store = StoreId(selected.operator.id, partition, selected.store.name)
-        return next((snapshot for snapshot in self.checkpoint.snapshots if snapshot.store == store), None)
 
     def decoder(self, selected: Selected) -> Decoder:
         from spark_ckpt.state.rows import Decoder

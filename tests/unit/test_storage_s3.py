@@ -410,6 +410,17 @@ def test_no_such_bucket(server: str, prefix: str) -> None:
                 call()
 
 
+def test_a_command_names_its_own_argument(server: str) -> None:
+    """Where the option of a query would be named."""
+    s3 = S3Options(endpoint=server, region="us-east-1", path_style=True)
+    for called, told in (("TARGET", r"create it or correct TARGET$"), ("", r"correct spark\.ckpt\.storage$")):
+        storage = open_storage("s3://not-there/x", s3, called) if called else open_storage("s3://not-there/x", s3)
+        with storage, pytest.raises(StorageSetupError, match=told):
+            storage.put("k", b"v")
+    with pytest.raises(ConfigError, match=r"control characters, in TARGET$"):
+        open_storage("s3://bucket/x/../y", s3, "TARGET")
+
+
 def test_no_credentials(server: str, prefix: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)

@@ -25,11 +25,13 @@ final case class Materialised(claim: Long, files: Map[String, Content], planned:
 /** What is to be gone on from, by the name `path`: the small files of that checkpoint. Its state's schemas are to be compared with the query's. */
 final case class Comparison(path: String, epoch: Long, files: Map[String, Content])
 
-/** Spark's planning, before anything is changed. `compare` throws if the query does not fit. `plan` gives the files that Spark writes below `state/` for
- * the query as a new one, with the settings of that checkpoint. */
+/** A query, planned as a new one: what Spark writes below `state/`, and the numbers of operators that have an initial state. */
+final case class PlannedAnew(files: Map[String, Array[Byte]], initial: Seq[Long])
+
+/** Spark's planning, before anything is changed. `compare` throws if the query does not fit; `plan` has the settings of that checkpoint. */
 trait Preflight {
   def compare(comparison: Comparison): Unit
-  def plan(comparison: Comparison): Map[String, Array[Byte]]
+  def plan(comparison: Comparison): PlannedAnew
 }
 
 /** What a query reads from and writes to, where that decides how it can be run. */
@@ -130,7 +132,8 @@ final class DriverStream(
       val comparison = Comparison(c.str("path"), c.long("epoch"), filesIn(c.get("files")))
       if (c.path("plan").asBoolean(false)) {
         val planned = preflight.plan(comparison)
-        Json.put(message, "planned", planned.map { case (path, content) => path -> transfer.send(content) })
+        Json.put(message, "planned", planned.files.map { case (path, content) => path -> transfer.send(content) })
+        Json.put(message, "initial", planned.initial.map(_.toString))
       } else {
         preflight.compare(comparison)
         message.put("compared", true)

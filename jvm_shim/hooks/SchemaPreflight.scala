@@ -8,11 +8,15 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.SparkThrowable
-import org.apache.spark.ckpt.{CheckpointFailure, Comparison, Content, Preflight}
+import org.apache.spark.ckpt.{CheckpointFailure, Comparison, Content, PlannedAnew, Preflight}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.plans.logical.{LocalRelation, LogicalPlan}
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
-import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqLog
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
+import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetSeqLog, OffsetSeqMetadata}
+import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
 import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, MicroBatchExecution, StreamingRelation, WatermarkPropagator}
 import org.apache.spark.util.Utils
 
@@ -38,11 +42,17 @@ class SchemaPreflight(query: MicroBatchExecution) extends Preflight with Logging
   }
 
   /** Epoch 0 is planned over the checkpoint's offsets alone, which have the settings that count. Throws what planning throws. */
-  override def plan(comparison: Comparison): Map[String, Array[Byte]] = inFolder { root =>
-    plan(comparison, comparison.files.filter(_._1.startsWith("offsets/")), 0L, root)
+  override def plan(comparison: Comparison): PlannedAnew = inFolder { root =>
+    val planned = plan(comparison, comparison.files.filter(_._1.startsWith("offsets/")), 0L, root)
     val folder = new File(new Path(root).toUri.getPath)
-    new CheckpointFolder(root, query.sparkSession.sessionState.newHadoopConf()).present().filter(_.startsWith("state/"))
-      .map(name => name -> Files.readAllBytes(new File(folder, name).toPath)).toMap
+    val written = new CheckpointFolder(root, query.sparkSession.sessionState.newHadoopConf()).present().filter(_.startsWith("state/"))
+    PlannedAnew(
+      written.map(name => name -> Files.readAllBytes(new File(folder, name).toPath)).toMap,
+      planned.toSeq.flatMap(_.collect {
+        case f: FlatMapGroupsWithStateExec if f.hasInitialState => f.getStateInfo.operatorId
+        case t: TransformWithStateExec if t.hasInitialState => t.getStateInfo.operatorId
+        case t: TransformWithStateInPySparkExec if t.hasInitialState => t.getStateInfo.operatorId
+      }))
   }
 
   private def inFolder[A](use: String => A): A = {
@@ -51,13 +61,14 @@ class SchemaPreflight(query: MicroBatchExecution) extends Preflight with Logging
     finally Utils.deleteRecursively(folder)
   }
 
-  private def plan(comparison: Comparison, files: Map[String, Content], epoch: Long, root: String): Unit = {
+  private def plan(comparison: Comparison, files: Map[String, Content], epoch: Long, root: String): Option[SparkPlan] = {
     val session = query.sparkSessionForStream.cloneSession()
     // When Spark plans an epoch, its offsets are there (`OperatorStateMetadataV2Reader` asks for them).
     val next = comparison.files.get(s"offsets/${comparison.epoch}").map(s"offsets/$epoch" -> _)
     new CheckpointFolder(root, session.sessionState.newHadoopConf()).replace(files ++ next, mark = None)
     val recorded = new OffsetSeqLog(session, new Path(root, "offsets").toString).get(comparison.epoch).flatMap(_.metadataOpt)
-    recorded.foreach { metadata =>
+    recorded.map { metadata =>
+      OffsetSeqMetadata.setSessionConf(metadata, session.sessionState.conf) // as Spark does when a query goes on: formats of state are among them
       session.withActive {
         new IncrementalExecution(
           session, withoutRows(query.analyzedPlan), query.outputMode, new Path(root, "state").toString, query.id, query.runId,

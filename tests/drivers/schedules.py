@@ -61,7 +61,7 @@ TRIED_FIRST: dict[tuple[Mode, Mutation], tuple[int, ...]] = {
     (Mode.INTERVAL, Mutation.APPEND_NOT_IN_HOLE): (18,),
     (Mode.INTERVAL, Mutation.START_ORDER): (6,),
     (Mode.INTERVAL, Mutation.UNCERTAIN_KEPT): (5,),
-    (Mode.INTERVAL, Mutation.DISCARD_LATER): (17, 273),
+    (Mode.INTERVAL, Mutation.DISCARD_LATER): (0, 31, 114),
     (Mode.INTERVAL, Mutation.BASES_KEPT): (25,),
     (Mode.INTERVAL, Mutation.BASES_TAKEN_OVER): (183,),
     (Mode.INTERVAL, Mutation.HANDLES_TOLD): (22,),

@@ -35,7 +35,7 @@ CAUGHT = CAUGHT_IN_BOTH_GATES | {
     Mutation.PUT_IF_ABSENT: {Invariant.SAME_DATA},
     Mutation.DELETE_ISSUED_AFTER: {Invariant.RETAINED_EXIST},
     Mutation.UNCERTAIN_KEPT: {Invariant.NOTHING_NEEDED_DELETED},
-    Mutation.DISCARD_LATER: {Invariant.ORIGIN_LOADS, Invariant.DELETED_UNUSED},
+    Mutation.DISCARD_LATER: {Invariant.DELETED_UNUSED, Invariant.NOTHING_NEEDED_DELETED, Invariant.OBJECTS_EXIST},
     Mutation.BASES_KEPT: {Invariant.DELETED_UNUSED},
     Mutation.BASES_TAKEN_OVER: {Invariant.DELETED_UNUSED},
     Mutation.HANDLES_TOLD: {Invariant.DELETED_UNUSED},

@@ -121,7 +121,11 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
     if (!toldOfDrain) logWarning(DrainedAndWaits)
     toldOfDrain = true
     QueryHook.nothingNew(query)
-    Thread.sleep(DrainedMs)
+    inner match {
+      // It waits by itself, and warns of every step that takes as long as its interval.
+      case timed: ProcessingTimeExecutor if timed.processingTimeTrigger.intervalMs > 0 =>
+      case _ => Thread.sleep(DrainedMs)
+    }
     query.isActive
   }
 

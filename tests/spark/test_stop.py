@@ -118,6 +118,7 @@ def test_a_query_that_was_drained_and_not_stopped_reads_nothing_that_would_be_dr
     app.until(lambda: "all is processed" in app.log.read_text(), "the end of processAllAvailable")
     time.sleep(3)
     assert running.committed() == drained, "rows were read, and dropped"
+    assert app.log.read_text().count("Current batch is falling behind") < 20, "it waits longer than its trigger does"
     stopped = decode_metadata((running.stop() / "_metadata").read_bytes())
     app.expect_success(60)
     assert stopped.id.epoch == drained

@@ -134,7 +134,7 @@ object DriverSide extends Logging {
   /** Spark has accepted this start of a query, and stopped any other at its location: the stream is its own from now on. */
   def accepted(root: String, runId: String): Option[DriverStream] = Option.when(looked.contains(root)) {
     val former = Option(streams.get(root)).map(_.ends)
-    val stream = new DriverStream(root, runId, new FileTransfer(new File(files, runId)), former, ask, tell)
+    val stream = new DriverStream(root, runId, new FileTransfer(new File(files, runId)), former, ask, tell, relay)
     running.put(runId, stream)
     streams.put(root, stream)
     stream
@@ -204,7 +204,7 @@ object DriverSide extends Logging {
     message.str("type") match {
       case "barrier" => Option(streams.get(message.str("root"))).flatMap(_.barrier).orNull
       case "acks" =>
-        Option(streams.get(message.str("root"))).foreach(_.acknowledged(message))
+        Option(streams.get(message.str("root"))).foreach(_.acknowledged(line))
         CheckpointFeed.acknowledged(message)
         null
       case "storage" =>
@@ -266,6 +266,11 @@ object DriverSide extends Logging {
   private def tell(message: ObjectNode): Unit = {
     val child = coordinator
     if (child != null) child.tell(message)
+  }
+
+  private def relay(line: String): Unit = {
+    val child = coordinator
+    if (child != null) child.relay(line)
   }
 
   private def heard(message: JsonNode): Unit = {

@@ -49,7 +49,8 @@ final case class StopRequest(drain: Boolean)
  * `transfer`: the way of large files. `former`: whoever followed the checkpoints of the location's start before this one.
  */
 final class DriverStream(
-    val root: String, val runId: String, transfer: FileTransfer, former: Option[EpochEnds], ask: ObjectNode => JsonNode, tell: ObjectNode => Unit) {
+    val root: String, val runId: String, transfer: FileTransfer, former: Option[EpochEnds], ask: ObjectNode => JsonNode, tell: ObjectNode => Unit,
+    relay: String => Unit) {
   import DriverStream._
 
   @volatile private var current: Option[String] = None
@@ -62,7 +63,8 @@ final class DriverStream(
   private var changedBytes = 0
   // What went with a seal is in no plan until the next trigger is answered: a coordinator that comes meanwhile knows it from nobody else.
   private val unplanned = mutable.LinkedHashMap.empty[String, JsonNode]
-  private val acks = mutable.ArrayBuffer.empty[ObjectNode]
+  // As they came: there may be a hundred thousand, of many files each, and as trees they would be several times as large.
+  private val acks = mutable.ArrayBuffer.empty[String]
   private var late: Option[(Long, Long)] = None
   private var lates = 0L
   private var completed: Option[JsonNode] = None
@@ -190,10 +192,9 @@ final class DriverStream(
     }
   }
 
-  def acknowledged(message: JsonNode): Unit = {
-    val line = message.asInstanceOf[ObjectNode]
+  def acknowledged(line: String): Unit = {
     if (!background) synchronized(acks += line)
-    tell(line)
+    relay(line)
   }
 
   /**
@@ -276,7 +277,7 @@ final class DriverStream(
       Json.put(resume, "sealed_hooks", sealedHooks)
       Json.put(resume, "files", unplanned.toMap ++ commits.map { case (n, content) => s"commits/$n" -> content })
       say(resume)
-      acks.foreach(say)
+      acks.foreach(line => say(Json.parse(line).asInstanceOf[ObjectNode]))
       wants.retell(say)
     }
   }

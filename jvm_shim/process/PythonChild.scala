@@ -106,6 +106,9 @@ final class PythonChild(
     else pipe.synchronized(serving.foreach(_.say(line, urgent)))
   }
 
+  /** The same with a line of another process of this package, which has kept to the limit. */
+  def relay(line: String): Unit = pipe.synchronized(serving.foreach(_.say(line)))
+
   private def isTooLong(line: String): Boolean = line.length > Json.MaxLine
 
   private def tooLong(message: ObjectNode, line: String) = new CheckpointFailure(CheckpointFailure.Internal,

@@ -162,6 +162,6 @@ object PythonProcess {
   private val TraceMs = 1000L
   /** Bytes of a line on stderr. */
   private val MaxTrace = 1 << 16
-  /** What waits to be read by a process: more than any one epoch says. */
-  private val MaxChars = 64L << 20
+  /** What waits to be read by a process: more than any one epoch says, which is 140 MB with 100,000 partitions of eight files each. */
+  private val MaxChars = 256L << 20
 }

@@ -360,7 +360,7 @@ def test_what_a_process_does_not_read_is_bounded(child: Child) -> None:
     text = "x" * 4_000_000
     message = child.line(type="told", text=text)
     # No more than one process cannot read: the next one is told what follows, and may be slower than it is told.
-    for _ in range((64 << 20) // len(text) + 1):
+    for _ in range((256 << 20) // len(text) + 1):
         one.tell(message, True)
     until(lambda: child.starts == 2, "one that is told more than it can ever read is replaced")
     assert child.ask(one, "anything").result(WAIT_S) == 1

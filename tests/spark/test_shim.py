@@ -457,7 +457,7 @@ def test_with_an_epoch_its_questions_go_and_with_a_run_those_who_take_part(task:
 
 def test_a_question_after_the_runs_end_is_declined_and_nobody_is_asked(java: Any, tmp_path: Path, task: Asking) -> None:
     transfer = java.org.apache.spark.ckpt.FileTransfer(java.java.io.File(str(tmp_path)))
-    stream = java.org.apache.spark.ckpt.DriverStream("r", "of no run", transfer, java.scala.Option.empty(), None, task.tell)
+    stream = java.org.apache.spark.ckpt.DriverStream("r", "of no run", transfer, java.scala.Option.empty(), None, task.tell, None)
     want = line(java, type="want", root="r", op=0, part=1, store="default", version=4, uid="u")
     assert json.loads(stream.ask(want).toString()) == {**UNKNOWN, "declined": "the query is not running"}
     assert task.told == []

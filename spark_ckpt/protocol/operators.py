@@ -16,7 +16,8 @@ ALLOW_OPTION = "spark.ckpt.restore.allowNonRestoredState"
 @dataclass(frozen=True)
 class Operator:
     """`number` and `kind` as Spark has them (`stateStoreSave` is an aggregation). `keys`: columns with their types, `types`: those alone;
-    `values` says what it holds under a key. `stores`: the names of its state stores, in Spark's order."""
+    `values` says what it holds under a key, `value_types` the same without the names of columns. `stores`: the names of its state stores,
+    in Spark's order."""
 
     number: int
     kind: str
@@ -24,6 +25,7 @@ class Operator:
     types: str
     values: str
     stores: tuple[str, ...] = ()
+    value_types: str = ""
 
     def __str__(self) -> str:
         return f"{self.number} {self.kind}({self.keys})"
@@ -56,8 +58,15 @@ class Matched:
 
 
 def same_for_spark(mine: Sequence[Operator], theirs: Sequence[Operator]) -> bool:
-    """Whether Spark itself takes the one for the other: it compares numbers, kinds and types, not the names of columns."""
-    return [(o.number, o.kind, o.types) for o in mine] == [(o.number, o.kind, o.types) for o in theirs]
+    """Whether Spark itself takes the one for the other, and is right: it compares numbers, kinds and types, not the names of columns.
+    Where an operator is to be found under another number, by its names, it is not one that has only been renamed."""
+    if [(o.number, o.kind, o.types) for o in mine] != [(o.number, o.kind, o.types) for o in theirs]:
+        return False
+    for signature in (_all_of_it, _keys_of_it):
+        old = [signature(o) for o in theirs]
+        if any(signature(o) in old and signature(o) != was for o, was in zip(mine, old, strict=True)):
+            return False
+    return True
 
 
 def match(mine: Sequence[Operator], theirs: Sequence[Operator], choice: OperatorChoice) -> Matched:
@@ -65,16 +74,14 @@ def match(mine: Sequence[Operator], theirs: Sequence[Operator], choice: Operator
     one kind with the same keys.
 
     Rule: of several that are alike nobody guesses. Their order decides only where it is the same on both sides.
+
+    Rule: what Spark's own comparison would let pass, values of the same types under other names, is no pair: a sum is no maximum.
     """
     kept, problems = _chosen(mine, theirs, choice)
-    alike: tuple[Callable[[Operator], tuple[str, ...]], ...] = (
-        lambda o: (o.kind, o.keys, o.values, *o.stores),
-        lambda o: (o.kind, o.keys),
-    )
-    for signature in alike:
+    for signature in (_all_of_it, _keys_of_it):
         taken = set(kept.values())
         found, unclear = _alike([o for o in mine if o.number not in kept], [o for o in theirs if o.number not in taken], signature)
-        kept.update(found)
+        kept.update({to: given for to, given in found.items() if not _other_names(mine, theirs, to, given)})
         if unclear:
             return Matched(dict(sorted(kept.items())), problems=(*problems, *unclear))
     taken = set(kept.values())
@@ -83,6 +90,19 @@ def match(mine: Sequence[Operator], theirs: Sequence[Operator], choice: Operator
     if not problems and not choice.may_drop:
         problems += [_left_over(o, mine) for o in gone]
     return Matched(dict(sorted(kept.items())), new, tuple(o.number for o in gone), tuple(problems))
+
+
+def _all_of_it(operator: Operator) -> tuple[str, ...]:
+    return (operator.kind, operator.keys, operator.values, *operator.stores)
+
+
+def _keys_of_it(operator: Operator) -> tuple[str, ...]:
+    return (operator.kind, operator.keys)
+
+
+def _other_names(mine: Sequence[Operator], theirs: Sequence[Operator], to: int, given: int) -> bool:
+    a, b = (next(o for o in side if o.number == number) for side, number in ((mine, to), (theirs, given)))
+    return a.values != b.values and a.value_types == b.value_types
 
 
 def _chosen(mine: Sequence[Operator], theirs: Sequence[Operator], choice: OperatorChoice) -> tuple[dict[int, int], list[str]]:

@@ -36,14 +36,17 @@ def describe(files: Files) -> tuple[Operator, ...]:
 def _operator(described: Described) -> Operator:
     families = [(store.name, family) for store in described.stores for family in store.families]
     keys = min((_grouping(family) for _, family in families if not family.is_internal), key=lambda key: len(key.fields), default=Struct())
-    values = sorted(f"{store}/{family.name}: {to_text(family.value)}" for store, family in families)
+    values, value_types = (
+        "; ".join(sorted(f"{store}/{family.name}: {to_text(family.value, names)}" for store, family in families)) for names in (True, False)
+    )
     return Operator(
         described.id,
         described.name,
         ", ".join(f"{field.name} {to_text(field.type)}" for field in keys.fields),
         ", ".join(to_text(field.type) for field in keys.fields),
-        "; ".join(values),
+        values,
         tuple(store.name for store in described.stores),
+        value_types,
     )
 
 

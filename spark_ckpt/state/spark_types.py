@@ -174,14 +174,14 @@ def _arrow_types() -> Mapping[str, pa.DataType]:
     }
 
 
-def to_text(spark: SparkType) -> str:
-    """As Spark's `simpleString`, for people."""
+def to_text(spark: SparkType, names: bool = True) -> str:
+    """As Spark's `simpleString`, for people. Without `names` those of fields are left out."""
     if isinstance(spark, Struct):
-        return "struct<" + ",".join(f"{f.name}:{to_text(f.type)}" for f in spark.fields) + ">"
+        return "struct<" + ",".join(f"{f.name}:" * names + to_text(f.type, names) for f in spark.fields) + ">"
     if isinstance(spark, Array):
-        return f"array<{to_text(spark.element)}>"
+        return f"array<{to_text(spark.element, names)}>"
     if isinstance(spark, Map):
-        return f"map<{to_text(spark.key)},{to_text(spark.value)}>"
+        return f"map<{to_text(spark.key, names)},{to_text(spark.value, names)}>"
     if spark.name == "decimal":
         return f"decimal({spark.precision},{spark.scale})"
     return _SIMPLE.get(spark.name, spark.name)

@@ -18,7 +18,9 @@ NOTHING = OperatorChoice()
 def some(*kinds: str) -> list[Operator]:
     """`a.x.1`: kind, key, values."""
     parts = [(*text.split("."), "", "")[:3] for text in kinds]
-    return [Operator(number, kind, f"{key} string", "string", values) for number, (kind, key, values) in enumerate(parts)]
+    return [
+        Operator(number, kind, f"{key} string", "string", values, value_types=values) for number, (kind, key, values) in enumerate(parts)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -146,3 +148,22 @@ def test_the_key_of_a_join_is_that_of_its_smallest_store() -> None:
     stores = ("left-keyToNumValues", "right-keyToNumValues")
     (join,) = describe(operator_files(0, "symmetricHashJoin", [("field0", "string")], [("value", "long")], stores))
     assert (join.keys, join.stores) == ("field0 string", stores)
+
+
+def test_what_is_under_another_number_was_not_renamed() -> None:
+    """Spark, which compares types, would give what one has seen to the other."""
+    two = describe({**a_deduplication(0, "id"), **a_deduplication(1, "user")})
+    assert same_for_spark(describe({**a_deduplication(0, "id"), **a_deduplication(1, "account")}), two)
+    assert not same_for_spark(describe({**a_deduplication(0, "user"), **a_deduplication(1, "id")}), two)
+    assert not same_for_spark(describe({**a_deduplication(0, "session"), **a_deduplication(1, "id")}), two)
+    sums = describe({**a_total(0), **a_count(1)})
+    assert not same_for_spark(describe({**a_count(0), **a_total(1)}), sums)
+
+
+def test_a_count_does_not_go_on_from_a_sum() -> None:
+    """Their types are the same, so that Spark would let it pass."""
+    mine, theirs = describe({**a_deduplication(0), **a_count(1)}), describe(a_total(0))
+    (problem,) = match(mine, theirs, NOTHING).problems
+    assert problem.startswith("no operator of the query takes the state of the checkpoint's 0 stateStoreSave(key string)")
+    assert match(mine, theirs, OperatorChoice(may_drop=True)) == Matched({}, new=(0, 1), gone=(0,))
+    assert match(mine, theirs, OperatorChoice({1: 0})) == Matched({1: 0}, new=(0,))

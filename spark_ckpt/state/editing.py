@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_ckpt.errors import ConfigError, ConflictError
+from spark_ckpt.errors import ConfigError, ConflictError, DamagedError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.progress import Task, Tell, nobody
@@ -42,6 +42,8 @@ class Editing:
         self._decoder = state.decoder(selected)
         self._snapshots = state.snapshots(selected)
         self._all: list[Written] = []
+        self._moved: list[StoreWriter] = []
+        """For each store the rows that come to it from others, without the number of their family: the store may not be read yet."""
         refuse_taken(target)
 
     @property
@@ -63,6 +65,7 @@ class Editing:
         """More entries, or with `overwrite` these in the place of all."""
         if self._encoder.only_values is not None:
             raise ConfigError(f"no rows can be put into {self._selected.name}: {self._encoder.only_values}; transform_state changes values")
+        self._refuse_no_stores()
 
         def keep(written: Written, contents: Contents) -> None:
             if overwrite:
@@ -77,7 +80,7 @@ class Editing:
                 for batch in given.to_batches() if hasattr(given, "to_batches") else [given]:
                     checked = self._encoder.checked(batch)
                     self._refuse_null(self._encoder.null_where_none_may_be(checked))
-                    self._add(checked, self._encoder.partitions(checked, len(self._snapshots)))
+                    self._add(checked, self._partitions(checked))
                     task.add(checked.num_rows)
 
         return self._rewrite(keep, more)
@@ -85,14 +88,19 @@ class Editing:
     def _rewrite(self, fill: Callable[[Written, Contents], None], then: Callable[[], None] = lambda: None) -> Checkpoint:
         with temporary_folder("edit") as folder, ExitStack() as opened:
             self._all.clear()
+            self._moved.clear()
             held = Held()
             for snapshot in self._snapshots:
                 writer = StoreWriter(folder / f"new-{snapshot.store.partition}", held)
+                moved = StoreWriter(folder / f"moved-{snapshot.store.partition}", held)
                 opened.callback(writer.close)
+                opened.callback(moved.close)
                 self._all.append(Written(snapshot, writer))
+                self._moved.append(moved)
             task = Task(self._tell, "state stores read", len(self._snapshots))
             for written in task.each(self._all):
                 self._read(written, fill, folder / f"old-{written.snapshot.store.partition}")
+            self._arrive()
             then()
             return self._stored()
 
@@ -133,18 +141,44 @@ class Editing:
             written.writer.put(new_keys, new_values)
             return
         self._check_hash(given, written.snapshot.store.partition)
-        partitions = self._encoder.partitions(made, len(self._snapshots))
+        partitions = self._partitions(made)
         for row, key in enumerate(new_keys):
             if key in there:
                 partitions[row] = written.snapshot.store.partition
-        self._put(new_keys, new_values, partitions)
+        self._put(new_keys, new_values, partitions, written)
+
+    def _arrive(self) -> None:
+        """Rows that have gone to another store get the number that their family has there."""
+        for written, moved in zip(self._all, self._moved, strict=True):
+            for keys, values in moved.taken():
+                if keys:
+                    prefix = self._prefix(written)
+                    written.writer.put([prefix + key for key in keys], values)
+                    written.changed = True
+
+    def _refuse_no_stores(self) -> None:
+        if not self._snapshots:
+            raise ConfigError(
+                f"operator {self._selected.operator.id} ({self._selected.operator.name}) has no state stores yet: it begins with the next "
+                "epoch. Start the query once from this checkpoint, and write into its next savepoint"
+            )
+
+    def _partitions(self, batch: pa.RecordBatch) -> Any:
+        """Where Spark looks for rows. Raises `DamagedError` where one of the stores is not there, and so its rows would be lost."""
+        there = [snapshot.store.partition for snapshot in self._snapshots]
+        if there != list(range(len(there))):
+            raise DamagedError(
+                f"operator {self._selected.operator.id} has the partitions {', '.join(map(str, there))}, and others below the highest are "
+                "not there; choose another checkpoint"
+            )
+        return self._encoder.partitions(batch, len(there))
 
     def _refuse_null(self, field: str | None) -> None:
         if field is not None:
             raise ConfigError(f"{field} is null in a batch, and Spark's schema of the state says that it never is; give it a value")
 
     def _check_hash(self, given: pa.RecordBatch, partition: int) -> None:
-        found = self._encoder.partitions(given, len(self._snapshots))
+        found = self._partitions(given)
         if (found != partition).any():
             raise ConflictError(
                 f"rows of partition {partition} are not where Spark's hash of their keys says, so it is not known where a new key belongs; "
@@ -173,18 +207,22 @@ class Editing:
             written.writer.put(*self._encoder.encode(chosen, self._prefix(written)))
             written.changed = True
 
-    def _put(self, keys: list[bytes], values: list[bytes], partitions: Any) -> None:
-        """`partitions` of the keys, whose prefix is the same in all."""
+    def _put(self, keys: list[bytes], values: list[bytes], partitions: Any, source: Written | None = None) -> None:
+        """`partitions` of the keys, whose prefix is the same in all: the one that `source` has, where families have numbers."""
         import numpy as np
 
+        prefix = len(self._prefix(source)) if source is not None else 0
         order = np.argsort(partitions, kind="stable")
         ends = np.searchsorted(partitions[order], np.arange(1, len(self._snapshots) + 1)).tolist()
         begin = 0
-        for written, end in zip(self._all, ends, strict=True):
+        for written, moved, end in zip(self._all, self._moved, ends, strict=True):
             if end > begin:
                 rows = order[begin:end].tolist()
-                written.writer.put([keys[n] for n in rows], [values[n] for n in rows])
-                written.changed = True
+                if prefix and written is not source:
+                    moved.put([keys[n][prefix:] for n in rows], [values[n] for n in rows], distinct=True)
+                else:
+                    written.writer.put([keys[n] for n in rows], [values[n] for n in rows])
+                    written.changed = True
             begin = end
 
     def _stored(self) -> Checkpoint:

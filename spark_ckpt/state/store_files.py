@@ -98,7 +98,7 @@ class StoreWriter:
     def _spilled(self) -> Path:
         return self._folder / "spilled"
 
-    def _chunks(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    def taken(self) -> Iterator[tuple[list[bytes], list[bytes]]]:
         """What has been put, in its order, which is then gone."""
         if self._spilled.exists():
             with open(self._spilled, "rb") as file:
@@ -114,7 +114,7 @@ class StoreWriter:
     def _fill(self, db: Any) -> None:
         from rocksdict import WriteBatch
 
-        for keys, values in self._chunks():
+        for keys, values in self.taken():
             for begin in range(0, len(keys), _AT_ONCE):
                 batch = WriteBatch(raw_mode=True)
                 for key, value in zip(keys[begin : begin + _AT_ONCE], values[begin : begin + _AT_ONCE], strict=True):

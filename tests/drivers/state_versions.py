@@ -45,7 +45,10 @@ def applied(versions: Sequence[Sequence[Record]]) -> dict[bytes, bytes]:
 class StoreVersions:
     """Versions of one store in `storage`; a version is what one epoch has changed."""
 
-    def __init__(self, storage: Storage, files: Mapping[str, Content], families: Mapping[str, int], store: str = "default") -> None:
+    def __init__(
+        self, storage: Storage, files: Mapping[str, Content], families: Mapping[str, int], store: str = "default", segment: str = SEGMENT
+    ) -> None:
+        self._segment = segment
         self._storage, self._files, self._families, self._store = storage, files, families, store
         self._data = b""
 
@@ -54,7 +57,7 @@ class StoreVersions:
         handles = self._snapshot(applied(versions[:snapshot]), snapshot) if snapshot else []
         for number, records in list(enumerate(versions, 1))[snapshot:]:
             handles.append(self._handle(HandleKind.CHANGELOG, f"{number}_u{number}.changelog", changelog(records)))
-        self._storage.put(SEGMENT, self._data)
+        self._storage.put(self._segment, self._data)
         epoch = len(versions)
         stored = Snapshot(StoreId(0, 0, self._store), epoch, f"u{epoch}", tuple(handles))
         conf = {
@@ -67,7 +70,7 @@ class StoreVersions:
         return StateOfCheckpoint(self._storage, made)
 
     def _handle(self, kind: HandleKind, name: str, data: bytes) -> Handle:
-        handle = Handle(kind, name, SEGMENT, len(self._data), len(data), zlib.crc32(data))
+        handle = Handle(kind, name, self._segment, len(self._data), len(data), zlib.crc32(data))
         self._data += data
         return handle
 

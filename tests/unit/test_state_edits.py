@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,25 @@ import pyarrow.compute as pc
 import pytest
 
 import spark_ckpt
-from spark_ckpt.errors import ConfigError, ConflictError, StorageError
+from spark_ckpt.errors import ConfigError, ConflictError, DamagedError, StorageError
 from spark_ckpt.model import Checkpoint
+from spark_ckpt.protocol.operators import Matched
+from spark_ckpt.protocol.start.renumbering import renumbered
 from spark_ckpt.protocol.start.restoring import incomplete
+from spark_ckpt.state.changelogs import Change
+from spark_ckpt.state.editing import Editing
 from spark_ckpt.state.entry_encoder import EntryEncoder
+from spark_ckpt.state.reading import StateOfCheckpoint
 from spark_ckpt.state.rows import Encoding
 from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Operator
-from spark_ckpt.state.spark_types import Atomic, Field, Struct
+from spark_ckpt.state.spark_types import Atomic, Field, SparkType, Struct
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.opening import opened_stream
 from tests.drivers.command_line import call
 from tests.drivers.state_entries import entries
+from tests.drivers.state_versions import StoreVersions
 from tests.stored.earlier import HERE, place, totals
 
 Batch = Any
@@ -187,6 +196,85 @@ def test_what_does_not_fit_is_named_and_leaves_no_savepoint(
     assert savepoints(stream) == []
     assert list(tmp_path.glob(".spark-ckpt-*")) == []
     assert read(stream) == totals("1", 6)
+
+
+def test_an_operator_that_begins_takes_no_rows(stream: str) -> None:
+    """The query has got an operator more; until an epoch has run there is no store that its rows could be in."""
+    base = spark_ckpt.transform_state(stream, 0, lambda batch: batch, name="base")
+    found = stored(base)
+    planned = {
+        name.replace("state/0/", "state/1/"): content.replace(b'"operatorId":0', b'"operatorId":1')
+        for name, content in found.files.items()
+        if name.startswith("state/0/") and isinstance(content, bytes)
+    }
+    changed = renumbered(found, Matched({0: 0}, (1,)), planned)
+    assert changed.begins == (1,)
+    metadata = Path(base.removeprefix("file://")) / "_metadata"
+    metadata.chmod(0o600)
+    metadata.write_bytes(encode_metadata(changed))
+    rows = spark_ckpt.read_state(base, operator=0).to_table()
+    for mode in ("overwrite", "append"):
+        with pytest.raises(ConfigError, match=r"operator 1 \(stateStoreSave\) has no state stores yet.*Start the query once"):
+            spark_ckpt.write_state(base, 1, rows, mode=mode, name="filled")
+    assert not metadata.parent.with_name("filled").joinpath("_metadata").exists()
+
+
+def test_rows_whose_store_is_not_there_are_not_dropped(stream: str) -> None:
+    base = spark_ckpt.transform_state(stream, 0, lambda batch: batch, name="base")
+    found = stored(base)
+    metadata = Path(base.removeprefix("file://")) / "_metadata"
+    metadata.chmod(0o600)
+    metadata.write_bytes(encode_metadata(replace(found, snapshots=found.snapshots[1:])))
+    with pytest.raises(DamagedError):
+        spark_ckpt.write_state(base, 0, spark_ckpt.read_state(stream).to_table(), mode="overwrite", name="filled")
+    assert not metadata.parent.with_name("filled").joinpath("_metadata").exists()
+
+
+def test_a_row_that_moves_to_another_partition_gets_the_number_that_its_family_has_there(tmp_path: Path) -> None:
+    """Each store numbers its families as it first needs them."""
+    storage = open_storage(f"file://{tmp_path}/stream")
+    shutil.copytree(HERE / "states" / "transform", tmp_path / "transform")
+    files = {name: content for name, content in stored(f"file://{tmp_path}/transform").files.items() if name.startswith("state/")}
+    numbers = [{"count": 1, "best": 2, "parity": 3}, {"best": 1, "count": 2, "parity": 3}]
+    versions = [StoreVersions(storage, files, of, segment=f"run-00000001/seg/{n}-a") for n, of in enumerate(numbers)]
+    selected = versions[0].checkpoint([[]], 1).select(None, "count")
+    encoder = EntryEncoder(selected.operator, selected.family, Encoding(False, b""), True)
+
+    def of(*keys: str) -> Batch:
+        rows = [{"key": {selected.family.key.fields[0].name: key}, "value": some(selected.family.value)} for key in keys]
+        return encoder.checked(pa.RecordBatch.from_pylist(rows, encoder.schema))
+
+    names = [f"k{n}" for n in range(40)]
+    where = dict(zip(names, encoder.partitions(of(*names), 2).tolist(), strict=True))
+    mine = [[name for name in names if where[name] == partition] for partition in (0, 1)]
+    snapshots = []
+    for partition in (0, 1):
+        entries_of = encoder.encode(of(*mine[partition][:3]), numbers[partition]["count"].to_bytes(2, "little"))
+        made = versions[partition].checkpoint([[(Change.PUT, *entry) for entry in zip(*entries_of, strict=True)]], 1).checkpoint
+        (one,) = made.snapshots
+        snapshots.append(replace(one, uid=f"u-{partition}", store=replace(one.store, partition=partition)))
+    commit = b"v2\n" + json.dumps({"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": [["u-0"], ["u-1"]]}}).encode()
+    state = StateOfCheckpoint(storage, replace(made, snapshots=tuple(snapshots), files={**made.files, "commits/1": commit}))
+
+    def exchanged(batch: Batch) -> Any:
+        """The first row of each partition goes to the other one."""
+        other = mine[1 - batch.column("partition_id")[0].as_py()][-1]
+        return pa.concat_tables([pa.table(of(other)), pa.table(encoder.checked(batch.slice(1)))])
+
+    target = open_storage(f"file://{tmp_path}/made")
+    made = Editing(storage, state, selected, target).transform(exchanged)
+    out = StateOfCheckpoint(target, made)
+
+    def there(variable: str) -> set[tuple[str, int]]:
+        batches = out.batches(out.select(None, variable), None, 1)
+        return {(next(iter(row["key"].values())), row["partition_id"]) for batch in batches for row in batch.to_pylist()}
+
+    assert there("count") == {(name, partition) for partition in (0, 1) for name in (*mine[partition][1:3], mine[partition][-1])}
+    assert there("best") == there("parity") == set()
+
+
+def some(spark: SparkType) -> Any:
+    return {field.name: some(field.type) for field in spark.fields} if isinstance(spark, Struct) else 5
 
 
 def test_a_key_that_is_there_already_is_refused(stream: str) -> None:

@@ -78,7 +78,7 @@ class Editing:
             task = Task(self._tell, "rows written", None)
             for given in batches:
                 for batch in given.to_batches() if hasattr(given, "to_batches") else [given]:
-                    checked = self._encoder.checked(batch)
+                    checked = self._encoder.normalized(self._encoder.checked(batch))
                     self._refuse_null(self._encoder.null_where_none_may_be(checked))
                     self._add(checked, self._partitions(checked))
                     task.add(checked.num_rows)
@@ -122,7 +122,7 @@ class Editing:
             return
         if returned is None:
             raise ConfigError("the function returned None; let it return a batch, an empty one to drop all of its rows")
-        made = self._encoder.checked(returned)
+        made = self._encoder.normalized(self._encoder.checked(returned))
         given = self._encoder.checked(batch)
         # Spark itself does not look at this, so that what was there may have it too.
         if self._encoder.null_where_none_may_be(given) is None:

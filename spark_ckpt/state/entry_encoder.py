@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_ckpt.errors import ConfigError
+from spark_ckpt.state.given_batches import check_names, fitted, normalized
 from spark_ckpt.state.rows import Decoder, Encoding
 from spark_ckpt.state.schemas import Family, KeyForm, Operator, Variable
 from spark_ckpt.state.spark_hash import partitions
@@ -39,18 +40,14 @@ class EntryEncoder:
         """A batch or table that a user has made, with the columns that there have to be. Raises `ConfigError`."""
         if not isinstance(batch, (pa.RecordBatch, pa.Table)):
             raise ConfigError(f"{type(batch).__name__} is no Arrow batch; return a pyarrow.RecordBatch or Table")
-        missing = [name for name in self.schema.names if name not in batch.schema.names]
-        other = [name for name in batch.schema.names if name not in (*self.schema.names, "partition_id")]
-        if missing or other:
-            raise ConfigError(f"a batch has the columns {', '.join(batch.schema.names)}, and must have {', '.join(self.schema.names)}")
-        try:
-            table = pa.table([batch.column(name) for name in self.schema.names], names=self.schema.names).cast(self.schema)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as e:
-            raise ConfigError(f"a batch does not have the state's types: {e}") from e
-        combined = table.combine_chunks().to_batches()
-        made = combined[0] if combined else pa.RecordBatch.from_pylist([], self.schema)
-        made.validate(full=True)
-        return made
+        check_names(batch.schema.names, self.schema.names)
+        return fitted(batch, self.schema)
+
+    def normalized(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """With keys as Spark has them. Only in aggregations it changes what rows are grouped by (`StatefulAggregationStrategy`)."""
+        if "statestoresave" not in self._operator.name.lower():
+            return batch
+        return batch.set_column(0, self.schema.field(0), normalized(batch.column(0)))
 
     def null_where_none_may_be(self, batch: pa.RecordBatch) -> str | None:
         """The name of a field that is null somewhere, and which Spark's schema says never is."""

@@ -305,3 +305,19 @@ def test_other_columns_and_other_partitions_are_refused(tmp_path: Path) -> None:
     before = StateOfCheckpoint(after.storage, two)
     with pytest.raises(ConfigError, match="store default had 2 partitions at run-1/chk-1 and has 1 at run-1/chk-2; read both"):
         Changes(before, after, after.select(0, None))
+
+
+def test_what_a_function_has_changed_is_seen_before_the_query_starts(stream: str) -> None:
+    def without_k1_and_k3_as_0(batch: pa.RecordBatch) -> pa.RecordBatch:
+        kept = [one for one in batch.to_pylist() if one["key"]["key"] != "k1"]
+        changed = [one | {"value": {"count": 0, "sum": 0}} if one["key"]["key"] == "k3" else one for one in kept]
+        return pa.RecordBatch.from_pylist(changed, schema=batch.schema)
+
+    savepoint = spark_ckpt.transform_state(stream, 0, without_k1_and_k3_as_0)
+    found = spark_ckpt.read_state(savepoint, since=f"{stream}/run-00000002/chk-5").to_table().to_pylist()
+    now = totals("1", 6)
+    assert sorted((one["key"]["key"], one["_change_type"], one["value"]["count"]) for one in found) == [
+        ("k1", "delete", now["k1"][0]),
+        ("k3", "update_postimage", 0),
+        ("k3", "update_preimage", now["k3"][0]),
+    ]

@@ -241,7 +241,7 @@ class Restoring:
         same_job = origin.imported is not None or origin.job.operators == self._round.request.job.operators
         if same_job or self.copy is not None or self.wanted is not None:
             return then(origin)
-        way_out = "if another job made it, give this query a checkpointLocation of its own"
+        way_out = "another job's? then take another checkpointLocation"
         named = f"checkpoint run {origin.id.run} epoch {origin.id.epoch} of this stream ({way_out})"
 
         def looked(found: Checkpoint) -> list[Instruction]:

@@ -8,21 +8,23 @@ again as it was is no change.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.model import Handle, HandleKind, Snapshot
+from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot
 from spark_ckpt.paths import checkpoint_name, checkpoint_url, parse_checkpoint_name
 from spark_ckpt.process import owner_only
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.state import contents as held
 from spark_ckpt.state.contents import Changed, Contents, replayed
+from spark_ckpt.state.operators import description
 from spark_ckpt.state.reading import BATCH_BYTES, Selected, StateOfCheckpoint, in_order, name_of, remove
-from spark_ckpt.state.spark_types import Array, Map, SparkType, Struct, to_text
+from spark_ckpt.state.schemas import Operator
+from spark_ckpt.state.spark_types import SparkType, to_text
 from spark_ckpt.stored.copies import RestorePath
 
 if TYPE_CHECKING:
@@ -52,16 +54,18 @@ class Counts:
 
 
 class Changes:
-    """Of one store or state variable, from `before` to `after`, two states of one stream. `selected` is of `after`.
+    """Of one store or state variable, from `before` to `after`: two states of one stream, or of two where the one's state goes on from the
+    other's. `selected` is of `after`.
 
-    Raises `ConfigError` where the two cannot be compared: another operator, other columns, another number of partitions.
+    Raises `ConfigError` where the two cannot be compared: another operator, other columns, another number of partitions, another stream.
     """
 
     def __init__(self, before: StateOfCheckpoint, after: StateOfCheckpoint, selected: Selected) -> None:
         self._before, self._after, self._selected = before, after, selected
-        if _order(before) > _order(after):
+        if _of_one_stream(before.checkpoint, after.checkpoint) and _order(before) > _order(after):
             raise ConfigError(f"{self._names[0]} comes after {self._names[1]}; let since be the older one of the two")
         self._older = self._counterpart()
+        self._refuse_other_stream()
         older = self._before.snapshots(self._older) if self._older is not None else ()
         self._older_snapshots = {snapshot.store.partition: snapshot for snapshot in older}
         self._decoder = after.decoder(selected)
@@ -191,6 +195,19 @@ class Changes:
     def _names(self) -> tuple[str, str]:
         return checkpoint_name(self._before.checkpoint.id), checkpoint_name(self._after.checkpoint.id)
 
+    def _refuse_other_stream(self) -> None:
+        """What a query in another place has gone on from keeps its unique ids there, until a full snapshot takes its place."""
+        before, (then, now) = self._before.checkpoint, self._names
+        if _of_one_stream(before, self._after.checkpoint):
+            return
+        older = {snapshot.store: snapshot for snapshot in before.snapshots}
+        newer = self._after.snapshots(self._selected)
+        if not all(one.store in older and later_changelogs(older[one.store], one) is not None for one in newer):
+            raise ConfigError(
+                f"since names {then} of another stream (query {before.query_id}), and it is not known that {now} goes on from that; name a "
+                "checkpoint of the same stream, or read both instead"
+            )
+
     def _counterpart(self) -> Selected | None:
         """The same store in the older state. None: there was no such state variable yet."""
         one, (then, now) = self._selected, self._names
@@ -198,6 +215,11 @@ class Changes:
         if operator is None or operator.name != one.operator.name:
             was = f"was {operator.name}" if operator is not None else "was not there"
             raise ConfigError(f"operator {one.operator.id}, {one.operator.name} at {now}, {was} at {then}; read both checkpoints instead")
+        if _alike(operator, self._before.operators) != _alike(operator, self._after.operators) and _is(operator, one.operator):
+            raise ConfigError(
+                f"operator {one.operator.id} ({one.operator.name}) is one of several at {then} or {now} that hold the same, not as many "
+                "at both, so it is not known which goes on from which; read both checkpoints instead"
+            )
         store = next((s for s in operator.stores if s.name == one.store.name), None)
         shown = name_of(one.store, one.family)
         if store is None or store.has_families != one.store.has_families:
@@ -291,12 +313,23 @@ def _order(state: StateOfCheckpoint) -> tuple[int, int]:
     return state.checkpoint.id.run, state.checkpoint.id.epoch
 
 
+def _of_one_stream(one: Checkpoint, other: Checkpoint) -> bool:
+    """An older release, and `spark-ckpt import`, give a stream no name."""
+    if one.stream and other.stream:
+        return one.stream == other.stream
+    return one.query_id == other.query_id
+
+
+def _is(one: Operator, other: Operator) -> bool:
+    """Whether the two are alike in everything but their number."""
+    return replace(description(one), number=0) == replace(description(other), number=0)
+
+
+def _alike(one: Operator, among: Sequence[Operator]) -> int:
+    return sum(_is(one, other) for other in among)
+
+
 def _same(one: SparkType, other: SparkType) -> bool:
-    """Whether bytes of the one are read as the other: the types count, not names, nor whether there may be nulls."""
-    if isinstance(one, Struct) and isinstance(other, Struct):
-        return len(one.fields) == len(other.fields) and all(_same(a.type, b.type) for a, b in zip(one.fields, other.fields, strict=True))
-    if isinstance(one, Array) and isinstance(other, Array):
-        return _same(one.element, other.element)
-    if isinstance(one, Map) and isinstance(other, Map):
-        return _same(one.key, other.key) and _same(one.value, other.value)
-    return one == other
+    """Whether both hold the same: types and names, not whether there may be nulls. By a key or a value of another name another operator
+    is known that has got the number."""
+    return to_text(one) == to_text(other)

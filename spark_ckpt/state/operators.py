@@ -30,10 +30,10 @@ def state_files(storage: Storage, checkpoint: Checkpoint) -> dict[str, bytes]:
 
 def describe(files: Files) -> tuple[Operator, ...]:
     """By number. Raises `DamagedError`, and `FormatError` for what a newer Spark has written."""
-    return tuple(_operator(one) for one in read_operators(files))
+    return tuple(description(one) for one in read_operators(files))
 
 
-def _operator(described: Described) -> Operator:
+def description(described: Described) -> Operator:
     families = [(store.name, family) for store in described.stores for family in store.families]
     keys = min((_grouping(family) for _, family in families if not family.is_internal), key=lambda key: len(key.fields), default=Struct())
     values, value_types = (

@@ -29,6 +29,7 @@ from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.avro_states import evolved, schema, schema_file
 from tests.drivers.command_line import call
+from tests.drivers.planned_operators import a_count, a_deduplication, a_total
 from tests.drivers.state_differences import checked_changes, rows
 from tests.drivers.state_versions import StoreVersions
 from tests.drivers.stored_stream import flip
@@ -297,7 +298,8 @@ def test_other_columns_and_other_partitions_are_refused(tmp_path: Path) -> None:
         Changes(before, after, after.select(0, None))
     renamed = {**KINDS[0].files(), schema_name: content.replace(b'"count"', b'"Count"')}
     before = StoreVersions(open_storage(f"file://{tmp_path}/renamed"), renamed, {}).checkpoint(told, 1)
-    assert Changes(before, after, after.select(0, None)).count(1) == Counts(0, 0, 0)
+    with pytest.raises(ConfigError, match=r"columns of store default were others at run-1/chk-1 .*Count:bigint"):
+        Changes(before, after, after.select(0, None))
 
     whole = versions.checkpoint(told, 1).checkpoint
     (one,) = whole.snapshots
@@ -321,3 +323,58 @@ def test_what_a_function_has_changed_is_seen_before_the_query_starts(stream: str
         ("k3", "update_postimage", 0),
         ("k3", "update_preimage", now["k3"][0]),
     ]
+
+
+def versions_of(tmp_path: Path, name: str, *operators: Mapping[str, bytes]) -> StateOfCheckpoint:
+    """A query with these operators."""
+    files = {path: content for operator in operators for path, content in operator.items()}
+    return StoreVersions(open_storage(f"file://{tmp_path}/{name}"), files, {}).checkpoint([[]], 1)
+
+
+def test_another_operator_of_the_same_types_is_refused(tmp_path: Path) -> None:
+    """The query has got one more in front, or two of its operators have changed places: numbers and types say nothing of it."""
+    before = versions_of(tmp_path, "before", a_total(0, "user"))
+    for after in (
+        versions_of(tmp_path, "front", a_total(0, "country"), a_total(1, "user")),
+        versions_of(tmp_path, "other", a_count(0, "user")),
+    ):
+        with pytest.raises(ConfigError, match="the columns of store default were others at run-1/chk-1"):
+            Changes(before, after, after.select(0, None))
+    before = versions_of(tmp_path, "ids", a_deduplication(0, "id"))
+    after = versions_of(tmp_path, "twice", a_deduplication(0, "id"), a_deduplication(1, "id"))
+    with pytest.raises(ConfigError, match=r"operator 0 \(dedupe\) is one of several .* not known which goes on from which"):
+        Changes(before, after, after.select(0, None))
+    more = versions_of(tmp_path, "more", a_deduplication(0, "id"), a_total(1, "user"))
+    Changes(before, more, more.select(0, None))
+
+
+def of_stream(state: StateOfCheckpoint, name: str, query: str, run: int) -> StateOfCheckpoint:
+    found = state.checkpoint
+    return StateOfCheckpoint(state.storage, replace(found, id=CheckpointId(run, found.id.epoch), stream=name, query_id=query))
+
+
+def test_another_stream_is_told_as_that(tmp_path: Path) -> None:
+    versions, family = aggregation(tmp_path)
+    told = [puts(family, (1, 1)), puts(family, (2, 2))]
+    savepoint = of_stream(versions.checkpoint(told[:1], 1), "old", "query", 3)
+    for after in (
+        of_stream(versions.checkpoint(told, 2), "new", "query", 1),
+        of_stream(versions.checkpoint(told, 2), "new", "another", 4),
+        of_stream(versions.checkpoint(told, 2), "", "another", 4),
+    ):
+        with pytest.raises(ConfigError, match=r"run-3/chk-1 of another stream \(query query\), and it is not known that run-.* goes on"):
+            Changes(savepoint, after, after.select(0, None))
+    same = of_stream(versions.checkpoint(told, 2), "", "query", 3)
+    assert Changes(savepoint, same, same.select(0, None)).count(1) == Counts(1, 0, 0)
+
+
+def test_another_stream_that_goes_on_from_it_is_compared(tmp_path: Path) -> None:
+    """A new stream begins with run 1 again; its changelogs stand on the very version that the savepoint has."""
+    versions, family = aggregation(tmp_path)
+    told = [puts(family, (1, 1)), puts(family, (2, 2))]
+    savepoint = of_stream(versions.checkpoint(told[:1], 0), "old", "query", 3)
+    after = of_stream(versions.checkpoint(told, 0), "new", "another", 1)
+    assert checked_changes(savepoint, after, 0, "default")[1] == ["insert"]
+    assert Changes(savepoint, after, after.select(0, None)).count(1) == Counts(1, 0, 0)
+    with pytest.raises(ConfigError, match="of another stream"):
+        Changes(after, savepoint, savepoint.select(0, None))

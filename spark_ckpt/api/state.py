@@ -114,12 +114,12 @@ def read_state(
         state.snapshots(selected, numbers)
         if since is None:
             return State((stream, s3), found, selected, state.decoder(selected).schema, numbers)
-        from spark_ckpt.state.changes import Changes, older_checkpoint
+        from spark_ckpt.state.changes import Changes, older_checkpoint, read_older
 
         named = _text("since", fspath(since) if isinstance(since, PathLike) else since)
         older = older_checkpoint(named, storage.url, lambda text: stream_of(text, "since"))
         with opened(older.storage_url, s3) as other:
-            before = older.read(other)
+            before = read_older(older, other, reader, found)
             schema = Changes(StateOfCheckpoint(other, before), state, selected).schema
         return State((stream, s3), found, selected, schema, numbers, (older.storage_url, before))
 

@@ -21,7 +21,7 @@ from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.process import owner_only
 from spark_ckpt.process.packages import require
 from spark_ckpt.process.scratch import TEMPORARY, ScratchFolder
-from spark_ckpt.state.changes import Changes, older_checkpoint
+from spark_ckpt.state.changes import Changes, older_checkpoint, read_older
 from spark_ckpt.state.reading import Selected, StateOfCheckpoint, default_threads
 from spark_ckpt.state.spark_types import to_text
 from spark_ckpt.state.summary import BIGGEST, Counted, count, partitions_of, shown_keys
@@ -82,7 +82,7 @@ def command(
         if since is not None:
             older = older_checkpoint(since, storage.url, storage_url)
             other = stack.enter_context(opened(older.storage_url, s3))
-            before = StateOfCheckpoint(other, older.read(other))
+            before = StateOfCheckpoint(other, read_older(older, other, reader, state.checkpoint))
         if target is not None:
             output.show(_written(_source(before, state, state.select(operator, store), partitions or None), target))
         elif before is not None:

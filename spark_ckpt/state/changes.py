@@ -25,7 +25,9 @@ from spark_ckpt.state.operators import description
 from spark_ckpt.state.reading import BATCH_BYTES, Selected, StateOfCheckpoint, in_order, name_of, remove
 from spark_ckpt.state.schemas import Operator
 from spark_ckpt.state.spark_types import SparkType, to_text
+from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.reading import StreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -251,6 +253,22 @@ def older_checkpoint(text: str, stream: str, to_url: Callable[[str], str]) -> Re
         return RestorePath.at(to_url(text))
     except ConfigError as e:
         raise ConfigError(f"since names no checkpoint ({e}); write run-3/chk-42, or the URL of one or of a savepoint") from None
+
+
+def read_older(older: RestorePath, storage: Storage, reader: StreamReader, after: Checkpoint) -> Checkpoint:
+    """The one that `older_checkpoint` has named, out of its `storage`. What the stream of `after` says that it has gone on from
+    (`spark.ckpt.restore.path`) is its own checkpoint that was copied from there.
+
+    Raises `DamagedError`, `ObjectMissingError`, `StorageError`.
+    """
+    found = older.read(storage)
+    standing = None if _of_one_stream(found, after) else reader.standing()
+    restored = standing.claim.restored if standing is not None else None
+    if restored is None or restored.imported is None or RestorePath.at(restored.path).url != older.url:
+        return found
+    if restored.imported.epoch != found.id.epoch:
+        return found  # somebody has made another one there
+    return replace(found, id=restored.imported, stream=after.stream, query_id=after.query_id)
 
 
 def later_changelogs(before: Snapshot, after: Snapshot) -> list[Handle] | None:

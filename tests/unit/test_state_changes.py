@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import spark_ckpt
 from spark_ckpt.cli.main import run
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError
 from spark_ckpt.model import CheckpointId, Content
+from spark_ckpt.protocol.entries import Restored
 from spark_ckpt.state import changes as changes_module
 from spark_ckpt.state import contents
 from spark_ckpt.state.changelogs import Change, Record
@@ -26,6 +28,7 @@ from spark_ckpt.state.schemas import Family, read_operators
 from spark_ckpt.state.spark_types import Atomic, Field, SparkType, Struct
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.avro_states import evolved, schema, schema_file
 from tests.drivers.command_line import call
@@ -378,3 +381,29 @@ def test_another_stream_that_goes_on_from_it_is_compared(tmp_path: Path) -> None
     assert Changes(savepoint, after, after.select(0, None)).count(1) == Counts(1, 0, 0)
     with pytest.raises(ConfigError, match="of another stream"):
         Changes(after, savepoint, savepoint.select(0, None))
+
+
+def test_what_the_stream_was_restored_from_is_compared(stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever has become of its stores: the log says so."""
+    place, reader = f"file://{tmp_path}/elsewhere", StreamReader(open_storage(stream))
+    shutil.copytree(Path(stream.removeprefix("file://"), "savepoints", "kept"), tmp_path / "elsewhere")
+    metadata = tmp_path / "elsewhere" / "_metadata"
+    found = RestorePath.at(place).read(open_storage(place))
+    metadata.chmod(0o600)
+    metadata.write_bytes(encode_metadata(replace(found, stream="other", query_id="other", id=CheckpointId(7, found.id.epoch))))
+    expected = spark_ckpt.read_state(stream, since=f"{stream}/savepoints/kept").to_table()
+    assert expected.num_rows
+    monkeypatch.setattr(changes_module, "later_changelogs", lambda *_: None)
+    standing = reader.standing()
+    assert standing is not None
+
+    def restored(path: str, epoch: int) -> None:
+        claim = replace(standing.claim, restored=Restored(path, CheckpointId(1, epoch)))
+        monkeypatch.setattr(StreamReader, "standing", lambda *_: replace(standing, claim=claim))
+
+    for path, epoch in ((place + "-2", 4), (place, 3)):
+        restored(path, epoch)
+        with pytest.raises(ConfigError, match=r"since names run-7/chk-4 of another stream \(query other\)"):
+            spark_ckpt.read_state(stream, since=place)
+    restored(place, 4)
+    assert spark_ckpt.read_state(stream, since=place).to_table().equals(expected)

@@ -65,7 +65,7 @@ TRIED_FIRST: dict[tuple[Mode, Mutation], tuple[int, ...]] = {
     (Mode.INTERVAL, Mutation.BASES_KEPT): (25,),
     (Mode.INTERVAL, Mutation.BASES_TAKEN_OVER): (183,),
     (Mode.INTERVAL, Mutation.HANDLES_TOLD): (22,),
-    (Mode.INTERVAL, Mutation.OVERTAKEN_WAITED_FOR): (279,),
+    (Mode.INTERVAL, Mutation.OVERTAKEN_WAITED_FOR): (336,),
     (Mode.INTERVAL, Mutation.NEWEST_BY_EPOCH): (23,),
     (Mode.INTERVAL, Mutation.STATES_OF_ITS_END): (10,),
     (Mode.INTERVAL, Mutation.GO_BACK_OWN): (5,),

@@ -106,7 +106,7 @@ class Repartition:
             return ConfigError(
                 f"the folder for temporary files, {self._scratch.parent}, is full (No space left on device); {ROOM}"
             )
-        if "JAVA_GATEWAY_EXITED" in said or "Java" in kind:
+        if "JAVA_GATEWAY_EXITED" in said:
             return ConfigError(f"Spark's JVM does not start ({self._said()}); `spark-ckpt doctor` looks for Java, or set JAVA_HOME")
         return ConflictError(f"Spark cannot repartition this state: {_first(said)} ({kind}); take an export and begin anew from there")
 

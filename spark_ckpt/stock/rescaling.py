@@ -43,6 +43,7 @@ from spark_ckpt.stored.reading import StreamReader
 MOST_PARTITIONS = 100_000
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _VERSION_FILE = re.compile(r"(\.?)(\d+)\.((?:zip|changelog)(?:\.crc)?)", re.ASCII)
+_UNUSUAL = re.compile(r"[^A-Za-z0-9/._-]")
 _LOOK_S = 0.5
 _LOOK_SHARE = 20
 """Looking how far Spark is takes at most one part in so many of the time."""
@@ -67,6 +68,11 @@ def rescale(
     if before == partitions:
         raise ConflictError(f"{exported.source} has {partitions} state partitions already; nothing is to be done")
     with temporary_folder("rescale") as scratch:
+        if _UNUSUAL.search(str(scratch)) is not None:
+            raise ConfigError(
+                f"the folder for temporary files, {scratch.parent}, has a character in its name that Spark may write in another way; set "
+                "TMPDIR to a folder of letters, digits, '.', '_' and '-'"
+            )
         free = shutil.disk_usage(scratch).free
         if free < 2 * exported.checkpoint.size:
             raise ConfigError(

@@ -189,7 +189,7 @@ def test_who_is_killed_leaves_no_spark_and_the_same_command_does_it_then(
 ) -> None:
     query = Rescaling(start, events, tmp_path, ["update"])
     query.run_and_kill()
-    scratch = tmp_path / "a folder"
+    scratch = tmp_path / "scratch"
     scratch.mkdir()
     arguments = ["rescale", query.stream("update"), "--partitions", "9", "--target", f"file://{tmp_path}/made", "--name", "nine"]
     command = [sys.executable, "-m", "spark_ckpt.cli.main", *arguments]

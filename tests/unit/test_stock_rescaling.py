@@ -193,6 +193,7 @@ _SCRIPTS = {
     "refused": ('print(\'{"ok": false, "class": "SparkRuntimeException", "message": "[X] so\\\\nmore"}\')', "Spark cannot repartition"),
     "full": ('import sys; sys.stderr.write("java.io.IOException: No space left on device"); sys.exit(3)', "is full (No space left on"),
     "java": ('print(\'{"ok": false, "class": "PySparkRuntimeError", "message": "[JAVA_GATEWAY_EXITED] Java"}\')', "JVM does not start"),
+    "thrown": ('print(\'{"ok": false, "class": "Py4JJavaError", "message": "java.io.X: so"}\')', "state: java.io.X: so (Py4JJavaError)"),
     "killed": ("import os; os.kill(os.getpid(), 9)", "exit status -9"),
 }
 
@@ -225,6 +226,18 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(
     monkeypatch.setattr("spark_ckpt.stock.rescaling.shutil.disk_usage", lambda _: SimpleNamespace(free=100))
     status, told = call(capsys, "rescale", url, "--partitions", "3")
     assert (status, "has 0 MiB of free space, and the state takes 0 MiB; a rescale takes three times" in str(told)) == (2, True), told
+
+
+def test_a_folder_that_spark_would_write_in_another_way_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Spark makes of such a name is not relied upon."""
+    url, _ = savepoint(tmp_path)
+    (tmp_path / "a folder").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "a folder"))
+    status, told = call(capsys, "rescale", url, "--partitions", "3")
+    assert (status, "set TMPDIR to a folder of letters, digits" in str(told)) == (2, True), told
+    assert list((tmp_path / "a folder").iterdir()) == []
 
 
 def test_what_it_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ class Executor:
         self.kept: dict[str, Commit] = {}
         self.idle = 0
         """For how many looks in a row there was nothing to report."""
-        self.wanting = 0
+        self.waiting_for_state = 0
         """How many of its tasks wait for state of others."""
         self.joined = False
         """Whether it takes part in the run."""

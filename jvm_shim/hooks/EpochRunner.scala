@@ -5,8 +5,8 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.runtime._
 
 /**
- * Stands between a query and its trigger. Recorded epochs are constructed from the log, a person's request to stop is met between two
- * epochs, and a query whose state died with an executor before it was durable goes back, in place:
+ * Stands between a query and its trigger. Epochs that were planned before are constructed from the log, a person's request to stop is
+ * met between two epochs, and a query whose state died with an executor before it was durable goes back, in place:
  *  - in the every-epoch mode one epoch at most is concerned: the state ids are set back to those of the epoch before, and the same batch
  *    with the same offsets goes through the query once more;
  *  - in the interval mode the query begins a new run from its last completed checkpoint, as after a restart.

@@ -278,7 +278,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Started:
-    """Answer of `start`. `planned`: further epochs recorded beyond `epoch`, which must run as planned too.
+    """Answer of `start`. `planned`: further epochs planned beyond `epoch`, which must run as planned too.
 
     `restored`: the path that a person chose for this stream, now or at an earlier start. `version`, `begins`: as in `Triggered`.
     `taken_over`: the claim before this run's, if it was another application's.

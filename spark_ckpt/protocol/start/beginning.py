@@ -49,7 +49,7 @@ class Beginning:
     epoch: int
     plan: Plan | None
     numbers: Mapping[int, int]
-    recorded: tuple[Plan, ...]
+    planned_before: tuple[Plan, ...]
     aside: tuple[Checkpoint, ...] = ()
     replaced: Replaced | None = None
     planned: Mapping[int, frozenset[str]] = field(default_factory=dict)

@@ -130,7 +130,7 @@ class PlansPast:
         last = self._last.living
         if last is None:
             return ()
-        newest = max((c.log for c in (*self._candidates.read.values(), *self._restoring.aside) if c.id.run == last.run), default=0)
+        newest = max((c.log for c in (*self._candidates.read.values(), *self._restoring.not_inherited) if c.id.run == last.run), default=0)
         return range(max(newest, last.claim) + 1, self._last.tail + 1)
 
     @property

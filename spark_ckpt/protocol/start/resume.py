@@ -253,8 +253,8 @@ class Resume(Machine):
         base = self._base
         known = sorted(self._read.values(), key=lambda c: (c.log, c.id))
         # What a person chose not to go on from is newer than what the run went on from.
-        aside = tuple(c for c in known if base is not None and c.log > base.log)
-        inherited = tuple(c for c in known if c not in aside)
+        not_inherited = tuple(c for c in known if base is not None and c.log > base.log)
+        inherited = tuple(c for c in known if c not in not_inherited)
         return Beginning(
             self._claim,
             self.tail + 1,
@@ -265,7 +265,7 @@ class Resume(Machine):
             current,
             self._numbers,
             to_run,
-            aside,
+            not_inherited,
             replaced,
             objects_by_entry(self._log.entries),
             self._floor,

@@ -177,7 +177,7 @@ class Start(Machine):
             # Nothing is appended for the first that runs again: Spark does not trigger it once more, and the claim has just fenced it.
             {plan.epoch: claim.claim} if plan else {},
             planned_before,
-            self._restoring.aside,
+            self._restoring.not_inherited,
             planned=objects_by_entry(self._log.entries),
             floor=claim.floor,
             stored_ms=stored_ms,

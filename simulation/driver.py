@@ -408,8 +408,8 @@ class Driver(DriverQuery, Query):
     def ask_for_state(self, uid: str, epoch: int) -> Answer | None:
         return self._state_questions.ask(uid, epoch)
 
-    def told_again(self) -> list[ev.Event]:
-        return self._state_questions.told_again()
+    def events_to_repeat(self) -> list[ev.Event]:
+        return self._state_questions.events_to_repeat()
 
     def check(self, i: Instruction) -> None:
         """State that is lost: no living executor has it, and no agent of a dead one had left its ack when that was looked for."""

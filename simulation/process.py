@@ -74,7 +74,7 @@ class DriverQuery(ABC):
         """Those of the epoch in hand, which a new coordinator must hear again."""
 
     @abstractmethod
-    def told_again(self) -> list[ev.Event]:
+    def events_to_repeat(self) -> list[ev.Event]:
         """What else a new coordinator must hear that takes another one's place."""
 
     @abstractmethod
@@ -237,7 +237,7 @@ class DriverProcess:
             self.give(resume, coordinator)
             for ack in self._query.acks_in_hand():
                 self.signal(ack, coordinator)
-            for event in self._query.told_again():
+            for event in self._query.events_to_repeat():
                 self.give(event, coordinator)
             if self.open is not None:
                 self.give(self.open, coordinator)

@@ -87,7 +87,7 @@ class StateQuestions:
             uid for uid in held if (question := self._questions.get(uid)) is not None and question.hands_over and question.answer is None
         ]
 
-    def told_again(self) -> list[ev.Event]:
+    def events_to_repeat(self) -> list[ev.Event]:
         """To a coordinator that takes another one's place."""
         asked = [self._asked_of_coordinator(uid, question.epoch) for uid, question in self._questions.items() if question.answer is None]
         return [*asked, *(ev.ExecutorLost(name) for name in sorted(self.gone))]

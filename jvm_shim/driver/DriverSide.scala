@@ -274,7 +274,7 @@ object DriverSide extends Logging {
   }
 
   private def heard(message: JsonNode): Unit = {
-    message.optStr("root").flatMap(root => Option(streams.get(root))).foreach(_.told(message))
+    message.optStr("root").flatMap(root => Option(streams.get(root))).foreach(_.heard(message))
     if (message.optStr("type").contains("event")) post(message)
   }
 

@@ -223,7 +223,7 @@ final class DriverStream(
   }
 
   /** A one-way message of the coordinator. */
-  def told(message: JsonNode): Unit = message.str("type") match {
+  def heard(message: JsonNode): Unit = message.str("type") match {
     case "failed" => failure = Some(new CheckpointFailure(message.str("kind"), message.str("message")))
     case "stopping" => asked.set(StopRequest(message.get("drain").asBoolean()))
     case "late" => synchronized {

@@ -26,7 +26,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
   private var goingBack = false
   private var stopped = false
   private var attempts = 0
-  private var toldOfDrain = false
+  private var warnedOfDrain = false
   private var ranEpoch = false
   private var origin = stream.origin
 
@@ -118,8 +118,8 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
 
   /** Drained before this start, or before it went back: nothing is read, since all of it would be late. */
   private def drained(): Boolean = {
-    if (!toldOfDrain) logWarning(DrainedAndWaits)
-    toldOfDrain = true
+    if (!warnedOfDrain) logWarning(DrainedAndWaits)
+    warnedOfDrain = true
     QueryHook.nothingNew(query)
     inner match {
       // It waits by itself, and warns of every step that takes as long as its interval.

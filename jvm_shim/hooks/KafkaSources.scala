@@ -90,7 +90,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
       case e: InterruptedException => throw e
       case e: Throwable =>
         if (state != Failing) logWarning(
-          s"the end offsets of checkpoint ${checkpoint.epoch} could not be committed to the consumer group $name (${told(e)}); the query does not need that, it is tried again")
+          s"the end offsets of checkpoint ${checkpoint.epoch} could not be committed to the consumer group $name (${described(e)}); the query does not need that, it is tried again")
         state = Failing
         throw e
     }
@@ -106,7 +106,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
     } catch {
       case e: InterruptedException => throw e
       case e: Throwable =>
-        logDebug(s"how far the newest checkpoint is behind Kafka is not known: ${told(e)}")
+        logDebug(s"how far the newest checkpoint is behind Kafka is not known: ${described(e)}")
         known = known.map(_.copy(records = None, ms = None))
     }
 
@@ -120,7 +120,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
     } catch {
       case e: InterruptedException => throw e
       case e: Throwable =>
-        logDebug(s"how far the newest checkpoint is behind Kafka at ${client.servers} is not known: ${told(e)}")
+        logDebug(s"how far the newest checkpoint is behind Kafka at ${client.servers} is not known: ${described(e)}")
         client.renew()
         (None, None)
     }
@@ -178,5 +178,5 @@ object KafkaSources {
     classOf[OffsetSeqLog].getMethod("deserialize", classOf[InputStream]).invoke(log, new ByteArrayInputStream(content)).asInstanceOf[OffsetSeqBase]
 
   /** With the class: some of Kafka's exceptions have no message. */
-  private def told(e: Throwable): String = s"${e.getClass.getSimpleName}: ${e.getMessage}"
+  private def described(e: Throwable): String = s"${e.getClass.getSimpleName}: ${e.getMessage}"
 }

@@ -429,12 +429,12 @@ class Announce:
     """Tell listeners."""
 
     event: Announcement
-    told: Summary | Mapping[str, Any]
+    content: Summary | Mapping[str, Any]
 
     @property
     def summary(self) -> Mapping[str, Any]:
         """docs/pipes.md, less `path`. Made when it is looked at: the query, which is answered first, does not wait for it."""
-        return self.told.announcement() if isinstance(self.told, Summary) else self.told
+        return self.content.announcement() if isinstance(self.content, Summary) else self.content
 
 
 class Level(Enum):

@@ -151,9 +151,9 @@ class Executors:
             self._env.observed[Observed.SPOOL_FULL] += 1
             self._env.clock.after(POLL, lambda: self._load(attempt, n, partitions, loaded))
             return
-        losers = [p for p in partitions if self._env.chance(self._env.faults.losing, Observed.LOSING_ATTEMPT)]
-        if losers:
-            self._commit(attempt, host, losers, loaded)
+        losing = [p for p in partitions if self._env.chance(self._env.faults.losing, Observed.LOSING_ATTEMPT)]
+        if losing:
+            self._commit(attempt, host, losing, loaded)
         won = self._commit(attempt, host, partitions, loaded)
         attempt.winners.update(won)
         if len(attempt.winners) == PARTITIONS:

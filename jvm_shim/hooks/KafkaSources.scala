@@ -39,7 +39,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
   @volatile private var failing: Seq[KafkaClient] = Nil
   @volatile private var ending = false
   @volatile private var known: Seq[SourceLag] = clients.map { case (source, _) => SourceLag(source.toString, None, None) }
-  private val asking = new AtomicBoolean
+  private val isLooking = new AtomicBoolean
   @volatile private var askedAt = System.nanoTime() - LookNs
 
   override def after(former: Runnable): Unit = worker.execute(former)
@@ -51,10 +51,10 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
   }
 
   override def lags(): Seq[SourceLag] = {
-    if (newest.get != null && System.nanoTime() - askedAt >= LookNs && asking.compareAndSet(false, true)) {
+    if (newest.get != null && System.nanoTime() - askedAt >= LookNs && isLooking.compareAndSet(false, true)) {
       askedAt = System.nanoTime()
-      try worker.execute(() => try look() finally asking.set(false))
-      catch { case _: java.util.concurrent.RejectedExecutionException => asking.set(false) }
+      try worker.execute(() => try look() finally isLooking.set(false))
+      catch { case _: java.util.concurrent.RejectedExecutionException => isLooking.set(false) }
     }
     known
   }

@@ -184,7 +184,7 @@ class Candidates:
     # --- what the claim says of them
 
     @property
-    def left_out(self) -> tuple[CheckpointId, ...]:
+    def bad_of_last_run(self) -> tuple[CheckpointId, ...]:
         """Damaged or missing, of what the last run had. What that run's own start had left out was not its own any more: else the damage
         of years would be in every claim."""
         had = self.in_order if self._round.last.living else []

@@ -152,7 +152,7 @@ class ForgettingOvertaken(Subsumption):
 class InOrderOfCompletion(CompletedCheckpointStore):
     """Takes what completed last for the newest."""
 
-    def _place(self, log: int) -> int:  # noqa: ARG002
+    def place_of(self, log: int) -> int:  # noqa: ARG002
         return len(self._logs)
 
 

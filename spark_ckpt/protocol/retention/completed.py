@@ -36,7 +36,7 @@ class CompletedCheckpointStore:
 
     def add(self, checkpoint: Checkpoint) -> list[CheckpointId]:
         """Returns the checkpoints that are too many now. One that completes late takes its place among the older ones."""
-        place = self._place(checkpoint.log)
+        place = self.place_of(checkpoint.log)
         if place == len(self._logs):
             self.newest = checkpoint
         self._logs.insert(place, (checkpoint.id, checkpoint.log))
@@ -49,7 +49,7 @@ class CompletedCheckpointStore:
         dropped, self._logs = self._logs[:cut], self._logs[cut:]
         return [name for name, _ in dropped]
 
-    def _place(self, log: int) -> int:
+    def place_of(self, log: int) -> int:
         place = len(self._logs)
         while place and self._logs[place - 1][1] > log:
             place -= 1

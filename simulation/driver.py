@@ -17,8 +17,8 @@ from simulation.position import Position
 from simulation.process import DriverProcess, DriverQuery
 from simulation.query import SimulatedQuery
 from simulation.source_sink import PARTITIONS, Sink, Source, Span
+from simulation.state_questions import Answer, StateQuestions
 from simulation.storage_client import StorageClient
-from simulation.wants import Answer, Wants
 from simulation.world import ELSEWHERE
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Ack, CheckpointId, Decline, FileHandle
@@ -73,7 +73,7 @@ class Driver(DriverQuery, Query):
         self._late: int | None = None
         self._stopping: do.Stopping | None = None
         self._finishing = False
-        self._wants = Wants(self.process)
+        self._state_questions = StateQuestions(self.process)
         self._executors = Executors(env, StorageClient(env, self, variant.settle), name, self, variant.compare, variant.handles_told)
 
     @property
@@ -142,11 +142,11 @@ class Driver(DriverQuery, Query):
         elif isinstance(i, do.Triggered) and isinstance(self.process.open, ev.TriggerRequested):
             self.process.open = None
             self._folder.planned()
-            self._wants.clear()
+            self._state_questions.clear()
             self._folder.check_begins(self.process.started, i)
             self._run_epoch(i.base, Barrier(i.checkpoint, i.late, frozenset(i.sparse)), i.version)
         elif isinstance(i, (do.HandOver, do.HandedOver, do.NotHandedOver)):
-            self._wants.told(i)
+            self._state_questions.answered(i)
         elif isinstance(i, do.Late):
             self._want_late(i)
         elif isinstance(i, do.Stopping):
@@ -231,7 +231,7 @@ class Driver(DriverQuery, Query):
         if i.origin is None:  # else that is announced
             self.process.announcements.completed_epoch = i.epoch - 1
         self._executors.forget()
-        self._wants.begin()
+        self._state_questions.begin()
         wrong = self._folder.wrong(i, self._env.begins)
         if wrong is not None:
             raise ViolationError(Invariant.FILES_RIGHT, f"{self.name} {wrong}")
@@ -390,26 +390,26 @@ class Driver(DriverQuery, Query):
         self.process.signal(ack, self.process.coordinator)
 
     def holding(self, executor: Executor, report: Report) -> None:
-        self._wants.look_who_lives()
-        if executor.name not in self._wants.gone:
+        self._state_questions.look_who_lives()
+        if executor.name not in self._state_questions.gone:
             self.process.give(ev.HoldingReceived(executor.name, report.held, report.bytes), self.process.coordinator)
         if self._late is not None:
             executor.late(self._late)
-        for uid in self._wants.of(sorted(report.held)):
+        for uid in self._state_questions.of(sorted(report.held)):
             executor.handover(uid)
-        if self._wants.is_open:
+        if self._state_questions.is_open:
             executor.idle = -1
         if executor.joined:
             executor.covered = self.process.announcements.completed_epoch
 
     def joins(self, executor: Executor) -> None:
-        self._wants.joined(executor)
+        self._state_questions.joined(executor)
 
-    def wants(self, uid: str, epoch: int) -> Answer | None:
-        return self._wants.ask(uid, epoch)
+    def ask_for_state(self, uid: str, epoch: int) -> Answer | None:
+        return self._state_questions.ask(uid, epoch)
 
-    def told_again(self) -> list[ev.Event]:
-        return self._wants.told_again()
+    def events_to_repeat(self) -> list[ev.Event]:
+        return self._state_questions.events_to_repeat()
 
     def check(self, i: Instruction) -> None:
         """State that is lost: no living executor has it, and no agent of a dead one had left its ack when that was looked for."""
@@ -481,7 +481,7 @@ class Driver(DriverQuery, Query):
         if self._env.rng.random() < LOSS_MISSED:
             self._env.observed[Observed.LOSS_MISSED] += 1
         else:
-            self._env.clock.after(self._env.delay(), partial(self._wants.lost, dead.name))
+            self._env.clock.after(self._env.delay(), partial(self._state_questions.lost, dead.name))
         if self.current(attempt):
             unfinished = [p for p in range(PARTITIONS) if p not in attempt.winners]
             again = [p for p in partitions if p in attempt.winners] if self._env.rng.random() < 0.5 else []

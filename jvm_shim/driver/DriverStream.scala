@@ -80,7 +80,7 @@ final class DriverStream(
   /** Told of this start's checkpoints. */
   @volatile var hooks: QueryHooks = QueryHooks.none
   private var sealedHooks: Option[ObjectNode] = None
-  val wants = new Wants(tell)
+  val stateQuestions = new StateQuestions(tell)
   val mark = new FolderMark(root)
   val ends = new EpochEnds(former)
 
@@ -115,7 +115,7 @@ final class DriverStream(
       late = None
       sealedHooks = None
     }
-    wants.begin()
+    stateQuestions.begin()
     asked.set(null)
     background = answer.optStr("gate").contains("BACKGROUND")
     ended = false
@@ -162,7 +162,7 @@ final class DriverStream(
       unplanned.values.foreach(transfer.discard)
       unplanned.clear()
     }
-    wants.clear()
+    stateQuestions.clear()
     ends.plan(n, offsets)
     current = Some(text)
     text
@@ -217,13 +217,13 @@ final class DriverStream(
       late = None
     }
     current = None
-    wants.clear()
+    stateQuestions.clear()
     try ask(Json.obj("type" -> "stop", "root" -> root, "run_id" -> runId, "failed" -> failed, "by_person" -> byPerson))
     finally transfer.remove()
   }
 
   /** A one-way message of the coordinator. */
-  def told(message: JsonNode): Unit = message.str("type") match {
+  def heard(message: JsonNode): Unit = message.str("type") match {
     case "failed" => failure = Some(new CheckpointFailure(message.str("kind"), message.str("message")))
     case "stopping" => asked.set(StopRequest(message.get("drain").asBoolean()))
     case "late" => synchronized {
@@ -242,8 +242,8 @@ final class DriverStream(
       }
       case _ =>
     }
-    case "handover" => wants.handOver(message.str("uid"))
-    case "wanted" => wants.answered(message)
+    case "handover" => stateQuestions.handOver(message.str("uid"))
+    case "wanted" => stateQuestions.answered(message)
     case "hooks" =>
       message.optLong("completed").foreach(hooks.completed)
       message.optLong("aborted").foreach(hooks.aborted)
@@ -258,11 +258,11 @@ final class DriverStream(
 
   /** An executor is about to commit in that run, or to ask. */
   def joined(run: Long, executor: String): Unit =
-    if (synchronized(begun.exists(_.long("run") == run))) wants.joined(executor)
+    if (synchronized(begun.exists(_.long("run") == run))) stateQuestions.joined(executor)
 
   /** A task's question for state; where no run goes on nobody answers it. */
   def ask(message: JsonNode): ObjectNode =
-    if (synchronized(begun.nonEmpty)) wants.ask(message) else Wants.declined("the query is not running")
+    if (synchronized(begun.nonEmpty)) stateQuestions.ask(message) else StateQuestions.declined("the query is not running")
 
   /** Up to which epoch a completed checkpoint holds what that run has committed; None: nothing yet. */
   def covered(run: Long): Option[ObjectNode] = synchronized {
@@ -278,7 +278,7 @@ final class DriverStream(
       Json.put(resume, "files", unplanned.toMap ++ commits.map { case (n, content) => s"commits/$n" -> content })
       say(resume)
       acks.foreach(line => say(Json.parse(line).asInstanceOf[ObjectNode]))
-      wants.retell(say)
+      stateQuestions.retell(say)
     }
   }
 

@@ -37,9 +37,9 @@ object KafkaTrouble {
     else {
       val answers = sources.map(source => source -> asked(source))
       val lost = answers.flatMap { case (_, answer) => answer.getOrElse(Nil) }
-      if (lost.nonEmpty) Some(new CheckpointFailure(CheckpointFailure.Unusable, toldOfLost(epoch, lost), e))
+      if (lost.nonEmpty) Some(new CheckpointFailure(CheckpointFailure.Unusable, lostMessage(epoch, lost), e))
       else answers.collectFirst { case (source, Left(why)) if says(why, Refused) =>
-        new CheckpointFailure(CheckpointFailure.Source, toldOfRefused(source, why), e)
+        new CheckpointFailure(CheckpointFailure.Source, refusedMessage(source, why), e)
       }
     }
 
@@ -47,13 +47,13 @@ object KafkaTrouble {
   private def says(e: Throwable, words: Seq[String]): Boolean =
     Iterator.iterate(e)(_.getCause).takeWhile(_ != null).take(MaxCauses).exists(t => words.exists(t.toString.contains))
 
-  private def toldOfRefused(source: KafkaReading, why: Throwable): String = {
+  private def refusedMessage(source: KafkaReading, why: Throwable): String = {
     val said = Option(why.getMessage).flatMap(_.linesIterator.nextOption()).getOrElse(why.getClass.getSimpleName)
     s"Kafka at ${source.client.servers} does not let ${source.source} in ($said); correct the kafka.* options of the source, or what " +
       "that user may do: started again, the query goes on from its newest checkpoint"
   }
 
-  private def toldOfLost(epoch: Long, lost: Seq[Missing]): String = {
+  private def lostMessage(epoch: Long, lost: Seq[Missing]): String = {
     val (cut, gone) = lost.partition(_.range.nonEmpty)
     val all = gone ++ cut
     val what = all.take(MaxNamed).mkString(", ") + (if (all.size > MaxNamed) s" and of ${all.size - MaxNamed} more partitions" else "")

@@ -88,52 +88,23 @@ class Garbage:
         return RunGarbage(0, add(r.garbage for r in parts), add(r.young for r in parts), add(r.referenced for r in parts))
 
 
-class Collector:
-    """`storage` is rooted at the stream. `now_ms` is this machine's clock, `min_age_ms` what must lie between it and an object's time.
+class WhatIsNeeded:
+    """What a restart could use of a stream, as it is read: a part of its own, so that a test can read in another order."""
 
-    `tell` hears how far it has come.
-
-    The age is a belt only; that nothing needed is deleted rests on what was read, and not on this machine's clock. What may still be on its
-    way, in the run that lives and of tests of the storage, has the `spark.ckpt.timeout` that this run's claim names, if that is longer.
-    """
-
-    def __init__(self, storage: Storage, min_age_ms: int, now_ms: int, tell: Tell = nobody) -> None:
-        self._storage = storage
+    def __init__(self, storage: Storage, tell: Tell) -> None:
+        self.reader = StreamReader(storage)
+        self.log = StreamLog(storage)
         self._tell = tell
-        self._reader = StreamReader(storage)
-        self._min_age_ms = min_age_ms
-        self._log = StreamLog(storage)
-        self._now_ms = now_ms
 
-    def look(self) -> Garbage:
-        """Raises `DamagedError` where it cannot be known what is referred to, `ConflictError` where runs follow each other too fast."""
-        standing = self._standing(0)
-        for _ in range(ROUNDS):
-            restorable = self._restorable(standing)
-            again = self._standing(standing.tail)
-            if again.claim == standing.claim:
-                self._check(again, restorable)
-                found = self._garbage(standing, restorable)
-                if found is not None:
-                    return found
-                again = self._standing(standing.tail)
-            # A successor may have deleted both what was read and what was looked for in vain.
-            standing = again
-        raise self._moving()
-
-    def delete(self, found: Garbage) -> None:
-        """Raises `StorageError`; what it left is found the next time."""
-        delete_checkpoints(self._storage, found.metadata, found.objects, self._tell)
-
-    def _standing(self, known: int) -> Standing:
-        standing = self._reader.standing(known)
+    def standing(self, known: int) -> Standing:
+        standing = self.reader.standing(known)
         if standing is None:
             raise DamagedError(
-                f"the stream at {self._reader.url} has no log, so nothing tells which of its runs are superseded; nothing is deleted"
+                f"the stream at {self.reader.url} has no log, so nothing tells which of its runs are superseded; nothing is deleted"
             )
         return standing
 
-    def _restorable(self, standing: Standing) -> list[Checkpoint]:
+    def restorable(self, standing: Standing) -> list[Checkpoint]:
         """What a restart could use, now or after any later claim: the kept ones first, then the run's own.
 
         The other way round: (1) the run has no checkpoint yet; (2) it completes two and deletes the kept one; (3) that one is read:
@@ -143,39 +114,43 @@ class Collector:
         if standing.ended:
             return []
         kept = sorted(kept_checkpoints(claim))
-        read = {c: content for c in kept if (content := self._read(c)) is not None}
+        read = {c: content for c in kept if (content := self.read(c)) is not None}
         reading = Task(self._tell, "reading checkpoints", None)
         for _ in range(ROUNDS):
-            own = [c for c, _ in self._reader.checkpoints_of(claim.run)]
+            own = [c for c, _ in self.reader.checkpoints_of(claim.run)]
             for c in own:
-                if c not in read and (content := self._read(c)) is not None:
+                if c not in read and (content := self.read(c)) is not None:
                     read[c] = content
                     reading.add()
             if all(c in read for c in own):
                 break
         else:
-            raise self._moving()
+            raise self.moving()
         return list(read.values())
 
-    def _check(self, standing: Standing, restorable: list[Checkpoint]) -> None:
+    def check(self, standing: Standing, restorable: list[Checkpoint]) -> None:
         """A run that lives has dropped what it began with only if it has newer ones."""
         gone = () if standing.ended else vanished(standing.claim, (c.id for c in restorable))
         if gone:
             raise DamagedError(
-                f"{checkpoint_name(gone[0])}, which the stream at {self._reader.url} could go on from, is not there, and its run has not "
+                f"{checkpoint_name(gone[0])}, which the stream at {self.reader.url} could go on from, is not there, and its run has not "
                 "deleted it; nothing is deleted, for what is left may be needed to repair it: put its _metadata back, or start the stream "
                 "once"
             )
         if not standing.ended and is_bare(standing.claim, standing.floor, (c.id for c in restorable)):
             raise DamagedError(
-                f"the checkpoints of run {standing.claim.run} at {self._reader.url} are gone; nothing is deleted, for what is "
+                f"the checkpoints of run {standing.claim.run} at {self.reader.url} are gone; nothing is deleted, for what is "
                 "left may be needed to repair it: put its _metadata back"
             )
 
-    def _read(self, checkpoint: CheckpointId) -> Checkpoint | None:
+    def planned(self) -> frozenset[str]:
+        """What plans in the log name that may be run again. Raises `FormatError` for an entry that cannot be read."""
+        return planned_objects(entry for _, entry in self.log.each(self.log.found, self.log.numbers()) if entry is not None)
+
+    def read(self, checkpoint: CheckpointId) -> Checkpoint | None:
         """None if the running stream has dropped it."""
         try:
-            return self._reader.read(checkpoint)
+            return self.reader.read(checkpoint)
         except ObjectMissingError:
             return None
         except FormatError as e:
@@ -186,22 +161,64 @@ class Collector:
                 "back to the checkpoint before it, and try again"
             ) from e
 
-    def _garbage(self, standing: Standing, restorable: list[Checkpoint]) -> Garbage | None:
+    def moving(self) -> ConflictError:
+        return ConflictError(f"the stream at {self.reader.url} changed each of {ROUNDS} times it was read; nothing is deleted, try again")
+
+
+class Collector:
+    """`storage` is rooted at the stream. `now_ms` is this machine's clock, `min_age_ms` what must lie between it and an object's time.
+
+    `tell` hears how far it has come.
+
+    The age is a belt only; that nothing needed is deleted rests on what was read, and not on this machine's clock. What may still be on its
+    way, in the run that lives and of tests of the storage, has the `spark.ckpt.timeout` that this run's claim names, if that is longer.
+    """
+
+    def __init__(
+        self, storage: Storage, min_age_ms: int, now_ms: int, tell: Tell = nobody, needed: type[WhatIsNeeded] = WhatIsNeeded
+    ) -> None:
+        self._storage = storage
+        self._tell = tell
+        self._min_age_ms = min_age_ms
+        self._now_ms = now_ms
+        self.needed = needed(storage, tell)
+
+    def look(self) -> Garbage:
+        """Raises `DamagedError` where it cannot be known what is referred to, `ConflictError` where runs follow each other too fast."""
+        standing = self.needed.standing(0)
+        for _ in range(ROUNDS):
+            restorable = self.needed.restorable(standing)
+            again = self.needed.standing(standing.tail)
+            if again.claim == standing.claim:
+                self.needed.check(again, restorable)
+                found = self.garbage_under(standing, restorable)
+                if found is not None:
+                    return found
+                again = self.needed.standing(standing.tail)
+            # A successor may have deleted both what was read and what was looked for in vain.
+            standing = again
+        raise self.needed.moving()
+
+    def delete(self, found: Garbage) -> None:
+        """Raises `StorageError`; what it left is found the next time."""
+        delete_checkpoints(self._storage, found.metadata, found.objects, self._tell)
+
+    def garbage_under(self, standing: Standing, restorable: list[Checkpoint]) -> Garbage | None:
         """None: a successor has claimed meanwhile."""
         claim, ended = standing.claim, standing.ended
         stored: dict[str, Stored] = {}
         listing = Task(self._tell, "listing objects", None)
-        for run in self._reader.runs():
+        for run in self.needed.reader.runs():
             if is_over(run, claim, ended):
                 stored.update((s.key, s) for s in listing.each(self._storage.list(paths.run_prefix(run))))
         batch = garbage(claim, restorable, stored, ended)
         if not ended and any(paths.parse_driver_file_key(key) is not None for key in batch.objects):
-            planned = self._planned()
-            since = self._restorable(standing)
-            again = self._standing(standing.tail)
+            planned = self.needed.planned()
+            since = self.needed.restorable(standing)
+            again = self.needed.standing(standing.tail)
             if again.claim != claim:
                 return None
-            self._check(again, since)
+            self.needed.check(again, since)
             restorable = [*restorable, *since]
             batch = garbage(claim, restorable, stored, planned=planned)
         checkpoints = {paths.metadata_key(c): c for c in batch.checkpoints}
@@ -229,8 +246,8 @@ class Collector:
         newest = settled(c for c in restorable if c.id.run == claim.run)
         if newest is None:
             return None
-        number = entry_before_barrier(claim, newest, standing.floor, self._log.readable)
-        before_ms = self._log.stored_ms(number)
+        number = entry_before_barrier(claim, newest, standing.floor, self.needed.log.readable)
+        before_ms = self.needed.log.stored_ms(number)
         if before_ms is None:
             return None
         stored = {s.key: s for s in listing.each(self._storage.list(paths.run_prefix(claim.run)))}
@@ -242,10 +259,6 @@ class Collector:
         unnamed = {key for key in stored if paths.parse_leavable(key) is not None and key not in named}
         return (going, _share(claim.run, stored.values(), set(going), unnamed)) if going else None
 
-    def _planned(self) -> frozenset[str]:
-        """What plans in the log name that may be run again. Raises `FormatError` for an entry that cannot be read."""
-        return planned_objects(entry for _, entry in self._log.each(self._log.found, self._log.numbers()) if entry is not None)
-
     def _old(self, stored: Stored, least_ms: int = 0) -> bool:
         return stored.modified_ms <= self._now_ms - max(self._min_age_ms, least_ms)
 
@@ -254,13 +267,10 @@ class Collector:
         named: set[str] = set()
         for checkpoint in young:
             try:
-                named |= self._reader.read(checkpoint).objects
+                named |= self.needed.reader.read(checkpoint).objects
             except (DamagedError, ObjectMissingError):
                 continue  # nobody can read what it names, and nobody looks for it
         return frozenset(named)
-
-    def _moving(self) -> ConflictError:
-        return ConflictError(f"the stream at {self._reader.url} changed each of {ROUNDS} times it was read; nothing is deleted, try again")
 
 
 def _share(run: int, stored: Iterable[Stored], going: Collection[str], unreferenced: Collection[str]) -> RunGarbage:

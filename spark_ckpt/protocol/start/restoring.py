@@ -49,7 +49,7 @@ class Restoring:
         self.forgotten = False
         """It is older than what the log is sure to hold."""
         self.copy: Checkpoint | None = None
-        self.aside: tuple[Checkpoint, ...] = ()
+        self.not_inherited: tuple[Checkpoint, ...] = ()
         self.young: int | None = None
         """The lowest entry of a savepoint that is restored from below the log's floor."""
         self._round = around
@@ -268,7 +268,7 @@ class Restoring:
         return self._look_for_changes(chosen, self.wanted, self._own_known)
 
     def _own_known(self, chosen: Checkpoint) -> list[Instruction]:
-        self.aside = self._candidates.set_aside(chosen.log)
+        self.not_inherited = self._candidates.leave_uninherited(chosen.log)
         origin = chosen if self._changing.matched is None else self._copy_own(chosen)
         return self._candidates.verify(origin, self._damaged)
 
@@ -334,7 +334,7 @@ class Restoring:
             imported=source.imported if source.imported is not None and source.imported.planned is not None else None,
         )
         self.copy = copy = self._changing.applied(copy)
-        self.aside = self._candidates.set_aside(source.log if self.same_stream else number)
+        self.not_inherited = self._candidates.leave_uninherited(source.log if self.same_stream else number)
         self._candidates.read[copy.id] = copy
         return self._candidates.fetch(copy, self._damaged)
 

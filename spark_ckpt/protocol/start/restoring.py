@@ -237,8 +237,8 @@ class Restoring:
 
     def changed(self, origin: Checkpoint, then: Then) -> list[Instruction]:
         """The stream goes on from its newest checkpoint. If that has other operators than the query, `then` gets a copy, as with a
-        choice."""
-        same_job = origin.imported is not None or origin.job.operators == self._round.request.job.operators
+        choice. The copy of one that was imported has the operators of the query that it was copied for."""
+        same_job = origin.job.operators == self._round.request.job.operators
         if same_job or self.copy is not None or self.wanted is not None:
             return then(origin)
         way_out = "another job's? then take another checkpointLocation"

@@ -432,3 +432,17 @@ def test_a_storage_that_ends_in_the_middle_leaves_no_savepoint(stream: str, monk
     with pytest.raises(StorageError, match="it is away"):
         spark_ckpt.transform_state(stream, 0, without("k0"))
     assert savepoints(stream) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("run-00000001", "mine"), ("run-00000001", "chk-99"), ("run-00000001/savepoints", "mine"), ("", "run-00000001")]
+)
+def test_no_savepoint_is_made_where_gc_takes_it_for_garbage(
+    stream: str, folder: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = f"{stream}/{folder}".rstrip("/")
+    with pytest.raises(ConfigError, match=r"is the name of a run's folder or of a checkpoint's; choose another name or target"):
+        spark_ckpt.transform_state(stream, 0, without("k0"), target=target, name=name)
+    status, told = call(capsys, "rescale", stream, "--partitions", "3", "--target", target, "--name", name)
+    assert status == 2, told
+    assert not Path(stream.removeprefix("file://"), folder, name, "_metadata").exists()

@@ -8,10 +8,10 @@ before it, another run might get the same number, and its successor would take t
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 
+from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import ErrorKind, FormatError, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId, Job
 from spark_ckpt.protocol import events as ev
@@ -33,6 +33,8 @@ _OPTION = "spark.ckpt.restore.path"
 MOST_REQUESTS = 10_000
 """Entries behind the claim of a run that has run nothing: what people ask while nobody answers."""
 _SHOWN = 10
+_MAX_VALUES = 2_000_000
+"""Of the JSON of an epoch's configuration."""
 TO_APPLY_AGAIN = "To go back to it once more, start the query once without the option, and then with it"
 
 
@@ -428,7 +430,7 @@ def partitions_of(source: Checkpoint) -> int | None:
     """The number of state partitions that Spark recorded with the epoch (`spark.sql.shuffle.partitions`), None where it cannot be told."""
     lines = (source.file(offsets_file(source.id.epoch)) or b"").splitlines()
     try:
-        return int(json.loads(lines[1])["conf"]["spark.sql.shuffle.partitions"])
+        return int(parse_json(lines[1], _MAX_VALUES)["conf"]["spark.sql.shuffle.partitions"])
     except (IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -224,3 +226,39 @@ def test_forged_schemas_end_with_a_sentence(query: str, file: str, old: bytes, n
         read_operators({**files, file: files[file].replace(old, new)})
     assert "damaged" in str(e.value) or isinstance(e.value, FormatError)
     assert ("BagState" in str(e.value)) <= ("damaged" not in str(e.value))
+
+
+class Counted(bytes):
+    """How often a part of it was read."""
+
+    parts = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.parts += 1
+        return bytes.__getitem__(self, at)
+
+
+def test_a_schema_is_read_once_however_often_it_is_named() -> None:
+    """Of a checkpoint of some hundred kilobytes, days of work came to be."""
+    files = _driver_files("ttl")
+    version, _, body = files[METADATA].partition(b"\n")
+    document = json.loads(body)
+    document["stateStoreInfo"][0]["stateSchemaFilePaths"] *= 1000
+    once, often = Counted(files[TTL_SCHEMA]), Counted(files[TTL_SCHEMA])
+    as_it_was = read_operators({**files, TTL_SCHEMA: once})
+    assert read_operators({**files, TTL_SCHEMA: often, METADATA: version + b"\n" + json.dumps(document).encode()}) == as_it_was
+    assert often.parts == once.parts > 0
+    document["stateStoreInfo"] *= 2
+    with pytest.raises(DamagedError, match=r"it names a store twice\); it is damaged"):
+        read_operators({**files, METADATA: version + b"\n" + json.dumps(document).encode()})
+
+
+def test_no_query_has_a_hundred_thousand_operators() -> None:
+    with pytest.raises(FormatError, match="files of 100000 stateful operators, more than any query"):
+        read_operators({f"state/{n}/_metadata/metadata": b"v1\n{}" for n in range(100_000)})
+
+
+@pytest.mark.parametrize("name", ["state/{}/x", "state/0/_metadata/v2/{}"])
+def test_a_number_that_is_none_in_the_name_of_a_file_is_no_number(name: str) -> None:
+    files = _driver_files("ttl")
+    assert read_operators({**files, name.format("1" * 5000): b"v1\n{}"}) == read_operators(files)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from spark_ckpt.cli.options import json_option, opened_stream, s3_options
-from spark_ckpt.cli.output import Line, Output, Report, Table, size_text, time_text
+from spark_ckpt.cli.output import Line, Output, Report, Table, duration_text, size_text, time_text
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.storage import S3Options
@@ -112,6 +112,6 @@ def _row(item: Found, status: str) -> tuple[str, ...]:
         str(len(c.snapshots)),
         size_text(c.size),
         size_text(new if isinstance(new, int) else None),
-        f"{took:.0f} ms" if isinstance(took, (int, float)) else "-",
+        duration_text(took),
         status,
     )

@@ -188,6 +188,13 @@ def size_text(size: int | None) -> str:
     return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def duration_text(millis: Any) -> str:
+    """What a checkpoint's counters say of its duration; `?` for one that is longer than any, or no number."""
+    if not isinstance(millis, (int, float)):
+        return "-"
+    return f"{millis:.0f} ms" if abs(millis) < LAST_MS else "?"
+
+
 def time_text(millis: int) -> str:
     """A moment in UTC, to the second; `?` for one that no calendar has: it comes out of the storage."""
     from datetime import datetime, timezone

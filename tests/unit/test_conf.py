@@ -294,6 +294,15 @@ def test_memory_is_no_place_to_store_anything(key: str) -> None:
         parse_options({f"spark.ckpt.{key}": "memory://x"})
 
 
+@pytest.mark.parametrize("url", ["s3://me:hush/x", "s3://m_e:hush/x", "ftp://me:hush", "gs://me:hu:sh/"])
+def test_what_stands_where_a_port_would_is_not_shown(url: str) -> None:
+    """The scheme is wrong, and nobody has looked at the port."""
+    with pytest.raises(ConfigError) as error:
+        parse_options({"spark.ckpt.s3.endpoint": url})
+    assert "spark.ckpt.s3.endpoint=" in str(error.value)
+    assert "hu" not in str(error.value)
+
+
 def test_the_endpoint_may_hold_no_credentials() -> None:
     with pytest.raises(ConfigError) as e:
         parse_options({"spark.ckpt.s3.endpoint": "http://me:hush@minio:9000"})

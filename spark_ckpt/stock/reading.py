@@ -260,12 +260,11 @@ class _Offsets:
 
     @property
     def conf(self) -> Mapping[str, str]:
-        found: Mapping[str, str] = self.metadata["conf"]
-        return found
+        return {str(key): str(value) for key, value in self.metadata["conf"].items()}
 
     def with_plugin(self) -> bytes:
         """With the plugin's state store provider: what stands here wins over the configuration of the query that reads it."""
-        metadata = {**self.metadata, "conf": {**self.conf, _PROVIDER: _OURS}}
+        metadata = {**self.metadata, "conf": {**self.metadata["conf"], _PROVIDER: _OURS}}
         return b"\n".join([self.lines[0], json.dumps(metadata, separators=(",", ":")).encode(), *self.lines[2:]])
 
 

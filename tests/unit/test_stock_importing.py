@@ -231,6 +231,8 @@ STATE = b"RocksDBStateStoreProvider"
     (cut("commits/2"), r"/stock/commits/2 is not what Spark writes .*put it back"),
     (replaced("offsets/2", b'partitions": "2"', b'partitions": "two"'), r"/stock/offsets/2 has \S+partitions='two', which is no number"),
     (replaced("offsets/2", b'partitions": "2"', b'partitions": null'), r"/stock/offsets/2 has \S+partitions=.*which is no number"),
+    (replaced("offsets/2", b'providerClass": "org', b'providerClass": 5, "x": "org'), r"is kept by 5, and only that of"),
+    (replaced("offsets/2", b'codec": "lz4"', b'codec": 5'), r"3.changelog is compressed with '5', and lz4, zstd and snappy are read"),
     (replaced("commits/2", b"v1", b"v9"), r"/stock/commits/2 has the form 'v9', known are v1 to v3: .* another Spark"),
     (replaced("offsets/2", b"v1", b"v9"), r"/stock/offsets/2 has the form 'v9', known are v1 to v3: .* another Spark"),
     (replaced("offsets/2", STATE, b"HDFSBackedStateStoreProvider"), r"is kept by HDFSBacked\S+, and only that of Spark's RocksDB"),

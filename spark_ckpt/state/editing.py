@@ -181,7 +181,7 @@ class Editing:
             raise ConfigError(f"{field} is null in a batch, and Spark's schema of the state says that it never is; give it a value")
 
     def _check_places(self, written: Written, keys: list[bytes], values: list[bytes]) -> None:
-        """Rule: rows are added only where those that are there lie where the hash says; else Spark would look for the new ones elsewhere."""
+        """Rule: rows are added only where those that are there lie where the hash says; else Spark looks for the new ones elsewhere."""
         import pyarrow as pa
 
         partition = written.snapshot.store.partition

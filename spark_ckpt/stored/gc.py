@@ -6,7 +6,7 @@ taken which a checkpoint of its own has passed over, and which was stored long b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_ckpt import paths
@@ -27,9 +27,11 @@ from spark_ckpt.protocol.retention.garbage import (
     settled,
     vanished,
 )
-from spark_ckpt.storage.base import Storage, Stored
+from spark_ckpt.protocol.retention.log_trim import DAY_MS
+from spark_ckpt.storage.base import PutResult, Storage, Stored
 from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.log import StreamLog
+from spark_ckpt.stored.metadata.reading import GIVEN_UP
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Standing
 
@@ -76,15 +78,19 @@ class Garbage:
     runs: tuple[RunGarbage, ...]
     probes: RunGarbage
     """What tests of the storage have left; `run` is 0."""
+    savepoints: RunGarbage
+    """What is left of savepoints that were never completed; `run` is 0."""
+    unfinished: Mapping[str, tuple[str, ...]]
+    """Their folders, below `savepoints/` of the stream -> the keys of what may go."""
 
     def total(self) -> RunGarbage:
-        """Over all these runs, and probes; `run` is 0."""
+        """Over all these runs, probes and savepoints; `run` is 0."""
 
         def add(amounts: Iterable[Amount]) -> Amount:
             known = list(amounts)
             return Amount(sum(a.objects for a in known), sum(a.bytes for a in known))
 
-        parts = (*self.runs, self.probes)
+        parts = (*self.runs, self.probes, self.savepoints)
         return RunGarbage(0, add(r.garbage for r in parts), add(r.young for r in parts), add(r.referenced for r in parts))
 
 
@@ -200,8 +206,21 @@ class Collector:
         raise self.needed.moving()
 
     def delete(self, found: Garbage) -> None:
-        """Raises `StorageError`; what it left is found the next time."""
-        delete_checkpoints(self._storage, found.metadata, found.objects, self._tell)
+        """Raises `StorageError`; what it left is found the next time.
+
+        Rule: of a savepoint nothing is deleted before its `_metadata` can be nobody else's: (1) an edit stands still for longer than a day,
+        on a laptop that sleeps; (2) its objects are deleted; (3) it wakes up, and puts `_metadata` that names them.
+        """
+        given_up = [key for folder, keys in found.unfinished.items() if self._give_up(folder) for key in keys]
+        delete_checkpoints(self._storage, found.metadata, [*found.objects, *given_up], self._tell)
+
+    def _give_up(self, folder: str) -> bool:
+        """Whether the savepoint in that folder was not completed, and now cannot be any more."""
+        key = folder + paths.METADATA_NAME
+        return self._storage.put_if_absent(key, GIVEN_UP) is PutResult.STORED or self._is_given_up(key, self._storage.size(key))
+
+    def _is_given_up(self, key: str, size: int | None) -> bool:
+        return size == len(GIVEN_UP) and self._storage.get(key) == GIVEN_UP
 
     def garbage_under(self, standing: Standing, restorable: list[Checkpoint]) -> Garbage | None:
         """None: a successor has claimed meanwhile."""
@@ -238,7 +257,33 @@ class Collector:
         over = {key for key, s in probes.items() if self._old(s, claim.timeout_ms)}
         objects += sorted(over)
         left = _share(0, probes.values(), over, probes)
-        return Garbage(claim, ended, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares), left)
+        read = tuple(checkpoints[key] for key in metadata)
+        return Garbage(claim, ended, read, tuple(metadata), tuple(objects), tuple(shares), left, *self._unfinished(listing))
+
+    def _unfinished(self, listing: Task) -> tuple[RunGarbage, dict[str, tuple[str, ...]]]:
+        """Savepoints below the stream's folder of which everything is old, and that have no `_metadata`. A folder in which there is
+        anything else is left alone: it may be the stream of a query whose `checkpointLocation` has such a name."""
+        folders: dict[str, dict[str, Stored]] = {}
+        others: set[str] = set()
+        for s in listing.each(self._storage.list(f"{paths.SAVEPOINTS_FOLDER}/")):
+            folder = paths.parse_saved(s.key)
+            if folder is not None:
+                folders.setdefault(folder, {})[s.key] = s
+            else:
+                others.update(s.key[: at + 1] for at, letter in enumerate(s.key) if letter == "/")
+        lacking: list[Stored] = []
+        found: dict[str, tuple[str, ...]] = {}
+        for folder, stored in sorted(folders.items()):
+            if folder in others:
+                continue
+            mark = stored.pop(folder + paths.METADATA_NAME, None)
+            if mark is not None and not self._is_given_up(mark.key, mark.size):
+                continue
+            lacking += stored.values()
+            if stored and all(self._old(s, DAY_MS) for s in stored.values()):
+                found[folder] = tuple(sorted(stored))
+        going = {key for keys in found.values() for key in keys}
+        return _share(0, lacking, going, {s.key for s in lacking}), found
 
     def _of_living(self, standing: Standing, restorable: list[Checkpoint], listing: Task) -> tuple[list[str], RunGarbage] | None:
         """None if there is nothing to delete."""

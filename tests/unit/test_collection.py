@@ -22,7 +22,7 @@ from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Claim, Plan
 from spark_ckpt.protocol.retention.garbage import entry_before_barrier, kept_checkpoints
 from spark_ckpt.storage import Storage
-from spark_ckpt.storage.base import LARGEST_READ, Stored
+from spark_ckpt.storage.base import LARGEST_READ, PutResult, Stored
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.deletion import delete_checkpoints
@@ -95,6 +95,47 @@ def test_probes_that_a_crash_left_go_when_they_are_old(
     assert (found.objects, found.probes.garbage.objects, found.total().garbage.objects) == ((key,), 1, 1)
     collector.delete(found)
     assert storage.size(key) is None
+
+
+def test_what_is_left_of_a_savepoint_that_was_cut_off_goes_when_it_is_a_day_old(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = {
+        f"savepoints/{name}/run-00000001/{key}" for name in ("cut", "mine/below") for key in ("seg/2-edited-a-0", "sst/b.sst", "drv/2-c")
+    }
+    kept = {"savepoints/mine/run-00000001/seg/2-a.00000000", "savepoints/orders/log/00000000000000000001", "savepoints/note"}
+    for key in (*left, *kept, "savepoints/orders/run-00000001/seg/2-a"):
+        storage.put(key, b"x")
+    before = keys(storage)
+    status, doc = gc(capsys, url, "--min-age", "0", "--delete")
+    assert (status, doc["savepoints"]) == (0, {"garbage": {"objects": 0, "bytes": 0}, "young": {"objects": 6, "bytes": 6}})
+    assert keys(storage) == before - expected_garbage(writer), "it may still be in the making"
+    collector = Collector(storage, 0, now(storage) + 86_400_000)
+    found = collector.look()
+    assert found.savepoints.garbage.objects == found.total().garbage.objects == 6
+    collector.delete(found)
+    marks = {f"savepoints/{name}/_metadata" for name in ("cut", "mine/below")}
+    assert keys(storage) == (before - expected_garbage(writer) - left) | marks
+    assert collector.look().savepoints.garbage.objects == 0
+
+
+def test_a_savepoint_that_is_completed_meanwhile_keeps_its_objects_and_one_that_is_not_cannot_be_any_more(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("slow", "late"):
+        storage.put(f"savepoints/{name}/run-00000001/seg/2-a", b"x")
+    collector = Collector(storage, 0, now(storage) + 86_400_000)
+    found = collector.look()
+    assert storage.put_if_absent("savepoints/slow/_metadata", b"complete" * 1000) is PutResult.STORED
+    collector.delete(found)
+    assert storage.size("savepoints/slow/run-00000001/seg/2-a") == 1
+    assert storage.size("savepoints/late/run-00000001/seg/2-a") is None
+    assert storage.put_if_absent("savepoints/late/_metadata", b"complete") is PutResult.EXISTS
+    storage.put("savepoints/late/run-00000001/seg/2-b", b"x")
+    collector.delete(collector.look())
+    assert storage.size("savepoints/late/run-00000001/seg/2-b") is None, "what comes behind it goes the next time"
+    assert run(["show", f"{url}/savepoints/late"]) == 1
+    assert "this savepoint was never completed" in capsys.readouterr().err
 
 
 def test_delete(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:

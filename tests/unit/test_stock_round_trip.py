@@ -52,10 +52,10 @@ def test_what_was_imported_is_exported_as_it_was(form: int, codec: str, begun: b
     }
 
 
-@pytest.mark.parametrize("format", [1, 2])
-def test_what_a_commit_says_of_sinks_goes_in_and_out(format: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_a_commit_says_of_sinks_goes_in_and_out(number: int, tmp_path: Path) -> None:
     """The form v3, of a query with `queryEvolution.enableSinkEvolution`; in format 1 it has no unique ids."""
-    at = StockLocation(tmp_path / "stock", format=format).begin()
+    at = StockLocation(tmp_path / "stock", format=number).begin()
     sinks = {"sinkMetadataMap": {"out": {"active": True}}}
     for batch in range(3):
         at.batch(batch)

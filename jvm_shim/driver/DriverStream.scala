@@ -1,6 +1,6 @@
 package org.apache.spark.ckpt
 
-import java.util.concurrent.atomic.AtomicReference
+import java.util.concurrent.ConcurrentLinkedQueue
 
 import scala.annotation.tailrec
 import scala.collection.mutable
@@ -40,8 +40,8 @@ final case class JobNeeds(forgetful: Seq[String], sinkSeen: Option[Long], fromZe
 /** `commits/N` may be written: the checkpoint that is complete now, if any, and how far durable state is behind. */
 final case class SealAnswer(checkpoint: Option[JsonNode], lag: Option[JsonNode])
 
-/** A person asked for the query's end; with `drain` the watermark goes to its end first. */
-final case class StopRequest(drain: Boolean)
+/** A person asked for the query's end; with `drain` the watermark goes to its end first. Two that ask for the same are two. */
+final class StopRequest(val drain: Boolean)
 
 /**
  * One start of a query, which Spark knows by `runId`: its side of the conversation with the coordinator about its stream. It remembers what
@@ -68,7 +68,8 @@ final class DriverStream(
   private var late: Option[(Long, Long)] = None
   private var lates = 0L
   private var completed: Option[JsonNode] = None
-  private val asked = new AtomicReference[StopRequest]
+  // Those that wait, the oldest first: one with a drain is met by no other.
+  private val asked = new ConcurrentLinkedQueue[StopRequest]
   /** Why the query must not go on: thrown at its next step, since a listener's own exceptions are swallowed by Spark. */
   @volatile var failure: Option[Throwable] = None
   /** Do checkpoints complete while the query goes on? */
@@ -116,7 +117,7 @@ final class DriverStream(
       sealedHooks = None
     }
     stateQuestions.begin()
-    asked.set(null)
+    asked.clear()
     background = answer.optStr("gate").contains("BACKGROUND")
     ended = false
     current = Some(answer.str("barrier"))
@@ -199,17 +200,17 @@ final class DriverStream(
 
   /**
    * No more epochs follow: returns once the newest one is in a completed checkpoint, and with `stopping` once the savepoint is stored that
-   * was asked for; its URL.
+   * was asked for; its URL. `drained`: the query has been, as it was asked to.
    */
-  def finish(stopping: Boolean): Option[String] = {
-    ask(Json.obj("type" -> "finish", "root" -> root, "stopping" -> stopping)).optStr("savepoint")
+  def finish(stopping: Boolean, drained: Boolean = false): Option[String] = {
+    ask(Json.obj("type" -> "finish", "root" -> root, "stopping" -> stopping, "drained" -> drained)).optStr("savepoint")
   }
 
   /** What a person asked for and has not been met or refused yet. */
-  def stopRequest: Option[StopRequest] = Option(asked.get)
+  def stopRequest: Option[StopRequest] = Option(asked.peek)
 
-  /** This one is answered; one that has come since is not. */
-  def refuse(request: StopRequest): Unit = asked.compareAndSet(request, null)
+  /** This one is answered; those that have come since are not. */
+  def refuse(request: StopRequest): Unit = asked.remove(request)
 
   def stop(failed: Boolean, byPerson: Boolean): Unit = {
     synchronized {
@@ -225,7 +226,7 @@ final class DriverStream(
   /** A one-way message of the coordinator. */
   def heard(message: JsonNode): Unit = message.str("type") match {
     case "failed" => failure = Some(new CheckpointFailure(message.str("kind"), message.str("message")))
-    case "stopping" => asked.set(StopRequest(message.get("drain").asBoolean()))
+    case "stopping" => asked.add(new StopRequest(message.get("drain").asBoolean()))
     case "late" => synchronized {
       late = message.optLong("epoch").map(epoch => (message.long("run"), epoch))
       lates += 1
@@ -270,8 +271,12 @@ final class DriverStream(
     else completed.filter(_.long("run") == run).map(c => Json.obj("root" -> root, "run" -> run, "epoch" -> c.long("epoch")))
   }
 
-  /** A new coordinator has taken over: tell it where this stream stands. Unanswered requests follow by themselves. */
+  /**
+   * A new coordinator has taken over: tell it where this stream stands. Unanswered requests follow by themselves. It tells people whose
+   * requests the other one had taken up to ask again: what waits of them is not met any more.
+   */
   def retell(say: ObjectNode => Unit): Unit = synchronized {
+    asked.clear()
     begun.foreach { message =>
       val resume = message.deepCopy().put("epoch", epoch).put("sealed", sealedEpoch)
       Json.put(resume, "sealed_hooks", sealedHooks)

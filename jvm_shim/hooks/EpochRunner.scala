@@ -100,7 +100,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
       attempt(ctx, 1)
     }
     try {
-      val savepoint = stream.finish(stopping = true)
+      val savepoint = stream.finish(stopping = true, drained = request.drain)
       logInfo(s"the query was asked to stop: its state is in the savepoint ${savepoint.mkString}")
       true
     } catch {

@@ -5,8 +5,11 @@ import scala.util.Try
 import org.apache.spark.ckpt.CheckpointFailure
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext}
 
-/** A Kafka source as it stood when an epoch failed: what that epoch was to read begins at `next`; empty: it had read nothing before. */
-final case class KafkaReading(source: String, next: Map[KafkaPartition, Long], client: KafkaClient)
+/**
+ * A Kafka source as it stood when an epoch failed: what that epoch was to read begins at `next`; empty: it had read nothing before.
+ * `failsOnLoss`: whether what is gone can be why; else the source goes on without.
+ */
+final case class KafkaReading(source: String, next: Map[KafkaPartition, Long], client: KafkaClient, failsOnLoss: Boolean)
 
 /**
  * What an epoch's failure means where a Kafka source is its cause: which rows are lost, or who is not let in, and what there is to choose.
@@ -27,7 +30,8 @@ object KafkaTrouble {
     Try {
       if (!says(e, Refused ++ Gone) || CheckpointFailure.isOne(e)) None
       else explained(e, ctx.batchId, QueryHook.sources(query)._1.flatMap(source => KafkaClient.of(source).map { client =>
-        KafkaReading(source.toString, ctx.startOffsets.get(source).map(start => KafkaClient.partitions(start.json())).getOrElse(Map.empty), client)
+        val next = ctx.startOffsets.get(source).map(start => KafkaClient.partitions(start.json())).getOrElse(Map.empty[KafkaPartition, Long])
+        KafkaReading(source.toString, next, client, KafkaClient.failsOnLoss(source))
       }))
     }.toOption.flatten
 
@@ -70,7 +74,7 @@ object KafkaTrouble {
 
   /** Left: how the brokers did not answer. */
   private def asked(source: KafkaReading): Either[Throwable, Seq[Missing]] =
-    try Right(missing(source))
+    try Right(if (source.failsOnLoss) missing(source) else { source.client.look(); Nil })
     catch {
       case e: InterruptedException => throw e
       case e: Throwable => Left(e)

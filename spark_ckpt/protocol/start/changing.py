@@ -15,7 +15,7 @@ from spark_ckpt.model import Checkpoint, Content
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.operators import OPERATORS_OPTION, Matched, Operator, listed, match, same_for_spark
+from spark_ckpt.protocol.operators import OPERATORS_OPTION, Matched, Operator, listed, match, replaced, same_for_spark
 from spark_ckpt.protocol.start.phases import StartPhase
 from spark_ckpt.protocol.start.recovery import GivenUpError
 from spark_ckpt.protocol.start.renumbering import operator_of, renumbered
@@ -92,7 +92,8 @@ class Changing:
             raise GivenUpError(ErrorKind.CONFLICT, f"{named} does not fit this query: {said}")
         if theirs is None or (not choice and same_for_spark(mine, theirs)):
             return then(source) if request.compared or not choice else self._compare(source, named)
-        matched = match(mine, theirs, request.operators)
+        doubtful = source.imported is None and replaced(request.job.operators, source.job.operators)
+        matched = match(mine, theirs, request.operators, doubtful)
         if matched.problems:
             raise GivenUpError(ErrorKind.CONFLICT, f"{named} does not fit this query: {'; '.join(matched.problems)}")
         late = [o for o in mine if o.number in matched.new and o.number in request.initial]

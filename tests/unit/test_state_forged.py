@@ -22,6 +22,7 @@ from spark_ckpt.state.rows import Decoder, Encoding
 from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Variable, read_operators
 from spark_ckpt.state.spark_types import Array, Atomic, Field, Map, SparkType, Struct
 from spark_ckpt.state.unsafe_rows import rows_of
+from spark_ckpt.stock.changelog_forms import with_lineage, without_lineage
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.copies import RestorePath
 from tests.drivers.unsafe_rows import row
@@ -143,6 +144,34 @@ def test_a_record_of_a_changelog_has_a_bound(form: bytes) -> None:
     assert len(data) < MIB
     with at_most(20 * MIB), pytest.raises(DamagedError, match=r"the changelog 7_u\.changelog has a key or value of \d+ bytes"):
         list(read_records(BytesIO(data), "7_u.changelog", "zstd"))
+
+
+def claiming(more: int, codec: str) -> bytes:
+    """A changelog whose only block is said to hold so many bytes more than it does."""
+    text = b"\0\2v4\0\2[]\1" + struct.pack(">i", more) + b"k"
+    if codec == "snappy":
+        block = bytes(pa.compress(text, "snappy", asbytes=True))
+        size = len(text) + more
+        block = bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14]) + block[1:]
+        return b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, len(block)) + block
+    block = bytes(pa.compress(text, "lz4_raw", asbytes=True))
+    end = b"LZ4Block\x15" + struct.pack("<iii", 0, 0, 0)
+    return b"LZ4Block\x25" + struct.pack("<iii", len(block), len(text) + more, 0) + block + end
+
+
+@pytest.mark.parametrize("more", [1, 100, 100_000])
+@pytest.mark.parametrize("codec", ["lz4", "snappy"])
+def test_no_memory_of_this_process_is_read_as_state(more: int, codec: str, tmp_path: Path) -> None:
+    """What a block lacks would be filled with it: other keys and values, or secrets, in what is exported or stored."""
+    forged = claiming(more, codec)
+    with pytest.raises(DamagedError, match=r"7_u\.changelog (has a block that holds less than its \d+ bytes|cannot be unpacked)"):
+        list(read_records(BytesIO(forged), "7_u.changelog", codec))
+    (tmp_path / "old").write_bytes(forged)
+    for rewrite in (lambda new: without_lineage(tmp_path / "old", new, "7_u.changelog", codec),
+                    lambda new: with_lineage(tmp_path / "old", new, [], "7_u.changelog", codec)):  # fmt: skip
+        with pytest.raises(DamagedError, match=r"7_u\.changelog (has a block that holds less than its \d+ bytes|cannot be unpacked)"):
+            rewrite(tmp_path / "new")
+        (tmp_path / "new").unlink()
 
 
 @pytest.mark.parametrize("spill", [1, 1 << 30])

@@ -1,4 +1,4 @@
-"""What every storage must do (spark_ckpt/storage/base.py), run over memory, file and S3."""
+"""What every storage must do (spark_ckpt/storage/base.py), run over memory, file, S3 and the clouds."""
 
 from __future__ import annotations
 
@@ -394,7 +394,10 @@ def test_requests_and_bytes_are_counted(storage: Storage) -> None:
     list(storage.list(""))
     list(storage.list_folders(""))
     storage.delete(["a", "b", "c"])
-    assert dict(storage.requests) == {"put": 1, "put_if_absent": 2, "get": 2, "head": 1, "list": 2, "delete": 1}
+    scheme = storage.url.partition(":")[0]
+    heads = 2 if scheme in ("gs", "az") else 1  # one more: an answer to a put has no date there
+    deletes = {"gs": 6, "az": 4}.get(scheme, 1)  # one by one, or together and again one by one where something was missing
+    assert dict(storage.requests) == {"put": 1, "put_if_absent": 2, "get": 2, "head": heads, "list": 2, "delete": deletes}
     assert storage.bytes_out == 11
     assert storage.bytes_in == 7
 

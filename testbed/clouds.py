@@ -6,13 +6,16 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from testbed.servers import AZURITE, FAKE_GCS, Kind
+from testbed.google import OverFakeGcs, google
+from testbed.servers import AZURITE, FAKE_GCS, Kind, running
 
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -27,6 +30,14 @@ class Emulator:
     kind: Kind
     environment: Callable[[str], Mapping[str, str]]
     make: Callable[[str, str], None]
+
+    @contextmanager
+    def running(self, folder: Path, bucket: str) -> Iterator[str]:
+        """The URL of a server that has the bucket. Raises UnavailableError."""
+        with ExitStack() as stack:
+            url = stack.enter_context(running(self.kind, folder))
+            self.make(url, bucket)
+            yield stack.enter_context(google(OverFakeGcs(url))) if self.kind is FAKE_GCS else url
 
 
 def google_environment(url: str) -> Mapping[str, str]:

@@ -1,61 +1,163 @@
-"""A Google Cloud Storage in this process, as far as a storage needs it (its XML API), for tests that have no other program.
+"""Google Cloud Storage as far as a storage needs it: its XML API, over objects in memory or over fake-gcs-server.
 
-Objects are in memory. It passes the storage contract, put-if-absent by generation among it.
+fake-gcs-server (1.56) takes writes through the JSON API only: a plain PUT of the XML API, which is what obstore sends, it answers with 400
+"invalid uploadType", and it has no XML multipart uploads. So here a PUT becomes an upload of the JSON API, with its precondition, and
+parts of an upload are put together before they are sent. Who wins is decided by that server.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import formatdate
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any, Protocol
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 from xml.sax.saxutils import escape
+
+PAGE = 1000
 
 
 @dataclass(frozen=True)
-class _Object:
-    data: bytes
+class Found:
+    """An object without its content."""
+
+    key: str
+    size: int
+    etag: str
     generation: int
     stored_s: float
 
     @property
     def headers(self) -> dict[str, str]:
-        return {
-            "ETag": f'"{hashlib.md5(self.data, usedforsecurity=False).hexdigest()}"',
-            "Last-Modified": formatdate(self.stored_s, usegmt=True),
-            "x-goog-generation": str(self.generation),
-        }
+        dated = {"Last-Modified": formatdate(self.stored_s, usegmt=True)}
+        return {"ETag": f'"{self.etag}"', "x-goog-generation": str(self.generation), **dated}
 
 
-@dataclass
-class _Buckets:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    objects: dict[str, dict[str, _Object]] = field(default_factory=dict)
-    uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
-    generation: int = 0
+class Objects(Protocol):
+    """Where they are. A bucket that is not there: KeyError."""
 
-    def store(self, bucket: str, key: str, data: bytes) -> _Object:
-        """The lock is held."""
-        self.generation += 1
-        self.objects[bucket][key] = _Object(data, self.generation, time.time())
-        return self.objects[bucket][key]
+    def put(self, bucket: str, key: str, data: bytes, if_absent: bool) -> Found | None:
+        """None: something is there already."""
+
+    def get(self, bucket: str, key: str) -> tuple[Found, bytes] | None: ...
+
+    def list(self, bucket: str, prefix: str) -> list[Found]: ...
+
+    def delete(self, bucket: str, key: str) -> bool: ...
+
+
+class InMemory:
+    def __init__(self, *buckets: str) -> None:
+        self._lock = threading.Lock()
+        self._objects: dict[str, dict[str, tuple[Found, bytes]]] = {name: {} for name in buckets}
+        self._generation = 0
+
+    def put(self, bucket: str, key: str, data: bytes, if_absent: bool) -> Found | None:
+        with self._lock:
+            if if_absent and key in self._objects[bucket]:
+                return None
+            self._generation += 1
+            digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
+            found = Found(key, len(data), digest, self._generation, time.time())
+            self._objects[bucket][key] = found, data
+            return found
+
+    def get(self, bucket: str, key: str) -> tuple[Found, bytes] | None:
+        with self._lock:
+            return self._objects[bucket].get(key)
+
+    def list(self, bucket: str, prefix: str) -> list[Found]:
+        with self._lock:
+            return [found for key, (found, _) in sorted(self._objects[bucket].items()) if key.startswith(prefix)]
+
+    def delete(self, bucket: str, key: str) -> bool:
+        with self._lock:
+            return self._objects[bucket].pop(key, None) is not None
+
+
+class OverFakeGcs:
+    """Objects of a fake-gcs-server, by its JSON API."""
+
+    def __init__(self, url: str) -> None:
+        self._server = urlsplit(url).netloc
+
+    def put(self, bucket: str, key: str, data: bytes, if_absent: bool) -> Found | None:
+        self._bucket(bucket)
+        asked = {"uploadType": "media", "name": key, **({"ifGenerationMatch": "0"} if if_absent else {})}
+        status, said = self._ask("POST", f"/upload/storage/v1/b/{bucket}/o?{urlencode(asked)}", data)
+        if status == 412:
+            return None
+        return _found(json.loads(_good(status, said)))
+
+    def get(self, bucket: str, key: str) -> tuple[Found, bytes] | None:
+        self._bucket(bucket)
+        path = f"/storage/v1/b/{bucket}/o/{quote(key, safe='')}"
+        for _ in range(100):
+            status, said = self._ask("GET", path)
+            if status == 404:
+                return None
+            found = _found(json.loads(_good(status, said)))
+            status, data = self._ask("GET", f"{path}?alt=media&generation={found.generation}")
+            if status != 404:  # replaced or deleted meanwhile
+                return found, _good(status, data)
+        raise AssertionError(f"{bucket}/{key} changes all the time")
+
+    def list(self, bucket: str, prefix: str) -> list[Found]:
+        self._bucket(bucket)
+        status, said = self._ask("GET", f"/storage/v1/b/{bucket}/o?{urlencode({'prefix': prefix})}")
+        listed = json.loads(_good(status, said))
+        assert not listed.get("nextPageToken"), "all came in one page so far"
+        return sorted((_found(item) for item in listed.get("items") or ()), key=lambda found: found.key)
+
+    def delete(self, bucket: str, key: str) -> bool:
+        self._bucket(bucket)
+        status, said = self._ask("DELETE", f"/storage/v1/b/{bucket}/o/{quote(key, safe='')}")
+        if status == 404:
+            return False
+        _good(status, said)
+        return True
+
+    def _bucket(self, name: str) -> None:
+        if self._ask("GET", f"/storage/v1/b/{name}")[0] == 404:
+            raise KeyError(name)
+
+    def _ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        connection = HTTPConnection(self._server, timeout=60)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/octet-stream"})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+
+def _good(status: int, said: bytes) -> bytes:
+    assert status < 300, f"{status} {said[:500]!r}"
+    return said
+
+
+def _found(item: Mapping[str, Any]) -> Found:
+    stored = datetime.fromisoformat(item["updated"].replace("Z", "+00:00")).timestamp()
+    return Found(item["name"], int(item.get("size", 0)), item["etag"].strip('"'), int(item["generation"]), stored)
 
 
 @contextmanager
-def google(*buckets: str) -> Iterator[str]:
-    """The URL of a server that has these buckets."""
-    held = _Buckets(objects={name: {} for name in buckets})
+def google(objects: Objects) -> Iterator[str]:
+    """The URL of a server over them, in this process."""
 
     class Handler(_Handler):
-        state = held
+        state = objects
+        uploads: dict[str, dict[int, bytes]] = {}
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -71,114 +173,115 @@ def google(*buckets: str) -> Iterator[str]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    state: _Buckets
+    state: Objects
+    uploads: dict[str, dict[int, bytes]]
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # a client may give up what it has asked
+            super().handle()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002, ARG002
         return
 
     def do_GET(self) -> None:
-        bucket, key, asked = self._place()
-        if bucket not in self.state.objects:
-            self._refuse(404, "NoSuchBucket")
-        elif not key:
-            self._list(bucket, asked)
-        else:
-            self._read(bucket, key)
+        self._serve(self._get)
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        self._serve(self._get)
 
     def do_PUT(self) -> None:
-        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        bucket, key, asked = self._place()
-        with self.state.lock:
-            if bucket not in self.state.objects:
-                self._refuse(404, "NoSuchBucket")
-                return
-            if "uploadId" in asked:
-                parts = self.state.uploads.get(asked["uploadId"])
-                if parts is None:
-                    self._refuse(404, "NoSuchUpload")
-                    return
-                parts[int(asked["partNumber"])] = data
-                self._answer(200, {"ETag": f'"{len(data)}"'})
-                return
-            if self.headers.get("x-goog-if-generation-match") == "0" and key in self.state.objects[bucket]:
-                self._refuse(412, "PreconditionFailed")
-                return
-            stored = self.state.store(bucket, key, data)
-        self._answer(200, stored.headers)
+        self._serve(self._put)
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        bucket, key, asked = self._place()
-        with self.state.lock:
-            if bucket not in self.state.objects:
-                self._refuse(404, "NoSuchBucket")
-            elif "uploads" in asked:
-                upload = uuid.uuid4().hex
-                self.state.uploads[upload] = {}
-                body = f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>"
-                self._answer(200, {}, body.encode())
-            else:
-                parts = self.state.uploads.pop(asked["uploadId"], None)
-                if parts is None:
-                    self._refuse(404, "NoSuchUpload")
-                    return
-                stored = self.state.store(bucket, key, b"".join(data for _, data in sorted(parts.items())))
-                body = f"<CompleteMultipartUploadResult><ETag>{escape(stored.headers['ETag'])}</ETag></CompleteMultipartUploadResult>"
-                self._answer(200, {"x-goog-generation": str(stored.generation)}, body.encode())
+        self._serve(self._post)
 
     def do_DELETE(self) -> None:
-        bucket, key, asked = self._place()
-        with self.state.lock:
-            if bucket not in self.state.objects:
-                self._refuse(404, "NoSuchBucket")
-            elif "uploadId" in asked:
-                self.state.uploads.pop(asked["uploadId"], None)
-                self._answer(204, {})
-            elif self.state.objects[bucket].pop(key, None) is None:
-                self._refuse(404, "NoSuchKey")
-            else:
-                self._answer(204, {})
+        self._serve(self._delete)
 
-    def _read(self, bucket: str, key: str) -> None:
-        found = self.state.objects[bucket].get(key)
-        if found is None:
-            self._refuse(404, "NoSuchKey")
-            return
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if wanted is None:
-            self._answer(200, found.headers, found.data)
-            return
-        first, size = int(wanted[1]), len(found.data)
-        last = min(int(wanted[2]) if wanted[2] else size - 1, size - 1)
-        if first >= size:
-            self._refuse(416, "InvalidRange")
-        else:
-            self._answer(206, {**found.headers, "Content-Range": f"bytes {first}-{last}/{size}"}, found.data[first : last + 1])
-
-    def _list(self, bucket: str, asked: Mapping[str, str]) -> None:
-        """At most as many as GCS gives; `continuation-token` is the last key or folder of the page before."""
-        prefix, delimiter = asked.get("prefix", ""), asked.get("delimiter", "")
-        after = asked.get("continuation-token") or asked.get("start-after", "")
-        found: dict[str, _Object | None] = {}
-        with self.state.lock:
-            for key, item in sorted(self.state.objects[bucket].items()):
-                end = key.find(delimiter, len(prefix)) if delimiter else -1
-                name = key if end < 0 else key[: end + 1]
-                if key.startswith(prefix) and name > after:
-                    found[name] = item if end < 0 else None
-        page = list(found.items())[:1000]
-        body = "".join(_entry(name, item) for name, item in page)
-        if len(found) > len(page):
-            body += f"<IsTruncated>true</IsTruncated><NextContinuationToken>{escape(page[-1][0])}</NextContinuationToken>"
-        self._answer(200, {"Content-Type": "application/xml"}, f"<ListBucketResult>{body}</ListBucketResult>".encode())
-
-    def _place(self) -> tuple[str, str, dict[str, str]]:
+    def _serve(self, serve: Any) -> None:
         parts = urlsplit(self.path)
         bucket, _, key = parts.path.lstrip("/").partition("/")
         asked = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
-        return unquote(bucket), unquote(key), asked
+        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        try:
+            serve(unquote(bucket), unquote(key), asked, data)
+        except KeyError:
+            self._refuse(404, "NoSuchBucket")
+
+    def _get(self, bucket: str, key: str, asked: Mapping[str, str], _: bytes) -> None:
+        if not key:
+            self._list(bucket, asked)
+            return
+        got = self.state.get(bucket, key)
+        if got is None:
+            self._refuse(404, "NoSuchKey")
+            return
+        found, data = got
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if wanted is None:
+            self._answer(200, found.headers, data)
+            return
+        first = int(wanted[1])
+        last = min(int(wanted[2]) if wanted[2] else len(data) - 1, len(data) - 1)
+        if first >= len(data):
+            self._refuse(416, "InvalidRange")
+        else:
+            self._answer(206, {**found.headers, "Content-Range": f"bytes {first}-{last}/{len(data)}"}, data[first : last + 1])
+
+    def _put(self, bucket: str, key: str, asked: Mapping[str, str], data: bytes) -> None:
+        if "uploadId" in asked:
+            parts = self.uploads.get(asked["uploadId"])
+            if parts is None:
+                self._refuse(404, "NoSuchUpload")
+                return
+            parts[int(asked["partNumber"])] = data
+            self._answer(200, {"ETag": f'"{len(data)}"'})
+            return
+        stored = self.state.put(bucket, key, data, self.headers.get("x-goog-if-generation-match") == "0")
+        if stored is None:
+            self._refuse(412, "PreconditionFailed")
+        else:
+            self._answer(200, stored.headers)
+
+    def _post(self, bucket: str, key: str, asked: Mapping[str, str], _: bytes) -> None:
+        if "uploads" in asked:
+            self.state.list(bucket, key)  # is the bucket there?
+            upload = uuid.uuid4().hex
+            self.uploads[upload] = {}
+            body = f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>"
+            self._answer(200, {}, body.encode())
+            return
+        parts = self.uploads.pop(asked["uploadId"], None)
+        stored = None if parts is None else self.state.put(bucket, key, b"".join(data for _, data in sorted(parts.items())), False)
+        if stored is None:
+            self._refuse(404, "NoSuchUpload")
+        else:
+            body = f"<CompleteMultipartUploadResult><ETag>{escape(stored.etag)}</ETag></CompleteMultipartUploadResult>"
+            self._answer(200, {"x-goog-generation": str(stored.generation)}, body.encode())
+
+    def _delete(self, bucket: str, key: str, asked: Mapping[str, str], _: bytes) -> None:
+        if "uploadId" in asked:
+            self.uploads.pop(asked["uploadId"], None)
+        elif not self.state.delete(bucket, key):
+            self._refuse(404, "NoSuchKey")
+            return
+        self._answer(204, {})
+
+    def _list(self, bucket: str, asked: Mapping[str, str]) -> None:
+        """`continuation-token` is the last key or folder of the page before."""
+        prefix, delimiter = asked.get("prefix", ""), asked.get("delimiter", "")
+        after = asked.get("continuation-token") or asked.get("start-after", "")
+        entries: dict[str, Found | None] = {}
+        for found in self.state.list(bucket, prefix):
+            end = found.key.find(delimiter, len(prefix)) if delimiter else -1
+            name = found.key if end < 0 else found.key[: end + 1]
+            if name > after:
+                entries[name] = found if end < 0 else None
+        page = list(entries.items())[:PAGE]
+        body = "".join(_entry(name, item) for name, item in page)
+        if len(entries) > len(page):
+            body += f"<IsTruncated>true</IsTruncated><NextContinuationToken>{escape(page[-1][0])}</NextContinuationToken>"
+        self._answer(200, {"Content-Type": "application/xml"}, f"<ListBucketResult>{body}</ListBucketResult>".encode())
 
     def _refuse(self, status: int, code: str) -> None:
         body = f"<?xml version='1.0' encoding='UTF-8'?><Error><Code>{code}</Code><Message>no</Message></Error>"
@@ -196,12 +299,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def _entry(name: str, item: _Object | None) -> str:
+def _entry(name: str, item: Found | None) -> str:
     if item is None:
         return f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"
     date = datetime.fromtimestamp(item.stored_s, timezone.utc).isoformat().replace("+00:00", "Z")
-    etag = escape(item.headers["ETag"])
-    return (
-        f"<Contents><Key>{escape(name)}</Key><LastModified>{date}</LastModified><ETag>{etag}</ETag>"
-        f"<Size>{len(item.data)}</Size></Contents>"
-    )
+    fields = f"<Key>{escape(name)}</Key><LastModified>{date}</LastModified><ETag>{escape(item.etag)}</ETag><Size>{item.size}</Size>"
+    return f"<Contents>{fields}</Contents>"

@@ -68,13 +68,13 @@ TOXIPROXY = Kind(
 FAKE_GCS = Kind(
     "fake-gcs-server",
     "github.com/fsouza/fake-gcs-server@v1.56.1",
-    ("-scheme", "http", "-host", "127.0.0.1", "-port", "{port}", "-backend", "filesystem", "-filesystem-root", "{folder}"),
+    ("-scheme", "http", "-host", "127.0.0.1", "-port", "{port}", "-public-host", "127.0.0.1:{port}", "-filesystem-root", "{folder}"),
     {},
 )
 AZURITE = Kind(
     "azurite-blob",
     "",
-    ("--blobHost", "127.0.0.1", "--blobPort", "{port}", "--location", "{folder}", "--silent", "--disableTelemetry", "--skipApiVersionCheck"),
+    ("--blobHost", "127.0.0.1", "--blobPort", "{port}", "--location", "{folder}", "--silent", "--disableTelemetry"),
     {},
     package="azurite@3.35.0",
 )

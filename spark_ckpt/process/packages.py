@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 
 from spark_ckpt.errors import ConfigError
 
-
 _CLIENTS: Mapping[str, tuple[str, ...]] = {"s3": ("boto3",), "s3a": ("boto3",), "gs": ("obstore",), "az": ("obstore",)}
 _EXTRAS = {"obstore": "'spark-ckpt[gcs]' or 'spark-ckpt[azure]'"}
 """What brings those that are no dependency of everybody's."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import obstore
 
-from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, StorageSetupError
+from spark_ckpt.errors import ConfigError, DamagedError, FormatError, ObjectMissingError, StorageError, StorageSetupError
 from spark_ckpt.storage.attempts import Fault, certain
 from spark_ckpt.storage.base import (
     LARGEST_READ,
@@ -62,6 +62,8 @@ class CloudStorage(Storage):
         if problem is not None:
             raise ConfigError(f"{problem}; write {cloud.scheme}://{cloud.bucket}/prefix, without credentials or port")
         super().__init__(f"{cloud.scheme}://{bucket}" + (f"/{prefix}" if prefix else ""), called=called)
+        if cloud is AZURE and "\\" in prefix:
+            raise ConfigError(f"{self.url} cannot be a storage, for in Azure \\ is another way to write /; leave it out, in {called}")
         self._limits = limits or CloudLimits()
         self._prefix = check_root(self.url, prefix, called) + "/" if prefix else ""
         self._cloud = cloud
@@ -183,7 +185,7 @@ class CloudStorage(Storage):
 
     def delete(self, keys: Iterable[str]) -> None:
         self._check_open()
-        names = [check_key(key) for key in keys]
+        names = [self._checked(key) for key in keys]
         for start in range(0, len(names), _DELETED_TOGETHER):
             batch = names[start : start + _DELETED_TOGETHER]
             doing = f"delete {len(batch)} objects of {self.url}"
@@ -202,7 +204,12 @@ class CloudStorage(Storage):
 
     def _begin(self, key: str) -> None:
         self._check_open()
-        check_key(key)
+        self._checked(key)
+
+    def _checked(self, key: str) -> str:
+        if self._cloud is AZURE and "\\" in key:
+            raise FormatError(f"the object name {key!r} is not allowed in Azure, where \\ is another way to write /; it must have none")
+        return check_key(key)
 
     def _count(self, operation: str, size: int = 0) -> None:
         self.traffic.request(operation)
@@ -213,14 +220,15 @@ class CloudStorage(Storage):
         return asked(lambda: obstore.head(self._requests.single, self._prefix + key))
 
     def _stored_ms(self, key: str) -> int | None:
-        """The answer to a put has no date here. So one object is looked at, and for an hour this process counts on from its date."""
+        """The answer to a put has no date here. So one object is looked at, and for an hour this process counts on from its date, in whole
+        seconds like the dates themselves."""
         now = self._clock()
         if self._ahead_ms is None or now - self._clock_seen_s >= _CLOCK_S:
             stored = self._requests.once(lambda: self._look(key))
             if stored is None:
                 return None
             self._ahead_ms, self._clock_seen_s = stored["last_modified"].timestamp() * 1000 - now * 1000, now
-        return int(now * 1000 + self._ahead_ms)
+        return int(now + self._ahead_ms / 1000) * 1000
 
     # ---- writing
 
@@ -260,6 +268,8 @@ class CloudStorage(Storage):
                 raise ObjectMissingError(f"{name} does not exist")
             if offset + (length or 0) > size:
                 raise DamagedError(f"{name} has {size} bytes, too few for the range from {offset} to {offset + (length or 0)}")
+            if length or (length is None and offset < size):
+                raise StorageError(f"{name} has {size} bytes, and was said to have less a moment ago; read it again")
 
     def _receive(self, key: str, offset: int, length: int | None, limit: int, take: Callable[[bytes], object]) -> None:
         """One attempt. An answer with too few bytes is a `ShortAnswerError`, never a short value."""
@@ -312,7 +322,8 @@ class CloudStorage(Storage):
                     continue
                 if path <= last:
                     raise StorageSetupError(
-                        f"{self._requests.place.endpoint} lists {self.url} in no order; use a storage account without hierarchical namespace"
+                        f"{self._requests.place.endpoint} lists {self.url} in no order; use a storage account without hierarchical "
+                        "namespace"
                     )
                 last = path
                 yield path, item

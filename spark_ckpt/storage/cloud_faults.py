@@ -33,7 +33,8 @@ _CREDENTIALS = re.compile(
     r"|MissingSasComponent|ServiceAccountPathAndKeyProvided|FederatedTokenFile|AzureCli\w*)\b"
 )
 _SETUP = re.compile(r"\b(MissingAccount|NotPartial|UnableToParseUrl|InvalidPath)\b")
-_OUT_OF_RANGE = re.compile(r"\bStartTooLarge\b")
+_OUT_OF_RANGE = re.compile(r"\bStartTooLarge\b|\bParseContentRange \{\s*value: \"bytes [^\"]*/0\"")
+"""The second one: of an object without bytes, where a server names a range before its beginning."""
 _CODE = re.compile(r"<Code>(\w{1,80})</Code>")
 
 _NO_BUCKET = frozenset(("NoSuchBucket", "ContainerNotFound", "InvalidBucketName"))
@@ -160,11 +161,12 @@ def setup_error(error: Exception, doing: str, place: Place, cloud: Cloud) -> Sto
         return StorageSetupError(f"{' or '.join(cloud.endpoints)} is not the URL of a server; write it as https://host:port")
     if kind == "InvalidPath":
         return StorageSetupError(
-            f"below {place.url} lies an object whose name the client cannot read, with //, . or .. in it; remove it, or use a folder of its "
-            "own for checkpoints"
+            f"below {place.url} lies an object whose name the client cannot read, with //, . or .. in it; remove it, or give checkpoints a "
+            "folder of their own"
         )
     if status == 404:
-        return StorageSetupError(f"the {cloud.bucket} {place.bucket} does not exist at {place.endpoint}; create it or correct {place.called}")
+        named = f"the {cloud.bucket} {place.bucket}"
+        return StorageSetupError(f"{named} does not exist at {place.endpoint}; create it or correct {place.called}")
     if status == 403:
         return StorageSetupError(f"{at} does not allow to {doing} ({code}); give whoever the credentials stand for the role {cloud.right}")
     if status == 501:

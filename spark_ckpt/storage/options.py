@@ -1,4 +1,4 @@
-"""How to reach an S3 server (`spark.ckpt.s3.*`), and which names buckets have; no credentials in here, they come from the client's own chain."""
+"""How to reach an S3 server (`spark.ckpt.s3.*`), and which names buckets have. No credentials in here: each client has its own chain."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ENDPOINT = "spark.ckpt.s3.endpoint"
 _ENCRYPTIONS = (None, "AES256", "aws:kms")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}")
 _CLOUD_BUCKETS = {
-    "gs": (re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"), "bucket", "3 to 63 characters (with dots up to 222), which are", ", . - or _"),
-    "az": (re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}"), "container", "3 to 63 characters, which are", " or single -"),
+    "gs": (re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"), "bucket", "3 to 63 characters (with dots up to 222)", ", . - or _"),
+    "az": (re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}"), "container", "3 to 63 characters", " or single -"),
 }
 _SHOWN = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -35,7 +35,7 @@ def cloud_bucket_problem(scheme: str, name: str) -> str | None:
     if pattern.fullmatch(name):
         return None
     whose = f"{name} is no {bucket}'s name; that" if _SHOWN.fullmatch(name) else f"a {bucket}'s name"
-    return f"{whose} has {long} lower-case letters, digits{signs}, the first and the last a letter or digit"
+    return f"{whose} has {long}, which are lower-case letters, digits{signs}, the first and the last a letter or digit"
 
 
 def check_endpoint(source: str, url: str) -> None:

@@ -17,7 +17,7 @@ from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
 from testbed.clouds import EMULATORS
-from testbed.google import google
+from testbed.google import InMemory, google
 from tests.drivers.s3_rights import ACTIONS, requests_of
 
 Open = Callable[[], Storage]
@@ -38,7 +38,7 @@ REAL_CLOUDS = {"real-gs": "SPARK_CKPT_GCS_EMULATOR", "real-az": "SPARK_CKPT_AZUR
 
 @pytest.fixture(scope="session")
 def google_endpoint() -> Iterator[str]:
-    with google(BUCKET) as url:
+    with google(InMemory(BUCKET)) as url:
         yield url
 
 

@@ -262,6 +262,10 @@ def test_a_folder_emptied_while_others_write_into_it(open_again: Open) -> None:
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_keys(storage: Storage, name: str) -> None:
     key = f"dir/{name}/leaf {name.replace('/', '-')}"
+    if storage.url.startswith("az:") and "\\" in key:
+        with pytest.raises(FormatError, match="another way to write /"):
+            storage.put(key, b"v")
+        return
     assert storage.put_if_absent(key, name.encode()) is PutResult.STORED
     assert storage.put_if_absent(key, b"again") is PutResult.EXISTS
     storage.put("dir/other", b"o")

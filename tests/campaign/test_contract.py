@@ -1,4 +1,4 @@
-"""The storage contract over real S3 servers behind latency, and over emulators of the clouds; and who wins there of many that put at once."""
+"""The storage contract over real S3 servers behind latency, and over emulators of the clouds; and who wins of many that put at once."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from spark_ckpt.storage.base import (
     is_key,
 )
 from spark_ckpt.storage.checksums import CHUNK
-from spark_ckpt.storage.cloud_faults import AZURE, GOOGLE, CloudError, ShortAnswerError, asked
+from spark_ckpt.storage.cloud_faults import AZURE, GOOGLE, Cloud, CloudError, ShortAnswerError, asked
 from spark_ckpt.storage.cloud_requests import CloudLimits, CloudRequests
 from spark_ckpt.storage.options import S3Options, cloud_bucket_problem
 from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
@@ -44,6 +44,8 @@ _CLOCK_S = 3600.0
 class CloudStorage(Storage):
     """One client with pooled connections, shared by all threads."""
 
+    clouds: Mapping[str, Cloud] = {cloud.scheme: cloud for cloud in (GOOGLE, AZURE)}
+
     def __init__(
         self,
         url: str,
@@ -57,8 +59,8 @@ class CloudStorage(Storage):
         scheme, _, rest = url.partition(":")
         bucket, _, prefix = rest.lstrip("/").partition("/")
         prefix = prefix.strip("/")
-        cloud = GOOGLE if scheme == GOOGLE.scheme else AZURE
-        problem = cloud_bucket_problem(cloud.scheme, bucket)
+        cloud = self.clouds[scheme]
+        problem = cloud_bucket_problem(scheme, bucket)
         if problem is not None:
             raise ConfigError(f"{problem}; write {cloud.scheme}://{cloud.bucket}/prefix, without credentials or port")
         super().__init__(f"{cloud.scheme}://{bucket}" + (f"/{prefix}" if prefix else ""), called=called)
@@ -273,13 +275,13 @@ class CloudStorage(Storage):
 
     def _receive(self, key: str, offset: int, length: int | None, limit: int, take: Callable[[bytes], object]) -> None:
         """One attempt. An answer with too few bytes is a `ShortAnswerError`, never a short value."""
-        asks: dict[str, Any] = {}
+        asks: Any = {}
         if length is not None:
             asks = {"range": (offset, offset + length)}
         elif offset > 0:
             asks = {"range": {"offset": offset}}
         self.traffic.request("get")
-        answer: Any = asked(lambda: obstore.get(self._requests.single, self._prefix + key, options=asks))  # type: ignore[arg-type]
+        answer: Any = asked(lambda: obstore.get(self._requests.single, self._prefix + key, options=asks))
         size, (first, end) = int(answer.meta["size"]), answer.range
         if length is not None and offset + length > size:
             raise DamagedError(f"{self.url}/{key} has {size} bytes, too few for the range from {offset} to {offset + length}")

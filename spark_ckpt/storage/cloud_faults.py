@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore
 
 from spark_ckpt.errors import StorageSetupError
 from spark_ckpt.storage.attempts import Fault, Place
@@ -43,7 +44,8 @@ _NOT_ACCEPTED = frozenset(("AuthenticationFailed", "InvalidAuthenticationInfo", 
 
 @dataclass(frozen=True)
 class Cloud:
-    """One of the two, in words. `credentials`: where the client finds them. `right`: what allows all that a storage does."""
+    """One of the two, in words. `credentials`: where the client finds them. `right`: what allows all that a storage does.
+    `client`: obstore's."""
 
     scheme: str
     name: str
@@ -51,6 +53,7 @@ class Cloud:
     endpoints: tuple[str, ...]
     credentials: str
     right: str
+    client: Any
 
 
 GOOGLE = Cloud(
@@ -60,6 +63,7 @@ GOOGLE = Cloud(
     ("GOOGLE_BASE_URL",),
     "GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default login`, or the machine's service account (workload identity)",
     "Storage Object User (roles/storage.objectUser)",
+    GCSStore,
 )
 AZURE = Cloud(
     "az",
@@ -69,6 +73,7 @@ AZURE = Cloud(
     "AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_FEDERATED_TOKEN_FILE (workload identity) or AZURE_CLIENT_SECRET, "
     "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_KEY, or the machine's managed identity",
     "Storage Blob Data Contributor",
+    AzureStore,
 )
 
 

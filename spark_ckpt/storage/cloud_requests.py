@@ -14,12 +14,10 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from obstore.store import AzureStore, GCSStore
-
 from spark_ckpt.errors import StorageSetupError
 from spark_ckpt.storage.attempts import Attempts, Done, Fault, Place, Reach
 from spark_ckpt.storage.base import OPTION, Traffic
-from spark_ckpt.storage.cloud_faults import GOOGLE, Cloud, CloudError, asked, code_of, fault_of, setup_error, unreachable_error
+from spark_ckpt.storage.cloud_faults import Cloud, CloudError, asked, code_of, fault_of, setup_error, unreachable_error
 
 T = TypeVar("T")
 
@@ -118,8 +116,7 @@ class CloudRequests(Attempts):
             "base": 2.0,
         }
         retry = {"max_retries": retries, "backoff": backoff, "retry_timeout": timedelta(seconds=limits.patience_s)}
-        kind: Any = GCSStore if self._cloud is GOOGLE else AzureStore
-        return asked(lambda: kind(self.place.bucket, config=config, retry_config=retry))
+        return asked(lambda: self._cloud.client(self.place.bucket, config=config, retry_config=retry))
 
     def _attempt(self, send: Callable[[], T]) -> Done[T] | Exception:
         try:

@@ -31,6 +31,8 @@ def bucket_problem(name: str) -> str | None:
 
 def cloud_bucket_problem(scheme: str, name: str) -> str | None:
     """The same for Google Cloud Storage (`gs`) and for the containers of Azure (`az`)."""
+    if scheme not in _CLOUD_BUCKETS:
+        return bucket_problem(name)
     pattern, bucket, long, signs = _CLOUD_BUCKETS[scheme]
     if pattern.fullmatch(name):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -85,10 +86,10 @@ class CloudTrial:
         """How many runs the streams have had, all of whose checkpoints are as they should be."""
         for name, value in self.env.items():
             monkeypatch.setenv(name, value)
+        assert run(["doctor", "--storage", self.storage, "--python", sys.executable]) == 0
         runs = 0
         for name in self.names:
             stream = stream_url(self.storage, f"file:{self.locations / name}")
-            assert run(["doctor", "--storage", self.storage]) == 0
             assert run(["verify", stream, "--deep", "--quiet"]) == 0
             with open_storage(stream) as storage:
                 runs += len(list(storage.list_folders("run-")))

@@ -13,7 +13,22 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import agents, chains, edits, epochs, finalise, machine, many_files, plans, restore, short_epochs, standing, states, streams
+from benchmarks import (
+    agents,
+    chains,
+    clients,
+    edits,
+    epochs,
+    finalise,
+    machine,
+    many_files,
+    plans,
+    restore,
+    short_epochs,
+    standing,
+    states,
+    streams,
+)
 from benchmarks.budget import Budget
 from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Figures
@@ -263,6 +278,17 @@ def one_many_files(seen: Sequence[int], out: Path | None) -> None:
     figures = Figures(machine.describe())
     many_files.run(seen or (100_000,), figures)
     _finish(figures, out)
+
+
+@cli.command("clients")
+@click.option("--megabytes", type=click.IntRange(64), default=512, show_default=True, help="Of large objects.")
+@click.option("--small", type=click.IntRange(10), default=200, show_default=True, help="Small objects of each kind.")
+@click.option("--near", is_flag=True, help="Without the 20 ms.")
+@_rounds
+def one_clients(megabytes: int, small: int, near: bool, rounds: int) -> None:
+    """boto3 and obstore on the same work: latency of small objects, MB/s of large ones, requests, memory, processor."""
+    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
+        clients.run(s3, near, megabytes, small, rounds, Path(work), click.echo)
 
 
 @cli.command("rescale")

@@ -18,7 +18,8 @@ Written by `python -m documents` from `spark_ckpt/conf/table.py`; do not edit.
 - A wrong value, or a name that does not exist, ends the start with an error. For a wrong name the error suggests the nearest one.
 - Durations are written as Spark writes them: `500ms`, `10s`, `10min`, `1h`. A plain number is milliseconds. At most `100000d`.
 - Sizes are written as `512m` or `10g`. A plain number is bytes.
-- Credentials are not options. They come from boto3's own chain: environment, profile, role.
+- Credentials are not options. They come from the client's own chain: for S3 boto3's (environment, profile, role), for the others
+  [their variables](getting-started.md#google-cloud-storage-and-azure).
 - `spark-ckpt conf` prints all options as a template for `spark-defaults.conf`.
 
 ## All options

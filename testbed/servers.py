@@ -1,4 +1,4 @@
-"""Real servers for the campaign and the benchmark: found on the PATH, or built with Go into the virtual environment, once."""
+"""Real servers for the campaign and the benchmark: found on the PATH, or brought by Go or npm into the virtual environment, once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Kind:
-    """`arguments` may use {port} and {folder}; `module` is what `go install` takes.
+    """`arguments` may use {port} and {folder}; `module` is what `go install` takes, `package` what `npm install` does.
 
     `built` is the name that `go install` gives the program, where that is another one.
     """
@@ -42,6 +42,7 @@ class Kind:
     arguments: Sequence[str]
     env: Mapping[str, str]
     built: str = ""
+    package: str = ""
 
 
 VERSITYGW = Kind(
@@ -64,6 +65,19 @@ TOXIPROXY = Kind(
     built="server",
 )
 """What answers at its URL is its own API, by which proxies are made."""
+FAKE_GCS = Kind(
+    "fake-gcs-server",
+    "github.com/fsouza/fake-gcs-server@v1.56.1",
+    ("-scheme", "http", "-host", "127.0.0.1", "-port", "{port}", "-public-host", "127.0.0.1:{port}", "-filesystem-root", "{folder}"),
+    {},
+)
+AZURITE = Kind(
+    "azurite-blob",
+    "",
+    ("--blobHost", "127.0.0.1", "--blobPort", "{port}", "--location", "{folder}", "--silent", "--disableTelemetry"),
+    {},
+    package="azurite@3.35.0",
+)
 S3_KINDS = {kind.name: kind for kind in (VERSITYGW, MINIO)}
 
 
@@ -72,6 +86,8 @@ def binary(kind: Kind) -> Path:
     found = shutil.which(kind.name, path=f"{os.environ.get('PATH', '')}{os.pathsep}{BUILT}")
     if found is not None:
         return Path(found)
+    if kind.package:
+        return _from_npm(kind)
     go = shutil.which("go")
     if go is None:
         raise UnavailableError(f"{kind.name} is not on the PATH, and there is no Go to build it with: install one of the two")
@@ -83,6 +99,24 @@ def binary(kind: Kind) -> Path:
         if built.returncode != 0:
             raise UnavailableError(f"{kind.name} is not on the PATH, and `go install {kind.module}` failed: {built.stderr.strip()[-300:]}")
         return (Path(folder) / (kind.built or kind.name)).rename(BUILT / kind.name)
+
+
+def _from_npm(kind: Kind) -> Path:
+    """Raises UnavailableError."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise UnavailableError(f"{kind.name} is not on the PATH, and there is no npm to get it with: install one of the two")
+    home = BUILT / kind.package
+    program = home / "node_modules" / ".bin" / kind.name
+    if not program.exists():
+        BUILT.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=BUILT) as folder:
+            command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", f"{folder}/new", kind.package]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_S, check=False)
+            if done.returncode != 0:
+                raise UnavailableError(f"{kind.name} is not on the PATH, and npm cannot get it: {done.stderr.strip()[-300:]}")
+            (Path(folder) / "new").rename(home)
+    return program
 
 
 @contextmanager

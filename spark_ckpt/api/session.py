@@ -31,7 +31,7 @@ def argument_name(option: str) -> str:
 def configure(builder: SparkSession.Builder, *, storage: str | None = None, **options: str | int | bool) -> SparkSession.Builder:
     """Enable checkpoints on a `SparkSession.builder` and return it: adds to `spark.jars` and `spark.plugins`, sets `spark.ckpt.*`.
 
-    `storage` is `s3://bucket/prefix`, `file:///path` or an absolute path; without it every stream is kept beside its
+    `storage` is `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///path` or an absolute path; without it every stream is kept beside its
     `checkpointLocation`. `options` are those that `spark-ckpt conf` prints, in snake case: `timeout="5min"`, `s3_path_style=True`.
     Raises `ConfigError` for an unknown or malformed option, and where a session runs already (it would not see the plugin).
     """

@@ -13,6 +13,7 @@ from spark_ckpt.cli.output import Line, Output, Report, Table
 from spark_ckpt.cli.surroundings import Finding, Status
 from spark_ckpt.conf.forms import parse_storage
 from spark_ckpt.errors import CheckpointError
+from spark_ckpt.process.packages import packages_for
 from spark_ckpt.storage import S3Options
 
 
@@ -39,9 +40,7 @@ def command(storage: str | None, python: str, spool_dir: str | None, min_free: i
     findings = [
         surroundings.check_java(os.environ),
         surroundings.check_spark(),
-        surroundings.check_worker_python(
-            os.path.abspath(found) if (found := shutil.which(python)) else python, needs_boto3=url is not None and url.startswith("s3:")
-        ),
+        surroundings.check_worker_python(os.path.abspath(found) if (found := shutil.which(python)) else python, packages_for(url)),
         *refused,
         *_storage_findings(url, s3),
         surroundings.check_disk(spool, min_free),

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -91,9 +91,8 @@ print(json.dumps(found))
 """
 
 
-def check_worker_python(python: str, needs_boto3: bool) -> Finding:
+def check_worker_python(python: str, needed: Sequence[str]) -> Finding:
     """The interpreter that runs coordinator and agents has this version of the package and what it imports."""
-    needed = ["pyarrow", *(["boto3"] if needs_boto3 else [])]
     way_out = f"install spark-ckpt {__version__} for it, or give another one with --python (spark.ckpt.python)"
     try:
         # Not in the current folder: what lies there by chance is not there on an executor.

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from spark_ckpt.conf.words import NEVER
 from spark_ckpt.paths import split
-from spark_ckpt.storage.options import bucket_problem
+from spark_ckpt.storage.options import bucket_problem, cloud_bucket_problem
 from spark_ckpt.units import parse_duration, parse_size
 
-_STORAGE_EXPECTED = "s3://bucket/prefix, file:///path or an absolute path"
+_STORAGE_EXPECTED = "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///path or an absolute path"
 
 
 def parse_storage(text: str) -> str:
-    """A storage's URL in its one form: `s3://bucket/prefix` or `file:///path`; no `/` at the end. Raises ValueError."""
+    """A storage's URL in its one form: `s3://bucket/prefix`, `gs://…`, `az://…` or `file:///path`; no `/` at the end. Raises ValueError."""
     url = parse_stream(text)
     if "?" in url or "#" in url:
         raise ValueError(f"{_STORAGE_EXPECTED}, without ? and #")
@@ -26,8 +26,10 @@ def parse_stream(text: str) -> str:
     value = text.strip()
     scheme, authority, path = split("file://" + value if value.startswith("/") else value)
     scheme = {"s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
+    if scheme in ("abfs", "abfss") and authority.endswith(".dfs.core.windows.net"):
+        raise ValueError(f"{_STORAGE_EXPECTED}; for Azure's {scheme}:// az://, and the account in AZURE_STORAGE_ACCOUNT_NAME")
     if "@" in authority:
-        raise ValueError(f"{_STORAGE_EXPECTED}, without credentials in it; give those to boto3's own chain")
+        raise ValueError(f"{_STORAGE_EXPECTED}, without credentials in it; give those to the client's own chain")
     if any(part in (".", "..") for part in path.split("/")):
         raise ValueError(f"{_STORAGE_EXPECTED}, without . and .. in it")
     if scheme == "file":
@@ -41,6 +43,11 @@ def parse_stream(text: str) -> str:
         if problem is not None:
             raise ValueError(f"{_STORAGE_EXPECTED}; {problem}")
         return f"s3://{authority}{path}"
+    if scheme in ("gs", "az"):
+        problem = cloud_bucket_problem(scheme, authority)
+        if problem is not None:
+            raise ValueError(f"{_STORAGE_EXPECTED}; {problem}")
+        return f"{scheme}://{authority}{path}"
     raise ValueError(_STORAGE_EXPECTED)
 
 

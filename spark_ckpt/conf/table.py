@@ -47,8 +47,9 @@ OPTIONS: tuple[Option, ...] = (
         None,
         parse_storage,
         "checkpoint dir",
-        "Where checkpoints live: s3://bucket/prefix, file:///path or an absolute path. Every stream has its own folder below it, named "
-        "after its checkpointLocation, which may then be a local path that vanishes. Default: <checkpointLocation>/_ckpt.",
+        "Where checkpoints live: s3://bucket/prefix, gs://bucket/prefix (Google Cloud Storage), az://container/prefix (Azure Blob "
+        "Storage), file:///path or an absolute path. Every stream has its own folder below it, named after its checkpointLocation, which "
+        "may then be a local path that vanishes. Default: <checkpointLocation>/_ckpt.",
     ),
     Option(
         "mode",

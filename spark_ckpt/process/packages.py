@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from spark_ckpt.errors import ConfigError
+
+_CLIENTS: Mapping[str, tuple[str, ...]] = {"s3": ("boto3",), "s3a": ("boto3",), "gs": ("obstore",), "az": ("obstore",)}
+_EXTRAS = {"obstore": "'spark-ckpt[gcs]' or 'spark-ckpt[azure]'"}
+"""What brings those that are no dependency of everybody's."""
 
 
 def packages_for(storage: str | None) -> tuple[str, ...]:
     """The distributions that a storage's URL takes; None: it is decided by each checkpointLocation."""
-    return ("pyarrow", "boto3") if storage is not None and storage.startswith("s3") else ("pyarrow",)
+    scheme = storage.partition(":")[0] if storage is not None else ""
+    return ("pyarrow", *_CLIENTS.get(scheme, ()))
 
 
 def check_jar(version: object) -> None:
@@ -33,7 +38,9 @@ def require(names: Iterable[str]) -> None:
 
 
 def lacking(missing: Iterable[str]) -> ConfigError:
+    names = tuple(missing)
+    extra = next((_EXTRAS[name] for name in names if name in _EXTRAS), "spark-ckpt with its dependencies")
     return ConfigError(
-        f"the Python {sys.executable} lacks {', '.join(missing)}; install spark-ckpt with its dependencies for it, or set "
+        f"the Python {sys.executable} lacks {', '.join(names)}; install {extra} for it, or set "
         "spark.ckpt.python to an interpreter that has them"
     )

@@ -28,6 +28,8 @@ _COMMITS = re.compile(r"commits/\d+", re.ASCII)
 _VERSION = re.compile(r"(\d+)_[^/]+(\.(?:zip|changelog))", re.ASCII)
 _OPERATOR = re.compile(r"state/\d+/_metadata/v2/\d+", re.ASCII)
 _SCHEMA = re.compile(r".*?(/state/\d+/_stateSchema/.+)", re.ASCII | re.DOTALL)
+_AZURE = re.compile(r"abfss?://[a-z0-9-]+@[a-z0-9.-]+")
+"""Container and account, which look like a user and a host."""
 _MAX_VALUES = 2_000_000
 _MAX_IDS = 10_000_000
 
@@ -113,6 +115,6 @@ def location_of(text: str) -> str:
     """A `checkpointLocation`, a URL or an absolute path, as Spark writes it: `file:/x` for a local one. Raises `ConfigError`."""
     scheme, authority, path = split(text)
     server = f"{scheme}://{authority}"
-    if without_password(server) != server or not path.startswith("/"):
+    if (without_password(server) != server and not _AZURE.fullmatch(server)) or not path.startswith("/"):
         raise ConfigError(f"{without_password(text)!r:.200} is no checkpointLocation; write a path or a URL, without credentials")
     return f"file:{path}" if scheme in ("", "file") else f"{scheme}://{authority}{path}"

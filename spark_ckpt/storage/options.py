@@ -1,4 +1,4 @@
-"""How to reach an S3 server (`spark.ckpt.s3.*`); no credentials in here, they come from boto3's own chain."""
+"""How to reach an S3 server (`spark.ckpt.s3.*`), and which names buckets have. No credentials in here: each client has its own chain."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from spark_ckpt.errors import ConfigError, without_password
 ENDPOINT = "spark.ckpt.s3.endpoint"
 _ENCRYPTIONS = (None, "AES256", "aws:kms")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}")
+_CLOUD_BUCKETS = {
+    "gs": (re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"), "bucket", "3 to 63 characters (with dots up to 222)", ", . - or _"),
+    "az": (re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}"), "container", "3 to 63 characters", " or single -"),
+}
 _SHOWN = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -23,6 +27,17 @@ def bucket_problem(name: str) -> str | None:
         return None
     whose = f"{name} is no bucket's name; that" if _SHOWN.fullmatch(name) else "a bucket's name"
     return f"{whose} has 3 to 63 characters (old ones up to 255), which are letters, digits, . - or _, the first a letter or digit"
+
+
+def cloud_bucket_problem(scheme: str, name: str) -> str | None:
+    """The same for Google Cloud Storage (`gs`) and for the containers of Azure (`az`)."""
+    if scheme not in _CLOUD_BUCKETS:
+        return bucket_problem(name)
+    pattern, bucket, long, signs = _CLOUD_BUCKETS[scheme]
+    if pattern.fullmatch(name):
+        return None
+    whose = f"{name} is no {bucket}'s name; that" if _SHOWN.fullmatch(name) else f"a {bucket}'s name"
+    return f"{whose} has {long}, which are lower-case letters, digits{signs}, the first and the last a letter or digit"
 
 
 def check_endpoint(source: str, url: str) -> None:

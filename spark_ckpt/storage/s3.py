@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import ClientError
 
 from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, StorageError, StorageSetupError
+from spark_ckpt.storage.attempts import Fault, certain
 from spark_ckpt.storage.base import (
     LARGEST_READ,
     OPTION,
@@ -34,7 +35,7 @@ from spark_ckpt.storage.base import (
 )
 from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.options import S3Options, bucket_problem
-from spark_ckpt.storage.s3_faults import S3Fault, ShortAnswerError, status_of
+from spark_ckpt.storage.s3_faults import ShortAnswerError, status_of
 from spark_ckpt.storage.s3_requests import S3Limits, S3Requests
 from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
 
@@ -98,8 +99,8 @@ class S3Storage(Storage):
             _tag(answer)
             return _date_of(answer)
 
-        stored_ms = self._run(doing, send, frozenset((S3Fault.EXISTS,)), writes=True)
-        return (PutResult.EXISTS, None) if isinstance(stored_ms, S3Fault) else (PutResult.STORED, stored_ms)
+        stored_ms = self._run(doing, send, frozenset((Fault.EXISTS,)), writes=True)
+        return (PutResult.EXISTS, None) if isinstance(stored_ms, Fault) else (PutResult.STORED, stored_ms)
 
     def put_slices(self, key: str, slices: Sequence[Slice]) -> None:
         self._begin(key)
@@ -157,8 +158,8 @@ class S3Storage(Storage):
                 raise ShortAnswerError
             return int(answer["ContentLength"])
 
-        result = self._run(f"look at {self.url}/{key}", send, frozenset((S3Fault.MISSING,)), reads=True)
-        if not isinstance(result, S3Fault):
+        result = self._run(f"look at {self.url}/{key}", send, frozenset((Fault.MISSING,)), reads=True)
+        if not isinstance(result, Fault):
             return result
         if not self._requests.worked:
             # a 404 to HEAD has no body: it may also mean the bucket, or an unknown access key; a listing tells
@@ -186,7 +187,7 @@ class S3Storage(Storage):
             batch = names[start : start + 1000]
             left = self._delete_batch(batch) if len(batch) > 1 and self._batch_deletes else batch
             for key in left:
-                self._run(f"delete {self.url}/{key}", partial(self._delete_one, key), frozenset((S3Fault.MISSING,)))
+                self._run(f"delete {self.url}/{key}", partial(self._delete_one, key), frozenset((Fault.MISSING,)))
 
     def close(self) -> None:
         if not self._closed:
@@ -230,7 +231,7 @@ class S3Storage(Storage):
                 raise ShortAnswerError
             return str(answer["UploadId"])
 
-        upload = _certain(self._run(doing, create))
+        upload = certain(self._run(doing, create))
         try:
             parts = self._send_parts(key, upload, slices, [(at, min(at + part_size, total)) for at in range(0, total, part_size)])
             self._complete(key, upload, parts, total)
@@ -258,7 +259,7 @@ class S3Storage(Storage):
                 reader.seek(0)
                 return _tag(self._client.upload_part(**named, Body=reader, ChecksumCRC32=crc))
 
-            tag = _certain(self._run(f"store part {number} of {self.url}/{key}", send))
+            tag = certain(self._run(f"store part {number} of {self.url}/{key}", send))
         return {"PartNumber": number, "ETag": tag, "ChecksumCRC32": crc}
 
     def _complete(self, key: str, upload: str, parts: Sequence[dict[str, Any]], total: int) -> None:
@@ -267,15 +268,15 @@ class S3Storage(Storage):
         def send() -> None:
             _tag(self._client.complete_multipart_upload(**self._at(key), UploadId=upload, MultipartUpload={"Parts": parts}))
 
-        result = self._run(f"complete {self.url}/{key}", send, frozenset((S3Fault.MISSING,)), writes=True)
-        if isinstance(result, S3Fault) and self.size(key) != total:
+        result = self._run(f"complete {self.url}/{key}", send, frozenset((Fault.MISSING,)), writes=True)
+        if isinstance(result, Fault) and self.size(key) != total:
             raise StorageError(f"the upload of {self.url}/{key} was removed from the server before it was complete; upload it again")
 
     def _abort(self, key: str, upload: str) -> None:
         self._run(
             f"abort the upload of {self.url}/{key}",
             lambda: self._client.abort_multipart_upload(**self._at(key), UploadId=upload),
-            frozenset((S3Fault.MISSING,)),
+            frozenset((Fault.MISSING,)),
         )
 
     def _delete_one(self, key: str) -> None:
@@ -287,9 +288,9 @@ class S3Storage(Storage):
         answer = self._run(
             f"delete {len(keys)} objects of {self.url}",
             lambda: self._client.delete_objects(Bucket=self._bucket, Delete=order),
-            frozenset((S3Fault.FAILED, S3Fault.SETUP)),
+            frozenset((Fault.FAILED, Fault.SETUP)),
         )
-        if isinstance(answer, S3Fault):
+        if isinstance(answer, Fault):
             self._batch_deletes = False  # a server without DeleteObjects, or one that wants MD5
             return keys
         gone = {item.get("Key") for item in answer.get("Deleted", ())}
@@ -299,12 +300,12 @@ class S3Storage(Storage):
 
     def _read(self, key: str, offset: int, length: int | None, send: Callable[[], None]) -> None:
         name = f"{self.url}/{key}"
-        result: S3Fault | None = S3Fault.OUT_OF_RANGE
+        result: Fault | None = Fault.OUT_OF_RANGE
         if length != 0:  # a range of no bytes cannot be asked for
-            result = self._run(f"read {name}", send, frozenset((S3Fault.MISSING, S3Fault.OUT_OF_RANGE)), reads=True)
-        if result is S3Fault.MISSING:
+            result = self._run(f"read {name}", send, frozenset((Fault.MISSING, Fault.OUT_OF_RANGE)), reads=True)
+        if result is Fault.MISSING:
             raise ObjectMissingError(f"{name} does not exist")
-        if result is S3Fault.OUT_OF_RANGE:
+        if result is Fault.OUT_OF_RANGE:
             size = self.size(key)
             if size is None:
                 raise ObjectMissingError(f"{name} does not exist")
@@ -348,7 +349,7 @@ class S3Storage(Storage):
         at = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, "MaxKeys": self._limits.page_size}
         token: dict[str, str] = {}
         while True:
-            page = _certain(self._run(f"list {self.url}/{prefix}", partial(self._page, {**at, **asked, **token}), reads=True))
+            page = certain(self._run(f"list {self.url}/{prefix}", partial(self._page, {**at, **asked, **token}), reads=True))
             yield page
             if not page["IsTruncated"]:
                 return
@@ -360,13 +361,6 @@ class S3Storage(Storage):
         if "IsTruncated" not in page or (page["IsTruncated"] and "NextContinuationToken" not in page):
             raise ShortAnswerError
         return page
-
-
-def _certain(result: T | S3Fault) -> T:
-    """For requests that pass no answers of their own: `_run` then returns only what `send` does."""
-    if isinstance(result, S3Fault):
-        raise StorageError(f"an S3 request ended in {result.value} where only success or an error can be")
-    return result
 
 
 def _tag(answer: Any) -> str:

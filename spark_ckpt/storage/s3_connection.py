@@ -21,8 +21,9 @@ from botocore.loaders import Loader, create_loader
 from botocore.utils import determine_content_length
 
 from spark_ckpt.errors import ConfigError
+from spark_ckpt.storage.attempts import Place
 from spark_ckpt.storage.options import ENDPOINT, S3Options, check_endpoint, not_an_endpoint
-from spark_ckpt.storage.s3_faults import CredentialsError, Place, setup_error
+from spark_ckpt.storage.s3_faults import CredentialsError, setup_error
 
 _EXPECT_FROM = 1 << 20
 _ENVIRONMENT = "the endpoint in AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_S3 or ~/.aws/config"

@@ -6,40 +6,14 @@ server said: that may hold key ids or signatures.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-
 from botocore import exceptions as boto
 from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from spark_ckpt.errors import DamagedError, ObjectMissingError, OutageError, StorageError, StorageSetupError
-from spark_ckpt.storage.base import OPTION
+from spark_ckpt.errors import StorageSetupError
+from spark_ckpt.storage.attempts import Fault, Place
 from spark_ckpt.storage.s3_tls import TlsFault, tls_fault, while_connecting
-
-
-class S3Fault(Enum):
-    """What an error means for the request: whether it has happened, and whether it is sent again."""
-
-    EXISTS = "EXISTS"
-    MISSING = "MISSING"
-    OUT_OF_RANGE = "OUT_OF_RANGE"
-    UNREACHABLE = "UNREACHABLE"
-    """No connection: it has not happened; again."""
-    AGAIN = "AGAIN"
-    """The server refused for now: it has not happened; again."""
-    LOST = "LOST"
-    """It may have happened; again."""
-    GARBLED = "GARBLED"
-    """The bytes do not have their checksum; again, and damaged if that stays so."""
-    CREDENTIALS = "CREDENTIALS"
-    """There are none now, or what is signed with them is not accepted, as where the clock is wrong: it has not happened; again,
-    where others have been."""
-    SETUP = "SETUP"
-    """It cannot happen: a wrong right, bucket or setting. Not again."""
-    FAILED = "FAILED"
-    """The server refused this request, and would again."""
 
 
 class ShortAnswerError(Exception):
@@ -48,16 +22,6 @@ class ShortAnswerError(Exception):
 
 class CredentialsError(Exception):
     """boto3 finds none to sign a request with. `__cause__` is what it has met: the network's, a file's, another service's error."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """What messages name."""
-
-    url: str
-    bucket: str
-    endpoint: str
-    called: str = OPTION
 
 
 _CREDENTIALS = frozenset(
@@ -94,49 +58,49 @@ _NO_CREDENTIALS = (
 )
 
 
-def fault_of(error: Exception) -> S3Fault:
+def fault_of(error: Exception) -> Fault:
     """What the error of one attempt means."""
     if isinstance(error, ClientError):
         return _fault_of_answer(error)
     if isinstance(error, (CredentialsError, *_NO_CREDENTIALS)):
-        return S3Fault.CREDENTIALS
+        return Fault.CREDENTIALS
     if isinstance(error, (boto.EndpointConnectionError, boto.ConnectTimeoutError)):
-        return S3Fault.UNREACHABLE
+        return Fault.UNREACHABLE
     if isinstance(error, boto.FlexibleChecksumError):
-        return S3Fault.GARBLED
+        return Fault.GARBLED
     # Through a proxy, urllib3 takes an answer that is cut off for a fault of the proxy's, too.
     if isinstance(error, (boto.HTTPClientError, boto.SSLError, boto.ProxyConnectionError)):
-        return S3Fault.UNREACHABLE if while_connecting(error.kwargs.get("error")) else S3Fault.LOST
+        return Fault.UNREACHABLE if while_connecting(error.kwargs.get("error")) else Fault.LOST
     if isinstance(error, (boto.IncompleteReadError, HTTPError, ResponseParserError, ShortAnswerError)):
-        return S3Fault.LOST
-    return S3Fault.SETUP
+        return Fault.LOST
+    return Fault.SETUP
 
 
-def _fault_of_answer(error: ClientError) -> S3Fault:
+def _fault_of_answer(error: ClientError) -> Fault:
     code, status = code_of(error), status_of(error)
     if code in _CREDENTIALS or code == _SKEWED:
-        return S3Fault.CREDENTIALS
+        return Fault.CREDENTIALS
     if code in _REGION or code in ("NoSuchBucket", "NotImplemented"):
-        return S3Fault.SETUP
+        return Fault.SETUP
     if code in _AGAIN:
-        return S3Fault.AGAIN
+        return Fault.AGAIN
     if code in _LOST or status in (408, 429):
-        return S3Fault.LOST
+        return Fault.LOST
     if code in _MISSING and status == 404:
-        return S3Fault.MISSING
+        return Fault.MISSING
     by_status = {
-        403: S3Fault.SETUP,
-        404: S3Fault.SETUP,  # not the object: some servers say so of an access key that they do not know
-        409: S3Fault.AGAIN,
-        412: S3Fault.EXISTS,
-        416: S3Fault.OUT_OF_RANGE,
-        501: S3Fault.SETUP,
+        403: Fault.SETUP,
+        404: Fault.SETUP,  # not the object: some servers say so of an access key that they do not know
+        409: Fault.AGAIN,
+        412: Fault.EXISTS,
+        416: Fault.OUT_OF_RANGE,
+        501: Fault.SETUP,
     }
     if status in by_status:
         return by_status[status]
     if status >= 500 or status < 300:  # some failures of long operations come in a 200
-        return S3Fault.LOST
-    return S3Fault.SETUP if code.startswith("KMS.") else S3Fault.FAILED
+        return Fault.LOST
+    return Fault.SETUP if code.startswith("KMS.") else Fault.FAILED
 
 
 def code_of(error: Exception) -> str:
@@ -197,27 +161,6 @@ def unreachable_error(error: Exception, place: Place) -> StorageSetupError:
     tls = _tls_of(error)
     check = "check spark.ckpt.s3.endpoint, DNS, network and the server" if tls is None else tls[0].value
     return StorageSetupError(f"no S3 server can be reached at {place.endpoint} ({code_of(error)}); {check}")
-
-
-def outage_error(error: Exception, doing: str, place: Place, waited_s: float) -> OutageError:
-    """Nothing has answered for as long as may be waited, or there were no credentials to ask with."""
-    if fault_of(error) is S3Fault.CREDENTIALS:
-        return OutageError(f"cannot {doing}, tried for {waited_s:.0f} s (spark.ckpt.timeout): {setup_error(error, doing, place)}")
-    return OutageError(
-        f"cannot {doing}: {place.endpoint} has not answered for {waited_s:.0f} s (spark.ckpt.timeout), at last with {code_of(error)}; "
-        "start the query again when it does"
-    )
-
-
-def final_error(fault: S3Fault, error: Exception, doing: str, place: Place, attempts: int) -> StorageError | DamagedError:
-    """After the last attempt of a request that may be asked again."""
-    if fault is S3Fault.MISSING:
-        return ObjectMissingError(f"cannot {doing}: there is no such object in {place.url}")
-    if fault is S3Fault.GARBLED:
-        return DamagedError(f"cannot {doing}: its bytes at {place.endpoint} do not have the checksum they were stored with")
-    if fault in (S3Fault.FAILED, S3Fault.EXISTS, S3Fault.OUT_OF_RANGE):
-        return StorageError(f"cannot {doing}: {place.endpoint} refused ({code_of(error)}); check the server and its log")
-    return StorageError(f"cannot {doing}: {attempts} attempts at {place.endpoint} failed, the last with {code_of(error)}; check the server")
 
 
 def _region_of(error: Exception) -> str | None:

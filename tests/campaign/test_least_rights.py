@@ -16,9 +16,9 @@ from moto.server import ThreadedMotoServer
 
 from spark_ckpt.errors import StorageError, StorageSetupError
 from spark_ckpt.storage import S3Options, Slice
+from spark_ckpt.storage.attempts import Fault
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
-from spark_ckpt.storage.s3_faults import S3Fault
 from testbed.servers import ACCESS, MINIO, SECRET, UnavailableError, running
 from tests.drivers.s3_rights import ACTIONS, requests_of
 
@@ -106,7 +106,7 @@ def cut(one: S3Storage, folder: Path) -> None:
     (folder / "shrinks").write_bytes(bytes(5 << 20))
     slices = [Slice(folder / "shrinks", 0, 5 << 20)]
     begun = one._run("begin an upload", lambda: one._client.create_multipart_upload(**one._at("cut"), ChecksumAlgorithm="CRC32"))
-    assert not isinstance(begun, S3Fault)
+    assert not isinstance(begun, Fault)
     upload = begun["UploadId"]
     part = one._send_part("cut", upload, slices, 1, 0, 5 << 20)
     assert part["PartNumber"] == 1

@@ -12,9 +12,12 @@ import boto3
 import pytest
 
 from spark_ckpt.storage import S3Options, Storage
+from spark_ckpt.storage.cloud import CloudLimits, CloudStorage
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
+from testbed.clouds import EMULATORS
+from testbed.google import InMemory, google
 from tests.drivers.s3_rights import ACTIONS, requests_of
 
 Open = Callable[[], Storage]
@@ -26,6 +29,17 @@ OpenBelow = Callable[[str], Storage]
 BUCKET = "contract"
 SMALL_LIMITS = S3Limits(single_put_max=6 << 20, part_size=5 << 20, page_size=7, patience_s=10)
 """Small enough that a few megabytes take several parts (5 MiB is S3's minimum) and a few keys several pages."""
+
+
+SMALL_CLOUD_LIMITS = CloudLimits(single_put_max=6 << 20, part_size=5 << 20, page_size=7, patience_s=10)
+REAL_CLOUDS = {"real-gs": "SPARK_CKPT_GCS_EMULATOR", "real-az": "SPARK_CKPT_AZURE_EMULATOR"}
+"""Variables that name the URLs of servers in which the bucket is already."""
+
+
+@pytest.fixture(scope="session")
+def google_endpoint() -> Iterator[str]:
+    with google(InMemory(BUCKET)) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -60,11 +74,12 @@ def _make_bucket(endpoint: str) -> None:
 
 
 def storages() -> list[str]:
-    return ["memory", "file", "s3"] + (["real-s3"] if os.environ.get("SPARK_CKPT_S3_ENDPOINT") else [])
+    real = {"real-s3": "SPARK_CKPT_S3_ENDPOINT", **REAL_CLOUDS}
+    return ["memory", "file", "s3", "gs", *(name for name, variable in real.items() if os.environ.get(variable))]
 
 
 @pytest.fixture(params=storages())
-def open_below(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenBelow]:
+def open_below(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenBelow]:
     name = uuid.uuid4().hex
     opened: list[Storage] = []
 
@@ -77,6 +92,12 @@ def open_below(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenB
         wipe(name)
     elif request.param == "file":
         yield lambda path: keep(FileStorage(f"file://{tmp_path}/{path}"))
+    elif request.param == "gs" or request.param in REAL_CLOUDS:
+        scheme = request.param[-2:]
+        url: str = request.getfixturevalue("google_endpoint") if request.param == "gs" else os.environ[REAL_CLOUDS[request.param]]
+        for variable, value in EMULATORS[scheme].environment(url).items():
+            monkeypatch.setenv(variable, value)
+        yield lambda path: keep(CloudStorage(f"{scheme}://{BUCKET}/{name}/{path}", limits=SMALL_CLOUD_LIMITS))
     else:
         endpoint: str = request.getfixturevalue("moto_endpoint" if request.param == "s3" else "real_endpoint")
         options = S3Options(endpoint=endpoint, region="us-east-1", path_style=True)

@@ -19,8 +19,8 @@ from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.protocol_driving import JOB, commit, offsets
 
-A_SECOND = 2.5
-"""And more than one: S3 tells seconds apart."""
+A_SECOND = 3.5
+"""And more than one: S3 tells seconds apart, and of the clouds a put's date is known to the second only."""
 SETTINGS = Settings(retained=1, log_kept_ms=1000, trim_every=1)
 
 

@@ -1,4 +1,4 @@
-"""What every storage must do (spark_ckpt/storage/base.py), run over memory, file and S3."""
+"""What every storage must do (spark_ckpt/storage/base.py), run over memory, file, S3 and the clouds."""
 
 from __future__ import annotations
 
@@ -262,6 +262,10 @@ def test_a_folder_emptied_while_others_write_into_it(open_again: Open) -> None:
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_keys(storage: Storage, name: str) -> None:
     key = f"dir/{name}/leaf {name.replace('/', '-')}"
+    if storage.url.startswith("az:") and "\\" in key:
+        with pytest.raises(FormatError, match="another way to write /"):
+            storage.put(key, b"v")
+        return
     assert storage.put_if_absent(key, name.encode()) is PutResult.STORED
     assert storage.put_if_absent(key, b"again") is PutResult.EXISTS
     storage.put("dir/other", b"o")
@@ -394,7 +398,10 @@ def test_requests_and_bytes_are_counted(storage: Storage) -> None:
     list(storage.list(""))
     list(storage.list_folders(""))
     storage.delete(["a", "b", "c"])
-    assert dict(storage.requests) == {"put": 1, "put_if_absent": 2, "get": 2, "head": 1, "list": 2, "delete": 1}
+    scheme = storage.url.partition(":")[0]
+    heads = 2 if scheme in ("gs", "az") else 1  # one more: an answer to a put has no date there
+    deletes = {"gs": 6, "az": 4}.get(scheme, 1)  # one by one, or together and again one by one where something was missing
+    assert dict(storage.requests) == {"put": 1, "put_if_absent": 2, "get": 2, "head": heads, "list": 2, "delete": deletes}
     assert storage.bytes_out == 11
     assert storage.bytes_in == 7
 

@@ -28,6 +28,7 @@ from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.conf.template import template
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.jar import jar_path
+from spark_ckpt.process.packages import packages_for
 from spark_ckpt.storage import open_storage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -336,13 +337,13 @@ def test_doctor_on_the_workers_python(tmp_path: Path) -> None:
         ('{"python": "3.11.1", "spark-ckpt": "9.9", "pyarrow": "1", "boto3": "1"}', "has spark-ckpt 9.9"),
         ("", "ended with status 0"),
     ]:
-        finding = surroundings.check_worker_python(script(tmp_path / "py", f"echo '{answer}'"), needs_boto3=True)
+        finding = surroundings.check_worker_python(script(tmp_path / "py", f"echo '{answer}'"), packages_for("s3://bucket/ckpt"))
         assert finding.status is Status.FAIL
         assert text in finding.message
         assert "--python" in finding.message
     good = f'{{"python": "3.11.1", "spark-ckpt": "{spark_ckpt.__version__}", "pyarrow": "1"}}'
-    assert surroundings.check_worker_python(script(tmp_path / "py", f"echo '{good}'"), needs_boto3=False).status is Status.OK
-    assert "cannot be run" in surroundings.check_worker_python(str(tmp_path / "none"), needs_boto3=False).message
+    assert surroundings.check_worker_python(script(tmp_path / "py", f"echo '{good}'"), packages_for(None)).status is Status.OK
+    assert "cannot be run" in surroundings.check_worker_python(str(tmp_path / "none"), packages_for(None)).message
 
 
 def test_doctor_on_a_storage_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -172,6 +172,9 @@ def test_all_options_at_once() -> None:
         ("storage", "hdfs://x/y", "s3://bucket/prefix"),
         ("storage", "relative/path", "absolute path"),
         ("storage", "s3://", "s3://bucket/prefix"),
+        ("storage", "gs://Bucket/x", "Bucket is no bucket's name; that has 3 to 63 characters"),
+        ("storage", "az://a_b/x", "a_b is no container's name; that has 3 to 63 characters"),
+        ("storage", "abfss://c@account.dfs.core.windows.net/x", "for Azure's abfss:// az://, and the account in AZURE_STORAGE_ACCOUNT_NAME"),
         ("storage", "file:///a/../b", "without . and .."),
         ("storage", "file://host/a", "file:///path"),
         ("storage", "", "s3://bucket/prefix"),
@@ -330,6 +333,8 @@ def test_what_is_no_buckets_name_is_refused_with_the_rule(key: str) -> None:
         ("file://localhost/data", "file:///data"),
         ("s3a://bucket", "s3://bucket"),
         ("s3://bucket/pre fix/", "s3://bucket/pre fix"),
+        ("gs://bucket/ckpt/", "gs://bucket/ckpt"),
+        ("az://container/ckpt", "az://container/ckpt"),
     ],
 )
 def test_a_storage_has_one_form(text: str, url: str) -> None:

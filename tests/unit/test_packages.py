@@ -7,7 +7,7 @@ import pytest
 
 from spark_ckpt import __version__
 from spark_ckpt.errors import ConfigError, without_way_out
-from spark_ckpt.process.packages import check_jar, packages_for, require
+from spark_ckpt.process.packages import check_jar, lacking, packages_for, require
 
 
 def test_a_missing_package_is_named_with_the_interpreter_and_the_way_out() -> None:
@@ -20,6 +20,17 @@ def test_only_s3_takes_boto3() -> None:
     assert "boto3" in packages_for("s3://bucket/ckpt")
     assert "boto3" not in packages_for("file:///ckpt")
     assert "boto3" not in packages_for(None)
+
+
+def test_only_the_clouds_take_obstore() -> None:
+    for url in ("gs://bucket/ckpt", "az://container/ckpt"):
+        assert packages_for(url) == ("pyarrow", "obstore")
+    assert "obstore" not in packages_for("s3://bucket/ckpt") + packages_for("file:///ckpt") + packages_for(None)
+
+
+def test_what_no_dependency_brings_is_installed_as_an_extra() -> None:
+    assert str(lacking(["obstore"])).partition("; ")[2].startswith("install 'spark-ckpt[gcs]' or 'spark-ckpt[azure]' for it, or set")
+    assert str(lacking(["boto3"])).partition("; ")[2].startswith("install spark-ckpt with its dependencies for it, or set")
 
 
 def test_looking_for_the_packages_does_not_load_them() -> None:

@@ -19,6 +19,8 @@ from spark_ckpt.model import CheckpointId
         ("s3://bucket", "/data/orders/", "s3://bucket/data/orders"),
         (None, "file:/data/orders", "file:///data/orders/_ckpt"),
         (None, "s3a://bucket/orders", "s3://bucket/orders/_ckpt"),
+        (None, "gs://bucket/orders", "gs://bucket/orders/_ckpt"),
+        ("az://c/ckpt", "abfss://c@a.dfs.core.windows.net/orders", "az://c/ckpt/abfss/c@a.dfs.core.windows.net/orders"),
         ("file:///kept", "hdfs://name:9000/data/orders", "file:///kept/hdfs/name:9000/data/orders"),
         (None, "file:/a b/ü #1 100%25 ?x=[1]{2}", "file:///a b/ü #1 100%25 ?x=[1]{2}/_ckpt"),
         ("s3://bucket/ckpt", "file:/orders#1", "s3://bucket/ckpt/orders#1"),
@@ -39,6 +41,7 @@ def test_a_streams_url_is_told_by_the_letters_of_its_location() -> None:
 
 def test_a_streams_url_may_have_what_a_storages_must_not() -> None:
     assert parse_stream("file:///data/orders#1?x/_ckpt") == "file:///data/orders#1?x/_ckpt"
+    assert parse_stream("gs://bucket/ckpt/orders#1") == "gs://bucket/ckpt/orders#1"
     assert parse_stream("s3a://bucket/ckpt/orders#1") == "s3://bucket/ckpt/orders#1"
     with pytest.raises(ValueError, match=r"without \? and #"):
         parse_storage("s3://bucket/ckpt?region=x")

@@ -214,6 +214,8 @@ def test_large_files_of_the_driver_are_written_too_and_changed_where_they_must_b
         ("/data/a@b:c", "file:/data/a@b:c"),
         ("file:///data/x/", "file:/data/x"),
         ("s3a://bucket/x", "s3a://bucket/x"),
+        ("gs://bucket/x", "gs://bucket/x"),
+        ("abfss://container@account.dfs.core.windows.net/x", "abfss://container@account.dfs.core.windows.net/x"),
         ("hdfs://nn:8020/x", "hdfs://nn:8020/x"),
         ("hdfs:/x", "hdfs:///x"),
     ],

@@ -24,9 +24,10 @@ from botocore.loaders import JSONFileLoader
 
 from spark_ckpt.errors import ConfigError, DamagedError, OutcomeUnknownError, StorageError, StorageSetupError
 from spark_ckpt.storage import PutResult, S3Options, Slice, open_storage, s3_connection
+from spark_ckpt.storage.attempts import Fault, Place
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.storage.s3 import S3Limits, S3Storage
-from spark_ckpt.storage.s3_faults import Place, S3Fault, fault_of, setup_error
+from spark_ckpt.storage.s3_faults import fault_of, setup_error
 from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 
 BUCKET = "unit"
@@ -460,7 +461,7 @@ def test_the_region_of_the_bucket_is_named() -> None:
     meta = {"HTTPStatusCode": 301, "HTTPHeaders": {"x-amz-bucket-region": "eu-central-1"}}
     response: Any = {"Error": {"Code": "PermanentRedirect"}, "ResponseMetadata": meta}
     error = ClientError(response, "PutObject")
-    assert fault_of(error) is S3Fault.SETUP
+    assert fault_of(error) is Fault.SETUP
     assert "in region eu-central-1" in str(setup_error(error, "store k", Place("s3://b/p", "b", "https://s3.amazonaws.com")))
 
 

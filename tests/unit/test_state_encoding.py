@@ -39,7 +39,7 @@ def test_an_interval_that_is_null_takes_no_bytes_in_an_array(kind: SparkType) ->
     """Else it would lie over what follows: the next array would be empty."""
     schema = Struct((Field("f", kind),))
     one, other = (1, 2, 3000), (-4, 5, -6000)
-    arrays = [[one, None], [other, one], [None], [None, other], [one]]
+    arrays: list[list[tuple[int, int, int] | None]] = [[one, None], [other, one], [None], [None, other], [one]]
     written = [row(schema, (array if isinstance(kind, Array) else [(str(n), v) for n, v in enumerate(array)],)) for array in arrays]
     read = rows_of(written, 0).decode(schema)
     made = encode(schema, read, len(arrays)).slices()

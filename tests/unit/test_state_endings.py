@@ -85,7 +85,7 @@ def test_what_an_ended_one_has_left_goes_with_the_next(stream: str, tmp_path: Pa
     folder = tmp_path / "out"
     folder.mkdir()
     process = _begun(stream, folder / "state.parquet")
-    process.terminate()
+    process.kill()
     process.communicate(timeout=60)
     assert list(folder.iterdir()) != []
     assert call(capsys, "state", stream, "--to", str(folder / "state.parquet"))[0] == 0

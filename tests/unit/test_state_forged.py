@@ -7,7 +7,6 @@ import struct
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -168,12 +167,10 @@ def test_no_memory_of_this_process_is_read_as_state(more: int, codec: str, tmp_p
     with pytest.raises(DamagedError, match=r"7_u\.changelog (has a block that holds less than its \d+ bytes|cannot be unpacked)"):
         list(read_records(BytesIO(forged), "7_u.changelog", codec))
     (tmp_path / "old").write_bytes(forged)
-    old, new = tmp_path / "old", tmp_path / "new"
-    rewrites = (partial(without_lineage, old, new, "7_u.changelog"), partial(with_lineage, old, new, [], "7_u.changelog"))
-    for rewrite in rewrites:
-        with pytest.raises(DamagedError, match=r"7_u\.changelog (has a block that holds less than its \d+ bytes|cannot be unpacked)"):
-            rewrite(codec)
-        new.unlink()
+    with pytest.raises(DamagedError, match=r"7_u\.changelog (has a block that holds less than its \d+ bytes|cannot be unpacked)"):
+        without_lineage(tmp_path / "old", tmp_path / "export", "7_u.changelog", codec)
+    with pytest.raises(DamagedError, match=r"7_u\.changelog (has a block that holds less than its \d+ bytes|cannot be unpacked)"):
+        with_lineage(tmp_path / "old", tmp_path / "import", [], "7_u.changelog", codec)
 
 
 @pytest.mark.parametrize("spill", [1, 1 << 30])

@@ -45,7 +45,7 @@ _NOT_ACCEPTED = frozenset(("AuthenticationFailed", "InvalidAuthenticationInfo", 
 @dataclass(frozen=True)
 class Cloud:
     """One of the two, in words. `credentials`: where the client finds them. `right`: what allows all that a storage does.
-    `client`: obstore's."""
+    `client`: obstore's. `endpoints` and `account` are variables that name the server."""
 
     scheme: str
     name: str
@@ -54,6 +54,7 @@ class Cloud:
     credentials: str
     right: str
     client: Any
+    account: tuple[str, ...] = ()
 
 
 GOOGLE = Cloud(
@@ -74,6 +75,7 @@ AZURE = Cloud(
     "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_KEY, or the machine's managed identity",
     "Storage Blob Data Contributor",
     AzureStore,
+    ("AZURE_STORAGE_ACCOUNT_NAME",),
 )
 
 
@@ -181,7 +183,7 @@ def setup_error(error: Exception, doing: str, place: Place, cloud: Cloud) -> Sto
 
 def unreachable_error(error: Exception, place: Place, cloud: Cloud) -> StorageSetupError:
     """Nothing ever answered there."""
-    check = f"check {' and '.join(cloud.endpoints[:1])}, DNS, network and the server"
+    check = f"check {', '.join((*cloud.account, *cloud.endpoints[:1]))}, DNS, network and the server"
     if isinstance(error, CloudError) and error.tls:
         check = "give the machine the certificate of who has signed the server's (SSL_CERT_FILE), or correct the server's name"
     return StorageSetupError(f"no server can be reached at {place.endpoint} ({code_of(error)}); {check}")

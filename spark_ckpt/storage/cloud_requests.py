@@ -159,4 +159,5 @@ def _endpoint(cloud: Cloud) -> str:
             continue
         if parts.scheme and parts.hostname:
             return f"{parts.scheme}://{parts.hostname}" + (f":{port}" if port is not None else "")
-    return cloud.name
+    account = " ".join(filter(None, map(os.environ.get, cloud.account)))
+    return f"{cloud.name}, account {account}" if account else cloud.name

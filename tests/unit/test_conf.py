@@ -174,7 +174,7 @@ def test_all_options_at_once() -> None:
         ("storage", "s3://", "s3://bucket/prefix"),
         ("storage", "gs://Bucket/x", "Bucket is no bucket's name; that has 3 to 63 characters"),
         ("storage", "az://a_b/x", "a_b is no container's name; that has 3 to 63 characters"),
-        ("storage", "abfss://c@account.dfs.core.windows.net/x", "abfss:// az://, and the account in AZURE_STORAGE_ACCOUNT_NAME"),
+        ("storage", "abfss://c@x.dfs.core.windows.net/x", "for Azure's abfss:// az://, and the account in AZURE_STORAGE_ACCOUNT_NAME"),
         ("storage", "file:///a/../b", "without . and .."),
         ("storage", "file://host/a", "file:///path"),
         ("storage", "", "s3://bucket/prefix"),

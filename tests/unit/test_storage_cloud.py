@@ -19,7 +19,7 @@ from spark_ckpt.errors import ConfigError, DamagedError, OutageError, OutcomeUnk
 from spark_ckpt.storage import PutResult, S3Options, Slice, Storage, open_storage
 from spark_ckpt.storage.cloud import CloudLimits, CloudStorage
 from spark_ckpt.storage.probe import check_put_if_absent
-from testbed.clouds import azure_environment, google_environment
+from testbed.clouds import AZURE_KEY, azure_environment, google_environment
 from testbed.google import InMemory, google
 from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 from tests.drivers.socket_server import serving
@@ -466,6 +466,19 @@ def test_an_account_that_nobody_names(monkeypatch: pytest.MonkeyPatch) -> None:
     without_clouds(monkeypatch)
     with pytest.raises(StorageSetupError, match=r"account of az://unit/x is not known; set AZURE_STORAGE_ACCOUNT_NAME"):
         open_storage("az://unit/x")
+
+
+def test_the_account_is_named_where_its_server_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_clouds(monkeypatch)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "nobodys")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", AZURE_KEY)
+    with LossyProxy("http://127.0.0.1:1") as proxy, proxy.away():
+        monkeypatch.setenv("AZURE_PROXY_URL", proxy.endpoint)
+        with CloudStorage("az://unit/x", limits=QUICK) as storage:
+            said = r"at Azure Blob Storage, account nobodys \(ConnectionRefused\); check AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ENDPOINT"
+            with pytest.raises(StorageSetupError, match=said) as raised:
+                storage.get("k")
+    assert AZURE_KEY not in str(raised.value)
 
 
 # ---- names

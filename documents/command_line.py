@@ -17,7 +17,7 @@ Written by `python -m documents` from what `spark-ckpt VERB --help` says; do not
 | 0 | done |
 | 1 | what you asked about is broken or missing |
 | 2 | the command was not understood, or an option is wrong |
-| 130 | you interrupted it (Ctrl-C) |
+| 129, 130, 143 | it was interrupted: the terminal is gone (SIGHUP), Ctrl-C, SIGTERM. What it had unpacked is removed |
 | 141 | nobody reads what it prints (`\\| head`), and it had found out nothing yet |
 
 STREAM is the folder of a stream in the storage: `<storage>/<path of the checkpointLocation>`. For the storage `s3://bucket/ckpt` and the

@@ -8,14 +8,11 @@ from collections.abc import Mapping, Sequence
 from documents.parts import replaced
 
 _SOURCE = "docs/benchmarks.md"
-_FORM, _WORKLOAD = "## The full form", "### Aggregation"
+_FORM, _WORKLOAD = "## The short form", "### Aggregation"
 _LEFT_OUT = "floor"
 """No system that one could choose."""
-_SAME = "same settings"
 _SETTINGS = "[some of Spark's own settings](docs/options.md#sparks-own-settings)"
-_WITH = f'The plugin sets {_SETTINGS}. "Same settings" is stock Spark with all of those that are not classes of the plugin.'
-_WITHOUT = f"The plugin sets {_SETTINGS}. The stock systems ran without those, so not all of the difference comes from checkpoints."
-"""What is said depends on whether the recorded run has stock Spark with these settings."""
+_SAME = f'The plugin sets {_SETTINGS}. "Same settings" is stock Spark with all of those that are not classes of the plugin.'
 
 Row = Mapping[str, str]
 
@@ -37,12 +34,11 @@ def table(benchmarks: str) -> str:
         times = [_seconds(own[n]["epoch ms"]) if n in own else "" for n in partitions]
         requests = [_count(own[n]["requests"]) if n in own else "" for n in partitions]
         lines.append(f"| {' | '.join([system, *times, *requests])} |")
-    same = any(system.endswith(_SAME) for system in systems)
-    return "\n".join([*lines, "", _WITH if same else _WITHOUT])
+    return "\n".join([*lines, "", _SAME])
 
 
 def _rows(benchmarks: str) -> list[Row]:
-    form = benchmarks.partition(f"\n{_FORM}\n")[2]
+    form = benchmarks.partition(f"\n{_FORM}\n")[2].partition("\n## ")[0]
     section = form.partition(f"\n{_WORKLOAD}\n")[2].partition("\n##")[0]
     lines = [_cells(line) for line in section.splitlines() if line.startswith("|")]
     if len(lines) < 3 or not {"system", "partitions", "epoch ms", "requests"} <= set(lines[0]):

@@ -54,10 +54,10 @@ def render() -> str:
         added=_table("setting | what is added", ((f"`{key}`", f"`{value}`") for key, value in ADDED_SETTINGS.items())),
         suggested=_table("setting | value", ((f"`{key}`", f"`{value}`") for key, value in SUGGESTED_SETTINGS.items())),
     )
-    return "\n".join([_HEAD, table, "", "## One by one", "", *(_told(option) for option in OPTIONS)]) + settings
+    return "\n".join([_HEAD, table, "", "## One by one", "", *(_section(option) for option in OPTIONS)]) + settings
 
 
-def _told(option: Option) -> str:
+def _section(option: Option) -> str:
     facts = [f"Default: `{option.default}`." if option.default is not None else "Not set by default."]
     if option.flink_name:
         facts.append(f"In Flink: {option.flink_name}.")

@@ -32,7 +32,7 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
 
     def __init__(self, database: str) -> None:
         self._database = database
-        self._owner = ("", 0)
+        self._owner: tuple[str, int] | None = None
         with closing(sqlite3.connect(database)) as db:
             db.executescript(TABLES)
 
@@ -59,11 +59,12 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
         with closing(sqlite3.connect(self._database, timeout=30, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
             stream, start, published = db.execute("SELECT stream, start, published FROM progress").fetchone()
-            if stream == self._owner[0] and start > self._owner[1]:
+            own_stream, own_start = self._begun
+            if stream == own_stream and start > own_start:
                 raise RuntimeError(f"a later start of the query owns {self._database}; this one writes nothing")
-            if stream != self._owner[0] and published > checkpoint:
+            if stream != own_stream and published > checkpoint:
                 raise ValueError(f"{self._database} has what another stream has published up to epoch {published}; use a new database")
-            db.execute("UPDATE progress SET stream = ?, start = ?", self._owner)
+            db.execute("UPDATE progress SET stream = ?, start = ?", self._begun)
             db.execute("DELETE FROM staged WHERE epoch > ?", (checkpoint,))
             db.execute("COMMIT")
 
@@ -74,13 +75,19 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
             db.execute("DELETE FROM staged WHERE epoch <= ?", (epoch,))
             db.execute("UPDATE progress SET published = ?", (max(epoch, published),))
 
+    @property
+    def _begun(self) -> tuple[str, int]:
+        if self._owner is None:
+            raise RuntimeError("no checkpoint holds what this sink has; register it as a hook of this query, by the query's own name")
+        return self._owner
+
     @contextmanager
     def _transaction(self) -> Iterator[tuple[sqlite3.Connection, int]]:
         """With the epoch up to which is published. All of it or nothing happens, and only while no other start owns the database."""
         with closing(sqlite3.connect(self._database, timeout=30, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
             stream, start, published = db.execute("SELECT stream, start, published FROM progress").fetchone()
-            if (stream, start) != self._owner:
+            if (stream, start) != self._begun:
                 raise RuntimeError(f"a later start of the query has taken over {self._database}; this one writes nothing more")
             yield db, published
             db.execute("COMMIT")

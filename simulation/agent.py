@@ -50,7 +50,7 @@ class Executor:
         self.kept: dict[str, Commit] = {}
         self.idle = 0
         """For how many looks in a row there was nothing to report."""
-        self.wanting = 0
+        self.waiting_for_state = 0
         """How many of its tasks wait for state of others."""
         self.joined = False
         """Whether it takes part in the run."""
@@ -198,8 +198,8 @@ class Executor:
         self._made += 1
         upload = _Upload(commit.run, commit.epoch, self._agent, files, self._env.clock.now)
         unique = f"{self.name}-{self._made}"
-        shared = [file for file in files if file.kind is HandleKind.SST]
-        pack = pack_key(commit.run, sha256(unique.encode()).hexdigest()[:16], LARGE + len(shared) - 1)
+        ssts = [file for file in files if file.kind is HandleKind.SST]
+        pack = pack_key(commit.run, sha256(unique.encode()).hexdigest()[:16], LARGE + len(ssts) - 1)
         segment = segment_key(commit.run, commit.epoch, unique)
         content: dict[str, list[tuple[int, int]]] = {}
         for file in files:

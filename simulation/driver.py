@@ -17,8 +17,8 @@ from simulation.position import Position
 from simulation.process import DriverProcess, DriverQuery
 from simulation.query import SimulatedQuery
 from simulation.source_sink import PARTITIONS, Sink, Source, Span
+from simulation.state_questions import Answer, StateQuestions
 from simulation.storage_client import StorageClient
-from simulation.wants import Answer, Wants
 from simulation.world import ELSEWHERE
 from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Ack, CheckpointId, Decline, FileHandle
@@ -71,9 +71,12 @@ class Driver(DriverQuery, Query):
         self._attempt: Attempt | None = None
         self._acks: list[Ack | Decline] = []
         self._late: int | None = None
-        self._stopping: do.Stopping | None = None
+        self._stopping: list[do.Stopping] = []
+        """What people have asked for, the oldest first."""
+        self._met: do.Stopping | None = None
+        """The one that is being met."""
         self._finishing = False
-        self._wants = Wants(self.process)
+        self._state_questions = StateQuestions(self.process)
         self._executors = Executors(env, StorageClient(env, self, variant.settle), name, self, variant.compare, variant.handles_told)
 
     @property
@@ -92,7 +95,8 @@ class Driver(DriverQuery, Query):
         self._made += 1
         self._asked_at = self._env.clock.now
         self._attempt = None
-        self._late = self._stopping = None
+        self._late = self._met = None
+        self._stopping = []
         self.process.announcements.forget_pending()
         nonce, local = f"{self.name}-{self._made}", self._folder.paths
         again = self.process.started is not None
@@ -118,6 +122,7 @@ class Driver(DriverQuery, Query):
         """The executors' way to the storage asks nothing that the driver is told."""
 
     def resume_request(self, started: do.Started) -> ev.ResumeRequested:
+        self._stopping = []  # the new coordinator turns away what the other one had taken up
         at = self._position
         hooks = HOOKS, states_of(at.sealed, at.end)
         return ev.ResumeRequested(started.run, started.claim, at.triggered, self._source.forgetful, at.sealed, self._folder.resent, *hooks)
@@ -142,16 +147,16 @@ class Driver(DriverQuery, Query):
         elif isinstance(i, do.Triggered) and isinstance(self.process.open, ev.TriggerRequested):
             self.process.open = None
             self._folder.planned()
-            self._wants.clear()
+            self._state_questions.clear()
             self._folder.check_begins(self.process.started, i)
             self._run_epoch(i.base, Barrier(i.checkpoint, i.late, frozenset(i.sparse)), i.version)
         elif isinstance(i, (do.HandOver, do.HandedOver, do.NotHandedOver)):
-            self._wants.told(i)
+            self._state_questions.answered(i)
         elif isinstance(i, do.Late):
             self._want_late(i)
         elif isinstance(i, do.Stopping):
             self._env.observed[Observed.STOPPING] += 1
-            self._stopping = i
+            self._stopping.append(i)
         elif isinstance(i, do.Failed):
             self._fail(i)
         elif isinstance(i, do.Sealed) and isinstance(self.process.open, ev.SealRequested):
@@ -176,8 +181,10 @@ class Driver(DriverQuery, Query):
             return
         if i.request is RequestName.FINISH:
             self._env.observed[Observed.NOT_FINISHED] += 1
-            if self._stopping and i.kind is not ErrorKind.FENCED:
-                self.process.open = self._stopping = None  # without its savepoint the query goes on
+            if self._met and i.kind is not ErrorKind.FENCED:
+                if self._met in self._stopping:
+                    self._stopping.remove(self._met)
+                self.process.open = self._met = None  # without its savepoint the query goes on
                 self.process.soon(self._next_epoch)
                 return
             if i.kind is not ErrorKind.FENCED:
@@ -231,7 +238,7 @@ class Driver(DriverQuery, Query):
         if i.origin is None:  # else that is announced
             self.process.announcements.completed_epoch = i.epoch - 1
         self._executors.forget()
-        self._wants.begin()
+        self._state_questions.begin()
         wrong = self._folder.wrong(i, self._env.begins)
         if wrong is not None:
             raise ViolationError(Invariant.FILES_RIGHT, f"{self.name} {wrong}")
@@ -257,8 +264,8 @@ class Driver(DriverQuery, Query):
             self.process.ask(ev.FinishRequested() if self._in_background else ev.StopRequested(failed=False))
             return
         planned = self._planned.pop(self._position.epoch, None)
-        if planned is None and self._stopping:
-            self._end_with_savepoint(self._stopping)
+        if planned is None and (self._met or self._stopping):
+            self._end_with_savepoint()
             return
         if planned is None and self._position.end >= self._source.available:
             self.idle = True
@@ -334,14 +341,14 @@ class Driver(DriverQuery, Query):
         # A spool that filled up since may have given up what the epoch in hand has replaced: its end is waited for, and counts.
         return self._env.clock.now - max(behind) if self.idle else 0
 
-    def _end_with_savepoint(self, stopping: do.Stopping) -> None:
+    def _end_with_savepoint(self) -> None:
         """After the last epoch, which a drain adds: one without input."""
-        if stopping.drain:
+        begins, self._met = self._met is None, self._met or self._stopping[0]
+        if begins and self._met.drain:
             self._env.observed[Observed.DRAINED] += 1
-            self._stopping = do.Stopping(drain=False)
             self._plan(Span(self._position.end, self._position.end).encode())
         else:
-            self.process.ask(ev.FinishRequested(stopping=True))
+            self.process.ask(ev.FinishRequested(stopping=True, drained=self._met.drain))
 
     def _finished(self, i: do.Finished) -> None:
         request = self.process.open  # if it asks for no stop, the query ends by itself, whatever becomes of people's requests
@@ -390,26 +397,26 @@ class Driver(DriverQuery, Query):
         self.process.signal(ack, self.process.coordinator)
 
     def holding(self, executor: Executor, report: Report) -> None:
-        self._wants.look_who_lives()
-        if executor.name not in self._wants.gone:
+        self._state_questions.look_who_lives()
+        if executor.name not in self._state_questions.gone:
             self.process.give(ev.HoldingReceived(executor.name, report.held, report.bytes), self.process.coordinator)
         if self._late is not None:
             executor.late(self._late)
-        for uid in self._wants.of(sorted(report.held)):
+        for uid in self._state_questions.of(sorted(report.held)):
             executor.handover(uid)
-        if self._wants.is_open:
+        if self._state_questions.is_open:
             executor.idle = -1
         if executor.joined:
             executor.covered = self.process.announcements.completed_epoch
 
     def joins(self, executor: Executor) -> None:
-        self._wants.joined(executor)
+        self._state_questions.joined(executor)
 
-    def wants(self, uid: str, epoch: int) -> Answer | None:
-        return self._wants.ask(uid, epoch)
+    def ask_for_state(self, uid: str, epoch: int) -> Answer | None:
+        return self._state_questions.ask(uid, epoch)
 
-    def told_again(self) -> list[ev.Event]:
-        return self._wants.told_again()
+    def events_to_repeat(self) -> list[ev.Event]:
+        return self._state_questions.events_to_repeat()
 
     def check(self, i: Instruction) -> None:
         """State that is lost: no living executor has it, and no agent of a dead one had left its ack when that was looked for."""
@@ -481,7 +488,7 @@ class Driver(DriverQuery, Query):
         if self._env.rng.random() < LOSS_MISSED:
             self._env.observed[Observed.LOSS_MISSED] += 1
         else:
-            self._env.clock.after(self._env.delay(), partial(self._wants.lost, dead.name))
+            self._env.clock.after(self._env.delay(), partial(self._state_questions.lost, dead.name))
         if self.current(attempt):
             unfinished = [p for p in range(PARTITIONS) if p not in attempt.winners]
             again = [p for p in partitions if p in attempt.winners] if self._env.rng.random() < 0.5 else []

@@ -12,8 +12,8 @@ from simulation.environment import Environment
 from simulation.invariants import Invariant, ViolationError
 from simulation.observed import Observed
 from simulation.source_sink import PARTITIONS
+from simulation.state_questions import Answer
 from simulation.storage_client import StorageClient
-from simulation.wants import Answer
 from spark_ckpt.model import Ack, Checkpoint, CheckpointId, Decline, Snapshot, StoreId
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.reasons import HandoverFailure
@@ -50,7 +50,7 @@ class Query(ABC):
         """What it said it held has arrived; it hears what is wanted of it."""
 
     @abstractmethod
-    def wants(self, uid: str, epoch: int) -> Answer | None:
+    def ask_for_state(self, uid: str, epoch: int) -> Answer | None:
         """What is known so far of a state that another executor has committed."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class Executors:
             return
         if self._env.chance(self._env.faults.agent_restart, Observed.AGENT_RESTARTED):
             executor.agent_restarts()
-        executor.idle = 0 if executor.held or executor.wanting else executor.idle + 1
+        executor.idle = 0 if executor.held or executor.waiting_for_state else executor.idle + 1
         if not executor.joined or executor.idle % IDLE_POLLS:
             self._env.clock.after(POLL, partial(self._poll, executor))
             return
@@ -151,9 +151,9 @@ class Executors:
             self._env.observed[Observed.SPOOL_FULL] += 1
             self._env.clock.after(POLL, lambda: self._load(attempt, n, partitions, loaded))
             return
-        losers = [p for p in partitions if self._env.chance(self._env.faults.losing, Observed.LOSING_ATTEMPT)]
-        if losers:
-            self._commit(attempt, host, losers, loaded)
+        losing = [p for p in partitions if self._env.chance(self._env.faults.losing, Observed.LOSING_ATTEMPT)]
+        if losing:
+            self._commit(attempt, host, losing, loaded)
         won = self._commit(attempt, host, partitions, loaded)
         attempt.winners.update(won)
         if len(attempt.winners) == PARTITIONS:
@@ -184,8 +184,8 @@ class Executors:
                 raise ViolationError(Invariant.STATE_RIGHT, f"{attempt.base} does not hold {uid}, which its commit names")
             self._env.observed[Observed.WANTED] += 1
             self._query.joins(self.hosts[n])
-            self.hosts[n].wanting += 1
-            self._want(attempt, self.hosts[n], n, partitions, loaded, partition, uid, self._env.clock.now)
+            self.hosts[n].waiting_for_state += 1
+            self._ask_until_answered(attempt, self.hosts[n], n, partitions, loaded, partition, uid, self._env.clock.now)
             return
         self._loaded(attempt, n, partitions, loaded, stored(self._env, attempt, snapshot, self._compare), attempt.base)
 
@@ -198,7 +198,7 @@ class Executors:
         loaded[found.partition] = checked(found, self._env.begins, attempt.span.first)
         self._load(attempt, n, partitions, loaded)
 
-    def _want(
+    def _ask_until_answered(
         self,
         attempt: Attempt,
         asker: Executor,
@@ -211,15 +211,15 @@ class Executors:
     ) -> None:
         """It asks until it is answered, or dies, also with its driver, or nobody needs its task any more."""
         if not (self._query.current(attempt) and asker.alive and self._client.alive):
-            asker.wanting -= 1
+            asker.waiting_for_state -= 1
             return
-        answer = self._query.wants(uid, attempt.version - 1)
+        answer = self._query.ask_for_state(uid, attempt.version - 1)
         if answer is None:
             if self._env.clock.now - since > LONGEST_WANT:
                 raise ViolationError(Invariant.WANTS_ANSWERED, f"{asker.name} waits for {uid} since {since}")
-            self._env.clock.after(POLL, lambda: self._want(attempt, asker, n, partitions, loaded, partition, uid, since))
+            self._env.clock.after(POLL, lambda: self._ask_until_answered(attempt, asker, n, partitions, loaded, partition, uid, since))
             return
-        asker.wanting -= 1
+        asker.waiting_for_state -= 1
         if isinstance(answer, do.HandedOver):
             self._env.observed[Observed.HANDED_OVER] += 1
             snapshot = Snapshot(StoreId(attempt.operator, partition, "default"), attempt.version, uid, answer.handles)

@@ -152,7 +152,7 @@ class ForgettingOvertaken(Subsumption):
 class InOrderOfCompletion(CompletedCheckpointStore):
     """Takes what completed last for the newest."""
 
-    def _place(self, log: int) -> int:  # noqa: ARG002
+    def place_of(self, log: int) -> int:  # noqa: ARG002
         return len(self._logs)
 
 
@@ -262,8 +262,8 @@ class LostAfterOneReport(StateHandover):
     """Takes a report that was on its way for an answer."""
 
     def all_reported(self, asked: int) -> bool:
-        heard, part = self._executors._heard, self._executors._part - self._executors._lost
-        return all(heard.get(executor, (0, 0))[0] > asked for executor in part)
+        heard, taking_part = self._executors._heard, self._executors._taking_part - self._executors._lost
+        return all(heard.get(executor, (0, 0))[0] > asked for executor in taking_part)
 
 
 class LostWithItsExecutor(StateHandover):

@@ -12,8 +12,8 @@ from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.start.admission import Admission
 from spark_ckpt.protocol.start.candidates import Candidates
 from spark_ckpt.protocol.start.phases import StartOrder, Step
+from spark_ckpt.protocol.start.planned_before import PlannedBefore
 from spark_ckpt.protocol.start.plans import PlansPast
-from spark_ckpt.protocol.start.recorded import Recorded
 
 
 class TailTwice(StartOrder):
@@ -56,7 +56,7 @@ class ChoosingAny(Candidates):
 class CountingPlans(PlansPast):
     """Takes the highest number that was planned for the highest that was used."""
 
-    def highest_used(self, found: Recorded) -> int:
+    def highest_used(self, found: PlannedBefore) -> int:
         planned = [entry.epoch for entry in self._entries.values() if isinstance(entry, Plan)]
         return max(planned, default=found.first - 1)
 
@@ -64,16 +64,17 @@ class CountingPlans(PlansPast):
 class VoidingNothing(PlansPast):
     """Overlooks that plans were voided."""
 
-    def recorded(self, entries: Mapping[int, Entry]) -> Recorded:
-        return super().recorded({n: replace(entry, first=None) if isinstance(entry, Claim) else entry for n, entry in entries.items()})
+    def planned_before(self, entries: Mapping[int, Entry]) -> PlannedBefore:
+        read = {n: replace(entry, first=None) if isinstance(entry, Claim) else entry for n, entry in entries.items()}
+        return super().planned_before(read)
 
 
 class VoidingTwice(PlansPast):
     """Takes plans for void that came before a claim which only carries new numbers on."""
 
-    def recorded(self, entries: Mapping[int, Entry]) -> Recorded:
+    def planned_before(self, entries: Mapping[int, Entry]) -> PlannedBefore:
         last = max((n for n, entry in entries.items() if isinstance(entry, Claim) and entry.first is not None), default=0)
-        return super().recorded({n: entry for n, entry in entries.items() if n >= last or not isinstance(entry, Plan)})
+        return super().planned_before({n: entry for n, entry in entries.items() if n >= last or not isinstance(entry, Plan)})
 
 
 class TakingItBack(Admission):

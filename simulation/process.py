@@ -74,7 +74,7 @@ class DriverQuery(ABC):
         """Those of the epoch in hand, which a new coordinator must hear again."""
 
     @abstractmethod
-    def told_again(self) -> list[ev.Event]:
+    def events_to_repeat(self) -> list[ev.Event]:
         """What else a new coordinator must hear that takes another one's place."""
 
     @abstractmethod
@@ -204,7 +204,7 @@ class DriverProcess:
         elif isinstance(i, do.TellHooks):
             self._query.tell_hook(i)
         elif not self.client.execute(i):
-            self._check_told(i)
+            self._check_said(i)
             # A pipe keeps the order.
             self._heard_at = max(self._heard_at, self._env.clock.now + self._env.rng.randrange(0, 3))
             self.soon(lambda: self._hear(i, coordinator), self._heard_at - self._env.clock.now)
@@ -237,7 +237,7 @@ class DriverProcess:
             self.give(resume, coordinator)
             for ack in self._query.acks_in_hand():
                 self.signal(ack, coordinator)
-            for event in self._query.told_again():
+            for event in self._query.events_to_repeat():
                 self.give(event, coordinator)
             if self.open is not None:
                 self.give(self.open, coordinator)
@@ -276,7 +276,7 @@ class DriverProcess:
             if isinstance(told, do.Sealed) and not least <= told.lag.epochs <= most:
                 raise ViolationError(Invariant.LAG, f"{self.name} is told {told.lag} after epoch {event.epoch}, right is {least} to {most}")
 
-    def _check_told(self, i: Instruction) -> None:
+    def _check_said(self, i: Instruction) -> None:
         self._query.check(i)
         if isinstance(i, do.Resumed) and self.started:
             self._env.world.found(self.started.run, self.client.listed_at)

@@ -11,13 +11,13 @@ from enum import Enum
 from sys import intern
 from typing import Any
 
-LARGEST_TOLD = 2**53
+LARGEST_NUMBER = 2**53
 """Milliseconds or bytes. Up to here every reader of JSON is exact, and sums stay finite."""
 
 
-def _told(number: float) -> float:
+def _checked(number: float) -> float:
     """Raises ValueError for a time or size that is none. Clocks of two machines may differ: a delay may be below 0."""
-    if not -LARGEST_TOLD < number < LARGEST_TOLD:
+    if not -LARGEST_NUMBER < number < LARGEST_NUMBER:
         raise ValueError(f"an acknowledgement tells a time or size of {number!r:.40}")
     return number
 
@@ -182,11 +182,11 @@ class Ack:
             int(doc["epoch"]),
             snapshot,
             str(doc["executor"]),
-            int(_told(doc["new_bytes"])),
-            _told(float(doc["sync_ms"])),
-            _told(float(doc["async_ms"])),
-            _told(float(doc["start_delay_ms"])),
-            _told(float(doc.get("commit_delay_ms") or 0)),
+            int(_checked(doc["new_bytes"])),
+            _checked(float(doc["sync_ms"])),
+            _checked(float(doc["async_ms"])),
+            _checked(float(doc["start_delay_ms"])),
+            _checked(float(doc.get("commit_delay_ms") or 0)),
         )
 
 

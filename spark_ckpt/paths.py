@@ -31,6 +31,7 @@ _PACK = re.compile(r"run-\d{8,}/sst/[0-9a-f]+-(\d+)\.pack", re.ASCII)
 _COPIED = re.compile(r"(.+?)((?:\.[0-9a-f]{8})+)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _LOG = re.compile(r"log/(\d{20})", re.ASCII)
+_SAVED = re.compile(r"(savepoints/(?:[^/]+/)+?)(?:_metadata|run-\d{8,19}/(?:seg|sst|drv)/[^/]+)", re.ASCII)
 _LEAVABLE = re.compile(r"run-(\d{8,})/(?:(seg|ack)/(\d+)-[^/]+|(sst|answer)/[^/]+)", re.ASCII)
 
 
@@ -214,6 +215,12 @@ def savepoint_url(stream: str, target: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} cannot be the name of a savepoint; use letters, digits, '.', '_' and '-', and begin with no sign")
     return f"{target.rstrip('/') or f'{stream}/{SAVEPOINTS_FOLDER}'}/{name}"
+
+
+def parse_saved(key: str) -> str | None:
+    """The folder, with a `/` at its end, of a savepoint below the stream's `savepoints/`, for the key of something in it."""
+    m = _SAVED.fullmatch(key)
+    return m.group(1) if m else None
 
 
 def parse_checkpoint_url(url: str) -> tuple[str, CheckpointId] | None:

@@ -25,7 +25,7 @@ object CheckpointFeed extends Contained {
   /** Of one epoch: when its barrier was sent, and from there (ms) its sink's end and its operators' last commits. */
   private final class Epoch(val run: Long, val timeMs: Long, val checkpoint: Boolean) {
     var sinkMs = -1L
-    var told = false
+    var isReported = false
     val operators = mutable.Map.empty[Long, Long]
 
     def latency(number: Long): EpochLatency =
@@ -160,10 +160,10 @@ object CheckpointFeed extends Contained {
         case "TRIGGERED" => stream.making.put((run, epoch), new Making(run, epoch, node.long("time_ms"), late))
         case "COMPLETED" | "ABORTED" =>
           stream.making.remove((run, epoch))
-          mine.foreach(_.told = true)
+          mine.foreach(_.isReported = true)
         case _ =>
       }
-      val others = if (kind == "COMPLETED") untold(stream) else Array.empty[EpochLatency]
+      val others = if (kind == "COMPLETED") unreported(stream) else Array.empty[EpochLatency]
       CheckpointEvents.parse(node, new CheckpointEvents.Known(
         stream.counts, stream.names, mine.map(_.sinkMs).filter(_ >= 0).getOrElse(0L), late, others, System.currentTimeMillis()))
     }
@@ -174,10 +174,10 @@ object CheckpointFeed extends Contained {
   }
 
   /** Epochs that no checkpoint tells of: they go into the next event, so that the event log has them too. */
-  private def untold(stream: Stream): Array[EpochLatency] = {
+  private def unreported(stream: Stream): Array[EpochLatency] = {
     val before = System.currentTimeMillis() - ReportedMs
-    val found = stream.epochs.filter { case (_, e) => !e.checkpoint && !e.told && e.sinkMs >= 0 && e.timeMs + e.sinkMs < before }
-    found.values.foreach(_.told = true)
+    val found = stream.epochs.filter { case (_, e) => !e.checkpoint && !e.isReported && e.sinkMs >= 0 && e.timeMs + e.sinkMs < before }
+    found.values.foreach(_.isReported = true)
     found.map { case (number, e) => e.latency(number) }.toArray
   }
 

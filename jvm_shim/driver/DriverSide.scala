@@ -183,7 +183,7 @@ object DriverSide extends Logging {
   // Where executor and driver are one process, Spark may take the executor for lost after a long pause, and takes it back.
   def executorLost(executor: String): Unit = if (executor != SparkContext.DRIVER_IDENTIFIER && gone.add(executor)) {
     StorageCounters.executorLost(executor)
-    streams.values().asScala.foreach(_.wants.lost(executor))
+    streams.values().asScala.foreach(_.stateQuestions.lost(executor))
     tell(executorLostLine(executor))
   }
 
@@ -192,7 +192,7 @@ object DriverSide extends Logging {
     val now = System.nanoTime()
     if (now - lookedAt >= LookNs) {
       lookedAt = now
-      streams.values().asScala.flatMap(_.wants.executors).toSet[String].filterNot(isAlive).foreach(executorLost)
+      streams.values().asScala.flatMap(_.stateQuestions.executors).toSet[String].filterNot(isAlive).foreach(executorLost)
     }
   }
 
@@ -220,8 +220,8 @@ object DriverSide extends Logging {
         // One that is lost may still say something on its way out.
         if (!gone.contains(message.str("executor"))) tell(message.deepCopy[ObjectNode]().without[ObjectNode](java.util.Arrays.asList("runs", "latencies", "leaving")))
         val all = streams.values().asScala.toSeq
-        Json.line(Json.obj("evacuate" -> leaves, "late" -> all.flatMap(_.lateWish), "wants" -> all.flatMap(_.wants.of(held)),
-          "soon" -> all.exists(_.wants.isOpen), "covered" -> runs.flatMap(covered)))
+        Json.line(Json.obj("evacuate" -> leaves, "late" -> all.flatMap(_.lateWish), "wants" -> all.flatMap(_.stateQuestions.of(held)),
+          "soon" -> all.exists(_.stateQuestions.isOpen), "covered" -> runs.flatMap(covered)))
       case "joins" =>
         Option(streams.get(message.str("root"))).foreach(_.joined(message.long("run"), message.str("executor")))
         Json.line(Json.obj())
@@ -274,7 +274,7 @@ object DriverSide extends Logging {
   }
 
   private def heard(message: JsonNode): Unit = {
-    message.optStr("root").flatMap(root => Option(streams.get(root))).foreach(_.told(message))
+    message.optStr("root").flatMap(root => Option(streams.get(root))).foreach(_.heard(message))
     if (message.optStr("type").contains("event")) post(message)
   }
 

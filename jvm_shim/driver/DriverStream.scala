@@ -1,6 +1,6 @@
 package org.apache.spark.ckpt
 
-import java.util.concurrent.atomic.AtomicReference
+import java.util.concurrent.ConcurrentLinkedQueue
 
 import scala.annotation.tailrec
 import scala.collection.mutable
@@ -40,8 +40,8 @@ final case class JobNeeds(forgetful: Seq[String], sinkSeen: Option[Long], fromZe
 /** `commits/N` may be written: the checkpoint that is complete now, if any, and how far durable state is behind. */
 final case class SealAnswer(checkpoint: Option[JsonNode], lag: Option[JsonNode])
 
-/** A person asked for the query's end; with `drain` the watermark goes to its end first. */
-final case class StopRequest(drain: Boolean)
+/** A person asked for the query's end; with `drain` the watermark goes to its end first. Two that ask for the same are two. */
+final class StopRequest(val drain: Boolean)
 
 /**
  * One start of a query, which Spark knows by `runId`: its side of the conversation with the coordinator about its stream. It remembers what
@@ -68,7 +68,8 @@ final class DriverStream(
   private var late: Option[(Long, Long)] = None
   private var lates = 0L
   private var completed: Option[JsonNode] = None
-  private val asked = new AtomicReference[StopRequest]
+  // Those that wait, the oldest first: one with a drain is met by no other.
+  private val asked = new ConcurrentLinkedQueue[StopRequest]
   /** Why the query must not go on: thrown at its next step, since a listener's own exceptions are swallowed by Spark. */
   @volatile var failure: Option[Throwable] = None
   /** Do checkpoints complete while the query goes on? */
@@ -80,7 +81,7 @@ final class DriverStream(
   /** Told of this start's checkpoints. */
   @volatile var hooks: QueryHooks = QueryHooks.none
   private var sealedHooks: Option[ObjectNode] = None
-  val wants = new Wants(tell)
+  val stateQuestions = new StateQuestions(tell)
   val mark = new FolderMark(root)
   val ends = new EpochEnds(former)
 
@@ -115,8 +116,8 @@ final class DriverStream(
       late = None
       sealedHooks = None
     }
-    wants.begin()
-    asked.set(null)
+    stateQuestions.begin()
+    asked.clear()
     background = answer.optStr("gate").contains("BACKGROUND")
     ended = false
     current = Some(answer.str("barrier"))
@@ -162,7 +163,7 @@ final class DriverStream(
       unplanned.values.foreach(transfer.discard)
       unplanned.clear()
     }
-    wants.clear()
+    stateQuestions.clear()
     ends.plan(n, offsets)
     current = Some(text)
     text
@@ -199,17 +200,17 @@ final class DriverStream(
 
   /**
    * No more epochs follow: returns once the newest one is in a completed checkpoint, and with `stopping` once the savepoint is stored that
-   * was asked for; its URL.
+   * was asked for; its URL. `drained`: the query has been, as it was asked to.
    */
-  def finish(stopping: Boolean): Option[String] = {
-    ask(Json.obj("type" -> "finish", "root" -> root, "stopping" -> stopping)).optStr("savepoint")
+  def finish(stopping: Boolean, drained: Boolean = false): Option[String] = {
+    ask(Json.obj("type" -> "finish", "root" -> root, "stopping" -> stopping, "drained" -> drained)).optStr("savepoint")
   }
 
   /** What a person asked for and has not been met or refused yet. */
-  def stopRequest: Option[StopRequest] = Option(asked.get)
+  def stopRequest: Option[StopRequest] = Option(asked.peek)
 
-  /** This one is answered; one that has come since is not. */
-  def refuse(request: StopRequest): Unit = asked.compareAndSet(request, null)
+  /** This one is answered; those that have come since are not. */
+  def refuse(request: StopRequest): Unit = asked.remove(request)
 
   def stop(failed: Boolean, byPerson: Boolean): Unit = {
     synchronized {
@@ -217,15 +218,15 @@ final class DriverStream(
       late = None
     }
     current = None
-    wants.clear()
+    stateQuestions.clear()
     try ask(Json.obj("type" -> "stop", "root" -> root, "run_id" -> runId, "failed" -> failed, "by_person" -> byPerson))
     finally transfer.remove()
   }
 
   /** A one-way message of the coordinator. */
-  def told(message: JsonNode): Unit = message.str("type") match {
+  def heard(message: JsonNode): Unit = message.str("type") match {
     case "failed" => failure = Some(new CheckpointFailure(message.str("kind"), message.str("message")))
-    case "stopping" => asked.set(StopRequest(message.get("drain").asBoolean()))
+    case "stopping" => asked.add(new StopRequest(message.get("drain").asBoolean()))
     case "late" => synchronized {
       late = message.optLong("epoch").map(epoch => (message.long("run"), epoch))
       lates += 1
@@ -242,8 +243,8 @@ final class DriverStream(
       }
       case _ =>
     }
-    case "handover" => wants.handOver(message.str("uid"))
-    case "wanted" => wants.answered(message)
+    case "handover" => stateQuestions.handOver(message.str("uid"))
+    case "wanted" => stateQuestions.answered(message)
     case "hooks" =>
       message.optLong("completed").foreach(hooks.completed)
       message.optLong("aborted").foreach(hooks.aborted)
@@ -258,11 +259,11 @@ final class DriverStream(
 
   /** An executor is about to commit in that run, or to ask. */
   def joined(run: Long, executor: String): Unit =
-    if (synchronized(begun.exists(_.long("run") == run))) wants.joined(executor)
+    if (synchronized(begun.exists(_.long("run") == run))) stateQuestions.joined(executor)
 
   /** A task's question for state; where no run goes on nobody answers it. */
   def ask(message: JsonNode): ObjectNode =
-    if (synchronized(begun.nonEmpty)) wants.ask(message) else Wants.declined("the query is not running")
+    if (synchronized(begun.nonEmpty)) stateQuestions.ask(message) else StateQuestions.declined("the query is not running")
 
   /** Up to which epoch a completed checkpoint holds what that run has committed; None: nothing yet. */
   def covered(run: Long): Option[ObjectNode] = synchronized {
@@ -270,15 +271,19 @@ final class DriverStream(
     else completed.filter(_.long("run") == run).map(c => Json.obj("root" -> root, "run" -> run, "epoch" -> c.long("epoch")))
   }
 
-  /** A new coordinator has taken over: tell it where this stream stands. Unanswered requests follow by themselves. */
+  /**
+   * A new coordinator has taken over: tell it where this stream stands. Unanswered requests follow by themselves. It tells people whose
+   * requests the other one had taken up to ask again: what waits of them is not met any more.
+   */
   def retell(say: ObjectNode => Unit): Unit = synchronized {
+    asked.clear()
     begun.foreach { message =>
       val resume = message.deepCopy().put("epoch", epoch).put("sealed", sealedEpoch)
       Json.put(resume, "sealed_hooks", sealedHooks)
       Json.put(resume, "files", unplanned.toMap ++ commits.map { case (n, content) => s"commits/$n" -> content })
       say(resume)
       acks.foreach(line => say(Json.parse(line).asInstanceOf[ObjectNode]))
-      wants.retell(say)
+      stateQuestions.retell(say)
     }
   }
 

@@ -34,7 +34,7 @@ final class EpochEnds(former: Option[EpochEnds], maxBytes: Long) extends Contain
   private val triggered = mutable.TreeSet.empty[Long]
   private var bytes = 0L
   private var dropped = -1L
-  private var told = false
+  private var warned = false
   private var newest: Option[(Long, Array[Byte])] = None
   private var followed: Option[SourceFollower] = None
   private var before = former
@@ -73,8 +73,8 @@ final class EpochEnds(former: Option[EpochEnds], maxBytes: Long) extends Contain
     synchronized {
       planned.get(epoch) match {
         case Some(offsets) => isNow(epoch, offsets)
-        case None if epoch <= dropped && newest.forall(_._1 < epoch) && followed.nonEmpty && !told =>
-          told = true
+        case None if epoch <= dropped && newest.forall(_._1 < epoch) && followed.nonEmpty && !warned =>
+          warned = true
           logWarning(s"the offsets of epoch $epoch were no longer kept when its checkpoint was complete, since those of all that run meanwhile " +
             s"take more than ${maxBytes >> 20} MiB; what follows this query's checkpoints stays where it is until one of them completes sooner")
         case None =>

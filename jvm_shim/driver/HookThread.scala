@@ -31,11 +31,11 @@ final class HookThread(val name: String, hook: CheckpointHook) {
 
   /** The newest epoch covers the others: while a call waits for its turn there is no second one. */
   def beginCompleted(epoch: Long): Option[HookCall[Unit]] = {
-    val told = completed
-    told.newest.accumulateAndGet(epoch, math.max(_, _))
-    Option.when(told.waits.compareAndSet(false, true))(begin(s"completed(${told.newest.get})") { h =>
-      told.waits.set(false)
-      h.completed(told.newest.get)
+    val ofRun = completed
+    ofRun.newest.accumulateAndGet(epoch, math.max(_, _))
+    Option.when(ofRun.waits.compareAndSet(false, true))(begin(s"completed(${ofRun.newest.get})") { h =>
+      ofRun.waits.set(false)
+      h.completed(ofRun.newest.get)
     })
   }
 

@@ -20,7 +20,8 @@ final case class HookLimits(timeoutMs: Long, fails: Boolean)
 final class QueryHooks(threads: Seq[HookThread], limits: HookLimits) extends Logging {
   import QueryHooks._
 
-  private val told = new ConcurrentLinkedQueue[(HookThread, HookCall[Unit])]()
+  // What the hooks are told and nobody waits for.
+  private val underWay = new ConcurrentLinkedQueue[(HookThread, HookCall[Unit])]()
   // Of the query's thread.
   private var warned = Set.empty[String]
   // A coordinator that replaces another tells of the origin again, perhaps before the hooks know of the run.
@@ -32,7 +33,7 @@ final class QueryHooks(threads: Seq[HookThread], limits: HookLimits) extends Log
 
   /** A run of the stream at that URL begins, by the log entry `claim`: `origin` is the epoch of the checkpoint that it goes on from. Whether anybody was told that this one is complete nobody knows. */
   def restore(stream: String, claim: Long, states: Map[String, Array[Byte]], origin: Option[Long]): Unit = {
-    told.clear()
+    underWay.clear()
     threads.foreach(_.forgetCompleted())
     await[Unit]("restore", t => h => { h.begin(stream, claim); h.restore(states.get(t.name).orNull) }).failures.foreach(fail)
     restored = true
@@ -52,17 +53,17 @@ final class QueryHooks(threads: Seq[HookThread], limits: HookLimits) extends Log
   }
 
   /** What comes before the first `restore` is told after it. */
-  def completed(epoch: Long): Unit = if (restored) threads.foreach(t => t.beginCompleted(epoch).foreach(call => told.add(t -> call)))
+  def completed(epoch: Long): Unit = if (restored) threads.foreach(t => t.beginCompleted(epoch).foreach(call => underWay.add(t -> call)))
 
   /** Of little use, hence not for a hook that hangs. */
   def aborted(epoch: Long): Unit = if (restored) threads.filter(_.stuck(limits.timeoutMs).isEmpty).foreach { t =>
-    told.add(t -> t.begin(s"aborted($epoch)")(_.aborted(epoch)))
+    underWay.add(t -> t.begin(s"aborted($epoch)")(_.aborted(epoch)))
   }
 
   /** Meets what went wrong with what was told. Called between two steps of the query. */
   def check(): Unit = if (!isEmpty) {
-    told.asScala.filter(_._2.isDone).toSeq.foreach { case entry @ (_, call) =>
-      told.remove(entry)
+    underWay.asScala.filter(_._2.isDone).toSeq.foreach { case entry @ (_, call) =>
+      underWay.remove(entry)
       contained(call.result(System.nanoTime(), limits.timeoutMs))
     }
     val hanging = threads.flatMap(_.stuck(limits.timeoutMs))
@@ -73,7 +74,7 @@ final class QueryHooks(threads: Seq[HookThread], limits: HookLimits) extends Log
   /** The query is about to end by itself: what was told is waited for. */
   def settle(): Unit = if (!isEmpty) {
     val deadline = deadlineNs
-    Iterator.continually(told.poll()).takeWhile(_ != null).foreach { case (_, call) => contained(call.result(deadline, limits.timeoutMs)) }
+    Iterator.continually(underWay.poll()).takeWhile(_ != null).foreach { case (_, call) => contained(call.result(deadline, limits.timeoutMs)) }
   }
 
   private def contained(body: => Unit): Unit =

@@ -10,8 +10,8 @@ object RestoreLog extends Logging {
   private val EveryNs = 10000000000L
 
   private final class Began(val ns: Long, val bytes: Long) {
-    var told = ns
-    var isTold = false
+    var loggedNs = ns
+    var isLogged = false
   }
 
   private val running = new ConcurrentHashMap[String, Began]()
@@ -22,13 +22,13 @@ object RestoreLog extends Logging {
     if (at.isUnderWay) {
       val began = running.computeIfAbsent(root, _ => new Began(now, at.bytes))
       began.synchronized {
-        if (now - began.told >= EveryNs) {
-          began.told = now
-          began.isTold = true
+        if (now - began.loggedNs >= EveryNs) {
+          began.loggedNs = now
+          began.isLogged = true
           logInfo(s"$root loads its state: ${line(at, left(at, at.bytes - began.bytes, now - began.ns))}")
         }
       }
-    } else Option(running.remove(root)).filter(_.isTold).foreach { began =>
+    } else Option(running.remove(root)).filter(_.isLogged).foreach { began =>
       logInfo(s"$root has loaded its state: ${line(at, None)}, in ${(now - began.ns) / 1000000000L} s")
     }
   }

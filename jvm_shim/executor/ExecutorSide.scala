@@ -49,9 +49,9 @@ object ExecutorSide extends Logging {
   // Of the task of this thread: who counted its beginning, and its stream. The plugin may be started anew while it runs.
   private val ofTask = new ThreadLocal[(StreamTasks, String)]
   @volatile private var held = new HeldCommits
-  // What the agent has been told once, of what the driver says again and again: unique ids to hand over, late checkpoints.
-  private val told = ConcurrentHashMap.newKeySet[String]()
-  private val toldLate = new AtomicReference(Set.empty[JsonNode])
+  // What was passed on to the agent, once, of what the driver says again and again: unique ids to hand over, late checkpoints.
+  private val passedOn = ConcurrentHashMap.newKeySet[String]()
+  private val passedOnLate = new AtomicReference(Set.empty[JsonNode])
   // Runs (root, number) that the agent has heard of, and not yet that they are over.
   private val runs = ConcurrentHashMap.newKeySet[(String, Long)]()
   // Those of them of which the driver knows that this executor takes part in them.
@@ -97,8 +97,8 @@ object ExecutorSide extends Logging {
         }
         if (held.evacuatedAnew()) tell(Json.obj("type" -> "evacuate"))
         if (held.isUploading) tell(Json.obj("type" -> "flush", "root" -> None)) // the one that was meant for them may be lost
-        told.clear()
-        toldLate.set(Set.empty)
+        passedOn.clear()
+        passedOnLate.set(Set.empty)
       })
     agent = child
     child.begin()
@@ -111,8 +111,8 @@ object ExecutorSide extends Logging {
       clock.shutdownNow()
       agent.close(FarewellMs)
       barriers.clear()
-      told.clear()
-      toldLate.set(Set.empty)
+      passedOn.clear()
+      passedOnLate.set(Set.empty)
       open.clear()
       over.clear()
       agent = null
@@ -379,7 +379,7 @@ object ExecutorSide extends Logging {
       finally acks.foreach { ack =>
         val uid = ack.str("uid")
         if (ack.long("run") == Nobodys) held.remove(uid) else if (ack.has("decline")) held.declined(uid) else held.settled(uid)
-        told.remove(uid)
+        passedOn.remove(uid)
       }
     case Some("spool") => limit.set(message.long("bytes"))
     case Some("storage") =>
@@ -417,15 +417,15 @@ object ExecutorSide extends Logging {
   private def wished(answer: JsonNode): Unit = {
     if (answer.get("evacuate").asBoolean() && held.evacuated()) agent.tell(Json.obj("type" -> "evacuate"))
     val late = answer.get("late").elements().asScala.toSet
-    // Before it is said: a process that takes the place of the one that hears it begins with none told.
-    late.diff(toldLate.getAndSet(late)).foreach { l =>
+    // Before it is said: a process that takes the place of the one that hears it begins with none passed on.
+    late.diff(passedOnLate.getAndSet(late)).foreach { l =>
       held.wanted(l.str("root"), l.long("run"), l.long("epoch"))
       agent.tell(Json.obj("type" -> "late", "root" -> l.str("root"), "run" -> l.long("run"), "epoch" -> l.long("epoch")))
     }
     if (answer.get("soon").asBoolean()) idle = -1
     answer.get("wants").elements().asScala.foreach { want =>
       val uid = want.str("uid")
-      if (held.contains(uid) && told.add(uid)) {
+      if (held.contains(uid) && passedOn.add(uid)) {
         held.handedOver(uid)
         agent.tell(want.deepCopy[ObjectNode]().put("type", "handover"))
       }

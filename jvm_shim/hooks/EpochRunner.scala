@@ -5,8 +5,8 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.runtime._
 
 /**
- * Stands between a query and its trigger. Recorded epochs are constructed from the log, a person's request to stop is met between two
- * epochs, and a query whose state died with an executor before it was durable goes back, in place:
+ * Stands between a query and its trigger. Epochs that were planned before are constructed from the log, a person's request to stop is
+ * met between two epochs, and a query whose state died with an executor before it was durable goes back, in place:
  *  - in the every-epoch mode one epoch at most is concerned: the state ids are set back to those of the epoch before, and the same batch
  *    with the same offsets goes through the query once more;
  *  - in the interval mode the query begins a new run from its last completed checkpoint, as after a restart.
@@ -26,7 +26,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
   private var goingBack = false
   private var stopped = false
   private var attempts = 0
-  private var toldOfDrain = false
+  private var warnedOfDrain = false
   private var ranEpoch = false
   private var origin = stream.origin
 
@@ -100,7 +100,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
       attempt(ctx, 1)
     }
     try {
-      val savepoint = stream.finish(stopping = true)
+      val savepoint = stream.finish(stopping = true, drained = request.drain)
       logInfo(s"the query was asked to stop: its state is in the savepoint ${savepoint.mkString}")
       true
     } catch {
@@ -118,8 +118,8 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
 
   /** Drained before this start, or before it went back: nothing is read, since all of it would be late. */
   private def drained(): Boolean = {
-    if (!toldOfDrain) logWarning(DrainedAndWaits)
-    toldOfDrain = true
+    if (!warnedOfDrain) logWarning(DrainedAndWaits)
+    warnedOfDrain = true
     QueryHook.nothingNew(query)
     inner match {
       // It waits by itself, and warns of every step that takes as long as its interval.

@@ -195,6 +195,13 @@ object KafkaClient {
 
   def isKafka(source: SparkDataStream): Boolean = source.getClass.getName.startsWith(Connector + ".")
 
+  /** Its option `failOnDataLoss`. */
+  def failsOnLoss(source: SparkDataStream): Boolean =
+    source.getClass.getDeclaredFields.find(_.getName.endsWith("failOnDataLoss")).forall { field =>
+      field.setAccessible(true)
+      field.getBoolean(source)
+    }
+
   /** An offset of such a source. */
   def partitions(json: String): Map[KafkaPartition, Long] =
     (for (topic <- Json.parse(json).properties().asScala; p <- topic.getValue.properties().asScala)

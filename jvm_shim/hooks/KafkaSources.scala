@@ -39,7 +39,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
   @volatile private var failing: Seq[KafkaClient] = Nil
   @volatile private var ending = false
   @volatile private var known: Seq[SourceLag] = clients.map { case (source, _) => SourceLag(source.toString, None, None) }
-  private val asking = new AtomicBoolean
+  private val isLooking = new AtomicBoolean
   @volatile private var askedAt = System.nanoTime() - LookNs
 
   override def after(former: Runnable): Unit = worker.execute(former)
@@ -51,10 +51,10 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
   }
 
   override def lags(): Seq[SourceLag] = {
-    if (newest.get != null && System.nanoTime() - askedAt >= LookNs && asking.compareAndSet(false, true)) {
+    if (newest.get != null && System.nanoTime() - askedAt >= LookNs && isLooking.compareAndSet(false, true)) {
       askedAt = System.nanoTime()
-      try worker.execute(() => try look() finally asking.set(false))
-      catch { case _: java.util.concurrent.RejectedExecutionException => asking.set(false) }
+      try worker.execute(() => try look() finally isLooking.set(false))
+      catch { case _: java.util.concurrent.RejectedExecutionException => isLooking.set(false) }
     }
     known
   }
@@ -90,7 +90,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
       case e: InterruptedException => throw e
       case e: Throwable =>
         if (state != Failing) logWarning(
-          s"the end offsets of checkpoint ${checkpoint.epoch} could not be committed to the consumer group $name (${told(e)}); the query does not need that, it is tried again")
+          s"the end offsets of checkpoint ${checkpoint.epoch} could not be committed to the consumer group $name (${described(e)}); the query does not need that, it is tried again")
         state = Failing
         throw e
     }
@@ -106,7 +106,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
     } catch {
       case e: InterruptedException => throw e
       case e: Throwable =>
-        logDebug(s"how far the newest checkpoint is behind Kafka is not known: ${told(e)}")
+        logDebug(s"how far the newest checkpoint is behind Kafka is not known: ${described(e)}")
         known = known.map(_.copy(records = None, ms = None))
     }
 
@@ -120,7 +120,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
     } catch {
       case e: InterruptedException => throw e
       case e: Throwable =>
-        logDebug(s"how far the newest checkpoint is behind Kafka at ${client.servers} is not known: ${told(e)}")
+        logDebug(s"how far the newest checkpoint is behind Kafka at ${client.servers} is not known: ${described(e)}")
         client.renew()
         (None, None)
     }
@@ -178,5 +178,5 @@ object KafkaSources {
     classOf[OffsetSeqLog].getMethod("deserialize", classOf[InputStream]).invoke(log, new ByteArrayInputStream(content)).asInstanceOf[OffsetSeqBase]
 
   /** With the class: some of Kafka's exceptions have no message. */
-  private def told(e: Throwable): String = s"${e.getClass.getSimpleName}: ${e.getMessage}"
+  private def described(e: Throwable): String = s"${e.getClass.getSimpleName}: ${e.getMessage}"
 }

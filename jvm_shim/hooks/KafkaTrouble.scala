@@ -5,8 +5,11 @@ import scala.util.Try
 import org.apache.spark.ckpt.CheckpointFailure
 import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext}
 
-/** A Kafka source as it stood when an epoch failed: what that epoch was to read begins at `next`; empty: it had read nothing before. */
-final case class KafkaReading(source: String, next: Map[KafkaPartition, Long], client: KafkaClient)
+/**
+ * A Kafka source as it stood when an epoch failed: what that epoch was to read begins at `next`; empty: it had read nothing before.
+ * `failsOnLoss`: whether what is gone can be why; else the source goes on without.
+ */
+final case class KafkaReading(source: String, next: Map[KafkaPartition, Long], client: KafkaClient, failsOnLoss: Boolean)
 
 /**
  * What an epoch's failure means where a Kafka source is its cause: which rows are lost, or who is not let in, and what there is to choose.
@@ -27,7 +30,8 @@ object KafkaTrouble {
     Try {
       if (!says(e, Refused ++ Gone) || CheckpointFailure.isOne(e)) None
       else explained(e, ctx.batchId, QueryHook.sources(query)._1.flatMap(source => KafkaClient.of(source).map { client =>
-        KafkaReading(source.toString, ctx.startOffsets.get(source).map(start => KafkaClient.partitions(start.json())).getOrElse(Map.empty), client)
+        val next = ctx.startOffsets.get(source).map(start => KafkaClient.partitions(start.json())).getOrElse(Map.empty[KafkaPartition, Long])
+        KafkaReading(source.toString, next, client, KafkaClient.failsOnLoss(source))
       }))
     }.toOption.flatten
 
@@ -37,9 +41,9 @@ object KafkaTrouble {
     else {
       val answers = sources.map(source => source -> asked(source))
       val lost = answers.flatMap { case (_, answer) => answer.getOrElse(Nil) }
-      if (lost.nonEmpty) Some(new CheckpointFailure(CheckpointFailure.Unusable, toldOfLost(epoch, lost), e))
+      if (lost.nonEmpty) Some(new CheckpointFailure(CheckpointFailure.Unusable, lostMessage(epoch, lost), e))
       else answers.collectFirst { case (source, Left(why)) if says(why, Refused) =>
-        new CheckpointFailure(CheckpointFailure.Source, toldOfRefused(source, why), e)
+        new CheckpointFailure(CheckpointFailure.Source, refusedMessage(source, why), e)
       }
     }
 
@@ -47,13 +51,13 @@ object KafkaTrouble {
   private def says(e: Throwable, words: Seq[String]): Boolean =
     Iterator.iterate(e)(_.getCause).takeWhile(_ != null).take(MaxCauses).exists(t => words.exists(t.toString.contains))
 
-  private def toldOfRefused(source: KafkaReading, why: Throwable): String = {
+  private def refusedMessage(source: KafkaReading, why: Throwable): String = {
     val said = Option(why.getMessage).flatMap(_.linesIterator.nextOption()).getOrElse(why.getClass.getSimpleName)
     s"Kafka at ${source.client.servers} does not let ${source.source} in ($said); correct the kafka.* options of the source, or what " +
       "that user may do: started again, the query goes on from its newest checkpoint"
   }
 
-  private def toldOfLost(epoch: Long, lost: Seq[Missing]): String = {
+  private def lostMessage(epoch: Long, lost: Seq[Missing]): String = {
     val (cut, gone) = lost.partition(_.range.nonEmpty)
     val all = gone ++ cut
     val what = all.take(MaxNamed).mkString(", ") + (if (all.size > MaxNamed) s" and of ${all.size - MaxNamed} more partitions" else "")
@@ -70,7 +74,7 @@ object KafkaTrouble {
 
   /** Left: how the brokers did not answer. */
   private def asked(source: KafkaReading): Either[Throwable, Seq[Missing]] =
-    try Right(missing(source))
+    try Right(if (source.failsOnLoss) missing(source) else { source.client.look(); Nil })
     catch {
       case e: InterruptedException => throw e
       case e: Throwable => Left(e)

@@ -30,7 +30,7 @@ final case class OperatorRecord(
 
   /** start delay, alignment, sync (µs), async, new bytes, full bytes: over all partitions. */
   def column(index: Int): Distribution =
-    distributions.lift(index).map(Distribution.told).getOrElse(Distribution.of(packed.rows.map(_(index + 2))))
+    distributions.lift(index).map(Distribution.fromRow).getOrElse(Distribution.of(packed.rows.map(_(index + 2))))
 
   def withoutPartitions: OperatorRecord = copy(packed = PackedRows.Empty)
 }

@@ -16,6 +16,6 @@ object Distribution {
   }
 
   /** As it is told where the values themselves are not: see `CheckpointOperator.distributions`. */
-  def told(row: Array[Long]): Distribution =
+  def fromRow(row: Array[Long]): Distribution =
     if (row.length == 8) Distribution(row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)) else Empty
 }

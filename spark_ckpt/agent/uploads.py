@@ -50,7 +50,7 @@ class Uploader:
         ssts = [p for p in files if p.kind is HandleKind.SST]
         segment = [p for p in files if p.kind is not HandleKind.SST]
         alone = [[p] for p in ssts if p.length >= OWN_OBJECT_BYTES]
-        for group in ([segment] if segment else []) + packs([p for p in ssts if p.length < OWN_OBJECT_BYTES]) + alone:
+        for group in ([segment] if segment else []) + into_packs([p for p in ssts if p.length < OWN_OBJECT_BYTES]) + alone:
             self._pool.submit(self._run, run, epoch, group, until, done)
 
     def end(self) -> None:
@@ -112,7 +112,7 @@ class Uploader:
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
 
 
-def packs(ssts: Sequence[StateFile]) -> list[list[StateFile]]:
+def into_packs(ssts: Sequence[StateFile]) -> list[list[StateFile]]:
     """Small SSTs in as few packs as their size allows."""
     found: list[list[StateFile]] = []
     room = 0

@@ -16,7 +16,7 @@ from typing import Any
 from spark_ckpt.errors import CheckpointError, ErrorKind
 
 _MAX_CHAIN = 50
-_MAX_TOLD = 500
+_MAX_LINE = 500
 _TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(re.escape(_TRACEBACK) + r"\n(?:[ \t].*\n)+(\S.*)")
 _FAILURE_CLASS = "org.apache.spark.ckpt.CheckpointFailure"
@@ -110,7 +110,7 @@ def cause_of(error: BaseException, *, starting: bool = False) -> Cause:
     return cause
 
 
-def told(error: BaseException) -> str:
+def failure_text(error: BaseException) -> str:
     """Why, in one line of at most some 1,000 characters."""
     return in_one_line(error, jvm_chain(error))
 
@@ -129,9 +129,9 @@ def in_one_line(error: BaseException, chain: Sequence[Thrown]) -> str:
 
 def _one_line(text: str) -> str:
     """The first line, and what a user's Python function has raised, if that stands further down, at the end of its traceback."""
-    first = text.strip().splitlines()[0].removesuffix(_TRACEBACK).strip()[:_MAX_TOLD]
+    first = text.strip().splitlines()[0].removesuffix(_TRACEBACK).strip()[:_MAX_LINE]
     raised = [line.strip() for line in _RAISED.findall(text)[-1:]]
-    return " ".join(part for part in (first, *(line[:_MAX_TOLD] for line in raised if line not in first)) if part)
+    return " ".join(part for part in (first, *(line[:_MAX_LINE] for line in raised if line not in first)) if part)
 
 
 def judge(chain: Sequence[Thrown]) -> Cause:

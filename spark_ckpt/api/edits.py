@@ -13,6 +13,7 @@ from spark_ckpt.paths import savepoint_url
 from spark_ckpt.state.reading import StateOfCheckpoint
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.opening import opened, opened_stream
+from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.reading import CheckpointReader
 
 if TYPE_CHECKING:
@@ -139,7 +140,8 @@ def _opened(
     with opened_stream(stream, s3) as (storage, reader):
         if not folder and isinstance(reader, CheckpointReader) and RestorePath.at(stream).is_savepoint:
             folder = storage.url.rstrip("/").rpartition("/")[0]
-        place = savepoint_url(storage.url.rstrip("/"), folder, name or f"edited-{secrets.token_hex(4)}")
+        of = storage.url.rstrip("/")
+        place = Places(of).told_apart(savepoint_url(of, folder, name or f"edited-{secrets.token_hex(4)}"))
         state = StateOfCheckpoint(storage, reader.read(chosen or reader.latest()))
         with opened(place, s3) as made:
             yield storage, state, number, made

@@ -147,10 +147,10 @@ def answer(name: str, hook: CheckpointHook, asked: dict[str, Any]) -> dict[str, 
         return {"state": base64.b64encode(given).decode()}
     except BaseException as e:  # py4j answers nothing to a SystemExit, and the query would wait
         _log.exception("the hook %r failed in %s", name, call)
-        return {"error": _told(e)}
+        return {"error": _error_text(e)}
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception as e:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from spark_ckpt.api.causes import Cause, cause_of, told
+from spark_ckpt.api.causes import Cause, cause_of, failure_text
 from spark_ckpt.errors import CheckpointError, ConfigError, ErrorKind
 from spark_ckpt.units import parse_duration
 
@@ -261,14 +261,14 @@ def run(
             failure = Failure(round(now * 1000), 0 if query is None else round((now - began) * 1000))
             _stop(query)
             if cause is not Cause.PASSING:
-                message = f"the query is not started again, its failure is {cause.value}: {told(error)}; {_HINTS[cause]}"
+                message = f"the query is not started again, its failure is {cause.value}: {failure_text(error)}; {_HINTS[cause]}"
                 raise NotRestartedError(GiveUpReason.FATAL, cause, _KINDS.get(cause, ErrorKind.INTERNAL), message) from error
             record, decision = restart.decide(record, failure, chance())
             if isinstance(decision, GiveUp):
-                message = f"the query is not started again, {restart} has given up ({decision.reason.value}): {told(error)}"
+                message = f"the query is not started again, {restart} has given up ({decision.reason.value}): {failure_text(error)}"
                 raise NotRestartedError(decision.reason, cause, ErrorKind.INTERNAL, message) from error
             delay = decision.delay_ms / 1000
-            _log.warning("the query failed and is started again in %.3f s (restart %d): %s", delay, record.restarts, told(error))
+            _log.warning("the query failed and is started again in %.3f s (restart %d): %s", delay, record.restarts, failure_text(error))
         except BaseException:
             _stop(query)
             raise

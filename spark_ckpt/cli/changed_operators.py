@@ -9,7 +9,7 @@ from typing import Any
 from spark_ckpt.cli.output import Table, size_text
 from spark_ckpt.errors import DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.model import Checkpoint
-from spark_ckpt.protocol.operators import Matched, Operator, OperatorChoice, match
+from spark_ckpt.protocol.operators import Matched, Operator, OperatorChoice, match, replaced
 from spark_ckpt.state.operators import describe, state_files
 from spark_ckpt.storage import Storage
 from spark_ckpt.stored.reading import StreamReader
@@ -23,23 +23,27 @@ class Operators:
     theirs: tuple[Operator, ...] | None
     mine: tuple[Operator, ...] | None = None
     matched: Matched | None = None
+    job: tuple[str, ...] | None = None
+    """What the checkpoint's job said of them; None: nothing that can be compared."""
 
     @staticmethod
     def of(checkpoint: Checkpoint, storage: Storage) -> Operators:
         """Raises `StorageError`."""
-        return Operators(_described(checkpoint, storage))
+        return Operators(_described(checkpoint, storage), job=checkpoint.job.operators if checkpoint.imported is None else None)
 
     def in_stream(self, storage: Storage, choice: OperatorChoice) -> Operators:
         """In the query that has completed the newest checkpoint of the stream there. Raises `StorageError`."""
         reader = StreamReader(storage)
         try:
             newest = reader.newest(1)
-            mine = _described(reader.read(newest), storage) if newest is not None and self.theirs is not None else None
+            last = reader.read(newest) if newest is not None and self.theirs is not None else None
+            mine = _described(last, storage) if last is not None else None
         except (DamagedError, ObjectMissingError):
-            mine = None
-        if mine is None or self.theirs is None:
+            last = mine = None
+        if last is None or mine is None or self.theirs is None:
             return self
-        return Operators(self.theirs, mine, match(mine, self.theirs, choice))
+        doubtful = self.job is not None and last.imported is None and replaced(last.job.operators, self.job)
+        return Operators(self.theirs, mine, match(mine, self.theirs, choice, doubtful), self.job)
 
     def table(self, checkpoint: Checkpoint) -> Table:
         columns, right = ["OPERATOR", "KIND", "KEYS", "SIZE", "IN THE QUERY"], ["OPERATOR", "SIZE"]

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from spark_ckpt.cli.options import json_option, opened_stream, s3_options
-from spark_ckpt.cli.output import Line, Output, Report, Table, size_text, time_text
+from spark_ckpt.cli.output import Line, Output, Report, Table, duration_text, size_text, time_text
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.storage import S3Options
@@ -38,7 +38,7 @@ def command(stream: str, s3: S3Options, output: Output) -> int:
         ]
         damaged = [item for item in found if item.error is not None and overview.use(item.id) is Use.USABLE]
         columns = ("CHECKPOINT", "EPOCH", "COMPLETED", "STORES", "SIZE", "NEW", "DURATION", "STATUS")
-        rows = [_row(item, _told(_status(item, overview), item.id == latest, item.id in retained)) for item in found]
+        rows = [_row(item, _status_text(_status(item, overview), item.id == latest, item.id in retained)) for item in found]
         notes = [Line(str(item.error)) for item in damaged] + ([Line(problem)] if problem else [])
         table = Table(columns, rows, right=("EPOCH", "STORES", "SIZE", "NEW", "DURATION"))
         ended = standing is not None and standing.ended
@@ -94,7 +94,7 @@ def _document(reader: StreamReader, item: Found, status: str, latest: bool) -> d
     return {**doc, "time_ms": c.time_ms, "stores": len(c.snapshots), "size": c.size, "counters": dict(c.counters)}
 
 
-def _told(status: str, latest: bool, retained: bool) -> str:
+def _status_text(status: str, latest: bool, retained: bool) -> str:
     if latest:
         return f"{status}, latest"
     return status if retained or status != Condition.COMPLETED.value else f"{status}, not retained"
@@ -112,6 +112,6 @@ def _row(item: Found, status: str) -> tuple[str, ...]:
         str(len(c.snapshots)),
         size_text(c.size),
         size_text(new if isinstance(new, int) else None),
-        f"{took:.0f} ms" if isinstance(took, (int, float)) else "-",
+        duration_text(took),
         status,
     )

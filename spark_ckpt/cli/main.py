@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 
 import click
 
@@ -17,7 +18,9 @@ from spark_ckpt.cli.output import Output, TextOutput, say_no_more, suppress_unwr
 from spark_ckpt.errors import CheckpointError, ConfigError, printable
 
 DONE, BROKEN, USAGE = 0, 1, 2
-INTERRUPTED, NOBODY_READS = 128 + signal.SIGINT, 128 + signal.SIGPIPE
+NOBODY_READS = 128 + signal.SIGPIPE
+_ended_by: int = signal.SIGINT
+"""The signal that has interrupted this process."""
 VERBS = (
     *("jar", "conf", "submit", "doctor"),
     *("list", "show", "verify", "state"),
@@ -52,7 +55,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _run(given)
     except KeyboardInterrupt as e:
         tell(f"\nspark-ckpt: {printable(str(e)) or 'interrupted'}")
-        return INTERRUPTED
+        return 128 + _ended_by
     except BrokenPipeError:
         # The reader (`| head`) is gone, and what was found is not known: a verb's own answer is written by its Output.
         say_no_more(sys.stdout)
@@ -98,7 +101,16 @@ def _not_written(e: OSError) -> str:
     return f"spark-ckpt: {where}{e.strerror or e}; look at the file that the answer goes to, and at the working folder"
 
 
+def _interrupt(number: int, _: FrameType | None) -> None:
+    global _ended_by
+    _ended_by = number
+    raise KeyboardInterrupt
+
+
 def main() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # under nohup the second is ignored
+            signal.signal(number, _interrupt)  # what was unpacked on this disk is removed first, as after Ctrl-C
     if sys.stdout is None:
         sys.exit("spark-ckpt: standard output is closed; there is nowhere to write the answer to")
     if sys.stderr is None:

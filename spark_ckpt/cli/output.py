@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import click
 
-from spark_ckpt.errors import printable
+from spark_ckpt.errors import FormatError, printable
 from spark_ckpt.model import Checkpoint
 
 
@@ -99,9 +99,12 @@ class JsonOutput(Output):
 
     def _print(self, report: Report) -> None:
         try:
-            text = json.dumps(report.document, indent=2, allow_nan=False)
-        except ValueError:
-            text = json.dumps(_in_json(report.document), indent=2, allow_nan=False)
+            try:
+                text = json.dumps(report.document, indent=2, allow_nan=False)
+            except ValueError:
+                text = json.dumps(_in_json(report.document), indent=2, allow_nan=False)
+        except RecursionError:  # some Pythons read deeper than they write
+            raise FormatError("what was found holds lists in lists without end; it is damaged or forged") from None
         click.echo(text)
 
     def fail(self, kind: str, message: str) -> None:
@@ -186,6 +189,13 @@ def size_text(size: int | None) -> str:
             break
         value /= 1024
     return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def duration_text(millis: Any) -> str:
+    """What a checkpoint's counters say of its duration; `?` for one that is longer than any, or no number."""
+    if not isinstance(millis, (int, float)):
+        return "-"
+    return f"{millis:.0f} ms" if abs(millis) < LAST_MS else "?"
 
 
 def time_text(millis: int) -> str:

@@ -13,6 +13,7 @@ from spark_ckpt.paths import savepoint_url
 from spark_ckpt.process.packages import require
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.reading import CheckpointReader
 
 
@@ -52,7 +53,8 @@ def command(
         is_savepoint = isinstance(reader, CheckpointReader) and RestorePath.at(storage_url(source)).is_savepoint
         beside = storage.url.rstrip("/").rpartition("/")[0] if is_savepoint else ""
         made_in = storage_url(target) if target is not None else beside
-        url = savepoint_url(storage.url.rstrip("/"), made_in, name or f"rescaled-{partitions}-{secrets.token_hex(3)}")
+        of = storage.url.rstrip("/")
+        url = Places(of).told_apart(savepoint_url(of, made_in, name or f"rescaled-{partitions}-{secrets.token_hex(3)}"))
         with opened(url, s3) as folder, progress() as tell:
             made = rescale(storage, reader, checkpoint, partitions, folder, tell)
             output.show(_report(folder.url, made, partitions))

@@ -182,23 +182,23 @@ def _short(key: Any) -> str:
 
 @dataclass(frozen=True)
 class _Source:
-    """What is written. `told`: of what it is, in a report."""
+    """What is written. `facts`: of what it is, in a report."""
 
     store: str
     schema: pa.Schema
     batches: Callable[[], Iterator[pa.RecordBatch]]
-    told: dict[str, Any]
+    facts: dict[str, Any]
 
 
 def _source(before: StateOfCheckpoint | None, state: StateOfCheckpoint, selected: Selected, partitions: tuple[int, ...] | None) -> _Source:
     threads = default_threads()
-    told: dict[str, Any] = {"checkpoint": checkpoint_name(state.checkpoint.id), "operator": selected.operator.id, "store": selected.name}
+    facts: dict[str, Any] = {"checkpoint": checkpoint_name(state.checkpoint.id), "operator": selected.operator.id, "store": selected.name}
     if before is None:
         schema = state.decoder(selected).schema
-        return _Source(selected.name, schema, lambda: state.batches(selected, partitions, threads), told)
+        return _Source(selected.name, schema, lambda: state.batches(selected, partitions, threads), facts)
     changes = Changes(before, state, selected)
-    told["since"] = checkpoint_name(before.checkpoint.id)
-    return _Source(selected.name, changes.schema, lambda: changes.batches(partitions, threads), told)
+    facts["since"] = checkpoint_name(before.checkpoint.id)
+    return _Source(selected.name, changes.schema, lambda: changes.batches(partitions, threads), facts)
 
 
 def _changed(reader: StreamReader, before: StateOfCheckpoint, state: StateOfCheckpoint, chosen: Sequence[Selected]) -> Report:
@@ -241,10 +241,10 @@ def _written(source: _Source, target: Path) -> Report:
     except OSError as e:
         raise ConfigError(f"{target} cannot be written: {e.strerror or e}; choose a folder that is writable and has free space") from e
     size = target.stat().st_size
-    told = source.told
-    at = f"from {told['since']} to {told['checkpoint']}" if "since" in told else f"at {told['checkpoint']}"
-    text = f"{rows} rows of operator {told['operator']}, store {told['store']}, {at}: {target} ({size_text(size)})"
-    return Report({**told, "rows": rows, "file": str(target), "size": size}, [Line(text)])
+    facts = source.facts
+    at = f"from {facts['since']} to {facts['checkpoint']}" if "since" in facts else f"at {facts['checkpoint']}"
+    text = f"{rows} rows of operator {facts['operator']}, store {facts['store']}, {at}: {target} ({size_text(size)})"
+    return Report({**facts, "rows": rows, "file": str(target), "size": size}, [Line(text)])
 
 
 def parquet_columns(schema: pa.Schema) -> list[str]:

@@ -98,7 +98,7 @@ def _unreadable(item: Found) -> dict[str, str]:
     return {"what": _key(item), "message": str(item.error)}
 
 
-def _told(verified: list[Verified]) -> list[str]:
+def _problem_lines(verified: list[Verified]) -> list[str]:
     """One line for each thing that is wrong, with the checkpoints that name it: an object holds many files of many of them."""
     messages: dict[str, list[str]] = {}
     named: dict[str, dict[str, int]] = {}
@@ -127,7 +127,7 @@ def _sections(reader: StreamReader, verified: list[Verified], unreadable: list[F
     rows += [[checkpoint_name(item.id), *["-"] * (len(columns) - 2), item.condition.value] for item in unreadable]
     sections: list[Any] = [Table(columns, rows, right=columns[1:-1])]
     lines = [str(item.error) for item in unreadable]
-    lines += _told(verified)
+    lines += _problem_lines(verified)
     sections += [Line(text) for text in lines[:_SHOWN]]
     if len(lines) > _SHOWN:
         sections.append(Line(f"… and {len(lines) - _SHOWN} more; --json shows all"))

@@ -17,7 +17,6 @@ from spark_ckpt.errors import (
     OutageError,
     OutcomeUnknownError,
     StorageSetupError,
-    printable,
 )
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.process.pipe import describe
@@ -92,7 +91,7 @@ class StorageActions:
         except Exception as error:
             if not isinstance(asked, do.StoreSavepoint | do.AnswerRequest | do.Delete | do.Trimming):
                 raise
-            return self._failed(asked, Outcome.HOPELESS, CheckpointError(printable(describe(error)["message"])))
+            return self._failed(asked, Outcome.HOPELESS, CheckpointError(describe(error)["message"]))
 
     def given_up(self, asked: do.Question) -> ev.Event:
         """The event that answers a question that will not be asked (again)."""

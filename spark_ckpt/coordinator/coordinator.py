@@ -275,7 +275,8 @@ class Coordinator:
         return self._worker(str(message["root"])).request("seal", event)
 
     def _finish(self, message: Message) -> Reply:
-        return self._worker(str(message["root"])).request("finish", ev.FinishRequested(bool(message.get("stopping"))))
+        event = ev.FinishRequested(bool(message.get("stopping")), bool(message.get("drained")))
+        return self._worker(str(message["root"])).request("finish", event)
 
     def _stop(self, message: Message) -> Reply:
         delete = self._options is not None and self._options.on_stop == DELETE and bool(message.get("by_person"))

@@ -59,7 +59,7 @@ class FileTransfer:
             elif isinstance(content, bytes):
                 given[path] = self._written(content)
             else:
-                given[path] = _told(self._fetched[content], content.length, content.checksum)
+                given[path] = _file_message(self._fetched[content], content.length, content.checksum)
         return given
 
     def contents(self, contents: Mapping[str, Content]) -> dict[str, bytes]:
@@ -101,7 +101,7 @@ class FileTransfer:
         target = self._new_file()
         with open(target, "xb", opener=owner_only.opener) as file:
             file.write(content)
-        return _told(target, len(content), zlib.crc32(content))
+        return _file_message(target, len(content), zlib.crc32(content))
 
     def _new_file(self) -> Path:
         if self.folder is None:
@@ -162,7 +162,7 @@ def store(storage: Storage, handle: FileHandle, source: bytes | str) -> None:
     path.unlink(missing_ok=True)
 
 
-def _told(path: Path, length: int, checksum: int) -> dict[str, Any]:
+def _file_message(path: Path, length: int, checksum: int) -> dict[str, Any]:
     return {"file": str(path), "length": length, "checksum": checksum}
 
 

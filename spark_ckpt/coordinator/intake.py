@@ -10,7 +10,7 @@ from operator import attrgetter
 from sys import intern
 from typing import Annotated, Any
 
-from spark_ckpt.model import LARGEST_TOLD, Ack, Decline, Handle, HandleKind, Snapshot, StoreId
+from spark_ckpt.model import LARGEST_NUMBER, Ack, Decline, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.process.pipe import Message, collect_less
 from spark_ckpt.protocol import events as ev
 
@@ -39,8 +39,8 @@ def acks_reader() -> Callable[[bytes], Message] | None:
         msgspec = importlib.import_module("msgspec")
     except ImportError:
         return None
-    told = {"gt": -LARGEST_TOLD, "lt": LARGEST_TOLD}
-    time, size = Annotated[float, msgspec.Meta(**told)], Annotated[int, msgspec.Meta(**told)]
+    bounds = {"gt": -LARGEST_NUMBER, "lt": LARGEST_NUMBER}
+    time, size = Annotated[float, msgspec.Meta(**bounds)], Annotated[int, msgspec.Meta(**bounds)]
     numbers = dict.fromkeys(("run", "epoch", "op", "part", "version"), int)
     texts = dict.fromkeys(("store", "uid", "executor"), str)
     times = dict.fromkeys(("sync_ms", "async_ms", "start_delay_ms"), time)

@@ -78,7 +78,7 @@ class Messages:
         return {"type": "event", "root": self._root, "event": i.event.value, **self._summary(i.summary), "storage": storage}
 
     def log(self, level: str, message: str) -> Fields:
-        return {"type": "log", "level": level, "message": f"{self._root}: {message}"}
+        return {"type": "log", "level": level, "message": printable(f"{self._root}: {message}")}
 
     def late(self, i: do.Late) -> Fields:
         return {"type": "late", "root": self._root, "run": i.run, "epoch": i.epoch}
@@ -96,11 +96,12 @@ class Messages:
         return {"type": "stopping", "root": self._root, "drain": i.drain}
 
     def failed(self, i: do.Failed) -> Fields:
-        return {"type": "failed", "root": self._root, "kind": i.kind.value, "message": i.message}
+        return {"type": "failed", "root": self._root, "kind": i.kind.value, "message": printable(i.message)}
 
     def _summary(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         checkpoint = CheckpointId(summary["run"], summary["epoch"])
-        return {**summary, "path": paths.checkpoint_url(self._actions.url, checkpoint)}
+        told = {"message": printable(summary["message"])} if "message" in summary else {}
+        return {**summary, **told, "path": paths.checkpoint_url(self._actions.url, checkpoint)}
 
 
 def wanted_message(root: str, i: do.HandedOver | do.NotHandedOver) -> Fields:

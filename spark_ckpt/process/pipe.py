@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, BinaryIO, Union
 
-from spark_ckpt.errors import CheckpointError, ErrorKind
+from spark_ckpt.errors import CheckpointError, ErrorKind, printable
 
 COLLECT_EVERY = 100_000
 """Objects between two looks for garbage cycles: with Python's 700 they take a third of the time of a checkpoint of 10,000 partitions."""
@@ -143,14 +143,17 @@ class Pipe:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """An error as the pipe carries it: `kind`, `message` and, where known, the `object` and `checkpoint` that could not be read."""
+    """An error as the pipe carries it: `kind`, `message` and, where known, the `object` and `checkpoint` that could not be read.
+
+    The message may name what somebody else has stored, and goes to terminals and logs.
+    """
     if isinstance(error, CheckpointError):
         about: dict[str, Any] = {"object": error.object} if error.object is not None else {}
         if error.checkpoint is not None:
             about["checkpoint"] = error.checkpoint.to_json()
-        return {"kind": error.kind.value, "message": str(error), **about}
+        return {"kind": error.kind.value, "message": printable(str(error)), **about}
     traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
-    return {"kind": ErrorKind.INTERNAL.value, "message": f"internal error, please report it: {type(error).__name__}: {error}"}
+    return {"kind": ErrorKind.INTERNAL.value, "message": printable(f"internal error, please report it: {type(error).__name__}: {error}")}
 
 
 def collect_less(objects: int) -> None:

@@ -88,7 +88,7 @@ class DurablePut:
         return self.putting is not None or self._looking is not None
 
     def begin(self) -> list[Instruction]:
-        asked = self._questions.ask(lambda ticket: self._asking(ticket, put=True), self.answered)
+        asked = self._questions.ask(lambda ticket: self._instruction(ticket, put=True), self.answered)
         return [asked]
 
     def answered(self, event: Any) -> list[Instruction]:
@@ -130,9 +130,9 @@ class DurablePut:
         return self.begin()
 
     def _look(self) -> list[Instruction]:
-        return [self._questions.ask(lambda ticket: self._asking(ticket, put=False), self._looked, self._not_looked)]
+        return [self._questions.ask(lambda ticket: self._instruction(ticket, put=False), self._looked, self._not_looked)]
 
-    def _asking(self, ticket: int, put: bool) -> Instruction:
+    def _instruction(self, ticket: int, put: bool) -> Instruction:
         if put:
             self.putting = ticket
             return self._put(ticket, self._attempt)

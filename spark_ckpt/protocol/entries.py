@@ -463,6 +463,6 @@ def _normal(offsets: bytes) -> list[Any]:
 
 def _line(line: bytes) -> Any:
     try:
-        return json.loads(line)
+        return parse_json(line, LIMITS.values)
     except (ValueError, RecursionError):
         return line

@@ -24,7 +24,7 @@ class EpochInHand:
         self.losses = 0
         """How many executors had been lost when it was triggered."""
         self.has_run_for_an_interval = False
-        self._planned_before = {plan.epoch: plan for plan in beginning.recorded}
+        self._planned_before = {plan.epoch: plan for plan in beginning.planned_before}
         self._logs = dict(beginning.numbers)
         origin, first = beginning.origin, beginning.claim.first
         self._begins = origin.begins if origin is not None else ()

@@ -145,9 +145,11 @@ class SealRequested:
 
 @dataclass(frozen=True)
 class FinishRequested:
-    """No further epoch will run: the newest one is to be in a completed checkpoint. `stopping`: a person asked to stop with a savepoint."""
+    """No further epoch will run: the newest one is to be in a completed checkpoint. `stopping`: a person asked to stop with a savepoint;
+    `drained`: and to drain the query first, which is done."""
 
     stopping: bool = False
+    drained: bool = False
 
 
 @dataclass(frozen=True)

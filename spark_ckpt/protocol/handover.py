@@ -33,7 +33,7 @@ class Durable(Protocol):
 
 
 @dataclass(frozen=True)
-class _Want:
+class _StateQuestion:
     """`asked`: how many reports of executors had come before."""
 
     epoch: int
@@ -41,7 +41,7 @@ class _Want:
 
 
 class StateHandover:
-    """Every want gets one answer: the handles, once the holder's acknowledgement is in; declined; or lost.
+    """Every question gets one answer: the handles, once the holder's acknowledgement is in; declined; or lost.
 
     Rule: a state is lost when each executor that takes part in the run, and that Spark counts on, has reported twice that it does not hold
     it, since the question and since the last loss of an executor (the first of the two may have been on its way); and when no agent that
@@ -54,8 +54,8 @@ class StateHandover:
         self._executors = executors
         self._checkpoints = checkpoints
         self._subsumption = subsumption
-        self._wants: dict[str, _Want] = {}
-        self._unreported: deque[tuple[str, _Want]] = deque()
+        self._state_questions: dict[str, _StateQuestion] = {}
+        self._unreported: deque[tuple[str, _StateQuestion]] = deque()
         """The oldest first: not every executor has reported twice since. Some may have their answer."""
         self._reported = -1
         """Every executor has reported twice since what was asked up to then."""
@@ -64,7 +64,7 @@ class StateHandover:
     @property
     def wanted(self) -> frozenset[str]:
         """Without an answer so far."""
-        return frozenset(self._wants)
+        return frozenset(self._state_questions)
 
     def want(self, event: ev.StateWanted) -> list[Instruction]:
         """Asked again, it is answered again: the driver's process may have forgotten."""
@@ -73,18 +73,18 @@ class StateHandover:
         given = self._give(event.uid)
         if given:
             return given
-        if event.uid not in self._wants:
-            want = self._wants[event.uid] = _Want(event.epoch, self._executors.reports)
-            self._unreported.append((event.uid, want))
+        if event.uid not in self._state_questions:
+            question = self._state_questions[event.uid] = _StateQuestion(event.epoch, self._executors.reports)
+            self._unreported.append((event.uid, question))
         return [do.HandOver(event.uid)]
 
     def acknowledged(self, acks: Iterable[Ack]) -> list[Instruction]:
-        return [i for ack in acks for i in self._acknowledged(ack)] if self._wants else []
+        return [i for ack in acks for i in self._acknowledged(ack)] if self._state_questions else []
 
     def _acknowledged(self, ack: Ack) -> list[Instruction]:
         """What it names may have been deleted, with a checkpoint that was aborted: its agent takes it for stored all the same."""
         uid = ack.snapshot.uid
-        if self._wants.pop(uid, None) is None:
+        if self._state_questions.pop(uid, None) is None:
             return []
         if self._subsumption.deleted_object(ack) is not None:
             return [do.NotHandedOver(uid, HandoverFailure.LOST)]
@@ -92,7 +92,7 @@ class StateHandover:
 
     def declined(self, decline: Decline) -> list[Instruction]:
         """An agent that does not have the commit says so without its run: reports will tell whether anybody has it."""
-        own = decline.run == self._context.claim.run and decline.uid in self._wants
+        own = decline.run == self._context.claim.run and decline.uid in self._state_questions
         return self._refuse([decline.uid] if own else [], HandoverFailure.DECLINED, decline.cause)
 
     def executor_lost(self) -> list[Instruction]:
@@ -101,23 +101,23 @@ class StateHandover:
 
     def reported(self, dropped: Set[str] = frozenset()) -> list[Instruction]:
         """An executor has said what it holds. Only what it has `dropped` is looked at, and what all have reported twice about by now."""
-        if not self._wants or self._looks:
+        if not self._state_questions or self._looks:
             return []
-        reported = [uid for uid in sorted(dropped & self._wants.keys()) if self._wants[uid].asked <= self._reported]
+        reported = [uid for uid in sorted(dropped & self._state_questions.keys()) if self._state_questions[uid].asked <= self._reported]
         unheld = [uid for uid in dict.fromkeys([*reported, *self._take_reported()]) if not self._executors.holds_it(uid)]
         given = [i for uid in unheld for i in self._give(uid)]
-        gone = [uid for uid in unheld if uid in self._wants]
+        gone = [uid for uid in unheld if uid in self._state_questions]
         if not gone:
             return given
         return [*given, *(self.look_for_left(gone) if self._executors.losses else self._lose(gone))]
 
     def _take_reported(self) -> Iterable[str]:
         while self._unreported:
-            uid, want = self._unreported[0]
-            if self._wants.get(uid) is want:
-                if not self.all_reported(want.asked):
+            uid, question = self._unreported[0]
+            if self._state_questions.get(uid) is question:
+                if not self.all_reported(question.asked):
                     return
-                self._reported = want.asked
+                self._reported = question.asked
                 yield uid
             self._unreported.popleft()
 
@@ -127,30 +127,30 @@ class StateHandover:
 
     def _count_anew(self) -> None:
         """Every question is looked at once more."""
-        self._unreported = deque(self._wants.items())
+        self._unreported = deque(self._state_questions.items())
         self._reported = -1
 
     def forget_before(self, epoch: int) -> None:
         """Nobody loads what older epochs have left: the tasks that asked are gone."""
-        self._wants = {uid: want for uid, want in self._wants.items() if want.epoch >= epoch}
+        self._state_questions = {uid: question for uid, question in self._state_questions.items() if question.epoch >= epoch}
         self._count_anew()
 
     def close(self, message: str) -> list[Instruction]:
         """The run is over."""
-        return self._refuse(tuple(self._wants), HandoverFailure.DECLINED, message)
+        return self._refuse(tuple(self._state_questions), HandoverFailure.DECLINED, message)
 
     def _give(self, uid: str) -> list[Instruction]:
         snapshot = self._checkpoints.durable(uid)
         if snapshot is None:
             return []
-        self._wants.pop(uid, None)
+        self._state_questions.pop(uid, None)
         return [do.HandedOver(uid, snapshot.handles)]
 
     def look_for_left(self, gone: list[str]) -> list[Instruction]:
         """Before it is given up: the agent of an executor that is lost may have finished what it had been told to store."""
         self._looks = True
-        epoch = self._wants[gone[0]].epoch
-        looked_for = [uid for uid in gone if self._wants[uid].epoch == epoch]
+        epoch = self._state_questions[gone[0]].epoch
+        looked_for = [uid for uid in gone if self._state_questions[uid].epoch == epoch]
         return [self._read_left(looked_for, epoch, 0)]
 
     def _read_left(self, uids: list[str], epoch: int, attempt: int) -> Instruction:
@@ -159,12 +159,12 @@ class StateHandover:
 
     def _left_read(self, uids: list[str], event: ev.LeftAcksRead) -> list[Instruction]:
         instructions = self._checkpoints.take_left(event)
-        left = [uid for uid in uids if uid in self._wants]
+        left = [uid for uid in uids if uid in self._state_questions]
         instructions += [i for uid in left for i in self._give(uid)]
-        return [*instructions, *self._end_look([uid for uid in left if uid in self._wants])]
+        return [*instructions, *self._end_look([uid for uid in left if uid in self._state_questions])]
 
     def _left_not_read(self, uids: list[str], epoch: int, attempt: int, event: ev.ReadFailed) -> list[Instruction]:
-        left = [uid for uid in uids if uid in self._wants]
+        left = [uid for uid in uids if uid in self._state_questions]
         if left and not event.hopeless:
             return [self._read_left(left, epoch, attempt + 1)]
         return self._end_look(left)
@@ -180,6 +180,6 @@ class StateHandover:
     def _refuse(self, uids: Iterable[str], reason: HandoverFailure, cause: str) -> list[Instruction]:
         refused: list[Instruction] = []
         for uid in uids:
-            del self._wants[uid]
+            del self._state_questions[uid]
             refused.append(do.NotHandedOver(uid, reason, cause))
         return refused

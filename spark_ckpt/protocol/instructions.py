@@ -278,7 +278,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Started:
-    """Answer of `start`. `planned`: further epochs recorded beyond `epoch`, which must run as planned too.
+    """Answer of `start`. `planned`: further epochs planned beyond `epoch`, which must run as planned too.
 
     `restored`: the path that a person chose for this stream, now or at an earlier start. `version`, `begins`: as in `Triggered`.
     `taken_over`: the claim before this run's, if it was another application's.
@@ -429,12 +429,12 @@ class Announce:
     """Tell listeners."""
 
     event: Announcement
-    told: Summary | Mapping[str, Any]
+    content: Summary | Mapping[str, Any]
 
     @property
     def summary(self) -> Mapping[str, Any]:
         """docs/pipes.md, less `path`. Made when it is looked at: the query, which is answered first, does not wait for it."""
-        return self.told.announcement() if isinstance(self.told, Summary) else self.told
+        return self.content.announcement() if isinstance(self.content, Summary) else self.content
 
 
 class Level(Enum):

@@ -33,11 +33,11 @@ class InvalidTransitionError(CheckpointError):
 
 def brief(event: Event) -> str:
     """An event in a few words: contents can be megabytes, and may be data."""
-    told = [f"{name}={getattr(event, name)}" for name in _TOLD if hasattr(event, name)]
-    return f"{type(event).__name__}({', '.join(told)})"
+    shown = [f"{name}={getattr(event, name)}" for name in _SHOWN if hasattr(event, name)]
+    return f"{type(event).__name__}({', '.join(shown)})"
 
 
-_TOLD = ("number", "run", "epoch", "id", "outcome", "timer", "executor", "failed", "message", "damage")
+_SHOWN = ("number", "run", "epoch", "id", "outcome", "timer", "executor", "failed", "message", "damage")
 
 
 class Tickets:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 OPERATORS_OPTION = "spark.ckpt.restore.operators"
 ALLOW_OPTION = "spark.ckpt.restore.allowNonRestoredState"
+_UNNAMED = "_groupingexpression"
+"""Spark's name of every key that is an expression, whatever its alias."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,22 @@ def same_for_spark(mine: Sequence[Operator], theirs: Sequence[Operator]) -> bool
     return True
 
 
-def match(mine: Sequence[Operator], theirs: Sequence[Operator], choice: OperatorChoice) -> Matched:
+def replaced(mine: Sequence[str], theirs: Sequence[str]) -> bool:
+    """Whether what the two jobs say of their operators (`Job.operators`) differs on both sides: one may have come in the place of
+    another."""
+    return bool(set(mine) - set(theirs)) and bool(set(theirs) - set(mine))
+
+
+def match(mine: Sequence[Operator], theirs: Sequence[Operator], choice: OperatorChoice, doubtful: bool = False) -> Matched:
     """The query's operators and the checkpoint's. First what a person has chosen; then those that are alike in everything; then those of
     one kind with the same keys.
 
     Rule: of several that are alike nobody guesses. Their order decides only where it is the same on both sides.
 
     Rule: what Spark's own comparison would let pass, values of the same types under other names, is no pair: a sum is no maximum.
+
+    Rule: an expression has no name in Spark's files, so where operators may have been `replaced` (`doubtful`), nobody guesses that it is
+    still the same one.
     """
     kept, problems = _chosen(mine, theirs, choice)
     for signature in (_all_of_it, _keys_of_it):
@@ -84,6 +95,8 @@ def match(mine: Sequence[Operator], theirs: Sequence[Operator], choice: Operator
         kept.update({to: given for to, given in found.items() if not _other_names(mine, theirs, to, given)})
         if unclear:
             return Matched(dict(sorted(kept.items())), problems=(*problems, *unclear))
+    if doubtful:
+        problems += [_unnamed(o, kept[o.number]) for o in mine if o.number in kept.keys() - choice.chosen.keys() and _UNNAMED in o.keys]
     taken = set(kept.values())
     new = tuple(o.number for o in mine if o.number not in kept)
     gone = [o for o in theirs if o.number not in taken]
@@ -141,6 +154,14 @@ def _alike(
                 f"which; say so with {OPERATORS_OPTION}=<operator of the query>:<operator of the checkpoint>,…"
             )
     return kept, problems
+
+
+def _unnamed(operator: Operator, given: int) -> str:
+    return (
+        f"a key of the query's {operator} is an expression, of which Spark's files do not say which one, so it cannot be said whether it "
+        f"goes on from the checkpoint's {given}; if it does, say so with {OPERATORS_OPTION}={operator.number}:{given}. A column that is "
+        "made before the groupBy, with withColumn, has a name"
+    )
 
 
 def _left_over(gone: Operator, mine: Sequence[Operator]) -> str:

@@ -159,7 +159,6 @@ def unpacked(source: BinaryIO, name: str, codec: str) -> Iterator[bytes]:
 
 def _lz4(source: BinaryIO, name: str) -> Iterator[bytes]:
     """The stream of lz4-java: blocks, each with its lengths and how it was packed, and an empty one at the end."""
-    codec = pa.Codec("lz4_raw")
     while True:
         head = source.read(21)
         if len(head) < 21 or head[:8] != _LZ4:
@@ -173,9 +172,30 @@ def _lz4(source: BinaryIO, name: str) -> Iterator[bytes]:
         if head[8] & 0xF0 == _RAW:
             yield block
         elif head[8] & 0xF0 == _PACKED:
-            yield codec.decompress(block, size, asbytes=True)
+            yield lz4_block(block, size, name)
         else:
             raise DamagedError(f"the changelog {name} has a block that was packed in no known way; it is damaged")
+
+
+def lz4_block(block: bytes, size: int, name: str) -> bytes:
+    """Unpacked. Pyarrow gives `size` bytes and does not tell how many of them it has written: the rest would be what lay in this process's
+    memory. So one byte less has to be too few. Raises `DamagedError`."""
+    codec = pa.Codec("lz4_raw")
+    found = _block(codec, block, size, name)
+    try:
+        codec.decompress(block, size - 1, asbytes=True)
+    except (pa.ArrowInvalid, OSError):
+        return found
+    raise DamagedError(f"the changelog {name} has a block that holds less than its {size} bytes; it is damaged")
+
+
+def _block(codec: pa.Codec, block: bytes, size: int, name: str) -> bytes:
+    """An OSError of pyarrow's is not one of the disk."""
+    try:
+        found: bytes = codec.decompress(block, size, asbytes=True)
+    except (pa.ArrowInvalid, OSError) as e:
+        raise DamagedError(f"the changelog {name} cannot be unpacked ({e}); it is damaged") from e
+    return found
 
 
 def _zstd(source: BinaryIO, name: str) -> Iterator[bytes]:
@@ -183,8 +203,11 @@ def _zstd(source: BinaryIO, name: str) -> Iterator[bytes]:
         raise DamagedError(f"the changelog {name} is no zstd stream; it is damaged, or was written with another codec")
     source.seek(0)
     with pa.CompressedInputStream(pa.PythonFile(source, "r"), "zstd") as stream:
-        while piece := stream.read(1 << 20):
-            yield piece
+        try:
+            while piece := stream.read(1 << 20):
+                yield piece
+        except OSError as e:
+            raise DamagedError(f"the changelog {name} cannot be unpacked ({e}); it is damaged") from e
 
 
 def _snappy(source: BinaryIO, name: str) -> Iterator[bytes]:
@@ -206,7 +229,7 @@ def _snappy(source: BinaryIO, name: str) -> Iterator[bytes]:
                 break
         if size > _MAX_BLOCK:
             raise DamagedError(f"the changelog {name} has a block of {size} bytes; it is damaged")
-        yield codec.decompress(block, size, asbytes=True)
+        yield _block(codec, block, size, name)
 
 
 def _exactly(source: BinaryIO, size: int, name: str) -> bytes:

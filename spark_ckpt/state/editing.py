@@ -68,11 +68,14 @@ class Editing:
         self._refuse_no_stores()
 
         def keep(written: Written, contents: Contents) -> None:
-            if overwrite:
-                written.changed = True
-            elif written.prefix is not None:
-                for keys, values in groups(contents, written.prefix, self._decoder.rows_at_once):
-                    written.writer.put(keys, values)
+            written.changed |= overwrite
+            if written.prefix is None:
+                return
+            for keys, values in groups(contents, written.prefix, self._decoder.rows_at_once):
+                self._check_places(written, keys, values)
+                if overwrite:
+                    return
+                written.writer.put(keys, values)
 
         def more() -> None:
             task = Task(self._tell, "rows written", None)
@@ -176,6 +179,20 @@ class Editing:
     def _refuse_null(self, field: str | None) -> None:
         if field is not None:
             raise ConfigError(f"{field} is null in a batch, and Spark's schema of the state says that it never is; give it a value")
+
+    def _check_places(self, written: Written, keys: list[bytes], values: list[bytes]) -> None:
+        """Rule: rows are added only where those that are there lie where the hash says; else Spark looks for the new ones elsewhere."""
+        import pyarrow as pa
+
+        partition = written.snapshot.store.partition
+        batch = self._encoder.checked(self._decoder.decode(keys, values, partition))
+        elsewhere = self._partitions(batch) != partition
+        if not elsewhere.any():
+            return
+        # Of a string that is no UTF-8 Arrow has another one, and so another hash: of such a key nothing is known.
+        again, _ = self._encoder.encode(batch, self._prefix(written))
+        known = [key == other for key, other in zip(keys, again, strict=True)]
+        self._check_hash(batch.filter(pa.array(known, pa.bool_())), partition)
 
     def _check_hash(self, given: pa.RecordBatch, partition: int) -> None:
         found = self._partitions(given)

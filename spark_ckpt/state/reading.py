@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_ckpt import paths
+from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import ConfigError, DamagedError, FormatError, ObjectMissingError, StorageError
 from spark_ckpt.model import Checkpoint, Snapshot
 from spark_ckpt.process.scratch import temporary_folder
@@ -35,6 +35,8 @@ _AHEAD = 2
 _CONF = "spark.sql.streaming.stateStore."
 _JOIN = "spark.sql.streaming.join.stateFormatVersion"
 _TIMERS = "timers"
+_MAX_VALUES = 2_000_000
+"""Of the JSON of an epoch's configuration."""
 
 
 @dataclass(frozen=True)
@@ -291,7 +293,7 @@ def conf_of(checkpoint: Checkpoint) -> Mapping[str, str]:
     if text is None:
         raise DamagedError(f"the driver's file {name} is not in the checkpoint, which says how state is written; choose another checkpoint")
     try:
-        conf = json.loads(text.split(b"\n")[1]).get("conf", {})
+        conf = parse_json(text.split(b"\n")[1], _MAX_VALUES).get("conf", {})
         return {str(key): str(value) for key, value in conf.items()}
     except (ValueError, IndexError, AttributeError, RecursionError) as e:
         raise DamagedError(f"{name} cannot be read ({type(e).__name__}: {e}); it is damaged") from e

@@ -56,7 +56,7 @@ class Saving:
     def take(self, written: Written) -> None:
         """Stores it as a full snapshot of its version, under a new unique id. Raises `ConflictError` where a key was put twice."""
         keys = written.writer.entries - written.internal if written.snapshot.num_keys is not None else None
-        made = written.writer.finish(self._place, written.snapshot, _told(written), keys)
+        made = written.writer.finish(self._place, written.snapshot, _families_document(written), keys)
         self._ids[written.snapshot.uid] = made.uid
         self._segments.take(made)
 
@@ -83,7 +83,7 @@ def refuse_taken(target: Storage) -> None:
         raise ConflictError(f"there is a savepoint at {target.url} already; choose another name")
 
 
-def _told(written: Written) -> dict[str, Any]:
+def _families_document(written: Written) -> dict[str, Any]:
     """Of the column families, as Spark's metadata of a snapshot has it."""
     families = written.families
     return {

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -20,6 +21,9 @@ DEFAULT = "default"
 """Spark's name of an operator's only store, and of a store's family that has no name of its own."""
 _MAX_VALUES = 2_000_000
 _MAX_FAMILIES = 30_000
+_MAX_OPERATORS = 10_000
+_OF_OPERATOR = re.compile(r"state/(\d{1,18})/.", re.ASCII | re.DOTALL)
+_EPOCH = re.compile(r"\d{1,18}", re.ASCII)
 _NOT_READ = (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError)
 """What a JSON document raises that is none of Spark's; OverflowError: the number 1e400."""
 
@@ -109,8 +113,13 @@ Files = Mapping[str, bytes]
 
 def read_operators(files: Files) -> tuple[Operator, ...]:
     """All operators of a checkpoint. Raises `DamagedError`, and `FormatError` for what a newer Spark has written."""
-    ids = sorted({int(parts[1]) for name in files if (parts := name.split("/"))[0] == "state" and len(parts) > 2 and parts[1].isdecimal()})
-    return tuple(_operator(files, number) for number in ids)
+    of: dict[int, dict[str, bytes]] = {}
+    for name, content in files.items():
+        if (found := _OF_OPERATOR.match(name)) is not None:
+            of.setdefault(int(found.group(1)), {})[name] = content
+    if len(of) > _MAX_OPERATORS:
+        raise FormatError(f"a checkpoint has files of {len(of)} stateful operators, more than any query; it is damaged or forged")
+    return tuple(_operator(its, number) for number, its in sorted(of.items()))
 
 
 def _operator(files: Files, number: int) -> Operator:
@@ -122,6 +131,9 @@ def _operator(files: Files, number: int) -> Operator:
         document = parse_json(body, _MAX_VALUES)
         properties = parse_json(document.get("operatorPropertiesJson", "{}").encode() or b"{}", _MAX_VALUES)
         variables = {str(v["stateName"]): _variable(v["stateVariableType"], name) for v in properties.get("stateVariables", ())}
+        named = [str(store["storeName"]) for store in document["stateStoreInfo"]]
+        if len(set(named)) != len(named):
+            raise ValueError("it names a store twice")
         stores = tuple(_store(files, number, store, variables) for store in document["stateStoreInfo"])
         return Operator(number, str(document["operatorInfo"]["operatorName"]), stores)
     except _NOT_READ as e:
@@ -141,7 +153,7 @@ def _variable(kind: Any, name: str) -> Variable:
 def _metadata(files: Files, number: int) -> tuple[str, bytes]:
     folder = f"state/{number}/_metadata/"
     later = [name.removeprefix(f"{folder}v2/") for name in files if name.startswith(f"{folder}v2/")]
-    epochs = [int(epoch) for epoch in later if epoch.isdecimal()]
+    epochs = [int(epoch) for epoch in later if _EPOCH.fullmatch(epoch)]
     name = f"{folder}v2/{max(epochs)}" if epochs else f"{folder}metadata"
     if name not in files:
         raise DamagedError(f"the checkpoint does not hold {name}, which says what operator {number} keeps; choose another checkpoint")
@@ -154,7 +166,8 @@ def _store(files: Files, number: int, document: Mapping[str, Any], variables: Ma
     if paths:
         # Spark notes whole paths; a stream may have moved, so that it is the last of their names that counts.
         names = [f"state/{number}/_stateSchema/{name}/{str(path).rpartition('/')[2]}" for path in paths]
-        return Store(name, partitions, _families(files, names, variables), True)
+        once = list(dict.fromkeys(reversed(names)))[::-1]  # the last one counts, as often as it is named
+        return Store(name, partitions, _families(files, once, variables), True)
     schema = f"state/{number}/0/{'' if name == DEFAULT else name + '/'}_metadata/schema"
     key, value = _pair(files, schema)
     prefix = int(document["numColsPrefixKey"])

@@ -145,8 +145,8 @@ class StoreWriter:
         finally:
             db.close()
 
-    def finish(self, place: Place, like: Snapshot, told: Mapping[str, Any], num_keys: int | None) -> LocalSnapshot:
-        """A full snapshot of the version that `like` has, under a new unique id. `told`: what its metadata says of column families.
+    def finish(self, place: Place, like: Snapshot, families: Mapping[str, Any], num_keys: int | None) -> LocalSnapshot:
+        """A full snapshot of the version that `like` has, under a new unique id. `families`: what its metadata says of column families.
 
         Raises `ConflictError` where a key was put twice.
         """
@@ -172,7 +172,7 @@ class StoreWriter:
                 handles.append(handle)
             elif path.name.startswith(_SMALL):
                 small.append(path)
-        said = {"sstFiles": files, **told, "numKeys": -1 if num_keys is None else num_keys}
+        said = {"sstFiles": files, **families, "numKeys": -1 if num_keys is None else num_keys}
         name = f"{like.version}_{uid}.zip"
         with _disk():
             archive = self._zip(small, said)

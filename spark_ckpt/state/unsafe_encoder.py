@@ -167,7 +167,9 @@ def _arrays(element: SparkType, values: pa.Array, firsts: Ints, counts: Ints) ->
     heads = 8 + (counts + 63) // 64 * 8
     fixed = heads + ((counts * width + 7) & ~7)
     packed = None if is_fixed(element) else _variable(element, chosen, valid)
-    room = np.zeros(total, np.int64) if packed is None else np.where(valid, (packed.sizes + 7) & ~7, 0)
+    if packed is not None:
+        packed = Packed(packed.data, packed.starts, np.where(valid, packed.sizes, 0))  # an interval takes 16 bytes of a row, be it null
+    room = np.zeros(total, np.int64) if packed is None else (packed.sizes + 7) & ~7
     before = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
     ends = np.cumsum(counts)
     sizes = fixed + before[ends] - before[ends - counts]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import DamagedError, FormatError
 from spark_ckpt.process import owner_only
-from spark_ckpt.state.changelogs import unpacked
+from spark_ckpt.state.changelogs import lz4_block, unpacked
 from spark_ckpt.storage.checksums import CHUNK
 
 Lineage = Sequence[tuple[int, str]]
@@ -136,8 +136,7 @@ def _next_block(old: BinaryIO, name: str) -> bytes:
         raise DamagedError(f"the changelog {name} ends within a block; it is damaged")
     if head[8] & 0xF0 == _RAW:
         return block
-    found: bytes = pa.Codec("lz4_raw").decompress(block, size, asbytes=True)
-    return found
+    return lz4_block(block, size, name)
 
 
 def _write_block(new: BinaryIO, data: bytes) -> None:

@@ -15,7 +15,7 @@ from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.progress import Tell, nobody
 from spark_ckpt.protocol.driver_files import beside_state, offsets_file
 from spark_ckpt.protocol.entries import Plan
-from spark_ckpt.protocol.start.recorded import begun_by_stock, does_not_follow
+from spark_ckpt.protocol.start.planned_before import begun_by_stock, does_not_follow
 from spark_ckpt.protocol.start.restoring import incomplete
 from spark_ckpt.state.reading import conf_of
 from spark_ckpt.storage.base import Storage
@@ -106,7 +106,7 @@ def _planned(storage: Storage, checkpoint: Checkpoint) -> Plan | None:
             f"numbers to other rows; {way_out}"
         )
     planned = planned_past(storage, reader, standing, checkpoint)
-    found = planned.recorded
+    found = planned.planned_before
     unknown = f"in the log of {reader.url}, so it is not known what ran past {name}; put it back, or export a savepoint"
     if planned.gaps:
         raise DamagedError(f"entry {planned.gaps[0]} is missing {unknown}")

@@ -260,18 +260,18 @@ class _Offsets:
 
     @property
     def conf(self) -> Mapping[str, str]:
-        found: Mapping[str, str] = self.metadata["conf"]
-        return found
+        return {str(key): str(value) for key, value in self.metadata["conf"].items()}
 
     def with_plugin(self) -> bytes:
         """With the plugin's state store provider: what stands here wins over the configuration of the query that reads it."""
-        metadata = {**self.metadata, "conf": {**self.conf, _PROVIDER: _OURS}}
+        metadata = {**self.metadata, "conf": {**self.metadata["conf"], _PROVIDER: _OURS}}
         return b"\n".join([self.lines[0], json.dumps(metadata, separators=(",", ":")).encode(), *self.lines[2:]])
 
 
 @dataclass(frozen=True)
 class _Commit:
-    """`commits/N`: of format 1 with the next watermark, of format 2 with the unique ids of all stores too."""
+    """`commits/N`: of format 1 with the next watermark, of format 2 with the unique ids of all stores too. The form v3, of queries whose
+    sinks may evolve, is of either format."""
 
     format: int
     line: bytes
@@ -282,9 +282,11 @@ class _Commit:
     def parse(storage: Storage, batch: int) -> _Commit:
         name = storage.url_of(commits_file(batch))
         first, _, rest = _small(storage, commits_file(batch)).partition(b"\n")
-        if first.strip() not in (b"v1", b"v2"):
-            raise _unknown(name, first, "v1 and v2")
-        return _Commit(int(first.strip()[1:]), first, _json(name, rest), name)
+        if first.strip() not in (b"v1", b"v2", b"v3"):
+            raise _unknown(name, first, "v1 to v3")
+        document = _json(name, rest)
+        has_ids = first.strip() == b"v2" or (first.strip() == b"v3" and bool(document.get("stateUniqueIds")))
+        return _Commit(2 if has_ids else 1, first.strip(), document, name)
 
     @property
     def ids(self) -> Mapping[int, Sequence[Sequence[str]]]:
@@ -296,11 +298,11 @@ class _Commit:
             raise DamagedError(f"{self.name} does not name the unique ids of its state; it is damaged") from e
 
     def as_format_2(self, ids: Mapping[int, Sequence[Sequence[str]]]) -> bytes:
-        """One of format 2 as it is; one of format 1 with these."""
+        """One of format 2 as it is; one of format 1 with these. What v3 says of sinks stays."""
         if self.format > 1:
             return self.line + b"\n" + json.dumps(self.document, separators=(",", ":")).encode()
         document = {**self.document, "stateUniqueIds": {str(operator): of for operator, of in sorted(ids.items())}}
-        return b"v2\n" + json.dumps(document, separators=(",", ":")).encode()
+        return (b"v2" if self.line == b"v1" else self.line) + b"\n" + json.dumps(document, separators=(",", ":")).encode()
 
 
 def _check_provider(storage: Storage, offsets: _Offsets, listed: _Listed) -> None:

@@ -46,17 +46,18 @@ class Repartition:
             raise ConfigError(f"Spark {version} cannot repartition state; install PySpark 4.2 or newer for this command")
         for name in ("conf", "local", "tmp"):
             (scratch / name).mkdir(parents=True)
-        self._log, self._scratch = scratch / "log", scratch
+        self._log, self._answer, self._scratch = scratch / "log", scratch / "answer", scratch
         url = location_of(str(location))
         self._command = [sys.executable, "-m", "spark_ckpt.stock.repartition_session", url, str(partitions), str(scratch)]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Repartition:
-        with open(self._log, "xb") as log:
+        # A pipe that is read only at the end would hold up a long answer for ever.
+        with open(self._log, "xb") as log, open(self._answer, "xb") as answer:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdout=answer,
                 stderr=log,
                 cwd=self._scratch,
                 env=_environment(self._scratch),
@@ -69,14 +70,12 @@ class Repartition:
         process = self._process
         assert process is not None
         assert process.stdin is not None
-        assert process.stdout is not None
         process.stdin.close()
         try:
             process.wait(_END_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        process.stdout.close()
         deadline = time.monotonic() + _GROUP_S
         with suppress(ProcessLookupError):
             while time.monotonic() < deadline:
@@ -86,14 +85,12 @@ class Repartition:
     def wait(self, seconds: float) -> bool:
         """Whether it is done. Raises `ConflictError` where Spark refuses, `ConfigError` where something is missing."""
         assert self._process is not None
-        assert self._process.stdout is not None
         try:
             status = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return False
-        text = self._process.stdout.read()
         try:
-            answer = json.loads(text)
+            answer = json.loads(self._answer.read_bytes())
         except ValueError:
             raise self._refused({"class": f"exit status {status}", "message": self._said()}) from None
         if answer.get("ok") is not True:

@@ -63,7 +63,7 @@ def check_size(name: str, size: int, limit: int) -> None:
         raise FormatError(f"{name} has {size} bytes to read, more than the {limit} that such an object can have; it is damaged or forged")
 
 
-TOLD_EVERY_S = 10.0
+HEARS_EVERY_S = 10.0
 PAGE = 1000
 """Keys in one answer to a LIST, and in one DELETE."""
 LARGEST_READ = 512 << 20
@@ -76,9 +76,9 @@ class Traffic:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.Lock()
         self._clock = clock
-        self._told_at = float("-inf")
+        self._heard_at = float("-inf")
         self.tell: Callable[[str], None] = lambda _: None
-        """Hears why requests are sent again: a sentence, at most every `TOLD_EVERY_S` seconds."""
+        """Hears why requests are sent again: a sentence, at most every `HEARS_EVERY_S` seconds."""
         self.requests: Counter[str] = Counter()
         self.retries = 0
         self.bytes_in = 0
@@ -104,10 +104,10 @@ class Traffic:
         with self._lock:
             self.retries += 1
             now = self._clock()
-            told = now - self._told_at >= TOLD_EVERY_S
-            if told:
-                self._told_at = now
-        if told:
+            is_due = now - self._heard_at >= HEARS_EVERY_S
+            if is_due:
+                self._heard_at = now
+        if is_due:
             self.tell(why)
 
     def to_json(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from spark_ckpt.errors import ConfigError
+from spark_ckpt.errors import ConfigError, without_password
 
 ENDPOINT = "spark.ckpt.s3.endpoint"
 _ENCRYPTIONS = (None, "AES256", "aws:kms")
@@ -50,11 +50,11 @@ def check_endpoint(source: str, url: str) -> None:
         raise not_an_endpoint(source) from None
     if secret:
         raise ConfigError(f"{source} holds a user name or password; give credentials to boto3's own chain instead")
+    where = source if "@" in url else f"{source}={without_password(url)}"
     if parts.hostname and "_" in parts.hostname:
-        where = source if "@" in url else f"{source}={url}"
         raise ConfigError(f"the host in {where} has a _, which no host name may have; name the server otherwise, or write its address")
     if not named:
-        raise not_an_endpoint(source if "@" in url else f"{source}={url}")
+        raise not_an_endpoint(where)
 
 
 def not_an_endpoint(source: str) -> ConfigError:

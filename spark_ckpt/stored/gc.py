@@ -6,7 +6,7 @@ taken which a checkpoint of its own has passed over, and which was stored long b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_ckpt import paths
@@ -27,9 +27,11 @@ from spark_ckpt.protocol.retention.garbage import (
     settled,
     vanished,
 )
-from spark_ckpt.storage.base import Storage, Stored
+from spark_ckpt.protocol.retention.log_trim import DAY_MS
+from spark_ckpt.storage.base import PutResult, Storage, Stored
 from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.log import StreamLog
+from spark_ckpt.stored.metadata.reading import GIVEN_UP
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Standing
 
@@ -76,16 +78,97 @@ class Garbage:
     runs: tuple[RunGarbage, ...]
     probes: RunGarbage
     """What tests of the storage have left; `run` is 0."""
+    savepoints: RunGarbage
+    """What is left of savepoints that were never completed; `run` is 0."""
+    unfinished: Mapping[str, tuple[str, ...]]
+    """Their folders, below `savepoints/` of the stream -> the keys of what may go."""
 
     def total(self) -> RunGarbage:
-        """Over all these runs, and probes; `run` is 0."""
+        """Over all these runs, probes and savepoints; `run` is 0."""
 
         def add(amounts: Iterable[Amount]) -> Amount:
             known = list(amounts)
             return Amount(sum(a.objects for a in known), sum(a.bytes for a in known))
 
-        parts = (*self.runs, self.probes)
+        parts = (*self.runs, self.probes, self.savepoints)
         return RunGarbage(0, add(r.garbage for r in parts), add(r.young for r in parts), add(r.referenced for r in parts))
+
+
+class WhatIsNeeded:
+    """What a restart could use of a stream, as it is read: a part of its own, so that a test can read in another order."""
+
+    def __init__(self, storage: Storage, tell: Tell) -> None:
+        self.reader = StreamReader(storage)
+        self.log = StreamLog(storage)
+        self._tell = tell
+
+    def standing(self, known: int) -> Standing:
+        standing = self.reader.standing(known)
+        if standing is None:
+            raise DamagedError(
+                f"the stream at {self.reader.url} has no log, so nothing tells which of its runs are superseded; nothing is deleted"
+            )
+        return standing
+
+    def restorable(self, standing: Standing) -> list[Checkpoint]:
+        """What a restart could use, now or after any later claim: the kept ones first, then the run's own.
+
+        The other way round: (1) the run has no checkpoint yet; (2) it completes two and deletes the kept one; (3) that one is read:
+        gone; (4) nothing names what the two still share with it.
+        """
+        claim = standing.claim
+        if standing.ended:
+            return []
+        kept = sorted(kept_checkpoints(claim))
+        read = {c: content for c in kept if (content := self.read(c)) is not None}
+        reading = Task(self._tell, "reading checkpoints", None)
+        for _ in range(ROUNDS):
+            own = [c for c, _ in self.reader.checkpoints_of(claim.run)]
+            for c in own:
+                if c not in read and (content := self.read(c)) is not None:
+                    read[c] = content
+                    reading.add()
+            if all(c in read for c in own):
+                break
+        else:
+            raise self.moving()
+        return list(read.values())
+
+    def check(self, standing: Standing, restorable: list[Checkpoint]) -> None:
+        """A run that lives has dropped what it began with only if it has newer ones."""
+        gone = () if standing.ended else vanished(standing.claim, (c.id for c in restorable))
+        if gone:
+            raise DamagedError(
+                f"{checkpoint_name(gone[0])}, which the stream at {self.reader.url} could go on from, is not there, and its run has not "
+                "deleted it; nothing is deleted, for what is left may be needed to repair it: put its _metadata back, or start the stream "
+                "once"
+            )
+        if not standing.ended and is_bare(standing.claim, standing.floor, (c.id for c in restorable)):
+            raise DamagedError(
+                f"the checkpoints of run {standing.claim.run} at {self.reader.url} are gone; nothing is deleted, for what is "
+                "left may be needed to repair it: put its _metadata back"
+            )
+
+    def planned(self) -> frozenset[str]:
+        """What plans in the log name that may be run again. Raises `FormatError` for an entry that cannot be read."""
+        return planned_objects(entry for _, entry in self.log.each(self.log.found, self.log.numbers()) if entry is not None)
+
+    def read(self, checkpoint: CheckpointId) -> Checkpoint | None:
+        """None if the running stream has dropped it."""
+        try:
+            return self.reader.read(checkpoint)
+        except ObjectMissingError:
+            return None
+        except FormatError as e:
+            raise FormatError(f"{e}; nothing is deleted, for what {checkpoint_name(checkpoint)} refers to is not known") from e
+        except DamagedError as e:
+            raise DamagedError(
+                f"{e}; nothing is deleted, for what {checkpoint_name(checkpoint)} refers to is not known: start the stream once, it goes "
+                "back to the checkpoint before it, and try again"
+            ) from e
+
+    def moving(self) -> ConflictError:
+        return ConflictError(f"the stream at {self.reader.url} changed each of {ROUNDS} times it was read; nothing is deleted, try again")
 
 
 class Collector:
@@ -97,111 +180,64 @@ class Collector:
     way, in the run that lives and of tests of the storage, has the `spark.ckpt.timeout` that this run's claim names, if that is longer.
     """
 
-    def __init__(self, storage: Storage, min_age_ms: int, now_ms: int, tell: Tell = nobody) -> None:
+    def __init__(
+        self, storage: Storage, min_age_ms: int, now_ms: int, tell: Tell = nobody, needed: type[WhatIsNeeded] = WhatIsNeeded
+    ) -> None:
         self._storage = storage
         self._tell = tell
-        self._reader = StreamReader(storage)
         self._min_age_ms = min_age_ms
-        self._log = StreamLog(storage)
         self._now_ms = now_ms
+        self.needed = needed(storage, tell)
 
     def look(self) -> Garbage:
         """Raises `DamagedError` where it cannot be known what is referred to, `ConflictError` where runs follow each other too fast."""
-        standing = self._standing(0)
+        standing = self.needed.standing(0)
         for _ in range(ROUNDS):
-            restorable = self._restorable(standing)
-            again = self._standing(standing.tail)
+            restorable = self.needed.restorable(standing)
+            again = self.needed.standing(standing.tail)
             if again.claim == standing.claim:
-                self._check(again, restorable)
-                found = self._garbage(standing, restorable)
+                self.needed.check(again, restorable)
+                found = self.garbage_under(standing, restorable)
                 if found is not None:
                     return found
-                again = self._standing(standing.tail)
+                again = self.needed.standing(standing.tail)
             # A successor may have deleted both what was read and what was looked for in vain.
             standing = again
-        raise self._moving()
+        raise self.needed.moving()
 
     def delete(self, found: Garbage) -> None:
-        """Raises `StorageError`; what it left is found the next time."""
-        delete_checkpoints(self._storage, found.metadata, found.objects, self._tell)
+        """Raises `StorageError`; what it left is found the next time.
 
-    def _standing(self, known: int) -> Standing:
-        standing = self._reader.standing(known)
-        if standing is None:
-            raise DamagedError(
-                f"the stream at {self._reader.url} has no log, so nothing tells which of its runs are superseded; nothing is deleted"
-            )
-        return standing
-
-    def _restorable(self, standing: Standing) -> list[Checkpoint]:
-        """What a restart could use, now or after any later claim: the kept ones first, then the run's own.
-
-        The other way round: (1) the run has no checkpoint yet; (2) it completes two and deletes the kept one; (3) that one is read:
-        gone; (4) nothing names what the two still share with it.
+        Rule: of a savepoint nothing is deleted before its `_metadata` can be nobody else's: (1) an edit stands still for longer than a day,
+        on a laptop that sleeps; (2) its objects are deleted; (3) it wakes up, and puts `_metadata` that names them.
         """
-        claim = standing.claim
-        if standing.ended:
-            return []
-        kept = sorted(kept_checkpoints(claim))
-        read = {c: content for c in kept if (content := self._read(c)) is not None}
-        reading = Task(self._tell, "reading checkpoints", None)
-        for _ in range(ROUNDS):
-            own = [c for c, _ in self._reader.checkpoints_of(claim.run)]
-            for c in own:
-                if c not in read and (content := self._read(c)) is not None:
-                    read[c] = content
-                    reading.add()
-            if all(c in read for c in own):
-                break
-        else:
-            raise self._moving()
-        return list(read.values())
+        given_up = [key for folder, keys in found.unfinished.items() if self._give_up(folder) for key in keys]
+        delete_checkpoints(self._storage, found.metadata, [*found.objects, *given_up], self._tell)
 
-    def _check(self, standing: Standing, restorable: list[Checkpoint]) -> None:
-        """A run that lives has dropped what it began with only if it has newer ones."""
-        gone = () if standing.ended else vanished(standing.claim, (c.id for c in restorable))
-        if gone:
-            raise DamagedError(
-                f"{checkpoint_name(gone[0])}, which the stream at {self._reader.url} could go on from, is not there, and its run has not "
-                "deleted it; nothing is deleted, for what is left may be needed to repair it: put its _metadata back, or start the stream "
-                "once"
-            )
-        if not standing.ended and is_bare(standing.claim, standing.floor, (c.id for c in restorable)):
-            raise DamagedError(
-                f"the checkpoints of run {standing.claim.run} at {self._reader.url} are gone; nothing is deleted, for what is "
-                "left may be needed to repair it: put its _metadata back"
-            )
+    def _give_up(self, folder: str) -> bool:
+        """Whether the savepoint in that folder was not completed, and now cannot be any more."""
+        key = folder + paths.METADATA_NAME
+        return self._storage.put_if_absent(key, GIVEN_UP) is PutResult.STORED or self._is_given_up(key, self._storage.size(key))
 
-    def _read(self, checkpoint: CheckpointId) -> Checkpoint | None:
-        """None if the running stream has dropped it."""
-        try:
-            return self._reader.read(checkpoint)
-        except ObjectMissingError:
-            return None
-        except FormatError as e:
-            raise FormatError(f"{e}; nothing is deleted, for what {checkpoint_name(checkpoint)} refers to is not known") from e
-        except DamagedError as e:
-            raise DamagedError(
-                f"{e}; nothing is deleted, for what {checkpoint_name(checkpoint)} refers to is not known: start the stream once, it goes "
-                "back to the checkpoint before it, and try again"
-            ) from e
+    def _is_given_up(self, key: str, size: int | None) -> bool:
+        return size == len(GIVEN_UP) and self._storage.get(key) == GIVEN_UP
 
-    def _garbage(self, standing: Standing, restorable: list[Checkpoint]) -> Garbage | None:
+    def garbage_under(self, standing: Standing, restorable: list[Checkpoint]) -> Garbage | None:
         """None: a successor has claimed meanwhile."""
         claim, ended = standing.claim, standing.ended
         stored: dict[str, Stored] = {}
         listing = Task(self._tell, "listing objects", None)
-        for run in self._reader.runs():
+        for run in self.needed.reader.runs():
             if is_over(run, claim, ended):
                 stored.update((s.key, s) for s in listing.each(self._storage.list(paths.run_prefix(run))))
         batch = garbage(claim, restorable, stored, ended)
         if not ended and any(paths.parse_driver_file_key(key) is not None for key in batch.objects):
-            planned = self._planned()
-            since = self._restorable(standing)
-            again = self._standing(standing.tail)
+            planned = self.needed.planned()
+            since = self.needed.restorable(standing)
+            again = self.needed.standing(standing.tail)
             if again.claim != claim:
                 return None
-            self._check(again, since)
+            self.needed.check(again, since)
             restorable = [*restorable, *since]
             batch = garbage(claim, restorable, stored, planned=planned)
         checkpoints = {paths.metadata_key(c): c for c in batch.checkpoints}
@@ -221,7 +257,33 @@ class Collector:
         over = {key for key, s in probes.items() if self._old(s, claim.timeout_ms)}
         objects += sorted(over)
         left = _share(0, probes.values(), over, probes)
-        return Garbage(claim, ended, tuple(checkpoints[key] for key in metadata), tuple(metadata), tuple(objects), tuple(shares), left)
+        read = tuple(checkpoints[key] for key in metadata)
+        return Garbage(claim, ended, read, tuple(metadata), tuple(objects), tuple(shares), left, *self._unfinished(listing))
+
+    def _unfinished(self, listing: Task) -> tuple[RunGarbage, dict[str, tuple[str, ...]]]:
+        """Savepoints below the stream's folder of which everything is old, and that have no `_metadata`. A folder in which there is
+        anything else is left alone: it may be the stream of a query whose `checkpointLocation` has such a name."""
+        folders: dict[str, dict[str, Stored]] = {}
+        others: set[str] = set()
+        for s in listing.each(self._storage.list(f"{paths.SAVEPOINTS_FOLDER}/")):
+            folder = paths.parse_saved(s.key)
+            if folder is not None:
+                folders.setdefault(folder, {})[s.key] = s
+            else:
+                others.update(s.key[: at + 1] for at, letter in enumerate(s.key) if letter == "/")
+        lacking: list[Stored] = []
+        found: dict[str, tuple[str, ...]] = {}
+        for folder, stored in sorted(folders.items()):
+            if folder in others:
+                continue
+            mark = stored.pop(folder + paths.METADATA_NAME, None)
+            if mark is not None and not self._is_given_up(mark.key, mark.size):
+                continue
+            lacking += stored.values()
+            if stored and all(self._old(s, DAY_MS) for s in stored.values()):
+                found[folder] = tuple(sorted(stored))
+        going = {key for keys in found.values() for key in keys}
+        return _share(0, lacking, going, {s.key for s in lacking}), found
 
     def _of_living(self, standing: Standing, restorable: list[Checkpoint], listing: Task) -> tuple[list[str], RunGarbage] | None:
         """None if there is nothing to delete."""
@@ -229,8 +291,8 @@ class Collector:
         newest = settled(c for c in restorable if c.id.run == claim.run)
         if newest is None:
             return None
-        number = entry_before_barrier(claim, newest, standing.floor, self._log.readable)
-        before_ms = self._log.stored_ms(number)
+        number = entry_before_barrier(claim, newest, standing.floor, self.needed.log.readable)
+        before_ms = self.needed.log.stored_ms(number)
         if before_ms is None:
             return None
         stored = {s.key: s for s in listing.each(self._storage.list(paths.run_prefix(claim.run)))}
@@ -242,10 +304,6 @@ class Collector:
         unnamed = {key for key in stored if paths.parse_leavable(key) is not None and key not in named}
         return (going, _share(claim.run, stored.values(), set(going), unnamed)) if going else None
 
-    def _planned(self) -> frozenset[str]:
-        """What plans in the log name that may be run again. Raises `FormatError` for an entry that cannot be read."""
-        return planned_objects(entry for _, entry in self._log.each(self._log.found, self._log.numbers()) if entry is not None)
-
     def _old(self, stored: Stored, least_ms: int = 0) -> bool:
         return stored.modified_ms <= self._now_ms - max(self._min_age_ms, least_ms)
 
@@ -254,13 +312,10 @@ class Collector:
         named: set[str] = set()
         for checkpoint in young:
             try:
-                named |= self._reader.read(checkpoint).objects
+                named |= self.needed.reader.read(checkpoint).objects
             except (DamagedError, ObjectMissingError):
                 continue  # nobody can read what it names, and nobody looks for it
         return frozenset(named)
-
-    def _moving(self) -> ConflictError:
-        return ConflictError(f"the stream at {self._reader.url} changed each of {ROUNDS} times it was read; nothing is deleted, try again")
 
 
 def _share(run: int, stored: Iterable[Stored], going: Collection[str], unreferenced: Collection[str]) -> RunGarbage:

@@ -1,4 +1,4 @@
-"""Would a start find in the log what it reads there? Looked at from outside, by the protocol's own rules (`recorded.py`)."""
+"""Would a start find in the log what it reads there? Looked at from outside, by the protocol's own rules (`planned_before.py`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from spark_ckpt.errors import DamagedError, ObjectMissingError, StorageSetupErro
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.retention.order import newest_first
-from spark_ckpt.protocol.start.recorded import check_unbroken, does_not_follow
+from spark_ckpt.protocol.start.planned_before import check_unbroken, does_not_follow
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.planned import planned_past
 from spark_ckpt.stored.presence import absent
@@ -70,11 +70,11 @@ def _refused(storage: Storage, reader: StreamReader, standing: Standing, newest:
         if planned.past_all is not None:
             its_plan = f"the plan of {checkpoint_name(planned.past_all)}"
             return f"the log of {reader.url} ends with entry {standing.tail}, before {its_plan}; put the later ones back"
-        check_unbroken(planned.recorded, newest.id if newest is not None else None)
+        check_unbroken(planned.planned_before, newest.id if newest is not None else None)
     except DamagedError as error:
         return f"a start would be refused: {error}"
     used = standing.claim.used if standing.claim.used is not None else -1
-    why = does_not_follow(planned.recorded, newest.id, used) if newest is not None and not standing.claim.ahead else None
+    why = does_not_follow(planned.planned_before, newest.id, used) if newest is not None and not standing.claim.ahead else None
     if why is not None:
         return f"a start would be refused: {why}"
     if standing.claim.ahead:

@@ -29,7 +29,7 @@ class Places:
 
     def savepoint(self, target: str, name: str) -> str:
         """URL of the folder for a savepoint; `target` is empty for the driver's own choice. Raises `ConfigError` where none may be made."""
-        return self._told_apart(savepoint_url(self.stream, self._folder(target), name))
+        return self.told_apart(savepoint_url(self.stream, self._folder(target), name))
 
     def _folder(self, target: str) -> str:
         if not target:
@@ -42,8 +42,9 @@ class Places:
             )
         return asked
 
-    def _told_apart(self, url: str) -> str:
-        """Refuse a folder that would be taken for a checkpoint, or for what a run has left: `gc` would delete it."""
+    def told_apart(self, url: str) -> str:
+        """The URL of a savepoint's folder. Raises `ConfigError` for one that would be taken for a checkpoint, or for what a run has left:
+        `gc` would delete it."""
         own, folder = f"{_canonical(self.stream)}/", _canonical(url) or url
         in_run = folder.startswith(own) and parse_run_prefix(folder.removeprefix(own).split("/", 1)[0]) is not None
         if in_run or parse_checkpoint_url(folder) is not None:

@@ -7,8 +7,16 @@ from operator import itemgetter
 
 from spark_ckpt.errors import DamagedError
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Handle
+from spark_ckpt.protocol.start.planned_before import (
+    CopyOf,
+    PlannedBefore,
+    numbers_known,
+    past_all_plans,
+    planned_before,
+    reach,
+    takes_its_claim,
+)
 from spark_ckpt.protocol.start.plans import MOST_READ
-from spark_ckpt.protocol.start.recorded import CopyOf, Recorded, numbers_known, past_all_plans, reach, recorded, takes_its_claim
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.reading import StreamReader
@@ -21,7 +29,7 @@ class Planned:
     were used. `past_all`: a checkpoint whose plan is not in the log, since the log's end is missing.
     """
 
-    recorded: Recorded
+    planned_before: PlannedBefore
     gaps: tuple[int, ...]
     numbers_known: bool
     past_all: CheckpointId | None
@@ -29,7 +37,7 @@ class Planned:
     @property
     def files(self) -> list[Handle]:
         """Large files of the driver that epochs take which would run again."""
-        contents = (named for plan in self.recorded.plans for named in sorted(plan.files.items(), key=itemgetter(0)))
+        contents = (named for plan in self.planned_before.plans for named in sorted(plan.files.items(), key=itemgetter(0)))
         return [content.whole(path) for path, content in contents if isinstance(content, FileHandle)]
 
 
@@ -49,7 +57,7 @@ def planned_past(
     gaps = tuple(sorted(number for number in wanted if number not in entries))
     listed = [checkpoint for checkpoint, _ in reader.checkpoints_of(claim.run)] if origin is not None and not standing.ended else []
     return Planned(
-        recorded(entries, origin, tail, claim, within, copied),
+        planned_before(entries, origin, tail, claim, within, copied),
         gaps,
         numbers_known(gaps, entries, claim),
         past_all_plans(origin, listed, entries, tail, claim) if origin is not None else None,

@@ -10,7 +10,7 @@ from spark_ckpt.progress import Tell, nobody
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.operators import Matched
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
-from spark_ckpt.protocol.start.recorded import CopyOf, begun_by_stock, does_not_follow
+from spark_ckpt.protocol.start.planned_before import CopyOf, begun_by_stock, does_not_follow
 from spark_ckpt.protocol.start.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits, unfit
 from spark_ckpt.storage import Storage
 from spark_ckpt.stored.copies import RestorePath
@@ -149,13 +149,14 @@ def _with_plans(
         why = _not_again(planned, content, storage, claim)
     if why is not None:
         problems = [*problems, why]
-    again = () if planned.gaps or claim.ahead else planned.recorded.plans  # in at-least-once what followed runs anew under new numbers
+    # In at-least-once what followed runs anew under new numbers.
+    again = () if planned.gaps or claim.ahead else planned.planned_before.plans
     return Preflight(tuple(problems), True, copied, tuple(plan.epoch for plan in again))
 
 
 def _not_again(planned: Planned, content: Checkpoint, storage: Storage, claim: Claim) -> str | None:
     """Why what was planned cannot run again, in words."""
-    found = planned.recorded
+    found = planned.planned_before
     if found.missing is not None:
         return f"the plan of epoch {found.missing} is not in the log, although a later one is; put it back; or restore it {_DISCARD_ONLY}"
     if claim.ahead:

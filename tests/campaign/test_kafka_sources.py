@@ -121,6 +121,34 @@ def test_what_was_produced_comes_out_once_though_the_machine_is_lost(start: Star
         assert topics.group(f"durable-{name}") == trial.checkpoints(name)[-1][1]
 
 
+def test_what_a_checkpoint_does_not_hold_is_told_in_records_and_in_time(
+    start: Start, topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checkpoints on demand only, so that what the query has read since is behind none."""
+    topics.create("since", 2)
+    topics.produce(["since"], 100)
+    trial = TopicsTrial(start, topics, tmp_path, {"subscribe": "since"}, ["totals"])
+    app = trial.start(OFTEN, {"spark.ckpt.interval": "never", "spark.ui.enabled": "true", "spark.ui.port": "0"})
+    app.until(lambda: trial.differences() == [], "the first records")
+    assert cli(["checkpoint", f"file://{trial.stream('totals')}"]) == 0
+    app.until(lambda: behind(app, "totals").get("records") == 0, "all of them are in the checkpoint")
+
+    topics.produce(["since"], 37)
+    app.until(lambda: trial.differences() == [], "the query has read the others")
+    app.until(lambda: behind(app, "totals").get("records") == 37, "which are in no checkpoint")
+    first = behind(app, "totals")["ms"]
+    assert first > 0
+    app.until(lambda: behind(app, "totals")["ms"] > first, "they get older")
+    assert metric(app, "sourceLagRecords") == 37
+    assert metric(app, "sourceLagMs") > first
+    assert "<td>KafkaV2[Subscribe[since]]</td><td>37</td>" in ui(app, "checkpoints/?query=totals")
+
+    assert cli(["checkpoint", f"file://{trial.stream('totals')}"]) == 0
+    app.until(lambda: (behind(app, "totals")["records"], behind(app, "totals")["ms"]) == (0, 0), "nothing is behind any more")
+    capsys.readouterr()
+    trial.stop()
+
+
 def test_rows_that_retention_has_deleted_under_a_plan_are_named(start: Start, topics: Topics, tmp_path: Path) -> None:
     topics.create("short", 2)
     topics.produce(["short"], 1000)

@@ -95,16 +95,6 @@ def shown(leaving: Leaving, told: Mapping[str, Mapping[str, Any]], oracle: Mappi
         assert committed(leaving.stock / name) >= {epoch, epoch + 1}, f"{name} did not go on with stock Spark"
 
 
-def test_a_killed_aggregation_goes_on_with_stock_spark(
-    start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    leaving = Leaving(start, events, tmp_path, ("update",))
-    leaving.run_and_kill(("update",))
-    told = leaving.export(capsys)
-    leaving.go_on()
-    shown(leaving, told, oracle)
-
-
 CHANGELOGS = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
 
 

@@ -50,6 +50,8 @@ NAMES = (
     "chained",
     "stateless",
 )
+
+
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {str(p.relative_to(folder)): (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file()}
 
@@ -134,16 +136,6 @@ def test_every_operator_moves_in_and_is_killed_right_after(
         for gone in (moving.stock(name), moving.location(name), Path(told[name]["savepoint"].removeprefix("file://"))):
             shutil.rmtree(gone)
     moving.begin({}).expect_success()
-    moving.compare(oracle, told)
-
-
-def test_a_query_moves_in(
-    start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_stock(tmp_path / "at", events, ["windows"], HOW["format-1"])
-    moving = MovingIn(start, events, tmp_path / "at", ["windows"])
-    told = moving.imports(capsys)
-    moving.begin(told).expect_success()
     moving.compare(oracle, told)
 
 

@@ -79,10 +79,10 @@ class Source:
     def ends(self, offsets: Mapping[str, Mapping[str, int]]) -> Any:
         return self._java.org.apache.spark.sql.ckpt.KafkaClient.partitions(json.dumps(offsets))
 
-    def explained(self, error: str, offsets: Mapping[str, Mapping[str, int]]) -> Any:
+    def explained(self, error: str, offsets: Mapping[str, Mapping[str, int]], fails_on_loss: bool = True) -> Any:
         """What epoch 7, which was to begin with these offsets, is told to have failed of; None: nothing."""
         ckpt = self._java.org.apache.spark.sql.ckpt
-        reading = ckpt.KafkaReading("KafkaV2[Subscribe[t]]", self.ends(offsets), self.client())
+        reading = ckpt.KafkaReading("KafkaV2[Subscribe[t]]", self.ends(offsets), self.client(), fails_on_loss)
         sources = self._java.scala.jdk.javaapi.CollectionConverters.asScala([reading]).toSeq()
         thrown = self._java.java.lang.RuntimeException(f"Job aborted: {PREFIX}{error}")
         found = ckpt.KafkaTrouble.explained(thrown, 7, sources)
@@ -125,6 +125,7 @@ def test_rows_and_topics_that_are_gone_are_named(java: Any, broker: KafkaBroker)
     assert told.kind() == "UNUSABLE"
     assert "what Kafka does not have any more: offsets 10 to 39 of cut-0 (retention has deleted it)" in told.getMessage()
     assert source.explained("OffsetOutOfRangeException", {"cut": {"0": 40}}) is None
+    assert source.explained("UnknownTopicOrPartitionException", {"cut": {"0": 10}}, fails_on_loss=False) is None, "the sink's"
 
     topics.delete("cut")
     client = source.client()

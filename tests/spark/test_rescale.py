@@ -98,17 +98,6 @@ class Rescaling:
             assert min(numbers) >= self._epochs[name] - 1, f"{name} began anew"
 
 
-def test_a_killed_query_goes_on_with_more_partitions(
-    start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    query = Rescaling(start, events, tmp_path, ["windows"])
-    query.run_and_kill()
-    query.rescale(capsys, 5)
-    query.next_round()
-    query.begin().expect_success()
-    query.compare(oracle)
-
-
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", NAMES)
 def test_every_operator_from_20_to_200_and_back_to_7(
@@ -184,9 +173,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None
 
 
 @pytest.mark.campaign
-def test_who_is_killed_leaves_no_spark_and_the_same_command_does_it_then(
-    start: Start, events: Path, tmp_path: Path
-) -> None:
+def test_who_is_killed_leaves_no_spark_and_the_same_command_does_it_then(start: Start, events: Path, tmp_path: Path) -> None:
     query = Rescaling(start, events, tmp_path, ["update"])
     query.run_and_kill()
     scratch = tmp_path / "scratch"

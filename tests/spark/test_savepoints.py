@@ -164,6 +164,7 @@ def test_checkpoints_come_when_somebody_asks(start: Start, tmp_path: Path, capsy
     assert read(tmp_path / "out") == windows(places.events)
 
 
+@pytest.mark.campaign
 def test_a_savepoint_in_another_bucket_lives_without_its_stream(start: Start, s3: Server, tmp_path: Path) -> None:
     places = Places(tmp_path)
     write_events(places.events, 0, FILES)

@@ -88,6 +88,7 @@ def heard(app: Application, kind: str) -> list[int]:
     return [event["epoch"] for event in told(app, "HEARD") if event["kind"] == kind]
 
 
+@pytest.mark.campaign
 def test_the_checkpoint_of_an_epoch_that_runs_again_after_a_kill_has_not_failed(
     start: Callable[..., Application], s3: Server, tmp_path: Path
 ) -> None:

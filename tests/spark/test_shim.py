@@ -364,7 +364,7 @@ class Asking:
         self._java = java
         self._told = java.java.util.ArrayList()
         self.tell = self._appending(self._told)
-        self.wants = java.org.apache.spark.ckpt.Wants(self.tell)
+        self.questions = java.org.apache.spark.ckpt.StateQuestions(self.tell)
 
     def _appending(self, found: Any) -> Any:
         """A function in the JVM that appends to a list there."""
@@ -380,19 +380,19 @@ class Asking:
 
     def retold(self) -> list[str]:
         found = self._java.java.util.ArrayList()
-        self.wants.retell(self._appending(found))
+        self.questions.retell(self._appending(found))
         return [json.loads(one.toString())["uid"] for one in found]
 
     def ask(self, uid: str = "u") -> dict[str, Any]:
         want = line(self._java, type="want", root="r", op=0, part=1, store="default", version=4, uid=uid)
-        return json.loads(self.wants.ask(want).toString())  # type: ignore[no-any-return]
+        return json.loads(self.questions.ask(want).toString())  # type: ignore[no-any-return]
 
     def answered(self, uid: str = "u", **fields: Any) -> None:
-        self.wants.answered(line(self._java, type="wanted", uid=uid, **{"handles": None, "lost": False, "declined": None, **fields}))
+        self.questions.answered(line(self._java, type="wanted", uid=uid, **{"handles": None, "lost": False, "declined": None, **fields}))
 
     def of(self, *held: str) -> list[dict[str, Any]]:
         uids = self._java.scala.jdk.javaapi.CollectionConverters.asScala(self._java.java.util.ArrayList(list(held))).toSet()
-        found = self.wants.of(uids)
+        found = self.questions.of(uids)
         return [json.loads(found.apply(n).toString()) for n in range(found.size())]
 
 
@@ -406,13 +406,13 @@ def task(java: Any) -> Asking:
 
 def test_the_coordinator_is_asked_once_however_often_a_task_asks(task: Asking) -> None:
     for executor in ("1", "2", "3"):
-        task.wants.joined(executor)
-    task.wants.lost("2")
+        task.questions.joined(executor)
+    task.questions.lost("2")
     assert [task.ask() for _ in range(3)] == [UNKNOWN] * 3
     assert task.told == [{"type": "want", "root": "r", "uid": "u", "version": 4, "executors": ["1", "3"]}]
-    assert task.wants.isOpen()
+    assert task.questions.isOpen()
     task.answered(handles=[["CHANGELOG"]])
-    assert not task.wants.isOpen()
+    assert not task.questions.isOpen()
     assert task.ask() == {**UNKNOWN, "handles": [["CHANGELOG"]]}
     assert task.ask() == UNKNOWN, "another attempt asks anew"
     assert len(task.told) == 2
@@ -421,11 +421,11 @@ def test_the_coordinator_is_asked_once_however_often_a_task_asks(task: Asking) -
 def test_who_holds_it_hands_it_over_once_the_coordinator_wants_that(task: Asking) -> None:
     task.ask()
     assert task.of("u") == []
-    task.wants.handOver("u")
+    task.questions.handOver("u")
     assert task.of("v") == []
     assert task.of("v", "u") == [{"root": "r", "op": 0, "part": 1, "store": "default", "uid": "u"}]
     task.ask("w")
-    task.wants.handOver("w")
+    task.questions.handOver("w")
     assert [want["uid"] for want in task.of("x", "w", "v")] == ["w"], "one holds more than is asked for"
     task.answered(lost=True)
     assert task.of("u") == []
@@ -442,17 +442,17 @@ def test_a_new_coordinator_hears_what_is_not_answered(task: Asking) -> None:
 
 
 def test_with_an_epoch_its_questions_go_and_with_a_run_those_who_take_part(task: Asking) -> None:
-    task.wants.joined("1")
+    task.questions.joined("1")
     task.ask()
-    task.wants.clear()
-    task.wants.handOver("u")
+    task.questions.clear()
+    task.questions.handOver("u")
     task.answered(lost=True)
-    assert not task.wants.isOpen()
+    assert not task.questions.isOpen()
     assert task.ask() == UNKNOWN
     assert task.told[-1]["executors"] == ["1"]
-    task.wants.begin()
-    assert task.wants.executors().isEmpty()
-    assert not task.wants.isOpen()
+    task.questions.begin()
+    assert task.questions.executors().isEmpty()
+    assert not task.questions.isOpen()
 
 
 def test_a_question_after_the_runs_end_is_declined_and_nobody_is_asked(java: Any, tmp_path: Path, task: Asking) -> None:
@@ -461,15 +461,15 @@ def test_a_question_after_the_runs_end_is_declined_and_nobody_is_asked(java: Any
     want = line(java, type="want", root="r", op=0, part=1, store="default", version=4, uid="u")
     assert json.loads(stream.ask(want).toString()) == {**UNKNOWN, "declined": "the query is not running"}
     assert task.told == []
-    assert not stream.wants().isOpen(), "every executor would report ten times as often"
+    assert not stream.stateQuestions().isOpen(), "every executor would report ten times as often"
 
 
 def test_a_stop_that_is_refused_hides_none_that_was_asked_for_since(java: Any, tmp_path: Path, task: Asking) -> None:
     transfer = java.org.apache.spark.ckpt.FileTransfer(java.java.io.File(str(tmp_path)))
     stream = java.org.apache.spark.ckpt.DriverStream("r", "of no run", transfer, java.scala.Option.empty(), None, task.tell, None)
-    stream.told(line(java, type="stopping", root="r", drain=False))
+    stream.heard(line(java, type="stopping", root="r", drain=False))
     first = stream.stopRequest().get()
-    stream.told(line(java, type="stopping", root="r", drain=False))
+    stream.heard(line(java, type="stopping", root="r", drain=False))
     stream.refuse(first)
     assert stream.stopRequest().isDefined()
     stream.refuse(stream.stopRequest().get())

@@ -11,7 +11,7 @@ import pytest
 
 from spark_ckpt import paths
 from spark_ckpt.agent.staging import StateFile
-from spark_ckpt.agent.uploads import PACK_BYTES, packs
+from spark_ckpt.agent.uploads import PACK_BYTES, into_packs
 from spark_ckpt.model import CheckpointId, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol.retention.sparse_packs import AT_ONCE, sparse_packs
 from spark_ckpt.storage import Storage, open_storage
@@ -52,8 +52,8 @@ def test_a_checkpoint_empties_only_so_many_packs_and_the_emptiest_first() -> Non
 
 def test_packs_are_not_much_too_large() -> None:
     files = [StateFile(HandleKind.SST, f"{n}", PACK_BYTES // 3) for n in range(7)]
-    assert [len(pack) for pack in packs(files)] == [3, 3, 1]
-    assert packs([]) == []
+    assert [len(pack) for pack in into_packs(files)] == [3, 3, 1]
+    assert into_packs([]) == []
 
 
 def test_what_is_left_in_a_sparse_pack_goes_on_in_another_one_and_the_old_one_can_go(url: str, storage: Storage, tmp_path: Path) -> None:

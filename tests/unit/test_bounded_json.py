@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import random
 import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from spark_ckpt.bounded_json import check_values, parse_json
-from spark_ckpt.errors import FormatError
+from spark_ckpt.errors import DamagedError, FormatError
 from spark_ckpt.paths import left_acks_key
+from spark_ckpt.protocol.checkpoints.required_ids import required_ids
 from spark_ckpt.protocol.entries import EntryLimits, decode
+from spark_ckpt.protocol.start.restoring import partitions_of
+from spark_ckpt.state.reading import conf_of
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.left_acks import left_acks
 from spark_ckpt.stored.state.archive import parse_metadata
+from tests.drivers.checkpoints import sample
 
 
 def document(rng: random.Random, depth: int) -> Any:
@@ -99,3 +106,34 @@ def test_a_text_that_does_not_end_is_looked_through_once() -> None:
 def test_what_is_not_plain_utf_8_is_not_read(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"BOM|utf-8"):
         parse_json(data, 10)
+
+
+@contextmanager
+def no_more_than(bytes_: int) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < bytes_
+    finally:
+        tracemalloc.stop()
+
+
+MANY = b",[]" * 10_000_001
+
+
+def test_the_offsets_of_a_forged_checkpoint_take_no_memory() -> None:
+    """They are packed in `_metadata`: of some hundred kilobytes there, gigabytes came to be."""
+    line = b'{"conf":{"spark.sql.shuffle.partitions":"7"},"x":[[]' + MANY + b"]}"
+    forged = sample()
+    forged = replace(forged, files={f"offsets/{forged.id.epoch}": b"v1\n" + line + b"\n{}"})
+    with no_more_than(100 << 20):
+        assert partitions_of(forged) is None
+        with pytest.raises(DamagedError, match=r"holds more than .* values.*it is damaged"):
+            conf_of(forged)
+
+
+def test_nor_does_what_committed_it() -> None:
+    with no_more_than(100 << 20), pytest.raises(FormatError, match=r"commits/7 is not what Spark writes .*holds more than"):
+        required_ids(7, b'v2\n{"x":[[]' + MANY + b"]}")
+    with pytest.raises(FormatError, match=r"commits/7 is not what Spark writes .RecursionError"):
+        required_ids(7, b"v2\n" + b"[" * 100_000)

@@ -17,6 +17,7 @@ from spark_ckpt.cli.main import run
 from spark_ckpt.paths import log_key
 from spark_ckpt.storage import Storage, open_storage
 from tests.drivers.stored_stream import StreamWriter, begun, flip, make_store
+from tests.stored.earlier import HERE
 
 PROGRAM = [sys.executable, "-m", "spark_ckpt.cli.main"]
 _HEARING = "signal.signal(signal.SIGINT, signal.default_int_handler); runpy.run_module('spark_ckpt.cli.main', run_name='__main__')"
@@ -70,15 +71,18 @@ def test_an_error_that_cannot_be_written_has_its_status(arguments: list[str], fo
         assert subprocess.run([*PROGRAM, *arguments, *form], stdout=full, stderr=full, check=False).returncode == status
 
 
-def interrupted(arguments: Sequence[str], begun: Callable[[], bool]) -> tuple[int, str, str]:
-    """A person presses Ctrl-C when it has `begun`."""
-    process = subprocess.Popen([*HEARING, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def interrupted(
+    arguments: Sequence[str], begun: Callable[[], bool], number: int = signal.SIGINT, program: Sequence[str] = HEARING, **env: str
+) -> tuple[int, str, str]:
+    """A person presses Ctrl-C when it has `begun`, or it gets another signal."""
+    around = {**os.environ, **env}
+    process = subprocess.Popen([*program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=around)
     try:
         until = time.monotonic() + 60
         while not begun() and process.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
         time.sleep(0.3)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
@@ -119,6 +123,37 @@ def test_who_does_not_wait_for_anything_else_sees_a_sentence(tmp_path: Path) -> 
     python.write_text(f"#!/bin/sh\ntouch {begun}\nexec sleep 50\n")
     python.chmod(0o755)
     assert interrupted(["doctor", "--python", str(python)], begun.exists) == (130, "", "\nspark-ckpt: interrupted\n")
+
+
+HOLDING = """
+import os, pathlib, runpy, time
+import pyarrow.parquet as pq
+def held(self, batch):
+    pathlib.Path(os.environ["BEGUN"]).touch()
+    time.sleep(50)
+pq.ParquetWriter.write_batch = held
+runpy.run_module("spark_ckpt.cli.main", run_name="__main__")
+"""
+"""It hangs when it has something to write."""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_what_ends_it_from_outside_leaves_no_state_behind(number: int, status: int, tmp_path: Path) -> None:
+    """`timeout`, systemd and Kubernetes send SIGTERM, a terminal that is closed SIGHUP."""
+    for name in ("tmp", "out"):
+        (tmp_path / name).mkdir()
+    arguments = ["state", f"{HERE}/states/update", "--to", f"{tmp_path}/out/state.parquet"]
+    env = {"BEGUN": f"{tmp_path}/begun", "TMPDIR": f"{tmp_path}/tmp"}
+    ended = interrupted(arguments, (tmp_path / "begun").exists, number, [sys.executable, "-c", HOLDING], **env)
+    assert ended == (status, "", "\nspark-ckpt: interrupted\n")
+    assert [*(tmp_path / "tmp").iterdir(), *(tmp_path / "out").iterdir()] == []
+
+
+def test_what_is_to_outlive_its_terminal_does(tmp_path: Path) -> None:
+    """Under `nohup` SIGHUP is ignored, and stays so."""
+    code = "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); sys.argv[1:] = ['--version']\n"
+    code += "from spark_ckpt.cli.main import main\ntry: main()\nexcept SystemExit: print(signal.getsignal(signal.SIGHUP).name)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.endswith("SIG_IGN\n")
 
 
 @pytest.mark.parametrize("encoding", ["iso-8859-1", "iso-8859-7"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from spark_ckpt.cli.output import Facts, Report, TextOutput, size_text, time_text
+from spark_ckpt.cli.output import Facts, JsonOutput, Report, TextOutput, duration_text, size_text, time_text
+from spark_ckpt.errors import FormatError
 
 
 def test_no_control_character_reaches_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,3 +22,15 @@ def test_numbers_that_cannot_be_are_no_reason_to_fail() -> None:
     assert {time_text(10**30), time_text(-1), time_text(10**18)} == {"?"}
     assert size_text(10**400) == "?"
     assert size_text(1536) == "1.5 KiB"
+    assert {duration_text(10**400), duration_text(1e300), duration_text(float("nan")), duration_text(-(10**400))} == {"?"}
+    assert (duration_text(12), duration_text(12.4), duration_text("x")) == ("12 ms", "12 ms", "-")
+
+
+@pytest.mark.parametrize("beside", [1.5, float("nan")])
+def test_what_no_json_can_hold_ends_with_a_sentence(beside: float) -> None:
+    """Python 3.12 reads lists in lists that are deeper than those it writes."""
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(FormatError, match="lists in lists without end; it is damaged or forged"):
+        JsonOutput().show(Report({"counters": {"beside": beside, "deep": deep}}, ()))

@@ -477,6 +477,15 @@ def test_names_from_the_storage_cannot_steer_the_terminal(storage: Storage, url:
     assert "\x1b" not in capsys.readouterr().out
 
 
+def test_a_duration_that_cannot_be_is_shown_as_none(storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = StreamWriter(storage)
+    writer.begin(1)
+    checkpoint = writer.complete(1, 0, [], changelogs_only=1)
+    storage.put(metadata_key(checkpoint.id), encode_metadata(replace(checkpoint, counters={"duration_ms": 10**400})))
+    assert run(["list", url]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[-3:] == ["?", "COMPLETED,", "latest"]
+
+
 def renumbered(writer: StreamWriter, noted: bool = True) -> None:
     """Run 2 goes on from epoch 1 under new numbers, and has noted that it is damaged."""
     claim = decode(1, writer.storage.get(log_key(1)))

@@ -6,8 +6,9 @@ import json
 import os
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Claim, Plan
 from spark_ckpt.protocol.retention.garbage import entry_before_barrier, kept_checkpoints
 from spark_ckpt.storage import Storage
-from spark_ckpt.storage.base import LARGEST_READ, Stored
+from spark_ckpt.storage.base import LARGEST_READ, PutResult, Stored
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.deletion import delete_checkpoints
-from spark_ckpt.stored.gc import Collector
+from spark_ckpt.stored.gc import Collector, WhatIsNeeded
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Standing
@@ -94,6 +95,47 @@ def test_probes_that_a_crash_left_go_when_they_are_old(
     assert (found.objects, found.probes.garbage.objects, found.total().garbage.objects) == ((key,), 1, 1)
     collector.delete(found)
     assert storage.size(key) is None
+
+
+def test_what_is_left_of_a_savepoint_that_was_cut_off_goes_when_it_is_a_day_old(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = {
+        f"savepoints/{name}/run-00000001/{key}" for name in ("cut", "mine/below") for key in ("seg/2-edited-a-0", "sst/b.sst", "drv/2-c")
+    }
+    kept = {"savepoints/mine/run-00000001/seg/2-a.00000000", "savepoints/orders/log/00000000000000000001", "savepoints/note"}
+    for key in (*left, *kept, "savepoints/orders/run-00000001/seg/2-a"):
+        storage.put(key, b"x")
+    before = keys(storage)
+    status, doc = gc(capsys, url, "--min-age", "0", "--delete")
+    assert (status, doc["savepoints"]) == (0, {"garbage": {"objects": 0, "bytes": 0}, "young": {"objects": 6, "bytes": 6}})
+    assert keys(storage) == before - expected_garbage(writer), "it may still be in the making"
+    collector = Collector(storage, 0, now(storage) + 86_400_000)
+    found = collector.look()
+    assert found.savepoints.garbage.objects == found.total().garbage.objects == 6
+    collector.delete(found)
+    marks = {f"savepoints/{name}/_metadata" for name in ("cut", "mine/below")}
+    assert keys(storage) == (before - expected_garbage(writer) - left) | marks
+    assert collector.look().savepoints.garbage.objects == 0
+
+
+def test_a_savepoint_that_is_completed_meanwhile_keeps_its_objects_and_one_that_is_not_cannot_be_any_more(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("slow", "late"):
+        storage.put(f"savepoints/{name}/run-00000001/seg/2-a", b"x")
+    collector = Collector(storage, 0, now(storage) + 86_400_000)
+    found = collector.look()
+    assert storage.put_if_absent("savepoints/slow/_metadata", b"complete" * 1000) is PutResult.STORED
+    collector.delete(found)
+    assert storage.size("savepoints/slow/run-00000001/seg/2-a") == 1
+    assert storage.size("savepoints/late/run-00000001/seg/2-a") is None
+    assert storage.put_if_absent("savepoints/late/_metadata", b"complete") is PutResult.EXISTS
+    storage.put("savepoints/late/run-00000001/seg/2-b", b"x")
+    collector.delete(collector.look())
+    assert storage.size("savepoints/late/run-00000001/seg/2-b") is None, "what comes behind it goes the next time"
+    assert run(["show", f"{url}/savepoints/late"]) == 1
+    assert "this savepoint was never completed" in capsys.readouterr().err
 
 
 def test_delete(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,15 +242,15 @@ def test_a_checkpoint_that_completes_and_vanishes_between_the_two_looks_is_misse
     writer.append(Plan(writer.claim, 1, 0, b"v1\n{}", {"sources/0/0": file}))
     writer.begin(2)
 
-    class Meanwhile(Collector):
-        def _planned(self) -> frozenset[str]:
+    class Meanwhile(WhatIsNeeded):
+        def planned(self) -> frozenset[str]:
             writer.append(Plan(writer.claim, 2, 1, b"v1\n{}", floor=writer.claim))
             storage.delete([paths.log_key(n) for n in (1, 2)])
-            return super()._planned()
+            return super().planned()
 
     assert Collector(storage, 0, 1 << 60).look().objects == ()
     with pytest.raises(DamagedError, match=r"the checkpoints of run 2 .* are gone; nothing is deleted"):
-        Meanwhile(storage, 0, 1 << 60).look()
+        Collector(storage, 0, 1 << 60, needed=Meanwhile).look()
 
 
 def test_of_a_deleted_stream_everything_goes(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -337,7 +379,7 @@ class Moving(MemoryStorage):
         return super().list(prefix, start_after)
 
 
-def violations(seed: int, kind: type[Collector]) -> list[str]:
+def violations(seed: int, kind: Callable[..., Collector]) -> list[str]:
     """What a collection under way destroyed of what a restart could use, and what a quiet one left."""
     world = World(seed)
     for _ in range(world.rng.randrange(3, 25)):
@@ -369,14 +411,14 @@ def test_nothing_that_a_restart_could_use_is_ever_deleted(seed: int) -> None:
     assert violations(seed, Collector) == []
 
 
-class OwnFirst(Collector):
+class OwnFirst(WhatIsNeeded):
     """The run's own checkpoints are read before the kept ones."""
 
-    def _restorable(self, standing: Standing) -> list[Checkpoint]:
-        own = [content for c, _ in self._reader.checkpoints_of(standing.claim.run) if (content := self._read(c)) is not None]
-        return own + [content for c in sorted(kept_checkpoints(standing.claim)) if (content := self._read(c)) is not None]
+    def restorable(self, standing: Standing) -> list[Checkpoint]:
+        own = [content for c, _ in self.reader.checkpoints_of(standing.claim.run) if (content := self.read(c)) is not None]
+        return own + [content for c in sorted(kept_checkpoints(standing.claim)) if (content := self.read(c)) is not None]
 
-    def _check(self, standing: Standing, restorable: list[Checkpoint]) -> None:
+    def check(self, standing: Standing, restorable: list[Checkpoint]) -> None:
         """What is missing is not asked about either: that would hide the wrong order in most schedules."""
 
 
@@ -384,16 +426,16 @@ class ClaimOnce(Collector):
     """Nobody looks whether the claim is still the last."""
 
     def look(self) -> Any:
-        standing = self._standing(0)
-        return self._garbage(standing, self._restorable(standing))
+        standing = self.needed.standing(0)
+        return self.garbage_under(standing, self.needed.restorable(standing))
 
 
-@pytest.mark.parametrize("wrong", [OwnFirst, ClaimOnce])
-def test_the_order_of_the_reads_matters(wrong: type[Collector]) -> None:
+@pytest.mark.parametrize("wrong", [partial(Collector, needed=OwnFirst), ClaimOnce], ids=["OwnFirst", "ClaimOnce"])
+def test_the_order_of_the_reads_matters(wrong: Callable[..., Collector]) -> None:
     assert any("lost" in line for seed in range(5000) for line in violations_or_none(seed, wrong)), "the test has lost its point"
 
 
-def violations_or_none(seed: int, kind: type[Collector]) -> list[str]:
+def violations_or_none(seed: int, kind: Callable[..., Collector]) -> list[str]:
     try:
         return violations(seed, kind)
     except DamagedError:

@@ -174,7 +174,7 @@ def test_all_options_at_once() -> None:
         ("storage", "s3://", "s3://bucket/prefix"),
         ("storage", "gs://Bucket/x", "Bucket is no bucket's name; that has 3 to 63 characters"),
         ("storage", "az://a_b/x", "a_b is no container's name; that has 3 to 63 characters"),
-        ("storage", "abfss://c@x.dfs.core.windows.net/x", "for Azure's abfss:// az://, and the account in AZURE_STORAGE_ACCOUNT_NAME"),
+        ("storage", "abfss://c@account.dfs.core.windows.net/x", "abfss:// az://, and the account in AZURE_STORAGE_ACCOUNT_NAME"),
         ("storage", "file:///a/../b", "without . and .."),
         ("storage", "file://host/a", "file:///path"),
         ("storage", "", "s3://bucket/prefix"),
@@ -295,6 +295,15 @@ def test_several_folders_have_commas_between_and_a_comma_in_a_name_is_none() -> 
 def test_memory_is_no_place_to_store_anything(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"spark\.ckpt\.{key}=memory://x is not possible; use s3://.*nothing would be stored$"):
         parse_options({f"spark.ckpt.{key}": "memory://x"})
+
+
+@pytest.mark.parametrize("url", ["s3://me:hush/x", "s3://m_e:hush/x", "ftp://me:hush", "gs://me:hu:sh/"])
+def test_what_stands_where_a_port_would_is_not_shown(url: str) -> None:
+    """The scheme is wrong, and nobody has looked at the port."""
+    with pytest.raises(ConfigError) as error:
+        parse_options({"spark.ckpt.s3.endpoint": url})
+    assert "spark.ckpt.s3.endpoint=" in str(error.value)
+    assert "hu" not in str(error.value)
 
 
 def test_the_endpoint_may_hold_no_credentials() -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,9 +23,9 @@ from spark_ckpt.coordinator.actions import StorageActions
 from spark_ckpt.coordinator.coordinator import Coordinator
 from spark_ckpt.errors import CheckpointError, ErrorKind, StorageError
 from spark_ckpt.paths import answer_key, log_key
-from spark_ckpt.process.pipe import Pipe
+from spark_ckpt.process.pipe import Pipe, describe
 from spark_ckpt.protocol.durable_put import Known, put_entry
-from spark_ckpt.protocol.entries import STOP, Request, encode
+from spark_ckpt.protocol.entries import STOP, Claim, Request, encode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.machine import Questions, Tickets
 from spark_ckpt.storage import open_storage
@@ -253,6 +254,24 @@ def test_a_fault_inside_the_coordinator_is_an_answer(application: Application) -
 
 def wanted(application: Application, uid: str) -> list[Any]:
     return [told["declined"] for told in application.told() if told["type"] == "wanted" and told["uid"] == uid]
+
+
+@pytest.mark.parametrize("forged", ["query_id", "sink"])
+def test_what_stands_in_the_log_of_the_stream_steers_no_terminal(begin: Begin, forged: str) -> None:
+    application = begin()
+    text = "q\x1b[2J\nERROR all is well"
+    job = replace(JOB, sink=text) if forged == "sink" else JOB
+    claim = Claim(1, 1, text if forged == "query_id" else "q", job, None, (), (), "h", {}, 1, "n")
+    application.storage.put(log_key(1), encode(claim))
+    if forged == "sink":
+        application.start()
+        told = [line["message"] for line in application.told() if line["type"] == "log"]
+    else:
+        with pytest.raises(CheckpointError) as error:
+            application.ask("open", query_id="q")
+        told = [describe(error.value)["message"]]
+    assert any("q\\x1b[2J\\x0aERROR all is well" in message for message in told), told
+    assert not any("\x1b" in message or "\n" in message for message in told)
 
 
 def test_a_task_that_waits_for_state_is_told_of_a_fault_inside_the_coordinator(begin: Begin) -> None:

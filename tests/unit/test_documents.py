@@ -80,15 +80,9 @@ def test_a_diagram_has_each_change_of_phase_once() -> None:
         }
 
 
-def test_costs_are_those_of_the_full_form() -> None:
+def test_costs_are_those_of_the_short_form() -> None:
     page = """
 ## The short form
-### Aggregation
-| system | partitions | epoch ms | requests |
-|---|---:|---:|---:|
-| stock | 20 | 1 (1 - 1) | 1.0 |
-
-## The full form
 
 ### Aggregation
 Some words.
@@ -102,12 +96,16 @@ Some words.
 
 ### Another
 | system | partitions | epoch ms | requests |
+
+## The full form
+### Aggregation
+| system | partitions | epoch ms | requests |
+|---|---:|---:|---:|
+| stock | 20 | 1 (1 - 1) | 1.0 |
 """
     assert costs.table(page).splitlines()[2:4] == ["| stock | 1.3 s |  |  |  |", "| ours | 0.7 s | 1.6 s | 4.2 | 1,222 |"]
-    assert "The stock systems ran without those" in costs.table(page)
-    assert "The stock systems ran without" not in costs.table(page.replace("| stock |", "| stock, same settings |"))
     with pytest.raises(ValueError, match="has no table"):
-        costs.table(page.replace("### Aggregation", "### Something"))
+        costs.table(page.replace("### Aggregation", "### Something", 1))
     with pytest.raises(ValueError, match="has no place"):
         costs.renewed("# README", page)
 

@@ -97,6 +97,12 @@ def test_a_start_that_reaches_the_two_phase_sink_after_a_later_one_drops_nothing
     assert "has taken over" in ask(late, call="completed", epoch=0)["error"]
 
 
+def test_a_two_phase_sink_whose_query_has_not_begun_says_so(tmp_path: Path) -> None:
+    """It was registered for a query of another name: what it staged would never be published."""
+    sink = TwoPhaseSink(str(tmp_path / "sink.db"))
+    assert "register it as a hook of this query" in ask(sink, call="completed", epoch=0)["error"]
+
+
 def test_what_a_hook_raises_is_told_by_type_and_message_and_its_trace_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         assert answer("mine", Recording(), {"call": "completed", "epoch": 13}) == {"error": "ValueError: no luck"}

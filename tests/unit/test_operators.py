@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ckpt.protocol.operators import Matched, Operator, OperatorChoice, match, same_for_spark
+from spark_ckpt.protocol.operators import Matched, Operator, OperatorChoice, match, replaced, same_for_spark
 from spark_ckpt.state.operators import describe
 from tests.drivers.planned_operators import a_count, a_deduplication, a_total, operator_files
 
@@ -167,3 +167,18 @@ def test_a_count_does_not_go_on_from_a_sum() -> None:
     assert problem.startswith("no operator of the query takes the state of the checkpoint's 0 stateStoreSave(key string)")
     assert match(mine, theirs, OperatorChoice(may_drop=True)) == Matched({}, new=(0, 1), gone=(0,))
     assert match(mine, theirs, OperatorChoice({1: 0})) == Matched({1: 0}, new=(0,))
+
+
+def test_a_key_that_is_an_expression_has_no_name_that_says_that_it_is_the_same() -> None:
+    """Nobody guesses where the groupings of the query are others than those of the checkpoint."""
+    mine, theirs = some("sum._groupingexpression", "dedupe.id"), some("sum._groupingexpression")
+    assert match(mine, theirs, NOTHING).kept == {0: 0}
+    assert not replaced(("aggregate(user)", "deduplicate(id)"), ("aggregate(user)",))
+    assert replaced(("aggregate(country)",), ("aggregate(user)",))
+    (problem,) = match(mine, theirs, NOTHING, doubtful=True).problems
+    assert "0 sum(_groupingexpression string) is an expression" in problem
+    assert problem.endswith(
+        "say so with spark.ckpt.restore.operators=0:0. A column that is made before the groupBy, with withColumn, has a name"
+    )
+    assert match(mine, theirs, OperatorChoice({0: 0}), doubtful=True) == Matched({0: 0}, (1,))
+    assert match(some("sum.user"), some("sum.user"), NOTHING, doubtful=True).problems == ()

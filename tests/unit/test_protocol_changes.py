@@ -280,3 +280,26 @@ def test_a_claim_that_another_run_was_faster_with_is_looked_for_again() -> None:
     assert isinstance(claim, Claim)
     assert (one.run, claim.origin, one.begins) == (3, CheckpointId(3, 2), (0,))
     assert world.store(world.checkpoints[CheckpointId(3, 2)]) is Outcome.EXISTS
+
+
+@pytest.mark.parametrize("case", ["fork", "own"])
+def test_another_expression_does_not_take_the_state_of_a_key_that_is_one(case: str) -> None:
+    """Spark calls both `_groupingexpression`; the queries say by which columns they group."""
+    make, chosen, _ = CASES[case]
+    world = make()
+    found = world.sources[SAVEPOINT] if case == "fork" else world.checkpoints[CheckpointId(1, 2)]
+    expression = replace(
+        found, files={**found.files, **a_total(0, "_groupingexpression")}, job=replace(found.job, operators=("aggregate(user)",))
+    )
+    if case == "fork":
+        world.sources[SAVEPOINT] = expression
+    else:
+        world.checkpoints[CheckpointId(1, 2)] = expression
+    planned = a_total(0, "_groupingexpression")
+    job = Job(("aggregate(country)",), JOB.sources, JOB.sink)
+    before = dict(world.log)
+    refused = refusal(change(Driver(world), chosen, planned, job=job))
+    assert "is an expression, of which Spark's files do not say which one" in refused.message
+    assert world.log == before
+    one = started(change(Driver(world), chosen, planned, OperatorChoice({0: 0}), job))
+    assert one.begins == ()

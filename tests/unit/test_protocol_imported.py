@@ -7,7 +7,8 @@ from dataclasses import replace
 from spark_ckpt.model import Checkpoint, CheckpointId, Imported, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from tests.drivers.protocol_driving import Driver, World, offsets
+from tests.drivers.planned_operators import a_total
+from tests.drivers.protocol_driving import JOB, Driver, World, offsets
 from tests.drivers.protocol_starts import elsewhere, numbers, refusal, started
 
 BEGUN = offsets(3)
@@ -94,3 +95,17 @@ def test_what_follows_it_is_not_what_stock_spark_had_begun() -> None:
     found = planned_by(world, "b")
     assert (found.origin, numbers(found)) == (CheckpointId(1, 3), [4])
     assert world.checkpoints[CheckpointId(1, 3)].imported is None
+
+
+def test_a_query_that_changes_before_the_first_epoch_has_ended_is_looked_at_like_any_other() -> None:
+    """The stream's only checkpoint is the copy of what was imported, and that has the operators of the query that it was copied for."""
+    world, source = imported()
+    world.sources[PATH.path] = replace(source, files={**source.files, **a_total(0)})
+    driver = Driver(world)
+    asked = driver.start("a", restore=PATH, compared=False)
+    assert isinstance(asked[-1], do.Compare)
+    started(driver.start("a", restore=PATH, planned=a_total(0)))
+    assert world.checkpoints[CheckpointId(1, 2)].imported is not None
+    said = Driver(world).start("b", Job(("dedupe id", *JOB.operators), JOB.sources, JOB.sink), compared=False)
+    assert isinstance(said[-1], do.Compare), said
+    assert said[-1].plan

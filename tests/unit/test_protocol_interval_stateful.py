@@ -233,8 +233,8 @@ class IntervalMachine(StreamMachine):
     def do_trigger(self, query: Query, amount: int) -> None:
         run = query.run
         assert run is not None
-        recorded = run.epoch.planned_before
-        content = recorded.offsets if recorded else offsets(run.epoch.number) + str(amount).encode()
+        planned_before = run.epoch.planned_before
+        content = planned_before.offsets if planned_before else offsets(run.epoch.number) + str(amount).encode()
         self.push(query, ev.TriggerRequested(run.epoch.number, content))
 
     @precondition(lambda self: any(q.in_phase(RunPhase.RUNNING) for q in self.queries))

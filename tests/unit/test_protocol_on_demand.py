@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from spark_ckpt.protocol.settings import Settings
 from tests.drivers.interval_runs import due, epoch, plain, told
 from tests.drivers.protocol_driving import JOB, Driver, World, ack
 from tests.drivers.protocol_runs import held, kinds, reasons
+from tests.drivers.protocol_starts import own, started
 
 MODES = {
     "every epoch": Settings(),
@@ -316,6 +318,26 @@ def test_a_coordinator_that_is_replaced_has_its_successor_answer(mode: str) -> N
     other = Driver(world, MODES[mode])
     other.push(ev.ResumeRequested(1, 1, 1, sealed=0, files={"commits/0": b"v2\n{}"}))
     assert world.answers[number].startswith("error: the coordinator was replaced")
+
+
+@pytest.mark.parametrize("mode", BACKGROUND)
+def test_a_new_coordinator_knows_that_no_epoch_has_ended_since_a_start_under_new_numbers(mode: str) -> None:
+    """(1) Epochs 1 to 3 end past checkpoint 0; (2) a person discards them, and the next start begins with epoch 4; (3) its coordinator is
+    replaced before anything comes in; (4) a checkpoint is asked for: checkpoint 0 holds all."""
+    one = running(mode)
+    one.request(CHECKPOINT)
+    one.fire(ev.Timer.IDLE)
+    ran(one, 0)
+    unacked(one, 1, 2, 3)
+    two = Driver(one.world, MODES[mode])
+    begun = started(two.start("b", restore=replace(own(1, 0), discard=True)))
+    assert (begun.origin, begun.epoch, begun.rerun) == (CheckpointId(1, 0), 4, False)
+    files: Any = {path: content for path, content in begun.files.items() if path.startswith("commits/")}
+    other = Driver(one.world, MODES[mode])
+    other.push(ev.ResumeRequested(2, begun.claim, begun.epoch, sealed=0, files=files))
+    asked = other.request(CHECKPOINT, claim=begun.claim)
+    other.fire(ev.Timer.IDLE)
+    assert one.world.answers[asked] == answer_of(0)
 
 
 # --- never

@@ -497,7 +497,7 @@ def test_a_log_that_does_not_reach_back_is_named() -> None:
 # --- what the run does about it
 
 
-def test_what_was_set_aside_goes_when_the_run_has_completed_one_of_its_own() -> None:
+def test_what_is_not_inherited_goes_when_the_run_has_completed_one_of_its_own() -> None:
     """Its objects stay as long as anything else names them, and nothing goes before an append that follows the completion."""
     world = after(4)
     driver = Driver(world)

@@ -135,11 +135,61 @@ def test_a_stop_with_a_savepoint_is_finished_when_that_is_stored(mode: str) -> N
     ran(driver, 2)
     assert driver.world.answers == {}
     driver.hold = lambda i: isinstance(i, do.StoreSavepoint)
-    assert "Finished" not in kinds(driver.push(ev.FinishRequested(stopping=True)))
+    assert "Finished" not in kinds(driver.push(ev.FinishRequested(stopping=True, drained=True)))
     finished = told(driver.release(), do.Finished)
     assert finished.savepoint == f"memory://savepoints/{number}"
     assert driver.world.savepoints[finished.savepoint].id == CheckpointId(1, 2)
     assert kinds(driver.push(ev.StopRequested(False))) == ["Stopped"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_stop_without_a_drain_does_not_answer_who_asked_for_one(mode: str) -> None:
+    """(1) A stop waits for its savepoint; (2) somebody else asks for a stop with a drain."""
+    driver = running(mode)
+    ran(driver, 0)
+    first = driver.request(STOP)
+    driver.fire(ev.Timer.IDLE)
+    driver.hold = lambda i: isinstance(i, do.StoreSavepoint)
+    driver.push(ev.FinishRequested(stopping=True))
+    second = driver.request(STOP, drain=True)
+    assert told(driver.fire(ev.Timer.IDLE), do.Stopping).drain
+    assert told(driver.release(), do.Finished).savepoint == f"memory://savepoints/{first}"
+    driver.push(ev.StopRequested(False))
+    assert driver.world.answers[second].startswith("error: the run ended before it met the request")
+    assert list(driver.world.savepoints) == [f"memory://savepoints/{first}"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_who_asked_for_a_drain_still_waits_when_a_stop_without_one_has_failed(mode: str) -> None:
+    """(1) A stop waits for its savepoint; (2) somebody else asks for a stop with a drain; (3) the savepoint cannot be made; (4) the query
+    is drained."""
+    driver = running(mode)
+    ran(driver, 0)
+    first = driver.request(STOP)
+    driver.fire(ev.Timer.IDLE)
+    driver.hold = lambda i: isinstance(i, do.StoreSavepoint)
+    driver.push(ev.FinishRequested(stopping=True))
+    second = driver.request(STOP, drain=True)
+    driver.fire(ev.Timer.IDLE)
+    copy = held(driver, do.StoreSavepoint)
+    driver.hold = lambda _: False
+    assert "finish STORAGE" in kinds(driver.push(ev.SavepointStored(copy.ticket, first, None, "denied", hopeless=True)))
+    assert driver.world.answers == {first: "error: denied"}
+    ran(driver, 1)
+    assert "Finished" in kinds([*driver.push(ev.FinishRequested(stopping=True, drained=True)), *acks(driver, 1)])
+    assert driver.world.answers[second] == f"memory://savepoints/{second}"
+    assert driver.world.savepoints[f"memory://savepoints/{second}"].id == CheckpointId(1, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_query_that_ends_by_itself_has_not_been_drained(mode: str) -> None:
+    driver = running(mode)
+    number = driver.request(STOP, drain=True)
+    ran(driver, 0)
+    assert "Finished" in kinds([*driver.push(ev.FinishRequested()), *acks(driver, 0)])
+    driver.push(ev.StopRequested(False))
+    assert driver.world.answers[number].startswith("error: the run ended before it met the request")
+    assert driver.world.savepoints == {}
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -254,7 +254,7 @@ def test_a_plan_that_was_appended_meanwhile_is_no_missing_end() -> None:
     assert (started(said).origin, started(said).epoch) == (CheckpointId(1, 1), 2)
 
 
-def test_epochs_recorded_past_the_first_must_run_as_planned() -> None:
+def test_epochs_planned_past_the_first_must_run_as_planned() -> None:
     world = after(3)
     world.damaged = {CheckpointId(1, 2): "x", CheckpointId(1, 1): "x"}
     driver = Driver(world)

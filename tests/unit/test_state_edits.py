@@ -432,3 +432,34 @@ def test_a_storage_that_ends_in_the_middle_leaves_no_savepoint(stream: str, monk
     with pytest.raises(StorageError, match="it is away"):
         spark_ckpt.transform_state(stream, 0, without("k0"))
     assert savepoints(stream) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("run-00000001", "mine"), ("run-00000001", "chk-99"), ("run-00000001/savepoints", "mine"), ("", "run-00000001")]
+)
+def test_no_savepoint_is_made_where_gc_takes_it_for_garbage(
+    stream: str, folder: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = f"{stream}/{folder}".rstrip("/")
+    with pytest.raises(ConfigError, match=r"is the name of a run's folder or of a checkpoint's; choose another name or target"):
+        spark_ckpt.transform_state(stream, 0, without("k0"), target=target, name=name)
+    status, told = call(capsys, "rescale", stream, "--partitions", "3", "--target", target, "--name", name)
+    assert status == 2, told
+    assert not Path(stream.removeprefix("file://"), folder, name, "_metadata").exists()
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_rows_are_not_added_to_state_that_is_not_where_the_hash_says(stream: str, mode: str) -> None:
+    """Spark looks for rows where the query partitions them. Before Spark 3.3 that could be by some of the keys."""
+    base = spark_ckpt.transform_state(stream, 0, lambda batch: batch, name="base")
+    found = stored(base)
+    of = {0: 1, 1: 0}
+    exchanged = [replace(one, store=replace(one.store, partition=of[one.store.partition])) for one in reversed(found.snapshots)]
+    metadata = Path(base.removeprefix("file://")) / "_metadata"
+    metadata.chmod(0o600)
+    metadata.write_bytes(encode_metadata(replace(found, snapshots=tuple(exchanged))))
+    rows = spark_ckpt.read_state(base).to_table().drop_columns("partition_id")
+    with pytest.raises(ConflictError, match="are not where Spark's hash of their keys says"):
+        spark_ckpt.write_state(base, 0, rows, mode=mode, name="filled")
+    assert not metadata.parent.with_name("filled").joinpath("_metadata").exists()
+    spark_ckpt.transform_state(base, 0, without("k0"), name="less")

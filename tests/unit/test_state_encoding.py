@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.state.spark_hash import hashes, partitions
-from spark_ckpt.state.spark_types import Atomic, Field, Map, SparkType, Struct, parse_struct, to_arrow
+from spark_ckpt.state.spark_types import Array, Atomic, Field, Map, SparkType, Struct, parse_struct, to_arrow
 from spark_ckpt.state.unsafe_encoder import encode
 from spark_ckpt.state.unsafe_rows import rows_of
 from tests.drivers.spark_values import TEXT, TYPES
@@ -32,6 +32,18 @@ def test_what_was_read_is_written_as_it_was(data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(values) - 1))
     behind = encode(schema, [column.slice(first) for column in read], len(values) - first)
     assert behind.slices(b"\0") == [b"\0" + one for one in written[first:]]
+
+
+@pytest.mark.parametrize("kind", [Array(Atomic("interval")), Map(TEXT, Atomic("interval"))], ids=str)
+def test_an_interval_that_is_null_takes_no_bytes_in_an_array(kind: SparkType) -> None:
+    """Else it would lie over what follows: the next array would be empty."""
+    schema = Struct((Field("f", kind),))
+    one, other = (1, 2, 3000), (-4, 5, -6000)
+    arrays: list[list[tuple[int, int, int] | None]] = [[one, None], [other, one], [None], [None, other], [one]]
+    written = [row(schema, (array if isinstance(kind, Array) else [(str(n), v) for n, v in enumerate(array)],)) for array in arrays]
+    read = rows_of(written, 0).decode(schema)
+    made = encode(schema, read, len(arrays)).slices()
+    assert [value.hex() for value in made] == [value.hex() for value in written]
 
 
 def test_rows_are_written_as_spark_itself_has_written_them() -> None:

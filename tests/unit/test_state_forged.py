@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,6 +23,7 @@ from spark_ckpt.state.rows import Decoder, Encoding
 from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Variable, read_operators
 from spark_ckpt.state.spark_types import Array, Atomic, Field, Map, SparkType, Struct
 from spark_ckpt.state.unsafe_rows import rows_of
+from spark_ckpt.stock.changelog_forms import with_lineage, without_lineage
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.copies import RestorePath
 from tests.drivers.unsafe_rows import row
@@ -143,6 +147,35 @@ def test_a_record_of_a_changelog_has_a_bound(form: bytes) -> None:
         list(read_records(BytesIO(data), "7_u.changelog", "zstd"))
 
 
+def claiming(more: int, codec: str) -> bytes:
+    """A changelog whose only block is said to hold so many bytes more than it does."""
+    text = b"\0\2v4\0\2[]\1" + struct.pack(">i", more) + b"k"
+    if codec == "snappy":
+        block = bytes(pa.compress(text, "snappy", asbytes=True))
+        size = len(text) + more
+        block = bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14]) + block[1:]
+        return b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, len(block)) + block
+    block = bytes(pa.compress(text, "lz4_raw", asbytes=True))
+    end = b"LZ4Block\x15" + struct.pack("<iii", 0, 0, 0)
+    return b"LZ4Block\x25" + struct.pack("<iii", len(block), len(text) + more, 0) + block + end
+
+
+@pytest.mark.parametrize("more", [1, 100, 100_000])
+@pytest.mark.parametrize("codec", ["lz4", "snappy"])
+def test_no_memory_of_this_process_is_read_as_state(more: int, codec: str, tmp_path: Path) -> None:
+    """What a block lacks would be filled with it: other keys and values, or secrets, in what is exported or stored."""
+    forged = claiming(more, codec)
+    with pytest.raises(DamagedError, match=r"7_u\.changelog (has a block that holds less than its \d+ bytes|cannot be unpacked)"):
+        list(read_records(BytesIO(forged), "7_u.changelog", codec))
+    (tmp_path / "old").write_bytes(forged)
+    old, new = tmp_path / "old", tmp_path / "new"
+    rewrites = (partial(without_lineage, old, new, "7_u.changelog"), partial(with_lineage, old, new, [], "7_u.changelog"))
+    for rewrite in rewrites:
+        with pytest.raises(DamagedError, match=r"7_u\.changelog (has a block that holds less than its \d+ bytes|cannot be unpacked)"):
+            rewrite(codec)
+        new.unlink()
+
+
 @pytest.mark.parametrize("spill", [1, 1 << 30])
 def test_what_is_appended_to_a_list_has_a_bound(spill: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents_module, "SPILL_BYTES", spill)
@@ -224,3 +257,39 @@ def test_forged_schemas_end_with_a_sentence(query: str, file: str, old: bytes, n
         read_operators({**files, file: files[file].replace(old, new)})
     assert "damaged" in str(e.value) or isinstance(e.value, FormatError)
     assert ("BagState" in str(e.value)) <= ("damaged" not in str(e.value))
+
+
+class Counted(bytes):
+    """How often a part of it was read."""
+
+    parts = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.parts += 1
+        return bytes.__getitem__(self, at)
+
+
+def test_a_schema_is_read_once_however_often_it_is_named() -> None:
+    """Of a checkpoint of some hundred kilobytes, days of work came to be."""
+    files = _driver_files("ttl")
+    version, _, body = files[METADATA].partition(b"\n")
+    document = json.loads(body)
+    document["stateStoreInfo"][0]["stateSchemaFilePaths"] *= 1000
+    once, often = Counted(files[TTL_SCHEMA]), Counted(files[TTL_SCHEMA])
+    as_it_was = read_operators({**files, TTL_SCHEMA: once})
+    assert read_operators({**files, TTL_SCHEMA: often, METADATA: version + b"\n" + json.dumps(document).encode()}) == as_it_was
+    assert often.parts == once.parts > 0
+    document["stateStoreInfo"] *= 2
+    with pytest.raises(DamagedError, match=r"it names a store twice\); it is damaged"):
+        read_operators({**files, METADATA: version + b"\n" + json.dumps(document).encode()})
+
+
+def test_no_query_has_a_hundred_thousand_operators() -> None:
+    with pytest.raises(FormatError, match="files of 100000 stateful operators, more than any query"):
+        read_operators({f"state/{n}/_metadata/metadata": b"v1\n{}" for n in range(100_000)})
+
+
+@pytest.mark.parametrize("name", ["state/{}/x", "state/0/_metadata/v2/{}"])
+def test_a_number_that_is_none_in_the_name_of_a_file_is_no_number(name: str) -> None:
+    files = _driver_files("ttl")
+    assert read_operators({**files, name.format("1" * 5000): b"v1\n{}"}) == read_operators(files)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from spark_ckpt.errors import ConflictError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol.driver_files import offsets_file
 from spark_ckpt.protocol.start.restoring import incomplete, partitions_of
@@ -253,6 +254,16 @@ def test_what_it_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.Mo
         group = spark._process.pid
     with pytest.raises(ProcessLookupError):
         os.killpg(group, 0)
+
+
+def test_a_long_answer_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark names all columns of a state that it refuses."""
+    spark = repartition_process.Repartition(tmp_path, 3, tmp_path / "scratch")
+    child = "import json; print(json.dumps({'ok': False, 'class': 'E', 'message': 'no ' + 'x' * 1_000_000}), flush=True)"
+    monkeypatch.setattr(spark, "_command", [sys.executable, "-c", child])
+    monkeypatch.setattr(repartition_process, "_END_S", 0.5)
+    with spark, pytest.raises(ConflictError, match=r"Spark cannot repartition this state: no x{397} \(E\)"):
+        assert spark.wait(30), "it waits for its answer to be read"
 
 
 def test_the_session_ends_with_its_stdin() -> None:

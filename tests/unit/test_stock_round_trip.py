@@ -50,3 +50,21 @@ def test_what_was_imported_is_exported_as_it_was(form: int, codec: str, begun: b
         *(f"{folder}/{batch}" for folder in ("offsets", "commits") for batch in (0, 1)),
         *(f"state/0/{p}/{store}{version}.changelog" for p in (0, 1) for store in ("", "other/") for version in (1, 2, 3)),
     }
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_a_commit_says_of_sinks_goes_in_and_out(number: int, tmp_path: Path) -> None:
+    """The form v3, of a query with `queryEvolution.enableSinkEvolution`; in format 1 it has no unique ids."""
+    at = StockLocation(tmp_path / "stock", format=number).begin()
+    sinks = {"sinkMetadataMap": {"out": {"active": True}}}
+    for batch in range(3):
+        at.batch(batch)
+        said = json.loads((at.folder / f"commits/{batch}").read_bytes().split(b"\n")[1])
+        at.write(f"commits/{batch}", b"v3\n" + json.dumps({**said, **sinks}).encode())
+    made = import_checkpoint(open_storage(f"file://{at.folder}"), open_storage(f"file://{tmp_path}/saved"))
+    version, _, body = (made.file("commits/2") or b"").partition(b"\n")
+    commit = json.loads(body)
+    assert (version, commit["sinkMetadataMap"]) == (b"v3", sinks["sinkMetadataMap"])
+    assert commit["stateUniqueIds"] == {"0": [[s.uid] for s in made.snapshots]}
+    assert run(["export", str(tmp_path / "saved"), str(tmp_path / "out")]) == 0
+    assert read(tmp_path / "out", "lz4")["commits/2"] == [b"v3", {"nextBatchWatermarkMs": 3000, **sinks}]

@@ -66,15 +66,15 @@ class Acknowledgements:
         """Learn which ids are needed; returns the snapshots of losing attempts, which count no more."""
         self.state = Gathering.SEALED
         self.required = dict(required)
-        losers = [ack for ack in self._acks.values() if not self._needs(ack.snapshot)]
-        for ack in losers:
+        losing = [ack for ack in self._acks.values() if not self._needs(ack.snapshot)]
+        for ack in losing:
             del self._acks[ack.snapshot.uid]
             self._counted_names.subtract(h.object for h in ack.snapshot.handles)
-        if losers:
+        if losing:
             self._names = +self._names
             self.subtasks = Subtasks(self._acks.values())
         self._missing = set(self.required.keys() - self._acks.keys())
-        return [ack.snapshot for ack in losers]
+        return [ack.snapshot for ack in losing]
 
     def carry(self, snapshot: Snapshot) -> bool:
         """A snapshot that was acknowledged for another epoch counts where its id is needed: ids are never used twice. Its store took

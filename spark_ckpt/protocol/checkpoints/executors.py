@@ -14,7 +14,7 @@ class Executors:
         self._holders: Counter[str] = Counter()
         """How many hold it, by id: reports of thousands of executors ask for thousands of ids."""
         self._bytes: dict[str, int] = {}
-        self._part: frozenset[str] = frozenset()
+        self._taking_part: frozenset[str] = frozenset()
         self._heard: dict[str, tuple[int, int]] = {}
         """When each reported last, and the time before, counted in reports."""
         self._all_twice = 0
@@ -54,9 +54,9 @@ class Executors:
 
     def take_part(self, executors: frozenset[str]) -> bool:
         """These, and no others, may have committed in this run, as far as they are alive. Are they others than before?"""
-        if executors == self._part:
+        if executors == self._taking_part:
             return False
-        self._part = executors
+        self._taking_part = executors
         self._count_anew()
         return True
 
@@ -70,12 +70,12 @@ class Executors:
         if report < self._all_twice:
             return True
         if self._awaited is None or report != self._since:
-            self._since, self._awaited = report, list(self._part - self._lost)
+            self._since, self._awaited = report, list(self._taking_part - self._lost)
         while self._awaited and self._time_before(self._awaited[-1]) > report:
             self._awaited.pop()
         if self._awaited:
             return False
-        self._all_twice = min((self._time_before(executor) for executor in self._part - self._lost), default=report + 1)
+        self._all_twice = min((self._time_before(executor) for executor in self._taking_part - self._lost), default=report + 1)
         return True
 
     def _time_before(self, executor: str) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import FormatError
+
+_MAX_VALUES = 10_000_000
+"""Of its JSON: a store has one, and a partition."""
 
 
 class Slot(NamedTuple):
@@ -23,10 +26,10 @@ def required_ids(epoch: int, commit: bytes) -> dict[str, Slot]:
     if version.strip() not in (b"v1", b"v2", b"v3"):
         raise FormatError(f"commits/{epoch} has the version {version[:20]!r}; this release reads v1 to v3")
     try:
-        doc = json.loads(document) if document.strip() else {}
+        doc = parse_json(document, _MAX_VALUES) if document.strip() else {}
         ids = doc.get("stateUniqueIds") or {}
         return _slots(ids)
-    except (ValueError, TypeError, AttributeError) as e:
+    except (ValueError, TypeError, AttributeError, RecursionError) as e:
         raise FormatError(f"commits/{epoch} is not what Spark writes ({type(e).__name__}: {e}); the file is damaged") from e
 
 

@@ -188,7 +188,10 @@ class SavepointQueue:
         return [do.Finished(url)]
 
     def _is_called(self, asked: LoggedRequest) -> bool:
-        return self.finishing is not None or not asked.stops
+        """An end without a drain is not what somebody has asked for who wants one."""
+        if not asked.stops:
+            return True
+        return self.finishing is not None and (self.finishing.drained or not asked.request.drain)
 
     def _called(self, copies: bool = False) -> list[LoggedRequest]:
         """Takes them out of those that wait. `copies`: for savepoints only."""

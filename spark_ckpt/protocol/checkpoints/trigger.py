@@ -60,8 +60,10 @@ class CheckpointTrigger:
         """The newest completed one at the last look whether anybody still asks."""
 
     def take_over(self, sealed: int) -> None:
-        """From a coordinator that has died: what was in the making is forgotten, hence the next one is due."""
-        self._checkpoints.ended = max(sealed, self._checkpoints.ended)
+        """From a coordinator that has died: what was in the making is forgotten, hence the next one is due. After a start under new numbers
+        the newest checkpoint holds all up to `sealed`, which is no number of its own."""
+        if sealed > self._subsumption.completed_epoch:
+            self._checkpoints.ended = max(sealed, self._checkpoints.ended)
         self._policy.due_again()
 
     def watch(self) -> list[Instruction]:

@@ -48,8 +48,8 @@ class SharedStateRegistry:
 
     def named_of(self, objects: Iterable[str], but: Collection[CheckpointId]) -> frozenset[str]:
         """Those among them that a checkpoint other than `but` names."""
-        left_out = Counter(name for checkpoint in frozenset(but) for name in self.objects(checkpoint))
-        return frozenset(name for name in objects if self._count[name] > left_out[name])
+        named_by_those = Counter(name for checkpoint in frozenset(but) for name in self.objects(checkpoint))
+        return frozenset(name for name in objects if self._count[name] > named_by_those[name])
 
     def hit_by(self, checkpoint: CheckpointId | None, name: str | None) -> set[CheckpointId]:
         """Those that cannot be restored where this one, or this object, is damaged."""

@@ -27,10 +27,10 @@ class Subsumption:
         gone: Callable[[], list[Instruction]],
     ) -> None:
         self.registry = SharedStateRegistry()
-        for checkpoint in (*beginning.inherited, *beginning.aside):
+        for checkpoint in (*beginning.inherited, *beginning.not_inherited):
             self.registry.register(checkpoint)
         origin_last = sorted(beginning.inherited, key=lambda c: beginning.origin is not None and c.id == beginning.origin.id)
-        self.store = store(context.settings.retained, origin_last, beginning.aside)
+        self.store = store(context.settings.retained, origin_last, beginning.not_inherited)
         self.deletions = deletions(self.registry)
         self.deletions.planned.since = beginning.next_number
         for number, objects in beginning.planned.items():

@@ -34,8 +34,8 @@ class Beginning:
     `numbers`: epoch -> the entry under the run's own claim that plans it, for the first that runs again the claim, which adopts its plan.
     A checkpoint's `log` is that one: all that the run plans for later epochs stands behind it or is adopted, where the next start looks.
     Others that run again are appended when they are triggered, so that a run that repeats old epochs is fenced like any other.
-    `aside`: checkpoints past the one that a person chose to go back to. Nobody goes on from them any more, and the run deletes them when
-    it has completed one of its own.
+    `not_inherited`: checkpoints past the one that a person chose to go back to. Nobody goes on from them any more, and the run deletes
+    them when it has completed one of its own.
     `planned`: the entries before `next_number` of which it is known what they name that is an object of its own. `floor`: of the log's
     tail. `stored_ms`: when the claim was put, by the storage's clock, where it was just put and that is known. `hooks`: names of the
     query's.
@@ -49,8 +49,8 @@ class Beginning:
     epoch: int
     plan: Plan | None
     numbers: Mapping[int, int]
-    recorded: tuple[Plan, ...]
-    aside: tuple[Checkpoint, ...] = ()
+    planned_before: tuple[Plan, ...]
+    not_inherited: tuple[Checkpoint, ...] = ()
     replaced: Replaced | None = None
     planned: Mapping[int, frozenset[str]] = field(default_factory=dict)
     floor: int = 0

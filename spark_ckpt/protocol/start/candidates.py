@@ -184,21 +184,21 @@ class Candidates:
     # --- what the claim says of them
 
     @property
-    def left_out(self) -> tuple[CheckpointId, ...]:
+    def bad_of_last_run(self) -> tuple[CheckpointId, ...]:
         """Damaged or missing, of what the last run had. What that run's own start had left out was not its own any more: else the damage
         of years would be in every claim."""
         had = self.in_order if self._round.last.living else []
         return tuple(sorted(c for c in self.bad if c in had))
 
-    def set_aside(self, log: int) -> tuple[Checkpoint, ...]:
+    def leave_uninherited(self, log: int) -> tuple[Checkpoint, ...]:
         """What is past the origin, made by entry `log`, is never gone on from by accident: it is not inherited, and the run deletes it.
 
-        The same for what the last run does not retain: with newer ones set aside, it would seem to be.
+        The same for what the last run does not retain: with newer ones left out, it would seem to be.
         """
-        aside = tuple(c for c in self.read.values() if c.log > log or not self.is_retained(c.id))
-        for checkpoint in aside:
+        not_inherited = tuple(c for c in self.read.values() if c.log > log or not self.is_retained(c.id))
+        for checkpoint in not_inherited:
             del self.read[checkpoint.id]
-        return aside
+        return not_inherited
 
     @property
     def sure_to_retain(self) -> int:

@@ -15,7 +15,7 @@ from spark_ckpt.model import Checkpoint, Content
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.operators import OPERATORS_OPTION, Matched, Operator, listed, match, same_for_spark
+from spark_ckpt.protocol.operators import OPERATORS_OPTION, Matched, Operator, listed, match, replaced, same_for_spark
 from spark_ckpt.protocol.start.phases import StartPhase
 from spark_ckpt.protocol.start.recovery import GivenUpError
 from spark_ckpt.protocol.start.renumbering import operator_of, renumbered
@@ -82,8 +82,8 @@ class Changing:
     def _known(self, source: Checkpoint, named: str, mine: tuple[Operator, ...], then: Then, choice: bool) -> list[Instruction]:
         """What is not described, an older Spark's, has to have the same names, and is Spark's to compare."""
         request = self._round.request
-        told_of_both = (self._theirs or not source.snapshots) and (mine or not request.job.operators)
-        theirs = self._theirs if told_of_both else None
+        both_known = (self._theirs or not source.snapshots) and (mine or not request.job.operators)
+        theirs = self._theirs if both_known else None
         if theirs is None and request.operators.chosen:
             why = self._problem or "it does not hold the files in which Spark says what its operators are"
             raise GivenUpError(ErrorKind.CONFLICT, f"{OPERATORS_OPTION} cannot be applied to {named}: {why}")
@@ -92,7 +92,8 @@ class Changing:
             raise GivenUpError(ErrorKind.CONFLICT, f"{named} does not fit this query: {said}")
         if theirs is None or (not choice and same_for_spark(mine, theirs)):
             return then(source) if request.compared or not choice else self._compare(source, named)
-        matched = match(mine, theirs, request.operators)
+        doubtful = source.imported is None and replaced(request.job.operators, source.job.operators)
+        matched = match(mine, theirs, request.operators, doubtful)
         if matched.problems:
             raise GivenUpError(ErrorKind.CONFLICT, f"{named} does not fit this query: {'; '.join(matched.problems)}")
         late = [o for o in mine if o.number in matched.new and o.number in request.initial]
@@ -104,7 +105,7 @@ class Changing:
             )
         if matched.changes:
             self.matched = matched
-            self._round.notes.append(f"the stateful operators are not those of {named}: {'; '.join(told(matched, mine, theirs))}")
+            self._round.notes.append(f"the stateful operators are not those of {named}: {'; '.join(changes_text(matched, mine, theirs))}")
         return then(source) if request.compared else self._compare(source, named)
 
     def _compare(self, source: Checkpoint, named: str) -> list[Instruction]:
@@ -117,7 +118,7 @@ def names(items: Iterable[str]) -> str:
     return ", ".join(items) or "none"
 
 
-def told(matched: Matched, mine: tuple[Operator, ...], theirs: tuple[Operator, ...]) -> list[str]:
+def changes_text(matched: Matched, mine: tuple[Operator, ...], theirs: tuple[Operator, ...]) -> list[str]:
     """What becomes of each, for people."""
     old = {o.number: o for o in theirs}
     lines = [f"{o} goes on from {matched.kept[o.number]}" if o.number in matched.kept else f"{o} begins empty" for o in mine]

@@ -103,7 +103,7 @@ def claim_of(around: Round, candidates: Candidates, restoring: Restoring, plans:
         request.job,
         plans.origin.id if plans.origin else None,
         tuple(sorted(candidates.read)),
-        candidates.left_out,
+        candidates.bad_of_last_run,
         request.host,
         request.versions,
         now_ms,

@@ -11,18 +11,18 @@ from spark_ckpt.protocol.entries import End, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.start.candidates import Candidates
 from spark_ckpt.protocol.start.phases import StartPhase
-from spark_ckpt.protocol.start.recorded import (
+from spark_ckpt.protocol.start.planned_before import (
     CopyOf,
+    PlannedBefore,
     Reach,
-    Recorded,
     begun_by_stock,
     check_unbroken,
     does_not_follow,
     ever_used,
     numbers_known,
     past_all_plans,
+    planned_before,
     reach,
-    recorded,
     takes_its_claim,
 )
 from spark_ckpt.protocol.start.recovery import GivenUpError, Next, UnlessMovedOnError
@@ -130,7 +130,7 @@ class PlansPast:
         last = self._last.living
         if last is None:
             return ()
-        newest = max((c.log for c in (*self._candidates.read.values(), *self._restoring.aside) if c.id.run == last.run), default=0)
+        newest = max((c.log for c in (*self._candidates.read.values(), *self._restoring.not_inherited) if c.id.run == last.run), default=0)
         return range(max(newest, last.claim) + 1, self._last.tail + 1)
 
     @property
@@ -191,7 +191,7 @@ class PlansPast:
             last = self._last.claim
             self._number_behind(last.used + last.ahead if last and last.used is not None else -1)
         elif self._last.end is None or self._restoring.same_stream:
-            found = self.recorded(self._entries)
+            found = self.planned_before(self._entries)
             refused = self._cannot_follow(found)
             if refused is not None:
                 return self._unless_cured(refused)
@@ -223,12 +223,12 @@ class PlansPast:
             self._found = begun_by_stock(self.origin)
         self._check_sink(max([self.used, *(plan.epoch for plan in self._found)]))
 
-    def recorded(self, entries: Mapping[int, Entry]) -> Recorded:
+    def planned_before(self, entries: Mapping[int, Entry]) -> PlannedBefore:
         """What these say. Rules: plans before a claim with new numbers are void; a claim that only carries such numbers on voids none."""
         wanted = self._restoring.wanted
         source = self._restoring.source.id if self._restoring.source is not None and self._restoring.same_stream else None
         copied = CopyOf(source, wanted.path if wanted is not None else "") if source is not None else None
-        return recorded(entries, self.origin, self._last.tail, self._last.claim, self._reach, copied)
+        return planned_before(entries, self.origin, self._last.tail, self._last.claim, self._reach, copied)
 
     def _plan_damaged(self, damage: str) -> list[Instruction]:
         refused = UnlessMovedOnError(
@@ -301,7 +301,7 @@ class PlansPast:
             f"{at.epoch}, the origin of this start; {way_out}; or start with a new checkpointLocation",
         )
 
-    def _plans_found(self, found: Recorded) -> None:
+    def _plans_found(self, found: PlannedBefore) -> None:
         """They run again as planned, unless it is not known what ran past them, or a person does not want them."""
         origin = self.origin
         self._found, self._numbers = found.plans, found.numbers
@@ -318,11 +318,11 @@ class PlansPast:
         """Of what went with one that runs again. Rule: nothing of operators, whose numbers may have been others then."""
         return beside_state(plan.files)
 
-    def highest_used(self, found: Recorded) -> int:
+    def highest_used(self, found: PlannedBefore) -> int:
         """Rule: numbers that may have been used without a plan are not used again."""
         return found.used
 
-    def _cannot_follow(self, found: Recorded) -> CheckpointError | None:
+    def _cannot_follow(self, found: PlannedBefore) -> CheckpointError | None:
         """Why what is planned cannot run again, and nobody has said that it need not."""
         origin = self.origin
         if self._discards:
@@ -346,7 +346,7 @@ class PlansPast:
             "rows twice",
         )
 
-    def _check_ahead(self, found: Recorded) -> None:
+    def _check_ahead(self, found: PlannedBefore) -> None:
         """Without a checkpoint all runs again as planned; but once there was one, epochs may have run whose plans were never stored.
 
         No entry raises the floor before a checkpoint of the run is complete.

@@ -70,7 +70,7 @@ class Recovery:
     def ask(self, phase: Enum, make: Make, then: Then, unanswered: Callable[[ev.ReadFailed], None] | None = None) -> list[Instruction]:
         """`then` takes the answer. `unanswered` may raise what is to be said of one that never came; else it is what the storage said."""
         self.enter(phase)
-        return [self._asked(make, then, unanswered)]
+        return [self._question(make, then, unanswered)]
 
     def ask_each(
         self, phase: Enum, wanted: Sequence[Any], make: Callable[[int, Any], Question], each: Callable[[Any], None], then: Next
@@ -89,17 +89,17 @@ class Recovery:
             return [] if waits else then()
 
         def about(one: Any) -> Question:
-            return self._asked(lambda ticket: make(ticket, one), answered)
+            return self._question(lambda ticket: make(ticket, one), answered)
 
         return [about(one) for one in wanted]
 
-    def _asked(self, make: Make, then: Then, unanswered: Callable[[ev.ReadFailed], None] | None = None) -> Question:
+    def _question(self, make: Make, then: Then, unanswered: Callable[[ev.ReadFailed], None] | None = None) -> Question:
         def failed(event: ev.ReadFailed) -> list[Instruction]:
             if event.hopeless or asked.attempt + 1 >= ATTEMPTS:
                 if unanswered is not None:
                     unanswered(event)
                 raise GivenUpError(event.kind, f"the stream cannot be {_DONE[self._request]}: {event.message}")
-            return [self._asked(lambda ticket: replace(asked, ticket=ticket, attempt=asked.attempt + 1), then, unanswered)]
+            return [self._question(lambda ticket: replace(asked, ticket=ticket, attempt=asked.attempt + 1), then, unanswered)]
 
         asked: Question = self.questions.ask(make, then, failed)
         return asked

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import ConflictError, FormatError
 from spark_ckpt.model import Checkpoint, Content, FileHandle, Snapshot
 from spark_ckpt.protocol.operators import Matched
@@ -20,6 +21,8 @@ from spark_ckpt.protocol.operators import Matched
 _OF_OPERATOR = re.compile(r"state/(\d+)/(.+)", re.DOTALL)
 _METADATA = re.compile(r"state/\d+/_metadata/(metadata|v2/\d+)")
 _COMMITS = re.compile(r"commits/\d+")
+_MAX_VALUES = 10_000_000
+"""Of the JSON of `commits/N`, as in `required_ids.py`; an operator's metadata has few."""
 _SCHEMA_PATH = re.compile(r"(.*/|)state/\d+/_stateSchema/(.+)", re.DOTALL)
 
 
@@ -79,7 +82,7 @@ def _edited(path: str, content: Content, edit: Callable[[dict[str, Any]], None])
     if not body.strip():
         return content
     try:
-        document = json.loads(body)
+        document = parse_json(body, _MAX_VALUES)
         edit(document)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
         raise FormatError(f"{path} is not what Spark writes ({type(e).__name__}: {e}); the file is damaged") from e

@@ -8,10 +8,10 @@ before it, another run might get the same number, and its successor would take t
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 
+from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import ErrorKind, FormatError, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId, Job
 from spark_ckpt.protocol import events as ev
@@ -33,6 +33,8 @@ _OPTION = "spark.ckpt.restore.path"
 MOST_REQUESTS = 10_000
 """Entries behind the claim of a run that has run nothing: what people ask while nobody answers."""
 _SHOWN = 10
+_MAX_VALUES = 2_000_000
+"""Of the JSON of an epoch's configuration."""
 TO_APPLY_AGAIN = "To go back to it once more, start the query once without the option, and then with it"
 
 
@@ -49,7 +51,7 @@ class Restoring:
         self.forgotten = False
         """It is older than what the log is sure to hold."""
         self.copy: Checkpoint | None = None
-        self.aside: tuple[Checkpoint, ...] = ()
+        self.not_inherited: tuple[Checkpoint, ...] = ()
         self.young: int | None = None
         """The lowest entry of a savepoint that is restored from below the log's floor."""
         self._round = around
@@ -237,8 +239,8 @@ class Restoring:
 
     def changed(self, origin: Checkpoint, then: Then) -> list[Instruction]:
         """The stream goes on from its newest checkpoint. If that has other operators than the query, `then` gets a copy, as with a
-        choice."""
-        same_job = origin.imported is not None or origin.job.operators == self._round.request.job.operators
+        choice. The copy of one that was imported has the operators of the query that it was copied for."""
+        same_job = origin.job.operators == self._round.request.job.operators
         if same_job or self.copy is not None or self.wanted is not None:
             return then(origin)
         way_out = "another job's? then take another checkpointLocation"
@@ -268,7 +270,7 @@ class Restoring:
         return self._look_for_changes(chosen, self.wanted, self._own_known)
 
     def _own_known(self, chosen: Checkpoint) -> list[Instruction]:
-        self.aside = self._candidates.set_aside(chosen.log)
+        self.not_inherited = self._candidates.leave_uninherited(chosen.log)
         origin = chosen if self._changing.matched is None else self._copy_own(chosen)
         return self._candidates.verify(origin, self._damaged)
 
@@ -334,7 +336,7 @@ class Restoring:
             imported=source.imported if source.imported is not None and source.imported.planned is not None else None,
         )
         self.copy = copy = self._changing.applied(copy)
-        self.aside = self._candidates.set_aside(source.log if self.same_stream else number)
+        self.not_inherited = self._candidates.leave_uninherited(source.log if self.same_stream else number)
         self._candidates.read[copy.id] = copy
         return self._candidates.fetch(copy, self._damaged)
 
@@ -428,7 +430,7 @@ def partitions_of(source: Checkpoint) -> int | None:
     """The number of state partitions that Spark recorded with the epoch (`spark.sql.shuffle.partitions`), None where it cannot be told."""
     lines = (source.file(offsets_file(source.id.epoch)) or b"").splitlines()
     try:
-        return int(json.loads(lines[1])["conf"]["spark.sql.shuffle.partitions"])
+        return int(parse_json(lines[1], _MAX_VALUES)["conf"]["spark.sql.shuffle.partitions"])
     except (IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None
 

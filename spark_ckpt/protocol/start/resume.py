@@ -18,7 +18,7 @@ from spark_ckpt.protocol.machine import Machine, Story, Tickets, leads
 from spark_ckpt.protocol.retention.planned_files import objects_by_entry
 from spark_ckpt.protocol.start.beginning import Beginning, Replaced
 from spark_ckpt.protocol.start.log_read import LogRead
-from spark_ckpt.protocol.start.recorded import Reach, Recorded, check_unbroken, driver_files_of, reach, recorded
+from spark_ckpt.protocol.start.planned_before import PlannedBefore, Reach, check_unbroken, driver_files_of, planned_before, reach
 from spark_ckpt.protocol.start.recovery import GivenUpError, Recovery, damaged_message, fenced_message
 
 
@@ -171,13 +171,13 @@ class Resume(Machine):
         for entry in self._log.entries.values():
             if isinstance(entry, Damage) and entry.claim == self._request.claim and self._claim is not None:
                 raise GivenUpError(ErrorKind.DAMAGED, damaged_message(entry, self._claim))
-        found = recorded(self._log.entries, base, self.tail, self._claim, self._reach)
+        found = planned_before(self._log.entries, base, self.tail, self._claim, self._reach)
         check_unbroken(found, base.id if base else None)
         self.beginning = self._in_the_background(base, found) if self._gate is Gate.BACKGROUND else self._every_epoch(base, found)
         self.phase = ResumePhase.DONE
         return [do.Resumed()]
 
-    def _every_epoch(self, base: Checkpoint | None, found: Recorded) -> Beginning:
+    def _every_epoch(self, base: Checkpoint | None, found: PlannedBefore) -> Beginning:
         """The run's own plan past its newest checkpoint is the epoch in hand, unless the driver still waits for the seal of the one before
         (others may run again); the others have still to run."""
         assert self._claim is not None
@@ -197,7 +197,7 @@ class Resume(Machine):
         replaced = Replaced(self._requests, unplanned=self._unplanned(current))
         return self._beginning(files, found.first, current, plans[1:] if current else plans, replaced)
 
-    def _in_the_background(self, base: Checkpoint | None, found: Recorded) -> Beginning:
+    def _in_the_background(self, base: Checkpoint | None, found: PlannedBefore) -> Beginning:
         """Epochs past the newest checkpoint may have finished, as the driver says; the one after them is in hand if it is planned."""
         assert self._claim is not None
         completed = found.first - 1
@@ -253,8 +253,8 @@ class Resume(Machine):
         base = self._base
         known = sorted(self._read.values(), key=lambda c: (c.log, c.id))
         # What a person chose not to go on from is newer than what the run went on from.
-        aside = tuple(c for c in known if base is not None and c.log > base.log)
-        inherited = tuple(c for c in known if c not in aside)
+        not_inherited = tuple(c for c in known if base is not None and c.log > base.log)
+        inherited = tuple(c for c in known if c not in not_inherited)
         return Beginning(
             self._claim,
             self.tail + 1,
@@ -265,7 +265,7 @@ class Resume(Machine):
             current,
             self._numbers,
             to_run,
-            aside,
+            not_inherited,
             replaced,
             objects_by_entry(self._log.entries),
             self._floor,

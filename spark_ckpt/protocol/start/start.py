@@ -23,8 +23,8 @@ from spark_ckpt.protocol.start.claiming import Claiming, claim_of
 from spark_ckpt.protocol.start.last_run import LastRun, LastRunReader
 from spark_ckpt.protocol.start.log_read import LogRead
 from spark_ckpt.protocol.start.phases import StartOrder, StartPhase, Step
+from spark_ckpt.protocol.start.planned_before import driver_files_of
 from spark_ckpt.protocol.start.plans import PlansPast
-from spark_ckpt.protocol.start.recorded import driver_files_of
 from spark_ckpt.protocol.start.recovery import GivenUpError, Recovery
 from spark_ckpt.protocol.start.restoring import Restoring
 from spark_ckpt.protocol.start.round import Round
@@ -161,7 +161,7 @@ class Start(Machine):
         plans = tuple(replace(plan, claim=claim.claim, run=claim.run, rerun=True) for plan in self._plans.again)
         # One that no log entry has yet is triggered like any other, so that it gets one.
         adopts_first = bool(plans) and plans[0].epoch in self._plans.adopted.values()
-        plan, recorded = (plans[0], plans[1:]) if adopts_first else (None, plans)
+        plan, planned_before = (plans[0], plans[1:]) if adopts_first else (None, plans)
         files = DriverFiles(driver_files_of(origin, epoch, len(claim.job.sources)))
         if plan:
             files.apply({**self._plans.files_again(plan), offsets_file(plan.epoch): plan.offsets})
@@ -176,8 +176,8 @@ class Start(Machine):
             plan,
             # Nothing is appended for the first that runs again: Spark does not trigger it once more, and the claim has just fenced it.
             {plan.epoch: claim.claim} if plan else {},
-            recorded,
-            self._restoring.aside,
+            planned_before,
+            self._restoring.not_inherited,
             planned=objects_by_entry(self._log.entries),
             floor=claim.floor,
             stored_ms=stored_ms,
@@ -191,7 +191,7 @@ class Start(Machine):
             plan is not None,
             self.now_ms,
             files.as_mapping(),
-            recorded,
+            planned_before,
             restored=claim.restored.path if claim.restored else None,
             version=None if first is None else following,
             taken_over=self._taken_over,

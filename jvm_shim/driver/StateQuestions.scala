@@ -12,23 +12,23 @@ import org.apache.spark.internal.Logging
  * One stream's questions for state that other executors have committed, on their way between tasks and coordinator, which decides what
  * becomes of them. A task's executor asks again and again: the coordinator is asked once, and what it says is kept until it is fetched.
  */
-final class Wants(tell: ObjectNode => Unit) extends Logging {
-  private class Want(val line: ObjectNode) {
+final class StateQuestions(tell: ObjectNode => Unit) extends Logging {
+  private class Question(val line: ObjectNode) {
     /** Whether whoever holds it is to hand it over. */
-    var wanted = false
+    var handsOver = false
   }
 
-  private val open = mutable.LinkedHashMap.empty[String, Want]
+  private val open = mutable.LinkedHashMap.empty[String, Question]
   private val answers = mutable.Map.empty[String, ObjectNode]
-  private val part = mutable.LinkedHashSet.empty[String]
+  private val takingPart = mutable.LinkedHashSet.empty[String]
 
   /** An executor is about to commit in the run, or to ask. */
-  def joined(executor: String): Unit = synchronized(part += executor)
+  def joined(executor: String): Unit = synchronized(takingPart += executor)
 
-  def lost(executor: String): Unit = synchronized(part -= executor)
+  def lost(executor: String): Unit = synchronized(takingPart -= executor)
 
   /** Those that take part in the run, less those that are lost. */
-  def executors: Seq[String] = synchronized(part.toSeq)
+  def executors: Seq[String] = synchronized(takingPart.toSeq)
 
   /** What is known so far: `handles`, `lost`, `declined`, or nothing of these. */
   def ask(message: JsonNode): ObjectNode = {
@@ -36,19 +36,19 @@ final class Wants(tell: ObjectNode => Unit) extends Logging {
     val (answer, isNew) = synchronized {
       val answer = answers.remove(uid)
       val isNew = answer.isEmpty && !open.contains(uid)
-      if (isNew) open(uid) = new Want(message.asInstanceOf[ObjectNode])
+      if (isNew) open(uid) = new Question(message.asInstanceOf[ObjectNode])
       (answer, isNew)
     }
     if (isNew) {
       logInfo(s"a task needs state store ${message.str("op")}/${message.str("part")}/${message.str("store")}, version ${message.str("version")}, " +
         "which another executor has and no checkpoint yet")
-      tell(question(message))
+      tell(toCoordinator(message))
     }
-    answer.getOrElse(Wants.Unknown)
+    answer.getOrElse(StateQuestions.Unknown)
   }
 
   /** The coordinator wants whoever holds it to hand it over. */
-  def handOver(uid: String): Unit = synchronized(open.get(uid).foreach(_.wanted = true))
+  def handOver(uid: String): Unit = synchronized(open.get(uid).foreach(_.handsOver = true))
 
   def answered(message: JsonNode): Unit = synchronized {
     val uid = message.str("uid")
@@ -61,13 +61,13 @@ final class Wants(tell: ObjectNode => Unit) extends Logging {
 
   /** What an executor that holds these commits is to hand over. Either of the two may be thousands: the smaller one is walked. */
   def of(held: Set[String]): Seq[ObjectNode] = synchronized {
-    val asked = if (held.size < open.size) held.toSeq.flatMap(open.get) else open.collect { case (uid, want) if held(uid) => want }.toSeq
-    asked.filter(_.wanted).map(want => Json.obj(Wants.Names.map(name => name -> want.line.get(name)): _*))
+    val asked = if (held.size < open.size) held.toSeq.flatMap(open.get) else open.collect { case (uid, question) if held(uid) => question }.toSeq
+    asked.filter(_.handsOver).map(question => Json.obj(StateQuestions.Names.map(name => name -> question.line.get(name)): _*))
   }
 
   /** To a coordinator that takes another one's place. */
   def retell(say: ObjectNode => Unit): Unit = synchronized {
-    open.values.foreach(want => say(question(want.line)))
+    open.values.foreach(question => say(toCoordinator(question.line)))
   }
 
   /** The tasks that asked are gone. */
@@ -79,14 +79,14 @@ final class Wants(tell: ObjectNode => Unit) extends Logging {
   /** Another run begins: none has committed in it. */
   def begin(): Unit = synchronized {
     clear()
-    part.clear()
+    takingPart.clear()
   }
 
-  private def question(message: JsonNode): ObjectNode =
+  private def toCoordinator(message: JsonNode): ObjectNode =
     Json.obj("type" -> "want", "root" -> message.get("root"), "uid" -> message.get("uid"), "version" -> message.get("version"), "executors" -> executors)
 }
 
-object Wants {
+object StateQuestions {
   private val Names = Seq("root", "op", "part", "store", "uid")
   private def Unknown: ObjectNode = Json.obj("handles" -> None, "lost" -> false, "declined" -> None)
 

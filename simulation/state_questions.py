@@ -14,81 +14,83 @@ Answer = do.HandedOver | do.NotHandedOver
 
 
 @dataclass
-class _Want:
+class _Question:
     epoch: int
-    wanted: bool = False
+    hands_over: bool = False
     """Whoever holds it is to hand it over."""
     answer: Answer | None = None
 
 
-class Wants:
+class StateQuestions:
     """Executors ask again and again; the coordinator is asked once, and its answer is kept until it is fetched."""
 
     def __init__(self, process: DriverProcess) -> None:
         self.gone: set[str] = set()
         """Executors that Spark has lost."""
         self._process = process
-        self._wants: dict[str, _Want] = {}
-        self._part: dict[str, Executor] = {}
+        self._questions: dict[str, _Question] = {}
+        self._taking_part: dict[str, Executor] = {}
 
     def begin(self) -> None:
         """Another run: none has committed in it."""
-        self._wants = {}
-        self._part = {}
+        self._questions = {}
+        self._taking_part = {}
 
     def clear(self) -> None:
         """The tasks that asked are gone."""
-        self._wants = {}
+        self._questions = {}
 
     def joined(self, executor: Executor) -> None:
         """Before it commits, or asks."""
         executor.joined = True
-        self._part[executor.name] = executor
+        self._taking_part[executor.name] = executor
 
     def look_who_lives(self) -> None:
         """No event may have told of a loss."""
-        for executor in list(self._part.values()):
+        for executor in list(self._taking_part.values()):
             if not executor.alive:
                 self.lost(executor.name)
 
     def lost(self, name: str) -> None:
         if name not in self.gone:
             self.gone.add(name)
-            self._part.pop(name, None)
+            self._taking_part.pop(name, None)
             self._process.give(ev.ExecutorLost(name), self._process.coordinator)
 
     def ask(self, uid: str, epoch: int) -> Answer | None:
-        want = self._wants.get(uid)
-        if want is None:
-            self._wants[uid] = _Want(epoch)
+        question = self._questions.get(uid)
+        if question is None:
+            self._questions[uid] = _Question(epoch)
             if not self._process.resuming:  # else it is said with all else
-                self._process.give(self._question(uid, epoch), self._process.coordinator)
+                self._process.give(self._asked_of_coordinator(uid, epoch), self._process.coordinator)
             return None
-        if want.answer is not None:
-            del self._wants[uid]
-        return want.answer
+        if question.answer is not None:
+            del self._questions[uid]
+        return question.answer
 
-    def told(self, i: do.HandOver | Answer) -> None:
-        want = self._wants.get(i.uid)
-        if want is None:
+    def answered(self, i: do.HandOver | Answer) -> None:
+        question = self._questions.get(i.uid)
+        if question is None:
             return
         if isinstance(i, do.HandOver):
-            want.wanted = True
+            question.hands_over = True
         else:
-            want.answer = i
+            question.answer = i
 
     @property
     def is_open(self) -> bool:
-        return any(want.answer is None for want in self._wants.values())
+        return any(question.answer is None for question in self._questions.values())
 
     def of(self, held: Iterable[str]) -> list[str]:
         """What an executor that holds these is to hand over."""
-        return [uid for uid in held if (want := self._wants.get(uid)) is not None and want.wanted and want.answer is None]
+        return [
+            uid for uid in held if (question := self._questions.get(uid)) is not None and question.hands_over and question.answer is None
+        ]
 
-    def told_again(self) -> list[ev.Event]:
+    def events_to_repeat(self) -> list[ev.Event]:
         """To a coordinator that takes another one's place."""
-        asked = [self._question(uid, want.epoch) for uid, want in self._wants.items() if want.answer is None]
+        asked = [self._asked_of_coordinator(uid, question.epoch) for uid, question in self._questions.items() if question.answer is None]
         return [*asked, *(ev.ExecutorLost(name) for name in sorted(self.gone))]
 
-    def _question(self, uid: str, epoch: int) -> ev.StateWanted:
-        return ev.StateWanted(uid, epoch, frozenset(self._part))
+    def _asked_of_coordinator(self, uid: str, epoch: int) -> ev.StateWanted:
+        return ev.StateWanted(uid, epoch, frozenset(self._taking_part))

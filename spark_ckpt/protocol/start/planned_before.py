@@ -50,7 +50,7 @@ class CopyOf:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class PlannedBefore:
     """`first`: number of the first epoch past the checkpoint. `used`: the highest number that an epoch may have had.
 
     `numbers`: the entries of the plans -> their epochs. `crossed`: another run went on from a newer checkpoint under new numbers, so that
@@ -163,25 +163,25 @@ class _Line:
             self.crossed, self.first = True, entry.first
 
 
-def recorded(
+def planned_before(
     entries: Mapping[int, Entry],
     origin: Checkpoint | None,
     tail: int,
     last: Claim | None,
     within: Reach,
     copied: CopyOf | None = None,
-) -> Recorded:
+) -> PlannedBefore:
     """Epochs past `origin`, in order; of two plans for one epoch the later counts. `last`: the newest claim, wherever it stands."""
     line = _Line(origin, within, last, copied)
     for number in within.numbers(origin, tail):
         line.meets(number, entries.get(number))
     if line.crossed or line.anew:
-        return Recorded(line.first, (), line.used, line.crossed, line.anew, {})
+        return PlannedBefore(line.first, (), line.used, line.crossed, line.anew, {})
     found = tuple(entry for _, number in sorted(line.plans.items()) if isinstance(entry := entries.get(number), Plan))
     if not found and origin is not None and line.first == origin.id.epoch + 1:
         found = begun_by_stock(origin)
     missing = next((expected for expected, plan in enumerate(found, line.first) if plan.epoch != expected), None)
-    return Recorded(line.first, found, line.used, False, False, {number: epoch for epoch, number in line.plans.items()}, missing)
+    return PlannedBefore(line.first, found, line.used, False, False, {number: epoch for epoch, number in line.plans.items()}, missing)
 
 
 def begun_by_stock(origin: Checkpoint) -> tuple[Plan, ...]:
@@ -190,7 +190,7 @@ def begun_by_stock(origin: Checkpoint) -> tuple[Plan, ...]:
     return () if planned is None else (Plan(origin.claim, origin.id.run, origin.id.epoch + 1, planned),)
 
 
-def does_not_follow(found: Recorded, origin: CheckpointId, noted: int) -> str | None:
+def does_not_follow(found: PlannedBefore, origin: CheckpointId, noted: int) -> str | None:
     """Why what was planned cannot run again from a checkpoint; None: it can. `noted`: the highest number that the last claim knew to be
     used, -1 for none. What has been read says what ran under each number up to there; or it would be given to other rows, which sinks
     skip."""
@@ -248,7 +248,7 @@ def ever_used(entries: Mapping[int, Entry]) -> int:
     return used
 
 
-def check_unbroken(found: Recorded, origin: CheckpointId | None) -> None:
+def check_unbroken(found: PlannedBefore, origin: CheckpointId | None) -> None:
     """Raises `FormatError` where a plan is missing between others: what ran then is not known."""
     if found.missing is None:
         return

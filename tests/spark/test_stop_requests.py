@@ -1,0 +1,86 @@
+"""People's requests to stop, as a driver meets them one after the other: in a JVM without an application."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drivers.spark.jvm import jvm
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(200)]
+
+_RUN: dict[str, Any] = {"run": 1, "claim": 1, "origin": None, "epoch": 0, "barrier": "{}", "gate": "BACKGROUND"}
+STARTED: dict[str, Any] = {**_RUN, "files": {}, "planned": [], "hooks": {}}
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[Any]:
+    with jvm(callbacks=True) as started:
+        yield started
+
+
+class Function:
+    class Java:
+        implements = ("scala.Function1",)
+
+    def __init__(self, java: Any, answers: dict[str, Any]) -> None:
+        self._java, self._answers = java, answers
+        self.heard: list[dict[str, Any]] = []
+
+    def apply(self, message: Any) -> Any:
+        self.heard.append(json.loads(message.toString()))
+        return self._java.org.apache.spark.ckpt.Json.parse(json.dumps(self._answers.get(self.heard[-1]["type"], {})))
+
+
+class Started:
+    """A start of a query, and the coordinator that it talks to."""
+
+    def __init__(self, java: Any, folder: Path) -> None:
+        ckpt, nothing = java.org.apache.spark.ckpt, java.scala.Option.empty()
+        empty = java.scala.jdk.javaapi.CollectionConverters.asScala(java.java.util.ArrayList()).toSeq()
+        self._java = java
+        self.coordinator = Function(java, {"start": STARTED, "finish": {"savepoint": None}})
+        transfer = ckpt.FileTransfer(java.java.io.File(str(folder)))
+        self.stream = ckpt.DriverStream("file:/x", "life", transfer, nothing, self.coordinator, self.coordinator, self.coordinator)
+        self.stream.start("q", ckpt.JobShape(empty, empty, "sink"), ckpt.JobNeeds(empty, nothing, False), empty, None)
+
+    def asked(self, drain: bool) -> None:
+        self.stream.heard(self._java.org.apache.spark.ckpt.Json.parse(json.dumps({"type": "stopping", "root": "file:/x", "drain": drain})))
+
+    def drains(self) -> bool | None:
+        """Of the request that is met next; None: there is none."""
+        return self.stream.stopRequest().get().drain() if self.stream.stopRequest().isDefined() else None
+
+
+def test_each_request_to_stop_is_met_in_its_turn_and_says_whether_it_drained(java: Any, tmp_path: Path) -> None:
+    """(1) A stop with a drain is asked for, and another one without; (2) the first is met, and fails; (3) the second is met."""
+    one = Started(java, tmp_path / "files")
+    assert one.drains() is None
+    one.asked(drain=True)
+    one.asked(drain=False)
+    assert one.drains() is True, "one that comes later does not take the drain away"
+    first = one.stream.stopRequest().get()
+    one.stream.finish(True, True)
+    told = one.coordinator.heard[-1]
+    assert (told["stopping"], told["drained"]) == (True, True)
+    one.stream.refuse(first)
+    assert one.drains() is False
+    one.asked(drain=False)
+    one.stream.refuse(one.stream.stopRequest().get())
+    assert one.drains() is False, "of two that ask for the same one is left"
+
+
+def test_who_was_told_to_ask_again_is_not_drained(java: Any, tmp_path: Path) -> None:
+    """(1) A stop with a drain is asked for while an epoch runs; (2) the coordinator is replaced, and the new one answers that request with
+    an error; (3) the epoch ends."""
+    one = Started(java, tmp_path / "files")
+    one.asked(drain=True)
+    one.stream.retell(one.coordinator)
+    assert one.coordinator.heard[-1]["type"] == "resume"
+    assert one.drains() is None
+    one.asked(drain=True)
+    assert one.drains() is True

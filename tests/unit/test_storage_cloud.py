@@ -119,7 +119,7 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever(proxy: LossyProxy
 )
 def test_every_request_survives_three_failures(proxy: LossyProxy, prefix: str, tmp_path: Path, fault: WireFault) -> None:
     (tmp_path / "f").write_bytes(b"0123456789")
-    with opened(prefix, replace(QUICK, patience_s=60.0, page_size=1000)) as storage:
+    with opened(prefix, replace(QUICK, patience_s=60.0, first_contact_s=60.0, page_size=1000)) as storage:
 
         def again() -> None:
             proxy.heal()

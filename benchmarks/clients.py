@@ -30,10 +30,10 @@ READERS, BLOCK, OBJECT = 16, 8 << 20, 64 << 20
 _MIB = 1 << 20
 _RUN_S = 1200.0
 MEASURED = {
-    "open_ms": "open it, and put one object",
-    "put_ms": "put of 2 KiB",
-    "absent_ms": "put-if-absent of 200 bytes",
-    "get_ms": "get of 2 KiB",
+    "open_ms": "open it, and put one object, ms",
+    "put_ms": "put of 2 KiB, ms",
+    "absent_ms": "put-if-absent of 200 bytes, ms",
+    "get_ms": "get of 2 KiB, ms",
     "puts_a_second": "puts of 2 KiB a second, by 16 threads",
     "small_mib": "memory after these, MiB",
     "upload_mb_s": "upload of objects of 64 MiB, MB/s",
@@ -59,7 +59,7 @@ def run(s3: FarS3, near: bool, megabytes: int, small: int, rounds: int, folder: 
     tell(f"{'near' if near else 'far'}, {megabytes} MB, {small} small objects, {rounds} rounds: medians of {' and '.join(CLIENTS)}")
     for name, text in MEASURED.items():
         values = [statistics.median(found[client][name]) for client in CLIENTS]
-        tell(f"  {text:45} {values[0]:10,.1f} {values[1]:10,.1f}")
+        tell(f"  {text:48} {values[0]:10,.1f} {values[1]:10,.1f}")
     for client in CLIENTS:
         tell(f"  requests of {client}: " + ", ".join(f"{count} {kind.value}" for kind, count in sorted(kinds[client].items(), key=str)))
 

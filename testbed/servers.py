@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,7 +115,8 @@ def _from_npm(kind: Kind) -> Path:
             done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_S, check=False)
             if done.returncode != 0:
                 raise UnavailableError(f"{kind.name} is not on the PATH, and npm cannot get it: {done.stderr.strip()[-300:]}")
-            (Path(folder) / "new").rename(home)
+            with suppress(OSError):  # another process has been faster
+                (Path(folder) / "new").rename(home)
     return program
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import ssl
 import subprocess
 import sys
 import uuid
@@ -22,6 +23,7 @@ from spark_ckpt.storage.probe import check_put_if_absent
 from testbed.clouds import AZURE_KEY, azure_environment, google_environment
 from testbed.google import InMemory, google
 from testbed.lossy_proxy import LossyProxy, Wire, WireFault
+from tests.drivers.certificates import self_signed
 from tests.drivers.socket_server import serving
 
 BUCKET = "unit"
@@ -117,7 +119,7 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever(proxy: LossyProxy
 )
 def test_every_request_survives_three_failures(proxy: LossyProxy, prefix: str, tmp_path: Path, fault: WireFault) -> None:
     (tmp_path / "f").write_bytes(b"0123456789")
-    with opened(prefix, replace(QUICK, patience_s=60.0, page_size=1000)) as storage:
+    with opened(prefix, replace(QUICK, patience_s=60.0, first_contact_s=60.0, page_size=1000)) as storage:
 
         def again() -> None:
             proxy.heal()
@@ -271,6 +273,27 @@ def test_no_server_there(proxy: LossyProxy, prefix: str) -> None:
     said = r"127\.0\.0\.1:\d+ \(ConnectionRefused\); check GOOGLE_BASE_URL"
     with proxy.away(), opened(prefix) as storage, pytest.raises(StorageSetupError, match=said):
         storage.get("k")
+
+
+@pytest.mark.parametrize(("host", "trusted", "why"), [("127.0.0.1", False, r"\w+"), ("localhost", True, "NotValidForNameContext")])
+def test_a_server_whose_certificate_does_not_do_is_asked_for_nothing(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, trusted: bool, why: str
+) -> None:
+    certificate = self_signed(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    def speak(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as tls:
+            tls.recv(1)
+
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with serving(speak) as address:
+        for name, value in google_environment(f"https://{address.replace('127.0.0.1', host)}").items():
+            monkeypatch.setenv(name, value)
+        with opened(prefix) as storage, pytest.raises(StorageSetupError, match=rf"{host}:\d+ \(TLS: {why}\); give .*SSL_CERT_FILE"):
+            storage.put_if_absent("log/1", b"v")
 
 
 def test_no_such_bucket(proxy: LossyProxy, prefix: str, tmp_path: Path) -> None:

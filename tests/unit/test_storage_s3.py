@@ -124,7 +124,7 @@ def test_a_conditional_conflict_is_tried_again(proxy: LossyProxy, prefix: str) -
 )
 def test_every_request_survives_three_failures(proxy: LossyProxy, prefix: str, tmp_path: Path, fault: WireFault) -> None:
     (tmp_path / "f").write_bytes(b"0123456789")
-    with _open(proxy.endpoint, prefix, limits=replace(QUICK, patience_s=60.0)) as storage:
+    with _open(proxy.endpoint, prefix, limits=replace(QUICK, patience_s=60.0, first_contact_s=60.0)) as storage:
 
         def again() -> None:
             proxy.heal()

@@ -372,7 +372,7 @@ def test_a_server_that_ignores_the_condition_is_found_out(proxy: LossyProxy, pre
 
 def test_the_storages_clock_is_looked_at_once_an_hour(proxy: LossyProxy, prefix: str) -> None:
     clock = Clock()
-    with CloudStorage(f"gs://{BUCKET}/{prefix}", limits=QUICK, clock=clock, sleep=clock.sleep) as storage:
+    with CloudStorage(f"gs://{BUCKET}/{prefix}", limits=QUICK, clock=clock, sleep=clock.sleep, wall_clock=clock) as storage:
         first = storage.put_if_absent_dated("log/1", b"v")[1]
         clock.now += 1800
         second = storage.put_if_absent_dated("log/2", b"v")[1]
@@ -387,6 +387,23 @@ def test_the_storages_clock_is_looked_at_once_an_hour(proxy: LossyProxy, prefix:
         clock.now += 3600
         proxy.inject(WireFault(Wire.STATUS, "^HEAD", status=503))
         assert storage.put_if_absent_dated("log/4", b"v") == (PutResult.STORED, None), "it is stored all the same"
+
+
+@pytest.mark.parametrize("slept_s", [2 * 86_400.0, -3600.0])
+def test_the_storages_clock_is_looked_at_anew_where_this_machine_has_slept(proxy: LossyProxy, prefix: str, slept_s: float) -> None:
+    """Whoever sleeps for a day may put an entry where others have deleted theirs: the date of the put is how that is noticed."""
+    clock, wall = Clock(), Clock()
+    with CloudStorage(f"gs://{BUCKET}/{prefix}", limits=QUICK, clock=clock, sleep=clock.sleep, wall_clock=wall) as storage:
+        storage.put_if_absent("log/1", b"v")
+        clock.now += 5
+        wall.now += 5
+        storage.put_if_absent("log/2", b"v")
+        assert storage.requests["head"] == 1
+        clock.now += 5
+        wall.now += 5 + slept_s
+        stored = storage.put_if_absent_dated("log/3", b"v")[1]
+        assert storage.requests["head"] == 2
+        assert stored == next(found.modified_ms for found in storage.list("log/3")) // 1000 * 1000
 
 
 def test_an_object_that_the_client_cannot_name_is_told(proxy: LossyProxy, prefix: str) -> None:

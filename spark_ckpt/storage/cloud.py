@@ -307,8 +307,9 @@ class CloudStorage(Storage):
 
     def _items(self, doing: str, folder: str, begin: str) -> Iterator[tuple[str, Any]]:
         """All objects of the folder whose path comes after `begin`, page by page; one that cannot be had is asked for again from where it
-        would begin."""
+        would begin. A place before the folder is never asked for: what a server makes of that is its own affair."""
         self._check_open()
+        inside = f"{folder}/" if folder else ""
         stream: Any = None
         last = since = begin
 
@@ -318,7 +319,8 @@ class CloudStorage(Storage):
             try:
                 if stream is None:
                     size, since = self._limits.page_size, last
-                    stream = asked(lambda: obstore.list(self._requests.single, folder or None, offset=last or None, chunk_size=size))
+                    offset = last if last.startswith(inside) else ""
+                    stream = asked(lambda: obstore.list(self._requests.single, folder or None, offset=offset or None, chunk_size=size))
                 return list(asked(lambda: next(stream, ())))
             except CloudError:
                 stream = None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -483,6 +484,43 @@ def test_an_account_that_nobody_names(monkeypatch: pytest.MonkeyPatch) -> None:
     without_clouds(monkeypatch)
     with pytest.raises(StorageSetupError, match=r"account of az://unit/x is not known; set AZURE_STORAGE_ACCOUNT_NAME"):
         open_storage("az://unit/x")
+
+
+def test_a_listing_begins_within_what_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Azure takes `startFrom` for a place within the prefix; what it makes of another one is not said."""
+    without_clouds(monkeypatch)
+    asked: list[tuple[str, str | None]] = []
+
+    def answer(line: str) -> tuple[int, str]:
+        query = dict(parse_qsl(urlsplit(line.split(" ")[1]).query))
+        asked.append((query.get("prefix", ""), query.get("startFrom")))
+        return 404, "ContainerNotFound"
+
+    with serving(answering(answer)) as address:
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"http://{address}")
+        monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+        for url, prefix, after in (
+            ("az://unit/x", "", ""),
+            ("az://unit/x", "log/", ""),
+            ("az://unit/x", "log/", "log/0002"),
+            ("az://unit/x", "run-1/chk-", ""),
+            ("az://unit/x", "log/0003", ""),
+            ("az://unit", "log/", ""),
+            ("az://unit", "", ""),
+        ):
+            with CloudStorage(url, limits=QUICK) as storage, pytest.raises(StorageSetupError):
+                list(storage.list(prefix, after))
+    assert asked == [
+        ("x/", None),
+        ("x/log/", None),
+        ("x/log/", "x/log/0002"),
+        ("x/run-1/", "x/run-1/chk"),
+        ("x/log/", "x/log/000"),
+        ("log/", None),
+        ("", None),
+    ]
 
 
 # ---- names

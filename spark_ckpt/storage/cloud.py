@@ -85,7 +85,7 @@ class CloudStorage(Storage):
 
         def send() -> None:
             self._count("put", len(data))
-            _tagged(asked(lambda: obstore.put(self._requests.single, self._prefix + key, data, use_multipart=False)))
+            _tagged(asked(lambda: obstore.put(self._requests.for_put(len(data)), self._prefix + key, data, use_multipart=False)))
 
         self._run(f"store {self.url}/{key}", send, writes=True)
 
@@ -94,7 +94,7 @@ class CloudStorage(Storage):
 
         def send() -> None:
             self._count("put_if_absent", len(data))
-            _tagged(asked(lambda: obstore.put(self._requests.single, self._prefix + key, data, mode="create")))
+            _tagged(asked(lambda: obstore.put(self._requests.for_put(len(data)), self._prefix + key, data, mode="create")))
 
         if self._run(f"store {self.url}/{key}", send, frozenset((Fault.EXISTS,)), writes=True) is Fault.EXISTS:
             return PutResult.EXISTS, None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -103,6 +105,29 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever(proxy: LossyProxy
             storage.put_if_absent("log/1", b"v")
         with pytest.raises(StorageError, match="attempts"):
             storage.get("log/1")
+
+
+def test_a_slow_line_is_no_server_that_says_nothing(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client counts the time that sending takes as silence."""
+    without_clouds(monkeypatch)
+
+    def slowly(connection: socket.socket) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += connection.recv(1 << 12)
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        left = (int(length[1]) if length else 0) - len(head.partition(b"\r\n\r\n")[2])
+        while left > 0 and (data := connection.recv(1 << 17)):
+            left -= len(data)
+            time.sleep(0.01)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nETag: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+
+    with serving(slowly) as address:
+        for name, value in google_environment(f"http://{address}").items():
+            monkeypatch.setenv(name, value)
+        with opened(prefix, replace(QUICK, single_put_max=16 * MIB, read_s=0.3)) as storage:
+            storage.put("k", bytes(12 * MIB))
+            assert storage.traffic.retries == 0
 
 
 @pytest.mark.parametrize(

@@ -252,9 +252,11 @@ class CloudStorage(Storage):
             with _Watched(slices) as reader:
                 try:
                     _tagged(asked(lambda: store(self._requests.parts, self._prefix + key, reader)))
-                except CloudError:
+                except CloudError as error:
                     if reader.failed is not None:
                         raise reader.failed from None
+                    if error.method == "DELETE":  # of the upload, after it has failed: nothing is known of why
+                        raise ShortAnswerError from error
                     raise
 
         self._run(f"store {self.url}/{key}", send, writes=True)

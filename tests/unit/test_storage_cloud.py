@@ -249,6 +249,27 @@ def test_a_multipart_upload_that_fails_is_an_error_and_nothing_is_there(proxy: L
     assert any(line.startswith("DELETE") and "uploadId=" in line for line in proxy.requests), "its parts are thrown away"
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        WireFault(Wire.STATUS, "^DELETE", times=None, status=403, code="AccessDenied"),
+        WireFault(Wire.STATUS, "^DELETE", times=None, status=404, code="NoSuchUpload"),
+        WireFault(Wire.RESET_BEFORE, "^DELETE", times=None),
+        WireFault(Wire.STATUS, "^POST .*uploadId=", times=None, status=404, code="NoSuchUpload"),
+    ],
+    ids=["abort-refused", "nothing-to-abort", "abort-lost", "nothing-to-complete"],
+)
+def test_an_upload_whose_completion_was_lost_is_of_unknown_outcome(
+    proxy: LossyProxy, prefix: str, tmp_path: Path, fault: WireFault
+) -> None:
+    """The client tells of its last request only: of a completion that was sent again, or of the end that it puts to the upload."""
+    (tmp_path / "f").write_bytes(bytes(12 * MIB))
+    proxy.inject(fault)
+    proxy.inject(WireFault(Wire.LOSE_ANSWER, "^POST .*uploadId=", times=None))
+    with opened(prefix) as storage, pytest.raises(OutcomeUnknownError, match="big"):
+        storage.put_slices("big", [Slice(tmp_path / "f", 0, 12 * MIB)])
+
+
 def test_a_file_that_shrinks_while_it_is_uploaded_is_named(proxy: LossyProxy, prefix: str, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(bytes(12 * MIB))
 

@@ -272,13 +272,12 @@ def test_an_upload_whose_completion_was_lost_is_of_unknown_outcome(
 
 def test_a_file_that_shrinks_while_it_is_uploaded_is_named(proxy: LossyProxy, prefix: str, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(bytes(12 * MIB))
+    proxy.inject(WireFault(Wire.STATUS, r"^POST .*uploads", status=409, code="Conflict"))
 
-    class Shrinking(CloudStorage):
-        def _put_parts(self, key: str, slices: object, total: int) -> None:
-            (tmp_path / "f").write_bytes(bytes(MIB))
-            super()._put_parts(key, slices, total)  # type: ignore[arg-type]
+    def shrink(_: float) -> None:
+        (tmp_path / "f").write_bytes(bytes(MIB))
 
-    with Shrinking(f"gs://{BUCKET}/{prefix}", limits=QUICK) as storage:
+    with CloudStorage(f"gs://{BUCKET}/{prefix}", limits=QUICK, sleep=shrink) as storage:
         with pytest.raises(DamagedError, match=r"/f became shorter"):
             storage.put_slices("big", [Slice(tmp_path / "f", 0, 12 * MIB)])
         assert list(storage.list("")) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ _DELETED_TOGETHER = 256
 _MOST_PARTS = 10_000
 _CLOCK_S = 3600.0
 """For so long the storage's clock is known from one look at it."""
+_SLEPT_S = 30.0
+"""More than that between this machine's two clocks, and it has slept: one of them stood still meanwhile."""
 
 
 class CloudStorage(Storage):
@@ -55,6 +58,7 @@ class CloudStorage(Storage):
         sleep: Callable[[float], None] = time.sleep,
         chance: random.Random | None = None,
         called: str = OPTION,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         scheme, _, rest = url.partition(":")
         bucket, _, prefix = rest.lstrip("/").partition("/")
@@ -69,9 +73,8 @@ class CloudStorage(Storage):
         self._limits = limits or CloudLimits()
         self._prefix = check_root(self.url, prefix, called) + "/" if prefix else ""
         self._cloud = cloud
-        self._clock = clock
-        self._ahead_ms: float | None = None
-        self._clock_seen_s = 0.0
+        self._clock, self._wall_clock = clock, wall_clock
+        self._dated: _Dated | None = None
         self._requests = CloudRequests(
             cloud, self.url, bucket, options or S3Options(), self._limits, self.traffic, clock, sleep, chance or random.Random(), called
         )
@@ -82,7 +85,7 @@ class CloudStorage(Storage):
 
         def send() -> None:
             self._count("put", len(data))
-            _tagged(asked(lambda: obstore.put(self._requests.single, self._prefix + key, data, use_multipart=False)))
+            _tagged(asked(lambda: obstore.put(self._requests.for_put(len(data)), self._prefix + key, data, use_multipart=False)))
 
         self._run(f"store {self.url}/{key}", send, writes=True)
 
@@ -91,7 +94,7 @@ class CloudStorage(Storage):
 
         def send() -> None:
             self._count("put_if_absent", len(data))
-            _tagged(asked(lambda: obstore.put(self._requests.single, self._prefix + key, data, mode="create")))
+            _tagged(asked(lambda: obstore.put(self._requests.for_put(len(data)), self._prefix + key, data, mode="create")))
 
         if self._run(f"store {self.url}/{key}", send, frozenset((Fault.EXISTS,)), writes=True) is Fault.EXISTS:
             return PutResult.EXISTS, None
@@ -223,14 +226,19 @@ class CloudStorage(Storage):
 
     def _stored_ms(self, key: str) -> int | None:
         """The answer to a put has no date here. So one object is looked at, and for an hour this process counts on from its date, in whole
-        seconds like the dates themselves."""
-        now = self._clock()
-        if self._ahead_ms is None or now - self._clock_seen_s >= _CLOCK_S:
+        seconds like the dates themselves.
+
+        Rule: not over a sleep, which a clock that stands still then does not count, and of which who has the stream must learn
+        (`is_sure` in `spark_ckpt/protocol/retention/log_trim.py`).
+        """
+        now, wall = self._clock(), self._wall_clock()
+        dated = self._dated
+        if dated is None or now - dated.at_s >= _CLOCK_S or abs((wall - dated.wall_s) - (now - dated.at_s)) > _SLEPT_S:
             stored = self._requests.once(lambda: self._look(key))
             if stored is None:
                 return None
-            self._ahead_ms, self._clock_seen_s = stored["last_modified"].timestamp() * 1000 - now * 1000, now
-        return int(now + self._ahead_ms / 1000) * 1000
+            self._dated = dated = _Dated(now, wall, stored["last_modified"].timestamp())
+        return int(dated.stored_s + now - dated.at_s) * 1000
 
     # ---- writing
 
@@ -244,9 +252,11 @@ class CloudStorage(Storage):
             with _Watched(slices) as reader:
                 try:
                     _tagged(asked(lambda: store(self._requests.parts, self._prefix + key, reader)))
-                except CloudError:
+                except CloudError as error:
                     if reader.failed is not None:
                         raise reader.failed from None
+                    if error.method == "DELETE":  # of the upload, after it has failed: nothing is known of why
+                        raise ShortAnswerError from error
                     raise
 
         self._run(f"store {self.url}/{key}", send, writes=True)
@@ -299,8 +309,9 @@ class CloudStorage(Storage):
 
     def _items(self, doing: str, folder: str, begin: str) -> Iterator[tuple[str, Any]]:
         """All objects of the folder whose path comes after `begin`, page by page; one that cannot be had is asked for again from where it
-        would begin."""
+        would begin. A place before the folder is never asked for: what a server makes of that is its own affair."""
         self._check_open()
+        inside = f"{folder}/" if folder else ""
         stream: Any = None
         last = since = begin
 
@@ -310,7 +321,8 @@ class CloudStorage(Storage):
             try:
                 if stream is None:
                     size, since = self._limits.page_size, last
-                    stream = asked(lambda: obstore.list(self._requests.single, folder or None, offset=last or None, chunk_size=size))
+                    offset = last if last.startswith(inside) else ""
+                    stream = asked(lambda: obstore.list(self._requests.single, folder or None, offset=offset or None, chunk_size=size))
                 return list(asked(lambda: next(stream, ())))
             except CloudError:
                 stream = None
@@ -331,6 +343,15 @@ class CloudStorage(Storage):
                 yield path, item
             if len(found) < self._limits.page_size:
                 return
+
+
+@dataclass(frozen=True)
+class _Dated:
+    """A moment by this machine's two clocks, and by the storage's; seconds."""
+
+    at_s: float
+    wall_s: float
+    stored_s: float
 
 
 class _Watched(SliceReader):

@@ -24,6 +24,7 @@ _FIELDS = "Debug source:"
 _BODY = re.compile(r"\bbody: ")
 _STATUS = re.compile(r"\bstatus: (\d{3})\b|\bDeleteFailed \{[^}]*?\bcode: \"(\d{3})\"")
 _METHOD = re.compile(r"\bmethod: ([A-Z]+)\b")
+_SENT_AGAIN = re.compile(r"\bretries: [1-9]")
 _HTTP = re.compile(r"\bHttpError \{\s*kind: (\w+)")
 _CONNECTING = re.compile(r"\blegacy::Error\(\s*Connect\b")
 _CAUSE = re.compile(r"\bkind: (Connection\w+|HostUnreachable|NetworkUnreachable|TimedOut)\b")
@@ -92,7 +93,8 @@ class CloudError(Exception):
         self.code = _first(_CODE, fields) if status else ""
         self.method = _first(_METHOD, said)
         self.http = _first(_HTTP, said)
-        self.connecting = self.http == "Connect" or _CONNECTING.search(said) is not None
+        again = _SENT_AGAIN.search(said) is not None  # by the client itself: the request before may have come through
+        self.connecting = not again and (self.http == "Connect" or _CONNECTING.search(said) is not None)
         self.credentials = _first(_CREDENTIALS, said)
         self.setup = "" if status else _first(_SETUP, said)
         self.out_of_range = _OUT_OF_RANGE.search(said) is not None
@@ -134,7 +136,7 @@ def fault_of(error: Exception) -> Fault:
         return Fault.UNREACHABLE if error.connecting else Fault.LOST
     if error.status == 404:
         if error.code == "NoSuchUpload":
-            return Fault.AGAIN
+            return Fault.LOST  # so it is once an upload is complete, too
         return Fault.SETUP if error.method in ("PUT", "POST") else Fault.MISSING
     if error.status == 409:
         return Fault.EXISTS if error.code == "BlobAlreadyExists" else Fault.AGAIN

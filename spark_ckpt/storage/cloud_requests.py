@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -24,16 +25,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CloudLimits:
-    """Sizes in bytes, times in seconds. `read_s`: of silence, which is also how long the sending of one part may take; `whole_s`: of one
-    request, however much comes; `idle_s`: for so long a connection is kept for the next one, and not until the server closes it. The last
-    four are its `Patience`."""
+    """Sizes in bytes, times in seconds. `read_s`: of silence, which for the client is also the time that sending takes; so `send_s` is in
+    its place for puts of `large` bytes or more, and for parts. `whole_s`: of one request, however much comes; `idle_s`: for so long a
+    connection is kept for the next one, and not until the server closes it. The last four are its `Patience`."""
 
     single_put_max: int = 16 << 20
     part_size: int = 8 << 20
     part_threads: int = 4
     page_size: int = 1000
+    large: int = 1 << 20
     connect_s: float = 5.0
     read_s: float = 30.0
+    send_s: float = 120.0
     whole_s: float = 1800.0
     idle_s: float = 20.0
     part_attempts: int = 10
@@ -43,10 +46,12 @@ class CloudLimits:
     backoff_max_s: float = 5.0
 
 
-@dataclass(frozen=True)
-class _Made:
-    single: Any
-    parts: Any
+class _For(Enum):
+    """What one of obstore's stores is made for, when it is first needed: each takes some hundredths of a second."""
+
+    SMALL = "SMALL"
+    LARGE = "LARGE"
+    PARTS = "PARTS"
 
 
 class CloudRequests(Attempts):
@@ -68,10 +73,10 @@ class CloudRequests(Attempts):
         super().__init__(Place(url, bucket, _endpoint(cloud), called), reach, limits, traffic, clock, sleep, chance)
         self._cloud, self._limits = cloud, limits
         self._lock = threading.Lock()
-        self._made: _Made | None = None
+        self._made: dict[_For, Any] = {}
         self._given_up = 0
         try:
-            self._client()
+            self._client(_For.SMALL)
         except CloudError as error:
             if not self._has_worked:
                 raise self._setup_error(error, "connect") from error
@@ -79,12 +84,16 @@ class CloudRequests(Attempts):
     @property
     def single(self) -> Any:
         """obstore's store. Raises `CloudError`, which `run` knows."""
-        return self._client().single
+        return self._client(_For.SMALL)
+
+    def for_put(self, size: int) -> Any:
+        """The same for a put of so many bytes."""
+        return self._client(_For.SMALL if size < self._limits.large else _For.LARGE)
 
     @property
     def parts(self) -> Any:
         """The same for uploads of many parts, of which it tries each again itself: a part may be sent as often as one likes."""
-        return self._client().parts
+        return self._client(_For.PARTS)
 
     def once(self, send: Callable[[], T]) -> T | None:
         """What is good to know, and not worth waiting for. None: it is not known."""
@@ -93,20 +102,22 @@ class CloudRequests(Attempts):
 
     def close(self) -> None:
         with self._lock:
-            self._made = None
+            self._made.clear()
 
-    def _client(self) -> _Made:
+    def _client(self, kind: _For) -> Any:
         with self._lock:
-            if self._made is None:
-                self._made = _Made(self._store(0), self._store(self._limits.part_attempts - 1))
-            return self._made
+            if kind not in self._made:
+                self._made[kind] = self._store(kind)
+            return self._made[kind]
 
-    def _store(self, retries: int) -> Any:
+    def _store(self, kind: _For) -> Any:
         limits = self._limits
+        silence_s = limits.read_s if kind is _For.SMALL else limits.send_s
+        retries = limits.part_attempts - 1 if kind is _For.PARTS else 0
         # Not as `client_options`: those would take the place of what the environment says, of proxies for example.
         config = {
             "connect_timeout": f"{limits.connect_s} seconds",
-            "read_timeout": f"{limits.read_s} seconds",
+            "read_timeout": f"{silence_s} seconds",
             "timeout": f"{limits.whole_s} seconds",
             "pool_idle_timeout": f"{limits.idle_s} seconds",
         }
@@ -145,7 +156,7 @@ class CloudRequests(Attempts):
     def _renew(self, generation: int) -> None:
         with self._lock:
             if generation == self._given_up:
-                self._made = None
+                self._made.clear()
                 self._given_up += 1
 
 

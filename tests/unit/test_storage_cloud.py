@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 import ssl
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -104,6 +107,29 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever(proxy: LossyProxy
             storage.put_if_absent("log/1", b"v")
         with pytest.raises(StorageError, match="attempts"):
             storage.get("log/1")
+
+
+def test_a_slow_line_is_no_server_that_says_nothing(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client counts the time that sending takes as silence."""
+    without_clouds(monkeypatch)
+
+    def slowly(connection: socket.socket) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += connection.recv(1 << 12)
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        left = (int(length[1]) if length else 0) - len(head.partition(b"\r\n\r\n")[2])
+        while left > 0 and (data := connection.recv(1 << 17)):
+            left -= len(data)
+            time.sleep(0.01)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nETag: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+
+    with serving(slowly) as address:
+        for name, value in google_environment(f"http://{address}").items():
+            monkeypatch.setenv(name, value)
+        with opened(prefix, replace(QUICK, single_put_max=16 * MIB, read_s=0.3)) as storage:
+            storage.put("k", bytes(12 * MIB))
+            assert storage.traffic.retries == 0
 
 
 @pytest.mark.parametrize(
@@ -225,15 +251,35 @@ def test_a_multipart_upload_that_fails_is_an_error_and_nothing_is_there(proxy: L
     assert any(line.startswith("DELETE") and "uploadId=" in line for line in proxy.requests), "its parts are thrown away"
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        WireFault(Wire.STATUS, "^DELETE", times=None, status=403, code="AccessDenied"),
+        WireFault(Wire.STATUS, "^DELETE", times=None, status=404, code="NoSuchUpload"),
+        WireFault(Wire.RESET_BEFORE, "^DELETE", times=None),
+        WireFault(Wire.STATUS, "^POST .*uploadId=", times=None, status=404, code="NoSuchUpload"),
+    ],
+    ids=["abort-refused", "nothing-to-abort", "abort-lost", "nothing-to-complete"],
+)
+def test_an_upload_whose_completion_was_lost_is_of_unknown_outcome(
+    proxy: LossyProxy, prefix: str, tmp_path: Path, fault: WireFault
+) -> None:
+    """The client tells of its last request only: of a completion that was sent again, or of the end that it puts to the upload."""
+    (tmp_path / "f").write_bytes(bytes(12 * MIB))
+    proxy.inject(fault)
+    proxy.inject(WireFault(Wire.LOSE_ANSWER, "^POST .*uploadId=", times=None))
+    with opened(prefix) as storage, pytest.raises(OutcomeUnknownError, match="big"):
+        storage.put_slices("big", [Slice(tmp_path / "f", 0, 12 * MIB)])
+
+
 def test_a_file_that_shrinks_while_it_is_uploaded_is_named(proxy: LossyProxy, prefix: str, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(bytes(12 * MIB))
+    proxy.inject(WireFault(Wire.STATUS, r"^POST .*uploads", status=409, code="Conflict"))
 
-    class Shrinking(CloudStorage):
-        def _put_parts(self, key: str, slices: object, total: int) -> None:
-            (tmp_path / "f").write_bytes(bytes(MIB))
-            super()._put_parts(key, slices, total)  # type: ignore[arg-type]
+    def shrink(_: float) -> None:
+        (tmp_path / "f").write_bytes(bytes(MIB))
 
-    with Shrinking(f"gs://{BUCKET}/{prefix}", limits=QUICK) as storage:
+    with CloudStorage(f"gs://{BUCKET}/{prefix}", limits=QUICK, sleep=shrink) as storage:
         with pytest.raises(DamagedError, match=r"/f became shorter"):
             storage.put_slices("big", [Slice(tmp_path / "f", 0, 12 * MIB)])
         assert list(storage.list("")) == []
@@ -395,7 +441,7 @@ def test_a_server_that_ignores_the_condition_is_found_out(proxy: LossyProxy, pre
 
 def test_the_storages_clock_is_looked_at_once_an_hour(proxy: LossyProxy, prefix: str) -> None:
     clock = Clock()
-    with CloudStorage(f"gs://{BUCKET}/{prefix}", limits=QUICK, clock=clock, sleep=clock.sleep) as storage:
+    with CloudStorage(f"gs://{BUCKET}/{prefix}", limits=QUICK, clock=clock, sleep=clock.sleep, wall_clock=clock) as storage:
         first = storage.put_if_absent_dated("log/1", b"v")[1]
         clock.now += 1800
         second = storage.put_if_absent_dated("log/2", b"v")[1]
@@ -410,6 +456,23 @@ def test_the_storages_clock_is_looked_at_once_an_hour(proxy: LossyProxy, prefix:
         clock.now += 3600
         proxy.inject(WireFault(Wire.STATUS, "^HEAD", status=503))
         assert storage.put_if_absent_dated("log/4", b"v") == (PutResult.STORED, None), "it is stored all the same"
+
+
+@pytest.mark.parametrize("slept_s", [2 * 86_400.0, -3600.0])
+def test_the_storages_clock_is_looked_at_anew_where_this_machine_has_slept(proxy: LossyProxy, prefix: str, slept_s: float) -> None:
+    """Whoever sleeps for a day may put an entry where others have deleted theirs: the date of the put is how that is noticed."""
+    clock, wall = Clock(), Clock()
+    with CloudStorage(f"gs://{BUCKET}/{prefix}", limits=QUICK, clock=clock, sleep=clock.sleep, wall_clock=wall) as storage:
+        storage.put_if_absent("log/1", b"v")
+        clock.now += 5
+        wall.now += 5
+        storage.put_if_absent("log/2", b"v")
+        assert storage.requests["head"] == 1
+        clock.now += 5
+        wall.now += 5 + slept_s
+        stored = storage.put_if_absent_dated("log/3", b"v")[1]
+        assert storage.requests["head"] == 2
+        assert stored == next(found.modified_ms for found in storage.list("log/3")) // 1000 * 1000
 
 
 def test_an_object_that_the_client_cannot_name_is_told(proxy: LossyProxy, prefix: str) -> None:
@@ -502,6 +565,43 @@ def test_the_account_is_named_where_its_server_is_not_there(monkeypatch: pytest.
             with pytest.raises(StorageSetupError, match=said) as raised:
                 storage.get("k")
     assert AZURE_KEY not in str(raised.value)
+
+
+def test_a_listing_begins_within_what_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Azure takes `startFrom` for a place within the prefix; what it makes of another one is not said."""
+    without_clouds(monkeypatch)
+    asked: list[tuple[str, str | None]] = []
+
+    def answer(line: str) -> tuple[int, str]:
+        query = dict(parse_qsl(urlsplit(line.split(" ")[1]).query))
+        asked.append((query.get("prefix", ""), query.get("startFrom")))
+        return 404, "ContainerNotFound"
+
+    with serving(answering(answer)) as address:
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"http://{address}")
+        monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+        for url, prefix, after in (
+            ("az://unit/x", "", ""),
+            ("az://unit/x", "log/", ""),
+            ("az://unit/x", "log/", "log/0002"),
+            ("az://unit/x", "run-1/chk-", ""),
+            ("az://unit/x", "log/0003", ""),
+            ("az://unit", "log/", ""),
+            ("az://unit", "", ""),
+        ):
+            with CloudStorage(url, limits=QUICK) as storage, pytest.raises(StorageSetupError):
+                list(storage.list(prefix, after))
+    assert asked == [
+        ("x/", None),
+        ("x/log/", None),
+        ("x/log/", "x/log/0002"),
+        ("x/run-1/", "x/run-1/chk"),
+        ("x/log/", "x/log/000"),
+        ("log/", None),
+        ("", None),
+    ]
 
 
 # ---- names

@@ -38,7 +38,8 @@ class ResumePhase(Enum):
 
 
 REQUESTS_BACK = 32
-"""Log entries below the newest checkpoint's in which requests are looked for whose savepoint may have been in the making."""
+"""Log entries below the newest checkpoint's in which requests are looked for whose savepoint may have been in the making. While what the
+claim has adopted runs again, all behind the claim: who asks for a checkpoint or a stop meanwhile waits until the last of that has ended."""
 _SILENT = (ResumePhase.NEW, ResumePhase.DONE, ResumePhase.REFUSED)
 _At = ResumePhase
 _ONWARD = (_At.READING_PLANS, _At.CONFIRMING)
@@ -125,9 +126,10 @@ class Resume(Machine):
 
     def _read_plans(self) -> list[Instruction]:
         assert self._claim is not None
-        within = self._reach
-        requests = range(max(self._claim.claim + 1, within.after + 1 - REQUESTS_BACK), within.after + 1)
-        wanted = sorted({*requests, *within.numbers(self._base, self.tail)})
+        within, base, behind = self._reach, self._base, self._claim.claim + 1
+        runs_again = base is not None and base.id.epoch <= max(self._claim.adopted_past(-1).values(), default=-1)
+        requests = range(behind if runs_again else max(behind, within.after + 1 - REQUESTS_BACK), within.after + 1)
+        wanted = sorted({*requests, *within.numbers(base, self.tail)})
         # Below the floor stands an old request, if it was one.
         return self._log.read(ResumePhase.READING_PLANS, wanted, self._look_again, may_be_gone=lambda number: number < self._floor)
 

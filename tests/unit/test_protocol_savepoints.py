@@ -337,6 +337,23 @@ def test_what_a_dead_coordinator_took_up_is_answered_by_the_next(mode: str) -> N
     assert kinds(said) == ["finish STORAGE"]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_copy_that_takes_many_epochs_is_answered_by_the_next_coordinator(mode: str) -> None:
+    """What is copied is still there, and says how far back the request may be."""
+    world = World()
+    driver = running(mode, world)
+    number = driver.request(SAVEPOINT)
+    driver.hold = lambda i: isinstance(i, do.StoreSavepoint)
+    ran(driver, 0)
+    for epoch_ in range(1, 60):
+        due(driver) if mode == "interval" else None
+        ran(driver, epoch_)
+    assert number not in world.answers
+    other = Driver(world, MODES[mode])
+    other.push(ev.ResumeRequested(1, 1, 60, sealed=59))
+    assert world.answers[number].startswith("error: the coordinator was replaced")
+
+
 def test_an_unknown_request_is_answered() -> None:
     driver = running("every epoch")
     number = driver.request("explode")

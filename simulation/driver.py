@@ -18,6 +18,7 @@ from simulation.process import DriverProcess, DriverQuery
 from simulation.query import SimulatedQuery
 from simulation.source_sink import PARTITIONS, Sink, Source, Span
 from simulation.state_questions import Answer, StateQuestions
+from simulation.stop_requests import StopRequests
 from simulation.storage_client import StorageClient
 from simulation.world import ELSEWHERE
 from spark_ckpt.errors import ErrorKind
@@ -71,10 +72,7 @@ class Driver(DriverQuery, Query):
         self._attempt: Attempt | None = None
         self._acks: list[Ack | Decline] = []
         self._late: int | None = None
-        self._stopping: list[do.Stopping] = []
-        """What people have asked for, the oldest first."""
-        self._met: do.Stopping | None = None
-        """The one that is being met."""
+        self._stops = StopRequests(env)
         self._finishing = False
         self._state_questions = StateQuestions(self.process)
         self._executors = Executors(env, StorageClient(env, self, variant.settle), name, self, variant.compare, variant.handles_told)
@@ -94,9 +92,8 @@ class Driver(DriverQuery, Query):
     def start(self) -> None:
         self._made += 1
         self._asked_at = self._env.clock.now
-        self._attempt = None
-        self._late = self._met = None
-        self._stopping = []
+        self._attempt = self._late = None
+        self._stops.begin()
         self.process.announcements.forget_pending()
         nonce, local = f"{self.name}-{self._made}", self._folder.paths
         again = self.process.started is not None
@@ -122,7 +119,7 @@ class Driver(DriverQuery, Query):
         """The executors' way to the storage asks nothing that the driver is told."""
 
     def resume_request(self, started: do.Started) -> ev.ResumeRequested:
-        self._stopping = []  # the new coordinator turns away what the other one had taken up
+        self._stops.forget()
         at = self._position
         hooks = HOOKS, states_of(at.sealed, at.end)
         return ev.ResumeRequested(started.run, started.claim, at.triggered, self._source.forgetful, at.sealed, self._folder.resent, *hooks)
@@ -155,8 +152,7 @@ class Driver(DriverQuery, Query):
         elif isinstance(i, do.Late):
             self._want_late(i)
         elif isinstance(i, do.Stopping):
-            self._env.observed[Observed.STOPPING] += 1
-            self._stopping.append(i)
+            self._stops.take(i)
         elif isinstance(i, do.Failed):
             self._fail(i)
         elif isinstance(i, do.Sealed) and isinstance(self.process.open, ev.SealRequested):
@@ -181,10 +177,9 @@ class Driver(DriverQuery, Query):
             return
         if i.request is RequestName.FINISH:
             self._env.observed[Observed.NOT_FINISHED] += 1
-            if self._met and i.kind is not ErrorKind.FENCED:
-                if self._met in self._stopping:
-                    self._stopping.remove(self._met)
-                self.process.open = self._met = None  # without its savepoint the query goes on
+            if self._stops.met and i.kind is not ErrorKind.FENCED:
+                self._stops.refused()
+                self.process.open = None  # without its savepoint the query goes on
                 self.process.soon(self._next_epoch)
                 return
             if i.kind is not ErrorKind.FENCED:
@@ -264,7 +259,7 @@ class Driver(DriverQuery, Query):
             self.process.ask(ev.FinishRequested() if self._in_background else ev.StopRequested(failed=False))
             return
         planned = self._planned.pop(self._position.epoch, None)
-        if planned is None and (self._met or self._stopping):
+        if planned is None and self._stops.is_open:
             self._end_with_savepoint()
             return
         if planned is None and self._position.end >= self._source.available:
@@ -343,12 +338,10 @@ class Driver(DriverQuery, Query):
 
     def _end_with_savepoint(self) -> None:
         """After the last epoch, which a drain adds: one without input."""
-        begins, self._met = self._met is None, self._met or self._stopping[0]
-        if begins and self._met.drain:
-            self._env.observed[Observed.DRAINED] += 1
+        if self._stops.drains(self._position.epoch, self._claim):
             self._plan(Span(self._position.end, self._position.end).encode())
         else:
-            self.process.ask(ev.FinishRequested(stopping=True, drained=self._met.drain))
+            self.process.ask(self._stops.finish())
 
     def _finished(self, i: do.Finished) -> None:
         request = self.process.open  # if it asks for no stop, the query ends by itself, whatever becomes of people's requests

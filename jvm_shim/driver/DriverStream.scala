@@ -68,7 +68,7 @@ final class DriverStream(
   private var late: Option[(Long, Long)] = None
   private var lates = 0L
   private var completed: Option[JsonNode] = None
-  // Those that wait, the oldest first: one with a drain is met by no other.
+  // Those that wait, the oldest first: one with a drain is met by no end without one.
   private val asked = new ConcurrentLinkedQueue[StopRequest]
   /** Why the query must not go on: thrown at its next step, since a listener's own exceptions are swallowed by Spark. */
   @volatile var failure: Option[Throwable] = None
@@ -209,8 +209,11 @@ final class DriverStream(
   /** What a person asked for and has not been met or refused yet. */
   def stopRequest: Option[StopRequest] = Option(asked.peek)
 
-  /** This one is answered; those that have come since are not. */
-  def refuse(request: StopRequest): Unit = asked.remove(request)
+  /** The coordinator has taken these up so far, and an end for the sake of this one answers them all: see `finish`. */
+  def metWith(request: StopRequest): Seq[StopRequest] = asked.asScala.filter(request.drain || !_.drain).toSeq
+
+  /** These are answered; those that have come since are not. */
+  def refuse(requests: Seq[StopRequest]): Unit = requests.foreach(request => asked.remove(request))
 
   def stop(failed: Boolean, byPerson: Boolean): Unit = {
     synchronized {

@@ -99,6 +99,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
       new Drain(query).construct(ctx)
       attempt(ctx, 1)
     }
+    val met = stream.metWith(request)
     try {
       val savepoint = stream.finish(stopping = true, drained = request.drain)
       logInfo(s"the query was asked to stop: its state is in the savepoint ${savepoint.mkString}")
@@ -111,7 +112,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
         throw new CheckpointFailure(e.kind, s"the query has been drained $way: ${e.getMessage}", e)
       case e: CheckpointFailure if e.kind != CheckpointFailure.Lost =>
         logWarning(s"the query was asked to stop: ${e.getMessage}")
-        stream.refuse(request)
+        stream.refuse(met)
         false
     }
   }

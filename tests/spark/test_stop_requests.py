@@ -55,23 +55,47 @@ class Started:
         """Of the request that is met next; None: there is none."""
         return self.stream.stopRequest().get().drain() if self.stream.stopRequest().isDefined() else None
 
+    def met(self) -> Any:
+        """Those that are met with it."""
+        return self.stream.metWith(self.stream.stopRequest().get())
+
 
 def test_each_request_to_stop_is_met_in_its_turn_and_says_whether_it_drained(java: Any, tmp_path: Path) -> None:
-    """(1) A stop with a drain is asked for, and another one without; (2) the first is met, and fails; (3) the second is met."""
+    """(1) A stop with a drain is asked for, and another one without; (2) a drain meets both and fails, and one more comes
+    meanwhile; (3) that is met."""
     one = Started(java, tmp_path / "files")
     assert one.drains() is None
     one.asked(drain=True)
     one.asked(drain=False)
     assert one.drains() is True, "one that comes later does not take the drain away"
-    first = one.stream.stopRequest().get()
+    met = one.met()
+    one.asked(drain=False)
     one.stream.finish(True, True)
     told = one.coordinator.heard[-1]
     assert (told["stopping"], told["drained"]) == (True, True)
-    one.stream.refuse(first)
+    one.stream.refuse(met)
+    assert one.drains() is False, "one that came while the others were met is left"
+    one.stream.refuse(one.met())
+    assert one.drains() is None
+
+
+def test_an_end_without_a_drain_leaves_who_asked_for_one(java: Any, tmp_path: Path) -> None:
+    one = Started(java, tmp_path / "files")
+    for drain in (False, True, False):
+        one.asked(drain)
     assert one.drains() is False
-    one.asked(drain=False)
-    one.stream.refuse(one.stream.stopRequest().get())
-    assert one.drains() is False, "of two that ask for the same one is left"
+    one.stream.refuse(one.met())
+    assert one.drains() is True
+
+
+def test_of_two_that_are_refused_together_none_is_drained_later(java: Any, tmp_path: Path) -> None:
+    """(1) Before the first epoch two people ask for a stop with a drain; (2) there is nothing to save, and both are told; (3) an epoch
+    ends."""
+    one = Started(java, tmp_path / "files")
+    one.asked(drain=True)
+    one.asked(drain=True)
+    one.stream.refuse(one.met())
+    assert one.drains() is None
 
 
 def test_who_was_told_to_ask_again_is_not_drained(java: Any, tmp_path: Path) -> None:

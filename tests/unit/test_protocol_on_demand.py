@@ -340,6 +340,35 @@ def test_a_new_coordinator_knows_that_no_epoch_has_ended_since_a_start_under_new
     assert one.world.answers[asked] == answer_of(0)
 
 
+@pytest.mark.parametrize("action", [CHECKPOINT, STOP])
+def test_a_new_coordinator_answers_who_waits_while_many_epochs_run_again(action: str) -> None:
+    """(1) Epochs 1 to 60 end past checkpoint 0; (2) a start runs them again; (3) somebody asks for what only the last of them has; (4)
+    checkpoint 50 completes; (5) the coordinator is replaced."""
+    one = running("never")
+    one.request(CHECKPOINT)
+    one.fire(ev.Timer.IDLE)
+    ran(one, 0)
+    unacked(one, *range(1, 61))
+    two = Driver(one.world, MODES["never"])
+    begun = started(two.start("b"))
+    assert (begun.epoch, begun.rerun) == (1, True)
+    two.seal(2, 1)
+    asked = two.request(action, claim=begun.claim)
+    for number in range(2, 50):
+        two.trigger(number)
+        two.seal(2, number)
+    two.request(SAVEPOINT, claim=begun.claim)
+    two.trigger(50)
+    for p in range(2):
+        two.ack(2, 50, p)
+    two.seal(2, 50)
+    assert CheckpointId(2, 50) in one.world.checkpoints
+    assert asked not in one.world.answers
+    other = Driver(one.world, MODES["never"])
+    other.push(ev.ResumeRequested(2, begun.claim, 51, sealed=50))
+    assert one.world.answers[asked].startswith("error: the coordinator was replaced")
+
+
 # --- never
 
 

@@ -193,6 +193,51 @@ def test_a_query_that_ends_by_itself_has_not_been_drained(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_nobody_is_told_that_a_query_has_stopped_which_goes_on(mode: str) -> None:
+    """(1) A savepoint is being copied; (2) a stop's savepoint is stored, and the query's end waits for the other copy; (3) the coordinator
+    is replaced; (4) the new one knows nothing of the stop, and the query goes on."""
+    world = World()
+    driver = running(mode, world)
+    driver.request(SAVEPOINT)
+    driver.hold = lambda i: isinstance(i, do.StoreSavepoint)
+    ran(driver, 0)
+    number = driver.request(STOP)
+    driver.fire(ev.Timer.IDLE)
+    driver.push(ev.FinishRequested(stopping=True))
+    stop = next(copy for copy in driver.held if isinstance(copy, do.StoreSavepoint) and copy.number == number)
+    assert kinds(driver.push(ev.SavepointStored(stop.ticket, number, "memory://there"))) == ["SAVEPOINT"]
+    assert number not in world.answers
+    other = Driver(world, MODES[mode])
+    other.push(ev.ResumeRequested(1, 1, 1, sealed=0))
+    assert kinds(other.push(ev.FinishRequested(stopping=True))) == ["finish STORAGE"]
+    assert world.answers[number].startswith("error: the coordinator was replaced")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_stop_is_answered_when_the_query_ends_with_its_savepoint(mode: str, failed: bool) -> None:
+    """(1) A stop's savepoint is stored; (2) that of somebody else is, or the run ends before."""
+    driver = running(mode)
+    driver.request(SAVEPOINT)
+    driver.hold = lambda i: isinstance(i, do.StoreSavepoint)
+    ran(driver, 0)
+    number = driver.request(STOP)
+    driver.fire(ev.Timer.IDLE)
+    driver.push(ev.FinishRequested(stopping=True))
+    stop = next(copy for copy in driver.held if isinstance(copy, do.StoreSavepoint) and copy.number == number)
+    driver.held.remove(stop)
+    driver.push(ev.SavepointStored(stop.ticket, number, "memory://there"))
+    if failed:
+        driver.push(ev.StopRequested(failed=True))
+        said = driver.world.answers[number]
+        assert said.startswith("error: the run ended before it met the request")
+        assert said.endswith("the savepoint memory://there is stored")
+    else:
+        assert told(driver.release(), do.Finished).savepoint == "memory://there"
+        assert driver.world.answers[number] == "memory://there"
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_query_goes_on_when_the_savepoint_to_stop_with_fails(mode: str) -> None:
     driver = running(mode)
     number = driver.request(STOP)
@@ -290,6 +335,23 @@ def test_what_a_dead_coordinator_took_up_is_answered_by_the_next(mode: str) -> N
     assert world.answers[number].startswith("error: the coordinator was replaced")
     said = other.push(ev.FinishRequested(stopping=True))
     assert kinds(said) == ["finish STORAGE"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_copy_that_takes_many_epochs_is_answered_by_the_next_coordinator(mode: str) -> None:
+    """What is copied is still there, and says how far back the request may be."""
+    world = World()
+    driver = running(mode, world)
+    number = driver.request(SAVEPOINT)
+    driver.hold = lambda i: isinstance(i, do.StoreSavepoint)
+    ran(driver, 0)
+    for epoch_ in range(1, 60):
+        due(driver) if mode == "interval" else None
+        ran(driver, epoch_)
+    assert number not in world.answers
+    other = Driver(world, MODES[mode])
+    other.push(ev.ResumeRequested(1, 1, 60, sealed=59))
+    assert world.answers[number].startswith("error: the coordinator was replaced")
 
 
 def test_an_unknown_request_is_answered() -> None:

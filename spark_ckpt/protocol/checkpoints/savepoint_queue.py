@@ -55,15 +55,15 @@ class SavepointQueue:
         self._copies: dict[int, tuple[LoggedRequest, Checkpoint]] = {}
         self._answers: dict[int, DurablePut] = {}
         """By log entry, those that are being stored."""
-        self._stop_url: str | None = None
-        """Where the savepoint of a request to stop was stored."""
+        self._stored_stops: list[tuple[LoggedRequest, str]] = []
+        """Requests to stop, and where their savepoints are stored, until the query ends with one."""
         self._stop_failure = ""
 
     def take(self, number: int, request: Request, ended: int, newest: Checkpoint | None) -> list[Instruction]:
         """`ended`: the newest epoch that has, -1 for none; `newest`: the newest completed checkpoint."""
         asked = LoggedRequest(number, request, ended)
         if request.action not in (SAVEPOINT, STOP, CHECKPOINT):
-            return self._answer(asked, None, f"this release does not know the request {request.action!r}")
+            return self._refuse(asked, f"this release does not know the request {request.action!r}")
         self._waiting.append(asked)
         return [do.Stopping(request.drain)] if asked.stops else self._cover(newest)
 
@@ -132,22 +132,22 @@ class SavepointQueue:
         return [asked for several in self._assigned.values() for asked in several]
 
     def aborted(self, epoch: int, message: str) -> list[Instruction]:
-        return [i for asked in self._assigned.pop(epoch, []) for i in self._answer(asked, None, message)]
+        return [i for asked in self._assigned.pop(epoch, []) for i in self._refuse(asked, message)]
 
     def refuse(self, number: int, request: Request, message: str) -> list[Instruction]:
-        return self._answer(LoggedRequest(number, request), None, message)
+        return self._refuse(LoggedRequest(number, request), message)
 
     def nothing_to_save(self) -> list[Instruction]:
         """Nothing will ever be, if the query ends now; else the first epoch is waited for."""
         if self.finishing is None:
             return []
         message = "no epoch has finished yet, so there is nothing to save"
-        return [i for asked in self._called() for i in self._answer(asked, None, message)]
+        return [i for asked in self._called() for i in self._refuse(asked, message)]
 
     def unfit(self, epoch: int, why: str) -> list[Instruction]:
         """The newest epoch can be no checkpoint, and nobody knows when the next one will come: whoever waits is told."""
         message = f"epoch {epoch}, the newest, can become no checkpoint: {why}; ask again when another epoch has ended"
-        return [i for asked in self._called() for i in self._answer(asked, None, message)]
+        return [i for asked in self._called() for i in self._refuse(asked, message)]
 
     def cannot_finish(self, event: ev.FinishRequested, epoch: int, why: str) -> list[Instruction]:
         """The query was about to end, and its newest epoch can be no checkpoint: who has asked for the end is told too."""
@@ -158,11 +158,13 @@ class SavepointQueue:
 
     def close(self, message: str) -> list[Instruction]:
         """The run is over: nobody else will answer them."""
+        stored, self._stored_stops = self._stored_stops, []
+        stops = [i for asked, url in stored for i in self._refuse(asked, f"{message}; the savepoint {url} is stored")]
         waiting, self._waiting = self._waiting, []
         assigned = self._all_assigned
         copied = [asked for asked, _ in self._copies.values()]
         self._assigned, self._copies, self.finishing = {}, {}, None
-        return [i for asked in (*waiting, *assigned, *copied) for i in self._answer(asked, None, message)]
+        return [*stops, *(i for asked in (*waiting, *assigned, *copied) for i in self._refuse(asked, message))]
 
     @property
     def answering(self) -> frozenset[int]:
@@ -173,19 +175,23 @@ class SavepointQueue:
 
     def finish(self, event: ev.FinishRequested) -> None:
         self.finishing = event
-        self._stop_url, self._stop_failure = None, ""
+        self._stop_failure = ""
 
     def finished(self) -> list[Instruction]:
-        """The newest epoch is in a completed checkpoint. The query stops only with the savepoint that was asked for (as in Flink)."""
+        """The newest epoch is in a completed checkpoint. The query stops only with the savepoint that was asked for (as in Flink).
+
+        Rule: nobody is told that a query has stopped before the query is told to: a coordinator that comes meanwhile lets it go on.
+        """
         if self.finishing is None or self.busy:
             return []
-        stopping, url = self.finishing.stopping, self._stop_url
-        self.finishing = None
-        if stopping and url is None:
+        stopping, stored = self.finishing.stopping, self._stored_stops
+        self.finishing, self._stored_stops = None, []
+        if stopping and not stored:
             failure = self._stop_failure or "the request was lost with the coordinator that took it up; ask again"
             message = f"the query goes on, it could not be stopped with a savepoint: {failure}"
             return [do.Refused(RequestName.FINISH, ErrorKind.STORAGE, message)]
-        return [do.Finished(url)]
+        answers = [i for asked, url in stored for i in self._put(asked.number, url, None)]
+        return [do.Finished(stored[-1][1] if stored else None), *answers]
 
     def _is_called(self, asked: LoggedRequest) -> bool:
         """An end without a drain is not what somebody has asked for who wants one."""
@@ -214,16 +220,18 @@ class SavepointQueue:
     def _stored(self, asked: LoggedRequest, checkpoint: Checkpoint, event: ev.SavepointStored) -> list[Instruction]:
         if event.url is None:
             failed = f"the savepoint that log entry {asked.number} asks for could not be stored: {event.message}"
-            return [*self._answer(asked, None, event.message), do.Log(Level.WARN, failed)]
+            return [*self._refuse(asked, event.message), do.Log(Level.WARN, failed)]
         summary = Summary(checkpoint.id.run, checkpoint.id.epoch, checkpoint.time_ms, full_bytes=checkpoint.size)
         said = do.Announce(Announcement.SAVEPOINT, {**summary.to_json(), "savepoint": event.url})
-        return [*self._answer(asked, event.url, None), said]
+        if asked.stops and self.finishing is not None:
+            self._stored_stops.append((asked, event.url))
+            return [said]
+        return [*self._put(asked.number, event.url, None), said]
 
-    def _answer(self, asked: LoggedRequest, url: str | None, error: str | None) -> list[Instruction]:
+    def _refuse(self, asked: LoggedRequest, error: str) -> list[Instruction]:
         if asked.stops:
-            self._stop_url = url or self._stop_url
-            self._stop_failure = error or self._stop_failure
-        return self._put(asked.number, url, error)
+            self._stop_failure = error
+        return self._put(asked.number, None, error)
 
     def _put(self, number: int, url: str | None, error: str | None, checkpoint: CheckpointId | None = None) -> list[Instruction]:
         """Put if absent: an answer that a coordinator which has died has given stays."""

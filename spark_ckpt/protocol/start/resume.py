@@ -38,7 +38,9 @@ class ResumePhase(Enum):
 
 
 REQUESTS_BACK = 32
-"""Log entries below the newest checkpoint's in which requests are looked for whose savepoint may have been in the making."""
+"""Log entries below a checkpoint's in which the request may stand for whose savepoint it is being copied."""
+MOST_BACK = 1000
+"""The same below the newest checkpoint's, however old another one is that is still there: all of these are read."""
 _SILENT = (ResumePhase.NEW, ResumePhase.DONE, ResumePhase.REFUSED)
 _At = ResumePhase
 _ONWARD = (_At.READING_PLANS, _At.CONFIRMING)
@@ -125,11 +127,20 @@ class Resume(Machine):
 
     def _read_plans(self) -> list[Instruction]:
         assert self._claim is not None
-        within = self._reach
-        requests = range(max(self._claim.claim + 1, within.after + 1 - REQUESTS_BACK), within.after + 1)
-        wanted = sorted({*requests, *within.numbers(self._base, self.tail)})
+        within, base = self._reach, self._base
+        requests = range(max(self._claim.claim + 1, self._oldest_request(base, within.after)), within.after + 1)
+        wanted = sorted({*requests, *within.numbers(base, self.tail)})
         # Below the floor stands an old request, if it was one.
         return self._log.read(ResumePhase.READING_PLANS, wanted, self._look_again, may_be_gone=lambda number: number < self._floor)
+
+    def _oldest_request(self, base: Checkpoint | None, after: int) -> int:
+        """Where requests may begin that wait. Rules: who asks for a checkpoint or a stop while that runs again which the claim has adopted
+        waits for the last of it; what is being copied for a savepoint is there until it has been."""
+        assert self._claim is not None
+        if base is not None and base.id.epoch <= max(self._claim.adopted_past(-1).values(), default=-1):
+            return self._claim.claim
+        oldest = min((c.log for c in self._read.values()), default=after)
+        return max(oldest + 1 - REQUESTS_BACK, after + 1 - MOST_BACK)
 
     @property
     def _reach(self) -> Reach:

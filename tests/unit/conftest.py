@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from spark_ckpt.storage import Storage, open_storage
 from tests.drivers.agent_stores import Client
 from tests.drivers.coordinator_process import FakeJvm, Jvm
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("without a clock", deadline=None)
+settings.load_profile("without a clock")
 
 
 @pytest.fixture

@@ -126,12 +126,13 @@ def test_who_does_not_wait_for_anything_else_sees_a_sentence(tmp_path: Path) -> 
 
 
 HOLDING = """
-import os, pathlib, runpy, time
+import os, pathlib, runpy, signal, time
 import pyarrow.parquet as pq
 def held(self, batch):
     pathlib.Path(os.environ["BEGUN"]).touch()
     time.sleep(50)
 pq.ParquetWriter.write_batch = held
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 runpy.run_module("spark_ckpt.cli.main", run_name="__main__")
 """
 """It hangs when it has something to write."""

@@ -16,6 +16,7 @@ import click
 
 from spark_ckpt.errors import FormatError, printable
 from spark_ckpt.model import Checkpoint
+from spark_ckpt.protocol.offsets_conf import is_drained
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,11 @@ class Report:
 
 
 def origin_of(c: Checkpoint) -> list[tuple[str, str]]:
-    """What a checkpoint says of its job's ends, for `Facts`: one that was imported does not know them."""
+    """What a checkpoint says of its job's ends, for `Facts`: one that was imported does not know them. And whether that job was drained."""
+    drained = [("drained", "yes: all rows that come later count as late")] if is_drained(c) else []
     if c.imported is not None:
-        return [("imported from", c.imported.location)]
-    return [("sources", ", ".join(c.job.sources)), ("sink", c.job.sink)]
+        return [("imported from", c.imported.location), *drained]
+    return [("sources", ", ".join(c.job.sources)), ("sink", c.job.sink), *drained]
 
 
 def tell(message: str) -> None:

@@ -14,8 +14,8 @@ from spark_ckpt.conf.forms import parse_operators
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.paths import checkpoint_name
+from spark_ckpt.protocol.offsets_conf import is_drained, partitions_of
 from spark_ckpt.protocol.operators import OperatorChoice
-from spark_ckpt.protocol.start.restoring import partitions_of
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.preflight import Preflight, alone, into, without_objects
@@ -80,6 +80,7 @@ def _report(chosen: RestorePath, c: Checkpoint, found: Preflight, check: str | N
         "job": c.job.to_json(),
         "imported_from": c.imported.location if c.imported is not None else None,
         "partitions": partitions,
+        "drained": is_drained(c),
         "size": c.size,
         "stream": check,
         "fits": not found.problems,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
 from spark_ckpt.api.requests import ask
@@ -17,6 +19,8 @@ from spark_ckpt.cli.options import (
     storage_url,
 )
 from spark_ckpt.cli.output import Line, Output, Report, tell
+from spark_ckpt.errors import CheckpointError
+from spark_ckpt.protocol.offsets_conf import is_drained
 from spark_ckpt.storage import S3Options
 
 
@@ -77,3 +81,12 @@ def command(
         except KeyboardInterrupt:
             raise KeyboardInterrupt(stopped) from None
         output.show(Report({"stream": reader.url, "savepoint": path, "stopping": stop}, [Line(path)]))
+    if stop and not drain:
+        _tell_of_drain(path, s3)
+
+
+def _tell_of_drain(path: str, s3: S3Options) -> None:
+    """Two may ask for the end at the same moment. The savepoint is there, whether it can be looked at or not."""
+    with suppress(CheckpointError), opened_stream(path, s3) as (_, reader):
+        if is_drained(reader.read(reader.latest())):
+            tell("somebody else has asked to drain the query before its end: in this savepoint all rows that come later count as late")

@@ -11,6 +11,7 @@ from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Table, origin_of, size_text, time_text
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Snapshot
 from spark_ckpt.paths import checkpoint_name
+from spark_ckpt.protocol.offsets_conf import is_drained
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.reading import StreamReader
 
@@ -45,6 +46,7 @@ def _report(reader: StreamReader, c: Checkpoint) -> Report:
         "job": c.job.to_json(),
         "imported_from": c.imported.location if c.imported is not None else None,
         "begins": list(c.begins),
+        "drained": is_drained(c),
         "size": c.size,
         "objects": sorted(c.objects),
         "files": {name: _content(data) for name, data in sorted(c.files.items())},

@@ -15,6 +15,7 @@ from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.progress import Tell, nobody
 from spark_ckpt.protocol.driver_files import beside_state, offsets_file
 from spark_ckpt.protocol.entries import Plan
+from spark_ckpt.protocol.offsets_conf import is_drain, is_drained
 from spark_ckpt.protocol.start.planned_before import begun_by_stock, does_not_follow
 from spark_ckpt.protocol.start.restoring import incomplete
 from spark_ckpt.state.reading import conf_of
@@ -81,8 +82,15 @@ def to_export(storage: Storage, reader: StreamReader, wanted: CheckpointId | Non
             "which stock Spark cannot do; let the query run that epoch with the plugin, and export a later checkpoint"
         )
     if isinstance(reader, CheckpointReader) and RestorePath.at(source).is_savepoint:
-        return Exported(source, checkpoint, next(iter(begun_by_stock(checkpoint)), None))
-    return Exported(source, checkpoint, _planned(storage, checkpoint))
+        planned = next(iter(begun_by_stock(checkpoint)), None)
+    else:
+        planned = _planned(storage, checkpoint)
+    if is_drained(checkpoint) or (planned is not None and is_drain(planned.offsets)):
+        raise ConflictError(
+            f"{source} cannot be exported: the query was drained, so that all later rows count as late, and stock Spark would drop them "
+            "without a word; export a checkpoint from before the drain, or start the query anew, without its state"
+        )
+    return Exported(source, checkpoint, planned)
 
 
 def _planned(storage: Storage, checkpoint: Checkpoint) -> Plan | None:

@@ -27,7 +27,7 @@ from spark_ckpt.paths import METADATA_NAME
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.progress import Task, Tell, nobody
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
-from spark_ckpt.protocol.start.restoring import partitions_of
+from spark_ckpt.protocol.offsets_conf import partitions_of
 from spark_ckpt.state.schemas import Operator, read_operators
 from spark_ckpt.stock.exporting import Exported, to_export
 from spark_ckpt.stock.importing import RUN, copied

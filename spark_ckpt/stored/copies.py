@@ -63,7 +63,7 @@ class RestorePath:
                 ) from e
             raise ObjectMissingError(
                 f"there is no checkpoint or savepoint at {self.url}; give the URL of the folder that holds its {METADATA_NAME}, as "
-                "`spark-ckpt list` and `spark-ckpt savepoint` print it"
+                "`spark-ckpt list --json` and `spark-ckpt savepoint` print it"
             ) from e
 
 

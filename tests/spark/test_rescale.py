@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt import read_state
-from spark_ckpt.protocol.start.restoring import partitions_of
+from spark_ckpt.protocol.offsets_conf import partitions_of
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.opening import opened_stream
 from tests.drivers.command_line import call

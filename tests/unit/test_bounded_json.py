@@ -17,7 +17,7 @@ from spark_ckpt.errors import DamagedError, FormatError
 from spark_ckpt.paths import left_acks_key
 from spark_ckpt.protocol.checkpoints.required_ids import required_ids
 from spark_ckpt.protocol.entries import EntryLimits, decode
-from spark_ckpt.protocol.start.restoring import partitions_of
+from spark_ckpt.protocol.offsets_conf import partitions_of
 from spark_ckpt.state.reading import conf_of
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.left_acks import left_acks

@@ -13,9 +13,10 @@ from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Adopted, Claim, End, Plan, Restored, decode, encode
 from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.offsets_conf import partitions_of
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.settings import Settings
-from spark_ckpt.protocol.start.restoring import misfits, partitions_of
+from spark_ckpt.protocol.start.restoring import misfits
 from tests.drivers.planned_operators import a_total
 from tests.drivers.protocol_driving import JOB, Driver, World
 from tests.drivers.protocol_starts import after, elsewhere, own, refusal, started

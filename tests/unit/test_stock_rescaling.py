@@ -16,7 +16,8 @@ import pytest
 from spark_ckpt.errors import ConflictError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol.driver_files import offsets_file
-from spark_ckpt.protocol.start.restoring import incomplete, partitions_of
+from spark_ckpt.protocol.offsets_conf import partitions_of
+from spark_ckpt.protocol.start.restoring import incomplete
 from spark_ckpt.stock import repartition_process, rescaling
 from spark_ckpt.stock.importing import import_checkpoint
 from spark_ckpt.storage import open_storage

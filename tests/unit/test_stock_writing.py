@@ -107,6 +107,30 @@ def test_every_file_of_a_checkpoint_is_where_spark_looks_for_it(
     assert not (tmp_path / "out" / ".tmp").exists()
 
 
+DRAINED = b'v1\n{"batchWatermarkMs":253402300799999,"conf":{"spark.ckpt.drained":"true"}}\n0'
+
+
+def test_a_drained_query_is_not_exported(writer: StreamWriter, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its watermark is at the end of time: stock Spark would drop every later row, and say nothing."""
+    made = writer.checkpoints[-1]
+    writer.storage.put(paths.metadata_key(made.id), encode_metadata(replace(made, files={**made.files, "offsets/1": DRAINED})))
+    for source in (url, f"{url}/run-00000001/chk-1"):
+        assert run(["export", source, str(tmp_path / "out")]) == 1
+        assert "cannot be exported: the query was drained, so that all later rows count as late" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    for verb in ("show", "restore"):
+        status, found = call(capsys, verb, f"{url}/run-00000001/chk-1")
+        assert (status, found["drained"]) == (0, True)
+        assert run([verb, f"{url}/run-00000001/chk-1"]) == 0
+        assert "yes: all rows that come later count as late" in capsys.readouterr().out
+    assert call(capsys, "show", f"{url}/run-00000001/chk-0")[1]["drained"] is False
+
+
+def test_a_drain_that_was_planned_is_not_exported(writer: StreamWriter, url: str, tmp_path: Path) -> None:
+    plan(writer, 2, offsets=DRAINED)
+    assert run(["export", url, str(tmp_path / "out")]) == 1
+
+
 def test_the_folder_of_the_newest_checkpoint_is_the_same(
     writer: StreamWriter, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

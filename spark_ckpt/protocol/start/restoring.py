@@ -11,15 +11,15 @@ import functools
 from collections.abc import Iterable
 from dataclasses import replace
 
-from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import ErrorKind, FormatError, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.checkpoints.required_ids import required_ids
-from spark_ckpt.protocol.driver_files import commits_file, missing_files, offsets_file
+from spark_ckpt.protocol.driver_files import commits_file, missing_files
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.offsets_conf import partitions_of
 from spark_ckpt.protocol.retention.order import is_retained
 from spark_ckpt.protocol.start.candidates import Candidates
 from spark_ckpt.protocol.start.changing import Changing, Then
@@ -33,7 +33,6 @@ _OPTION = "spark.ckpt.restore.path"
 MOST_REQUESTS = 10_000
 """Entries behind the claim of a run that has run nothing: what people ask while nobody answers."""
 _SHOWN = 10
-_MAX_VALUES = 2_000_000
 """Of the JSON of an epoch's configuration."""
 TO_APPLY_AGAIN = "To go back to it once more, start the query once without the option, and then with it"
 
@@ -424,15 +423,6 @@ def _partitions_named(source: Checkpoint) -> dict[int, list[int]]:
     for slot in slots:
         named.setdefault(slot.operator, set()).add(slot.partition)
     return {operator: sorted(found) for operator, found in named.items()}
-
-
-def partitions_of(source: Checkpoint) -> int | None:
-    """The number of state partitions that Spark recorded with the epoch (`spark.sql.shuffle.partitions`), None where it cannot be told."""
-    lines = (source.file(offsets_file(source.id.epoch)) or b"").splitlines()
-    try:
-        return int(parse_json(lines[1], _MAX_VALUES)["conf"]["spark.sql.shuffle.partitions"])
-    except (IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
-        return None
 
 
 def _listed(items: Iterable[str]) -> str:

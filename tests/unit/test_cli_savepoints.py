@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Damage, End, Plan, Request, decode, encode
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import store_savepoint
-from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.stored.metadata.codec import decode_metadata, encode_metadata
 from spark_ckpt.stored.places import Places
 from tests.drivers.command_line import call
 from tests.drivers.planned_operators import a_deduplication, a_total
@@ -277,18 +280,42 @@ def test_a_checkpoint_is_not_asked_for_a_savepoint(
     assert writer.storage.size(log_key(writer.log + 1)) is None
 
 
-@pytest.mark.parametrize("verb", ["savepoint", "checkpoint"])
-def test_a_request_that_is_answered(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+@contextmanager
+def answering(writer: StreamWriter, path: str) -> Iterator[None]:
+    """The query: it answers the next request."""
+
     def answer() -> None:
         while writer.storage.size(f"log/{writer.log + 1:020d}") is None:
             time.sleep(0.01)
-        writer.storage.put(f"run-00000001/answer/{writer.log + 1}", b'{"path": "s3://b/made"}')
+        writer.storage.put(f"run-00000001/answer/{writer.log + 1}", json.dumps({"path": path}).encode())
 
     thread = threading.Thread(target=answer)
     thread.start()
-    status, doc = call(capsys, verb, url, "--timeout", "30s")
+    yield
     thread.join()
+
+
+@pytest.mark.parametrize("verb", ["savepoint", "checkpoint"])
+def test_a_request_that_is_answered(writer: StreamWriter, url: str, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    with answering(writer, "s3://b/made"):
+        status, doc = call(capsys, verb, url, "--timeout", "30s")
     assert (status, doc["stream"], doc[verb]) == (0, url, "s3://b/made")
+
+
+@pytest.mark.parametrize("drained", [True, False])
+def test_who_asks_for_a_stop_hears_that_somebody_else_had_the_query_drained(
+    writer: StreamWriter, savepoint: str, url: str, capsys: pytest.CaptureFixture[str], drained: bool
+) -> None:
+    if drained:
+        folder = open_storage(savepoint)
+        made = decode_metadata(folder.get("_metadata"))
+        offsets = {f"offsets/{made.id.epoch}": b'v1\n{"conf":{"spark.ckpt.drained":"true"}}'}
+        folder.put("_metadata", encode_metadata(replace(made, files={**made.files, **offsets})))
+    with answering(writer, savepoint):
+        assert run(["savepoint", url, "--stop", "--timeout", "30s"]) == 0
+    told = capsys.readouterr()
+    assert told.out == f"{savepoint}\n"
+    assert ("somebody else has asked to drain the query" in told.err) is drained
 
 
 @pytest.mark.parametrize(

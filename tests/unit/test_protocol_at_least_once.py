@@ -340,3 +340,31 @@ def test_a_run_that_its_own_append_has_ended_looks_at_no_old_entries() -> None:
     assert answer is not None
     assert kinds(driver.push(answer))[-1] == "Failed"
     assert driver.held == []
+
+
+def test_a_new_coordinator_answers_for_a_copy_of_an_epoch_that_was_far_ahead_of_its_plan() -> None:
+    """(1) 60 plans are in line; (2) a request takes the first one's number; (3) the newest epoch becomes the checkpoint that is copied for
+    it, 60 entries behind; (4) the coordinator is replaced, and older checkpoints are gone."""
+    world, settings = World(), Settings(retained=1, interval_ms=10_000, ahead=64)
+    one = Driver(world, settings)
+    one.start("a")
+    due(one)
+    epoch(one, 0)
+    epoch(one, 1)
+    one.hold = lambda i: isinstance(i, do.PutEntry)
+    newest = 61
+    for number in range(2, newest + 1):
+        one.trigger(number)
+        one.seal(1, number)
+    asked = one.request(SAVEPOINT)
+    one.hold = lambda i: isinstance(i, do.StoreSavepoint)
+    one.release()
+    for partition in range(2):
+        one.ack(1, newest, partition)
+    for number in (newest + 1, newest + 2):
+        one.trigger(number)
+        one.seal(1, number)
+    assert held(one, do.StoreSavepoint)
+    other = Driver(world, settings)
+    other.push(ev.ResumeRequested(1, 1, newest + 2, sealed=newest + 2))
+    assert world.answers[asked].startswith("error: the coordinator was replaced")

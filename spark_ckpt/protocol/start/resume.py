@@ -37,8 +37,9 @@ class ResumePhase(Enum):
     REFUSED = "REFUSED"
 
 
-REQUESTS_BACK = 32
-"""Log entries below a checkpoint's in which the request may stand for whose savepoint it is being copied."""
+REQUESTS_BACK = 128
+"""Log entries below a checkpoint's in which the request may stand for whose savepoint it is being copied: more than there may be plans in
+line (`Settings.ahead`), of which a request takes the first one's number."""
 MOST_BACK = 1000
 """The same below the newest checkpoint's, however old another one is that is still there: all of these are read."""
 _SILENT = (ResumePhase.NEW, ResumePhase.DONE, ResumePhase.REFUSED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
@@ -83,12 +84,12 @@ class World:
         if claim is None:
             return None
         own = [epoch for epoch, time in self.completed.get(claim.run, {}).items() if time < at]
-        return CheckpointId(claim.run, max(own)) if own else self.begun_from(claim)
+        return CheckpointId(claim.run, max(own)) if own else self.begun_from(claim, at)
 
-    def begun_from(self, claim: Claim) -> CheckpointId | None:
-        """The origin; where that is to be a copy of one of the stream's own, and is not there yet, what it is a copy of."""
+    def begun_from(self, claim: Claim, at: float = math.inf) -> CheckpointId | None:
+        """The origin; where that is to be a copy of one of the stream's own, and was not there before `at`, what it is a copy of."""
         origin = claim.origin
-        if origin is None or origin.run != claim.run or self.was_completed(origin):
+        if origin is None or origin.run != claim.run or self.completed.get(origin.run, {}).get(origin.epoch, math.inf) < at:
             return origin
         return next((c for c in sorted(claim.inherits, reverse=True) if c.epoch == origin.epoch and c != origin), origin)
 

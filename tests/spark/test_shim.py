@@ -468,11 +468,11 @@ def test_a_stop_that_is_refused_hides_none_that_was_asked_for_since(java: Any, t
     transfer = java.org.apache.spark.ckpt.FileTransfer(java.java.io.File(str(tmp_path)))
     stream = java.org.apache.spark.ckpt.DriverStream("r", "of no run", transfer, java.scala.Option.empty(), None, task.tell, None)
     stream.heard(line(java, type="stopping", root="r", drain=False))
-    first = stream.stopRequest().get()
+    met = stream.metWith(stream.stopRequest().get())
     stream.heard(line(java, type="stopping", root="r", drain=False))
-    stream.refuse(first)
+    stream.refuse(met)
     assert stream.stopRequest().isDefined()
-    stream.refuse(stream.stopRequest().get())
+    stream.refuse(stream.metWith(stream.stopRequest().get()))
     assert not stream.stopRequest().isDefined()
 
 

@@ -22,8 +22,10 @@ import spark_ckpt
 TABLES = """
 CREATE TABLE IF NOT EXISTS staged (epoch INTEGER, row TEXT);
 CREATE TABLE IF NOT EXISTS published (epoch INTEGER, row TEXT);
-CREATE TABLE IF NOT EXISTS progress (only INTEGER PRIMARY KEY CHECK (only = 1), stream TEXT, start INTEGER, published INTEGER);
-INSERT OR IGNORE INTO progress VALUES (1, '', 0, -1);
+CREATE TABLE IF NOT EXISTS progress (
+    only INTEGER PRIMARY KEY CHECK (only = 1), stream TEXT, start INTEGER, published INTEGER, staged INTEGER
+);
+INSERT OR IGNORE INTO progress VALUES (1, '', 0, -1, -1);
 """
 
 
@@ -45,6 +47,7 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
             if epoch > published:  # an older checkpoint may have been restored than what was published before
                 db.execute("DELETE FROM staged WHERE epoch = ?", (epoch,))
                 db.executemany("INSERT INTO staged VALUES (?, ?)", rows)
+                db.execute("UPDATE progress SET staged = max(staged, ?)", (epoch,))
 
     def snapshot(self, epoch: int) -> bytes:
         """Up to this epoch all is staged, or published."""
@@ -58,13 +61,17 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
         checkpoint = -1 if state is None else int(state)
         with closing(sqlite3.connect(self._database, timeout=30, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
-            stream, start, published = db.execute("SELECT stream, start, published FROM progress").fetchone()
+            stream, start, published, staged = db.execute("SELECT stream, start, published, staged FROM progress").fetchone()
             own_stream, own_start = self._begun
             if stream == own_stream and start > own_start:
                 raise RuntimeError(f"a later start of the query owns {self._database}; this one writes nothing")
             if stream != own_stream and published > checkpoint:
                 raise ValueError(f"{self._database} has what another stream has published up to epoch {published}; use a new database")
-            db.execute("UPDATE progress SET stream = ?, start = ?", self._begun)
+            if stream == own_stream and checkpoint > max(published, staged):
+                # The stream went back, so that they were dropped, and now forward again.
+                has = f"{self._database} has rows up to epoch {max(published, staged)} only"
+                raise ValueError(f"{has}, and the checkpoint goes on from epoch {checkpoint}; restore an older one")
+            db.execute("UPDATE progress SET stream = ?, start = ?, staged = min(staged, ?)", (*self._begun, checkpoint))
             db.execute("DELETE FROM staged WHERE epoch > ?", (checkpoint,))
             db.execute("COMMIT")
 

@@ -85,6 +85,19 @@ def test_a_two_phase_sink_does_not_take_the_epochs_of_a_fork_for_those_that_anot
     assert began(fork, "s3://b/old", 6, b"20") == "", "the same stream runs the same epochs again"
 
 
+def test_a_two_phase_sink_does_not_go_forward_to_epochs_that_it_has_dropped(tmp_path: Path) -> None:
+    """(1) Epochs up to 22 are staged, and a savepoint is taken; (2) the stream goes back to epoch 18; (3) a person restores the savepoint:
+    what was staged of 19 to 22 is gone, and would never be published."""
+    sink = TwoPhaseSink(str(tmp_path / "sink.db"))
+    assert began(sink, "s3://b/q", 1) == ""
+    with sqlite3.connect(tmp_path / "sink.db") as db:
+        db.execute("UPDATE progress SET staged = 22")
+    assert began(sink, "s3://b/q", 2, b"22") == ""
+    assert began(sink, "s3://b/q", 3, b"18") == ""
+    assert "has rows up to epoch 18 only" in began(sink, "s3://b/q", 4, b"22")
+    assert began(sink, "s3://b/q", 5, b"18") == ""
+
+
 def test_a_start_that_reaches_the_two_phase_sink_after_a_later_one_drops_nothing_of_it(tmp_path: Path) -> None:
     late, newer = (TwoPhaseSink(str(tmp_path / "sink.db")) for _ in range(2))
     assert began(newer, "s3://b/q", 4) == ""

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -23,19 +22,14 @@ from spark_ckpt.errors import ConfigError, DamagedError, OutageError, OutcomeUnk
 from spark_ckpt.storage import PutResult, S3Options, Slice, Storage, open_storage
 from spark_ckpt.storage.cloud import CloudLimits, CloudStorage
 from spark_ckpt.storage.probe import check_put_if_absent
-from testbed.clouds import AZURE_KEY, azure_environment, google_environment
+from testbed.clouds import google_environment
 from testbed.google import InMemory, google
 from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 from tests.drivers.certificates import self_signed
+from tests.drivers.clouds_client import MIB, QUICK, without_clouds
 from tests.drivers.socket_server import serving
 
 BUCKET = "unit"
-MIB = 1 << 20
-QUICK = CloudLimits(
-    single_put_max=6 * MIB, part_size=5 * MIB, page_size=3, patience_s=1.0, first_contact_s=0.3, backoff_s=0.01, read_s=5.0, part_attempts=4
-)
-Answer = Callable[[str], tuple[int, str]]
-"""Of the first line of a request: status and code."""
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +51,6 @@ def proxy(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[LossyProxy]:
 @pytest.fixture
 def prefix() -> str:
     return uuid.uuid4().hex
-
-
-def without_clouds(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith(("GOOGLE_", "AZURE_", "AZURITE_"))]:
-        monkeypatch.delenv(name)
 
 
 def opened(prefix: str, limits: CloudLimits = QUICK, options: S3Options | None = None, bucket: str = BUCKET) -> CloudStorage:
@@ -483,125 +472,6 @@ def test_an_object_that_the_client_cannot_name_is_told(proxy: LossyProxy, prefix
             assert raw.recv(100).startswith(b"HTTP/1.1 200")
         with pytest.raises(StorageSetupError, match="whose name the client cannot read"):
             list(storage.list(""))
-
-
-# ---- Azure's own answers
-
-
-def answering(answer: Answer) -> Callable[[socket.socket], None]:
-    """Serves one request on each connection."""
-
-    def serve(connection: socket.socket) -> None:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            if not (chunk := connection.recv(1 << 16)):
-                return
-            head += chunk
-        status, code = answer(head.decode("latin-1").split("\r\n", 1)[0])
-        said = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>SAID</Message></Error>"
-        body = b"" if head.startswith(b"HEAD") else said.encode()
-        connection.sendall(f"HTTP/1.1 {status} x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-
-    return serve
-
-
-@pytest.fixture
-def azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], CloudStorage]]:
-    without_clouds(monkeypatch)
-    with ExitStack() as stack:
-
-        def begin(answer: Answer) -> CloudStorage:
-            address = stack.enter_context(serving(answering(answer)))
-            for name, value in azure_environment(f"http://{address}").items():
-                monkeypatch.setenv(name, value)
-            storage = CloudStorage("az://unit/x", limits=QUICK, chance=random.Random(7))
-            stack.callback(storage.close)
-            return storage
-
-        yield begin
-
-
-@pytest.mark.parametrize(("status", "code"), [(409, "BlobAlreadyExists"), (412, "ConditionNotMet")])
-def test_a_blob_that_is_there_exists(azure: Callable[[Answer], CloudStorage], status: int, code: str) -> None:
-    assert azure(lambda _: (status, code)).put_if_absent("log/1", b"v") is PutResult.EXISTS
-
-
-def test_another_conflict_is_no_blob_that_is_there(azure: Callable[[Answer], CloudStorage]) -> None:
-    storage = azure(lambda _: (409, "ContainerBeingDeleted"))
-    with pytest.raises(StorageError, match=r"attempts .* 409 ContainerBeingDeleted") as raised:
-        storage.put_if_absent("log/1", b"v")
-    assert not isinstance(raised.value, OutcomeUnknownError), "the server has said that it was not stored"
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "says"),
-    [
-        (403, "AuthenticationFailed", r"does not accept the credentials \(403 AuthenticationFailed\); .*AZURE_STORAGE_ACCOUNT_KEY"),
-        (403, "AuthorizationPermissionMismatch", "does not allow to store .*Storage Blob Data Contributor"),
-        (404, "ContainerNotFound", "the container unit does not exist"),
-    ],
-)
-def test_what_retrying_cannot_mend_in_azure(azure: Callable[[Answer], CloudStorage], status: int, code: str, says: str) -> None:
-    storage = azure(lambda _: (status, code))
-    with pytest.raises(StorageSetupError, match=says) as raised:
-        storage.put_if_absent("k", b"v")
-    assert "SAID" not in str(raised.value)
-
-
-def test_an_account_that_nobody_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_clouds(monkeypatch)
-    with pytest.raises(StorageSetupError, match=r"account of az://unit/x is not known; set AZURE_STORAGE_ACCOUNT_NAME"):
-        open_storage("az://unit/x")
-
-
-def test_the_account_is_named_where_its_server_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_clouds(monkeypatch)
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "nobodys")
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", AZURE_KEY)
-    with LossyProxy("http://127.0.0.1:1") as proxy, proxy.away():
-        monkeypatch.setenv("AZURE_PROXY_URL", proxy.endpoint)
-        with CloudStorage("az://unit/x", limits=QUICK) as storage:
-            said = r"at Azure Blob Storage, account nobodys \(ConnectionRefused\); check AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ENDPOINT"
-            with pytest.raises(StorageSetupError, match=said) as raised:
-                storage.get("k")
-    assert AZURE_KEY not in str(raised.value)
-
-
-def test_a_listing_begins_within_what_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Azure takes `startFrom` for a place within the prefix; what it makes of another one is not said."""
-    without_clouds(monkeypatch)
-    asked: list[tuple[str, str | None]] = []
-
-    def answer(line: str) -> tuple[int, str]:
-        query = dict(parse_qsl(urlsplit(line.split(" ")[1]).query))
-        asked.append((query.get("prefix", ""), query.get("startFrom")))
-        return 404, "ContainerNotFound"
-
-    with serving(answering(answer)) as address:
-        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"http://{address}")
-        monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
-        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
-        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
-        for url, prefix, after in (
-            ("az://unit/x", "", ""),
-            ("az://unit/x", "log/", ""),
-            ("az://unit/x", "log/", "log/0002"),
-            ("az://unit/x", "run-1/chk-", ""),
-            ("az://unit/x", "log/0003", ""),
-            ("az://unit", "log/", ""),
-            ("az://unit", "", ""),
-        ):
-            with CloudStorage(url, limits=QUICK) as storage, pytest.raises(StorageSetupError):
-                list(storage.list(prefix, after))
-    assert asked == [
-        ("x/", None),
-        ("x/log/", None),
-        ("x/log/", "x/log/0002"),
-        ("x/run-1/", "x/run-1/chk"),
-        ("x/log/", "x/log/000"),
-        ("log/", None),
-        ("", None),
-    ]
 
 
 # ---- names

@@ -7,19 +7,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import obstore
 
-from spark_ckpt.errors import ConfigError, DamagedError, FormatError, ObjectMissingError, StorageError, StorageSetupError
+from spark_ckpt.errors import ConfigError, DamagedError, FormatError, StorageSetupError
 from spark_ckpt.storage.attempts import Fault, certain
 from spark_ckpt.storage.base import (
-    LARGEST_READ,
     OPTION,
     PutResult,
     Slice,
-    Storage,
     Stored,
     check_key,
     check_prefix,
@@ -30,8 +27,9 @@ from spark_ckpt.storage.base import (
 from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.storage.cloud_faults import AZURE, GOOGLE, Cloud, CloudError, ShortAnswerError, asked
 from spark_ckpt.storage.cloud_requests import CloudLimits, CloudRequests
+from spark_ckpt.storage.network import NetworkStorage
 from spark_ckpt.storage.options import S3Options, cloud_bucket_problem
-from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
+from spark_ckpt.storage.slices import SliceReader, check_slices
 
 __all__ = ["CloudLimits", "CloudStorage"]
 
@@ -44,9 +42,10 @@ _SLEPT_S = 30.0
 """More than that between this machine's two clocks, and it has slept: one of them stood still meanwhile."""
 
 
-class CloudStorage(Storage):
+class CloudStorage(NetworkStorage):
     """One client with pooled connections, shared by all threads."""
 
+    _requests: CloudRequests
     clouds: Mapping[str, Cloud] = {cloud.scheme: cloud for cloud in (GOOGLE, AZURE)}
 
     def __init__(
@@ -109,36 +108,6 @@ class CloudStorage(Storage):
         with SliceReader(slices) as reader:
             data = reader.read()
         self.put(key, data)
-
-    def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
-        self._begin(key)
-        found = bytearray()
-
-        def send() -> None:
-            found.clear()
-            self._receive(key, offset, length, limit, found.extend)
-
-        self._read(key, offset, length, send)
-        return bytes(found)
-
-    def get_to_file(self, key: str, offset: int, length: int, path: Path, at: int | None = None) -> int:
-        self._begin(key)
-        crc = 0
-
-        def send() -> None:
-            nonlocal crc
-            with download(path, at) as out:
-                self._receive(key, offset, length, length, out.write)
-            crc = out.checksum
-
-        try:
-            self._read(key, offset, length, send)
-            if length == 0:
-                with download(path, at):
-                    pass
-        except OSError as error:
-            raise local_write_error(path, error) from error
-        return crc
 
     def size(self, key: str) -> int | None:
         self._begin(key)
@@ -266,22 +235,6 @@ class CloudStorage(Storage):
         asked(lambda: obstore.delete(self._requests.single, [self._prefix + key for key in keys]))
 
     # ---- reading
-
-    def _read(self, key: str, offset: int, length: int | None, send: Callable[[], None]) -> None:
-        name = f"{self.url}/{key}"
-        result: Fault | None = Fault.OUT_OF_RANGE
-        if length != 0:  # a range of no bytes cannot be asked for
-            result = self._run(f"read {name}", send, frozenset((Fault.MISSING, Fault.OUT_OF_RANGE)), reads=True)
-        if result is Fault.MISSING:
-            raise ObjectMissingError(f"{name} does not exist")
-        if result is Fault.OUT_OF_RANGE:
-            size = self.size(key)
-            if size is None:
-                raise ObjectMissingError(f"{name} does not exist")
-            if offset + (length or 0) > size:
-                raise DamagedError(f"{name} has {size} bytes, too few for the range from {offset} to {offset + (length or 0)}")
-            if length or (length is None and offset < size):
-                raise StorageError(f"{name} has {size} bytes, and was said to have less a moment ago; read it again")
 
     def _receive(self, key: str, offset: int, length: int | None, limit: int, take: Callable[[bytes], object]) -> None:
         """One attempt. An answer with too few bytes is a `ShortAnswerError`, never a short value."""

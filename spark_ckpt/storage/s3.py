@@ -13,19 +13,16 @@ from contextlib import closing, suppress
 from datetime import timezone
 from email.utils import parsedate_to_datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
 
-from spark_ckpt.errors import ConfigError, DamagedError, ObjectMissingError, StorageError, StorageSetupError
+from spark_ckpt.errors import ConfigError, DamagedError, StorageError, StorageSetupError
 from spark_ckpt.storage.attempts import Fault, certain
 from spark_ckpt.storage.base import (
-    LARGEST_READ,
     OPTION,
     PutResult,
     Slice,
-    Storage,
     Stored,
     check_key,
     check_prefix,
@@ -34,10 +31,11 @@ from spark_ckpt.storage.base import (
     is_key,
 )
 from spark_ckpt.storage.checksums import CHUNK
+from spark_ckpt.storage.network import NetworkStorage
 from spark_ckpt.storage.options import S3Options, bucket_problem
 from spark_ckpt.storage.s3_faults import ShortAnswerError, status_of
 from spark_ckpt.storage.s3_requests import S3Limits, S3Requests
-from spark_ckpt.storage.slices import SliceReader, check_slices, download, local_write_error
+from spark_ckpt.storage.slices import SliceReader, check_slices
 
 __all__ = ["S3Limits", "S3Storage"]
 
@@ -47,8 +45,10 @@ _CONTENT_RANGE = re.compile(r"^bytes (\d+)-(\d+)/(\d+)$")
 _MAX_PARTS = 10_000
 
 
-class S3Storage(Storage):
+class S3Storage(NetworkStorage):
     """One client with pooled connections, shared by all threads."""
+
+    _requests: S3Requests
 
     def __init__(
         self,
@@ -113,36 +113,6 @@ class S3Storage(Storage):
             return
         with SliceReader(slices) as reader:
             self._put(key, reader, reader.crc32())
-
-    def get(self, key: str, offset: int = 0, length: int | None = None, limit: int = LARGEST_READ) -> bytes:
-        self._begin(key)
-        found = bytearray()
-
-        def send() -> None:
-            found.clear()
-            self._receive(key, offset, length, limit, found.extend)
-
-        self._read(key, offset, length, send)
-        return bytes(found)
-
-    def get_to_file(self, key: str, offset: int, length: int, path: Path, at: int | None = None) -> int:
-        self._begin(key)
-        crc = 0
-
-        def send() -> None:
-            nonlocal crc
-            with download(path, at) as out:
-                self._receive(key, offset, length, length, out.write)
-            crc = out.checksum
-
-        try:
-            self._read(key, offset, length, send)
-            if length == 0:
-                with download(path, at):
-                    pass
-        except OSError as error:
-            raise local_write_error(path, error) from error
-        return crc
 
     def size(self, key: str) -> int | None:
         self._begin(key)
@@ -297,20 +267,6 @@ class S3Storage(Storage):
         return [key for key in keys if self._prefix + key not in gone]
 
     # ---- reading
-
-    def _read(self, key: str, offset: int, length: int | None, send: Callable[[], None]) -> None:
-        name = f"{self.url}/{key}"
-        result: Fault | None = Fault.OUT_OF_RANGE
-        if length != 0:  # a range of no bytes cannot be asked for
-            result = self._run(f"read {name}", send, frozenset((Fault.MISSING, Fault.OUT_OF_RANGE)), reads=True)
-        if result is Fault.MISSING:
-            raise ObjectMissingError(f"{name} does not exist")
-        if result is Fault.OUT_OF_RANGE:
-            size = self.size(key)
-            if size is None:
-                raise ObjectMissingError(f"{name} does not exist")
-            if offset + (length or 0) > size:
-                raise DamagedError(f"{name} has {size} bytes, too few for the range from {offset} to {offset + (length or 0)}")
 
     def _receive(self, key: str, offset: int, length: int | None, limit: int, take: Callable[[bytes], object]) -> None:
         """One attempt. A 200 or 206 with too few bytes, even with none and no headers, is a `ShortAnswerError`, never a short value."""

@@ -57,8 +57,9 @@ class ClaimChecks:
             raise ViolationError(Invariant.NEWEST_RESTORED, f"claim {claim.claim} begins from {claim.origin}, the stream was deleted")
 
     def check_damaged(self, number: int, bad: Iterable[CheckpointId]) -> None:
-        """What a start went back to may be deleted meanwhile, being past `retained`: it is as good as damaged."""
-        whole = sorted(c for c in set(bad) - self._world.damage.ever if c in self._world.checkpoints)
+        """What a start went back to may be deleted meanwhile, being past `retained`: it is as good as damaged. So is what landed late, when
+        its objects had been deleted."""
+        whole = sorted(c for c in set(bad) - self._world.damage.ever if self._world.is_reliable(c))
         if whole:
             raise ViolationError(Invariant.LOG_WHOLE, f"entry {number} says that {whole} are damaged, which never were")
 

@@ -93,7 +93,6 @@ class Driver(DriverQuery, Query):
         self._made += 1
         self._asked_at = self._env.clock.now
         self._attempt = self._late = None
-        self._stops.begin()
         self.process.announcements.forget_pending()
         nonce, local = f"{self.name}-{self._made}", self._folder.paths
         again = self.process.started is not None
@@ -223,6 +222,7 @@ class Driver(DriverQuery, Query):
         if self.process.started and before and before.spark_run_id != self.name:
             raise ViolationError(Invariant.FENCED_STOPS, f"{self.name} takes the stream back from run {before.run}, which had claimed it")
         self.process.started = i
+        self._stops.begin()
         self.process.open = None
         self.process.objects = set()
         fetched = self.process.client.fetched

@@ -51,6 +51,10 @@ class Publication:
         self._owner, self._start = who, i.claim
         self._staged = {n: row for n, row in self._staged.items() if n <= epoch}
         self.completed(who, epoch)
+        # (1) Epochs are staged, and a savepoint is taken; (2) the stream goes back, and they are dropped; (3) a person restores that
+        # savepoint. A hook refuses that (docs/hooks.md), and the person sees to what is missing.
+        if i.restored is not None and i.restored.startswith("savepoint") and self._sink.make_good(epoch, end):
+            self._observed[Observed.MADE_GOOD] += 1
 
     def stage(self, who: str, epoch: int, row: Row) -> None:
         """A driver that was replaced, and does not know it yet, writes nothing."""

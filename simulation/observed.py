@@ -86,6 +86,7 @@ class Observed(Enum):
     COMPLETED = "checkpoints completed"
     PUBLISHED = "epochs that a hook published"
     LATE_BEGINNING = "starts that reached their hook after a later one"
+    MADE_GOOD = "savepoints that a hook refused, for it had dropped what belongs to them"
     DROPPED = "checkpoints deleted"
     RESURFACED = "checkpoints that came back when a put landed late"
     DELETED = "objects deleted"

@@ -93,6 +93,14 @@ class Sink:
         self.latest = batch
         self._anew = False
 
+    def make_good(self, batch: int, end: int) -> bool:
+        """A person has written by hand what it lacks of the input up to `end`, where batch `batch` ends. False: it lacks nothing."""
+        if self._again or self._anew or batch <= self.latest:
+            return False
+        self.batches[batch] = Span(self.end, end), tuple(state_at(p, self._begins, end) for p in range(PARTITIONS))
+        self.latest = batch
+        return True
+
     @property
     def seen(self) -> int | None:
         return self.latest if self._tells and self.latest >= 0 else None

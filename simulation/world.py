@@ -100,6 +100,10 @@ class World:
             return claim.first - 1
         return newest.epoch if newest else -1
 
+    def is_reliable(self, checkpoint: CheckpointId) -> bool:
+        """Whether it is there, and did not land when its objects may have been deleted."""
+        return checkpoint in self.checkpoints and checkpoint not in self._unreliable
+
     def was_completed(self, checkpoint: CheckpointId) -> bool:
         return checkpoint.epoch in self.completed.get(checkpoint.run, {})
 

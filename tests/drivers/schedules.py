@@ -99,6 +99,7 @@ RARE_IN_BOTH_GATES = {
     Observed.IMPORTED,
     Observed.SOURCE_GONE,
     Observed.HOLE,
+    Observed.MADE_GOOD,
 }
 
 

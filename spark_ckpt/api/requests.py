@@ -9,7 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from spark_ckpt.conf.forms import parse_stream
 from spark_ckpt.conf.options import Options, parse_options
 from spark_ckpt.conf.table import PREFIX
 from spark_ckpt.errors import (
+    CheckpointError,
     ConfigError,
     ConflictError,
     DamagedError,
@@ -26,7 +27,7 @@ from spark_ckpt.errors import (
     printable,
 )
 from spark_ckpt.progress import Task, Tell, Unit, nobody
-from spark_ckpt.protocol.entries import CHECKPOINT, Claim, Request, encode
+from spark_ckpt.protocol.entries import CHECKPOINT, STOP, Claim, Request, encode
 from spark_ckpt.storage import PutResult, Storage, open_storage
 from spark_ckpt.stored.answers import read_answer
 from spark_ckpt.stored.log import StreamLog
@@ -43,7 +44,11 @@ POLL_S = 0.25
 LONGEST_S = 12 * 60 * 60
 """Nobody waits for longer: a run deletes its answer with the request's entry, when that is a day old (`log_trim.py`)."""
 LOOKS = 8
-"""Polls for the answer to one look at the log, where a newer claim says that nobody will answer."""
+"""Polls for the answer to one look whether somebody is there who will answer."""
+STOPS_BACK = 32
+"""Log entries before a request in which a stop is looked for that may have ended the run just then."""
+ENDING_LOOKS = 5
+"""So often an ended run is looked at before it is believed: it may still be storing other answers."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def ask(
     claim, number = _append(storage, reader, wish)
     place = _place(reader, claim, wish)
     asked(number, place if wish.name or not wish.copies else place.rpartition("/")[0])
-    looks = 0
+    looks, run = 0, _Run(storage, reader, claim, number)
     began, waiting = clock(), Task(tell, f"waiting for the {wish.what}", int(patience_s), Unit.SECONDS)
     while True:
         answer = read_answer(storage, claim.run, number, wish.what)
@@ -98,7 +103,7 @@ def ask(
                 f"{wish.what}; a run that begins later does not answer{', nor does it stop for it' if wish.copies else ''}"
             )
         looks += 1
-        if looks % LOOKS == 0 and (after := _gone(reader, claim, number)) is not None:
+        if looks % LOOKS == 0 and (after := run.gone()) is not None:
             answer = read_answer(storage, claim.run, number, wish.what)
             if answer is not None:
                 return answer
@@ -145,12 +150,39 @@ def _standing(reader: StreamReader, known: int) -> Standing:
     return standing
 
 
-def _gone(reader: StreamReader, claim: Claim, number: int) -> str | None:
-    """Who will not answer any more, and why."""
-    standing = reader.standing(number)
-    if standing is None or standing.claim.claim != claim.claim:
-        return f"run {claim.run} ended, and another one took over,"
-    return f"run {claim.run} was stopped and its stream deleted" if standing.ended else None
+class _Run:
+    """Who is to answer the request in log entry `number`."""
+
+    def __init__(self, storage: Storage, reader: StreamReader, claim: Claim, number: int) -> None:
+        self._storage, self._reader, self._claim, self._number = storage, reader, claim, number
+        self._stops: list[int] | None = None
+        self._ended = 0
+
+    def gone(self) -> str | None:
+        """Who will not answer any more, and why."""
+        standing, run = self._reader.standing(self._number), f"run {self._claim.run}"
+        if standing is None or standing.claim.claim != self._claim.claim:
+            return f"{run} ended, and another one took over,"
+        if standing.ended:
+            return f"{run} was stopped and its stream deleted"
+        if self._stops is None:
+            self._stops = [*self._earlier_stops()]
+        stopped = next((number for number in self._stops if self._is_met(number)), None)
+        self._ended += stopped is not None
+        return f"{run} was stopped, as log entry {stopped} had asked," if self._ended > ENDING_LOOKS else None
+
+    def _earlier_stops(self) -> Iterator[int]:
+        log = StreamLog(self._storage)
+        for number in range(self._number - 1, max(self._claim.claim, self._number - 1 - STOPS_BACK), -1):
+            entry = log.readable(number)
+            if isinstance(entry, Request) and entry.action == STOP and entry.claim == self._claim.claim:
+                yield number
+
+    def _is_met(self, number: int) -> bool:
+        """Nobody is told that a query has stopped before it is told to (`SavepointQueue.finished`)."""
+        with suppress(CheckpointError):
+            return read_answer(self._storage, self._claim.run, number) is not None
+        return False
 
 
 def _user() -> str:

@@ -88,7 +88,8 @@ def to_export(storage: Storage, reader: StreamReader, wanted: CheckpointId | Non
     if is_drained(checkpoint) or (planned is not None and is_drain(planned.offsets)):
         raise ConflictError(
             f"{source} cannot be exported: the query was drained, so that all later rows count as late, and stock Spark would drop them "
-            "without a word; export a checkpoint from before the drain, or start the query anew, without its state"
+            "without a word; export a savepoint from before the drain, or go back to a checkpoint from before it with the plugin, and end "
+            "the query with a savepoint"
         )
     return Exported(source, checkpoint, planned)
 

@@ -222,6 +222,25 @@ def test_a_run_that_ends_meanwhile_is_named(stream: Storage) -> None:
         ask(stream, {3: lambda: begin(stream, 3, 2)})
 
 
+def test_a_stop_that_came_just_before_is_named(stream: Storage) -> None:
+    """The run has ended, and does not look at its log any more."""
+    stream.put(paths.log_key(2), encode(Request(1, STOP, "", "somebody", "x", False, "nonce", 0)))
+    said = "run 1 was stopped, as log entry 2 had asked, before it had met the request in log entry 3"
+    with pytest.raises(ConflictError, match=said):
+        ask(stream, {1: answered(2)}, patience_s=600)
+
+
+def test_a_stop_that_ends_the_run_may_answer_both(stream: Storage) -> None:
+    stream.put(paths.log_key(2), encode(Request(1, STOP, "", "somebody", "x", False, "nonce", 0)))
+    assert ask(stream, {1: answered(2), 20: answered(3)}, patience_s=600) == "s3://b/x"
+
+
+def test_a_stop_that_failed_ends_nothing(stream: Storage) -> None:
+    stream.put(paths.log_key(2), encode(Request(1, STOP, "", "somebody", "x", False, "nonce", 0)))
+    with pytest.raises(TimeoutExpiredError, match="nothing has answered the request in log entry 3"):
+        ask(stream, {1: answered(2, path=None, error="the storage is away")}, patience_s=60)
+
+
 def test_an_answer_before_the_end_counts(stream: Storage) -> None:
     def both() -> None:
         answered(2)()

@@ -16,6 +16,7 @@ from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from testbed.servers import ACCESS, S3_KINDS, SECRET, UnavailableError, binary, running
+from tests.drivers.emulators import emulator  # noqa: F401
 from tests.drivers.spark.fixtures import batches, events, many, oracle, oracle_of_many, start  # noqa: F401
 from tests.drivers.spark.s3_server import Server
 

@@ -7,7 +7,7 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,16 +15,15 @@ import pytest
 from spark_ckpt.cli.main import run
 from spark_ckpt.paths import stream_url
 from spark_ckpt.storage import open_storage
-from testbed.clouds import EMULATORS, Emulator
+from testbed.clouds import Emulator
 from testbed.lossy_proxy import LossyProxy, Wire, WireFault
-from testbed.servers import UnavailableError
+from tests.drivers.emulators import BUCKET
 from tests.drivers.spark.harness import Application, Start
 from tests.drivers.spark.oracle import differences, read
 from tests.drivers.spark.trials import PAIR
 
 pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(1500)]
 
-BUCKET = "campaign"
 KILLS = int(os.environ.get("KILLS") or 6)
 STUCK_S = 300
 OF_MANY = ("update", "outer")
@@ -38,17 +37,6 @@ POINTS = {
     "between the last ack and _metadata": WireFault(Wire.HOLD, OF_METADATA, skip=1, delay_s=60),
     "between _metadata and commits/N": WireFault(Wire.HOLD_ANSWER, OF_METADATA, skip=1, delay_s=60),
 }
-
-
-@pytest.fixture(scope="module", params=sorted(EMULATORS))
-def emulator(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Emulator, str]]:
-    """With its URL."""
-    found = EMULATORS[request.param]
-    try:
-        with found.running(tmp_path_factory.mktemp(found.scheme), BUCKET) as url:
-            yield found, url
-    except UnavailableError as e:
-        pytest.fail(str(e))
 
 
 class CloudTrial:

@@ -6,21 +6,21 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from spark_ckpt.storage import PutResult, open_storage
-from testbed.clouds import EMULATORS, Emulator
+from testbed.clouds import Emulator
 from testbed.lossy_proxy import LossyProxy
-from testbed.servers import ACCESS, SECRET, UnavailableError
+from testbed.servers import ACCESS, SECRET
+from tests.drivers.emulators import BUCKET
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
-BUCKET = "contract"
 RACES, RACERS = 300, 16
 VARIABLES = {"gs": "SPARK_CKPT_GCS_EMULATOR", "az": "SPARK_CKPT_AZURE_EMULATOR"}
 
@@ -38,17 +38,6 @@ def test_the_contract_over_a_real_server(far: LossyProxy) -> None:
     env = {"SPARK_CKPT_S3_ENDPOINT": far.endpoint, "AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
     run_contract("real-s3", {**env, "AWS_EC2_METADATA_DISABLED": "true", "AWS_DEFAULT_REGION": "us-east-1"})
     assert len(far.struck) > 100, "the contract did not reach the server"
-
-
-@pytest.fixture(scope="module", params=sorted(EMULATORS))
-def emulator(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Emulator, str]]:
-    """With its URL."""
-    found = EMULATORS[request.param]
-    try:
-        with found.running(tmp_path_factory.mktemp(found.scheme), BUCKET) as url:
-            yield found, url
-    except UnavailableError as e:
-        pytest.fail(str(e))
 
 
 def test_the_contract_over_an_emulator(emulator: tuple[Emulator, str]) -> None:

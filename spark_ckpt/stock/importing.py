@@ -20,8 +20,8 @@ from spark_ckpt.paths import METADATA_NAME, driver_file_key
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.progress import Task, Tell, nobody
 from spark_ckpt.protocol.large_files import DIGITS
+from spark_ckpt.stock import hadoop_crc
 from spark_ckpt.stock.changelog_forms import check_changelog, read_lineage, with_lineage
-from spark_ckpt.stock.hadoop_crc import matches_hadoop_crc
 from spark_ckpt.stock.reading import StockCheckpoint, StockStore, StoreFile, chain, newest_batch, newest_begun, read
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 from spark_ckpt.storage.checksums import CHUNK
@@ -225,10 +225,7 @@ def _get(location: Storage, found: StockCheckpoint, key: str, path: Path) -> Non
             f"{without_way_out(str(e))}; the import needs it: put it back, or if the query still runs, stop it and import again"
         ) from e
     if key in found.checked:
-        folder, _, name = key.rpartition("/")
-        sums = location.get(f"{folder}/.{name}.crc")
-        if not matches_hadoop_crc(path, sums):
-            raise DamagedError(f"{location.url_of(key)} is not what was written: its checksums in .{name}.crc differ; put it back")
+        hadoop_crc.check(location, key, path)
 
 
 def _full_snapshot(location: Storage, file: StoreFile, path: Path) -> FullSnapshot:

@@ -21,6 +21,7 @@ from spark_ckpt.progress import Tell, Unit, nobody
 from spark_ckpt.protocol.driver_files import commits_file, needed, offsets_file
 from spark_ckpt.protocol.large_files import LARGE, TOGETHER
 from spark_ckpt.state.schemas import Operator, read_operators
+from spark_ckpt.stock import hadoop_crc
 from spark_ckpt.stock.layout import DEFAULT_STORE, METADATA, OURS, STOCK, store_folder
 from spark_ckpt.storage.base import Storage
 
@@ -112,6 +113,7 @@ class _Listed:
     commits: set[int] = field(default_factory=set)
     stores: dict[StoreId, StoreFiles] = field(default_factory=dict)
     checked: set[str] = field(default_factory=set)
+    """As `StockCheckpoint.checked`."""
     hdfs: str | None = None
     """A file of the HDFS-backed provider."""
 
@@ -137,20 +139,20 @@ def read(storage: Storage, tell: Tell = nobody, salt: str = "") -> StockCheckpoi
     """
     listed = _list(storage, tell)
     batch = _newest(storage, listed)
-    offsets = _Offsets.parse(storage, batch)
+    offsets = _Offsets.parse(storage, listed, batch)
     _check_provider(storage, offsets, listed)
-    commit = _Commit.parse(storage, batch)
+    commit = _Commit.parse(storage, listed, batch)
     wanted = needed(dict.fromkeys((key for key in listed.sizes if _OF_DRIVER.fullmatch(key) and not key.endswith(".crc")), b""), batch)
     large = _large(listed, wanted)
-    files = {key: storage.get(key) for key in wanted if key not in large}
+    files = {key: _small(storage, listed, key) for key in wanted if key not in large}
     files[offsets_file(batch)] = offsets.with_plugin()
     files[commits_file(batch)] = b""
     if batch > 0 and batch - 1 in listed.offsets:
-        files[offsets_file(batch - 1)] = _Offsets.parse(storage, batch - 1).with_plugin()
+        files[offsets_file(batch - 1)] = _Offsets.parse(storage, listed, batch - 1).with_plugin()
     if batch - 1 in listed.commits:
-        files[commits_file(batch - 1)] = _Commit.parse(storage, batch - 1).as_format_2({})
-    planned = _Offsets.parse(storage, batch + 1).with_plugin() if batch + 1 in listed.offsets else None
-    query_id = _query_id(storage)
+        files[commits_file(batch - 1)] = _Commit.parse(storage, listed, batch - 1).as_format_2({})
+    planned = _Offsets.parse(storage, listed, batch + 1).with_plugin() if batch + 1 in listed.offsets else None
+    query_id = _query_id(storage, listed)
     found = StockCheckpoint(
         storage.url,
         query_id,
@@ -201,6 +203,8 @@ def _list(storage: Storage, tell: Tell) -> _Listed:
                 _files_of(listed, m).sizes[found.key] = found.size
             elif (m := _STATE.fullmatch(found.key)) is not None and not m.group(4).startswith("."):
                 _take(listed, m, found.key)
+    if storage.size(f".{METADATA}.crc") is not None:
+        listed.checked.add(METADATA)
     return listed
 
 
@@ -248,9 +252,9 @@ class _Offsets:
     metadata: Mapping[str, Any]
 
     @staticmethod
-    def parse(storage: Storage, batch: int) -> _Offsets:
+    def parse(storage: Storage, listed: _Listed, batch: int) -> _Offsets:
         name = storage.url_of(offsets_file(batch))
-        lines = _small(storage, offsets_file(batch)).split(b"\n")
+        lines = _small(storage, listed, offsets_file(batch)).split(b"\n")
         if lines[0].strip() not in (b"v1", b"v2"):
             raise _unknown(name, lines[0], "v1 and v2")
         metadata = _json(name, lines[1] if len(lines) > 1 else b"")
@@ -279,9 +283,9 @@ class _Commit:
     name: str
 
     @staticmethod
-    def parse(storage: Storage, batch: int) -> _Commit:
+    def parse(storage: Storage, listed: _Listed, batch: int) -> _Commit:
         name = storage.url_of(commits_file(batch))
-        first, _, rest = _small(storage, commits_file(batch)).partition(b"\n")
+        first, _, rest = _small(storage, listed, commits_file(batch)).partition(b"\n")
         if first.strip() not in (b"v1", b"v2", b"v3"):
             raise _unknown(name, first, "v1 to v3")
         document = _json(name, rest)
@@ -428,19 +432,23 @@ def _operators(files: Mapping[str, bytes]) -> Sequence[Operator]:
     return read_operators(state) if any(_OPERATOR.match(path) for path in state) else ()
 
 
-def _query_id(storage: Storage) -> str:
+def _query_id(storage: Storage, listed: _Listed) -> str:
     name = storage.url_of(METADATA)
-    found = _json(name, _small(storage, METADATA).strip()).get("id")
+    found = _json(name, _small(storage, listed, METADATA).strip()).get("id")
     if not isinstance(found, str) or not found:
         raise DamagedError(f"{name} holds no query id; put the file back")
     return found
 
 
-def _small(storage: Storage, key: str) -> bytes:
+def _small(storage: Storage, listed: _Listed, key: str) -> bytes:
+    """A file of the driver, compared with the checksums that Hadoop has left beside it, if it has."""
     try:
-        return storage.get(key, limit=_MAX_SMALL)
+        content = storage.get(key, limit=_MAX_SMALL)
     except ObjectMissingError as e:
         raise ObjectMissingError(f"{without_way_out(str(e))}; without it the checkpoint cannot be imported: put it back") from e
+    if key in listed.checked:
+        hadoop_crc.check(storage, key, content)
+    return content
 
 
 def _json(name: str, text: bytes) -> Mapping[str, Any]:

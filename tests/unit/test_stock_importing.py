@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_ckpt.errors import CheckpointError, StorageError
+from spark_ckpt.errors import CheckpointError, DamagedError, StorageError
 from spark_ckpt.model import Checkpoint, HandleKind, Snapshot
 from spark_ckpt.state.changelogs import Change, read_records
 from spark_ckpt.stock.changelog_forms import read_lineage, with_lineage, xxh32
@@ -281,15 +281,25 @@ def test_a_location_is_no_savepoint(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "is no savepoint but a query's checkpointLocation; if the query has run without the plugin" in json.dumps(doc)
 
 
-@pytest.mark.parametrize("name", ["state/0/1/1.zip", "state/0/0/2.changelog", "state/0/1/SSTs"])
+def with_checksums(at: StockLocation) -> None:
+    """Hadoop's, of all that is there."""
+    for file in [path for path in at.folder.rglob("*") if path.is_file()]:
+        sums = (zlib.crc32(file.read_bytes()[i : i + 512]) for i in range(0, file.stat().st_size, 512))
+        (file.parent / f".{file.name}.crc").write_bytes(b"crc\0" + struct.pack(">i", 512) + b"".join(struct.pack(">I", s) for s in sums))
+
+
+@pytest.mark.parametrize("name", [
+    *("state/0/1/1.zip", "state/0/0/2.changelog", "state/0/1/SSTs"),
+    *("metadata", "offsets/0", "offsets/1", "offsets/2", "commits/0", "commits/1", "sources/0/1"),
+    *("state/0/_metadata/metadata", "state/0/0/_metadata/schema"),
+])  # fmt: skip
 def test_what_hadoops_checksums_do_not_fit_is_damaged(tmp_path: Path, name: str) -> None:
     """One bit of a file; without the checksums nobody could know."""
     at = located(tmp_path)
     at.batch(0, full=True)
     at.batch(1)
-    for file in [path for path in at.folder.rglob("*") if path.is_file()]:
-        sums = (zlib.crc32(file.read_bytes()[i : i + 512]) for i in range(0, file.stat().st_size, 512))
-        (file.parent / f".{file.name}.crc").write_bytes(b"crc\0" + struct.pack(">i", 512) + b"".join(struct.pack(">I", s) for s in sums))
+    at.plan(2)
+    with_checksums(at)
     imported(at, tmp_path / "whole")
     chosen = at.folder / name
     chosen = sorted(chosen.glob("[0-9]*"))[0] if chosen.is_dir() else chosen
@@ -298,6 +308,19 @@ def test_what_hadoops_checksums_do_not_fit_is_damaged(tmp_path: Path, name: str)
     chosen.write_bytes(data)
     with pytest.raises(CheckpointError, match=rf"{name}.* is not what was written: its checksums in .* differ; put it back"):
         imported(at, tmp_path / "out")
+
+
+def test_another_digit_in_the_offsets_is_damage(tmp_path: Path) -> None:
+    """The query would leave rows out, or read some twice."""
+    at = located(tmp_path)
+    for batch in range(3):
+        at.batch(batch)
+    with_checksums(at)
+    replaced("offsets/2", b'"logOffset":2', b'"logOffset":6')(at)
+    with pytest.raises(DamagedError, match=r"/stock/offsets/2 is not what was written: its checksums in \.2\.crc differ; put it back"):
+        imported(at, tmp_path / "out")
+    (at.folder / "offsets/.2.crc").write_bytes(b"crc\0of another form")
+    imported(at, tmp_path / "out")
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:

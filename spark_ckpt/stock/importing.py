@@ -63,8 +63,8 @@ def describe(location: Storage) -> Checkpoint:
     """What an import of the `checkpointLocation` at `location` would give, as far as a start asks before it copies: snapshots without
     handles, and no logs of sources that are large. Raises like `import_checkpoint`."""
     found = read(location)
-    files = {**found.files, **{key: location.get(key) for key in found.large if key.startswith("state/")}}
-    return _checkpoint(found, RUN, files, tuple(Snapshot(store.id, store.version, store.uid, ()) for store in found.stores))
+    snapshots = tuple(Snapshot(store.id, store.version, store.uid, ()) for store in found.stores)
+    return _checkpoint(found, RUN, {**found.files, **found.of_state}, snapshots)
 
 
 def import_into(location: Storage, described: Checkpoint, target: Storage, run: int) -> Checkpoint:
@@ -114,7 +114,7 @@ def _checkpoint(found: StockCheckpoint, run: int, files: Mapping[str, Content], 
         claim=0,
         query_id=found.query_id,
         time_ms=found.time_ms,
-        job=Job(found.operators, (), ""),
+        job=Job(tuple(operator.name for operator in found.operators), (), ""),
         files=files,
         snapshots=snapshots,
         counters={},

@@ -81,7 +81,8 @@ class StockStore:
 @dataclass(frozen=True)
 class StockCheckpoint:
     """The newest batch that stock Spark has committed. `files`: the driver's, as a query with the plugin has them; of those in `large` only
-    the length is known, their content is in the location. `planned`: the offsets of the batch after it, if that was begun.
+    the length is known, their content is in the location. `of_state`: all of the driver's files below `state/`, large ones too.
+    `planned`: the offsets of the batch after it, if that was begun.
     """
 
     location: str
@@ -90,9 +91,11 @@ class StockCheckpoint:
     time_ms: int
     format: int
     codec: str
-    operators: tuple[str, ...]
+    operators: Sequence[Operator]
+    """As their metadata says; of Sparks before 3.5 there is none, and the folders are all that is known."""
     files: Mapping[str, bytes]
     large: Mapping[str, int]
+    of_state: Mapping[str, bytes]
     checked: frozenset[str]
     """Files beside which there are the checksums that Hadoop writes on a local disk (`.7.zip.crc`)."""
     planned: bytes | None
@@ -145,6 +148,7 @@ def read(storage: Storage, tell: Tell = nobody, salt: str = "") -> StockCheckpoi
     wanted = needed(dict.fromkeys((key for key in listed.sizes if _OF_DRIVER.fullmatch(key) and not key.endswith(".crc")), b""), batch)
     large = _large(listed, wanted)
     files = {key: _small(storage, listed, key) for key in wanted if key not in large}
+    of_state = {key: files[key] if key in files else _small(storage, listed, key) for key in wanted if key.startswith("state/")}
     files[offsets_file(batch)] = offsets.with_plugin()
     files[commits_file(batch)] = b""
     if batch > 0 and batch - 1 in listed.offsets:
@@ -160,9 +164,10 @@ def read(storage: Storage, tell: Tell = nobody, salt: str = "") -> StockCheckpoi
         listed.modified_ms[commits_file(batch)],
         commit.format,
         offsets.conf.get(_CODEC, "lz4"),
-        tuple(operator.name for operator in _operators(files)),
+        read_operators(of_state) if any(map(_OPERATOR.match, of_state)) else (),
         files,
         large,
+        of_state,
         frozenset(listed.checked),
         planned,
         (),
@@ -333,7 +338,7 @@ def _stores(
     """All of them, and their unique ids as a commit has them."""
     version = found.batch + 1
     named, of_commit = _names(found, listed), commit.ids
-    single = {operator.id for operator in _operators(found.files) if operator.has_one_partition}
+    single = {operator.id for operator in found.operators if operator.has_one_partition}
     stores: list[StockStore] = []
     ids: dict[int, list[list[str]]] = {}
     for operator, names in sorted(named.items()):
@@ -366,7 +371,7 @@ def _names(found: StockCheckpoint, listed: _Listed) -> dict[int, list[str]]:
     there: dict[int, set[str]] = {}
     for store in listed.stores:
         there.setdefault(store.operator, set()).add(store.store)
-    said = {operator.id: [store.name for store in operator.stores] for operator in _operators(found.files)}
+    said = {operator.id: [store.name for store in operator.stores] for operator in found.operators}
     return {operator: [*said.get(operator, sorted(names))] for operator, names in there.items()}
 
 
@@ -424,12 +429,6 @@ def _file(
 
 def _id(found: StockCheckpoint, store: StockStore, version: int, ids: Mapping[int, str]) -> str:
     return found.made_up(store.id, version) if found.format == 1 else ids[version]
-
-
-def _operators(files: Mapping[str, bytes]) -> Sequence[Operator]:
-    """As the operators' metadata says; of Sparks before 3.5 there is none, and the folders are all that is known."""
-    state = {path: content for path, content in files.items() if path.startswith("state/")}
-    return read_operators(state) if any(_OPERATOR.match(path) for path in state) else ()
 
 
 def _query_id(storage: Storage, listed: _Listed) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,14 @@ def changelog(puts: Iterable[tuple[bytes, bytes]], form: int, lineage: Iterable[
     return out + (b"\0" if form in (2, 4) else struct.pack(">i", -1))
 
 
+def _schema(columns: Iterable[str]) -> bytes:
+    """In chunks, each as long as `writeUTF` takes."""
+    fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in columns]
+    text = json.dumps({"type": "struct", "fields": fields}).encode()
+    chunks = [text[at : at + 65_535] for at in range(0, len(text), 65_535)]
+    return struct.pack(">i", len(chunks)) + b"".join(map(utf, chunks))
+
+
 def packed(data: bytes, codec: str) -> bytes:
     if codec == "zstd":
         return bytes(pa.compress(data, "zstd", asbytes=True))
@@ -64,6 +72,8 @@ class StockLocation:
     conf: dict[str, str] = field(default_factory=dict)
     partitions: int = 2
     operator: str = "stateStoreSave"
+    values: Sequence[str] = ("key",)
+    """Names of the value's columns."""
     _chains: dict[tuple[int, str], list[tuple[int, str]]] = field(default_factory=dict)
 
     def begin(self) -> StockLocation:
@@ -71,10 +81,9 @@ class StockLocation:
         infos = [{"storeName": name, "numColsPrefixKey": 0, "numPartitions": 2} for name in self.stores]
         operator: dict[str, Any] = {"operatorInfo": {"operatorId": 0, "operatorName": self.operator}, "stateStoreInfo": infos}
         self.write("state/0/_metadata/metadata", b"v1\n" + json.dumps(operator).encode())
-        schema = json.dumps({"type": "struct", "fields": [{"name": "key", "type": "string", "nullable": True, "metadata": {}}]}).encode()
         for name in self.stores:
             below = "" if name == "default" else f"{name}/"
-            self.write(f"state/0/0/{below}_metadata/schema", utf(b"v2") + 2 * (struct.pack(">i", 1) + utf(schema)))
+            self.write(f"state/0/0/{below}_metadata/schema", utf(b"v2") + _schema(["key"]) + _schema(self.values))
         return self
 
     def write(self, name: str, content: bytes) -> None:

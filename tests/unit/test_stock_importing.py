@@ -14,10 +14,12 @@ import pyarrow as pa
 import pytest
 
 from spark_ckpt.errors import CheckpointError, DamagedError, StorageError
-from spark_ckpt.model import Checkpoint, HandleKind, Snapshot
+from spark_ckpt.model import Checkpoint, FileHandle, HandleKind, Snapshot
+from spark_ckpt.protocol import large_files
 from spark_ckpt.state.changelogs import Change, read_records
+from spark_ckpt.stock import reading
 from spark_ckpt.stock.changelog_forms import read_lineage, with_lineage, xxh32
-from spark_ckpt.stock.importing import import_checkpoint
+from spark_ckpt.stock.importing import describe, import_checkpoint
 from spark_ckpt.stock.layout import OURS
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import RestorePath
@@ -271,6 +273,28 @@ def test_a_checkpoint_of_a_spark_that_wrote_no_operators_metadata(tmp_path: Path
     _, made = imported(at, tmp_path / "out")
     assert made.job.operators == ()
     assert [s.store.store for s in made.snapshots] == ["left-keyWithIndexToValue", "right-keyToNumValues"] * 2
+
+
+@pytest.mark.parametrize(("columns", "together"), [(1000, large_files.TOGETHER), (1, 500)])
+def test_a_schema_that_is_an_object_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, together: int) -> None:
+    """It has many columns, or the logs of sources have taken the room of `_metadata`."""
+    monkeypatch.setattr(reading, "TOGETHER", together)
+    at = located(tmp_path, values=[f"measurement_{n:04d}" for n in range(columns)])
+    at.batch(0)
+    at.write("sources/0/0", b"v1\n" + 300 * b"x")
+    name = "state/0/0/_metadata/schema"
+    target, made = imported(at, tmp_path / "out")
+    assert (len(made.snapshots), made.job.operators) == (2, ("stateStoreSave",))
+    schema = made.files[name]
+    assert isinstance(schema, FileHandle)
+    assert target.get(schema.object) == (at.folder / name).read_bytes()
+    described = describe(open_storage(f"file://{at.folder}"))
+    assert described.file(name) == target.get(schema.object)
+    assert (described.job, [s.store for s in described.snapshots]) == (made.job, [s.store for s in made.snapshots])
+    with_checksums(at)
+    replaced(name, b"measurement_0000", b"measurement_0001")(at)
+    with pytest.raises(DamagedError, match=rf"{name} is not what was written"):
+        describe(open_storage(f"file://{at.folder}"))
 
 
 def test_a_location_is_no_savepoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

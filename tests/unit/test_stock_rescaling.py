@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from spark_ckpt.errors import ConflictError
-from spark_ckpt.model import Checkpoint
+from spark_ckpt.model import Checkpoint, FileHandle
 from spark_ckpt.protocol.driver_files import offsets_file
 from spark_ckpt.protocol.offsets_conf import partitions_of
 from spark_ckpt.protocol.start.restoring import incomplete
@@ -118,6 +118,17 @@ def test_two_savepoints_of_one_checkpoint_share_no_id(
     url, _ = savepoint(tmp_path)
     (_, one), (_, other) = rescaled(capsys, url, 3), rescaled(capsys, url, 4)
     assert not {s.uid for s in one.snapshots} & {s.uid for s in other.snapshots}
+
+
+def test_an_operator_with_many_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str], spark: type[FakeRepartition]) -> None:
+    """Its schema is an object of its own."""
+    url, before = savepoint(tmp_path, values=[f"measurement_{n:04d}" for n in range(1000)])
+    _, made = rescaled(capsys, url, 5)
+    assert len(made.snapshots) == 5
+    one, other = (checkpoint.files["state/0/0/_metadata/schema"] for checkpoint in (before, made))
+    assert isinstance(one, FileHandle)
+    assert isinstance(other, FileHandle)
+    assert (one.length, one.checksum) == (other.length, other.checksum)
 
 
 def test_a_batch_that_was_begun_runs_again_with_the_new_number(

@@ -38,6 +38,7 @@ _SST = re.compile(r"state/(\d{1,18})/(\d{1,9})/(?:([^/_][^/]*)/)?SSTs/[^/]+", re
 _VERSION = re.compile(r"(\d{1,18})(?:_([A-Za-z0-9-]+))?\.(zip|changelog)", re.ASCII)
 _OF_DRIVER = re.compile(r"sources/.+|state/\d+/(?:\d+/(?:[^/]+/)?)?_(?:metadata|stateSchema)/.+", re.ASCII)
 _OPERATOR = re.compile(r"state/\d+/_metadata/", re.ASCII)
+_SCHEMA = re.compile(r"state/(\d{1,18})/0/(?:([^/_][^/]*)/)?_metadata/schema", re.ASCII)
 _HADOOP_CRC = re.compile(r"(.*/)\.([^/]+)\.crc", re.ASCII | re.DOTALL)
 _HDFS_FILE = re.compile(r"\d+\.(delta|snapshot)", re.ASCII)
 _MAX_SMALL = 64 << 20
@@ -342,7 +343,7 @@ def _stores(
     stores: list[StockStore] = []
     ids: dict[int, list[list[str]]] = {}
     for operator, names in sorted(named.items()):
-        partitions = _partitions(found, offsets) or 1 + max(s.partition for s in listed.stores if s.operator == operator)
+        partitions = _partitions(found, offsets) or 1 + max((s.partition for s in listed.stores if s.operator == operator), default=0)
         if operator in single:
             partitions = 1
         if commit.format > 1 and len(of_commit.get(operator, ())) != partitions:
@@ -367,12 +368,16 @@ def _stores(
 
 
 def _names(found: StockCheckpoint, listed: _Listed) -> dict[int, list[str]]:
-    """Operator -> its stores, in the order in which a commit has them: that of the operator's metadata, which Sparks before 3.5 lack."""
+    """Operator -> its stores, in the order in which a commit has them: that of the operator's metadata, which Sparks before 3.5 lack.
+
+    Rule: what a file of the driver names has state, for every batch that is committed has written each of its stores."""
     there: dict[int, set[str]] = {}
     for store in listed.stores:
         there.setdefault(store.operator, set()).add(store.store)
+    for schema in filter(None, map(_SCHEMA.fullmatch, found.of_state)):
+        there.setdefault(int(schema.group(1)), set()).add(schema.group(2) or DEFAULT_STORE)
     said = {operator.id: [store.name for store in operator.stores] for operator in found.operators}
-    return {operator: [*said.get(operator, sorted(names))] for operator, names in there.items()}
+    return {**{operator: sorted(names) for operator, names in there.items()}, **said}
 
 
 def _uid(found: StockCheckpoint, store: StoreId, version: int, files: StoreFiles, ids: Sequence[str]) -> str:

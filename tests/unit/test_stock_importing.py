@@ -297,6 +297,34 @@ def test_a_schema_that_is_an_object_of_its_own(tmp_path: Path, monkeypatch: pyte
         describe(open_storage(f"file://{at.folder}"))
 
 
+@pytest.mark.parametrize(("form", "said"), [(1, r"state/1/0 lacks version 3, the state of batch 2; put"), (2, "names 0 of 2 partitions")])
+def test_an_operator_of_which_only_the_drivers_files_are_left(tmp_path: Path, form: int, said: str) -> None:
+    at = located(tmp_path, format=form)
+    for batch in range(3):
+        at.batch(batch)
+    for name in ("_metadata/metadata", "0/_metadata/schema"):
+        at.write(f"state/1/{name}", (at.folder / "state/0" / name).read_bytes())
+    with pytest.raises(DamagedError, match=said):
+        imported(at, tmp_path / "out")
+    if form == 2:
+        ids = [[f"v{partition}"] for partition in range(2)]
+        replaced("commits/2", b'"0": [', f'"1": {json.dumps(ids)}, "0": ['.encode())(at)
+        with pytest.raises(DamagedError, match=r"state/1/0 lacks version 3, the state of batch 2; put its files back"):
+            imported(at, tmp_path / "out")
+
+
+@pytest.mark.parametrize("gone", ["state/0/*/right-keyToNumValues/*", "state/0/*/*/1.changelog"])
+def test_state_that_is_gone_where_spark_wrote_no_operators_metadata(tmp_path: Path, gone: str) -> None:
+    at = located(tmp_path, stores=("right-keyToNumValues", "left-keyWithIndexToValue"))
+    at.batch(0)
+    (at.folder / "state/0/_metadata/metadata").unlink()
+    for path in at.folder.glob(gone):
+        if path.is_file():
+            path.unlink()
+    with pytest.raises(DamagedError, match=r"state/0/0/\S+ lacks version 1, the state of batch 0; put its files back"):
+        imported(at, tmp_path / "out")
+
+
 def test_a_location_is_no_savepoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = located(tmp_path)
     at.batch(0)

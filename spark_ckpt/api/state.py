@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from spark_ckpt.state.changes import Older
+
 _MAX_PARTITIONS = 1_000_000
 
 
@@ -40,7 +42,7 @@ class State:
         selected: Selected,
         schema: pa.Schema,
         partitions: Collection[int] | None,
-        since: tuple[str, Checkpoint] | None = None,
+        since: tuple[str, Older] | None = None,
     ) -> None:
         self._place, self._checkpoint, self._selected, self._partitions = place, checkpoint, selected, partitions
         self._since = since
@@ -56,9 +58,9 @@ class State:
                 return
             from spark_ckpt.state.changes import Changes
 
-            url, before = self._since
+            url, older = self._since
             with opened(url, self._place[1]) as other:
-                changes = Changes(StateOfCheckpoint(other, before), state, self._selected)
+                changes = Changes(StateOfCheckpoint(other, older.checkpoint), state, self._selected, older.same_numbers)
                 yield from changes.batches(self._partitions, default_threads())
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -117,11 +119,11 @@ def read_state(
         from spark_ckpt.state.changes import Changes, older_checkpoint, read_older
 
         named = _text("since", fspath(since) if isinstance(since, PathLike) else since)
-        older = older_checkpoint(named, storage.url, lambda text: stream_of(text, "since"))
-        with opened(older.storage_url, s3) as other:
-            before = read_older(older, other, reader, found)
-            schema = Changes(StateOfCheckpoint(other, before), state, selected).schema
-        return State((stream, s3), found, selected, schema, numbers, (older.storage_url, before))
+        path = older_checkpoint(named, storage.url, lambda text: stream_of(text, "since"))
+        with opened(path.storage_url, s3) as other:
+            older = read_older(path, other, reader, found)
+            schema = Changes(StateOfCheckpoint(other, older.checkpoint), state, selected, older.same_numbers).schema
+        return State((stream, s3), found, selected, schema, numbers, (path.storage_url, older))
 
 
 def stream_of(url: object, what: str) -> str:

@@ -78,11 +78,12 @@ def command(
     with ExitStack() as stack:
         storage, reader = stack.enter_context(opened_stream(stream, s3))
         state = StateOfCheckpoint(storage, reader.read(checkpoint or reader.latest()))
-        before: StateOfCheckpoint | None = None
+        before: _Before | None = None
         if since is not None:
             older = older_checkpoint(since, storage.url, storage_url)
             other = stack.enter_context(opened(older.storage_url, s3))
-            before = StateOfCheckpoint(other, read_older(older, other, reader, state.checkpoint))
+            found = read_older(older, other, reader, state.checkpoint)
+            before = _Before(StateOfCheckpoint(other, found.checkpoint), found.same_numbers)
         if target is not None:
             output.show(_written(_source(before, state, state.select(operator, store), partitions or None), target))
         elif before is not None:
@@ -181,6 +182,21 @@ def _short(key: Any) -> str:
 
 
 @dataclass(frozen=True)
+class _Before:
+    """The older of two checkpoints."""
+
+    state: StateOfCheckpoint
+    same_numbers: bool
+
+    @property
+    def name(self) -> str:
+        return checkpoint_name(self.state.checkpoint.id)
+
+    def changes(self, after: StateOfCheckpoint, selected: Selected) -> Changes:
+        return Changes(self.state, after, selected, self.same_numbers)
+
+
+@dataclass(frozen=True)
 class _Source:
     """What is written. `facts`: of what it is, in a report."""
 
@@ -190,22 +206,22 @@ class _Source:
     facts: dict[str, Any]
 
 
-def _source(before: StateOfCheckpoint | None, state: StateOfCheckpoint, selected: Selected, partitions: tuple[int, ...] | None) -> _Source:
+def _source(before: _Before | None, state: StateOfCheckpoint, selected: Selected, partitions: tuple[int, ...] | None) -> _Source:
     threads = default_threads()
     facts: dict[str, Any] = {"checkpoint": checkpoint_name(state.checkpoint.id), "operator": selected.operator.id, "store": selected.name}
     if before is None:
         schema = state.decoder(selected).schema
         return _Source(selected.name, schema, lambda: state.batches(selected, partitions, threads), facts)
-    changes = Changes(before, state, selected)
-    facts["since"] = checkpoint_name(before.checkpoint.id)
+    changes = before.changes(state, selected)
+    facts["since"] = before.name
     return _Source(selected.name, changes.schema, lambda: changes.batches(partitions, threads), facts)
 
 
-def _changed(reader: StreamReader, before: StateOfCheckpoint, state: StateOfCheckpoint, chosen: Sequence[Selected]) -> Report:
-    then, now = checkpoint_name(before.checkpoint.id), checkpoint_name(state.checkpoint.id)
+def _changed(reader: StreamReader, before: _Before, state: StateOfCheckpoint, chosen: Sequence[Selected]) -> Report:
+    then, now = before.name, checkpoint_name(state.checkpoint.id)
     documents = []
     for one in chosen:
-        found = Changes(before, state, one).count(default_threads())
+        found = before.changes(state, one).count(default_threads())
         documents.append({"operator": one.operator.id, "kind": one.operator.name, "store": one.name, **asdict(found)})
     title = Line(f"from {then} to {now} of {reader.url}")
     if not documents:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_ckpt.errors import ConfigError
+from spark_ckpt.errors import ConfigError, DamagedError
 from spark_ckpt.model import Checkpoint, Handle, HandleKind, Snapshot
 from spark_ckpt.paths import checkpoint_name, checkpoint_url, parse_checkpoint_name
 from spark_ckpt.process import owner_only
@@ -59,11 +59,13 @@ class Changes:
     """Of one store or state variable, from `before` to `after`: two states of one stream, or of two where the one's state goes on from the
     other's. `selected` is of `after`.
 
-    Raises `ConfigError` where the two cannot be compared: another operator, other columns, another number of partitions, another stream.
+    `same_numbers`: as in `Older`. Raises `ConfigError` where the two cannot be compared: another operator, other columns, another number of
+    partitions, another stream.
     """
 
-    def __init__(self, before: StateOfCheckpoint, after: StateOfCheckpoint, selected: Selected) -> None:
+    def __init__(self, before: StateOfCheckpoint, after: StateOfCheckpoint, selected: Selected, same_numbers: bool = False) -> None:
         self._before, self._after, self._selected = before, after, selected
+        self._same_numbers = same_numbers
         if _of_one_stream(before.checkpoint, after.checkpoint) and _order(before) > _order(after):
             raise ConfigError(f"{self._names[0]} comes after {self._names[1]}; let since be the older one of the two")
         self._older = self._counterpart()
@@ -210,6 +212,21 @@ class Changes:
                 "checkpoint of the same stream, or read both instead"
             )
 
+    def _may_be_another(self, older: Operator) -> bool:
+        """Whether the number may have been another operator's.
+
+        Rule: among several that are alike a number proves nothing. What an operator holds tells it from others only where that cannot
+        change: Avro may evolve, and state variables come and go.
+        """
+        evolves = self._after.encoding.avro or self._selected.store.has_families
+        alike = max(_alike(older, self._before.operators, evolves), _alike(self._selected.operator, self._after.operators, evolves))
+        if alike < 2 or self._same_numbers:
+            return False
+        before, after = (
+            {s.store: s for s in state.checkpoint.snapshots if s.store.operator == older.id} for state in (self._before, self._after)
+        )
+        return all(later_changelogs(before[store], after[store]) is None for store in before.keys() & after.keys())
+
     def _counterpart(self) -> Selected | None:
         """The same store in the older state. None: there was no such state variable yet."""
         one, (then, now) = self._selected, self._names
@@ -217,10 +234,10 @@ class Changes:
         if operator is None or operator.name != one.operator.name:
             was = f"was {operator.name}" if operator is not None else "was not there"
             raise ConfigError(f"operator {one.operator.id}, {one.operator.name} at {now}, {was} at {then}; read both checkpoints instead")
-        if _alike(operator, self._before.operators) != _alike(operator, self._after.operators) and _is(operator, one.operator):
+        if self._may_be_another(operator):
             raise ConfigError(
-                f"operator {one.operator.id} ({one.operator.name}) is one of several at {then} or {now} that hold the same, not as many "
-                "at both, so it is not known which goes on from which; read both checkpoints instead"
+                f"operator {one.operator.id} ({one.operator.name}) is one of several at {then} or {now} that are alike, and since then the "
+                "query may have changed, so it is not known which goes on from which; read both checkpoints instead, and compare them"
             )
         store = next((s for s in operator.stores if s.name == one.store.name), None)
         shown = name_of(one.store, one.family)
@@ -255,20 +272,49 @@ def older_checkpoint(text: str, stream: str, to_url: Callable[[str], str]) -> Re
         raise ConfigError(f"since names no checkpoint ({e}); write run-3/chk-42, or the URL of one or of a savepoint") from None
 
 
-def read_older(older: RestorePath, storage: Storage, reader: StreamReader, after: Checkpoint) -> Checkpoint:
+@dataclass(frozen=True)
+class Older:
+    """`same_numbers`: it is known that its operators have the numbers that they have in the newer checkpoint."""
+
+    checkpoint: Checkpoint
+    same_numbers: bool
+
+
+def read_older(older: RestorePath, storage: Storage, reader: StreamReader, after: Checkpoint) -> Older:
     """The one that `older_checkpoint` has named, out of its `storage`. What the stream of `after` says that it has gone on from
-    (`spark.ckpt.restore.path`) is its own checkpoint that was copied from there.
+    (`spark.ckpt.restore.path`) is its own checkpoint that was copied from there; what became of operators' numbers then it does not say.
 
     Raises `DamagedError`, `ObjectMissingError`, `StorageError`.
     """
     found = older.read(storage)
-    standing = None if _of_one_stream(found, after) else reader.standing()
+    if _of_one_stream(found, after):
+        return Older(found, _same_numbers(found, after, reader))
+    standing = reader.standing()
     restored = standing.claim.restored if standing is not None else None
     if restored is None or restored.imported is None or RestorePath.at(restored.path).url != older.url:
-        return found
+        return Older(found, False)
     if restored.imported.epoch != found.id.epoch:
-        return found  # somebody has made another one there
-    return replace(found, id=restored.imported, stream=after.stream, query_id=after.query_id)
+        return Older(found, False)  # somebody has made another one there
+    return Older(replace(found, id=restored.imported, stream=after.stream, query_id=after.query_id), False)
+
+
+def _same_numbers(before: Checkpoint, after: Checkpoint, reader: StreamReader) -> bool:
+    """Of two in one stream. Rules: a run's operators keep their numbers; a run that begins with a checkpoint of an earlier run has that
+    one's. One whose query has changed, and one that was restored from elsewhere, begins with a copy that is a checkpoint of its own.
+    """
+    if not before.stream or before.stream != after.stream:
+        return False
+    if before.id.run == after.id.run:
+        return True
+    if len({snapshot.store.operator for snapshot in after.snapshots}) < 2:
+        return False  # there is none to mistake it for, and the log need not be read
+    try:
+        standing = reader.standing(after.log)
+    except DamagedError:
+        return False
+    if standing is None or (standing.claim.run, standing.claim.stream) != (after.id.run, after.stream):
+        return False
+    return standing.claim.origin is not None and standing.claim.origin.run == before.id.run
 
 
 def later_changelogs(before: Snapshot, after: Snapshot) -> list[Handle] | None:
@@ -338,13 +384,14 @@ def _of_one_stream(one: Checkpoint, other: Checkpoint) -> bool:
     return one.query_id == other.query_id
 
 
-def _is(one: Operator, other: Operator) -> bool:
-    """Whether the two are alike in everything but their number."""
-    return replace(description(one), number=0) == replace(description(other), number=0)
+def _alike(one: Operator, among: Sequence[Operator], evolves: bool) -> int:
+    """How many have its kind and its keys, and hold the same unless that `evolves`."""
 
+    def signature(operator: Operator) -> tuple[object, ...]:
+        found = description(operator)
+        return (found.kind, found.keys, *(() if evolves else (found.values, found.stores)))
 
-def _alike(one: Operator, among: Sequence[Operator]) -> int:
-    return sum(_is(one, other) for other in among)
+    return sum(signature(one) == signature(other) for other in among)
 
 
 def _same(one: SparkType, other: SparkType) -> bool:

@@ -25,12 +25,14 @@ CREATE TABLE IF NOT EXISTS published (epoch INTEGER, row TEXT);
 CREATE TABLE IF NOT EXISTS progress (
     only INTEGER PRIMARY KEY CHECK (only = 1), stream TEXT, start INTEGER, published INTEGER, staged INTEGER
 );
+CREATE TABLE IF NOT EXISTS dropped (epoch INTEGER PRIMARY KEY);
 INSERT OR IGNORE INTO progress VALUES (1, '', 0, -1, -1);
 """
 
 
 class TwoPhaseSink(spark_ckpt.CheckpointHook):
-    """Readers look at the table `published`; `progress` says how far it goes, and which start owns the database."""
+    """Readers look at the table `published`; `progress` says how far it goes, which start owns the database, and the highest epoch that was
+    ever staged; `dropped`, which epochs are neither staged nor published any more."""
 
     def __init__(self, database: str) -> None:
         self._database = database
@@ -48,17 +50,20 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
                 db.execute("DELETE FROM staged WHERE epoch = ?", (epoch,))
                 db.executemany("INSERT INTO staged VALUES (?, ?)", rows)
                 db.execute("UPDATE progress SET staged = max(staged, ?)", (epoch,))
+                db.execute("DELETE FROM dropped WHERE epoch = ?", (epoch,))
 
     def snapshot(self, epoch: int) -> bytes:
-        """Up to this epoch all is staged, or published."""
-        return str(epoch).encode()
+        """Up to this epoch all is staged, or published, but for the numbers that other epochs have taken the place of."""
+        with self._transaction() as (db, _):
+            skipped = [number for (number,) in db.execute("SELECT epoch FROM dropped WHERE epoch <= ? ORDER BY epoch", (epoch,))]
+        return json.dumps({"epoch": epoch, "stream": self._begun[0], "skipped": ranges(skipped)}).encode()
 
     def begin(self, stream: str, start: int) -> None:
         self._owner = (stream, start)
 
     def restore(self, state: bytes | None) -> None:
         """Take the database over from an earlier start that may still run, and drop what runs again: perhaps under other numbers."""
-        checkpoint = -1 if state is None else int(state)
+        checkpoint, made_by, skipped = read_state(state)
         with closing(sqlite3.connect(self._database, timeout=30, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
             stream, start, published, staged = db.execute("SELECT stream, start, published, staged FROM progress").fetchone()
@@ -67,11 +72,19 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
                 raise RuntimeError(f"a later start of the query owns {self._database}; this one writes nothing")
             if stream != own_stream and published > checkpoint:
                 raise ValueError(f"{self._database} has what another stream has published up to epoch {published}; use a new database")
+            if stream not in ("", own_stream, made_by or stream):
+                raise ValueError(f"{self._database} has been taken over by the stream {stream}; use a new database")
             if stream == own_stream and checkpoint > max(published, staged):
-                # The stream went back, so that they were dropped, and now forward again.
                 has = f"{self._database} has rows up to epoch {max(published, staged)} only"
                 raise ValueError(f"{has}, and the checkpoint goes on from epoch {checkpoint}; restore an older one")
-            db.execute("UPDATE progress SET stream = ?, start = ?, staged = min(staged, ?)", (*self._begun, checkpoint))
+            # The stream went back, so that they were dropped, and now forward again, to where they had been.
+            dropped = {number for (number,) in db.execute("SELECT epoch FROM dropped WHERE epoch <= ?", (checkpoint,))}
+            if lost := sorted(dropped - skipped):
+                why = f"the checkpoint of epoch {checkpoint} counts on the rows of epoch {lost[0]}"
+                raise ValueError(f"{why}, which {self._database} dropped when the query went back; restore a checkpoint before that epoch")
+            gone = skipped.union(range(max(checkpoint, published) + 1, staged + 1))
+            db.executemany("INSERT OR IGNORE INTO dropped VALUES (?)", [(number,) for number in gone])
+            db.execute("UPDATE progress SET stream = ?, start = ?, staged = max(staged, ?)", (*self._begun, checkpoint))
             db.execute("DELETE FROM staged WHERE epoch > ?", (checkpoint,))
             db.execute("COMMIT")
 
@@ -98,6 +111,23 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
                 raise RuntimeError(f"a later start of the query has taken over {self._database}; this one writes nothing more")
             yield db, published
             db.execute("COMMIT")
+
+
+def ranges(numbers: list[int]) -> list[tuple[int, int]]:
+    """First and last of each row of numbers without a gap."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        first = found.pop()[0] if found and found[-1][1] == number - 1 else number
+        found.append((first, number))
+    return found
+
+
+def read_state(state: bytes | None) -> tuple[int, str | None, set[int]]:
+    """Of `snapshot`: the epoch, the stream that made it, and the numbers up to it that stand for nothing. Earlier ones: the epoch only."""
+    said = json.loads(state) if state is not None else -1
+    if isinstance(said, int):
+        return said, None, set()
+    return said["epoch"], said["stream"], {number for first, last in said["skipped"] for number in range(first, last + 1)}
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ from spark_ckpt.model import Ack, CheckpointId, Decline, FileHandle
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
+from spark_ckpt.protocol.entries import Plan
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.operators import OperatorChoice
 from spark_ckpt.protocol.reasons import HandoverFailure
@@ -269,10 +270,13 @@ class Driver(DriverQuery, Query):
         span = Span(self._position.end, min(self._source.available, self._position.end + self._env.rng.randrange(1, LARGEST_EPOCH + 1)))
         self._plan(planned or span.encode())
 
-    def _plan(self, offsets: bytes) -> None:
+    def check_drain(self, plan: Plan) -> None:
+        self._stops.check_wanted(plan)
+
+    def _plan(self, offsets: bytes, drain: bool = False) -> None:
         at = self._position
         at.triggered = at.epoch
-        self.process.ask(ev.TriggerRequested(at.epoch, offsets, self._folder.plan(at.epoch, offsets)))
+        self.process.ask(ev.TriggerRequested(at.epoch, offsets, self._folder.plan(at.epoch, offsets), drain))
 
     def _look_again(self, made: int) -> None:
         """Not if the query has gone back meanwhile."""
@@ -338,8 +342,8 @@ class Driver(DriverQuery, Query):
 
     def _end_with_savepoint(self) -> None:
         """After the last epoch, which a drain adds: one without input."""
-        if self._stops.drains(self._position.epoch, self._claim):
-            self._plan(Span(self._position.end, self._position.end).encode())
+        if self._stops.drains(self._position.epoch):
+            self._plan(Span(self._position.end, self._position.end).encode(), drain=True)
         else:
             self.process.ask(self._stops.finish())
 

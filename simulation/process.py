@@ -14,7 +14,7 @@ from simulation.storage_client import StorageClient
 from spark_ckpt.model import Ack, Decline
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.entries import Claim, Entry, Plan, decode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.protocol.run import Run
@@ -68,6 +68,10 @@ class DriverQuery(ABC):
 
     @abstractmethod
     def resume_request(self, started: do.Started) -> ev.ResumeRequested: ...
+
+    @abstractmethod
+    def check_drain(self, plan: Plan) -> None:
+        """It is about to be stored."""
 
     @abstractmethod
     def acks_in_hand(self) -> list[Ack | Decline]:
@@ -188,6 +192,8 @@ class DriverProcess:
             self._execute(instruction, coordinator)
 
     def _execute(self, i: Instruction, coordinator: _Coordinator) -> None:
+        if isinstance(i, do.PutEntry):
+            self._check_put(decode(i.number, i.data))
         if isinstance(i, do.SetTimer):
             timer = ev.TimerFired(i.ticket, i.timer)
             self._timers.add(i.ticket)
@@ -228,13 +234,13 @@ class DriverProcess:
             return
         coordinator = self.coordinator
         self.resuming = True
-        resume = self._query.resume_request(self.started)
 
         def resend() -> None:
             if coordinator is not self.coordinator:
                 return
+            assert self.started is not None
             self.resuming = False
-            self.give(resume, coordinator)
+            self.give(self._query.resume_request(self.started), coordinator)
             for ack in self._query.acks_in_hand():
                 self.signal(ack, coordinator)
             for event in self._query.events_to_repeat():
@@ -275,6 +281,11 @@ class DriverProcess:
         for told in instructions:
             if isinstance(told, do.Sealed) and not least <= told.lag.epochs <= most:
                 raise ViolationError(Invariant.LAG, f"{self.name} is told {told.lag} after epoch {event.epoch}, right is {least} to {most}")
+
+    def _check_put(self, entry: Entry) -> None:
+        asked = self.open
+        if isinstance(entry, Plan) and isinstance(asked, ev.TriggerRequested) and asked.drain and entry.epoch == asked.epoch:
+            self._query.check_drain(entry)
 
     def _check_said(self, i: Instruction) -> None:
         self._query.check(i)

@@ -7,7 +7,7 @@ from simulation.invariants import Invariant, ViolationError
 from simulation.observed import Observed
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import STOP, Request
+from spark_ckpt.protocol.entries import STOP, Plan, Request
 
 
 class StopRequests:
@@ -36,16 +36,12 @@ class StopRequests:
         self._env.observed[Observed.STOPPING] += 1
         self._waiting.append(asked)
 
-    def drains(self, epoch: int, claim: int) -> bool:
+    def drains(self, epoch: int) -> bool:
         """Whether an epoch that drains comes first. Before the first one there is nothing to drain."""
         if self.met is not None:
             return False
         self.met = self._waiting[0]
-        if not self.met.drain or epoch == 0:
-            return False
-        self._env.observed[Observed.DRAINED] += 1
-        self._check_wanted(claim)
-        return True
+        return self.met.drain and epoch > 0
 
     def finish(self) -> ev.FinishRequested:
         assert self.met is not None
@@ -58,9 +54,12 @@ class StopRequests:
         self.met, answered = None, self._asked_with
         self._waiting = [asked for asked in self._waiting if not any(asked is one for one in answered)]
 
-    def _check_wanted(self, claim: int) -> None:
-        world = self._env.world
+    def check_wanted(self, drain: Plan) -> None:
+        """It is about to be stored. Whoever is told to ask again may be so after that."""
+        self._env.observed[Observed.DRAINED] += 1
+        world, claim = self._env.world, drain.claim
         entries = {n: world.log.entry(n) for n in sorted(world.log.entries) if n > claim}
         wanted = [n for n, e in entries.items() if isinstance(e, Request) and e.action == STOP and e.drain and e.claim == claim]
-        if all(n in world.answers for n in wanted):
-            raise ViolationError(Invariant.DRAINED_ASKED, f"a query is drained under claim {claim}, and {wanted} have been answered")
+        if all(n in world.answering for n in wanted):
+            answered = f"and {wanted} have been answered"
+            raise ViolationError(Invariant.DRAINED_ASKED, f"epoch {drain.epoch} drains a query under claim {claim}, {answered}")

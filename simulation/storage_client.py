@@ -354,6 +354,8 @@ class StorageClient:
         self.send(copy, pause)
 
     def _answer_request(self, i: do.AnswerRequest, pause: int) -> None:
+        self._env.world.answering.add(i.number)
+
         def store() -> None:
             if self._env.down or self._env.chance(self._env.faults.put_failed, Observed.PUT_FAILED):
                 self._answer(ev.RequestAnswered(i.ticket, i.number, Outcome.FAILED, "injected"))

@@ -40,8 +40,8 @@ final case class JobNeeds(forgetful: Seq[String], sinkSeen: Option[Long], fromZe
 /** `commits/N` may be written: the checkpoint that is complete now, if any, and how far durable state is behind. */
 final case class SealAnswer(checkpoint: Option[JsonNode], lag: Option[JsonNode])
 
-/** A person asked for the query's end; with `drain` the watermark goes to its end first. Two that ask for the same are two. */
-final class StopRequest(val drain: Boolean)
+/** A person asked for the end of the query in that run; with `drain` the watermark goes to its end first. Two that ask for the same are two. */
+final class StopRequest(val run: Long, val drain: Boolean)
 
 /**
  * One start of a query, which Spark knows by `runId`: its side of the conversation with the coordinator about its stream. It remembers what
@@ -76,6 +76,8 @@ final class DriverStream(
   @volatile var background = false
   /** Has another start looked at this location since Spark has accepted this one? */
   @volatile var contested = false
+  /** Does the plan that is asked for next drain the query? */
+  @volatile var draining = false
   /** Did the query end by itself, or on a person's request that has been met? */
   @volatile var ended = false
   /** Told of this start's checkpoints. */
@@ -117,7 +119,8 @@ final class DriverStream(
       sealedHooks = None
     }
     stateQuestions.begin()
-    asked.clear()
+    // One of this run may have been heard already.
+    asked.removeIf(_.run != answer.long("run"))
     background = answer.optStr("gate").contains("BACKGROUND")
     ended = false
     current = Some(answer.str("barrier"))
@@ -156,7 +159,7 @@ final class DriverStream(
     val message = synchronized {
       epoch = n
       acks.clear()
-      Json.obj("type" -> "trigger", "root" -> root, "epoch" -> n, "offsets" -> content, "files" -> takeChanged())
+      Json.obj("type" -> "trigger", "root" -> root, "epoch" -> n, "offsets" -> content, "files" -> takeChanged(), "drain" -> draining)
     }
     val text = try ask(message).str("barrier") finally transfer.discard(content)
     synchronized {
@@ -229,7 +232,7 @@ final class DriverStream(
   /** A one-way message of the coordinator. */
   def heard(message: JsonNode): Unit = message.str("type") match {
     case "failed" => failure = Some(new CheckpointFailure(message.str("kind"), message.str("message")))
-    case "stopping" => asked.add(new StopRequest(message.get("drain").asBoolean()))
+    case "stopping" => asked.add(new StopRequest(message.long("run"), message.get("drain").asBoolean()))
     case "late" => synchronized {
       late = message.optLong("epoch").map(epoch => (message.long("run"), epoch))
       lates += 1

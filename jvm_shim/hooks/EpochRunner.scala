@@ -96,7 +96,8 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
   private def stop(ctx: MicroBatchExecutionContext, request: StopRequest): Boolean = {
     val drained = request.drain && ctx.batchId > 0
     if (drained) {
-      new Drain(query).construct(ctx)
+      stream.draining = true
+      try new Drain(query).construct(ctx) finally stream.draining = false
       attempt(ctx, 1)
     }
     val met = stream.metWith(request)

@@ -46,7 +46,8 @@ LONGEST_S = 12 * 60 * 60
 LOOKS = 8
 """Polls for the answer to one look whether somebody is there who will answer."""
 STOPS_BACK = 32
-"""Log entries before a request in which a stop is looked for that may have ended the run just then."""
+"""How many log entries each look reads, back to the run's claim: of those before the request, one may be the stop that ends the run. Epochs
+that are planned already come between them."""
 ENDING_LOOKS = 5
 """So often an ended run is looked at before it is believed: it may still be storing other answers."""
 
@@ -155,7 +156,9 @@ class _Run:
 
     def __init__(self, storage: Storage, reader: StreamReader, claim: Claim, number: int) -> None:
         self._storage, self._reader, self._claim, self._number = storage, reader, claim, number
-        self._stops: list[int] | None = None
+        self._before = number - 1
+        self._stops: list[int] = []
+        """That stand between `_before`, which is read next, and the request."""
         self._ended = 0
 
     def gone(self) -> str | None:
@@ -165,15 +168,15 @@ class _Run:
             return f"{run} ended, and another one took over,"
         if standing.ended:
             return f"{run} was stopped and its stream deleted"
-        if self._stops is None:
-            self._stops = [*self._earlier_stops()]
+        self._stops += self._earlier_stops()
         stopped = next((number for number in self._stops if self._is_met(number)), None)
         self._ended += stopped is not None
         return f"{run} was stopped, as log entry {stopped} had asked," if self._ended > ENDING_LOOKS else None
 
     def _earlier_stops(self) -> Iterator[int]:
         log = StreamLog(self._storage)
-        for number in range(self._number - 1, max(self._claim.claim, self._number - 1 - STOPS_BACK), -1):
+        last, self._before = self._before, max(self._claim.claim, self._before - STOPS_BACK)
+        for number in range(last, self._before, -1):
             entry = log.readable(number)
             if isinstance(entry, Request) and entry.action == STOP and entry.claim == self._claim.claim:
                 yield number

@@ -266,7 +266,9 @@ class Coordinator:
         return worker.request("resume", event)
 
     def _trigger(self, message: Message) -> Reply:
-        event = ev.TriggerRequested(int(message["epoch"]), file_transfer.read(message["offsets"]), _files(message))
+        event = ev.TriggerRequested(
+            int(message["epoch"]), file_transfer.read(message["offsets"]), _files(message), bool(message.get("drain"))
+        )
         return self._worker(str(message["root"])).request("trigger", event)
 
     def _seal(self, message: Message) -> Reply:

@@ -93,7 +93,7 @@ class Messages:
         return wanted_message(self._root, i)
 
     def stopping(self, i: do.Stopping) -> Fields:
-        return {"type": "stopping", "root": self._root, "drain": i.drain}
+        return {"type": "stopping", "root": self._root, "run": i.run, "drain": i.drain}
 
     def failed(self, i: do.Failed) -> Fields:
         return {"type": "failed", "root": self._root, "kind": i.kind.value, "message": printable(i.message)}

@@ -130,9 +130,12 @@ Changes = Mapping[str, bytes | LocalFile | None]
 
 @dataclass(frozen=True)
 class TriggerRequested:
+    """`drain`: the epoch has no rows, and the watermark at the end of time, as somebody has asked who stops the query for good."""
+
     epoch: int
     offsets: bytes
     files: Changes = field(default_factory=dict)
+    drain: bool = False
 
 
 @dataclass(frozen=True)

@@ -395,9 +395,10 @@ class NotHandedOver:
 
 @dataclass(frozen=True)
 class Stopping:
-    """A person asked for the query's end: after the running epoch the driver sends `finish` and ends. `drain`: after one more epoch, whose
-    watermark is at the end of time."""
+    """A person asked for the end of the query in that run: after the running epoch the driver sends `finish` and ends. `drain`: after one
+    more epoch, whose watermark is at the end of time."""
 
+    run: int
     drain: bool
 
 

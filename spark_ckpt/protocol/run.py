@@ -192,6 +192,8 @@ class Run(Machine):
         if event.epoch != self.epoch.number:
             return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
         self.phase = RunPhase.PLANNING
+        if event.drain and not self._savepoints.wants_drain:
+            return self.plan_failed(ErrorKind.DECLINED, _NO_DRAIN)
         self.epoch.asked_ms = self.now_ms
         again = self.epoch.planned_before is not None
         puts = self.folder.take_in_planned(event.epoch, event.offsets, event.files, self.epoch.listed())
@@ -497,3 +499,7 @@ class Run(Machine):
 
 
 _STOPPED = "the query was stopped; start it again"
+_NO_DRAIN = (
+    "the query was about to be drained, and whoever had asked for that was told to ask again when the coordinator was replaced; nothing "
+    "was drained: start the query again, and it goes on"
+)

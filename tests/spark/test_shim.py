@@ -467,9 +467,9 @@ def test_a_question_after_the_runs_end_is_declined_and_nobody_is_asked(java: Any
 def test_a_stop_that_is_refused_hides_none_that_was_asked_for_since(java: Any, tmp_path: Path, task: Asking) -> None:
     transfer = java.org.apache.spark.ckpt.FileTransfer(java.java.io.File(str(tmp_path)))
     stream = java.org.apache.spark.ckpt.DriverStream("r", "of no run", transfer, java.scala.Option.empty(), None, task.tell, None)
-    stream.heard(line(java, type="stopping", root="r", drain=False))
+    stream.heard(line(java, type="stopping", root="r", run=1, drain=False))
     met = stream.metWith(stream.stopRequest().get())
-    stream.heard(line(java, type="stopping", root="r", drain=False))
+    stream.heard(line(java, type="stopping", root="r", run=1, drain=False))
     stream.refuse(met)
     assert stream.stopRequest().isDefined()
     stream.refuse(stream.metWith(stream.stopRequest().get()))

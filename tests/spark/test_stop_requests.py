@@ -28,12 +28,12 @@ class Function:
         implements = ("scala.Function1",)
 
     def __init__(self, java: Any, answers: dict[str, Any]) -> None:
-        self._java, self._answers = java, answers
+        self._java, self.answers = java, answers
         self.heard: list[dict[str, Any]] = []
 
     def apply(self, message: Any) -> Any:
         self.heard.append(json.loads(message.toString()))
-        return self._java.org.apache.spark.ckpt.Json.parse(json.dumps(self._answers.get(self.heard[-1]["type"], {})))
+        return self._java.org.apache.spark.ckpt.Json.parse(json.dumps(self.answers.get(self.heard[-1]["type"], {})))
 
 
 class Started:
@@ -46,10 +46,16 @@ class Started:
         self.coordinator = Function(java, {"start": STARTED, "finish": {"savepoint": None}})
         transfer = ckpt.FileTransfer(java.java.io.File(str(folder)))
         self.stream = ckpt.DriverStream("file:/x", "life", transfer, nothing, self.coordinator, self.coordinator, self.coordinator)
-        self.stream.start("q", ckpt.JobShape(empty, empty, "sink"), ckpt.JobNeeds(empty, nothing, False), empty, None)
+        self._asked = ("q", ckpt.JobShape(empty, empty, "sink"), ckpt.JobNeeds(empty, nothing, False), empty, None)
+        self.stream.start(*self._asked)
 
-    def asked(self, drain: bool) -> None:
-        self.stream.heard(self._java.org.apache.spark.ckpt.Json.parse(json.dumps({"type": "stopping", "root": "file:/x", "drain": drain})))
+    def goes_back(self, run: int) -> None:
+        self.coordinator.answers["start"] = {**STARTED, "run": run}
+        self.stream.start(*self._asked)
+
+    def asked(self, drain: bool, run: int = 1) -> None:
+        said = {"type": "stopping", "root": "file:/x", "run": run, "drain": drain}
+        self.stream.heard(self._java.org.apache.spark.ckpt.Json.parse(json.dumps(said)))
 
     def drains(self) -> bool | None:
         """Of the request that is met next; None: there is none."""
@@ -108,3 +114,24 @@ def test_who_was_told_to_ask_again_is_not_drained(java: Any, tmp_path: Path) -> 
     assert one.drains() is None
     one.asked(drain=True)
     assert one.drains() is True
+
+
+def test_a_request_that_is_heard_before_the_run_has_begun_here_is_met(java: Any, tmp_path: Path) -> None:
+    """(1) A query goes back, as run 2; (2) its coordinator has begun, and somebody asks for a stop with a drain; (3) the driver hears of
+    that before it has read all of the answer to its start. What it has of run 1 is over."""
+    one = Started(java, tmp_path / "files")
+    one.asked(drain=False)
+    one.asked(drain=True, run=2)
+    one.goes_back(2)
+    assert one.drains() is True
+    one.stream.refuse(one.met())
+    assert one.drains() is None
+
+
+def test_a_drains_plan_says_so(java: Any, tmp_path: Path) -> None:
+    one = Started(java, tmp_path / "files")
+    one.coordinator.answers["trigger"] = {"barrier": "{}"}
+    for drains in (False, True):
+        getattr(one.stream, "draining_$eq")(drains)
+        one.stream.trigger(0, b"offsets")
+        assert one.coordinator.heard[-1]["drain"] is drains

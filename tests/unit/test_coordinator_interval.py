@@ -293,7 +293,7 @@ def test_a_person_asks_for_a_savepoint_and_then_for_the_end(jvm: Jvm, interval: 
         if number == 0:
             assert decode_metadata(FileStorage(wanted.result(WAIT_S)).get("_metadata")).id == CheckpointId(1, 0)
     stopping = one.told.get(timeout=WAIT_S)
-    assert (stopping["type"], stopping["root"], stopping["drain"]) == ("stopping", one.root, False)
+    assert stopping == {"type": "stopping", "root": one.root, "run": 1, "drain": False}
     finished = one.ask("finish", root=one.root, stopping=True)
     assert finished["savepoint"] == wanted.result(WAIT_S)
     assert decode_metadata(FileStorage(finished["savepoint"]).get("_metadata")).id == CheckpointId(1, 1)

@@ -8,7 +8,7 @@ import logging
 import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from py4j.java_gateway import JavaClass
@@ -16,6 +16,9 @@ from two_phase_sink import TwoPhaseSink
 
 import spark_ckpt
 from spark_ckpt.api.hooks import _Callback, answer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class Recording(spark_ckpt.CheckpointHook):
@@ -94,8 +97,57 @@ def test_a_two_phase_sink_does_not_go_forward_to_epochs_that_it_has_dropped(tmp_
         db.execute("UPDATE progress SET staged = 22")
     assert began(sink, "s3://b/q", 2, b"22") == ""
     assert began(sink, "s3://b/q", 3, b"18") == ""
-    assert "has rows up to epoch 18 only" in began(sink, "s3://b/q", 4, b"22")
+    assert "counts on the rows of epoch 19, which" in began(sink, "s3://b/q", 4, b"22")
     assert began(sink, "s3://b/q", 5, b"18") == ""
+    assert "has rows up to epoch 22 only" in began(sink, "s3://b/q", 6, b"23"), "another database, or an older copy of it"
+
+
+def staged(sink: TwoPhaseSink, *epochs: int) -> None:
+    for epoch in epochs:
+        row = SimpleNamespace(asDict=lambda epoch=epoch: {"epoch": epoch})
+        sink.stage(cast("DataFrame", SimpleNamespace(collect=lambda row=row: [row], sparkSession=SimpleNamespace(version=""))), epoch)
+
+
+def test_nor_where_other_numbers_have_been_staged_meanwhile(tmp_path: Path) -> None:
+    """(1) Epochs up to 10 are staged, and 5 is published; (2) back to 5, and what follows has new numbers, from 11 on; (3) a person
+    restores a savepoint of epoch 10; (4) what goes on from 11 is right, however often it starts, and in a new database too."""
+    sink = TwoPhaseSink(str(tmp_path / "sink.db"))
+    assert began(sink, "s3://b/q", 1) == ""
+    staged(sink, *range(11))
+    assert ask(sink, call="completed", epoch=5) == {}
+    savepoint, back = sink.snapshot(10), sink.snapshot(5)
+    assert began(sink, "s3://b/q", 2, back) == ""
+    staged(sink, 11)
+    new = sink.snapshot(11)
+    assert "counts on the rows of epoch 6, which" in began(sink, "s3://b/q", 3, savepoint)
+    assert began(sink, "s3://b/q", 4, new) == ""
+    staged(sink, 12)
+    assert began(sink, "s3://b/q", 5, sink.snapshot(12)) == ""
+    fork = TwoPhaseSink(str(tmp_path / "other.db"))
+    assert began(fork, "s3://b/fork", 1, new) == began(fork, "s3://b/fork", 2, new) == ""
+    assert json.loads(fork.snapshot(11)) == {"epoch": 11, "stream": "s3://b/fork", "skipped": [[6, 10]]}
+
+
+def test_what_runs_again_under_its_own_numbers_is_there_again(tmp_path: Path) -> None:
+    sink = TwoPhaseSink(str(tmp_path / "sink.db"))
+    assert began(sink, "s3://b/q", 1) == ""
+    staged(sink, *range(11))
+    savepoint, back = sink.snapshot(10), sink.snapshot(5)
+    assert began(sink, "s3://b/q", 2, back) == ""
+    staged(sink, *range(6, 11))
+    assert began(sink, "s3://b/q", 3, savepoint) == ""
+
+
+def test_a_stream_whose_database_a_fork_has_taken_over_does_not_publish_the_rows_of_the_fork(tmp_path: Path) -> None:
+    sink = TwoPhaseSink(str(tmp_path / "sink.db"))
+    assert began(sink, "s3://b/q", 1) == ""
+    staged(sink, *range(11))
+    newest, middle = sink.snapshot(10), sink.snapshot(5)
+    fork = TwoPhaseSink(str(tmp_path / "sink.db"))
+    assert began(fork, "s3://b/fork", 1, middle) == ""
+    staged(fork, *range(6, 11))
+    assert "has been taken over by the stream s3://b/fork" in began(sink, "s3://b/q", 2, newest)
+    assert began(sink, "s3://b/q", 3, fork.snapshot(10)) == "", "back with what the other one has"
 
 
 def test_a_start_that_reaches_the_two_phase_sink_after_a_later_one_drops_nothing_of_it(tmp_path: Path) -> None:

@@ -145,6 +145,22 @@ def test_a_copy_that_was_cut_short_is_made_again(case: str) -> None:
     assert claim.bad == (), "what was never made is no damage"
 
 
+def test_in_the_place_of_a_copy_of_its_own_another_streams_state_is_taken_only_with_discard() -> None:
+    """(1) Epoch 3 is planned, and runs again from checkpoint 2; (2) that start dies before it has its copy; (3) somebody starts the query
+    from another stream's savepoint: epoch 3 would run never again, and what sinks have of epochs 0 to 2 is not of that state."""
+    world = a_stream(4)
+    world.sources[SAVEPOINT] = replace(a_stream().checkpoints[CheckpointId(1, 2)], stream="another", query_id="another")
+    driver = Driver(world)
+    driver.hold = lambda i: isinstance(i, do.StoreMetadata)
+    change(driver, own(1, 2))
+    before = dict(world.log)
+    refused = refusal(change(Driver(world), ev.Restore(SAVEPOINT)))
+    assert "belongs to another stream, and this one has epochs of its own" in refused.message
+    assert world.log == before
+    one = started(change(Driver(world), ev.Restore(SAVEPOINT, discard=True)))
+    assert (one.origin, one.epoch, one.planned) == (CheckpointId(3, 2), 4, ())
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_state_is_dropped_only_with_the_option(case: str) -> None:
     make, chosen, _ = CASES[case]

@@ -10,11 +10,11 @@ from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import segment_key
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import SAVEPOINT, STOP
+from spark_ckpt.protocol.entries import SAVEPOINT, STOP, Plan, decode
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.settings import Settings
 from tests.drivers.interval_runs import due, epoch, plain, told
-from tests.drivers.protocol_driving import Driver, World, ack, uid_of
+from tests.drivers.protocol_driving import Driver, World, ack, commit, offsets, uid_of
 from tests.drivers.protocol_runs import held, kinds, reasons
 
 MODES = {"every epoch": Settings(retained=1), "interval": Settings(retained=1, interval_ms=10_000)}
@@ -24,6 +24,11 @@ def running(mode: str, world: World | None = None) -> Driver:
     driver = Driver(world or World(), MODES[mode])
     driver.start("a")
     return driver
+
+
+def plans(world: World) -> list[Plan]:
+    entries = (decode(number, data) for number, data in world.log.items())
+    return [entry for entry in entries if isinstance(entry, Plan)]
 
 
 def acks(driver: Driver, number: int, run: int = 1) -> list[do.Instruction]:
@@ -179,6 +184,27 @@ def test_who_asked_for_a_drain_still_waits_when_a_stop_without_one_has_failed(mo
     assert "Finished" in kinds([*driver.push(ev.FinishRequested(stopping=True, drained=True)), *acks(driver, 1)])
     assert driver.world.answers[second] == f"memory://savepoints/{second}"
     assert driver.world.savepoints[f"memory://savepoints/{second}"].id == CheckpointId(1, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_query_is_not_drained_for_somebody_whom_a_new_coordinator_has_told_to_ask_again(mode: str) -> None:
+    """(1) A drain is taken up; (2) the coordinator dies; (3) the query goes to its drain before it has heard of another one; (4) the new
+    coordinator answers who asked, and then gets the drain's trigger."""
+    world = World()
+    driver = running(mode, world)
+    ran(driver, 0)
+    number = driver.request(STOP, drain=True)
+    driver.fire(ev.Timer.IDLE)
+    for again in (False, True):
+        driver = Driver(world, MODES[mode])
+        driver.push(ev.ResumeRequested(1, 1, 1, (), 0, {"commits/0": commit([uid_of(1, 0, p) for p in range(2)])}))
+        assert world.answers[number].startswith("error: the coordinator was replaced")
+        if again:
+            driver.request(STOP, drain=True)
+            driver.fire(ev.Timer.IDLE)
+        said = driver.push(ev.TriggerRequested(1, offsets(0), {}, drain=True))
+        assert ("Triggered" in kinds(said), "trigger DECLINED" in kinds(said)) == (again, not again)
+        assert (1 in [entry.epoch for entry in plans(world)]) == again
 
 
 @pytest.mark.parametrize("mode", MODES)

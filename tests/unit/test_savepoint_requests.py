@@ -230,6 +230,15 @@ def test_a_stop_that_came_just_before_is_named(stream: Storage) -> None:
         ask(stream, {1: answered(2)}, patience_s=600)
 
 
+def test_so_is_one_before_many_plans(stream: Storage) -> None:
+    """It was asked for right after a start, when epochs that had been planned before ran again: each has a plan behind it."""
+    stream.put(paths.log_key(2), encode(Request(1, STOP, "", "somebody", "x", False, "nonce", 0)))
+    for number in range(3, 103):
+        stream.put(paths.log_key(number), encode(Plan(1, 1, number, offsets(number), {})))
+    with pytest.raises(ConflictError, match="run 1 was stopped, as log entry 2 had asked, before it had met the request in log entry 103"):
+        ask(stream, {1: answered(2)}, patience_s=600)
+
+
 def test_a_stop_that_ends_the_run_may_answer_both(stream: Storage) -> None:
     stream.put(paths.log_key(2), encode(Request(1, STOP, "", "somebody", "x", False, "nonce", 0)))
     assert ask(stream, {1: answered(2), 20: answered(3)}, patience_s=600) == "s3://b/x"

@@ -65,7 +65,12 @@ class SavepointQueue:
         if request.action not in (SAVEPOINT, STOP, CHECKPOINT):
             return self._refuse(asked, f"this release does not know the request {request.action!r}")
         self._waiting.append(asked)
-        return [do.Stopping(request.drain)] if asked.stops else self._cover(newest)
+        return [do.Stopping(self._run, request.drain)] if asked.stops else self._cover(newest)
+
+    @property
+    def wants_drain(self) -> bool:
+        """Whether somebody waits who has asked for one. Rule: no query is drained for anybody else: all that comes after is late."""
+        return any(asked.stops and asked.request.drain for asked in self._waiting)
 
     @property
     def needs_copy(self) -> bool:

@@ -148,6 +148,12 @@ class Restoring:
         return self._without_a_copy and self._last.tail - self._behind <= MOST_REQUESTS and not self._planned_behind
 
     @property
+    def _had_no_epochs(self) -> bool:
+        """Nothing of this stream was before the copy that was cut short: no checkpoint that its claim keeps, no plan that it adopts."""
+        last = self._last.claim
+        return last is not None and not last.adopts and not any(c.run < last.run for c in last.inherits)
+
+    @property
     def _behind(self) -> int:
         """The last claim's own number, behind which its run's entries are."""
         return self._last.claim.claim if self._last.claim else 0
@@ -208,7 +214,7 @@ class Restoring:
                 "spark.ckpt.restore.plans=DISCARD it runs anew under new numbers, and sinks get its rows twice; or restore it with a "
                 "new checkpointLocation and a new output path",
             )
-        if last.living and not self.same_stream and not self._cut_short:
+        if last.living and not self.same_stream and not (self._cut_short and (wanted.discard or self._had_no_epochs)):
             raise GivenUpError(
                 ErrorKind.CONFLICT,
                 f"{_OPTION}={wanted.path} belongs to another stream, and this one has epochs of its own, whose numbers sinks may have "

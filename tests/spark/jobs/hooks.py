@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
-from two_phase_sink import TwoPhaseSink
+from two_phase_sink import TwoPhaseSink, read_state
 
 import spark_ckpt
 
@@ -46,7 +46,7 @@ class Told(TwoPhaseSink):
             return super().snapshot(epoch)
 
     def restore(self, state: bytes | None) -> None:
-        with self._watched("restore", None if state is None else int(state)):
+        with self._watched("restore", None if state is None else read_state(state)[0]):
             super().restore(state)
 
     def completed(self, epoch: int) -> None:

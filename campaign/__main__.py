@@ -29,8 +29,8 @@ from campaign.plan import Plan
 from campaign.queries import QUERIES
 from campaign.sinks import running as sinks
 from campaign.trial import Outcome, Result, Trial
-from documents import seen_by_sinks
-from documents.places import GUARANTEES
+from documents import by_operator, seen_by_sinks
+from documents.places import GUARANTEES, STATE
 
 PAGE = tested.ROOT / "docs" / "reliability.md"
 WORK = tested.ROOT / ".campaign"
@@ -241,6 +241,7 @@ def _status(seed: int, kills: int, kills_a_case: int) -> None:
 def _write_page() -> None:
     PAGE.write_text(render(record.read(record.KILLS), record.read(record.TESTS)))
     GUARANTEES.write_text(seen_by_sinks.renewed(GUARANTEES.read_text(), record.read(record.SINKS)))
+    STATE.write_text(by_operator.renewed(STATE.read_text(), record.read(record.TESTS)))
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

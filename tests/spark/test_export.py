@@ -24,13 +24,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 GROUPS = (
     ("complete", "update", "windows", "sliding", "sessions"),
-    ("inner", "outer", "unique", "within"),
+    ("inner", "outer", "right", "full", "unique", "within"),
     ("pandas", "transform", "timers"),
     ("chained", "stateless"),
 )
 SKIPS = {
     **dict.fromkeys(("windows", "outer"), "batch={}/_SUCCESS"),
-    **dict.fromkeys(("sliding", "unique", "stateless"), "_spark_metadata/{}"),
+    **dict.fromkeys(("sliding", "unique", "right", "stateless"), "_spark_metadata/{}"),
 }
 """Where those sinks note a batch which look at nothing of a batch that they have."""
 

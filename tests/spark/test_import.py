@@ -42,6 +42,8 @@ NAMES = (
     "sessions",
     "inner",
     "outer",
+    "right",
+    "full",
     "unique",
     "within",
     "pandas",

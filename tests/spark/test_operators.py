@@ -24,6 +24,8 @@ NAMED = {
     "sessions": {"session windows(key)"},
     "inner": {"inner join(lkey = rkey)"},
     "outer": {"left outer join(lkey = rkey)"},
+    "right": {"right outer join(lkey = rkey)"},
+    "full": {"full outer join(lkey = rkey)"},
     "unique": {"deduplicate(id)"},
     "within": {"deduplicate within watermark(id)"},
     "pandas": {"groups with state(key)"},

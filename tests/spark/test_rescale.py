@@ -28,7 +28,8 @@ from tests.drivers.state_entries import entries
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-NAMES = ("update", "windows", "sliding", "sessions", "inner", "outer", "unique", "within", "pandas", "transform", "timers", "chained")
+JOINS = ("inner", "outer", "right", "full")
+NAMES = ("update", "windows", "sliding", "sessions", *JOINS, "unique", "within", "pandas", "transform", "timers", "chained")
 PARTITIONS = "spark.sql.shuffle.partitions"
 
 

@@ -20,6 +20,8 @@ from tests.drivers.state_differences import checked_changes
 
 pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(1800)]
 
+JOINS = ("inner", "outer", "right", "full")
+
 KINDS = {
     "update": {"default"},
     "wide": {"default"},
@@ -28,8 +30,7 @@ KINDS = {
     "sessions": {"default"},
     "unique": {"default"},
     "within": {"default"},
-    "inner": {"left-keyToNumValues", "left-keyWithIndexToValue", "right-keyToNumValues", "right-keyWithIndexToValue"},
-    "outer": {"left-keyToNumValues", "left-keyWithIndexToValue", "right-keyToNumValues", "right-keyWithIndexToValue"},
+    **{name: {f"{side}-{store}" for side in ("left", "right") for store in ("keyToNumValues", "keyWithIndexToValue")} for name in JOINS},
     "pandas": {"default"},
     "flat": {"default"},
     "limit": {"default"},
@@ -44,7 +45,7 @@ KINDS = {
 
 GROUPS = (
     ("update", "wide", "windows", "sliding", "sessions"),
-    ("unique", "within", "inner", "outer", "limit", "chained"),
+    ("unique", "within", *JOINS, "limit", "chained"),
     ("pandas", "flat", "transform", "timers"),
     ("ttl", "transform-avro", "ttl-avro"),
 )
@@ -56,7 +57,7 @@ UNCHANGED = {"timers.timers"}
 DELETING = {
     "sliding.default",
     "within.default",
-    *(f"{join}.{side}-keyWithIndexToValue" for join in ("inner", "outer") for side in ("left", "right")),
+    *(f"{join}.{side}-keyWithIndexToValue" for join in JOINS for side in ("left", "right")),
     "chained.default",
     *(f"{query}.best" for query in ("transform", "timers", "transform-avro")),
 }

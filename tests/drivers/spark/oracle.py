@@ -38,7 +38,7 @@ def _rows(lines: object) -> Rows:
 
 def _closing(row: dict[str, object]) -> bool:
     """A window that slides begins before what is in it: as FAR is midnight, on the day before."""
-    return row.get("key") == "far" or row.get("lkey") == "far" or str(row.get("start", "")) >= "2029-12-31"
+    return "far" in (row.get("key"), row.get("lkey"), row.get("rkey")) or str(row.get("start", "")) >= "2029-12-31"
 
 
 def _committed(log: Path) -> list[Path]:

@@ -175,6 +175,8 @@ QUERIES = {
     "sessions": Query(lambda df: sessions(events(df)), sessions, "append", "each"),
     "inner": Query(joined_stream("inner"), joined("inner"), "append", "each"),
     "outer": Query(joined_stream("left_outer"), joined("left_outer"), "append", "remembers"),
+    "right": Query(joined_stream("right_outer"), joined("right_outer"), "append", "files"),
+    "full": Query(joined_stream("full_outer"), joined("full_outer"), "append", "each"),
     "unique": Query(unique, unique, "append", "files"),
     "within": Query(lambda df: events(df).dropDuplicatesWithinWatermark(["id"]).select("id", "key", "value"), unique, "append", "each"),
     "pandas": Query(pandas_state, totals, "update", "upsert"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+IMAGES = DOCS / "images"
 README = ROOT / "README.md"
 BENCHMARKS = DOCS / "benchmarks.md"
 OPTIONS = DOCS / "options.md"

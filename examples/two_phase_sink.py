@@ -26,13 +26,15 @@ CREATE TABLE IF NOT EXISTS progress (
     only INTEGER PRIMARY KEY CHECK (only = 1), stream TEXT, start INTEGER, published INTEGER, staged INTEGER
 );
 CREATE TABLE IF NOT EXISTS dropped (epoch INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS rows_of (only INTEGER PRIMARY KEY CHECK (only = 1), stream TEXT);
+INSERT OR IGNORE INTO rows_of VALUES (1, '');
 INSERT OR IGNORE INTO progress VALUES (1, '', 0, -1, -1);
 """
 
 
 class TwoPhaseSink(spark_ckpt.CheckpointHook):
     """Readers look at the table `published`; `progress` says how far it goes, which start owns the database, and the highest epoch that was
-    ever staged; `dropped`, which epochs are neither staged nor published any more."""
+    ever staged; `dropped`, which epochs are neither staged nor published any more; `rows_of`, which stream staged or dropped any last."""
 
     def __init__(self, database: str) -> None:
         self._database = database
@@ -51,6 +53,7 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
                 db.executemany("INSERT INTO staged VALUES (?, ?)", rows)
                 db.execute("UPDATE progress SET staged = max(staged, ?)", (epoch,))
                 db.execute("DELETE FROM dropped WHERE epoch = ?", (epoch,))
+                db.execute("UPDATE rows_of SET stream = ?", self._begun[:1])
 
     def snapshot(self, epoch: int) -> bytes:
         """Up to this epoch all is staged, or published, but for the numbers that other epochs have taken the place of."""
@@ -72,8 +75,9 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
                 raise RuntimeError(f"a later start of the query owns {self._database}; this one writes nothing")
             if stream != own_stream and published > checkpoint:
                 raise ValueError(f"{self._database} has what another stream has published up to epoch {published}; use a new database")
-            if stream not in ("", own_stream, made_by or stream):
-                raise ValueError(f"{self._database} has been taken over by the stream {stream}; use a new database")
+            (rows_of,) = db.execute("SELECT stream FROM rows_of").fetchone()
+            if rows_of not in ("", own_stream, made_by or rows_of):
+                raise ValueError(f"{self._database} has been taken over by the stream {rows_of}; use a new database")
             if stream == own_stream and checkpoint > max(published, staged):
                 has = f"{self._database} has rows up to epoch {max(published, staged)} only"
                 raise ValueError(f"{has}, and the checkpoint goes on from epoch {checkpoint}; restore an older one")
@@ -82,8 +86,10 @@ class TwoPhaseSink(spark_ckpt.CheckpointHook):
             if lost := sorted(dropped - skipped):
                 why = f"the checkpoint of epoch {checkpoint} counts on the rows of epoch {lost[0]}"
                 raise ValueError(f"{why}, which {self._database} dropped when the query went back; restore a checkpoint before that epoch")
-            gone = skipped.union(range(max(checkpoint, published) + 1, staged + 1))
-            db.executemany("INSERT OR IGNORE INTO dropped VALUES (?)", [(number,) for number in gone])
+            gone = {number for (number,) in db.execute("SELECT DISTINCT epoch FROM staged WHERE epoch > ?", (checkpoint,))}
+            if gone:
+                db.execute("UPDATE rows_of SET stream = ?", (own_stream,))
+            db.executemany("INSERT OR IGNORE INTO dropped VALUES (?)", [(number,) for number in gone | skipped])
             db.execute("UPDATE progress SET stream = ?, start = ?, staged = max(staged, ?)", (*self._begun, checkpoint))
             db.execute("DELETE FROM staged WHERE epoch > ?", (checkpoint,))
             db.execute("COMMIT")

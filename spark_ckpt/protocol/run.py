@@ -500,6 +500,6 @@ class Run(Machine):
 
 _STOPPED = "the query was stopped; start it again"
 _NO_DRAIN = (
-    "the query was about to be drained, and whoever had asked for that was told to ask again when the coordinator was replaced; nothing "
-    "was drained: start the query again, and it goes on"
+    "the query was about to be drained, and nobody waits for that any more: whoever had asked was told to ask again. Nothing was drained: "
+    "start the query again, and it goes on"
 )

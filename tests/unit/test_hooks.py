@@ -68,6 +68,12 @@ def began(hook: spark_ckpt.CheckpointHook, stream: str, start: int, state: bytes
     return str(ask(hook, call="restore", state=encoded).get("error", ""))
 
 
+def staged(sink: TwoPhaseSink, *epochs: int) -> None:
+    for epoch in epochs:
+        row = SimpleNamespace(asDict=lambda epoch=epoch: {"epoch": epoch})
+        sink.stage(cast("DataFrame", SimpleNamespace(collect=lambda row=row: [row], sparkSession=SimpleNamespace(version=""))), epoch)
+
+
 def test_a_two_phase_sink_goes_on_where_its_stream_was_moved_to_and_not_for_another_one(tmp_path: Path) -> None:
     sink = TwoPhaseSink(str(tmp_path / "sink.db"))
     assert began(sink, "s3://b/old", 500) == ""
@@ -93,19 +99,12 @@ def test_a_two_phase_sink_does_not_go_forward_to_epochs_that_it_has_dropped(tmp_
     what was staged of 19 to 22 is gone, and would never be published."""
     sink = TwoPhaseSink(str(tmp_path / "sink.db"))
     assert began(sink, "s3://b/q", 1) == ""
-    with sqlite3.connect(tmp_path / "sink.db") as db:
-        db.execute("UPDATE progress SET staged = 22")
+    staged(sink, *range(23))
     assert began(sink, "s3://b/q", 2, b"22") == ""
     assert began(sink, "s3://b/q", 3, b"18") == ""
     assert "counts on the rows of epoch 19, which" in began(sink, "s3://b/q", 4, b"22")
     assert began(sink, "s3://b/q", 5, b"18") == ""
     assert "has rows up to epoch 22 only" in began(sink, "s3://b/q", 6, b"23"), "another database, or an older copy of it"
-
-
-def staged(sink: TwoPhaseSink, *epochs: int) -> None:
-    for epoch in epochs:
-        row = SimpleNamespace(asDict=lambda epoch=epoch: {"epoch": epoch})
-        sink.stage(cast("DataFrame", SimpleNamespace(collect=lambda row=row: [row], sparkSession=SimpleNamespace(version=""))), epoch)
 
 
 def test_nor_where_other_numbers_have_been_staged_meanwhile(tmp_path: Path) -> None:
@@ -276,3 +275,26 @@ def test_a_session_with_the_jar_and_without_the_plugin_has_no_checkpoints(monkey
     monkeypatch.setattr("spark_ckpt.api.hooks._context", lambda: SimpleNamespace(_jvm=jvm, getConf=lambda: conf))
     with pytest.raises(spark_ckpt.ConfigError, match="this session has no checkpoints; enable them first"):
         spark_ckpt.register_hook("mine", Recording())
+
+
+def test_a_stream_that_has_taken_a_database_over_and_done_nothing_with_it_keeps_nobody_out(tmp_path: Path) -> None:
+    """(1) A stream ends with a savepoint; (2) somebody starts that in a place that is the wrong one, and ends it before its first epoch."""
+    sink = TwoPhaseSink(str(tmp_path / "sink.db"))
+    assert began(sink, "s3://b/q", 1) == ""
+    staged(sink, *range(11))
+    savepoint = sink.snapshot(10)
+    assert ask(sink, call="completed", epoch=10) == {}
+    for stream in ("s3://b/wrong", "s3://b/right", "s3://b/q", "s3://b/right"):
+        assert began(sink, stream, 2, savepoint) == ""
+    staged(sink, 11)
+    assert "has been taken over by the stream s3://b/right" in began(sink, "s3://b/wrong", 3, savepoint)
+
+
+def test_only_what_was_staged_is_dropped(tmp_path: Path) -> None:
+    """A hook that a long stream gets late begins with no state, and epochs far from 0."""
+    sink = TwoPhaseSink(str(tmp_path / "sink.db"))
+    assert began(sink, "s3://b/q", 1) == ""
+    staged(sink, 3_000_000)
+    assert began(sink, "s3://b/q", 2) == ""
+    staged(sink, 3_000_001)
+    assert json.loads(sink.snapshot(3_000_001))["skipped"] == [[3_000_000, 3_000_000]]

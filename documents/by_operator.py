@@ -100,9 +100,7 @@ def table(lines: Sequence[Line]) -> str:
         rows.append(f"| {kind} | {' | '.join(_cell(queries, column, newest) for column in shown.values())} |")
     days = sorted({newest[test]["date"][:10] for column in shown.values() for tests in column.values() for test in tests if test in newest})
     when = f"From {days[0]} to {days[-1]}" if days else "None is recorded yet"
-    return "\n".join(
-        [*rows, "", f"{when}. {_NOTHING}: there is no such test."]
-    )
+    return "\n".join([*rows, "", f"{when}. {_NOTHING}: there is no such test."])
 
 
 def _by_query(column: Sequence[Shown]) -> Mapping[str, list[str]]:

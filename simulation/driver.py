@@ -26,7 +26,6 @@ from spark_ckpt.model import Ack, CheckpointId, Decline, FileHandle
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
-from spark_ckpt.protocol.entries import Plan
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.operators import OperatorChoice
 from spark_ckpt.protocol.reasons import HandoverFailure
@@ -269,9 +268,6 @@ class Driver(DriverQuery, Query):
             return
         span = Span(self._position.end, min(self._source.available, self._position.end + self._env.rng.randrange(1, LARGEST_EPOCH + 1)))
         self._plan(planned or span.encode())
-
-    def check_drain(self, plan: Plan) -> None:
-        self._stops.check_wanted(plan)
 
     def _plan(self, offsets: bytes, drain: bool = False) -> None:
         at = self._position

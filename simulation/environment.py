@@ -33,6 +33,9 @@ class Environment:
     begins: int = 0
     """Where the input of the stream begins: later when it was deleted, and what it had read archived."""
 
+    answering: set[int] = field(default_factory=set)
+    """Requests whose answers were ever on their way."""
+
     ended: dict[int, int] = field(default_factory=dict)
     """Run -> the newest epoch that its driver knows to have ended."""
 

@@ -10,6 +10,7 @@ from simulation.environment import Environment
 from simulation.invariants import Invariant, ViolationError
 from simulation.mutations import Variant
 from simulation.observed import Observed
+from simulation.stop_requests import check_wanted
 from simulation.storage_client import StorageClient
 from spark_ckpt.model import Ack, Decline
 from spark_ckpt.protocol import events as ev
@@ -68,10 +69,6 @@ class DriverQuery(ABC):
 
     @abstractmethod
     def resume_request(self, started: do.Started) -> ev.ResumeRequested: ...
-
-    @abstractmethod
-    def check_drain(self, plan: Plan) -> None:
-        """It is about to be stored."""
 
     @abstractmethod
     def acks_in_hand(self) -> list[Ack | Decline]:
@@ -285,7 +282,7 @@ class DriverProcess:
     def _check_put(self, entry: Entry) -> None:
         asked = self.open
         if isinstance(entry, Plan) and isinstance(asked, ev.TriggerRequested) and asked.drain and entry.epoch == asked.epoch:
-            self._query.check_drain(entry)
+            check_wanted(entry, self._env)
 
     def _check_said(self, i: Instruction) -> None:
         self._query.check(i)

@@ -54,12 +54,13 @@ class StopRequests:
         self.met, answered = None, self._asked_with
         self._waiting = [asked for asked in self._waiting if not any(asked is one for one in answered)]
 
-    def check_wanted(self, drain: Plan) -> None:
-        """It is about to be stored. Whoever is told to ask again may be so after that."""
-        self._env.observed[Observed.DRAINED] += 1
-        world, claim = self._env.world, drain.claim
-        entries = {n: world.log.entry(n) for n in sorted(world.log.entries) if n > claim}
-        wanted = [n for n, e in entries.items() if isinstance(e, Request) and e.action == STOP and e.drain and e.claim == claim]
-        if all(n in world.answering for n in wanted):
-            answered = f"and {wanted} have been answered"
-            raise ViolationError(Invariant.DRAINED_ASKED, f"epoch {drain.epoch} drains a query under claim {claim}, {answered}")
+
+def check_wanted(drain: Plan, env: Environment) -> None:
+    """It is about to be stored. Whoever is told to ask again may be so after that."""
+    env.observed[Observed.DRAINED] += 1
+    log, claim = env.world.log, drain.claim
+    entries = {n: log.entry(n) for n in sorted(log.entries) if n > claim}
+    wanted = [n for n, e in entries.items() if isinstance(e, Request) and e.action == STOP and e.drain and e.claim == claim]
+    if all(n in env.answering for n in wanted):
+        answered = f"and {wanted} have been answered"
+        raise ViolationError(Invariant.DRAINED_ASKED, f"epoch {drain.epoch} drains a query under claim {claim}, {answered}")

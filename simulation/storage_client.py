@@ -354,7 +354,7 @@ class StorageClient:
         self.send(copy, pause)
 
     def _answer_request(self, i: do.AnswerRequest, pause: int) -> None:
-        self._env.world.answering.add(i.number)
+        self._env.answering.add(i.number)
 
         def store() -> None:
             if self._env.down or self._env.chance(self._env.faults.put_failed, Observed.PUT_FAILED):

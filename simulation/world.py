@@ -54,8 +54,6 @@ class World:
         self.taken_over: set[str] = set()
         """Savepoints that the stream was given, and deleted."""
         self.answers: dict[int, tuple[str | None, str | None]] = {}
-        self.answering: set[int] = set()
-        """Whose answers were ever on their way."""
         """Log entry of a request -> the savepoint's name, or what went wrong; whoever asked has read it by the time that it is deleted."""
         self.stored_answers: set[str] = set()
         self.aborted: set[CheckpointId] = set()

@@ -17,7 +17,7 @@ from spark_ckpt.protocol.checkpoints.executors import Executors
 from spark_ckpt.protocol.checkpoints.pending import FinishedEpoch, PendingCheckpoint
 from spark_ckpt.protocol.checkpoints.pending_checkpoints import PendingCheckpoints
 from spark_ckpt.protocol.checkpoints.policy import CheckpointPolicy
-from spark_ckpt.protocol.checkpoints.savepoint_queue import SavepointQueue
+from spark_ckpt.protocol.checkpoints.savepoint_queue import NO_DRAIN, SavepointQueue
 from spark_ckpt.protocol.checkpoints.stats import Summary
 from spark_ckpt.protocol.checkpoints.trigger import CheckpointTrigger
 from spark_ckpt.protocol.context import Context
@@ -36,7 +36,7 @@ from spark_ckpt.protocol.retention.deletion import Deletions
 from spark_ckpt.protocol.retention.log_trim import LogTrim
 from spark_ckpt.protocol.retention.sparse_packs import sparse_packs
 from spark_ckpt.protocol.retention.subsumption import Subsumption
-from spark_ckpt.protocol.run_phases import OVER, TABLE, RunPhase, why_kept
+from spark_ckpt.protocol.run_phases import OVER, STOPPED, TABLE, RunPhase, why_kept
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start.beginning import Beginning
 from spark_ckpt.protocol.start.recovery import damaged_message, fenced_message
@@ -193,7 +193,7 @@ class Run(Machine):
             return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
         self.phase = RunPhase.PLANNING
         if event.drain and not self._savepoints.wants_drain:
-            return self.plan_failed(ErrorKind.DECLINED, _NO_DRAIN)
+            return self.plan_failed(ErrorKind.DECLINED, NO_DRAIN)
         self.epoch.asked_ms = self.now_ms
         again = self.epoch.planned_before is not None
         puts = self.folder.take_in_planned(event.epoch, event.offsets, event.files, self.epoch.listed())
@@ -425,12 +425,12 @@ class Run(Machine):
         announced = self._checkpoints.tell_stopped(message)
         if not event.delete or event.failed or self.phase in OVER:
             stays = kept(event, why_kept(self.phase))
-            return [*self._over(RunPhase.STOPPED, ErrorKind.CONFLICT, _STOPPED), *refused, *announced, *stays, do.Stopped()]
+            return [*self._over(RunPhase.STOPPED, ErrorKind.CONFLICT, STOPPED), *refused, *announced, *stays, do.Stopped()]
         in_hand = self._replaced.in_hand if self._replaced and self.claim.ahead else -1
         before = self.claim.used if self.claim.used is not None else -1
         used = max(before, self.last_triggered, in_hand, self.epoch.highest_planned)
         self._ending.going = self._subsumption.everything(self._checkpoints.finalising, self._checkpoints.named | self.folder.unstored)
-        over = self._over(RunPhase.ENDING, ErrorKind.CONFLICT, _STOPPED)
+        over = self._over(RunPhase.ENDING, ErrorKind.CONFLICT, STOPPED)
         return [*over, *refused, *announced, *self._ending.note_end(End(self.claim.claim, self.claim.run, used, self._log.floor))]
 
     def _stop_after_report(self, event: ev.StopRequested) -> list[Instruction]:
@@ -496,10 +496,3 @@ class Run(Machine):
         return self.questions.answer(event)
 
     TABLE: ClassVar = TABLE
-
-
-_STOPPED = "the query was stopped; start it again"
-_NO_DRAIN = (
-    "the query was about to be drained, and nobody waits for that any more: whoever had asked was told to ask again. Nothing was drained: "
-    "start the query again, and it goes on"
-)

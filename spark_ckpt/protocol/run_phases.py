@@ -29,6 +29,7 @@ class RunPhase(Enum):
     STOPPED = "STOPPED"
 
 
+STOPPED = "the query was stopped; start it again"
 _KEPT = {RunPhase.FENCED: "another run has claimed the stream", RunPhase.STOPPED: "it was stopped before"}
 
 

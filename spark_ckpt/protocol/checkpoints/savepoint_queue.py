@@ -18,6 +18,10 @@ from spark_ckpt.protocol.instructions import Announcement, Instruction, Level, R
 from spark_ckpt.protocol.machine import Questions
 
 ATTEMPTS = 5
+NO_DRAIN = (
+    "the query was about to be drained, and nobody waits for that any more: whoever had asked was told to ask again. Nothing was drained: "
+    "start the query again, and it goes on"
+)
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,8 @@ def main() -> None:
     query = started(spark, source, checkpoint, out)
     STEPS[step](query, stream_of(spark, checkpoint), facts)
     query.stop()
+    # Spark tells its listeners later, and what onStop asks for is done then.
+    spark._jsc.sc().listenerBus().waitUntilEmpty(60_000)
     Path(told).write_text(json.dumps(facts, indent=1))
     spark.stop()
 

@@ -95,10 +95,13 @@ class Sink:
 
     def make_good(self, batch: int, end: int) -> bool:
         """A person has written by hand what it lacks of the input up to `end`, where batch `batch` ends. False: it lacks nothing."""
-        if self._again or self._anew or batch <= self.latest:
+        until = max((span.end for number, (span, _) in self.batches.items() if number <= batch), default=self._first)
+        # Where input may be run again as something else, a lower number may have been dropped, and higher ones published.
+        lacks = until < end and batch not in self.batches if self._again else batch > self.latest
+        if self._anew or not lacks:
             return False
-        self.batches[batch] = Span(self.end, end), tuple(state_at(p, self._begins, end) for p in range(PARTITIONS))
-        self.latest = batch
+        self.batches[batch] = Span(until, end), tuple(state_at(p, self._begins, end) for p in range(PARTITIONS))
+        self.latest = max(self.latest, batch)
         return True
 
     @property

@@ -100,7 +100,7 @@ def test_a_query_that_was_drained_and_not_stopped_reads_nothing_that_would_be_dr
     write_events(source, 2, 1)
     app.until(lambda: running.committed() >= 3, "another epoch")
     assert running.ask("--stop", "--drain", "--name", "taken").returncode == 1
-    app.until_gone(str(running.location))
+    assert app.wait(60) != 0
     assert "the query has been drained and cannot go on" in app.log.read_text()
     drained = running.committed()
 
@@ -110,7 +110,7 @@ def test_a_query_that_was_drained_and_not_stopped_reads_nothing_that_would_be_dr
     if completes:
         app.expect_success(120)
     else:
-        app.until_gone(str(running.location))
+        assert app.wait(120) != 0
         assert "start it with a processingTime trigger and ask for its stop once more" in app.log.read_text()
     assert running.completed() == running.committed() == drained
     app = running.start("processed")

@@ -11,10 +11,11 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim, decode
+from spark_ckpt.protocol.entries import Claim, Entry, decode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.operators import Matched, OperatorChoice
 from spark_ckpt.protocol.reasons import Outcome
+from spark_ckpt.protocol.start.planned_before import CopyOf, past_all_plans, planned_before, reach
 from spark_ckpt.protocol.start.renumbering import renumbered
 from spark_ckpt.state.operators import describe
 from tests.drivers.planned_operators import a_count, a_deduplication, a_total
@@ -143,6 +144,47 @@ def test_a_copy_that_was_cut_short_is_made_again(case: str) -> None:
     claim = decode(one.claim, world.log[one.claim])
     assert isinstance(claim, Claim)
     assert claim.bad == (), "what was never made is no damage"
+
+
+def copying(number: int, run: int, first: int, of: CheckpointId) -> Claim:
+    """The claim of a changed query, which goes on under new numbers from a copy of the stream's own checkpoint."""
+    copy = CheckpointId(run, of.epoch)
+    inherits = (of, copy)
+    return Claim(number, run, "q", JOB, copy, inherits, (), "h", {}, 0, f"n{run}", first=first, ahead=2, used=first - 1, adopts=())
+
+
+def test_who_began_with_a_copy_of_the_same_checkpoint_went_on_from_nothing_else() -> None:
+    """(1) Run 2 has a copy of checkpoint 1-2, and run 3 one of that, which was never made; (2) run 4 begins with another copy of 2-2."""
+    claims: dict[int, Entry] = {10: copying(10, 2, 6, CheckpointId(1, 2)), 12: copying(12, 3, 9, CheckpointId(2, 2))}
+    last = claims[12]
+    assert isinstance(last, Claim)
+    origin = replace(a_stream().checkpoints[CheckpointId(1, 2)], id=CheckpointId(4, 2))
+    within = reach(origin, last, None)
+    found = planned_before(claims, origin, 12, last, within, CopyOf(CheckpointId(2, 2), ""))
+    assert (found.first, found.crossed) == (9, False)
+    of_another = planned_before(claims, origin, 12, last, within, CopyOf(CheckpointId(1, 1), ""))
+    assert of_another.crossed
+
+
+def test_a_copy_is_not_past_all_plans() -> None:
+    """(1) A changed query begins with a copy of the newest checkpoint, and runs nothing; (2) that copy is damaged, and an older one is gone
+    on from: no entry plans what the copy holds."""
+    last = copying(12, 3, 9, CheckpointId(2, 8))
+    origin = replace(a_stream().checkpoints[CheckpointId(1, 2)], log=4)
+    assert past_all_plans(origin, [CheckpointId(3, 8)], {12: last}, 12, last) is None
+    assert past_all_plans(origin, [CheckpointId(3, 9)], {12: last}, 12, last) == CheckpointId(3, 9)
+
+
+def test_what_was_cut_short_is_done_again_without_saying_discard_once_more() -> None:
+    """(1) Another stream's savepoint takes the place of what was cut short, with DISCARD; (2) that is cut short too."""
+    world = a_stream(4)
+    world.sources[SAVEPOINT] = replace(a_stream().checkpoints[CheckpointId(1, 2)], stream="another", query_id="another")
+    for chosen in (own(1, 2), ev.Restore(SAVEPOINT, discard=True)):
+        driver = Driver(world)
+        driver.hold = lambda i: isinstance(i, do.StoreMetadata)
+        change(driver, chosen)
+    one = started(change(Driver(world), ev.Restore(SAVEPOINT)))
+    assert (one.origin, one.epoch) == (CheckpointId(4, 2), 4)
 
 
 def test_in_the_place_of_a_copy_of_its_own_another_streams_state_is_taken_only_with_discard() -> None:

@@ -72,6 +72,15 @@ class PlannedBefore:
         return self.plans[-1].epoch + 1 if self.plans else self.first
 
 
+def copied_own(claim: Claim) -> CheckpointId | None:
+    """Of which of the stream's own checkpoints the claim begins with a copy that it makes itself, since the query had changed; None: of
+    none. Rule: such a claim inherits both."""
+    origin = claim.origin
+    if origin is None or origin.run != claim.run or claim.restored is not None:
+        return None
+    return max((c for c in claim.inherits if c.epoch == origin.epoch and c != origin), default=None)
+
+
 class _Line:
     """What follows a checkpoint, told by the log entry by entry.
 
@@ -127,6 +136,8 @@ class _Line:
         imported = restored.imported if restored is not None and restored.path == self._path else None
         if imported is not None and imported.epoch == self._following - 1:  # else something else was there then
             self._same.add(imported)
+        if (own := copied_own(entry)) is not None and own in self._same:
+            self._same.add(entry.origin)
         self._ahead = entry.ahead if self._may_be_ahead else 0
         self._reached = max(self._reached, entry.origin.epoch if entry.origin else -1, (entry.first or 0) - 1)
         adopted = None if entry.adopts is None else {epoch: n for n, epoch in entry.adopted_past(self._following - 1).items()}
@@ -218,14 +229,15 @@ def past_all_plans(
 ) -> CheckpointId | None:
     """A checkpoint of the last run past all plans in the log: there is none without a plan, so the log's end is missing.
 
-    Not the copy of a savepoint: the plan of that is where it was made. `listed`: the last run's.
+    Not the copy that the run has begun with, of a savepoint or of what another query had left: the plan of that is where it was made.
+    `listed`: the last run's.
     """
     if origin.id in listed and origin.log > tail:
         return origin.id
-    imported = last.restored.imported if last.restored else None
+    copy = last.origin if last.origin is not None and last.origin.run == last.run else None
     plans = [entry.epoch for entry in entries.values() if isinstance(entry, Plan) and entry.run == last.run]
     planned = max([origin.id.epoch, *plans, *last.adopted_past(-1).values()])
-    return max((c for c in listed if c.epoch > planned and c != imported), default=None)
+    return max((c for c in listed if c.epoch > planned and c != copy), default=None)
 
 
 def numbers_known(gaps: Collection[int], entries: Mapping[int, Entry], last: Claim) -> bool:

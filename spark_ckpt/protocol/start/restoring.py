@@ -147,11 +147,13 @@ class Restoring:
         it is gone: numbers are used of which only the plans behind the claim tell."""
         return self._without_a_copy and self._last.tail - self._behind <= MOST_REQUESTS and not self._planned_behind
 
-    @property
-    def _had_no_epochs(self) -> bool:
-        """Nothing of this stream was before the copy that was cut short: no checkpoint that its claim keeps, no plan that it adopts."""
+    def _may_take_its_place(self, wanted: ev.Restore) -> bool:
+        """That of the copy which was cut short. Another stream's may not, unless a person says so, where this one has a checkpoint that
+        the claim keeps, or a plan that it adopts; to have done what was cut short is no other choice."""
         last = self._last.claim
-        return last is not None and not last.adopts and not any(c.run < last.run for c in last.inherits)
+        assert last is not None
+        again = last.restored is not None and last.restored.path == wanted.path
+        return again or wanted.discard or (not last.adopts and not any(c.run < last.run for c in last.inherits))
 
     @property
     def _behind(self) -> int:
@@ -214,7 +216,7 @@ class Restoring:
                 "spark.ckpt.restore.plans=DISCARD it runs anew under new numbers, and sinks get its rows twice; or restore it with a "
                 "new checkpointLocation and a new output path",
             )
-        if last.living and not self.same_stream and not (self._cut_short and (wanted.discard or self._had_no_epochs)):
+        if last.living and not self.same_stream and not (self._cut_short and self._may_take_its_place(wanted)):
             raise GivenUpError(
                 ErrorKind.CONFLICT,
                 f"{_OPTION}={wanted.path} belongs to another stream, and this one has epochs of its own, whose numbers sinks may have "

@@ -56,8 +56,8 @@ Files = Mapping[str, Content | None]
 class Restored:
     """A person chose where the stream goes on from (`spark.ckpt.restore.path`); later starts with the same `path` do not apply it again.
 
-    `imported`: the checkpoint that was copied from there, None where `path` is one of the stream's own. `owned`: the savepoint at `path`
-    is the stream's now, to be deleted with `imported` (CLAIM).
+    `imported`: the checkpoint that was copied from there, None where `path` is one of the stream's own and goes on as it is. `owned`: the
+    savepoint at `path` is the stream's now, to be deleted with `imported` (CLAIM).
     """
 
     path: str

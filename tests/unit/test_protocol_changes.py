@@ -11,7 +11,7 @@ from spark_ckpt.errors import ErrorKind
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Job
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.entries import Claim, Entry, decode
+from spark_ckpt.protocol.entries import Claim, Entry, Restored, decode
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.operators import Matched, OperatorChoice
 from spark_ckpt.protocol.reasons import Outcome
@@ -146,18 +146,18 @@ def test_a_copy_that_was_cut_short_is_made_again(case: str) -> None:
     assert claim.bad == (), "what was never made is no damage"
 
 
-def copying(number: int, run: int, first: int, of: CheckpointId) -> Claim:
+def copying(number: int, run: int, first: int, of: CheckpointId, restored: Restored | None = None) -> Claim:
     """The claim of a changed query, which goes on under new numbers from a copy of the stream's own checkpoint."""
     copy = CheckpointId(run, of.epoch)
-    inherits = (of, copy)
-    return Claim(number, run, "q", JOB, copy, inherits, (), "h", {}, 0, f"n{run}", first=first, ahead=2, used=first - 1, adopts=())
+    noted = {"first": first, "ahead": 2, "used": first - 1}
+    return Claim(number, run, "q", JOB, copy, (of, copy), (), "h", {}, 0, f"n{run}", restored=restored, adopts=(), **noted)
 
 
-def test_who_began_with_a_copy_of_the_same_checkpoint_went_on_from_nothing_else() -> None:
+@pytest.mark.parametrize("restored", [None, Restored(SAVEPOINT, CheckpointId(1, 0))], ids=["began here", "began with a savepoint"])
+def test_who_began_with_a_copy_of_the_same_checkpoint_went_on_from_nothing_else(restored: Restored | None) -> None:
     """(1) Run 2 has a copy of checkpoint 1-2, and run 3 one of that, which was never made; (2) run 4 begins with another copy of 2-2."""
-    claims: dict[int, Entry] = {10: copying(10, 2, 6, CheckpointId(1, 2)), 12: copying(12, 3, 9, CheckpointId(2, 2))}
-    last = claims[12]
-    assert isinstance(last, Claim)
+    last = copying(12, 3, 9, CheckpointId(2, 2), restored)
+    claims: dict[int, Entry] = {10: copying(10, 2, 6, CheckpointId(1, 2), restored), 12: last}
     origin = replace(a_stream().checkpoints[CheckpointId(1, 2)], id=CheckpointId(4, 2))
     within = reach(origin, last, None)
     found = planned_before(claims, origin, 12, last, within, CopyOf(CheckpointId(2, 2), ""))

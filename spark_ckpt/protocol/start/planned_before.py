@@ -74,9 +74,9 @@ class PlannedBefore:
 
 def copied_own(claim: Claim) -> CheckpointId | None:
     """Of which of the stream's own checkpoints the claim begins with a copy that it makes itself, since the query had changed; None: of
-    none. Rule: such a claim inherits both."""
-    origin = claim.origin
-    if origin is None or origin.run != claim.run or claim.restored is not None:
+    none. Rule: such a claim inherits both. What a person chose, now or for an earlier run, is told by `restored`."""
+    origin, chosen = claim.origin, claim.restored
+    if origin is None or origin.run != claim.run or (chosen is not None and chosen.imported == origin):
         return None
     return max((c for c in claim.inherits if c.epoch == origin.epoch and c != origin), default=None)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from spark_ckpt.api.state import chosen_of, options_of, stream_of
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.paths import savepoint_url
-from spark_ckpt.state.reading import StateOfCheckpoint
+from spark_ckpt.state.reading import Selected, StateOfCheckpoint
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.opening import opened, opened_stream
 from spark_ckpt.stored.places import Places
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_ckpt.state.editing import Editing
+    from spark_ckpt.state.other_columns import OtherColumns
     from spark_ckpt.storage import Storage
 
 
@@ -32,6 +34,7 @@ def transform_state(
     target: str | None = None,
     name: str | None = None,
     conf: Mapping[str, Any] | None = None,
+    like: str | PathLike[str] | None = None,
 ) -> str:
     """Make a savepoint whose entries of one state store are those that `function` makes of a checkpoint's; returns its URL.
 
@@ -39,13 +42,16 @@ def transform_state(
     other keys. The arguments are those of `read_state`; `target` is the folder in which the savepoint's own folder is made, `savepoints/`
     of the stream or beside the savepoint by default, and `name` the name there.
 
+    `like`: the URL of a stream, checkpoint or savepoint of the query as it will be, whose operator of that number keeps other columns of
+    the same keys. Then `function` gets batches with the columns that there are, and returns such with the columns that `like` has.
+
     Nothing that was there is changed, and there is no savepoint unless all of it is stored. Raises `ConfigError` for state that is only
     read, or batches that do not have the state's types; `ConflictError` for a key that is there twice; whatever `function` raises; and
     what `read_state` raises.
     """
     if not callable(function):
         raise ConfigError(f"{function!r:.100} is no function; give one that takes a pyarrow.RecordBatch and returns one")
-    with _editing(url, operator, store, checkpoint, target, name, conf) as (place, editing):
+    with _editing(url, operator, store, checkpoint, target, name, conf, like) as (place, editing):
         editing.transform(function)
         return place
 
@@ -112,11 +118,21 @@ def _editing(
     target: str | None,
     name: str | None,
     conf: Mapping[str, Any] | None,
+    like: str | PathLike[str] | None = None,
 ) -> Iterator[tuple[str, Editing]]:
     with _opened(url, operator, store, checkpoint, target, name, conf) as (storage, state, number, made):
         from spark_ckpt.state.editing import Editing
 
-        yield made.url, Editing(storage, state, state.select(number, store), made)
+        selected = state.select(number, store)
+        columns = _columns_like(like, state, selected, conf) if like is not None else None
+        yield made.url, Editing(storage, state, selected, made, columns=columns)
+
+
+def _columns_like(like: str | PathLike[str], state: StateOfCheckpoint, selected: Selected, conf: Mapping[str, Any] | None) -> OtherColumns:
+    from spark_ckpt.state.other_columns import columns_like
+
+    with opened_stream(stream_of(like, "like"), options_of(conf)) as (storage, reader):
+        return columns_like(state, selected, StateOfCheckpoint(storage, reader.read(reader.latest())))
 
 
 @contextmanager

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_ckpt.state.contents import Contents
+    from spark_ckpt.state.other_columns import OtherColumns
 
 Function = Callable[["pa.RecordBatch"], Any]
 
@@ -32,13 +33,25 @@ Function = Callable[["pa.RecordBatch"], Any]
 class Editing:
     """Changes the entries of `selected` at the checkpoint of `state`, whose `storage` is rooted at its stream.
 
-    `target`: the storage of the savepoint's folder. Raises `ConfigError` for what cannot be changed here, or does not fit the state's
+    `target`: the storage of the savepoint's folder. `columns`: what is to be kept in the place of the state's own columns; then every
+    entry is written anew. Raises `ConfigError` for what cannot be changed here, or does not fit the state's
     schema, `ConflictError` for keys that are there twice, `DamagedError`, `StorageError`; then there is no savepoint.
     """
 
-    def __init__(self, storage: Storage, state: StateOfCheckpoint, selected: Selected, target: Storage, tell: Tell = nobody) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        state: StateOfCheckpoint,
+        selected: Selected,
+        target: Storage,
+        tell: Tell = nobody,
+        columns: OtherColumns | None = None,
+    ) -> None:
         self._storage, self._state, self._selected, self._target, self._tell = storage, state, selected, target, tell
-        self._encoder = EntryEncoder(selected.operator, selected.family, state.encoding, selected.store.has_families)
+        self._columns = columns
+        self._given = EntryEncoder(selected.operator, selected.family, state.encoding, selected.store.has_families)
+        family = columns.family if columns is not None else selected.family
+        self._encoder = EntryEncoder(selected.operator, family, state.encoding, selected.store.has_families)
         self._decoder = state.decoder(selected)
         self._snapshots = state.snapshots(selected)
         self._all: list[Written] = []
@@ -120,22 +133,24 @@ class Editing:
     def _apply(self, function: Function, written: Written, keys: list[bytes], values: list[bytes]) -> None:
         batch = self._decoder.decode(keys, values, written.snapshot.store.partition)
         returned = function(batch)
-        if returned is batch:
+        if returned is batch and self._columns is None:
             written.writer.put(keys, values)
             return
         if returned is None:
             raise ConfigError("the function returned None; let it return a batch, an empty one to drop all of its rows")
         made = self._encoder.normalized(self._encoder.checked(returned))
-        given = self._encoder.checked(batch)
+        given = self._given.checked(batch)
         # Spark itself does not look at this, so that what was there may have it too.
-        if self._encoder.null_where_none_may_be(given) is None:
+        if self._columns is not None or self._given.null_where_none_may_be(given) is None:
             self._refuse_null(self._encoder.null_where_none_may_be(made))
         self._encoder.check_keys(given, made)
         lengths = self._decoder.lengths(values) if self._selected.family.is_list else ()
         encoded = self._encoder.encode(made, self._prefix(written), lengths)
-        again = self._encoder.encode(given, self._prefix(written), lengths)
-        new_keys, new_values = encoded if again == (keys, values) else _as_they_were(again, (keys, values), encoded)
-        if (new_keys, new_values) == (keys, values):
+        again = self._given.encode(given, self._prefix(written), lengths)
+        new_keys, new_values = encoded
+        if again != (keys, values):
+            new_keys, new_values = _as_they_were(again, (keys, values), encoded, self._columns is None)
+        if self._columns is None and (new_keys, new_values) == (keys, values):
             written.writer.put(keys, values)
             return
         written.changed = True
@@ -185,12 +200,12 @@ class Editing:
         import pyarrow as pa
 
         partition = written.snapshot.store.partition
-        batch = self._encoder.checked(self._decoder.decode(keys, values, partition))
+        batch = self._given.checked(self._decoder.decode(keys, values, partition))
         elsewhere = self._partitions(batch) != partition
         if not elsewhere.any():
             return
         # Of a string that is no UTF-8 Arrow has another one, and so another hash: of such a key nothing is known.
-        again, _ = self._encoder.encode(batch, self._prefix(written))
+        again, _ = self._given.encode(batch, self._prefix(written))
         known = [key == other for key, other in zip(keys, again, strict=True)]
         self._check_hash(batch.filter(pa.array(known, pa.bool_())), partition)
 
@@ -243,7 +258,7 @@ class Editing:
             begin = end
 
     def _stored(self) -> Checkpoint:
-        saving = Saving(self._storage, self._state.checkpoint, self._target)
+        saving = Saving(self._storage, self._state.checkpoint, self._target, self._columns.files if self._columns else {})
         task = Task(self._tell, "state stores written", len(self._all))
         for written in task.each(self._all):
             if written.changed:
@@ -254,9 +269,11 @@ class Editing:
 _Entries = tuple[list[bytes], list[bytes]]
 
 
-def _as_they_were(again: _Entries, before: _Entries, after: _Entries) -> _Entries:
+def _as_they_were(again: _Entries, before: _Entries, after: _Entries, same_columns: bool) -> _Entries:
     """What has not changed keeps its bytes: of a string that is no UTF-8 Arrow has another one. `again`: `before`, read and written."""
     key_of = dict(zip(again[0], before[0], strict=True))
+    if not same_columns:
+        return [key_of.get(key, key) for key in after[0]], after[1]
     value_of = dict(zip(zip(*again, strict=True), before[1], strict=True))
     kept = [value_of.get(pair, pair[1]) for pair in zip(*after, strict=True)]
     return [key_of.get(key, key) for key in after[0]], kept

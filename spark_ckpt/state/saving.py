@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,10 +45,12 @@ class Written:
 
 
 class Saving:
-    """`storage` is what the objects of `checkpoint` are relative to, `target` the savepoint's folder."""
+    """`storage` is what the objects of `checkpoint` are relative to, `target` the savepoint's folder. `files`: the driver's files that
+    take the place of the checkpoint's."""
 
-    def __init__(self, storage: Storage, checkpoint: Checkpoint, target: Storage) -> None:
+    def __init__(self, storage: Storage, checkpoint: Checkpoint, target: Storage, files: Mapping[str, bytes] | None = None) -> None:
         self._storage, self._checkpoint, self._target = storage, checkpoint, target
+        self._files = files or {}
         self._place = Place(target, _RUN, checkpoint.id.epoch, f"edited-{secrets.token_hex(8)}")
         self._segments = Segments(self._place)
         self._ids: dict[str, str] = {}
@@ -70,7 +72,7 @@ class Saving:
         saved = replace(
             copied,
             snapshots=tuple(by_store[snapshot.store] for snapshot in checkpoint.snapshots),
-            files={**copied.files, commits_file(checkpoint.id.epoch): _with_ids(checkpoint, self._ids)},
+            files={**copied.files, **self._files, commits_file(checkpoint.id.epoch): _with_ids(checkpoint, self._ids)},
         )
         if self._target.put_if_absent(METADATA_NAME, encode_metadata(saved)) is not PutResult.STORED:
             raise ConflictError(f"there is a savepoint at {self._target.url} already, which somebody has just made; choose another name")

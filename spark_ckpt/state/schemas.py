@@ -122,6 +122,11 @@ def read_operators(files: Files) -> tuple[Operator, ...]:
     return tuple(_operator(its, number) for number, its in sorted(of.items()))
 
 
+def schema_file(operator: int, store: str) -> str:
+    """Of a store without families."""
+    return f"state/{operator}/0/{'' if store == DEFAULT else store + '/'}_metadata/schema"
+
+
 def _operator(files: Files, number: int) -> Operator:
     name, text = _metadata(files, number)
     version, _, body = text.partition(b"\n")
@@ -168,7 +173,7 @@ def _store(files: Files, number: int, document: Mapping[str, Any], variables: Ma
         names = [f"state/{number}/_stateSchema/{name}/{str(path).rpartition('/')[2]}" for path in paths]
         once = list(dict.fromkeys(reversed(names)))[::-1]  # the last one counts, as often as it is named
         return Store(name, partitions, _families(files, once, variables), True)
-    schema = f"state/{number}/0/{'' if name == DEFAULT else name + '/'}_metadata/schema"
+    schema = schema_file(number, name)
     key, value = _pair(files, schema)
     prefix = int(document["numColsPrefixKey"])
     layout = KeyLayout(KeyForm.PREFIX, prefix) if prefix else KeyLayout(KeyForm.PLAIN)

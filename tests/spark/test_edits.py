@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +127,66 @@ def test_the_state_of_a_new_query_comes_from_parquet(start: Start, tmp_path: Pat
             n, total = expected[event["key"]]
             expected[event["key"]] = n + 1, total + event["value"]
     assert totals(second) == expected
+
+
+def with_a_column_more(name: str, default: int) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """What goes on without an own value has the default; of `k0` it is another one."""
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        key, value = batch.column("key").field(0), batch.column("value")
+        fields = {field.name: value.field(number) for number, field in enumerate(value.type)}
+        fields[name] = pc.cast(pc.if_else(pc.equal(key, "k0"), 1_000_000, default), pa.int64())
+        made = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
+        return batch.set_column(batch.schema.get_field_index("value"), "value", made)
+
+    return function
+
+
+COLUMNS = {"update": ("max", None), "outer": ("value", "left-keyWithIndexToValue")}
+"""What the store calls the column that the changed query has more, and the store."""
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_killed_query_goes_on_with_a_column_more(
+    name: str, start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """It is tried on an input of its own first, and killed after it has gone on, too."""
+    storage, out = tmp_path / "storage", tmp_path / "out"
+
+    def begin(query: str, locations: str, conf: Mapping[str, str], source: Path = events, to: Path = out) -> Any:
+        return start("operators.py", "run", query, str(source), str(tmp_path / locations), str(to), storage=f"file://{storage}", conf=conf)
+
+    app = begin(name, "first", {})
+    app.until(lambda: len(completed(storage, tmp_path / "first" / name)) >= 3, "checkpoints", 200)
+    app.kill()
+    write_events(tmp_path / "little", 0, 1)
+    begin(f"wider-{name}", "tried", {}, tmp_path / "little", tmp_path / "elsewhere").expect_success()
+    like = f"file://{storage}{tmp_path}/tried/{name}"
+    column, store = COLUMNS[name]
+    before = read_state(f"file://{storage}{tmp_path}/first/{name}", store=store).to_table()
+    assert before.num_rows
+    savepoint = transform_state(
+        f"file://{storage}{tmp_path}/first/{name}", 0, with_a_column_more(column_of(like, store, column), -1), store=store, like=like
+    )
+    app = begin(f"wider-{name}", "second", {"spark.ckpt.restore.path": savepoint})
+    app.until(lambda: len(completed(storage, tmp_path / "second" / name)) >= 3, "checkpoints", 200)
+    app.kill()
+    begin(f"wider-{name}", "second", {"spark.ckpt.restore.path": savepoint}).expect_success()
+    if name == "update":
+        everything = {row["key"]: (row["n"], row["total"]) for row in map(json.loads, read(oracle[name]))}
+        held = json.loads((out / name / "held.json").read_text())
+        assert {key: (row["n"], row["total"]) for key, row in held.items()} == everything
+        assert held["k0"]["most"] == 1_000_000
+        assert all(0 <= row["most"] < 1000 for key, row in held.items() if key != "k0")
+        return
+    rows = [json.loads(row) for row in read(out / name).elements()]
+    values = {row.pop("value", None) for row in rows}
+    assert Rows(json.dumps(row, sort_keys=True) for row in rows) == read(oracle[name])
+    assert values & {-1, 1_000_000}
+
+
+def column_of(url: str, store: str | None, like: str) -> str:
+    """Spark's name of it."""
+    names = [str(field.name) for field in read_state(url, store=store).schema.field("value").type]
+    return next(name for name in names if like in name)

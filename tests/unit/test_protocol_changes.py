@@ -149,8 +149,8 @@ def test_a_copy_that_was_cut_short_is_made_again(case: str) -> None:
 def copying(number: int, run: int, first: int, of: CheckpointId, restored: Restored | None = None) -> Claim:
     """The claim of a changed query, which goes on under new numbers from a copy of the stream's own checkpoint."""
     copy = CheckpointId(run, of.epoch)
-    noted = {"first": first, "ahead": 2, "used": first - 1}
-    return Claim(number, run, "q", JOB, copy, (of, copy), (), "h", {}, 0, f"n{run}", restored=restored, adopts=(), **noted)
+    claim = Claim(number, run, "q", JOB, copy, (of, copy), (), "h", {}, 0, f"n{run}", first=first, ahead=2, used=first - 1, adopts=())
+    return replace(claim, restored=restored)
 
 
 @pytest.mark.parametrize("restored", [None, Restored(SAVEPOINT, CheckpointId(1, 0))], ids=["began here", "began with a savepoint"])

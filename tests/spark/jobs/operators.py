@@ -64,9 +64,9 @@ def joined(how: str) -> Callable[[DataFrame], DataFrame]:
     return build
 
 
-def joined_stream(how: str) -> Callable[[DataFrame], DataFrame]:
+def joined_stream(how: str, *more: str) -> Callable[[DataFrame], DataFrame]:
     def build(df: DataFrame) -> DataFrame:
-        left = df.where("id % 2 = 0").select(F.col("id").alias("lid"), F.col("key").alias("lkey"), F.col("ts").alias("lts"))
+        left = df.where("id % 2 = 0").select(F.col("id").alias("lid"), F.col("key").alias("lkey"), F.col("ts").alias("lts"), *more)
         right = df.where("id % 3 = 0").select(F.col("id").alias("rid"), F.col("key").alias("rkey"), F.col("ts").alias("rts"))
         near = F.expr("lkey = rkey AND rts >= lts - INTERVAL 2 MINUTES AND rts <= lts + INTERVAL 2 MINUTES")
         return left.withWatermark("lts", "10 minutes").join(right.withWatermark("rts", "10 minutes"), near, how)
@@ -187,8 +187,15 @@ QUERIES = {
 }
 
 
-FIRST, LAST = "first-", "last-"
-"""Before the name of a query: the same one with one more operator, a deduplication before or behind all others."""
+FIRST, LAST, WIDER = "first-", "last-", "wider-"
+"""Before the name of a query: the same one with one more operator, a deduplication before or behind all others; or with a column more."""
+
+
+def more_totals(df: DataFrame) -> DataFrame:
+    return df.groupBy("key").agg(F.count("*").alias("n"), F.sum("value").alias("total"), F.max("value").alias("most"))
+
+
+WITH_A_COLUMN_MORE = {"update": more_totals, "outer": joined_stream("left_outer", "value")}
 
 
 def writer(name: str, query: Query, out: str) -> Callable[[DataFrame, int], None]:
@@ -229,8 +236,10 @@ def writer(name: str, query: Query, out: str) -> Callable[[DataFrame, int], None
 def run(spark: SparkSession, names: list[str], source: str, checkpoints: str, out: str) -> None:
     started = []
     for given in names:
-        name = given.removeprefix(FIRST).removeprefix(LAST)
+        name = given.removeprefix(FIRST).removeprefix(LAST).removeprefix(WIDER)
         query = QUERIES[name]
+        if given.startswith(WIDER):
+            query = query._replace(stream=WITH_A_COLUMN_MORE[name])
         df = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(source)
         df = query.stream(df.dropDuplicates(["id"]) if given.startswith(FIRST) else df)
         df = df.dropDuplicates() if given.startswith(LAST) else df

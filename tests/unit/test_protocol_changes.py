@@ -17,29 +17,10 @@ from spark_ckpt.protocol.operators import Matched, OperatorChoice
 from spark_ckpt.protocol.reasons import Outcome
 from spark_ckpt.protocol.start.planned_before import CopyOf, past_all_plans, planned_before, reach
 from spark_ckpt.protocol.start.renumbering import renumbered
-from spark_ckpt.state.operators import describe
+from tests.drivers.changed_queries import CHANGED, DROP, MORE, SAVEPOINT, a_stream, change, operators_of
 from tests.drivers.planned_operators import a_count, a_deduplication, a_total
-from tests.drivers.protocol_driving import JOB, NO_CHOICE, Driver, World
+from tests.drivers.protocol_driving import JOB, Driver, World
 from tests.drivers.protocol_starts import own, refusal, started
-
-SAVEPOINT = "s3://b/savepoints/x"
-CHANGED = Job(("dedupe id", "stateStoreSave key"), JOB.sources, JOB.sink)
-MORE = {**a_deduplication(0), **a_total(1)}
-"""The query gets a deduplication before its aggregation."""
-DROP = OperatorChoice(may_drop=True)
-
-
-def a_stream(epochs: int = 3) -> World:
-    """With one operator, and its files in the plan of the first epoch behind the one that Spark has written them in."""
-    world = World()
-    driver = Driver(world)
-    driver.start("a")
-    driver.epoch(1, 0)
-    driver.trigger(1, a_total(0))
-    driver.rest(1, 1)
-    for epoch in range(2, epochs):
-        driver.epoch(1, epoch)
-    return world
 
 
 def a_fork() -> World:
@@ -47,29 +28,6 @@ def a_fork() -> World:
     world, of = World(), a_stream()
     world.sources[SAVEPOINT] = of.checkpoints[CheckpointId(1, 2)]
     return world
-
-
-def change(
-    driver: Driver,
-    restore: ev.Restore | None = None,
-    planned: dict[str, bytes] = MORE,
-    operators: OperatorChoice = NO_CHOICE,
-    job: Job = CHANGED,
-) -> list[Instruction]:
-    """The three rounds of a start, or as many as it takes."""
-    said = driver.start("b", job, restore=restore, compared=False, operators=operators)
-    if isinstance(said[-1], do.Compare):
-        assert said[-1].plan
-        said = driver.start("b", job, restore=restore, compared=False, operators=operators, planned=planned)
-    if isinstance(said[-1], do.Compare):
-        assert not said[-1].plan
-        said = driver.start("b", job, restore=restore, operators=operators, planned=planned)
-    return said
-
-
-def operators_of(files: object) -> list[str]:
-    assert isinstance(files, dict)
-    return [str(one) for one in describe({path: content for path, content in files.items() if path.startswith("state/")})]
 
 
 def begins(said: list[Instruction]) -> tuple[int, ...]:

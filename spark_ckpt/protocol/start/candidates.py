@@ -12,6 +12,7 @@ from spark_ckpt.protocol.driver_files import missing_files
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.retention.order import is_retained, newest_first
 from spark_ckpt.protocol.start.phases import StartPhase
+from spark_ckpt.protocol.start.planned_before import copied_own
 from spark_ckpt.protocol.start.recovery import Next, UnlessMovedOnError
 from spark_ckpt.protocol.start.round import Round, named
 
@@ -109,9 +110,7 @@ class Candidates:
         """Where its query had changed, the last run began from a copy of one of the stream's own, whose `_metadata` comes after the claim.
         If it is not there, what it is a copy of is as good."""
         last = self._round.last.living
-        if last is None or last.origin is None or last.origin.run != last.run:
-            return False
-        return any(c.epoch == last.origin.epoch for c in last.inherits if c != last.origin)
+        return last is not None and copied_own(last) is not None
 
     def _try(self, origin: Checkpoint) -> list[Instruction]:
         def damaged(damage: str) -> list[Instruction]:
@@ -128,7 +127,10 @@ class Candidates:
 
         Rule: the last run has nothing of what an earlier start had left out, so only another stream can begin from that.
         """
-        had = {c: why for c, why in self.bad.items() if c in self.in_order}
+        last = self._round.last.living
+        never_made = last.origin if last is not None and self._is_yet_to_be_copied else None
+        there_was = [c for c in self.in_order if c in self.bad or (c not in self.read and c != never_made)]
+        had = {c: self.bad.get(c, "its _metadata is missing") for c in there_was}
         left_out = {c: why for c, why in self.bad.items() if c not in had}
         message = (
             f"no checkpoint of the stream can be restored: damaged or missing are {named(had)}; put their objects back, or start "

@@ -32,6 +32,8 @@ class Changing:
         self._round = around
         self._theirs: tuple[Operator, ...] | None = None
         self._problem = ""
+        self._note = ""
+        """For people, of what was matched."""
 
     def look(
         self,
@@ -55,6 +57,12 @@ class Changing:
             return self._describe(files, request.planned, lambda mine: self._known(source, named, mine, then, choice))
 
         return self._round.fetch(files.values(), fetched, refuse, path)
+
+    def forget(self) -> None:
+        """Another origin is looked at."""
+        self.matched = None
+        if self._note in self._round.notes:
+            self._round.notes.remove(self._note)
 
     def applied(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint as the query has it."""
@@ -105,7 +113,8 @@ class Changing:
             )
         if matched.changes:
             self.matched = matched
-            self._round.notes.append(f"the stateful operators are not those of {named}: {'; '.join(changes_text(matched, mine, theirs))}")
+            self._note = f"the stateful operators are not those of {named}: {'; '.join(changes_text(matched, mine, theirs))}"
+            self._round.notes.append(self._note)
         return then(source) if request.compared else self._compare(source, named)
 
     def _compare(self, source: Checkpoint, named: str) -> list[Instruction]:

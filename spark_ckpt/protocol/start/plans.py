@@ -217,9 +217,13 @@ class PlansPast:
         return self._restoring.copy is not None and not self._restoring.same_stream and self._last.end is None
 
     def _number_behind(self, used: int) -> None:
-        self._first = used + 1 if used >= self.following else None
+        """Numbers that nothing has had yet are new ones too where the claim keeps checkpoints of what was there before: what is planned
+        from here does not follow from those."""
+        fresh = used < self.following
+        beside_others = self._follows_nothing and any(c != self.origin.id for c in self._candidates.read if self.origin is not None)
+        self._first = used + 1 if not fresh else self.following if beside_others else None
         self.used = max(used, self.following - 1)
-        if self._first is None and self.origin is not None:
+        if fresh and self.origin is not None:
             self._found = begun_by_stock(self.origin)
         self._check_sink(max([self.used, *(plan.epoch for plan in self._found)]))
 
@@ -328,10 +332,10 @@ class PlansPast:
         if self._discards:
             return None
         try:
-            check_unbroken(found, origin.id if origin else None)
+            check_unbroken(found, self._restoring.named(origin) if origin else None)
         except FormatError as error:
             return error
-        problem = does_not_follow(found, origin.id, self._last.used) if origin else None
+        problem = does_not_follow(found, self._restoring.named(origin), self._last.used) if origin else None
         if problem is None or self._last.may_be_unplanned or (found.crossed and self._round.settings.ahead):
             return None
         kind, way_out = ErrorKind.CONFLICT, ""

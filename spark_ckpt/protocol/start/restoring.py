@@ -112,7 +112,11 @@ class Restoring:
         wanted, last = self._round.request.restore, self._last.living
         if wanted is None or self.wanted is not None or last is None or last.restored is None or origin is None:
             return False
-        return last.restored.path == wanted.path and origin.id in (wanted.own, last.restored.imported)
+        return last.restored.path == wanted.path and self.named(origin) in (wanted.own, last.restored.imported)
+
+    def named(self, origin: Checkpoint) -> CheckpointId:
+        """The origin, as people know it: a copy that the stream makes of one of its own is not there yet."""
+        return self.source.id if self.source is not None and self.same_stream and origin is self.copy else origin.id
 
     def _no_choice(self, why: str) -> GivenUpError:
         assert self.wanted is not None
@@ -149,11 +153,12 @@ class Restoring:
 
     def _may_take_its_place(self, wanted: ev.Restore) -> bool:
         """That of the copy which was cut short. Another stream's may not, unless a person says so, where this one has a checkpoint that
-        the claim keeps, or a plan that it adopts; to have done what was cut short is no other choice."""
+        the claim keeps, or a plan that it adopts; to have done what was cut short is no other choice. What lies at its path can be
+        another one by now: plans are adopted with none but the stream's own."""
         last = self._last.claim
         assert last is not None
         again = last.restored is not None and last.restored.path == wanted.path
-        return again or wanted.discard or (not last.adopts and not any(c.run < last.run for c in last.inherits))
+        return wanted.discard or (not last.adopts and (again or not any(c.run < last.run for c in last.inherits)))
 
     @property
     def _behind(self) -> int:
@@ -247,8 +252,10 @@ class Restoring:
     def changed(self, origin: Checkpoint, then: Then) -> list[Instruction]:
         """The stream goes on from its newest checkpoint. If that has other operators than the query, `then` gets a copy, as with a
         choice. The copy of one that was imported has the operators of the query that it was copied for."""
-        same_job = origin.job.operators == self._round.request.job.operators
-        if same_job or self.copy is not None or self.wanted is not None:
+        if self.wanted is not None:
+            return then(origin)
+        self._forget_copy_of_another()
+        if origin.job.operators == self._round.request.job.operators:
             return then(origin)
         way_out = "another job's? then take another checkpointLocation"
         named = f"checkpoint run {origin.id.run} epoch {origin.id.epoch} of this stream ({way_out})"
@@ -260,6 +267,14 @@ class Restoring:
             raise UnlessMovedOnError(ErrorKind.DAMAGED, f"{named} cannot be gone on from: {damage}")
 
         return self._changing.look(origin, named, refuse, looked, choice=False)
+
+    def _forget_copy_of_another(self) -> None:
+        """What was planned past the origin before could not run again, and a newer one is looked at."""
+        if self.copy is not None:
+            del self._candidates.read[self.copy.id]
+        self.copy = self.source = None
+        self.same_stream = False
+        self._changing.forget()
 
     # --- what was chosen is the origin
 

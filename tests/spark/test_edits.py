@@ -44,6 +44,7 @@ def corrected(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=["key", "value"])
 
 
+@pytest.mark.campaign
 def test_a_killed_query_goes_on_from_what_was_changed(start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path) -> None:
     storage, out = tmp_path / "storage", tmp_path / "out"
 

@@ -229,6 +229,7 @@ def test_a_broker_ends_with_a_test_that_is_killed(java: Any, tmp_path: Path) -> 
     assert left(STARTER, tmp_path / "broker") == []
 
 
+@pytest.mark.campaign
 def test_the_group_follows_a_restore_also_backwards_and_a_group_in_use_harms_nobody(
     start: Start, broker: KafkaBroker, tmp_path: Path
 ) -> None:

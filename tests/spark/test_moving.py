@@ -28,6 +28,7 @@ BEFORE, WITH_PLUGIN = 3, 4
 """So many files, one an epoch."""
 
 
+@pytest.mark.campaign
 def test_a_query_moves_in_is_rescaled_and_killed_and_leaves(
     start: Start, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

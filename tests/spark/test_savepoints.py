@@ -138,6 +138,7 @@ def test_savepoints_and_the_ways_back(start: Start, tmp_path: Path, capsys: pyte
     assert "would skip what follows epoch" in app.log.read_text()
 
 
+@pytest.mark.campaign
 def test_checkpoints_come_when_somebody_asks(start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With `interval=never`: none comes by itself, several people get one, a stop makes none, and what followed the last one runs again."""
     places = Places(tmp_path)

@@ -25,7 +25,8 @@ def texts(*numbers: int) -> list[str]:
     return [str(n) for n in range(*numbers)]
 
 
-@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.campaign)], ids=["driver stays", "driver dies"])
+@pytest.mark.campaign
+@pytest.mark.parametrize("killed", [False, True], ids=["driver stays", "driver dies"])
 def test_a_server_that_goes_away_and_comes_back(killed: bool, start: Start, tmp_path: Path) -> None:
     out, checkpoints = tmp_path / "out", tmp_path / "checkpoints"
 

@@ -82,7 +82,8 @@ def test_a_query_stops_with_a_savepoint_goes_on_later_and_closes_its_windows_whe
     assert differences(running.out / "windows", oracle["windows"]) == []
 
 
-@pytest.mark.parametrize("gate", [pytest.param("every epoch", marks=pytest.mark.campaign), "interval"])
+@pytest.mark.campaign
+@pytest.mark.parametrize("gate", ["every epoch", "interval"])
 def test_a_query_that_was_drained_and_not_stopped_reads_nothing_that_would_be_dropped(gate: str, start: Start, tmp_path: Path) -> None:
     """(1) A drain runs; (2) its savepoint cannot be made, and the query ends; (3) rows come; (4) the query is started again, also with
     availableNow: it ends then, but not before the drain is in a checkpoint.

@@ -34,6 +34,7 @@ from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Figures
 from benchmarks.page import render
 from benchmarks.plots import draw
+from benchmarks.state_targets import ROUNDS, WRITTEN_ROWS
 from benchmarks.systems import System
 from benchmarks.tables import show, tables
 from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, KAFKA
@@ -75,7 +76,7 @@ def cli() -> None:
     "--again",
     multiple=True,
     type=click.Choice(sorted(plans.FULL.experiments - {restore.FILLED})),
-    help="Of the last run, measure this anew and keep all else.",
+    help="Measure this anew, or what the last run did not have, and keep all else of it. May be given several times.",
 )
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, help="Folder for JSON and plots.")
 @click.option("--page", "page_path", type=click.Path(path_type=Path, dir_okay=False), default=PAGE, help="The Markdown page.")
@@ -131,11 +132,16 @@ def _begun(here: Path, unfinished: Path, again: Sequence[str], rounds: int | Non
     figures = Figures.read(unfinished if unfinished.exists() else here)
     before = figures.about
     what = "went on" if unfinished.exists() else f"measured again: {', '.join(again)}{f', {_limit(rounds)}' if rounds else ''}"
-    figures.note(f"{now['time']}: {what}, load before: {now['load_before']}, commit {now['commit']}")
+    elsewhere = "".join(f", {now[name]}" for name in _WHERE if now[name] != before.get(name))
+    figures.note(f"{now['time']}: {what}, load before: {now['load_before']}, commit {now['commit']}{elsewhere}")
     figures.about |= {"load_before": max(now["load_before"], before.get("load_before", 0))}
     if not unfinished.exists():
         figures.about |= {"again": list(again), "rounds": rounds or 0}
     return figures
+
+
+_WHERE = ("processors", "java", "pyspark")
+"""What is said again where it is not as it was."""
 
 
 def _limit(rounds: int) -> str:
@@ -294,33 +300,41 @@ def one_clients(megabytes: int, small: int, near: bool, rounds: int) -> None:
 @cli.command("rescale")
 @click.argument("source")
 @click.option("--partitions", type=click.IntRange(1), multiple=True, required=True, help="Given several times: one after the other.")
-def one_rescale(source: str, partitions: Sequence[int]) -> None:
-    """The state of SOURCE, a stream or savepoint, in other numbers of partitions: the time of each, and for each GiB."""
-    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
-        edits.rescaled(source, partitions, Path(work), click.echo)
+@_json
+def one_rescale(source: str, partitions: Sequence[int], out: Path | None) -> None:
+    """The state of SOURCE, a stream or savepoint, in other numbers of partitions: the time of each, for each million keys and each GiB."""
+    _measure_locally(out, lambda folder, figures: edits.rescaled(_place(source), partitions, folder, figures, _tell))
 
 
 @cli.command("write-state")
 @click.argument("source")
-@click.option("--rows", type=click.IntRange(1), default=10_000_000, show_default=True)
+@click.option("--rows", type=click.IntRange(1), default=WRITTEN_ROWS, show_default=True)
+@_rounds
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="A folder for the savepoint. Default: it is removed.")
-def one_write_state(source: str, rows: int, keep: Path | None) -> None:
-    """State of so many rows, written into SOURCE, a stream or savepoint of an aggregation with texts and bigints, and read again."""
-    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
-        edits.written(source, rows, (keep or Path(work)).resolve(), click.echo)
+@_json
+def one_write_state(source: str, rows: int, rounds: int, keep: Path | None, out: Path | None) -> None:
+    """State of so many rows of a Parquet file, written into SOURCE and read again.
+
+    SOURCE is a stream or savepoint of an aggregation with texts and bigints, such as tests/stored/states/update. It is not changed.
+    """
+
+    def measure(folder: Path, figures: Figures) -> None:
+        _tell(edits.written(_place(source), rows, rounds, folder, figures, _tell, keep.resolve() if keep else None))
+
+    _measure_locally(out, measure)
 
 
 @cli.command("state")
 @click.argument("source")
 @click.option("--rows", type=click.IntRange(1), default=1_000_000, show_default=True)
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
-def one_state(source: str, rows: int, rounds: int) -> None:
+@click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True)
+@_json
+def one_state(source: str, rows: int, rounds: int, out: Path | None) -> None:
     """Rows a second of `read_state` beside Spark's own reader, of as many rows written into SOURCE, and the time of `spark-ckpt state`.
 
     SOURCE is a stream or savepoint of an aggregation with texts and bigints, such as tests/stored/states/update. It is not changed.
     """
-    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
-        states.measure(str(Path(source).resolve()) if Path(source).exists() else source, rows, rounds, Path(work), click.echo)
+    _measure_locally(out, lambda folder, figures: states.run(_place(source), rows, rounds, folder, figures, _tell))
 
 
 @cli.command("start-up")
@@ -354,6 +368,19 @@ def one_forks(chosen: Sequence[str], partitions: int, rows: int, count: int, out
 
 def _chosen(names: Sequence[str]) -> tuple[System, ...]:
     return tuple(_NAMES[name] for name in names)
+
+
+def _place(source: str) -> str:
+    """A URL, or a folder by whatever path."""
+    return f"file://{Path(source).resolve()}" if Path(source).exists() else source
+
+
+def _measure_locally(out: Path | None, experiment: Callable[[Path, Figures], Any]) -> None:
+    """Without S3."""
+    figures = Figures(machine.describe())
+    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
+        experiment(Path(work), figures)
+    _finish(figures, out)
 
 
 def _measure(out: Path | None, experiment: Callable[[FarS3, Path, Figures], Any]) -> None:

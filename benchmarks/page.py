@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.figures import Figures
+from benchmarks.judging import Met
 from benchmarks.machine import kernel
 from benchmarks.systems import HOOKS, SAME_SETTINGS, System
 from benchmarks.tables import Table, tables
-from benchmarks.targets import Met
 
 _HEAD = """# Benchmarks
 
@@ -55,6 +55,10 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
 - **Kafka** is a real broker of one node on the same machine. Its topic is filled before anybody reads it. With spark-ckpt a consumer group
   follows the checkpoints (`spark.ckpt.kafka.group`), so that its commits are part of what is measured; the floor has no group.
 - **Restore** is told twice: the first epoch on a fresh machine with the JVM running, less the same on an empty state; and as it is.
+- **State** is read, written and rescaled without S3 and without a query: on the local disk, in the full form. A stored aggregation, in
+  which a text is the key, gets as many rows as are wanted in the place of its own. `read_state` and Spark's own reader read them in turn,
+  when the JVM runs and each has read them once. A rescale starts and ends a Spark, and that is part of its time. So is work for each
+  store, however small: the time for a GiB holds for about as much state in as many partitions.
 
 ## Not covered
 - **Several executors**: `local[2]` is one. With two, in processes of their own, only requests are counted, in the full form.
@@ -78,6 +82,7 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
     make bench-full                # everything, for hours (`python -m benchmarks run --full --rounds 1` takes less)
     make bench-full MINUTES=60     # begin nothing new after an hour; the same command goes on another time
     .venv/bin/python -m benchmarks --help    # each figure by itself
+    .venv/bin/python -m benchmarks run --full --again rescale    # this anew, or for the first time; all else is kept
 
 Each part is stored as soon as it is measured, in `full.unfinished.json`, beside the results. When the run ends early, by `MINUTES`, a
 signal or an error, the same command goes on with the next part. When all parts are there, that file takes the place of `full.json`, and

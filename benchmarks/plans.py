@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks import agents, epochs, finalise, many_files, restore, standing, streams
+from benchmarks import agents, edits, epochs, finalise, many_files, restore, standing, states, streams
 from benchmarks.budget import Budget
 from benchmarks.epochs import Save, Tell, Turns
 from benchmarks.far_s3 import far_s3
 from benchmarks.figures import Case, Figures
+from benchmarks.state_targets import WRITTEN_ROWS
 from benchmarks.systems import System
 from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, KAFKA, LONG, LONG_ROWS, REQUESTS, ROWS, SETTINGS
 from benchmarks.workloads import Workload
@@ -59,6 +60,11 @@ class Plan:
     restore_mb: int
     restore_rounds: int
     fork_epochs: int
+    read_rows: int
+    written_rows: int
+    rescaled_rows: int
+    state_rounds: int
+    """Of what is read and written; a rescale is done once."""
 
     @property
     def experiments(self) -> frozenset[str]:
@@ -74,6 +80,9 @@ class Plan:
             restore.EXPERIMENT: self.restore_mb,
             restore.FILLED: self.restore_mb,
             standing.FORKS: self.fork_epochs,
+            states.EXPERIMENT: self.read_rows,
+            edits.WRITTEN: self.written_rows,
+            edits.RESCALED: self.rescaled_rows,
         }
         return frozenset(found | {name for name, wanted in others.items() if wanted})
 
@@ -91,6 +100,9 @@ class Plan:
             (standing.IDLE, self.idle_s),
             (restore.EXPERIMENT, self.restore_mb),
             (standing.FORKS, self.fork_epochs),
+            (states.EXPERIMENT, self.read_rows),
+            (edits.WRITTEN, self.written_rows),
+            (edits.RESCALED, self.rescaled_rows),
         )
         return (
             *(f"{name} {count}" for name, counts in several for count in counts),
@@ -111,12 +123,16 @@ class Plan:
             start_ups=self.start_ups if standing.START_UP in experiments else 0,
             restore_mb=self.restore_mb if restore.EXPERIMENT in experiments else 0,
             fork_epochs=self.fork_epochs if standing.FORKS in experiments else 0,
+            read_rows=self.read_rows if states.EXPERIMENT in experiments else 0,
+            written_rows=self.written_rows if edits.WRITTEN in experiments else 0,
+            rescaled_rows=self.rescaled_rows if edits.RESCALED in experiments else 0,
         )
 
     def limited(self, rounds: int) -> Plan:
         """The same with at most so many rounds of each workload."""
         groups = [[replace(turns, rounds=min(turns.rounds, rounds)) for turns in group] for group in self.groups]
-        return replace(self, groups=groups, restore_rounds=min(self.restore_rounds, rounds))
+        restored, of_state = (min(most, rounds) for most in (self.restore_rounds, self.state_rounds))
+        return replace(self, groups=groups, restore_rounds=restored, state_rounds=of_state)
 
 
 SHORT = Plan(
@@ -140,6 +156,10 @@ SHORT = Plan(
     restore_mb=0,
     restore_rounds=0,
     fork_epochs=0,
+    read_rows=0,
+    written_rows=0,
+    rescaled_rows=0,
+    state_rounds=0,
 )
 
 FULL = Plan(
@@ -206,6 +226,10 @@ FULL = Plan(
     restore_mb=1_000,
     restore_rounds=3,
     fork_epochs=5,
+    read_rows=1_000_000,
+    written_rows=WRITTEN_ROWS,
+    rescaled_rows=WRITTEN_ROWS,
+    state_rounds=5,
 )
 
 
@@ -263,7 +287,8 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
     for seen in plan.many_files:
         own = _of(many_files.EXPERIMENT, size=seen)
         parts.run(f"{many_files.EXPERIMENT} {seen}", own, partial(many_files.run, [seen], figures))
-    if not plan.experiments - {finalise.EXPERIMENT, many_files.EXPERIMENT}:
+    _of_state(plan, figures, tell, parts)
+    if not plan.experiments - _WITHOUT_S3:
         return parts.complete
     with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
         folder = Path(work)
@@ -289,6 +314,35 @@ def _run(plan: Plan, figures: Figures, tell: Tell, save: Save, until: Budget) ->
             forked = partial(standing.forks, STANDING, Workload("aggregation", 200), plan.fork_epochs, s3, folder, figures, tell)
             parts.run(standing.FORKS, _of(standing.FORKS), forked)
     return parts.complete
+
+
+_WITHOUT_S3 = {finalise.EXPERIMENT, many_files.EXPERIMENT, states.EXPERIMENT, edits.WRITTEN, edits.RESCALED}
+
+
+def _of_state(plan: Plan, figures: Figures, tell: Tell, parts: _Parts) -> None:
+    """On the local disk: no epoch is run."""
+
+    def read(folder: Path) -> None:
+        states.run(states.SOURCE, plan.read_rows, plan.state_rounds, folder, figures, tell)
+
+    def write(folder: Path) -> None:
+        edits.written(states.SOURCE, plan.written_rows, plan.state_rounds, folder, figures, tell)
+
+    def rescale(folder: Path) -> None:
+        edits.rescaled(edits.prepared(states.SOURCE, plan.rescaled_rows, folder, tell), edits.STEPS, folder, figures, tell)
+
+    for name, rows, measure in (
+        (states.EXPERIMENT, plan.read_rows, read),
+        (edits.WRITTEN, plan.written_rows, write),
+        (edits.RESCALED, plan.rescaled_rows, rescale),
+    ):
+        if rows:
+            parts.run(name, _of(name), partial(_in_folder, measure))
+
+
+def _in_folder(measure: Callable[[Path], None]) -> None:
+    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
+        measure(Path(work))
 
 
 def _of(experiment: str, **setting: int) -> Callable[[Case], bool]:

@@ -1,4 +1,4 @@
-"""How fast state is read: `read_state` beside Spark's own reader of the same state, and the answer of `spark-ckpt state` on a small one."""
+"""How fast state is read: `read_state` beside Spark's own reader of the same state, and the answer of `spark-ckpt state`."""
 
 from __future__ import annotations
 
@@ -7,68 +7,86 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import spark_ckpt
-from benchmarks.edits import rows_of
+from benchmarks.epochs import Tell
 from benchmarks.errors import BenchmarkError
+from benchmarks.figures import Case, Figures
+from benchmarks.filled import filled
+from benchmarks.spent import Spent, spending
+from spark_ckpt.model import Checkpoint
 from spark_ckpt.stock.exporting import to_export
 from spark_ckpt.stock.layout import location_of
 from spark_ckpt.stock.writing import write_stock
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.opening import opened, opened_stream
 
+EXPERIMENT = "read state"
+OURS, SPARKS, COMMAND = "read_state", "Spark's own reader", "spark-ckpt state"
 ROOT = Path(__file__).resolve().parents[1]
+SOURCE = f"file://{ROOT}/tests/stored/states/update"
+_VERB = [sys.executable, "-m", "spark_ckpt.cli.main", "state"]
 _END_S = 30
 
 
-def measure(source: str, rows: int, rounds: int, folder: Path, tell: Callable[[str], None]) -> None:
-    """So many rows in the place of all state of `source`, an aggregation with texts and bigints; the two readers in turn, in one run."""
-    tell(f"`spark-ckpt state` of {source}: {_spread([_command(source) for _ in range(rounds)])}")
-    schema = spark_ckpt.read_state(source).schema
-    url = spark_ckpt.write_state(source, None, rows_of(schema, rows), mode="overwrite", target=f"file://{folder}", name="filled")
-    tell(f"`spark-ckpt state` of {rows:,} rows: {_spread([_command(url) for _ in range(rounds)])}")
+def run(source: str, rows: int, rounds: int, folder: Path, figures: Figures, tell: Tell) -> None:
+    """So many rows in the place of all state of `source`, and the two readers in turn; then the command. `size` of the cases is rows.
+
+    The first read of each is left out, and so is Spark's start-up. Raises BenchmarkError.
+    """
+    url = filled(source, rows, folder)
+    partitions = partitions_of(latest(url))
     stock = folder / "stock"
     with opened_stream(url, S3Options()) as (storage, reader), opened(f"file://{stock}", S3Options()) as place:
         write_stock(storage, to_export(storage, reader, None), place, location_of(str(stock)))
-    ours, theirs = [], []
+    ours, theirs = (Case(EXPERIMENT, system, partitions, rows) for system in (OURS, SPARKS))
     with _spark(folder) as ask:
         if (warm := ask({"path": str(stock), "options": {}, "counted": True}))["rows"] != rows:
             raise BenchmarkError(f"Spark's reader finds {warm['rows']} rows instead of {rows}")
-        _read(url, rows)
+        read(url, rows)
         for number in range(rounds):
-            ours.append(_read(url, rows))
-            theirs.append(ask({"path": str(stock), "options": {}})["seconds"])
-            tell(f"round {number + 1}: read_state {rows / ours[-1]:,.0f} rows a second, Spark's reader {rows / theirs[-1]:,.0f}")
-    tell(f"read_state: {_spread(ours)}, {rows / median(ours):,.0f} rows a second")
-    tell(f"Spark's reader in local[2], its start-up and first read left out: {_spread(theirs)}, {rows / median(theirs):,.0f} rows a second")
-    tell(f"read_state reads {median(theirs) / median(ours):.2f} times as many rows a second")
+            tell(f"{EXPERIMENT}: {rows:,} rows, round {number + 1}")
+            read(url, rows).add(figures, ours, "read")
+            Spent(**ask({"path": str(stock), "options": {}})["spent"]).add(figures, theirs, "read")
+    own = sum(batch.num_rows for batch in spark_ckpt.read_state(source))
+    tell(f"{EXPERIMENT}: {COMMAND}, {own:,} and {rows:,} rows")
+    for _ in range(rounds):
+        for there, size in ((source, own), (url, rows)):
+            _command(there, Case(EXPERIMENT, COMMAND, partitions, size), figures)
 
 
-def _read(url: str, rows: int) -> float:
-    """Seconds."""
-    began = time.monotonic()
-    found = sum(batch.num_rows for batch in spark_ckpt.read_state(url))
-    took = time.monotonic() - began
+def latest(url: str) -> Checkpoint:
+    """The newest checkpoint of a stream, or a savepoint."""
+    with opened_stream(url, S3Options()) as (_, reader):
+        return reader.read(reader.latest())
+
+
+def partitions_of(checkpoint: Checkpoint) -> int:
+    return len({snapshot.store.partition for snapshot in checkpoint.snapshots})
+
+
+def read(url: str, rows: int) -> Spent:
+    """All of it with `read_state`. Raises BenchmarkError where that is not so many rows."""
+    with spending() as reading:
+        found = sum(batch.num_rows for batch in spark_ckpt.read_state(url))
     if found != rows:
         raise BenchmarkError(f"read_state finds {found} rows instead of {rows}")
-    return took
+    return reading.spent
 
 
-def _command(url: str) -> float:
-    """Seconds, Python's start-up among them."""
-    began = time.monotonic()
-    subprocess.run([sys.executable, "-m", "spark_ckpt.cli.main", "state", url], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
-    return time.monotonic() - began
-
-
-def _spread(seconds: list[float]) -> str:
-    return f"{median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f})"
+def _command(url: str, case: Case, figures: Figures) -> None:
+    """Python's start-up and imports are part of the time, and told apart as well."""
+    for name, words in (("command", [url]), ("imports", ["--help"])):
+        with spending() as asking:
+            subprocess.run([*_VERB, *words], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
+        if name == "command":
+            asking.spent.add(figures, case, name)
+        else:
+            figures.add(case, f"{name}_ms", [asking.spent.took_ms])
 
 
 @contextmanager

@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from benchmarks import agents, finalise, many_files, processes, restore, standing, streams
+from benchmarks import agents, edits, finalise, many_files, processes, restore, standing, states, streams
 from benchmarks.figures import Case, Estimate, Figures, Summary
+from benchmarks.judging import Met, Profile, times
+from benchmarks.state_targets import per_gib, per_million
 from benchmarks.systems import System
 from benchmarks.targets import (
     AGGREGATION,
@@ -21,10 +23,7 @@ from benchmarks.targets import (
     REQUESTS,
     ROWS,
     SETTINGS,
-    Met,
-    Profile,
     over_floor,
-    times,
     verdicts,
 )
 
@@ -90,6 +89,7 @@ def tables(figures: Figures, everything: bool = True) -> list[Table]:
     found = [targets_table(figures, everything), *profiles(figures), *(_epochs(figures, experiment) for experiment in _EPOCH_TITLES)]
     found += [_restore(figures), _finalise(figures), _agents(figures), _many_files(figures)]
     found += [_streams(figures), _start_up(figures), _idle(figures), _forks(figures)]
+    found += [_read(figures), _command(figures), _written(figures), _rescaled(figures)]
     return [table for table in found if table.rows]
 
 
@@ -289,6 +289,62 @@ def _forks(figures: Figures) -> Table:
         rows.append((case.system, programs, f"{case.partitions}", *_cells(figures, case, ("forks", 1, 1))))
     about = "Programs that the application starts, for each epoch."
     return Table("Forked programs", about, ("system", "programs", "partitions", "forks an epoch"), rows, text=2)
+
+
+def _read(figures: Figures) -> Table:
+    cases = [case for case in figures.cases(states.EXPERIMENT) if case.system != states.COMMAND]
+    cases.sort(key=lambda case: (case.size, case.system == states.SPARKS))
+    rows = []
+    for case in cases:
+        values, sparks = figures.values(case, "read_ms"), replace(case, system=states.SPARKS)
+        rate = spread(Summary.of([1000 * case.size / ms for ms in values])) if values else ""
+        cells = _cells(figures, case, ("read_ms", 1, 0), ("read_cpu_ms", 1, 0))
+        times_sparks = _times(figures.ratio("read_ms", sparks, case))
+        rows.append((case.system, f"{case.partitions}", f"{case.size:,}", f"{len(values)}", cells[0], rate, times_sparks, cells[1]))
+    about = (
+        "All entries of an aggregation's state, on the local disk. In turn: `read_state`, and Spark's own reader, `statestore` in "
+        "`local[2]`, of an export of the same checkpoint. Start-up and the first read of each are left out."
+    )
+    columns = ("reader", "partitions", "rows", "reads", "ms", "rows a second", "x Spark's", "processor ms")
+    return Table("State: read", about, columns, rows)
+
+
+def _command(figures: Figures) -> Table:
+    metrics = (("command_ms", 1, 0), ("imports_ms", 1, 0), ("command_cpu_ms", 1, 0))
+    cases = sorted(case for case in figures.cases(states.EXPERIMENT) if case.system == states.COMMAND)
+    rows = [(f"{case.size:,}", f"{len(figures.values(case, 'command_ms'))}", *_cells(figures, case, *metrics)) for case in cases]
+    about = "`spark-ckpt state` from the command's start to its end, without `--deep`."
+    return Table("State: what the command answers", about, ("rows", "tries", "ms", "of it Python's imports", "processor ms"), rows, text=0)
+
+
+def _written(figures: Figures) -> Table:
+    sizes = (("memory_bytes", 1e-6, 0), ("parquet_bytes", 1e-6, 0), ("state_bytes", 1e-6, 0))
+    rows = []
+    for case in sorted(figures.cases(edits.WRITTEN)):
+        took = figures.median(case, "write_ms")
+        rate = f"{1000 * case.size / took:,.0f}" if took else ""
+        cells = _cells(figures, case, ("write_ms", 1e-3, 1), ("read_ms", 1e-3, 1), *sizes)
+        rows.append((f"{case.size:,}", f"{case.partitions}", f"{len(figures.values(case, 'write_ms'))}", cells[0], rate, *cells[1:]))
+    about = (
+        "Rows of a Parquet file in the place of all state, with `write_state` in a process of its own, Python's start-up included: a "
+        "savepoint on the local disk. Then all of it is read with `read_state`."
+    )
+    columns = ("keys", "partitions", "tries", "write s", "keys a second", "read s", "memory at most MB", "Parquet MB", "state MB")
+    return Table("State: written from Parquet", about, columns, rows, text=0)
+
+
+def _rescaled(figures: Figures) -> Table:
+    rows = []
+    for case in sorted(figures.cases(edits.RESCALED), key=lambda case: (case.size, case.partitions)):
+        took, size = _cells(figures, case, ("rescale_ms", 1e-3, 0), ("state_bytes", 1e-6, 0))
+        each = [f"{value / 1000:,.1f}" if value is not None else "" for value in (per_million(figures, case), per_gib(figures, case))]
+        rows.append((case.system, f"to {case.partitions}", f"{case.size:,}", size, took, *each))
+    about = (
+        "`spark-ckpt rescale` on the local disk, the start and the end of its Spark included. Spark makes one store after the other, "
+        "however small. State in MB and GiB is what the checkpoint has stored before."
+    )
+    columns = ("", "partitions", "keys", "state MB", "s", "s for each million keys", "s for each GiB")
+    return Table("State: another number of partitions", about, columns, rows, text=2)
 
 
 def _cells(figures: Figures, case: Case, *metrics: tuple[str, float, int]) -> tuple[str, ...]:

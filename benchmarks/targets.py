@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 
 from benchmarks.access_log import Kind
 from benchmarks.epochs import PHASE, SPAN, STORED
@@ -12,9 +11,27 @@ from benchmarks.far_s3 import LATENCY_MS
 from benchmarks.figures import Case, Estimate, Figures
 from benchmarks.finalise import EXPERIMENT as FINALISE
 from benchmarks.finalise import GROWN, PART, SAMPLED, YOUNG
+from benchmarks.judging import (
+    MB,
+    Measure,
+    Profile,
+    Target,
+    Verdict,
+    count,
+    difference,
+    exactly,
+    judged,
+    median_of,
+    megabytes,
+    millis,
+    percent,
+    ratio_of,
+    times,
+)
 from benchmarks.restore import EXPERIMENT as RESTORE
 from benchmarks.restore import FILLED, PLAIN
 from benchmarks.standing import IDLE, START_UP
+from benchmarks.state_targets import STATE_TARGETS
 from benchmarks.systems import EXECUTORS, System
 from benchmarks.workloads import Workload
 
@@ -24,47 +41,7 @@ LONG = 100
 CHECKPOINTS = 3
 """Fewer completed checkpoints say nothing of an interval."""
 NO_FLOOR = "the floor was slower than what it is under, so in this run it is none"
-OTHERS_PERCENT = 25
-"""Of the machine's processor time, used by others during a turn, above which the turn's times say nothing. S3 server and proxy are others
-too: they use a few percent."""
-QUIET = 0.5
-"""Load for each processor before a run, above which its times say nothing."""
 _ROWS = Workload("aggregation").rows
-_MB = 1_000_000
-
-Measure = Callable[[Figures], "Estimate | str"]
-"""The text says why there is no figure; it may be empty."""
-
-
-class Met(Enum):
-    """The value is how tables call it."""
-
-    YES = "yes"
-    NO = "no"
-    NOISY = "too noisy"
-    OPEN = "-"
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What to look at where a target is missed: figures of these systems, side by side. Numbers of None: all that were measured.
-
-    `unit` is what `size` counts, `kind` what the profile is of.
-    """
-
-    experiment: str
-    systems: Sequence[str]
-    metrics: Sequence[str]
-    partitions: int | None = None
-    size: int | None = None
-    unit: str = "rows"
-    kind: str = "time"
-
-    def cases(self, figures: Figures) -> list[Case]:
-        found = [c for c in figures.cases(self.experiment) if c.system in self.systems]
-        found = [c for c in found if self.partitions in (None, c.partitions) and self.size in (None, c.size)]
-        return sorted(found, key=lambda c: (c.partitions, c.size, self.systems.index(c.system)))
-
 
 TIMES = (
     "epoch_ms",
@@ -90,87 +67,8 @@ FINALISING = (
 )
 
 
-@dataclass(frozen=True)
-class Target:
-    """Met when the measured value is at most `limit` (at least, if `at_least`; None: it is only told). `show` writes it for people.
-
-    What is `counted` is the same on a busy machine. `profile`: of every target that can be missed.
-    """
-
-    what: str
-    limit: float | None
-    measure: Measure
-    show: Callable[[float], str]
-    at_least: bool = False
-    counted: bool = False
-    profile: Profile | None = None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    what: str
-    target: str
-    measured: str
-    met: Met
-    profile: Profile | None = None
-
-
-def times(value: float) -> str:
-    return f"{value:.2f} x"
-
-
-def millis(value: float) -> str:
-    return f"{value:,.0f} ms" if abs(value) >= 10 else f"{value:.1f} ms"
-
-
-def count(value: float) -> str:
-    return f"{value:,.2f}"
-
-
-def megabytes(value: float) -> str:
-    return f"{value / _MB:,.1f} MB"
-
-
-def percent(value: float) -> str:
-    return f"{value:.2f} %"
-
-
 def _aggregation(system: System, partitions: int, experiment: str = AGGREGATION) -> Case:
     return Case(experiment, system.value, partitions, _ROWS)
-
-
-def _median(metric: str, case: Case) -> Measure:
-    def measure(figures: Figures) -> Estimate | str:
-        values = figures.values(case, metric)
-        return Estimate.median(values) if values else ""
-
-    return measure
-
-
-def _exact(metric: str, case: Case) -> Measure:
-    """A median of what is counted."""
-
-    def measure(figures: Figures) -> Estimate | str:
-        value = figures.median(case, metric)
-        return "" if value is None else Estimate.exact(value)
-
-    return measure
-
-
-def _ratio(above: Measure, below: Measure) -> Measure:
-    def measure(figures: Figures) -> Estimate | str:
-        one, other = above(figures), below(figures)
-        return one.over(other) if isinstance(one, Estimate) and isinstance(other, Estimate) and other.value else ""
-
-    return measure
-
-
-def _more(above: Measure, below: Measure) -> Measure:
-    def measure(figures: Figures) -> Estimate | str:
-        one, other = above(figures), below(figures)
-        return one.beyond(other) if isinstance(one, Estimate) and isinstance(other, Estimate) else ""
-
-    return measure
 
 
 def over_floor(measured: Estimate | str, show: Callable[[float], str], nothing: float) -> Estimate | str:
@@ -181,15 +79,15 @@ def over_floor(measured: Estimate | str, show: Callable[[float], str], nothing: 
 
 
 def _over_floor(case: Case, floor: Case) -> Measure:
-    return lambda figures: over_floor(_ratio(_epoch(case), _epoch(floor))(figures), times, 1)
+    return lambda figures: over_floor(ratio_of(_epoch(case), _epoch(floor))(figures), times, 1)
 
 
 def _beyond_floor(metric: str, case: Case, floor: Case) -> Measure:
-    return lambda figures: over_floor(_more(_median(metric, case), _median(metric, floor))(figures), millis, 0)
+    return lambda figures: over_floor(difference(median_of(metric, case), median_of(metric, floor))(figures), millis, 0)
 
 
 def _epoch(case: Case) -> Measure:
-    return _median("epoch_ms", case)
+    return median_of("epoch_ms", case)
 
 
 def _interval(estimate: Callable[[Sequence[float]], Estimate], partitions: int) -> Measure:
@@ -262,7 +160,7 @@ def _agent_at_most(figures: Figures) -> Estimate | str:
 
 def _finalise(metric: str, partitions: int, handles: int = GROWN) -> Measure:
     case = Case(FINALISE, "coordinator", partitions, handles)
-    return _median(metric, case) if metric.endswith("_ms") else _exact(metric, case)
+    return median_of(metric, case) if metric.endswith("_ms") else exactly(metric, case)
 
 
 def _of_finalise(handles: int) -> Sequence[Target]:
@@ -273,8 +171,8 @@ def _of_finalise(handles: int) -> Sequence[Target]:
     return (
         Target(f"taking in the acknowledgements, {each}", None, _finalise("acks_ms", 10_000, handles), millis),
         Target(f"finalise, {each}", 250, _finalise("finalise_ms", 10_000, handles), millis, profile=profile),
-        Target(f"_metadata, {each}", _MB, size, megabytes, counted=True, profile=profile),
-        Target(f"memory of the coordinator, {each}", 300 * _MB, memory, megabytes, counted=True, profile=profile),
+        Target(f"_metadata, {each}", MB, size, megabytes, counted=True, profile=profile),
+        Target(f"memory of the coordinator, {each}", 300 * MB, memory, megabytes, counted=True, profile=profile),
     )
 
 
@@ -311,7 +209,7 @@ TARGETS: Sequence[Target] = (
     Target(
         "stock on tuned S3A, same settings, over s3://, 200 partitions",
         5,
-        _ratio(_epoch(_TUNED_200), _epoch(_S3_200)),
+        ratio_of(_epoch(_TUNED_200), _epoch(_S3_200)),
         times,
         at_least=True,
         profile=_AGAINST_STOCK[200],
@@ -319,7 +217,7 @@ TARGETS: Sequence[Target] = (
     Target(
         "epoch on s3:// over stock on local disk, same settings, 200 partitions",
         1,
-        _ratio(_epoch(_S3_200), _epoch(_LOCAL_200)),
+        ratio_of(_epoch(_S3_200), _epoch(_LOCAL_200)),
         times,
         profile=_AGAINST_STOCK[200],
     ),
@@ -352,7 +250,7 @@ TARGETS: Sequence[Target] = (
         Target(
             f"the floor over stock on local disk, same settings, {n} partitions",
             limit,
-            _ratio(_epoch(floor), _epoch(local)),
+            ratio_of(_epoch(floor), _epoch(local)),
             times,
             profile=_AGAINST_STOCK[n],
         )
@@ -362,7 +260,7 @@ TARGETS: Sequence[Target] = (
         Target(
             f"snapshot in the task thread beyond the engine's work, {n} partitions",
             1,
-            _median("commit_beyond_engine_ms", case),
+            median_of("commit_beyond_engine_ms", case),
             millis,
             profile=_FLOORED[n],
         )
@@ -434,52 +332,26 @@ TARGETS: Sequence[Target] = (
     Target(
         "finalise, 100,000 partitions over 10,000: linear",
         11,
-        _ratio(_finalise("finalise_ms", 100_000), _finalise("finalise_ms", 10_000)),
+        ratio_of(_finalise("finalise_ms", 100_000), _finalise("finalise_ms", 10_000)),
         times,
         profile=Profile(FINALISE, ("coordinator",), FINALISING, size=GROWN, unit="handles each"),
     ),
     *(
-        Target(f"idle {name}, {what}", limit, _exact(metric, Case(IDLE, name)), show, counted=True, profile=_IDLE)
-        for what, metric, limit, show in (("memory", "memory_bytes", 120 * _MB, megabytes), ("processor", "cpu_percent", 0.5, percent))
+        Target(f"idle {name}, {what}", limit, exactly(metric, Case(IDLE, name)), show, counted=True, profile=_IDLE)
+        for what, metric, limit, show in (("memory", "memory_bytes", 120 * MB, megabytes), ("processor", "cpu_percent", 0.5, percent))
         for name in ("agent", "coordinator")
     ),
     Target("memory of an agent at most, large state", None, _agent_at_most, megabytes, counted=True),
     Target(
         "start-up added to a query on an empty storage",
         1000,
-        _more(*(_median("start_up_ms", case) for case in _START)),
+        difference(*(median_of("start_up_ms", case) for case in _START)),
         millis,
         profile=Profile(START_UP, tuple(case.system for case in _START), ("session_ms", "first_epoch_ms", PHASE)),
     ),
+    *STATE_TARGETS,
 )
 
 
 def verdicts(figures: Figures) -> list[Verdict]:
-    busy = _busy(figures)
-    return [_verdict(target, target.measure(figures), busy or _disturbed(figures, target)) for target in TARGETS]
-
-
-def _verdict(target: Target, measured: Estimate | str, busy: bool) -> Verdict:
-    bound = "-" if target.limit is None else f"{'at least' if target.at_least else 'at most'} {target.show(target.limit)}"
-    if isinstance(measured, str):
-        return Verdict(target.what, bound, f"not measured{f': {measured}' if measured else ''}", Met.OPEN)
-    shown = f"{target.show(measured.value)}{f' ({measured.note})' if measured.note else ''}"
-    if target.limit is None:
-        return Verdict(target.what, bound, shown, Met.OPEN)
-    if not target.counted and (busy or measured.low <= target.limit <= measured.high != measured.low):
-        told = f"{shown}, {target.show(measured.low)} to {target.show(measured.high)}"
-        return Verdict(target.what, bound, told, Met.NOISY, target.profile)
-    met = measured.value >= target.limit if target.at_least else measured.value <= target.limit
-    return Verdict(target.what, bound, shown, Met.YES if met else Met.NO, target.profile)
-
-
-def _disturbed(figures: Figures, target: Target) -> bool:
-    cases = target.profile.cases(figures) if target.profile else ()
-    return any((figures.median(case, "elsewhere_percent") or 0) > OTHERS_PERCENT for case in cases)
-
-
-def _busy(figures: Figures) -> bool:
-    """Files of earlier runs tell the number of processors in words only."""
-    about = figures.about
-    processors = about.get("processor_count") or int(str(about.get("processors", "1")).split()[0])
-    return float(about.get("load_before", 0)) > QUIET * processors
+    return judged(TARGETS, figures)

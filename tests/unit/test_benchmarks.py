@@ -9,12 +9,13 @@ import pytest
 
 from benchmarks.figures import Case, Estimate, Figures, Summary
 from benchmarks.finalise import GROWN
+from benchmarks.judging import OTHERS_PERCENT, QUIET, Met
 from benchmarks.page import render
 from benchmarks.plots import draw
 from benchmarks.restore import PLAIN
 from benchmarks.systems import System
 from benchmarks.tables import spread, tables, targets_table
-from benchmarks.targets import INTERVAL, LONG, NO_FLOOR, OTHERS_PERCENT, QUIET, TARGETS, Met, verdicts
+from benchmarks.targets import INTERVAL, LONG, NO_FLOOR, TARGETS, verdicts
 
 ABOUT = {
     "time": "2026-11-21 10:00 UTC",

@@ -1,0 +1,164 @@
+"""What a target is, what it measures, and how it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from benchmarks.figures import Case, Estimate, Figures
+
+OTHERS_PERCENT = 25
+"""Of the machine's processor time, used by others during a turn, above which the turn's times say nothing. S3 server and proxy are others
+too: they use a few percent."""
+QUIET = 0.5
+"""Load for each processor before a run, above which its times say nothing."""
+MB = 1_000_000
+
+Measure = Callable[[Figures], "Estimate | str"]
+"""The text says why there is no figure; it may be empty."""
+
+
+class Met(Enum):
+    """The value is how tables call it."""
+
+    YES = "yes"
+    NO = "no"
+    NOISY = "too noisy"
+    OPEN = "-"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What to look at where a target is missed: figures of these systems, side by side. Numbers of None: all that were measured.
+
+    `unit` is what `size` counts, `kind` what the profile is of.
+    """
+
+    experiment: str
+    systems: Sequence[str]
+    metrics: Sequence[str]
+    partitions: int | None = None
+    size: int | None = None
+    unit: str = "rows"
+    kind: str = "time"
+
+    def cases(self, figures: Figures) -> list[Case]:
+        found = [c for c in figures.cases(self.experiment) if c.system in self.systems]
+        found = [c for c in found if self.partitions in (None, c.partitions) and self.size in (None, c.size)]
+        return sorted(found, key=lambda c: (c.partitions, c.size, self.systems.index(c.system)))
+
+
+@dataclass(frozen=True)
+class Target:
+    """Met when the measured value is at most `limit` (at least, if `at_least`; None: it is only told). `show` writes it for people.
+
+    What is `counted` is the same on a busy machine. `profile`: of every target that can be missed.
+    """
+
+    what: str
+    limit: float | None
+    measure: Measure
+    show: Callable[[float], str]
+    at_least: bool = False
+    counted: bool = False
+    profile: Profile | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    what: str
+    target: str
+    measured: str
+    met: Met
+    profile: Profile | None = None
+
+
+def times(value: float) -> str:
+    return f"{value:.2f} x"
+
+
+def millis(value: float) -> str:
+    return f"{value:,.0f} ms" if abs(value) >= 10 else f"{value:.1f} ms"
+
+
+def seconds(milliseconds: float) -> str:
+    """One decimal below a minute."""
+    return f"{milliseconds / 1000:,.{0 if milliseconds >= 60_000 else 1}f} s"
+
+
+def count(value: float) -> str:
+    return f"{value:,.2f}"
+
+
+def megabytes(value: float) -> str:
+    return f"{value / MB:,.1f} MB"
+
+
+def percent(value: float) -> str:
+    return f"{value:.2f} %"
+
+
+def median_of(metric: str, case: Case) -> Measure:
+    def measure(figures: Figures) -> Estimate | str:
+        values = figures.values(case, metric)
+        return Estimate.median(values) if values else ""
+
+    return measure
+
+
+def exactly(metric: str, case: Case) -> Measure:
+    """A median of what is counted."""
+
+    def measure(figures: Figures) -> Estimate | str:
+        value = figures.median(case, metric)
+        return "" if value is None else Estimate.exact(value)
+
+    return measure
+
+
+def ratio_of(above: Measure, below: Measure) -> Measure:
+    def measure(figures: Figures) -> Estimate | str:
+        one, other = above(figures), below(figures)
+        return one.over(other) if isinstance(one, Estimate) and isinstance(other, Estimate) and other.value else ""
+
+    return measure
+
+
+def difference(above: Measure, below: Measure) -> Measure:
+    def measure(figures: Figures) -> Estimate | str:
+        one, other = above(figures), below(figures)
+        return one.beyond(other) if isinstance(one, Estimate) and isinstance(other, Estimate) else ""
+
+    return measure
+
+
+def judged(targets: Sequence[Target], figures: Figures) -> list[Verdict]:
+    busy = _busy(figures)
+    return [_verdict(target, target.measure(figures), busy or _disturbed(figures, target)) for target in targets]
+
+
+def _verdict(target: Target, measured: Estimate | str, busy: bool) -> Verdict:
+    bound = "-" if target.limit is None else f"{'at least' if target.at_least else 'at most'} {target.show(target.limit)}"
+    if isinstance(measured, str):
+        return Verdict(target.what, bound, f"not measured{f': {measured}' if measured else ''}", Met.OPEN)
+    shown = f"{target.show(measured.value)}{f' ({measured.note})' if measured.note else ''}"
+    if target.limit is None:
+        return Verdict(target.what, bound, shown, Met.OPEN)
+    if not target.counted and (busy or measured.low <= target.limit <= measured.high != measured.low):
+        told = f"{shown}, {target.show(measured.low)} to {target.show(measured.high)}"
+        return Verdict(target.what, bound, told, Met.NOISY, target.profile)
+    met = measured.value >= target.limit if target.at_least else measured.value <= target.limit
+    return Verdict(target.what, bound, shown, Met.YES if met else Met.NO, target.profile)
+
+
+def _disturbed(figures: Figures, target: Target) -> bool:
+    cases = target.profile.cases(figures) if target.profile else ()
+    return any((figures.median(case, "elsewhere_percent") or 0) > OTHERS_PERCENT for case in cases)
+
+
+def _busy(figures: Figures) -> bool:
+    """Files of earlier runs tell the number of processors in words only."""
+    about = figures.about
+    processors = about.get("processor_count") or int(str(about.get("processors", "1")).split()[0])
+    return float(about.get("load_before", 0)) > QUIET * processors

@@ -42,7 +42,7 @@ python-check:
 
 .PHONY: java-check
 java-check: python-check
-	@$(PYTHON) jvm_shim/build.py --check-java
+	@$(PYTHON) -m jvm_shim.build --check-java
 
 # PySpark goes first and the build is not isolated: the JAR is compiled against the PySpark it will run with, which is fetched once.
 $(STAMP): pyproject.toml setup.py | java-check
@@ -56,8 +56,12 @@ $(STAMP): pyproject.toml setup.py | java-check
 venv: java-check $(STAMP) ## Make .venv with all that is needed (no network once it is up to date)
 
 .PHONY: jar
-jar: venv ## Compile the JAR with PySpark's own Scala compiler, if a source has changed
-	@$(PY) jvm_shim/build.py
+jar: venv ## Compile the JAR for this PySpark with its own Scala compiler, if a source has changed
+	@$(PY) -m jvm_shim.build
+
+.PHONY: jars
+jars: venv ## Compile the JARs for all lines of Spark (the first time: some 1.8 GB of PySparks into .sparks; then no network)
+	@$(PY) -m jvm_shim.build --all
 
 .PHONY: check
 check: venv ## ruff and strict mypy: seconds, before a commit
@@ -117,9 +121,9 @@ bench-full: jar ## The same with all workloads and more rounds, hours: goes on w
 	@$(PY) -m benchmarks run --full $(if $(MINUTES),--minutes $(MINUTES))
 
 .PHONY: wheel
-wheel: jar ## Build dist/spark_ckpt-*.whl with the JAR inside
+wheel: jars ## Build dist/spark_ckpt-*.whl with the JARs for all lines of Spark inside
 	@rm -rf build dist
-	@$(PY) -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist .
+	@SPARK_CKPT_LINES=all $(PY) -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
 .PHONY: clean

@@ -1,40 +1,33 @@
-"""Builds the JAR along with the package; everything else about the project is in pyproject.toml.
+"""Builds the JARs along with the package; everything else about the project is in pyproject.toml.
 
-    python setup.py build_jar    build spark_ckpt/jars/spark-ckpt-<Spark version>.jar unless it is up to date
+    python setup.py build_jar    build spark_ckpt/jars/spark-ckpt-<line>.jar unless it is up to date
+
+The JAR for the PySpark of this build, or for the lines that SPARK_CKPT_LINES names: `SPARK_CKPT_LINES=4.0,4.3`, `SPARK_CKPT_LINES=all`.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import shutil
 import sys
 from pathlib import Path
-from types import ModuleType
 
 from setuptools import Command, setup
 from setuptools.command.build_py import build_py
 
-ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from jvm_shim.build import build
+from jvm_shim.sparks import PINNED, BuildError
 
 
-def _builder() -> ModuleType:
-    """`jvm_shim/build.py`, which is no part of any package."""
-    spec = importlib.util.spec_from_file_location("spark_ckpt_build_jar", ROOT / "jvm_shim" / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _build() -> Path:
-    builder = _builder()
+def _build() -> list[Path]:
+    named = os.environ.get("SPARK_CKPT_LINES", "")
+    lines: list[str | None] = [*PINNED] if named == "all" else [line.strip() for line in named.split(",") if line.strip()]
     try:
-        jar: Path = builder.build()
-    except builder.BuildError as e:
+        return [build(line=line) for line in lines or [None]]
+    except BuildError as e:
         raise SystemExit(f"spark-ckpt: {e}") from e
-    return jar
 
 
 class BuildJar(Command):
@@ -50,32 +43,30 @@ class BuildJar(Command):
         """No options."""
 
     def run(self) -> None:
-        print(_build())
+        print(*_build(), sep="\n")
 
 
-class BuildPyWithJar(build_py):
-    """Puts the JAR for the Spark of this build, and no other one, beside the modules. An editable install finds it in the source tree."""
+class BuildPyWithJars(build_py):
+    """Puts the JARs of this build, and no other ones, beside the modules. An editable install finds them in the source tree."""
 
-    def _jar_in_build(self, name: str) -> Path:
-        return Path(self.build_lib) / "spark_ckpt" / "jars" / name
+    def _in_build(self, jar: Path) -> Path:
+        return Path(self.build_lib) / "spark_ckpt" / "jars" / jar.name
 
     def run(self) -> None:
         super().run()
-        jar = _build()
-        self._jar: Path | None = jar
+        self._jars = _build()
         if not self.editable_mode:
-            target = self._jar_in_build(jar.name)
-            if target.parent.exists():
-                shutil.rmtree(target.parent)
-            target.parent.mkdir(parents=True)
-            shutil.copyfile(jar, target)
+            folder = self._in_build(self._jars[0]).parent
+            if folder.exists():
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True)
+            for jar in self._jars:
+                shutil.copyfile(jar, self._in_build(jar))
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         outputs: list[str] = list(super().get_outputs(include_bytecode))
-        jar = getattr(self, "_jar", None)
-        if jar is not None and not self.editable_mode:
-            outputs.append(str(self._jar_in_build(jar.name)))
-        return outputs
+        jars = [] if self.editable_mode else getattr(self, "_jars", [])
+        return [*outputs, *(str(self._in_build(jar)) for jar in jars)]
 
 
-setup(cmdclass={"build_jar": BuildJar, "build_py": BuildPyWithJar})
+setup(cmdclass={"build_jar": BuildJar, "build_py": BuildPyWithJars})

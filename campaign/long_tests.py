@@ -12,7 +12,7 @@ from typing import Any
 from campaign.record import about
 from campaign.tested import ROOT, code_of
 
-_PYTEST = (sys.executable, "-m", "pytest", "-m", "campaign", "-p", "no:cacheprovider")
+_PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m")
 
 
 class CollectionError(Exception):
@@ -21,17 +21,18 @@ class CollectionError(Exception):
 
 def names() -> list[str]:
     """As pytest calls them. Raises CollectionError."""
-    done = subprocess.run([*_PYTEST, "--collect-only", "-q", "tests"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([*_PYTEST, "campaign", "--collect-only", "-q", "tests"], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise CollectionError(done.stdout[-2000:] + done.stderr[-2000:])
     return [line for line in done.stdout.splitlines() if "::" in line]
 
 
-def run(name: str, log: Path) -> dict[str, Any]:
-    """The line for it. What it prints goes to the log."""
+def run(name: str, log: Path, marks: str = "campaign") -> dict[str, Any]:
+    """The line for it. What it prints goes to the log. `marks`: which tests pytest takes."""
     head, began = about(code_of(name)), time.monotonic()
+    command = [*_PYTEST, marks, "-v", "-s", "-rA", name]
     with log.open("w") as out:
-        status = subprocess.run([*_PYTEST, "-v", "-s", "-rA", name], cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
+        status = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
     said = outcome(status, log.read_text(errors="replace"))
     return {**head, "test": name, "outcome": said, "seconds": round(time.monotonic() - began, 1)}
 

@@ -24,6 +24,7 @@ from campaign.trial import Result, sparks_own
 
 RESULTS = tested.ROOT / "campaign" / "results"
 KILLS, TESTS, SINKS = RESULTS / "kills.jsonl", RESULTS / "tests.jsonl", RESULTS / "sinks.jsonl"
+LINES = RESULTS / "lines.jsonl"
 SCHEMA = tested.ROOT / "campaign" / "results.schema.json"
 FORMAT = 1
 Line = Mapping[str, Any]

@@ -2,7 +2,7 @@
 
     python tests/lowest.py FOLDER    make it, and print its interpreter
 
-What tests need besides, and PySpark, which has one version only, is taken from the environment of the interpreter that runs this.
+What tests need besides, and PySpark, is taken from the environment of the interpreter that runs this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 import tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
-LAYERED = ("pyspark",)
 
 
 def lowest() -> list[str]:
@@ -25,7 +24,7 @@ def lowest() -> list[str]:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     floors = {found.group(1): found.group(2) for text in declared if (found := re.match(r"([\w-]+)>=([\d.]+)", text))}
     assert len(floors) == len(declared), f"a runtime dependency without a floor is among {declared}"
-    pins = {name: floor + ".0" * max(0, 2 - floor.count(".")) for name, floor in floors.items() if name not in LAYERED}
+    pins = {name: floor + ".0" * max(0, 2 - floor.count(".")) for name, floor in floors.items()}
     return [f"{name}=={floor}" for name, floor in {**pins, "botocore": pins["boto3"]}.items()]
 
 

@@ -7,8 +7,7 @@ import org.apache.hadoop.fs.{FSDataInputStream, FileAlreadyExistsException, File
 
 import org.apache.spark.ckpt.{CheckpointFailure, CheckpointFeed, DriverSide, DriverStream, ExecutorSide}
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
+import org.apache.spark.sql.ckpt.SparkStreaming.{CancellableFSDataOutputStream, CheckpointFileManager}
 import org.apache.spark.sql.internal.SQLConf
 
 /**

@@ -3,44 +3,28 @@ package org.apache.spark.sql.execution.streaming.state.ckpt
 import java.io.File
 import java.util.concurrent.atomic.AtomicBoolean
 
-import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.ckpt.{Barrier, CheckpointFailure, ExecutorSide, Json}
 import org.apache.spark.sql.ckpt.OperatorMetrics
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.ckpt.SparkStreaming.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 
 /**
  * Spark's RocksDB state store with the node's spool in the place of the checkpointLocation. A query without a stream (no
  * checkpointLocation of its own, an offline read) is served as Spark would.
  */
-class BarrierStateStoreProvider extends RocksDBStateStoreProvider {
+class BarrierStateStoreProvider extends HookedProvider {
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = super.supportedCustomMetrics ++ OperatorMetrics.All
 
-  override def createRocksDB(
-      dfsRootDir: String,
-      conf: RocksDBConf,
-      localRootDir: File,
-      hadoopConf: Configuration,
-      loggingId: String,
-      useColumnFamilies: Boolean,
-      enableStateStoreCheckpointIds: Boolean,
-      partitionId: Int,
-      eventForwarder: Option[RocksDBEventForwarder],
-      uniqueId: Option[String]): RocksDB = {
+  override protected def engine(parts: EngineParts): Option[RocksDB] = {
     val id = stateStoreId
     val root = new Path(id.checkpointRootLocation).getParent.toString
-    ExecutorSide.barrier(root) match {
-      case Some(barrier) =>
-        val store = StoreFolder(root, id.operatorId, id.partitionId, id.storeName,
-          ExecutorSide.folder(barrier, hadoopConf.get(StreamExecution.RUN_ID_KEY, ""), id.operatorId, id.partitionId, id.storeName))
-        new BarrierRocksDB(store, SpoolVersions(conf), localRootDir, hadoopConf, loggingId, useColumnFamilies,
-          enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
-      case None =>
-        super.createRocksDB(dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
-          enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId)
+    ExecutorSide.barrier(root).map { barrier =>
+      val store = StoreFolder(root, id.operatorId, id.partitionId, id.storeName,
+        ExecutorSide.folder(barrier, parts.hadoopConf.get(StreamExecution.RUN_ID_KEY, ""), id.operatorId, id.partitionId, id.storeName))
+      new BarrierRocksDB(store, parts.copy(conf = SpoolVersions(parts.conf)))
     }
   }
 }
@@ -63,19 +47,7 @@ final case class StoreFolder(root: String, operator: Long, partition: Int, store
 }
 
 /** Spark's engine over a spool folder: what a version needs is there before it is loaded, what is committed is handed to the agent. */
-class BarrierRocksDB(
-    store: StoreFolder,
-    conf: RocksDBConf,
-    localRootDir: File,
-    hadoopConf: Configuration,
-    loggingId: String,
-    useColumnFamilies: Boolean,
-    enableStateStoreCheckpointIds: Boolean,
-    partitionId: Int,
-    eventForwarder: Option[RocksDBEventForwarder],
-    uniqueId: Option[String])
-  extends RocksDB(new Path(store.dir.toURI).toString, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies,
-    enableStateStoreCheckpointIds, partitionId, eventForwarder, uniqueId) {
+class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocksDB(new Path(store.dir.toURI).toString, parts) {
 
   private var loadedAtMs = 0L
   private val isClosed = new AtomicBoolean
@@ -84,7 +56,7 @@ class BarrierRocksDB(
   private var chainFrom = -1L
   private var changelogBytes = 0L
 
-  override def load(version: Long, uid: Option[String], readOnly: Boolean, loadEmpty: Boolean): RocksDB = {
+  override protected def loads(version: Long, uid: Option[String], readOnly: Boolean, empty: Boolean): RocksDB = {
     abandoned.loads(barrier().run, version)
     uid.filterNot(isLoaded(version, _)).foreach { id =>
       val at = barrier()
@@ -94,7 +66,7 @@ class BarrierRocksDB(
       }
     }
     val loaded =
-      try super.load(version, uid, readOnly, loadEmpty || (uid.isEmpty && begins(version)))
+      try sparkLoads(version, uid, readOnly, empty || (uid.isEmpty && begins(version)))
       catch {
         case e: Exception =>
           CheckpointFailure.ofKind(CheckpointFailure.Damaged, e).foreach(ExecutorSide.refused(barrier(), version, _))
@@ -117,18 +89,18 @@ class BarrierRocksDB(
    */
   private def renumber(at: Barrier, stored: Long, version: Long, uid: String): Unit = {
     bring(at, stored, uid)
-    super.load(stored, Some(uid), readOnly = true, loadEmpty = false)
+    sparkLoads(stored, Some(uid), readOnly = true, empty = false)
     loadedVersion = version
     lineageManager.resetLineage(Array(LineageItem(version, uid)))
-    logInfo(s"$loggingId goes on from version $stored under the number $version")
+    logInfo(s"${parts.loggingId} goes on from version $stored under the number $version")
   }
 
   private def bring(at: Barrier, version: Long, uid: String): Unit = if (!isLoaded(version, uid) && !store.has(version, uid)) fetch(at, version, uid)
 
-  override def commit(forceSnapshot: Boolean): (Long, StateStoreCheckpointInfo) = {
+  override protected def commits(full: Boolean): (Long, StateStoreCheckpointInfo) = {
     val at = barrier()
     val started = System.nanoTime()
-    val result = ExecutorSide.onDisk(super.commit(forceSnapshot || at.version.nonEmpty || at.begins(store.operator)))
+    val result = ExecutorSide.onDisk(sparkCommits(full || at.version.nonEmpty || at.begins(store.operator)))
     val syncMs = (System.nanoTime() - started) / 1e6
     val (version, info) = result
     val uid = info.stateStoreCkptId.get
@@ -143,14 +115,14 @@ class BarrierRocksDB(
     Json.put(message, "checkpoint", at.checkpoint)
     Json.put(message, "late", at.late)
     at.sparse.foreach(Json.put(message, "sparse", _))
-    Json.put(message, "num_keys", if (conf.trackTotalNumberOfRows) metricsOpt.map(_.numUncommittedKeys) else None)
+    Json.put(message, "num_keys", if (parts.conf.trackTotalNumberOfRows) metricsOpt.map(_.numUncommittedKeys) else None)
     ExecutorSide.committed(uid, message)
     grown(version, uid)
     result
   }
 
   private def grown(version: Long, uid: String): Unit = {
-    val full = lastUploadedSnapshotVersion.get()
+    val full = newestSnapshot
     if (full != chainFrom) {
       chainFrom = full
       changelogBytes = 0
@@ -160,16 +132,12 @@ class BarrierRocksDB(
     if (ChainCost(version - math.max(0L, full), changelogBytes, fullBytes).isTooDear) SnapshotTurns.ask(this)
   }
 
-  override def doSnapshotMaintenance(): Unit = snapshots.synchronized(super.doSnapshotMaintenance())
+  override protected def maintains(): Unit = snapshots.synchronized(sparkMaintains())
 
   /** Spark's maintenance would, in its time. Nothing happens if the engine has taken no snapshot since the last one. */
-  def writeSnapshot(): Unit = snapshots.synchronized(if (!isClosed.get) ExecutorSide.onDisk(super.doSnapshotMaintenance()))
+  def writeSnapshot(): Unit = snapshots.synchronized(if (!isClosed.get) ExecutorSide.onDisk(sparkMaintains()))
 
   private def abandoned: AbandonedVersions = fileManager match { case files: SpoolFiles => files.abandoned }
-
-  override def createFileManager(
-      dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String, loggingId: String, storeConf: StateStoreConf)
-    : RocksDBFileManager = new SpoolFiles(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf)
 
   override def close(): Unit = snapshots.synchronized {
     try super.close() finally if (isClosed.compareAndSet(false, true)) ExecutorSide.closed(store.dir)
@@ -180,7 +148,7 @@ class BarrierRocksDB(
 
   private def fetch(at: Barrier, version: Long, uid: String): Unit = {
     val answer = ExecutorSide.fetch(at, about("fetch", at, version, uid))
-    logInfo(s"fetched version $version of $loggingId from ${at.stream}: ${answer.get("files").asLong()} files, ${answer.get("bytes").asLong()} bytes; " +
+    logInfo(s"fetched version $version of ${parts.loggingId} from ${at.stream}: ${answer.get("files").asLong()} files, ${answer.get("bytes").asLong()} bytes; " +
       s"${answer.get("linked").asLong()} files were on this machine")
   }
 

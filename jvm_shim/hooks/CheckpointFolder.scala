@@ -6,7 +6,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.ckpt.{CheckpointFailure, Content, FolderMark}
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.ckpt.SparkStreaming.CheckpointFileManager
 
 /** The four folders of a checkpointLocation, made to hold exactly what the storage says. */
 class CheckpointFolder(root: String, hadoopConf: Configuration) {

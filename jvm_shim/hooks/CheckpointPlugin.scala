@@ -11,8 +11,15 @@ import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorRemoved}
 
 /** What `spark.plugins` names: it alone switches checkpoints on, for driver and executors. */
 class CheckpointPlugin extends SparkPlugin {
-  override def driverPlugin(): DriverPlugin = new CheckpointDriverPlugin
-  override def executorPlugin(): ExecutorPlugin = new CheckpointExecutorPlugin
+  override def driverPlugin(): DriverPlugin = {
+    SparkLinks.checked
+    new CheckpointDriverPlugin
+  }
+
+  override def executorPlugin(): ExecutorPlugin = {
+    SparkLinks.checked
+    new CheckpointExecutorPlugin
+  }
 }
 
 class CheckpointDriverPlugin extends DriverPlugin with Contained {

@@ -2,8 +2,7 @@ package org.apache.spark.sql.ckpt
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark
-import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetSeqMetadata, OffsetSeqMetadataV2}
-import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext}
+import org.apache.spark.sql.ckpt.SparkStreaming.{MicroBatchExecution, MicroBatchExecutionContext}
 
 /**
  * The last epoch of a query that is stopped for good (Flink: stop --drain): no new rows, the watermark at the end of time, so that every
@@ -17,18 +16,13 @@ class Drain(query: MicroBatchExecution) extends Logging {
     val watermarks = QueryHook.watermarkTracker(query)
     // One event of a year beyond 9999 puts it further: it never goes back.
     val end = if (ends) math.max(watermarks.currentWatermark, Drain.EndOfTimeMs) else watermarks.currentWatermark
-    val mark = if (ends) Map(Drain.Mark -> "true") else Map.empty
+    val mark = if (ends) Map(Drain.Mark -> "true") else Map.empty[String, String]
     val now = query.triggerClock.getTimeMillis()
     ctx.endOffsets = ctx.startOffsets
-    ctx.offsetSeqMetadata = ctx.offsetSeqMetadata match {
-      case m: OffsetSeqMetadata => m.copy(batchWatermarkMs = end, batchTimestampMs = now, conf = m.conf ++ mark)
-      case m: OffsetSeqMetadataV2 => m.copy(batchWatermarkMs = end, batchTimestampMs = now, conf = m.conf ++ mark)
-      case other => throw new IllegalStateException(s"the offset log's metadata of kind ${other.getClass.getSimpleName} is not known: no drain")
-    }
+    ctx.offsetSeqMetadata = OffsetEntries.at(ctx.offsetSeqMetadata, end, now, mark)
     watermarks.setWatermark(end)
     QueryHook.forgetWatermarks(query)
-    val (sources, byName) = QueryHook.sources(query)
-    if (!query.offsetLog.add(ctx.batchId, ctx.endOffsets.toOffsets(sources, byName, ctx.offsetSeqMetadata))) {
+    if (!query.offsetLog.add(ctx.batchId, OffsetEntries.entry(ctx.endOffsets, OffsetEntries.sources(query), ctx.offsetSeqMetadata))) {
       throw new IllegalStateException(s"epoch ${ctx.batchId} is in the offset log already; is a second query writing to ${query.resolvedCheckpointRoot}?")
     }
     ctx.isCurrentBatchConstructed = true
@@ -46,5 +40,5 @@ object Drain {
   /** Was this epoch, the newest one, a drain, of a query with a watermark? */
   def wasAt(query: MicroBatchExecution, epoch: Long): Boolean =
     QueryHook.watermarkTracker(query).currentWatermark >= EndOfTimeMs &&
-      query.offsetLog.get(epoch).flatMap(_.metadataOpt).exists(_.conf.contains(Mark))
+      query.offsetLog.get(epoch).flatMap(OffsetEntries.metadata(_)).exists(_.conf.contains(Mark))
 }

@@ -2,7 +2,7 @@ package org.apache.spark.sql.ckpt
 
 import org.apache.spark.ckpt.{CheckpointFailure, DriverStream, StopRequest}
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.runtime._
+import org.apache.spark.sql.ckpt.SparkStreaming.{MicroBatchExecution, MicroBatchExecutionContext, MultiBatchExecutor, ProcessingTimeExecutor, SingleBatchExecutor, TriggerExecutor}
 
 /**
  * Stands between a query and its trigger. Epochs that were planned before are constructed from the log, a person's request to stop is

@@ -2,8 +2,8 @@ package org.apache.spark.sql.ckpt
 
 import org.apache.spark.ckpt.JobShape
 import org.apache.spark.sql.catalyst.plans.logical._
-import org.apache.spark.sql.catalyst.streaming.{HasStreamingSourceIdentifyingName, StreamingRelationV2}
-import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamingRelation}
+import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
+import org.apache.spark.sql.ckpt.SparkStreaming.{MicroBatchExecution, StreamingRelation}
 
 /** Tells one job from another by what its state depends on: stateful operators with their keys, and the kinds of its sources. */
 object JobShapes {
@@ -29,9 +29,7 @@ object JobShapes {
   private val Stateful = Set(
     "FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState", "TransformWithState", "TransformWithStateInPySpark", "TransformWithStateInPandas")
 
-  /** By its name Spark finds a source again, wherever it stands (source evolution); else by its position. */
-  private def named(kind: String, source: HasStreamingSourceIdentifyingName): String =
-    source.sourceIdentifyingName.nameOpt.fold(kind)(name => s"$kind($name)")
+  private def named(kind: String, source: LogicalPlan): String = SourceNames.of(source).fold(kind)(name => s"$kind($name)")
 
   private def names(keys: Seq[org.apache.spark.sql.catalyst.expressions.Expression]): String =
     keys.flatMap(_.references.map(_.name)).distinct.mkString(", ")

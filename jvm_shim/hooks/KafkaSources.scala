@@ -8,9 +8,8 @@ import scala.util.{Failure, Success, Try}
 
 import org.apache.spark.ckpt.{SourceFollower, SourceLag}
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.ckpt.SparkStreaming.{MicroBatchExecution, OffsetSeqLog}
 import org.apache.spark.sql.connector.read.streaming.SparkDataStream
-import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetSeqBase, OffsetSeqLog}
-import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 
 /**
  * A query's Kafka sources beside its completed checkpoints, as in Flink's `KafkaSource`: with a group, each checkpoint's end offsets are
@@ -22,8 +21,8 @@ import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends SourceFollower with Logging {
   import KafkaSources._
 
-  private val (sources, byName) = QueryHook.sources(query)
-  private val clients: Seq[(SparkDataStream, KafkaClient)] = sources.flatMap(s => KafkaClient.of(s).map(s -> _))
+  private val sources = OffsetEntries.sources(query)
+  private val clients: Seq[(SparkDataStream, KafkaClient)] = sources.inOrder.flatMap(s => KafkaClient.of(s).map(s -> _))
   private val worker = new ScheduledThreadPoolExecutor(1, (task: Runnable) => {
     val thread = new Thread(task, "checkpoint-kafka")
     thread.setDaemon(true)
@@ -126,7 +125,7 @@ class KafkaSources(query: MicroBatchExecution, group: Option[String]) extends So
     }
 
   private def endsOf(checkpoint: Completed): Map[SparkDataStream, Map[KafkaPartition, Long]] =
-    deserialize(query.offsetLog, checkpoint.offsets).toStreamProgress(sources, byName).toMap
+    OffsetEntries.progress(deserialize(query.offsetLog, checkpoint.offsets), sources).toMap
       .collect { case (source, offset) if KafkaClient.isKafka(source) => source -> KafkaClient.partitions(offset.json()) }
 }
 
@@ -147,7 +146,7 @@ object KafkaSources {
 
   /** None: the query reads no Kafka. */
   def of(query: MicroBatchExecution, group: Option[String]): Option[KafkaSources] =
-    if (QueryHook.sources(query)._1.exists(KafkaClient.isKafka)) {
+    if (QueryHook.sources(query).exists(KafkaClient.isKafka)) {
       val name = Option(query.name).filter(_.nonEmpty).getOrElse(query.id.toString)
       Some(new KafkaSources(query, group.map(_.replace(QueryName, name))))
     } else None
@@ -174,8 +173,8 @@ object KafkaSources {
   }
 
   // Public in the class file, protected in Scala.
-  private def deserialize(log: OffsetSeqLog, content: Array[Byte]): OffsetSeqBase =
-    classOf[OffsetSeqLog].getMethod("deserialize", classOf[InputStream]).invoke(log, new ByteArrayInputStream(content)).asInstanceOf[OffsetSeqBase]
+  private def deserialize(log: OffsetSeqLog, content: Array[Byte]): OffsetEntries.Entry =
+    classOf[OffsetSeqLog].getMethod("deserialize", classOf[InputStream]).invoke(log, new ByteArrayInputStream(content)).asInstanceOf[OffsetEntries.Entry]
 
   /** With the class: some of Kafka's exceptions have no message. */
   private def described(e: Throwable): String = s"${e.getClass.getSimpleName}: ${e.getMessage}"

@@ -3,7 +3,7 @@ package org.apache.spark.sql.ckpt
 import scala.util.Try
 
 import org.apache.spark.ckpt.CheckpointFailure
-import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext}
+import org.apache.spark.sql.ckpt.SparkStreaming.{MicroBatchExecution, MicroBatchExecutionContext}
 
 /**
  * A Kafka source as it stood when an epoch failed: what that epoch was to read begins at `next`; empty: it had read nothing before.
@@ -29,7 +29,7 @@ object KafkaTrouble {
   def explained(e: Throwable, query: MicroBatchExecution, ctx: MicroBatchExecutionContext): Option[CheckpointFailure] =
     Try {
       if (!says(e, Refused ++ Gone) || CheckpointFailure.isOne(e)) None
-      else explained(e, ctx.batchId, QueryHook.sources(query)._1.flatMap(source => KafkaClient.of(source).map { client =>
+      else explained(e, ctx.batchId, QueryHook.sources(query).flatMap(source => KafkaClient.of(source).map { client =>
         val next = ctx.startOffsets.get(source).map(start => KafkaClient.partitions(start.json())).getOrElse(Map.empty[KafkaPartition, Long])
         KafkaReading(source.toString, next, client, KafkaClient.failsOnLoss(source))
       }))

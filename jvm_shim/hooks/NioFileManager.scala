@@ -7,8 +7,7 @@ import java.util.UUID
 
 import org.apache.hadoop.fs._
 
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
+import org.apache.spark.sql.ckpt.SparkStreaming.{CancellableFSDataOutputStream, CheckpointFileManager}
 
 /**
  * Local files through java.nio: no forked chmod and no checksum side files, which cost Hadoop's local file system 40 to 120 ms a commit.

@@ -3,8 +3,7 @@ package org.apache.spark.sql.ckpt
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.ckpt.{Contained, SealAnswer}
-import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.ckpt.SparkStreaming.{StateStoreWriter, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.{StateStoreCustomMetric, StateStoreCustomSizeMetric, StateStoreCustomSumMetric, StateStoreCustomTimingMetric}
 
 /**

@@ -4,12 +4,8 @@ import java.util.Locale
 
 import org.apache.spark.sql.catalyst.expressions.{Expression, NamedExpression}
 import org.apache.spark.sql.catalyst.plans.physical.{ClusteredDistribution, StatefulOpClusteredDistribution}
+import org.apache.spark.sql.ckpt.SparkStreaming.{FlatMapGroupsWithStateExecBase, SessionWindowStateStoreSaveExec, StateStoreSaveExec, StateStoreWriter, StreamExecution, StreamingDeduplicateExec, StreamingDeduplicateWithinWatermarkExec, StreamingGlobalLimitExec, StreamingSymmetricHashJoinExec}
 import org.apache.spark.sql.execution.SparkPlan
-import org.apache.spark.sql.execution.streaming.operators.stateful._
-import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExecBase
-import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinExec
-import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExecBase
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 
 /** A stateful operator as a person would call it: its kind and its keys. */
 object OperatorNames {
@@ -26,7 +22,7 @@ object OperatorNames {
     case d: StreamingDeduplicateWithinWatermarkExec => s"deduplicate within watermark(${keys(d.keyExpressions)})"
     case j: StreamingSymmetricHashJoinExec => s"${j.joinType.sql.toLowerCase(Locale.ROOT)} join(${keys(j.leftKeys)} = ${keys(j.rightKeys)})"
     case f: FlatMapGroupsWithStateExecBase => s"groups with state(${clusteredBy(f)})"
-    case t: TransformWithStateExecBase => s"transform with state(${clusteredBy(t)})"
+    case t @ TransformWithStates() => s"transform with state(${clusteredBy(t)})"
     case _: StreamingGlobalLimitExec => "limit"
     case other => other.asInstanceOf[SparkPlan].nodeName
   }

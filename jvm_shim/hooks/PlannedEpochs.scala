@@ -4,8 +4,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.ckpt.Content
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
-import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext}
+import org.apache.spark.sql.ckpt.SparkStreaming.{CheckpointFileManager, MicroBatchExecution, MicroBatchExecutionContext}
 
 /**
  * Epochs that an earlier run had planned and that run again exactly so: offsets, watermark and timestamp come from the log, not from the
@@ -21,9 +20,8 @@ class PlannedEpochs(query: MicroBatchExecution, planned: Map[Long, Content]) ext
       write(ctx.batchId, content.bytes)
       val entry = query.offsetLog.get(ctx.batchId).getOrElse(
         throw new IllegalStateException(s"the offsets of the planned epoch ${ctx.batchId} cannot be read back"))
-      val (sources, byName) = QueryHook.sources(query)
-      ctx.endOffsets = entry.toStreamProgress(sources, byName)
-      entry.metadataOpt.foreach { metadata =>
+      ctx.endOffsets = OffsetEntries.progress(entry, OffsetEntries.sources(query))
+      OffsetEntries.metadata(entry).foreach { metadata =>
         ctx.offsetSeqMetadata = metadata
         // That of a drain is in no data: what follows must not go back behind it.
         val watermarks = QueryHook.watermarkTracker(query)

@@ -5,12 +5,10 @@ import java.util.concurrent.locks.{Condition, ReentrantLock}
 
 import scala.collection.mutable
 
+import org.apache.spark.sql.ckpt.SparkStreaming.{CompactibleFileStreamLog, FileStreamSink, FileStreamSinkLog, HDFSMetadataLog, MicroBatchExecution, StreamExecution, StreamExecutionContext, WatermarkPropagator, WatermarkTracker}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.read.streaming.SparkDataStream
 import org.apache.spark.sql.execution.streaming.Sink
-import org.apache.spark.sql.execution.streaming.checkpointing.HDFSMetadataLog
-import org.apache.spark.sql.execution.streaming.runtime.{CompactibleFileStreamLog, MicroBatchExecution, StreamExecution, StreamExecutionContext, WatermarkPropagator, WatermarkTracker}
-import org.apache.spark.sql.execution.streaming.sinks.{FileStreamSink, FileStreamSinkLog}
 
 /** The private parts of a running query that have to be reached, each by reflection and each named here once. */
 object QueryHook {
@@ -29,10 +27,9 @@ object QueryHook {
     field.get(query).asInstanceOf[mutable.Map[Long, Array[Array[String]]]]
   }
 
-  /** The query's sources, in the order of the offset log's lines, and by the names that newer offset logs use. */
-  def sources(query: MicroBatchExecution): (Seq[SparkDataStream], Map[String, SparkDataStream]) = (
-    classOf[MicroBatchExecution].getMethod("sources").invoke(query).asInstanceOf[Seq[SparkDataStream]],
-    classOf[MicroBatchExecution].getMethod("sourceIdMap").invoke(query).asInstanceOf[Map[String, SparkDataStream]])
+  /** The query's sources, in the order of the offset log's lines. */
+  def sources(query: MicroBatchExecution): Seq[SparkDataStream] =
+    classOf[MicroBatchExecution].getMethod("sources").invoke(query).asInstanceOf[Seq[SparkDataStream]]
 
   def wrapSink(query: StreamExecution): Unit = query.sink match {
     case _: StateKeepingSink =>
@@ -44,7 +41,7 @@ object QueryHook {
   }
 
   /** Makes the query's logical plan, and with it its sources and its trigger executor. Runs in the query thread. */
-  def makePlan(query: MicroBatchExecution): Unit = query.sparkSessionForStream.withActive(query.logicalPlan)
+  def makePlan(query: MicroBatchExecution): Unit = QuerySession.of(query).withActive(query.logicalPlan)
 
   /**
    * Makes the query forget what it has read and run, as if it had just been made: sources list what they have seen, logs keep what they
@@ -68,7 +65,7 @@ object QueryHook {
 
   /** What a query does when it has started: it reads its logs, then hands its epochs to the trigger executor. */
   def runActivatedStream(query: MicroBatchExecution): Unit =
-    try classOf[MicroBatchExecution].getMethod("runActivatedStream", classOf[SparkSession]).invoke(query, query.sparkSessionForStream)
+    try classOf[MicroBatchExecution].getMethod("runActivatedStream", classOf[SparkSession]).invoke(query, QuerySession.of(query))
     catch { case e: InvocationTargetException => throw e.getCause }
 
   def watermarkTracker(query: MicroBatchExecution): WatermarkTracker =

@@ -7,7 +7,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.ckpt.Json
 import org.apache.spark.ckpt.Json.Fields
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.ckpt.SparkStreaming.CheckpointFileManager
 
 /** The file `metadata` of a checkpointLocation: one JSON document with the query's id (Spark: StreamMetadata). */
 object QueryId {

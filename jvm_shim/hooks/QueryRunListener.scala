@@ -4,7 +4,7 @@ import scala.util.Try
 
 import org.apache.spark.ckpt.{DriverSide, DriverStream}
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.ckpt.SparkStreaming.StreamExecution
 import org.apache.spark.sql.streaming.StreamingQueryListener
 import org.apache.spark.sql.streaming.StreamingQueryListener._
 

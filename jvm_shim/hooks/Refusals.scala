@@ -3,8 +3,8 @@ package org.apache.spark.sql.ckpt
 import scala.util.Try
 
 import org.apache.spark.ckpt.{CheckpointFailure, CheckpointPlugin, DriverSide}
+import org.apache.spark.sql.ckpt.SparkStreaming.{AsyncProgressTrackingMicroBatchExecution, MicroBatchExecution, MicroBatchExecutionContext, StreamExecution, TriggerExecutor}
 import org.apache.spark.sql.execution.streaming.continuous.ContinuousExecution
-import org.apache.spark.sql.execution.streaming.runtime._
 import org.apache.spark.sql.internal.SQLConf
 
 /** The queries that cannot have checkpoints, and the settings that a session changed after the plugin had made them. */
@@ -32,7 +32,7 @@ object Refusals {
     val contradicting = contradiction(query, FileManager)
     (query, contradicting) match {
       case (batches: MicroBatchExecution, Some(failure)) =>
-        Try(query.sparkSessionForStream.withActive(batches.logicalPlan)) // this sets the trigger executor
+        Try(QuerySession.of(query).withActive(batches.logicalPlan)) // this sets the trigger executor
         batches.triggerExecutor = new TriggerExecutor {
           override def setNextBatch(ctx: MicroBatchExecutionContext): Unit = ()
           override def execute(runBatch: MicroBatchExecutionContext => Boolean): Unit = throw failure
@@ -45,7 +45,7 @@ object Refusals {
   private def contradiction(query: StreamExecution, key: String): Option[CheckpointFailure] = {
     val needed = DriverSide.settings.getOrElse(key, "")
     // what holds: Spark's own default again, where the session has unset it
-    val found = Try(query.sparkSessionForStream.sessionState.conf.getConfString(key)).getOrElse("(unset)")
+    val found = Try(QuerySession.of(query).sessionState.conf.getConfString(key)).getOrElse("(unset)")
     if (needed.isEmpty || found.trim.equalsIgnoreCase(needed)) None
     else Some(new CheckpointFailure(CheckpointFailure.Config,
       s"$key=$found in this session contradicts spark.plugins=${classOf[CheckpointPlugin].getName}, which has set it to $needed; leave $key alone"))

@@ -3,8 +3,7 @@ package org.apache.spark.sql.ckpt
 import java.nio.charset.StandardCharsets.UTF_8
 
 import org.apache.spark.ckpt.{Barrier, Content, DriverSide, DriverStream, ExecutorSide, InMessage}
-import org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata
-import org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+import org.apache.spark.sql.ckpt.SparkStreaming.{MicroBatchExecution, OffsetSeqMetadata}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryStartedEvent
 
@@ -41,7 +40,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
    */
   private def materialised(files: Map[String, Content]): Map[String, Content] = {
     val never = files.collect { case (path, InMessage(WithoutMetadata(version, offsets))) if path.startsWith("offsets/") =>
-      val session = query.sparkSessionForStream.conf
+      val session = QuerySession.of(query).conf
       val partitions = SQLConf.SHUFFLE_PARTITIONS.key
       val known = OffsetSeqMetadata(0L, 0L, session).conf.filter(_._2 != null)
       val metadata = OffsetSeqMetadata(0L, 0L, Map(partitions -> session.get(partitions)) ++ known)

@@ -12,12 +12,8 @@ import org.apache.spark.ckpt.{CheckpointFailure, Comparison, Content, PlannedAne
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.plans.logical.{LocalRelation, LogicalPlan}
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
+import org.apache.spark.sql.ckpt.SparkStreaming.{FlatMapGroupsWithStateExec, IncrementalExecution, MicroBatchExecution, OffsetSeqLog, OffsetSeqMetadata, StreamingRelation, WatermarkPropagator}
 import org.apache.spark.sql.execution.SparkPlan
-import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
-import org.apache.spark.sql.execution.streaming.checkpointing.{OffsetSeqLog, OffsetSeqMetadata}
-import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExec
-import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
-import org.apache.spark.sql.execution.streaming.runtime.{IncrementalExecution, MicroBatchExecution, StreamingRelation, WatermarkPropagator}
 import org.apache.spark.util.Utils
 
 /**
@@ -48,10 +44,9 @@ class SchemaPreflight(query: MicroBatchExecution) extends Preflight with Logging
     val written = new CheckpointFolder(root, query.sparkSession.sessionState.newHadoopConf()).present().filter(_.startsWith("state/"))
     PlannedAnew(
       written.map(name => name -> Files.readAllBytes(new File(folder, name).toPath)).toMap,
-      planned.toSeq.flatMap(_.collect {
-        case f: FlatMapGroupsWithStateExec if f.hasInitialState => f.getStateInfo.operatorId
-        case t: TransformWithStateExec if t.hasInitialState => t.getStateInfo.operatorId
-        case t: TransformWithStateInPySparkExec if t.hasInitialState => t.getStateInfo.operatorId
+      planned.toSeq.flatMap(_.flatMap {
+        case f: FlatMapGroupsWithStateExec if f.hasInitialState => Some(f.getStateInfo.operatorId)
+        case other => TransformWithStates.begun(other)
       }))
   }
 
@@ -62,11 +57,11 @@ class SchemaPreflight(query: MicroBatchExecution) extends Preflight with Logging
   }
 
   private def plan(comparison: Comparison, files: Map[String, Content], epoch: Long, root: String): Option[SparkPlan] = {
-    val session = query.sparkSessionForStream.cloneSession()
+    val session = QuerySession.of(query).cloneSession()
     // When Spark plans an epoch, its offsets are there (`OperatorStateMetadataV2Reader` asks for them).
     val next = comparison.files.get(s"offsets/${comparison.epoch}").map(s"offsets/$epoch" -> _)
     new CheckpointFolder(root, session.sessionState.newHadoopConf()).replace(files ++ next, mark = None)
-    val recorded = new OffsetSeqLog(session, new Path(root, "offsets").toString).get(comparison.epoch).flatMap(_.metadataOpt)
+    val recorded = new OffsetSeqLog(session, new Path(root, "offsets").toString).get(comparison.epoch).flatMap(OffsetEntries.metadata(_))
     recorded.map { metadata =>
       OffsetSeqMetadata.setSessionConf(metadata, session.sessionState.conf) // as Spark does when a query goes on: formats of state are among them
       session.withActive {

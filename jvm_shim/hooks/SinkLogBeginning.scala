@@ -1,9 +1,8 @@
 package org.apache.spark.sql.ckpt
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.ckpt.SparkStreaming.{CompactibleFileStreamLog, FileStreamSink, FileStreamSinkLog, SinkFileStatus}
 import org.apache.spark.sql.connector.catalog.Table
-import org.apache.spark.sql.execution.streaming.runtime.CompactibleFileStreamLog.isCompactionBatch
-import org.apache.spark.sql.execution.streaming.sinks.{FileStreamSink, FileStreamSinkLog, SinkFileStatus}
 
 /**
  * The file sink's log needs an entry for every batch since its last compaction, or the folder cannot be read and the next compaction
@@ -29,7 +28,7 @@ object SinkLogBeginning extends Logging {
     logInfo(s"the stream goes on behind epoch $last, and the sink has no batch from $following on: it gets empty ones")
     val held = log.allFiles()
     (math.max(following, compacted - interval) to last).foreach { batch =>
-      val content = if (isCompactionBatch(batch, interval)) held else Array.empty[SinkFileStatus]
+      val content = if (CompactibleFileStreamLog.isCompactionBatch(batch, interval)) held else Array.empty[SinkFileStatus]
       log.addNewBatchByStream(batch)(log.serialize(content, _))
     }
   }

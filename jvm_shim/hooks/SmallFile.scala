@@ -4,7 +4,7 @@ import java.io.OutputStream
 
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.ckpt.SparkStreaming.CheckpointFileManager
 
 /** A file written whole or not at all. */
 object SmallFile {

@@ -3,11 +3,10 @@ package org.apache.spark.sql.ckpt
 import java.util.Locale
 
 import org.apache.spark.ckpt.JobNeeds
-import org.apache.spark.sql.catalyst.plans.logical.{FlatMapGroupsWithState, LogicalPlan, TransformWithState, TransformWithStateInPySpark}
+import org.apache.spark.sql.catalyst.plans.logical.{FlatMapGroupsWithState, LogicalPlan}
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2
+import org.apache.spark.sql.ckpt.SparkStreaming.{FileStreamSink, MicroBatchExecution, StreamingRelation}
 import org.apache.spark.sql.execution.datasources.FileFormat
-import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, StreamingRelation}
-import org.apache.spark.sql.execution.streaming.sinks.FileStreamSink
 
 /**
  * Which sources can give an epoch's rows once more after it was committed, what the sink remembers by batch id, and whether the query can begin with
@@ -24,8 +23,7 @@ object SourcesAndSink {
     query.analyzedPlan.exists {
       // An initial state is loaded in epoch 0 and in no other, and in any other Spark looks for the metadata that an earlier one wrote.
       case f: FlatMapGroupsWithState => f.hasInitialState
-      case _: TransformWithState | _: TransformWithStateInPySpark => true
-      case _ => false
+      case other => TransformWithStates.isOne(other)
     })
 
   private def forgetful(source: LogicalPlan): Option[String] = source match {

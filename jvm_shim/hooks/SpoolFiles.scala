@@ -1,32 +1,19 @@
 package org.apache.spark.sql.execution.streaming.state.ckpt
 
 import java.io.{File, IOException}
-import java.net.URI
 import java.nio.file.{Files, StandardCopyOption}
 
-import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileSystem, Path, RawLocalFileSystem}
+import org.apache.hadoop.fs.{Path, RawLocalFileSystem}
 
 import org.apache.spark.sql.ckpt.{NioFileManager, OwnerOnly}
 import org.apache.spark.sql.execution.streaming.state._
 
 /** What the engine keeps in its "DFS", which is a folder beside its own: SSTs, which never change, go there and come back as hard links. */
-class SpoolFiles(
-    dfsRootDir: String, localTempDir: File, hadoopConf: Configuration, codecName: String, loggingId: String, storeConf: StateStoreConf)
-  extends RocksDBFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf, false, None) {
+class SpoolFiles(dfsRootDir: String, parts: FileParts) extends HookedFiles(dfsRootDir, parts) {
 
   val abandoned = new AbandonedVersions(new File(new Path(dfsRootDir).toUri.getPath))
 
-  override def deleteOldVersions(numVersionsToRetain: Int, numVersionsInMemory: Int, minVersionsToDelete: Long): Unit = {
-    abandoned.sweep()
-    super.deleteOldVersions(numVersionsToRetain, numVersionsInMemory, minVersionsToDelete)
-  }
-
-  override def getFileSystem(dfsRootDir: String, hadoopConf: Configuration): FileSystem = {
-    val files = new LinkingFileSystem
-    files.initialize(URI.create("file:///"), hadoopConf)
-    files
-  }
+  override protected def deletes(): Unit = abandoned.sweep()
 
   override def loadCheckpointFromDfs(
       version: Long, localDir: File, mapping: RocksDBFileMapping, uniqueId: Option[String]): RocksDBCheckpointMetadata = {
@@ -37,7 +24,7 @@ class SpoolFiles(
 }
 
 /** Hadoop's own copies every byte, writes a file of checksums beside it, and starts the program chmod. */
-private class LinkingFileSystem extends RawLocalFileSystem {
+class LinkingFileSystem extends RawLocalFileSystem {
   override def copyFromLocalFile(source: Path, target: Path): Unit = link(source, target)
   override def copyToLocalFile(source: Path, target: Path): Unit = link(source, target)
 

@@ -1,9 +1,9 @@
 package org.apache.spark.sql.ckpt
 
+import org.apache.spark.sql.ckpt.SparkStreaming.StateStoreWriter
 import org.apache.spark.sql.{DataFrame, Dataset, Row}
 import org.apache.spark.sql.classic.{Dataset => ClassicDataset}
 import org.apache.spark.sql.execution.streaming.Sink
-import org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter
 
 /**
  * A sink that has seen a batch id returns without running the plan (the file sink, a foreachBatch that remembers). Stock Spark then finds

@@ -9,5 +9,5 @@ from spark_ckpt.process.jar import jar_path
 
 @click.command("jar")
 def command() -> None:
-    """Print the path of the JAR for the installed Spark, for spark-submit --jars."""
+    """Print the path of the JAR for the Spark that is there, SPARK_HOME's or PySpark's, for spark-submit --jars."""
     click.echo(jar_path())

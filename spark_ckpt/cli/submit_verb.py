@@ -11,29 +11,29 @@ import click
 
 from spark_ckpt.cli.submission import Given, parse, parse_properties, submit_arguments
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.process.jar import jar_path, pyspark_home
+from spark_ckpt.process.jar import jar_path, spark_home, spark_version
 
 
 @click.command("submit", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[--storage URL] [SPARK-SUBMIT OPTIONS] JOB [ARGS]...")
 def command(arguments: tuple[str, ...]) -> None:
-    """Run a job through PySpark's own spark-submit, with the JAR, the plugin and the storage.
+    """Run a job through the spark-submit of the Spark that is there, SPARK_HOME's or PySpark's, with the JAR, the plugin and the storage.
 
     All of spark-submit's options are passed on. The JAR and the plugin are added to what --jars, spark.jars and spark.plugins have, also
     to what spark-defaults.conf and other properties files have there.
     """
     given = parse(arguments)
-    home = pyspark_home()
+    home = spark_home()
     environment = dict(os.environ)
-    final = submit_arguments(given, str(jar_path()), _defaults(given, _conf_folder(environment, home)))
-    # Another Spark's bin/ and jars/ would not fit this JAR; its conf/ is still the user's.
+    final = submit_arguments(given, str(jar_path(spark_version(home))), _defaults(given, _conf_folder(environment, home)))
+    # A SPARK_HOME that holds no Spark may still have the user's conf/.
     environment["SPARK_CONF_DIR"] = str(_conf_folder(os.environ, home))
     environment["SPARK_HOME"] = str(home)
     if _runs_here(given):
         environment.setdefault("PYSPARK_PYTHON", sys.executable)
     program = home / "bin" / "spark-submit"
     if not program.is_file():
-        raise ConfigError(f"PySpark's own spark-submit is missing at {program}; reinstall pyspark")
+        raise ConfigError(f"spark-submit is missing at {program}; install that Spark anew")
     sys.stdout.flush()
     os.execve(str(program), [str(program), *final], environment)  # noqa: S606 - spark-submit takes this process' place, with its signals
 

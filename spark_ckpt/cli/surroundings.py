@@ -21,7 +21,7 @@ from spark_ckpt.agent.spools import left_spools
 from spark_ckpt.cli.output import size_text
 from spark_ckpt.errors import CheckpointError, StorageError
 from spark_ckpt.paths import probe_key
-from spark_ckpt.process.jar import jar_path, spark_version
+from spark_ckpt.process.jar import jar_path, spark_home, spark_version
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.storage.probe import check_put_if_absent
 
@@ -66,10 +66,11 @@ def check_java(environment: Mapping[str, str]) -> Finding:
 
 
 def check_spark() -> Finding:
-    """PySpark is there, and a JAR was built for exactly its version."""
+    """A Spark is there, SPARK_HOME's or PySpark's, and the JAR for it."""
     try:
-        version = spark_version()
-        return Finding("spark", Status.OK, f"PySpark {version} and {jar_path(version).name}")
+        home = spark_home()
+        version = spark_version(home)
+        return Finding("spark", Status.OK, f"Spark {version} at {home} and {jar_path(version).name}")
     except CheckpointError as e:
         return Finding("spark", Status.FAIL, str(e))
 

@@ -1,23 +1,15 @@
-"""The installed Spark, and which JAR belongs to it."""
+"""The Spark that is there, and which JAR belongs to it."""
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 from spark_ckpt.errors import ConfigError
 
 _JARS = Path(__file__).resolve().parents[1] / "jars"
-_NO_PYSPARK = "PySpark is not installed for this Python; install it: pip install pyspark"
-
-
-def spark_version() -> str:
-    """Version of the installed PySpark. Raises ConfigError where there is none."""
-    from importlib import metadata  # not for every agent: it takes as long to load as all of the package
-
-    try:
-        return metadata.version("pyspark")
-    except metadata.PackageNotFoundError:
-        raise ConfigError(_NO_PYSPARK) from None
+_WAY_OUT = "install one (pip install 'spark-ckpt[pyspark]'), or set SPARK_HOME to a Spark"
 
 
 def pyspark_home() -> Path:
@@ -26,19 +18,54 @@ def pyspark_home() -> Path:
 
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ConfigError(_NO_PYSPARK)
+        raise ConfigError(f"PySpark is not installed for this Python; {_WAY_OUT}")
     return Path(spec.origin).resolve().parent  # as spark-submit finds it
 
 
+def spark_home() -> Path:
+    """The folder of the Spark that a driver started here runs: as PySpark finds it, SPARK_HOME before PySpark's own."""
+    named = os.environ.get("SPARK_HOME")
+    return Path(named) if named and _version_in(Path(named)) is not None else pyspark_home()
+
+
+def spark_version(home: Path | None = None) -> str:
+    """Version of the Spark in that folder (default: `spark_home`). Raises ConfigError where there is none."""
+    folder = home or spark_home()
+    version = _version_in(folder)
+    if version is None:
+        raise ConfigError(f"{folder} is a PySpark without a Spark (jars/spark-core_*.jar), a client; {_WAY_OUT}")
+    return version
+
+
 def jar_path(version: str | None = None, folder: Path = _JARS) -> Path:
-    """The JAR built for this Spark version (default: the installed PySpark's). Raises ConfigError with the way out where there is none."""
+    """The JAR for this version of Spark (default: the one that is there). Raises ConfigError with the way out where none fits."""
     wanted = version or spark_version()
-    path = folder / f"spark-ckpt-{wanted}.jar"
+    path = folder / f"spark-ckpt-{_line(wanted)}.jar"
     if path.is_file():
         return path
-    built = sorted(p.name[len("spark-ckpt-") : -len(".jar")] for p in folder.glob("spark-ckpt-*.jar"))
-    if built:
+    found = [p.stem.removeprefix("spark-ckpt-") for p in folder.glob("spark-ckpt-*.jar")]
+    if found:
+        lines = ", ".join(sorted(found, key=_numbers))
         raise ConfigError(
-            f"there is no JAR for Spark {wanted}, only for {', '.join(built)}; install that PySpark, or build spark-ckpt with yours"
+            f"no JAR of this spark-ckpt fits Spark {wanted}: it has those for Spark {lines}; use a Spark of these, or {_BUILD}"
         )
-    raise ConfigError(f"the JAR for Spark {wanted} was not built; in a source tree build it with: python setup.py build_jar")
+    raise ConfigError(f"the JAR for Spark {wanted} was not built; {_BUILD}")
+
+
+_BUILD = "in a source tree build the JAR for yours: python -m jvm_shim.build"
+
+
+def _version_in(home: Path) -> str | None:
+    for jar in home.glob("jars/spark-core_*.jar"):
+        if match := re.fullmatch(r"spark-core_[\d.]+-(.+)", jar.stem):
+            return match.group(1)
+    return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
+def _line(version: str) -> str:
+    """Major and minor, whatever a vendor has added: 4.1 of `4.1.2-amzn-0`."""
+    return ".".join(map(str, _numbers(version)))

@@ -41,7 +41,7 @@ class Repartition:
     """
 
     def __init__(self, location: Path, partitions: int, scratch: Path) -> None:
-        version = spark_version()
+        version = spark_version(pyspark_home())
         if tuple(map(int, re.findall(r"\d+", version)[:2])) < _FIRST:
             raise ConfigError(f"Spark {version} cannot repartition state; install PySpark 4.2 or newer for this command")
         for name in ("conf", "local", "tmp"):

@@ -27,7 +27,7 @@ from spark_ckpt.cli.surroundings import Status
 from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.conf.template import template
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.process.jar import jar_path
+from spark_ckpt.process.jar import jar_path, spark_home, spark_version
 from spark_ckpt.process.packages import packages_for
 from spark_ckpt.storage import open_storage
 
@@ -72,13 +72,35 @@ def test_conf_prints_the_template(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"spark.ckpt.storage", "spark.ckpt.s3.maxConnections"} <= {o["option"] for o in options}
 
 
-def test_the_jar_of_exactly_this_spark(tmp_path: Path) -> None:
-    (tmp_path / "spark-ckpt-4.3.0.jar").write_bytes(b"")
-    assert jar_path("4.3.0", tmp_path) == tmp_path / "spark-ckpt-4.3.0.jar"
-    with pytest.raises(ConfigError, match=r"Spark 4\.2\.1, only for 4\.3\.0"):
-        jar_path("4.2.1", tmp_path)
-    with pytest.raises(ConfigError, match="was not built"):
+@pytest.mark.parametrize(("version", "line"), [("4.3.0", "4.3"), ("4.3.7", "4.3"), ("4.10.0", "4.10"), ("4.0.2-amzn-0", "4.0")])
+def test_the_jar_of_this_sparks_line(tmp_path: Path, version: str, line: str) -> None:
+    for built in ("4.10", "4.0", "4.3"):
+        (tmp_path / f"spark-ckpt-{built}.jar").write_bytes(b"")
+    assert jar_path(version, tmp_path) == tmp_path / f"spark-ckpt-{line}.jar"
+    for other in ("4.2.1", "3.5.1"):
+        with pytest.raises(ConfigError, match=rf"fits Spark {other}: it has those for Spark 4\.0, 4\.3, 4\.10; use a Spark of these"):
+            jar_path(other, tmp_path)
+    with pytest.raises(ConfigError, match=r"the JAR for Spark 4\.3\.0 was not built"):
         jar_path("4.3.0", tmp_path / "none")
+
+
+def a_spark(home: Path, version: str) -> Path:
+    (home / "jars").mkdir(parents=True)
+    (home / "jars" / f"spark-core_2.13-{version}.jar").write_bytes(b"")
+    return home
+
+
+def test_the_spark_of_spark_home_comes_before_pysparks_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Path(pyspark.__file__).resolve().parent
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    assert (spark_home(), spark_version()) == (own, pyspark.__version__)
+    home = a_spark(tmp_path / "opt", "4.1.2-amzn-0")
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    assert (spark_home(), spark_version()) == (home, "4.1.2-amzn-0")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))  # no Spark: PySpark's own
+    assert spark_home() == own
+    with pytest.raises(ConfigError, match=r"a PySpark without a Spark .*pip install 'spark-ckpt\[pyspark\]'"):
+        spark_version(tmp_path)
 
 
 def test_importing_the_package_is_cheap() -> None:
@@ -199,7 +221,7 @@ def conf(tmp_path: Path) -> Path:
     return tmp_path / "conf"
 
 
-def test_submit_becomes_pysparks_own_spark_submit(tmp_path: Path, conf: Path) -> None:
+def test_submit_becomes_the_spark_submit_of_the_spark_that_is_there(tmp_path: Path, conf: Path) -> None:
     given = handed_over(tmp_path, "--storage", "/ck", "job.py", "1")
     assert given[-2:] == ["job.py", "1"]
     assert given[given.index("--jars") + 1] == str(jar_path())

@@ -209,7 +209,7 @@ def submit(
         if storage is not None:
             settings["spark.ckpt.storage"] = storage
     settings.update(conf or {})
-    command = [str(Path(sys.executable).parent / "spark-submit")]
+    command = [str(pyspark_home() / "bin" / "spark-submit")]
     command += ["--master", master, "--driver-memory", "1g"]
     given = [*([jar or jar_path()] if plugin else []), *jars]
     if given:
@@ -218,8 +218,8 @@ def submit(
         command += ["--conf", f"{name}={value}"]
     command += [str(JOBS / script), *args]
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    home = {"SPARK_HOME": str(scratch.home())} if master.startswith("local-cluster") else {}
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **python, **scratch.env, **home, **(env or {})}
+    home = scratch.home() if master.startswith("local-cluster") else pyspark_home()
+    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", **python, **scratch.env, **(env or {})}
     return Application(command, log, environment, cwd)
 
 

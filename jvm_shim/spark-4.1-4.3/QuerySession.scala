@@ -1,0 +1,9 @@
+package org.apache.spark.sql.ckpt
+
+import org.apache.spark.sql.ckpt.SparkStreaming.StreamExecution
+import org.apache.spark.sql.classic.SparkSession
+
+/** The session that a query runs in, a clone of the user's. */
+object QuerySession {
+  def of(query: StreamExecution): SparkSession = query.sparkSessionForStream
+}

@@ -4,17 +4,15 @@ import java.util.concurrent.atomic.AtomicBoolean
 
 import org.apache.spark.sql.execution.streaming.state.{LineageItem, RocksDB, StateStoreCheckpointInfo}
 
-/** Spark's engine, and what is to happen where Spark loads, commits and maintains a store: lines of Spark say that with other arguments. */
-abstract class HookedRocksDB(root: String, parts: EngineParts) extends SpoolRocksDB(root, parts) {
+/** Spark's engine, and what is to happen where Spark loads and commits a store: lines of Spark say that with other arguments. */
+abstract class HookedRocksDB(root: String, parts: EngineParts) extends MaintainedRocksDB(root, parts) {
   /** `empty`: the state is empty, whatever the version. */
   protected def loads(version: Long, uid: Option[String], readOnly: Boolean, empty: Boolean): RocksDB
   /** `full`: with a full snapshot in the place of a changelog. */
   protected def commits(full: Boolean): (Long, StateStoreCheckpointInfo)
-  protected def maintains(): Unit
 
   override def load(version: Long, uid: Option[String], readOnly: Boolean): RocksDB = loads(version, uid, readOnly, empty = false)
   override def commit(): (Long, StateStoreCheckpointInfo) = commits(full = false)
-  override def doMaintenance(): Unit = maintains()
 
   protected def sparkLoads(version: Long, uid: Option[String], readOnly: Boolean, empty: Boolean): RocksDB =
     if (empty && version > 0) loadEmpty(version, readOnly) else super.load(version, uid, readOnly)
@@ -38,7 +36,6 @@ abstract class HookedRocksDB(root: String, parts: EngineParts) extends SpoolRock
     super.commit()
   }
 
-  protected def sparkMaintains(): Unit = super.doMaintenance()
 }
 
 object HookedRocksDB {

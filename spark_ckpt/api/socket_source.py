@@ -15,12 +15,16 @@ from datetime import datetime, timezone
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from spark_ckpt.api.socket_lines import LINE_BYTES, NAME, Line, Server, SocketLines
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.units import parse_duration
+
+try:
+    from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+except ImportError as e:
+    raise ConfigError(f"the source {NAME} needs sources in Python that take limits, which PySpark has since 4.2; install a newer one") from e
 
 _PARTITION_BYTES = 512 * 1024
 """Of lines in one task: Spark warns of tasks above 1 MB."""

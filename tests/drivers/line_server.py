@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import Self
 
 
 class LineServer:
@@ -19,7 +18,7 @@ class LineServer:
         self.accepted = 0
         self._begin()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> LineServer:
         return self
 
     def __exit__(self, *_: object) -> None:

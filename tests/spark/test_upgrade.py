@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,10 +56,10 @@ class Moving:
 
 
 @pytest.fixture
-def moving(start: Start, tmp_path: Path) -> Iterator[Moving]:
+def moving(start: Start, tmp_path: Path) -> Moving:
     if lines.missing():
         pytest.skip(f"the PySparks for {', '.join(lines.missing())} have not been fetched: make jars")
-    yield Moving(start, tmp_path)
+    return Moving(start, tmp_path)
 
 
 def test_every_query_goes_on_on_each_newer_line(moving: Moving, start: Start, tmp_path: Path) -> None:

@@ -230,6 +230,18 @@ def test_submit_becomes_the_spark_submit_of_the_spark_that_is_there(tmp_path: Pa
     assert (tmp_path / "said.env").read_text().split() == [str(home), str(conf), sys.executable]
 
 
+def test_submit_takes_the_spark_of_spark_home_and_its_jar(tmp_path: Path) -> None:
+    ours = spark_version()
+    for version, status, says in ((ours, 0, f"--jars {jar_path(ours)} "), ("3.5.1", 2, "no JAR of this spark-ckpt fits Spark 3.5.1: ")):
+        home = a_spark(tmp_path / version, version)
+        script(home / "bin" / "spark-submit", 'echo "$0 $*"')
+        command = [sys.executable, "-m", "spark_ckpt.cli.main", "submit", "job.py"]
+        kept = {**os.environ, "SPARK_HOME": str(home)}
+        ran = subprocess.run(command, env=kept, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+        assert (ran.returncode, says in ran.stdout + ran.stderr) == (status, True), ran
+        assert status != 0 or ran.stdout.startswith(f"{home}/bin/spark-submit ")
+
+
 @pytest.mark.parametrize(
     ("files", "plugins"),
     [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import logging
 import pickle
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -335,3 +337,10 @@ def test_options() -> None:
 def test_a_wrong_option_is_named(given: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         parse(given)
+
+
+def test_a_pyspark_that_has_no_such_sources_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    monkeypatch.delitem(sys.modules, "spark_ckpt.api.socket_source")
+    with pytest.raises(ConfigError, match=r"the source retrying-socket needs .* PySpark has since 4\.2; install a newer one"):
+        importlib.import_module("spark_ckpt.api.socket_source")

@@ -24,6 +24,8 @@ CASES ?=
 MINUTES ?=
 PART ?=
 ONLY ?=
+# Of `make test-matrix`: one line of Spark.
+LINE ?=
 
 .PHONY: help
 help: ## List the targets
@@ -107,6 +109,10 @@ docs: venv ## The documents as a site in build/site, to read without a network
 campaign: jar $(CLASSES) ## 300 kills, the sinks and the long tests, hours: goes on where it was (CASES=n, MINUTES=n: a part of it; docs/reliability.md)
 	@$(PY) -m campaign run $(if $(SEED),--seed $(SEED)) $(if $(KILLS),--kills $(KILLS)) $(if $(CASES),--cases $(CASES)) \
 		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(PART),--part $(PART)) $(if $(ONLY),--only '$(ONLY)')
+
+.PHONY: test-matrix
+test-matrix: jar ## Some tests on every line of Spark, what has no result for this code yet; renews docs/compatibility.md (LINE=4.0: one; ONLY=text)
+	@$(PY) -m campaign.lines run $(if $(LINE),--line $(LINE)) $(if $(ONLY),--only '$(ONLY)')
 
 .PHONY: demo
 demo: jar ## A year of flights through a query that is killed, loses its disk and goes on (SEED=n repeats a run)

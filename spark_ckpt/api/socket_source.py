@@ -24,7 +24,7 @@ from spark_ckpt.units import parse_duration
 try:
     from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 except ImportError as e:
-    raise ConfigError(f"the source {NAME} needs sources in Python that take limits, which PySpark has since 4.2; install a newer one") from e
+    raise ConfigError(f"the source {NAME} needs sources in Python that take limits, which PySpark has since 4.2; install that") from e
 
 _PARTITION_BYTES = 512 * 1024
 """Of lines in one task: Spark warns of tasks above 1 MB."""

@@ -65,7 +65,7 @@ OTHERS = [('java version "1.8.0_392"', "is Java 8"), ('openjdk version "11.0.2"'
 def test_other_java_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, complaint: str) -> None:
     java_that_says(tmp_path, said)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(builder.BuildError, match=complaint) as e:
+    with pytest.raises(sparks.BuildError, match=complaint) as e:
         builder.find_java()
     assert "openjdk-17-jre-headless" in str(e.value)
     assert "\n" not in str(e.value)
@@ -74,13 +74,13 @@ def test_other_java_is_refused_in_one_sentence(tmp_path: Path, monkeypatch: pyte
 def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(builder.BuildError, match=r"Java was not found: install Java 17.*openjdk-17-jre-headless"):
+    with pytest.raises(sparks.BuildError, match=r"Java was not found: install Java 17.*openjdk-17-jre-headless"):
         builder.find_java()
 
 
 def test_java_home_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(builder.BuildError, match=r"JAVA_HOME is .*nowhere"):
+    with pytest.raises(sparks.BuildError, match=r"JAVA_HOME is .*nowhere"):
         builder.find_java()
 
 
@@ -109,7 +109,7 @@ def test_compiler_messages_are_shown_and_the_old_jar_stays(shim: Path, built: Pa
     jar = output / built.name
     before = jar.read_bytes()
     (shim / "hooks" / "example" / "Answer.scala").write_text("package example\nclass Answer { def value: Int = missing }\n")
-    with pytest.raises(builder.BuildError, match="not found: value missing"):
+    with pytest.raises(sparks.BuildError, match="not found: value missing"):
         builder.build(output, shim)
     assert jar.read_bytes() == before
 
@@ -122,7 +122,7 @@ def test_a_damaged_jar_has_no_digest(tmp_path: Path) -> None:
 
 def test_an_incomplete_tree_is_named(shim: Path, tmp_path: Path) -> None:
     shutil.rmtree(shim / "hooks")
-    with pytest.raises(builder.BuildError, match="no Scala files"):
+    with pytest.raises(sparks.BuildError, match="no Scala files"):
         builder.build(tmp_path / "out", shim)
 
 
@@ -141,7 +141,7 @@ def test_a_line_has_the_folders_that_it_is_in(tmp_path: Path, line: str, folders
         (tmp_path / name).mkdir()
     assert builder.of_line(line, tmp_path) == folders
     (tmp_path / "spark-four").mkdir()
-    with pytest.raises(builder.BuildError, match="spark-four is not named after lines of Spark"):
+    with pytest.raises(sparks.BuildError, match="spark-four is not named after lines of Spark"):
         builder.of_line(line, tmp_path)
 
 
@@ -158,7 +158,7 @@ def test_what_differs_has_the_same_names_on_every_line() -> None:
 
 def test_a_spark_of_no_known_line_is_named(tmp_path: Path, shim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builder, "installed_spark", lambda: sparks.Spark("3.5.1", tmp_path))
-    with pytest.raises(builder.BuildError, match=r"no sources for Spark 3\.5\.1; it has those for 4\.0, 4\.1, 4\.2, 4\.3"):
+    with pytest.raises(sparks.BuildError, match=r"no sources for Spark 3\.5\.1; it has those for 4\.0, 4\.1, 4\.2, 4\.3"):
         builder.build(tmp_path / "out", shim)
 
 

@@ -289,7 +289,7 @@ def test_the_page_in_the_repository_is_that_of_the_results() -> None:
     assert command.PAGE.read_text() == text, "docs/reliability.md is stale: run `python -m campaign page`"
 
 
-@pytest.mark.parametrize("path", [record.KILLS, record.TESTS], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [record.KILLS, record.TESTS, record.LINES], ids=lambda path: path.name)
 def test_every_recorded_line_is_as_the_schema_says(path: Path) -> None:
     for line in record.read(path):
         SCHEMA.validate(line)

@@ -342,5 +342,5 @@ def test_a_wrong_option_is_named(given: dict[str, str], named: str) -> None:
 def test_a_pyspark_that_has_no_such_sources_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
     monkeypatch.delitem(sys.modules, "spark_ckpt.api.socket_source")
-    with pytest.raises(ConfigError, match=r"the source retrying-socket needs .* PySpark has since 4\.2; install a newer one"):
+    with pytest.raises(ConfigError, match=r"the source retrying-socket needs .* PySpark has since 4\.2; install that"):
         importlib.import_module("spark_ckpt.api.socket_source")

@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 import pytest
 
-from documents import command_line, costs, options, transitions
+from documents import by_line, command_line, costs, options, transitions
 from documents.links import rewritten
 from documents.network import loaded
-from documents.places import BENCHMARKS, COMMAND_LINE, DOCS, OPTIONS, PROTOCOL, README, ROOT
+from documents.places import BENCHMARKS, COMMAND_LINE, COMPATIBILITY, DOCS, OPTIONS, PROTOCOL, README, ROOT
+from jvm_shim.sparks import PINNED
 from spark_ckpt import __version__
 from spark_ckpt.cli.main import VERBS, cli
 from spark_ckpt.conf.table import OPTIONS as TABLE
@@ -62,6 +63,31 @@ def test_what_it_costs_is_what_the_benchmark_has_measured() -> None:
 def test_the_diagrams_of_the_protocol_are_its_tables() -> None:
     text = PROTOCOL.read_text(encoding="utf-8")
     assert text == transitions.renewed(text), "docs/protocol.md is stale: run `python -m documents`"
+
+
+def test_the_page_of_sparks_lines_is_that_of_the_results_and_of_the_pins() -> None:
+    text = COMPATIBILITY.read_text(encoding="utf-8")
+    assert text == by_line.renewed(text, by_line.read()), "docs/compatibility.md is stale: run `python -m documents`"
+    assert re.findall(r"^\| (4\.\d+) \| [^|]* \| (\S+) \|$", text, re.MULTILINE) == [(line, pin) for line, (pin, _) in PINNED.items()]
+
+
+def test_a_table_of_what_ran_on_which_spark() -> None:
+    what, (test, *_) = next(iter(by_line.SHOWN.items()))
+
+    def result(spark: str, outcome: str, day: int) -> dict[str, object]:
+        return {"test": test, "outcome": outcome, "date": f"2026-01-0{day}T", "versions": {"pyspark": spark, "python": "3.11.7"}}
+
+    rows = by_line.table([result("4.10.0", "failed", 1), result("4.0.5", "failed", 2), result("4.0.5", "passed", 3)]).splitlines()
+    assert rows[0] == "| | Spark 4.0.5 | Spark 4.10.0 |"
+    assert rows[2] == f"| {what} | ✓ | **fails** |"
+    assert rows[3].endswith("| · | · |")
+    assert rows[-1] == "From 2026-01-01 to 2026-01-03, Python 3.11.7. ·: did not run."
+
+
+def test_the_tests_of_every_line_are_there() -> None:
+    for name in (name for names in by_line.SHOWN.values() for name in names):
+        path, _, function = name.partition("::")
+        assert f"def {function.partition('[')[0]}(" in (ROOT / path).read_text(), name
 
 
 def test_a_diagram_has_each_change_of_phase_once() -> None:

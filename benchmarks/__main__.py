@@ -134,9 +134,13 @@ def _begun(here: Path, unfinished: Path, again: Sequence[str], rounds: int | Non
     what = "went on" if unfinished.exists() else f"measured again: {', '.join(again)}{f', {_limit(rounds)}' if rounds else ''}"
     elsewhere = "".join(f", {now[name]}" for name in _WHERE if now[name] != before.get(name))
     figures.note(f"{now['time']}: {what}, load before: {now['load_before']}, commit {now['commit']}{elsewhere}")
-    figures.about |= {"load_before": max(now["load_before"], before.get("load_before", 0))}
     if not unfinished.exists():
-        figures.about |= {"again": list(again), "rounds": rounds or 0}
+        figures.about |= {"again": list(again), "rounds": rounds or 0, "loads": before.get("loads", {}) | dict.fromkeys(again, 0)}
+    load, loads = now["load_before"], figures.about.get("loads", {})
+    if measured := figures.about["again"]:
+        figures.about["loads"] = loads | {name: max(load, loads.get(name, 0)) for name in measured}
+    else:
+        figures.about["load_before"] = max(load, before.get("load_before", 0))
     return figures
 
 

@@ -134,8 +134,7 @@ def difference(above: Measure, below: Measure) -> Measure:
 
 
 def judged(targets: Sequence[Target], figures: Figures) -> list[Verdict]:
-    busy = _busy(figures)
-    return [_verdict(target, target.measure(figures), busy or _disturbed(figures, target)) for target in targets]
+    return [_verdict(target, target.measure(figures), _busy(figures, target) or _disturbed(figures, target)) for target in targets]
 
 
 def _verdict(target: Target, measured: Estimate | str, busy: bool) -> Verdict:
@@ -157,8 +156,10 @@ def _disturbed(figures: Figures, target: Target) -> bool:
     return any((figures.median(case, "elsewhere_percent") or 0) > OTHERS_PERCENT for case in cases)
 
 
-def _busy(figures: Figures) -> bool:
-    """Files of earlier runs tell the number of processors in words only."""
+def _busy(figures: Figures, target: Target) -> bool:
+    """What was measured again has a load of its own. Files of earlier runs tell the number of processors in words only."""
     about = figures.about
+    loads = about.get("loads", {})
+    load = loads.get(target.profile.experiment) if target.profile else None
     processors = about.get("processor_count") or int(str(about.get("processors", "1")).split()[0])
-    return float(about.get("load_before", 0)) > QUIET * processors
+    return float(about.get("load_before", 0) if load is None else load) > QUIET * processors

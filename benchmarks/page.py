@@ -46,10 +46,9 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
   slows several epochs down, and a shorter turn has that or not, by chance. With a limit on its time, a round that would not fit is left
   out for all systems of its workload, and noted.
 - **Look at ratios, not at milliseconds.** A ratio is of two medians within one run. It is called **too noisy** for a yes or a no in three
-  cases: the load before the run was above 0.5 a processor; others used more than a quarter of the machine during the turns; or the limit
-  lies within the range in which the ratio would come out again (the notches of box plots: median +- 1.57 IQR / sqrt(n); the extremes for
-  fewer than 4 values). What is counted is never too noisy:
-  requests, bytes, memory, processor time.
+  cases: the load before the run (before it was measured again) was above 0.5 a processor; others used more than a quarter of the machine
+  during the turns; or the limit lies within the range in which the ratio would come out again (the notches of box plots: median +- 1.57
+  IQR / sqrt(n); the extremes for fewer than 4 values). What is counted is never too noisy: requests, bytes, memory, processor time.
 - **Every 10 s**: this system and its floor run for the same time, at least three intervals. Of both as many epochs are compared as the
   slower one ran. Means are compared too, since a checkpoint is taken in few epochs, and those do not move a median.
 - **Kafka** is a real broker of one node on the same machine. Its topic is filled before anybody reads it. With spark-ckpt a consumer group

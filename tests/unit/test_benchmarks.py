@@ -146,6 +146,14 @@ def test_times_of_a_busy_machine_are_no_answer_and_counts_are(figures: Figures) 
     assert verdict(figures, "stock on tuned S3A, same settings, over s3://, 200 partitions")[1] is Met.YES
 
 
+def test_what_is_measured_again_on_a_busy_machine_leaves_the_others_as_they_were(figures: Figures) -> None:
+    others, again = "stock on tuned S3A, same settings, over s3://, 200 partitions", "finalise, 100,000 partitions over 10,000: linear"
+    figures.about["loads"] = {"finalise": 2 * QUIET + 0.01}
+    assert [verdict(figures, what)[1] for what in (others, again)] == [Met.YES, Met.NOISY]
+    figures.about |= {"loads": {"finalise": 0.1}, "load_before": 2 * QUIET + 0.01}
+    assert [verdict(figures, what)[1] for what in (others, again)] == [Met.NOISY, Met.YES]
+
+
 def test_times_beside_busy_others_are_no_answer(figures: Figures) -> None:
     what = "stock on tuned S3A, same settings, over s3://, 200 partitions"
     for percent, met in ((OTHERS_PERCENT, Met.YES), (3 * OTHERS_PERCENT, Met.NOISY)):

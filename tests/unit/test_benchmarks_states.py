@@ -208,6 +208,7 @@ def test_state_is_measured_alone_and_goes_into_the_figures_that_there_are(
     figures = Figures.read(tmp_path / "full.json")
     assert figures.values(rows, "epoch_ms") == [1]
     assert {case.experiment for case, _, _ in figures} == {"rows", states.EXPERIMENT}
+    assert (figures.about["load_before"], set(figures.about["loads"])) == (0.1, {states.EXPERIMENT})
     assert "measured again: read state, at most 1 round of each workload" in figures.notes[0]
     assert " x " in figures.notes[0].partition(", commit ")[2], "the other machine is named"
     assert "### State: read" in (tmp_path / "page.md").read_text(encoding="utf-8")

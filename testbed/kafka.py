@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from testbed.maven import Artifact, fetched
 from testbed.servers import UnavailableError, ending_with_starter, free_port
@@ -67,7 +68,7 @@ class KafkaBroker:
         """`bootstrap.servers` for the users (SASL_PLAINTEXT, PLAIN)."""
         return f"127.0.0.1:{self._secure}"
 
-    def __enter__(self) -> KafkaBroker:
+    def __enter__(self) -> Self:
         self._folder.mkdir(parents=True)
         (self._folder / "server.properties").write_text(self._properties())
         self._tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", "server.properties")

@@ -138,25 +138,9 @@ def _remove_in(at: int, name: str) -> None:
     try:
         os.unlink(name, dir_fd=at)
     except IsADirectoryError:
-        _remove_tree(at, name)
+        shutil.rmtree(name, ignore_errors=True, dir_fd=at)
     except OSError:
         pass
-
-
-def _remove_tree(at: int, name: str) -> None:
-    """As `shutil.rmtree` with `dir_fd`, which Python 3.10 does not have: what cannot be removed stays."""
-    for _, folders, files, inside in os.fwalk(name, topdown=False, dir_fd=at):
-        for file in files:
-            with contextlib.suppress(OSError):
-                os.unlink(file, dir_fd=inside)
-        for folder in folders:
-            with contextlib.suppress(OSError):
-                try:
-                    os.rmdir(folder, dir_fd=inside)
-                except NotADirectoryError:  # a link to one
-                    os.unlink(folder, dir_fd=inside)
-    with contextlib.suppress(OSError):
-        os.rmdir(name, dir_fd=at)
 
 
 @contextlib.contextmanager

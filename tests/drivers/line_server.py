@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from typing import Self
 
 
 class LineServer:
@@ -18,7 +19,7 @@ class LineServer:
         self.accepted = 0
         self._begin()
 
-    def __enter__(self) -> LineServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

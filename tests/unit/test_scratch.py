@@ -183,20 +183,6 @@ def test_what_others_have_laid_there_is_neither_followed_nor_waited_for(tmp_path
     assert (parent / f"{TEMPORARY}none" / "thesis.doc").exists()
 
 
-def test_what_a_dead_process_has_left_goes_with_all_that_is_in_it_and_links_are_not_followed(tmp_path: Path) -> None:
-    victim, left = tmp_path / "victim", tmp_path / f"{TEMPORARY}left"
-    (left / "deep" / "deeper").mkdir(parents=True)
-    victim.mkdir()
-    for folder in (victim, left, left / "deep", left / "deep" / "deeper"):
-        (folder / "data").touch()
-    (left / "lock").touch()
-    (left / "deep" / "folder").symlink_to(victim)
-    (left / "deep" / "file").symlink_to(victim / "data")
-    remove_dead(tmp_path, TEMPORARY)
-    assert [path.name for path in tmp_path.iterdir()] == ["victim"]
-    assert [path.name for path in victim.iterdir()] == ["data"]
-
-
 def test_a_disk_that_takes_no_lock_keeps_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.open
 

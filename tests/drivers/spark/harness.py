@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from spark_ckpt.process.jar import jar_path, pyspark_home
 from testbed.servers import ending_with_starter
@@ -71,7 +72,7 @@ class Application:
         with log.open("ab") as out:
             self._process = subprocess.Popen(own, stdout=out, stderr=subprocess.STDOUT, env=dict(env), cwd=cwd, start_new_session=True)
 
-    def __enter__(self) -> Application:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,9 +1,7 @@
 package org.apache.spark.ckpt
 
-import java.lang.invoke.MethodType
+import java.lang.invoke.{MethodHandle, MethodHandles, MethodType}
 import java.nio.charset.StandardCharsets.UTF_8
-
-import scala.collection.mutable
 
 import org.apache.spark.SPARK_VERSION
 
@@ -55,16 +53,18 @@ object SparkLinks {
   private def load(name: String): Option[Class[_]] =
     try Some(Class.forName(name, false, getClass.getClassLoader)) catch { case _: ClassNotFoundException | _: LinkageError => None }
 
-  private val members = mutable.Map.empty[Class[_], Set[String]]
-
+  // One by one, as the JVM itself would: all methods of a class can be listed only where the classes of all their arguments are there.
   private def has(of: Class[_], name: String, descriptor: String): Boolean =
-    above(of).exists(c => members.getOrElseUpdate(c, declared(c))(name + descriptor))
+    try {
+      val found = MethodHandles.privateLookupIn(of, MethodHandles.lookup())
+      val isField = !descriptor.startsWith("(")
+      val described = MethodType.fromMethodDescriptorString(if (isField) s"()$descriptor" else descriptor, getClass.getClassLoader)
+      if (isField) either(found.findGetter(of, name, described.returnType), found.findStaticGetter(of, name, described.returnType))
+      else if (name == "<init>") found.findConstructor(of, described)
+      else either(found.findVirtual(of, name, described), found.findStatic(of, name, described))
+      true
+    } catch { case _: ReflectiveOperationException | _: TypeNotPresentException | _: LinkageError => false }
 
-  private def above(of: Class[_]): Iterator[Class[_]] =
-    Iterator(of) ++ Option[Class[_]](of.getSuperclass).iterator.flatMap(above) ++ of.getInterfaces.iterator.flatMap(above)
-
-  private def declared(of: Class[_]): Set[String] =
-    (of.getDeclaredMethods.map(m => m.getName + MethodType.methodType(m.getReturnType, m.getParameterTypes).descriptorString()) ++
-      of.getDeclaredConstructors.map(c => "<init>" + MethodType.methodType(Void.TYPE, c.getParameterTypes).descriptorString()) ++
-      of.getDeclaredFields.map(f => f.getName + f.getType.descriptorString())).toSet
+  private def either(ofObject: => MethodHandle, ofClass: => MethodHandle): MethodHandle =
+    try ofObject catch { case _: ReflectiveOperationException | _: LinkageError => ofClass }
 }

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from simulation.campaign import Campaign, campaign
 from simulation.invariants import Invariant, ViolationError
-from simulation.mutations import AT_LEAST_ONCE_ONLY, INTERVAL_ONLY, Mutation, Variant, mutated
-from simulation.observed import AGAIN, BACKGROUND, SELDOM, Observed
+from simulation.mutations import AT_LEAST_ONCE_ONLY, INTERVAL_ONLY, REAL_TIME_ONLY, Mutation, Variant, mutated
+from simulation.observed import AGAIN, BACKGROUND, IN_REAL_TIME, SELDOM, Observed
 from simulation.simulation import Mode, Result, Simulation, simulate
 
 __all__ = [
@@ -16,6 +16,8 @@ __all__ = [
     "AT_LEAST_ONCE_ONLY",
     "BACKGROUND",
     "INTERVAL_ONLY",
+    "IN_REAL_TIME",
+    "REAL_TIME_ONLY",
     "SELDOM",
     "Campaign",
     "Invariant",

@@ -20,13 +20,15 @@ _REPLACED = re.compile(r"state/\d+/_metadata/large")
 LARGE_EACH = 4
 """One in so many files of the source is an object of its own."""
 COMMITS_KEPT = 2
+BEGINNING = "sources/0/begins"
 
 
 class CheckpointFolder:
     """`resent`: what a coordinator that takes the place of one that dies is told."""
 
-    def __init__(self, query: SimulatedQuery) -> None:
+    def __init__(self, query: SimulatedQuery, lists: bool = True) -> None:
         self.query = query
+        self._lists = lists
         self._files: dict[str, bytes] = {}
         self._changes: dict[str, bytes | None] = {}
         self._unplanned: dict[str, bytes | None] = {}
@@ -53,9 +55,24 @@ class CheckpointFolder:
 
     def plan(self, epoch: int, offsets: bytes) -> dict[str, bytes | ev.LocalFile | None]:
         """Spark writes what the epoch will read. Returns what goes with the plan."""
-        self._write({source_file(epoch): offsets})
+        self._write({source_file(epoch): offsets} if self._lists else {})
         self._files[offsets_file(epoch)] = offsets
         return self._take_changes()
+
+    def begin(self, first: int) -> dict[str, bytes | ev.LocalFile | None]:
+        """An epoch begins in real time: Spark has written where its source does, if that was not there."""
+        self._write({} if BEGINNING in self._files else {BEGINNING: Span(first, first).encode()})
+        return self._take_changes()
+
+    def read(self, epoch: int, offsets: bytes) -> None:
+        """It has ended."""
+        self._files[offsets_file(epoch)] = offsets
+
+    @property
+    def begins(self) -> int | None:
+        """Where the source does, as the files say."""
+        found = self._files.get(BEGINNING)
+        return None if found is None else Span.decode(found).first
 
     def planned(self) -> None:
         self._unplanned = {}
@@ -110,6 +127,8 @@ class CheckpointFolder:
         begins = self.query.due_to_begin(self._files, i.origin is not None)
         if i.begins != begins:
             return f"restores {i.origin}, and is told that the operators {i.begins} begin empty instead of {begins}"
+        if not self._lists:
+            return None
         at = first
         for file in sorted((path for path in self._files if path.startswith("sources/")), key=number_of):
             span = Span.decode(self._files[file])
@@ -130,7 +149,9 @@ def number_of(path: str) -> int:
 
 
 def is_large(path: str) -> bool:
-    return _REPLACED.fullmatch(path) is not None or (path.startswith("sources/") and number_of(path) % LARGE_EACH == 0)
+    return _REPLACED.fullmatch(path) is not None or (
+        path.startswith("sources/") and path != BEGINNING and number_of(path) % LARGE_EACH == 0
+    )
 
 
 def local_file(content: bytes) -> ev.LocalFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from simulation.agent import Executor
@@ -45,6 +46,8 @@ LONGEST_EPOCH = 900
 class Driver(DriverQuery, Query):
     """One query through all its runs in one JVM."""
 
+    REAL_TIME = False
+
     def __init__(
         self,
         name: str,
@@ -65,7 +68,7 @@ class Driver(DriverQuery, Query):
         self._sink = sink
         self._restore = restore
         self._made = self._asked_at = 0
-        self._folder = CheckpointFolder(query)
+        self._folder = CheckpointFolder(query, source.lists)
         self._position = Position()
         self._uids: dict[int, str] = {}
         self._planned: dict[int, bytes] = {}
@@ -96,23 +99,10 @@ class Driver(DriverQuery, Query):
         self.process.announcements.forget_pending()
         nonce, local = f"{self.name}-{self._made}", self._folder.paths
         again = self.process.started is not None
-        self.process.ask(
-            ev.StartRequested(
-                "q",
-                self._folder.query.job,
-                local,
-                nonce,
-                self.name,
-                forgetful=self._source.forgetful,
-                sink_seen=self._sink.seen,
-                restore=self._restore,
-                spark_run_id=self.name,
-                again=again,
-                hooks=HOOKS,
-                operators=OperatorChoice(may_drop=True),
-                planned=self._folder.query.planned,
-            )
-        )
+        query, operators = self._folder.query, OperatorChoice(may_drop=True)
+        asked = ev.StartRequested("q", query.job, local, nonce, self.name, hooks=HOOKS, operators=operators, planned=query.planned)
+        found = replace(asked, forgetful=self._source.forgetful, sink_seen=self._sink.seen, restore=self._restore)
+        self.process.ask(replace(found, spark_run_id=self.name, again=again, real_time=self.REAL_TIME))
 
     def answer(self, event: ev.Event) -> None:
         """The executors' way to the storage asks nothing that the driver is told."""
@@ -266,8 +256,10 @@ class Driver(DriverQuery, Query):
             self.idle = True
             self.process.soon(partial(self._look_again, self._made), 20)
             return
-        span = Span(self._position.end, min(self._source.available, self._position.end + self._env.rng.randrange(1, LARGEST_EPOCH + 1)))
-        self._plan(planned or span.encode())
+        self._plan(planned or self._next_span().encode())
+
+    def _next_span(self) -> Span:
+        return Span(self._position.end, min(self._source.available, self._position.end + self._env.rng.randrange(1, LARGEST_EPOCH + 1)))
 
     def _plan(self, offsets: bytes, drain: bool = False) -> None:
         at = self._position
@@ -284,7 +276,7 @@ class Driver(DriverQuery, Query):
     def _run_epoch(self, base: CheckpointId | None, barrier: Barrier, version: int | None) -> None:
         assert self.process.started is not None
         self._folder.write_schemas(self._position.epoch)
-        span = Span.decode(self._folder[offsets_file(self._position.epoch)])
+        span = self._span_in_hand()
         self._acks = []
         goes_on_from = self._position.epoch if version is None else version
         pace = self._env.rng.randrange(1, LONGEST_EPOCH) if self._env.chance(self._env.faults.long, Observed.LONG) else 0
@@ -296,6 +288,9 @@ class Driver(DriverQuery, Query):
             self.process.soon(self._task_failed, self._env.rng.randrange(0, 40))
         if self._env.chance(self._env.faults.executor_loss):
             self.process.soon(lambda: self._lose_executor(attempt), self._env.rng.randrange(0, 60))
+
+    def _span_in_hand(self) -> Span:
+        return Span.decode(self._folder[offsets_file(self._position.epoch)])
 
     def _task_failed(self) -> None:
         """The query ends; what was asked last may be unanswered."""

@@ -48,6 +48,11 @@ class SimulatedLog:
     # --- what is there
 
     @property
+    def last_end(self) -> int:
+        """Entry by which the stream was deleted last, 0 for none."""
+        return self._last_end
+
+    @property
     def tail(self) -> int:
         return max(self.entries, default=0)
 

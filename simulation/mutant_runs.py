@@ -21,6 +21,7 @@ from spark_ckpt.protocol.epoch import EpochInHand
 from spark_ckpt.protocol.handover import StateHandover
 from spark_ckpt.protocol.instructions import Instruction
 from spark_ckpt.protocol.log import RunLog
+from spark_ckpt.protocol.planning import Planning
 from spark_ckpt.protocol.reasons import AbortReason, Outcome
 from spark_ckpt.protocol.retention.completed import CompletedCheckpointStore
 from spark_ckpt.protocol.retention.deletion import Batch, Deletions
@@ -171,6 +172,14 @@ class AheadAtOnce(RunLog):
     @property
     def ahead(self) -> int:
         return self._context.settings.ahead if self._owner.base_is_known else 0
+
+
+class BeginningUnsaid(Planning):
+    """Real-time epochs begin, and only their end is recorded."""
+
+    def _begin_in_real_time(self, event: ev.TriggerRequested) -> list[Instruction]:
+        self._log.may_run_ahead = True
+        return super()._begin_in_real_time(event)
 
 
 class WithoutItsPlan(PendingCheckpoints):

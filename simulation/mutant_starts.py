@@ -9,6 +9,7 @@ from spark_ckpt.model import CheckpointId, Content
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol.entries import Claim, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start.admission import Admission
 from spark_ckpt.protocol.start.candidates import Candidates
 from spark_ckpt.protocol.start.phases import StartOrder, Step
@@ -75,6 +76,38 @@ class VoidingTwice(PlansPast):
     def planned_before(self, entries: Mapping[int, Entry]) -> PlannedBefore:
         last = max((n for n, entry in entries.items() if isinstance(entry, Claim) and entry.first is not None), default=0)
         return super().planned_before({n: entry for n, entry in entries.items() if n >= last or not isinstance(entry, Plan)})
+
+
+class TakingRecordsForPlans(PlansPast):
+    """Runs again what real-time epochs have read."""
+
+    def planned_before(self, entries: Mapping[int, Entry]) -> PlannedBefore:
+        plans = {n: replace(e, real_time=False) if isinstance(e, Plan) else e for n, e in entries.items()}
+        return super().planned_before({n: e for n, e in plans.items() if not isinstance(e, Plan) or e.offsets})
+
+
+class CountingRecords(PlansPast):
+    """Takes the highest number that was recorded for the highest that was used."""
+
+    def highest_used(self, found: PlannedBefore) -> int:
+        recorded = [entry.epoch for entry in self._entries.values() if isinstance(entry, Plan) and entry.real_time]
+        return max(recorded, default=found.first - 1)
+
+
+class AdoptingPlansOnly(PlansPast):
+    """Does not say in its claim where sources began."""
+
+    @property
+    def adopted(self) -> Mapping[int, int]:
+        return {number: epoch for number, epoch in super().adopted.items() if number not in self._listing}
+
+
+class InRealTimeAtOnce(PlansPast):
+    """A run in real time begins with what was planned as micro-batches."""
+
+    @property
+    def settings(self) -> Settings:
+        return self._round.settings.in_real_time() if self._round.request.real_time else self._round.settings
 
 
 class TakingItBack(Admission):

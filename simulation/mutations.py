@@ -119,6 +119,11 @@ class Mutation(Enum):
     LEFT_LOOKED_FOR = "before state is lost, acknowledgements are looked for that agents of dead executors have left"
     BEGINS_EMPTY = "an operator that is new begins empty in the first epoch, however often that runs"
     BESIDE_STATE = "what a plan says of operators is not taken when it runs again"
+    RECORDS_VOID = "what a real-time epoch has read never runs again"
+    RUNNING_COUNTED = "the number of a real-time epoch that was running is not used again"
+    BEGUN_IS_LOGGED = "until every successor finds a checkpoint, the log says of a real-time epoch that it begins"
+    BEGINNING_ADOPTED = "a claim names what says where the sources of real-time epochs began"
+    PLANNED_FIRST = "what was planned as micro-batches runs so before a run in real time"
 
 
 INTERVAL_ONLY = frozenset(
@@ -161,6 +166,18 @@ AT_LEAST_ONCE_ONLY = frozenset(
 """What only at-least-once can show: where a plan is stored while its epoch's tasks run, and input runs again under new numbers."""
 
 
+REAL_TIME_ONLY = frozenset(
+    {
+        Mutation.RECORDS_VOID,
+        Mutation.RUNNING_COUNTED,
+        Mutation.BEGUN_IS_LOGGED,
+        Mutation.BEGINNING_ADOPTED,
+        Mutation.PLANNED_FIRST,
+    }
+)
+"""What only real time can show."""
+
+
 _STEADY = {"damage": 0, "crash": 0, "sleep": 0, "stop": 0, "task_failure": 0}
 _A_NIGHT = {"log_kept_ms": KEPT}
 _SLEEPERS = {**_STEADY, "sleep": 0.01, "rival": 0.5, "restore": 0, "outage": 0, "coordinator_crash": 0, "executor_loss": 0}
@@ -176,6 +193,8 @@ _AGENTS = {**_STEADY, "agent_restart": 0.15, "ack_lost": 0.5, "rival": 0, "resto
 _ANSWERED = {"answer_lost": 0, "request_lost": 0, "late": 0, "put_failed": 0, "read_failed": 0, "slow": 0, "long": 0, "gc": 0, "ask": 0}
 _AGENTS_ALONE = {**_AGENTS, **_ANSWERED, "agent_restart": 0.5, "ack_lost": 0.9, "coordinator_crash": 0.02, "moved": 0, "losing": 0}
 _ONE_AT_A_TIME = {"interval_ms": 40, "max_concurrent": 1, "min_pause_ms": 0, "timeout_ms": 600, "tolerable_failures": 10}
+_SOON_OVER = {**_STEADY, "crash": 0.04, "rival": 1, "restore": 0}
+"""Many a run ends before it has a checkpoint."""
 _OFTEN = {"interval_ms": 30, "max_concurrent": 3}
 _ONE = {**_OFTEN, "retained": 1}
 _IN_A_HURRY = {**_OFTEN, "timeout_ms": 150, "tolerable_failures": 10}
@@ -262,6 +281,11 @@ def mutated(mutation: Mutation) -> Variant:
         Mutation.DUE_UNASKED: Variant(
             parts=Parts(policy=runs.WhenAskedOnly), settings={"interval_ms": None, "min_pause_ms": 0, "most_behind": 6}
         ),
+        Mutation.RECORDS_VOID: Variant(parts=Parts(start=StartParts(plans=starts.TakingRecordsForPlans)), faults=_SOON_OVER),
+        Mutation.RUNNING_COUNTED: Variant(parts=Parts(start=StartParts(plans=starts.CountingRecords))),
+        Mutation.BEGUN_IS_LOGGED: Variant(parts=Parts(planning=runs.BeginningUnsaid)),
+        Mutation.BEGINNING_ADOPTED: Variant(parts=Parts(start=StartParts(plans=starts.AdoptingPlansOnly)), faults=_SOON_OVER),
+        Mutation.PLANNED_FIRST: Variant(parts=Parts(start=StartParts(plans=starts.InRealTimeAtOnce))),
         Mutation.LEFT_LOOKED_FOR: Variant(parts=Parts(handover=runs.LostWithItsExecutor), faults=_DYING),
         Mutation.COLLECT_CLAIM_AGAIN: Variant(collect=CollectOrder.CLAIM_ONCE, faults={"gc": 1, "rival": 1}),
         Mutation.COLLECT_KEPT_FIRST: Variant(collect=CollectOrder.OWN_FIRST, faults={"gc": 0.7, "rival": 0.5}),

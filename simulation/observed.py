@@ -8,6 +8,8 @@ from enum import Enum
 class Observed(Enum):
     """Faults first, then what the protocol did about them."""
 
+    REAL_TIME = "epochs in real time"
+    SWITCHED = "runs in real time after one that ran what was planned as micro-batches, or went back"
     DRIVER_CRASHED = "driver crashes"
     DRIVER_SLEPT = "drivers that slept"
     ZOMBIE_WOKE = "zombies that woke up with a successor in the log"
@@ -121,6 +123,9 @@ BACKGROUND = frozenset(
     }
 )
 """What can only happen where snapshots lie in spools while later epochs run."""
+
+IN_REAL_TIME = frozenset({Observed.REAL_TIME, Observed.SWITCHED})
+"""What happens in real time alone."""
 
 SELDOM = frozenset({Observed.STRANDED})
 """What happens in a few of ten thousand seeds, and ends them."""

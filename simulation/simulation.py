@@ -19,6 +19,7 @@ from simulation.hook import Publication
 from simulation.invariants import Invariant, StrandedError, ViolationError
 from simulation.mutations import Variant
 from simulation.observed import Observed
+from simulation.real_time import RealTimeDriver
 from simulation.source_sink import Sink, Source
 from simulation.user import User
 from simulation.vandal import Vandal
@@ -68,6 +69,8 @@ MOST_BEHIND = 6
 """Epochs without a checkpoint after which one is due all the same, where that is not left at its default."""
 MOST_MEANWHILE = 15
 """Epochs that may end until one that is due is complete, with quiet."""
+IN_REAL_TIME = 0.7
+"""How often a run is, of a stream that is at all."""
 FORGETFUL = 0.1
 """How often the source may not give the same data twice."""
 
@@ -79,11 +82,14 @@ class Mode(Enum):
     """Checkpoints complete in the background."""
     AT_LEAST_ONCE = "AT_LEAST_ONCE"
     """Epochs do not wait for their plans either; now and then a run is in one of the other modes. People discard plans."""
+    REAL_TIME = "REAL_TIME"
+    """The query has a real-time trigger; now and then a run has micro-batches, in one of the other modes. People discard plans."""
     BOTH = "BOTH"
-    """Both gates: every epoch for even seeds; the interval for odd ones, half of them in at-least-once."""
+    """Both gates: every epoch for even seeds; the interval for odd ones, half of them in at-least-once or in real time."""
 
     def of(self, seed: int) -> Mode:
-        return (Mode.EVERY, Mode.INTERVAL, Mode.EVERY, Mode.AT_LEAST_ONCE)[seed % 4] if self is Mode.BOTH else self
+        every, interval, later = Mode.EVERY, Mode.INTERVAL, (Mode.AT_LEAST_ONCE, Mode.REAL_TIME)[seed // 4 % 2]
+        return (every, interval, every, later)[seed % 4] if self is Mode.BOTH else self
 
 
 @dataclass(frozen=True)
@@ -106,13 +112,14 @@ class Simulation:
         self._retained = self._variant.settings.get("retained", rng.choice((1, 1, 2, 3)))
         self._world = self._variant.world(self._retained, self.observed, self._clock)
         faults = replace(draw(rng, seed), **self._variant.faults)
-        self._again = mode.of(seed) is Mode.AT_LEAST_ONCE
+        real_time = mode.of(seed) is Mode.REAL_TIME
+        self._again = real_time or mode.of(seed) is Mode.AT_LEAST_ONCE
         publication = Publication(self.observed, self._again)
         self._env = Environment(rng, self._clock, self._world, faults, self.observed, self._telling(tell), publication)
         self._settings = self._drawn(rng, mode.of(seed), random.Random(-4_000_000_007 - seed))
         self._world.log.kept_ms = self._settings.log_kept_ms
         forgetful = ("simulated",) if self._settings.interval_ms != 0 and rng.random() < FORGETFUL else ()
-        self._source = Source(rng.choice(INPUT), forgetful)
+        self._source = Source(rng.choice(INPUT), forgetful, lists=not real_time)
         self._sink = Sink(self.observed, self._again, tells=seed // 4 % 2 == 1)
         self._choice: ev.Restore | None = None
         self._beginning: ev.Restore | None = None
@@ -121,7 +128,7 @@ class Simulation:
         self._elsewhere = random.Random(-2 - seed)
         self._demands = random.Random(-3_000_000_019 - seed)
         self._drivers: list[Driver] = []
-        self._user = User(self._env, random.Random(-5_000_000_039 - seed))
+        self._user = User(self._env, random.Random(-5_000_000_039 - seed), drains=not real_time)
         self._vandal = Vandal(self._env)
         self._trouble = True
         self.longest = 0
@@ -227,7 +234,10 @@ class Simulation:
 
     def _start(self) -> Driver:
         name, settings = f"d{len(self._drivers) + 1}", self._settings_of_one()
-        driver = Driver(name, self._env, self._variant, settings, self._source, self._sink, self._chosen(), self._user.changed())
+        kind = Driver
+        if not self._source.lists and self._env.rng.random() < IN_REAL_TIME:
+            kind, settings = RealTimeDriver, replace(settings, max_concurrent=settings.in_real_time().max_concurrent)
+        driver = kind(name, self._env, self._variant, settings, self._source, self._sink, self._chosen(), self._user.changed())
         self._drivers.append(driver)
         driver.start()
         return driver

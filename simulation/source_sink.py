@@ -40,11 +40,14 @@ def state_at(partition: int, begins: int, end: int) -> int:
 
 
 class Source:
-    """Has more input as time goes on, but gives only what a plan says. `forgetful`: its name, if it may not give the same data twice."""
+    """Has more input as time goes on, but gives only what a plan says. `forgetful`: its name, if it may not give the same data twice.
+    `lists`: whether it writes a file for each epoch below `sources/`, as one of files does; else one that says where it began, as Kafka's.
+    """
 
-    def __init__(self, available: int, forgetful: tuple[str, ...] = ()) -> None:
+    def __init__(self, available: int, forgetful: tuple[str, ...] = (), lists: bool = True) -> None:
         self.available = available
         self.forgetful = forgetful
+        self.lists = lists
 
 
 Row = tuple[Span, tuple[int, ...]]
@@ -66,6 +69,7 @@ class Sink:
         self._tells = tells
         self._anew = False
         self._carried: dict[int, Row] = {}
+        self._opened: dict[int, str] = {}
 
     @property
     def tells(self) -> bool:
@@ -80,7 +84,15 @@ class Sink:
         self._begins, self._first = begins, first
         self._anew = True
 
+    def open(self, batch: int, who: str) -> None:
+        """A batch in real time begins: its rows come one by one from now on, and whatever becomes of it, the number is its own."""
+        if self._opened.setdefault(batch, who) != who or batch in self._carried:
+            raise ViolationError(Invariant.SAME_DATA, f"{who} begins batch {batch}, which was somebody else's")
+
     def add_batch(self, batch: int, row: Row, who: str) -> None:
+        opened = self._opened.get(batch)
+        if opened is not None and not opened.startswith(f"{who} "):
+            raise ViolationError(Invariant.SAME_DATA, f"{who} ran batch {batch}, which {opened} had begun in real time")
         known = self._carried.setdefault(batch, row)
         if known != row:
             raise ViolationError(Invariant.SAME_DATA, f"{who} ran batch {batch} as {row}, the sink was given {known}")

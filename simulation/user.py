@@ -18,8 +18,10 @@ from spark_ckpt.protocol.reasons import Outcome
 class User:
     """`asked`: log entry of every request -> the claim under which it was made."""
 
-    def __init__(self, env: Environment, changes: random.Random) -> None:
-        """`changes`: a source of its own, without which a seed is the schedule that it would be if the query never changed."""
+    def __init__(self, env: Environment, changes: random.Random, drains: bool = True) -> None:
+        """`changes`: a source of its own, without which a seed is the schedule that it would be if the query never changed. `drains`:
+        people ask for drains, which a query in real time refuses."""
+        self._drains = drains
         self.asked: dict[int, int] = {}
         self._env = env
         self._changes = changes
@@ -37,7 +39,7 @@ class User:
         before = max((epoch for one, epoch in self._env.ended.items() if one < run), default=-1)
         again = max((epoch for epoch in world.log.last_claim.adopted_past(-1).values() if epoch <= before), default=-1)
         self._made += 1
-        drain = action == STOP and self._env.rng.random() < 0.5
+        drain = action == STOP and self._env.rng.random() < 0.5 and self._drains
         request = Request(claim, action, "", "person", drain=drain, nonce=f"n{self._made}", floor=world.log.floor)
 
         def put() -> None:

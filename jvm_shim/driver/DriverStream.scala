@@ -35,7 +35,7 @@ trait Preflight {
 }
 
 /** What a query reads from and writes to, where that decides how it can be run. */
-final case class JobNeeds(forgetful: Seq[String], sinkSeen: Option[Long], fromZero: Boolean)
+final case class JobNeeds(forgetful: Seq[String], sinkSeen: Option[Long], fromZero: Boolean, realTime: Boolean)
 
 /** `commits/N` may be written: the checkpoint that is complete now, if any, and how far durable state is behind. */
 final case class SealAnswer(checkpoint: Option[JsonNode], lag: Option[JsonNode])
@@ -58,7 +58,10 @@ final class DriverStream(
   private var epoch = -1L
   private var begunFrom = -1L
   private var sealedEpoch = -1L
+  private var barrierGiven = -1L
   private val commits = mutable.SortedMap.empty[Long, JsonNode]
+  // In real time no plan has them when a coordinator comes that takes the place of one that died.
+  private val reads = mutable.SortedMap.empty[Long, JsonNode]
   private val changed = mutable.LinkedHashMap.empty[String, Option[JsonNode]]
   private var changedBytes = 0
   // What went with a seal is in no plan until the next trigger is answered: a coordinator that comes meanwhile knows it from nobody else.
@@ -74,6 +77,10 @@ final class DriverStream(
   @volatile var failure: Option[Throwable] = None
   /** Do checkpoints complete while the query goes on? */
   @volatile var background = false
+  /** Is this a run in real time? Its epochs get their barrier before they begin, and say what they have read when they end. */
+  @volatile var realTime = false
+  /** Ends what the query does at the moment; called when it is to fail. */
+  @volatile var interrupt: () => Unit = () => ()
   /** Has another start looked at this location since Spark has accepted this one? */
   @volatile var contested = false
   /** Does the plan that is asked for next drain the query? */
@@ -100,17 +107,22 @@ final class DriverStream(
     val message = Json.obj(
       "folder" -> transfer.path, "type" -> "start", "root" -> root, "query_id" -> queryId, "run_id" -> runId, "job" -> job.json,
       "forgetful" -> needs.forgetful, "sink_seen" -> needs.sinkSeen, "from_zero" -> needs.fromZero, "files" -> present,
-      "again" -> synchronized(begun.nonEmpty), "application" -> DriverSide.application, "compared" -> false, "hooks" -> hooks.names)
+      "again" -> synchronized(begun.nonEmpty), "application" -> DriverSide.application, "compared" -> false, "hooks" -> hooks.names,
+      "real_time" -> needs.realTime)
     val answer = transfer.whole(asked(message, ask(message), preflight))
     synchronized {
       message.remove("planned")
-      begun = Some(message.deepCopy().put("type", "resume").put("run", answer.long("run")).put("claim", answer.long("claim")))
+      realTime = answer.path("real_time").asBoolean(false)
+      begun = Some(message.deepCopy().put("type", "resume").put("run", answer.long("run")).put("claim", answer.long("claim"))
+        .put("real_time", realTime))
+      barrierGiven = -1L
+      reads.clear()
       epoch = answer.long("epoch")
       begunFrom = Option(answer.get("origin")).filterNot(_.isNull).map(_.long("epoch")).getOrElse(-1L)
       sealedEpoch = begunFrom
       commits.clear()
       answer.get("files").properties().asScala.foreach { e =>
-        Commit.findFirstMatchIn(e.getKey).foreach(m => remember(m.group(1).toLong, transfer.send(transfer.taken(e.getValue).bytes)))
+        Commit.findFirstMatchIn(e.getKey).foreach(m => remember(commits, m.group(1).toLong, transfer.send(transfer.taken(e.getValue).bytes)))
       }
       takeChanged()
       unplanned.clear()
@@ -155,6 +167,22 @@ final class DriverStream(
 
   /** `offsets/N` is about to be written: returns the barrier once the plan of epoch N is durable. */
   def trigger(n: Long, offsets: Array[Byte]): String = {
+    val text = barrierOf(n, offsets)
+    ends.plan(n, offsets)
+    text
+  }
+
+  /** Epoch `n` of a run in real time is about to begin: returns its barrier. */
+  def begin(n: Long): String = barrierOf(n, Array.empty)
+
+  /** `offsets/N` is about to be written, in real time: what the epoch has read goes with its seal. */
+  def read(n: Long, offsets: Array[Byte]): Unit = {
+    val content = transfer.send(offsets)
+    synchronized(remember(reads, n, content))
+    ends.plan(n, offsets)
+  }
+
+  private def barrierOf(n: Long, offsets: Array[Byte]): String = {
     val content = transfer.send(offsets)
     val message = synchronized {
       epoch = n
@@ -167,7 +195,7 @@ final class DriverStream(
       unplanned.clear()
     }
     stateQuestions.clear()
-    ends.plan(n, offsets)
+    synchronized { barrierGiven = n }
     current = Some(text)
     text
   }
@@ -179,14 +207,15 @@ final class DriverStream(
     val message = synchronized {
       val files = takeChanged()
       files.foreach { case (path, file) => unplanned.put(path, file.map(transfer.kept).getOrElse(NullNode.instance)).foreach(transfer.discard) }
-      Json.obj("type" -> "seal", "root" -> root, "epoch" -> n, "commit" -> content, "files" -> files, "hooks" -> taken)
+      Json.obj("type" -> "seal", "root" -> root, "epoch" -> n, "commit" -> content, "files" -> files, "hooks" -> taken,
+        "offsets" -> reads.get(n))
     }
     try {
       val answer = ask(message)
       synchronized {
         sealedEpoch = n
         sealedHooks = taken
-        remember(n, content)
+        remember(commits, n, content)
         SealAnswer(Option(answer.get("checkpoint")).filterNot(_.isNull).orElse(completed), Option(answer.get("lag")).filterNot(_.isNull))
       }
     } catch {
@@ -231,7 +260,9 @@ final class DriverStream(
 
   /** A one-way message of the coordinator. */
   def heard(message: JsonNode): Unit = message.str("type") match {
-    case "failed" => failure = Some(new CheckpointFailure(message.str("kind"), message.str("message")))
+    case "failed" =>
+      failure = Some(new CheckpointFailure(message.str("kind"), message.str("message")))
+      interrupt()
     case "stopping" => asked.add(new StopRequest(message.long("run"), message.get("drain").asBoolean()))
     case "late" => synchronized {
       late = message.optLong("epoch").map(epoch => (message.long("run"), epoch))
@@ -284,18 +315,19 @@ final class DriverStream(
   def retell(say: ObjectNode => Unit): Unit = synchronized {
     asked.clear()
     begun.foreach { message =>
-      val resume = message.deepCopy().put("epoch", epoch).put("sealed", sealedEpoch)
+      val resume = message.deepCopy().put("epoch", epoch).put("sealed", sealedEpoch).put("running", barrierGiven == epoch && epoch > sealedEpoch)
       Json.put(resume, "sealed_hooks", sealedHooks)
-      Json.put(resume, "files", unplanned.toMap ++ commits.map { case (n, content) => s"commits/$n" -> content })
+      val numbered = commits.map { case (n, content) => s"commits/$n" -> content } ++ reads.map { case (n, content) => s"offsets/$n" -> content }
+      Json.put(resume, "files", unplanned.toMap ++ numbered)
       say(resume)
       acks.foreach(line => say(Json.parse(line).asInstanceOf[ObjectNode]))
       stateQuestions.retell(say)
     }
   }
 
-  private def remember(n: Long, commit: JsonNode): Unit = {
-    commits(n) = commit
-    while (commits.size > CommitsKept) commits.remove(commits.head._1).foreach(transfer.discard)
+  private def remember(newest: mutable.SortedMap[Long, JsonNode], n: Long, content: JsonNode): Unit = {
+    newest(n) = content
+    while (newest.size > Kept) newest.remove(newest.head._1).foreach(transfer.discard)
   }
 
   private def takeChanged(): Map[String, Option[JsonNode]] = {
@@ -311,5 +343,5 @@ final class DriverStream(
 
 object DriverStream {
   private val Commit = "^commits/(\\d+)$".r
-  private val CommitsKept = 2
+  private val Kept = 2
 }

@@ -12,7 +12,7 @@ import org.apache.spark.sql.internal.SQLConf
 
 /**
  * Sees every small file that the driver writes below a checkpointLocation. `offsets/N` is the trigger point of epoch N, `commits/N` its
- * gate. Spool folders of executors are plain local files. Any other path is handled exactly as Spark alone would.
+ * gate; in real time both come with the end of an epoch. Spool folders of executors are plain local files. Any other path is handled exactly as Spark alone would.
  */
 class BarrierFileManager(path: Path, hadoopConf: Configuration) extends CheckpointFileManager with Logging {
   import BarrierFileManager._
@@ -27,6 +27,7 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
       new CollectedOutput {
         override protected def finished(content: Array[Byte]): Unit = {
           relative match {
+            case Offsets(n) if stream.realTime => stream.read(n.toLong, content)
             case Offsets(n) => DriverSide.setBarrier(stream.trigger(n.toLong, content))
             case Commits(n) =>
               CheckpointFeed.sunk(stream.root, n.toLong)

@@ -28,7 +28,9 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
   private var attempts = 0
   private var warnedOfDrain = false
   private var ranEpoch = false
+  private var switching = false
   private var origin = stream.origin
+  stream.interrupt = () => if (stream.realTime) query.sparkSession.sparkContext.cancelJobGroup(query.runId.toString, "the query is to end")
 
   override def setNextBatch(ctx: MicroBatchExecutionContext): Unit = {
     next = ctx
@@ -44,10 +46,15 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
     }
   }
 
-  /** False: state was lost, and the query has to go back before it goes on. */
+  /** False: the query begins another run before it goes on, since state was lost, or since what follows is in real time. */
   private def toTheEnd(): Boolean =
     try {
+      switching = false
       inner.execute(step)
+      if (switching && query.isActive) {
+        stream.finish(stopping = false)
+        return false
+      }
       // Trigger.Once runs one epoch; those that were planned before it must not wait for as many starts.
       while (isOnce && !stream.ended && query.isActive && (planned.contains(next.batchId) || stream.stopRequest.nonEmpty)) inner.execute(step)
       if (isOnce && query.isActive) stream.ended = true
@@ -65,6 +72,8 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
     stream.hooks.check()
     val between = !ctx.isCurrentBatchConstructed
     stopped = between && stream.stopRequest.exists(stop(ctx, _))
+    switching = !stopped && beginning.realTime.isDue(ctx)
+    if (switching) return false
     val over = !stopped && between && Drain.wasAt(query, ctx.batchId - 1)
     // The drain itself may have run again in this start, and is to become a checkpoint: the query ends, and the next start says why.
     if (over && endsByItself && !ranEpoch) throw new CheckpointFailure(CheckpointFailure.Unusable, DrainedAndEnds)
@@ -79,6 +88,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
     val ids = QueryHook.stateIds(query)
     val before = ids.toMap
     try {
+      beginning.realTime.begin(ctx)
       val more = runBatch(ctx)
       ranEpoch ||= ctx.isCurrentBatchConstructed
       more
@@ -88,7 +98,7 @@ class EpochRunner(query: MicroBatchExecution, stream: DriverStream, beginning: R
         ids.clear()
         ids ++= before
         attempt(ctx, number + 1)
-      case e: Exception => throw KafkaTrouble.explained(e, query, ctx).getOrElse(e)
+      case e: Exception => throw stream.failure.filter(_ => stream.realTime).orElse(KafkaTrouble.explained(e, query, ctx)).getOrElse(e)
     }
   }
 

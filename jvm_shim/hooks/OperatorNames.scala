@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.expressions.{Expression, NamedExpression}
 import org.apache.spark.sql.catalyst.plans.physical.{ClusteredDistribution, StatefulOpClusteredDistribution}
 import org.apache.spark.sql.ckpt.SparkStreaming.{FlatMapGroupsWithStateExecBase, SessionWindowStateStoreSaveExec, StateStoreSaveExec, StateStoreWriter, StreamExecution, StreamingDeduplicateExec, StreamingDeduplicateWithinWatermarkExec, StreamingGlobalLimitExec, StreamingSymmetricHashJoinExec}
 import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.aggregate.BaseAggregateExec
 
 /** A stateful operator as a person would call it: its kind and its keys. */
 object OperatorNames {
@@ -17,6 +18,7 @@ object OperatorNames {
 
   private def name(op: StateStoreWriter): String = op match {
     case a: StateStoreSaveExec => s"aggregate(${keys(a.keyExpressions)})"
+    case a: BaseAggregateExec => s"aggregate(${keys(a.groupingExpressions)})" // in real time
     case s: SessionWindowStateStoreSaveExec => s"session windows(${keys(s.keyWithoutSessionExpressions)})"
     case d: StreamingDeduplicateExec => s"deduplicate(${keys(d.keyExpressions)})"
     case d: StreamingDeduplicateWithinWatermarkExec => s"deduplicate within watermark(${keys(d.keyExpressions)})"

@@ -9,6 +9,7 @@ import org.apache.spark.sql.ckpt.SparkStreaming.{CompactibleFileStreamLog, FileS
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.read.streaming.SparkDataStream
 import org.apache.spark.sql.execution.streaming.Sink
+import org.apache.spark.sql.streaming.Trigger
 
 /** The private parts of a running query that have to be reached, each by reflection and each named here once. */
 object QueryHook {
@@ -38,6 +39,12 @@ object QueryHook {
       field.setAccessible(true)
       field.set(query, new StateKeepingSink(sink))
     case _ =>
+  }
+
+  def setTrigger(query: StreamExecution, trigger: Trigger): Unit = {
+    val field = classOf[StreamExecution].getDeclaredField("trigger")
+    field.setAccessible(true)
+    field.set(query, trigger)
   }
 
   /** Makes the query's logical plan, and with it its sources and its trigger executor. Runs in the query thread. */

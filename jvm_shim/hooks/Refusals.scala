@@ -14,15 +14,13 @@ object Refusals {
 
   /** The query as one that is run epoch by epoch; throws what keeps it from being one. */
   def microBatches(query: StreamExecution): MicroBatchExecution = query match {
-    // By name, since Spark 4.0 does not have the class; first, since Spark tracks such a query's progress asynchronously unasked.
-    case _ if query.trigger.getClass.getSimpleName == "RealTimeTrigger" =>
-      refuse("the real-time trigger commits rows before their epoch has a checkpoint; use a processing time trigger or AvailableNow")
     case _: AsyncProgressTrackingMicroBatchExecution =>
       refuse("asynchronous progress tracking writes an epoch's offsets after it has run; remove the option asyncProgressTrackingEnabled")
     case _: ContinuousExecution =>
       refuse("the continuous trigger has no micro-batches to checkpoint; use a processing time trigger or AvailableNow")
     case batches: MicroBatchExecution =>
       DriverSide.settings.keys.filter(k => k.startsWith("spark.sql.streaming.") && !Lists(k)).foreach(k => contradiction(query, k).foreach(throw _))
+      RealTime.giveProvider(query)
       batches
     case other => refuse(s"a query of kind ${other.getClass.getSimpleName} is not known")
   }

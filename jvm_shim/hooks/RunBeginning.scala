@@ -12,6 +12,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
   // The sink is asked before it is wrapped.
   private val sink = query.sink
   private val (shape, needs) = (JobShapes.of(query), SourcesAndSink.of(query))
+  val realTime = new RealTime(query, stream)
 
   /** Each call begins a run: the first when the query starts, another when it has to go back to a checkpoint. */
   def apply(): PlannedEpochs = {
@@ -29,6 +30,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
         barrier, event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), stream.background, () => OperatorNames.of(query))
       DriverSide.setBarrier(barrier)
     }
+    realTime.prepare()
     new PlannedEpochs(query, begun.planned)
   }
 

@@ -24,7 +24,8 @@ object SourcesAndSink {
       // An initial state is loaded in epoch 0 and in no other, and in any other Spark looks for the metadata that an earlier one wrote.
       case f: FlatMapGroupsWithState => f.hasInitialState
       case other => TransformWithStates.isOne(other)
-    })
+    },
+    RealTime.isTrigger(query.trigger))
 
   private def forgetful(source: LogicalPlan): Option[String] = source match {
     case s: StreamingRelation if classOf[FileFormat].isAssignableFrom(s.dataSource.providingClass) =>

@@ -9,7 +9,7 @@ from spark_ckpt.conf.passwords import shown
 from spark_ckpt.errors import ConfigError
 
 PLUGIN_CLASS = "org.apache.spark.ckpt.CheckpointPlugin"
-PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.ckpt.BarrierStateStoreProvider"
+PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 FILE_MANAGER_CLASS = "org.apache.spark.sql.ckpt.BarrierFileManager"
 LISTENER_CLASS = "org.apache.spark.sql.ckpt.QueryRunListener"
 EXTENSIONS_CLASS = "org.apache.spark.sql.ckpt.CheckpointExtensions"
@@ -20,16 +20,18 @@ _FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _CHANGELOG_KEY = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _FILE_CHECKSUM_KEY = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 _LISTENERS_KEY = "spark.sql.streaming.streamingQueryListeners"
+_ASYNC_KEY = "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled"
 _EXTENSIONS_KEY = "spark.sql.extensions"
 _VALIDATION_KEY = "spark.sql.streaming.stateStore.commitValidation.enabled"
 _BYPASS_KEY = "spark.shuffle.sort.bypassMergeThreshold"
 
 NEEDED_SETTINGS: Mapping[str, tuple[str, str]] = {
-    _PROVIDER_KEY: (PROVIDER_CLASS, "the plugin brings a provider of its own, on Spark's own RocksDB engine"),
+    _PROVIDER_KEY: (PROVIDER_CLASS, "the plugin's own provider, which a query gets when it has started, is made of Spark's RocksDB engine"),
     _MANAGER_KEY: (FILE_MANAGER_CLASS, "the plugin sees the query's log through a file manager of its own"),
     _FORMAT_KEY: ("2", "checkpoints need the unique ids of format 2"),
     _CHANGELOG_KEY: ("true", "checkpoints are made of changelogs"),
     _FILE_CHECKSUM_KEY: ("false", "the plugin stores and checks checksums of its own, and Spark's side files would get in the way"),
+    _ASYNC_KEY: ("false", "a batch in real time has to write what it has read when it ends, and not later"),
 }
 """Setting -> value, and why the plugin cannot do without it."""
 SUGGESTED_SETTINGS: Mapping[str, str] = {
@@ -58,7 +60,7 @@ def spark_settings(conf: Mapping[str, str], existing: Mapping[str, str]) -> dict
     for key in sorted(existing):
         if "asyncprogresstracking" in key.lower() and existing[key].strip().lower() == "true":
             raise ConfigError(
-                f"{key}=true contradicts {plugin}: the log of an epoch must be stored before the epoch runs; remove {key}, or the plugin"
+                f"{key}=true contradicts {plugin}: what an epoch reads must be written in its turn; remove {key}, or the plugin"
             )
     settings = {key: needed for key, (needed, _) in NEEDED_SETTINGS.items()}
     settings |= {key: existing.get(key, value) for key, value in SUGGESTED_SETTINGS.items()}

@@ -230,6 +230,7 @@ class Coordinator:
             self._operators(),
             _planned(message),
             tuple(int(operator) for operator in message.get("initial") or ()),
+            message.get("real_time") is True,
         )
         return worker.request("start", event)
 
@@ -260,7 +261,8 @@ class Coordinator:
         sealed = int(message.get("sealed", -1))
         run, claim, epoch = (int(message[name]) for name in ("run", "claim", "epoch"))
         hooks = _hook_names(message), hook_states(message.get("sealed_hooks"))
-        event = ev.ResumeRequested(run, claim, epoch, _names(message), sealed, files, *hooks)
+        real_time = message.get("real_time") is True, message.get("running") is True
+        event = ev.ResumeRequested(run, claim, epoch, _names(message), sealed, files, *hooks, *real_time)
         worker = self._worker(str(message["root"]))
         worker.spark_run_id = str(message.get("run_id", ""))
         return worker.request("resume", event)
@@ -273,7 +275,8 @@ class Coordinator:
 
     def _seal(self, message: Message) -> Reply:
         hooks = hook_states(message.get("hooks"))
-        event = ev.SealRequested(int(message["epoch"]), file_transfer.read(message["commit"]), _files(message), hooks)
+        offsets = b"" if message.get("offsets") is None else file_transfer.read(message["offsets"])
+        event = ev.SealRequested(int(message["epoch"]), file_transfer.read(message["commit"]), _files(message), hooks, offsets)
         return self._worker(str(message["root"])).request("seal", event)
 
     def _finish(self, message: Message) -> Reply:

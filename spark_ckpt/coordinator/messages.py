@@ -57,6 +57,7 @@ class Messages:
             "epoch": i.epoch,
             "barrier": self.barrier(i, i.origin, i.gate is Gate.EPOCH),
             "gate": i.gate.value,
+            "real_time": i.real_time,
             **self._actions.transfer.part(
                 {
                     "files": {path: content for path, content in given.items() if path not in offsets},

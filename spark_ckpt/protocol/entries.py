@@ -1,7 +1,8 @@
-"""The entries of the log: what each says, and its JSON form (version 3, one UTF-8 document an entry).
+"""The entries of the log: what each says, and its JSON form (one UTF-8 document an entry).
 
-Version 1 had no files that are objects of their own, version 2 no plans that are adopted and no floor. Fields that were added later have a
-default with which older entries are read; one that no older release may overlook takes a new version.
+Version 1 had no files that are objects of their own, version 2 no plans that are adopted and no floor, version 3 no records of real-time
+epochs. Each entry has the lowest version that can say it: a log without such records stays readable for a release without real time. Fields
+that were added later have a default with which older entries are read; one that no older release may overlook takes a new version.
 Every entry names the number of the claim under which it was written: a claim its own, a plan that of its run; and a `floor`: nobody asks
 for entries with lower numbers any more, except for the claim under which the entry at the floor was written. They may be gone at any moment
 (`log_trim.py`). It falls with a claim only, one that goes back behind it to entries which are sure to be there (`restoring.py`).
@@ -25,7 +26,8 @@ _ELSEWHERE = (
     "and a new output path"
 )
 _WAY_OUT = f"the log is damaged: put the entry back as it was, or {_ELSEWHERE}"
-VERSION = 3
+VERSION = 4
+_BEFORE_REAL_TIME = 3
 MAX_NUMBER = 2**63
 DEFAULT_TIMEOUT_MS = 600_000
 MAX_ADOPTED = 1_000_000
@@ -158,7 +160,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Plan:
-    """An epoch's offsets, before it runs. `files`: the driver's files since the last plan. `rerun`: planned before, and run again."""
+    """An epoch's offsets, before it runs. `files`: the driver's files since the last plan. `rerun`: planned before, and run again.
+
+    `real_time`: no plan, but a record of what a real-time epoch has read, put when it has ended, and never run again. One without offsets
+    says that the epoch has begun.
+    """
 
     claim: int
     run: int
@@ -167,6 +173,7 @@ class Plan:
     files: Files = field(default_factory=dict)
     rerun: bool = False
     floor: int = 0
+    real_time: bool = False
 
     @property
     def objects(self) -> frozenset[str]:
@@ -226,7 +233,8 @@ Entry = Claim | Plan | Request | Damage | End
 
 def encode(entry: Entry, limits: EntryLimits = LIMITS) -> bytes:
     """The bytes to store; equal entries give equal bytes. Raises `FormatError` for all that `decode` would refuse."""
-    doc: dict[str, Any] = {"v": VERSION, "type": type(entry).__name__.lower(), "claim": entry.claim, "floor": entry.floor}
+    version = VERSION if isinstance(entry, Plan) and entry.real_time else _BEFORE_REAL_TIME
+    doc: dict[str, Any] = {"v": version, "type": type(entry).__name__.lower(), "claim": entry.claim, "floor": entry.floor}
     if isinstance(entry, Claim):
         doc["run"] = entry.run
         doc["query_id"] = entry.query_id
@@ -261,6 +269,8 @@ def encode(entry: Entry, limits: EntryLimits = LIMITS) -> bytes:
         doc["offsets"] = _content(entry.offsets)
         doc["files"] = {path: None if data is None else _content(data) for path, data in entry.files.items()}
         doc["rerun"] = entry.rerun
+        if entry.real_time:
+            doc["real_time"] = True
     elif isinstance(entry, Request):
         doc["action"] = entry.action
         doc["target"] = entry.target
@@ -367,7 +377,8 @@ def _entry(doc: Mapping[str, Any], limits: EntryLimits) -> Entry:
         files = doc["files"]
         _bounded(files, limits)
         changes = {check_driver_file(path): None if content is None else _file(content) for path, content in files.items()}
-        return Plan(claim, _number(doc["run"]), _number(doc["epoch"]), _bytes(doc["offsets"]), changes, doc["rerun"] is True, floor)
+        given = (_number(doc["run"]), _number(doc["epoch"]), _bytes(doc["offsets"]), changes, doc["rerun"] is True)
+        return Plan(claim, *given, floor, doc.get("real_time") is True)
     if kind == "request":
         return Request(
             claim,

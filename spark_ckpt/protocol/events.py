@@ -92,6 +92,8 @@ class StartRequested:
     """The files below `state/` that Spark has written for this query, planned as a new one (`start/changing.py`); None: not yet."""
     initial: tuple[int, ...] = ()
     """Its operators that have an initial state."""
+    real_time: bool = False
+    """It has a real-time trigger. What it finds planned runs as it was planned all the same, in a run of its own (`Started.real_time`)."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ class ResumeRequested:
 
     `sealed`: the newest epoch whose seal was answered, -1 for none; `files`: the driver's `commits/` of that one and the one before, and
     what else came with a seal since the last plan that is known to be stored. `hooks`: as in `StartRequested`; `sealed_hooks`: what they
-    gave at the end of `sealed`.
+    gave at the end of `sealed`. `real_time`: the run is one in real time, and `files` has its `offsets/` too; `running`: the
+    barrier of `epoch` was given.
     """
 
     run: int
@@ -111,6 +114,8 @@ class ResumeRequested:
     files: Changes = field(default_factory=dict)
     hooks: tuple[str, ...] = ()
     sealed_hooks: HookStates = field(default_factory=HookStates)
+    real_time: bool = False
+    running: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,10 @@ Changes = Mapping[str, bytes | LocalFile | None]
 
 @dataclass(frozen=True)
 class TriggerRequested:
-    """`drain`: the epoch has no rows, and the watermark at the end of time, as somebody has asked who stops the query for good."""
+    """`drain`: the epoch has no rows, and the watermark at the end of time, as somebody has asked who stops the query for good.
+
+    In a run in real time `offsets` is empty: what the epoch reads is known when it has ended.
+    """
 
     epoch: int
     offsets: bytes
@@ -140,10 +148,13 @@ class TriggerRequested:
 
 @dataclass(frozen=True)
 class SealRequested:
+    """`offsets`: what a real-time epoch has read."""
+
     epoch: int
     commit: bytes
     files: Changes = field(default_factory=dict)
     hooks: HookStates = field(default_factory=HookStates)
+    offsets: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -281,8 +281,8 @@ class Started:
     """Answer of `start`. `planned`: further epochs planned beyond `epoch`, which must run as planned too.
 
     `restored`: the path that a person chose for this stream, now or at an earlier start. `version`, `begins`: as in `Triggered`.
-    `taken_over`: the claim before this run's, if it was another application's.
-    """
+    `taken_over`: the claim before this run's, if it was another application's. `hooks`: their states in the origin. `real_time`: it is one
+    in real time; one of a real-time query that is not ends with the last epoch that was planned, and the query starts again."""
 
     run: int
     claim: int
@@ -297,8 +297,8 @@ class Started:
     version: int | None = None
     taken_over: Claim | None = None
     hooks: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    """Their states in the origin."""
     begins: tuple[int, ...] = ()
+    real_time: bool = False
 
 
 @dataclass(frozen=True)

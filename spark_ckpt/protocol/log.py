@@ -52,6 +52,10 @@ class LogOwner(Protocol):
         """Nothing was appended for a while."""
 
 
+def named(plan: Plan) -> str:
+    return f"{'the record' if plan.real_time else 'the plan'} of epoch {plan.epoch}"
+
+
 class RunLog:
     """Plans stand in a line, the first of which is being appended. `trim`: the passes over old entries."""
 
@@ -96,6 +100,11 @@ class RunLog:
         """So many epochs may run whose plan is not stored yet."""
         return self._context.settings.ahead if self.may_run_ahead and not self._context.every_epoch else 0
 
+    def may_run(self, epoch: int, logged: bool) -> bool:
+        """Rule: no epoch runs that is more than `ahead` past the newest one that is in the log. `logged`: this one is."""
+        stands = logged or any(plan.epoch == epoch for plan in self.line)
+        return len(self.line) + (not stands) <= self.ahead
+
     @property
     def cause(self) -> str:
         """Why the first in line is not stored."""
@@ -127,7 +136,7 @@ class RunLog:
         try:
             data = encode(plan)
         except FormatError as error:
-            return self._owner.plan_failed(ErrorKind.STORAGE, f"the plan of epoch {plan.epoch} could not be stored: {error}")
+            return self._owner.plan_failed(ErrorKind.STORAGE, f"{named(plan)} could not be stored: {error}")
         number = self.next_number
         self._issued_with_base = self._owner.base_is_known
         self._deletions.append_issued(number)
@@ -157,7 +166,7 @@ class RunLog:
         if known is Known.TAKEN:
             assert isinstance(event, ev.EntryRead)
             return self._taken(entry_in(event.number, event.data))
-        return self._owner.plan_failed(ErrorKind.STORAGE, f"the plan of epoch {self.line[0].epoch} could not be stored: {self.cause}")
+        return self._owner.plan_failed(ErrorKind.STORAGE, f"{named(self.line[0])} could not be stored: {self.cause}")
 
     def _taken(self, entry: Entry | None) -> list[Instruction]:
         """Somebody else's entry is where the plan was to go."""

@@ -17,7 +17,7 @@ from spark_ckpt.protocol.checkpoints.executors import Executors
 from spark_ckpt.protocol.checkpoints.pending import FinishedEpoch, PendingCheckpoint
 from spark_ckpt.protocol.checkpoints.pending_checkpoints import PendingCheckpoints
 from spark_ckpt.protocol.checkpoints.policy import CheckpointPolicy
-from spark_ckpt.protocol.checkpoints.savepoint_queue import NO_DRAIN, SavepointQueue
+from spark_ckpt.protocol.checkpoints.savepoint_queue import NO_DRAIN, NOT_IN_REAL_TIME, SavepointQueue
 from spark_ckpt.protocol.checkpoints.stats import Summary
 from spark_ckpt.protocol.checkpoints.trigger import CheckpointTrigger
 from spark_ckpt.protocol.context import Context
@@ -28,8 +28,9 @@ from spark_ckpt.protocol.entries import Claim, Damage, End, Entry, Plan, Request
 from spark_ckpt.protocol.epoch import EpochInHand
 from spark_ckpt.protocol.handover import StateHandover
 from spark_ckpt.protocol.instructions import Announcement, Gate, Instruction, Level, RequestName
-from spark_ckpt.protocol.log import RunLog
+from spark_ckpt.protocol.log import RunLog, named
 from spark_ckpt.protocol.machine import Machine, Story, Tickets
+from spark_ckpt.protocol.planning import Planning
 from spark_ckpt.protocol.reasons import AbortReason, HandoverFailure
 from spark_ckpt.protocol.retention.completed import CompletedCheckpointStore
 from spark_ckpt.protocol.retention.deletion import Deletions
@@ -62,6 +63,7 @@ class Parts:
     ending: type[Ending] = Ending
     handover: type[StateHandover] = StateHandover
     savepoints: type[SavepointQueue] = SavepointQueue
+    planning: type[Planning] = Planning
 
 
 class Run(Machine):
@@ -77,16 +79,17 @@ class Run(Machine):
         planned, deleted = self._subsumption.deletions.planned, self._subsumption.deleter.has_deleted
         self.folder = DriverFolder(self, beginning.claim.run, beginning.files, self.questions, planned, deleted)
         self._savepoints = parts.savepoints(beginning.claim.run, self.questions, self.proceed)
-        self._policy = parts.policy(context, self._timers, self.proceed)
+        policy = parts.policy(context, self._timers, self.proceed)
         self._checkpoints = parts.checkpoints(
-            self, context, self._timers, self._executors, self.folder, self._subsumption, self._policy, self._savepoints
+            self, context, self._timers, self._executors, self.folder, self._subsumption, policy, self._savepoints
         )
         self._checkpoint_trigger = CheckpointTrigger(
-            self, context, self.epoch, self._executors, self._subsumption, self._policy, self._savepoints, self._checkpoints, self._timers
+            self, context, self.epoch, self._executors, self._subsumption, policy, self._savepoints, self._checkpoints, self._timers
         )
         self.handover = parts.handover(context, self._executors, self._checkpoints, self._subsumption)
         trim = parts.trim(beginning.claim.run, planned, settings.log_kept_ms, settings.trim_every, self.questions, self.let_go)
         self._log = parts.log(self, context, self._timers, self.folder, self._subsumption.deletions, trim, beginning)
+        self._planning = parts.planning(self, context, self.epoch, self.folder, self._log)
         self._ending = parts.ending(self, context, self._log)
         self._replaced = beginning.replaced
         self._failure = (ErrorKind.INTERNAL, "")
@@ -105,16 +108,18 @@ class Run(Machine):
         self._checkpoints.ended = max([self.epoch.highest_planned, *self.claim.adopted_past(-1).values()])
         stands = self._checkpoints.tell_again() if self._replaced else []
         taken_over = [*self._take_over(), *self._turn_away_lost(), *stands, *self._checkpoint_trigger.watch()]
-        rests = [] if running else self._log.rest()
+        taken_over += self._planning.take_over(self._replaced)
+        rests = [] if running or self._log.line else self._log.rest()
         if self.context.every_epoch:
             begun = self._checkpoint_trigger.begin(self.epoch.number, now_ms, pressure=False) if running else []
             return [*taken_over, *begun, *rests]
         if self._replaced is None:
-            return [*taken_over, *self._policy.begin(), *(self._watch() if running else []), *rests]
+            return [*taken_over, *self._checkpoint_trigger.policy.begin(), *(self._watch() if running else []), *rests]
         self._checkpoint_trigger.take_over(self._replaced.sealed)
         # In at-least-once the driver may be past an epoch whose plan is lost, and with it the driver's files that went with that plan: the
         # query goes back, and what it goes back to must not be made without these files.
-        ahead = bool(self.claim.ahead) and not running and self._replaced.in_hand > self._replaced.sealed
+        at_least_once = self.claim.ahead > 0 and not self._planning.real_time
+        ahead = at_least_once and not running and self._replaced.in_hand > self._replaced.sealed
         if self._replaced.sealed > self._subsumption.completed_epoch and not ahead:
             self._checkpoints.finished = self._finished_epoch(self._replaced.sealed, self._replaced.hooks)
         # Nothing is bridged while the epoch in hand runs: which of the driver's files are only its own is not known.
@@ -195,16 +200,10 @@ class Run(Machine):
         if event.drain and not self._savepoints.wants_drain:
             return self.plan_failed(ErrorKind.DECLINED, NO_DRAIN)
         self.epoch.asked_ms = self.now_ms
-        again = self.epoch.planned_before is not None
-        puts = self.folder.take_in_planned(event.epoch, event.offsets, event.files, self.epoch.listed())
-        plan = Plan(self.claim.claim, self.claim.run, event.epoch, event.offsets, self.folder.files.take_changes(), again)
-        if not self.epoch.planned(plan):
-            message = "was planned before with other data, and a sink may have seen that; start the query again to run it as it was planned"
-            return self.plan_failed(ErrorKind.CONFLICT, f"epoch {event.epoch} {message}")
-        appended = [*puts, *self._log.append(plan)]
+        appended = self._planning.begin(event)
         if self.phase in OVER:  # no plan can be stored that no reader would take
             return appended
-        if len(self._log.line) <= self._log.ahead:
+        if self._planning.may_go:
             return [*appended, *self._go()]
         return [*appended, *self._timers.set(ev.Timer.PLAN, self.context.settings.timeout_ms, self._plan_timed_out)]
 
@@ -212,12 +211,11 @@ class Run(Machine):
         """Sent again because the coordinator that got it first died."""
         if not self.epoch.is_asked_again(event):
             return [self._out_of_order(RequestName.TRIGGER, event.epoch)]
-        return [*self.folder.take_in_planned(event.epoch, event.offsets, event.files), self._barrier()]
+        return [*self._planning.again(event), self._barrier()]
 
     def plan_stored(self, plan: Plan, number: int) -> list[Instruction]:
         self.epoch.stored(plan.epoch, number)
-        may_go = self.phase is RunPhase.PLANNING and len(self._log.line) <= self._log.ahead
-        instructions = self._go() if may_go else []
+        instructions = self._go() if self.phase is RunPhase.PLANNING and self._planning.may_go else []
         if not self._log.line and self.is_quiet:
             instructions += self._log.rest()
         instructions += self._checkpoints.planned(plan.epoch, self.epoch.log(plan.epoch))
@@ -233,7 +231,7 @@ class Run(Machine):
     def _plan_timed_out(self, _event: ev.TimerFired) -> list[Instruction]:
         waited = f"within {self.context.settings.timeout_ms} ms (spark.ckpt.timeout)"
         why = self._log.cause or "no answer"
-        return self.plan_failed(ErrorKind.TIMEOUT, f"the plan of epoch {self._log.line[0].epoch} could not be stored {waited}: {why}")
+        return self.plan_failed(ErrorKind.TIMEOUT, f"{named(self._log.line[0])} could not be stored {waited}: {why}")
 
     def _go(self) -> list[Instruction]:
         """The epoch may run. Whether it is a checkpoint is decided now."""
@@ -258,7 +256,7 @@ class Run(Machine):
         self.epoch.has_run_for_an_interval = False
         if self.context.every_epoch:
             return []
-        return self._timers.set(ev.Timer.LONG, self._policy.long_ms, self._runs_long)
+        return self._timers.set(ev.Timer.LONG, self._checkpoint_trigger.policy.long_ms, self._runs_long)
 
     def _runs_long(self, _event: ev.TimerFired) -> list[Instruction]:
         self.epoch.has_run_for_an_interval = True
@@ -283,7 +281,9 @@ class Run(Machine):
     def _seal(self, event: ev.SealRequested) -> list[Instruction]:
         if event.epoch != self.epoch.number:
             return self._seal_again(event)
-        puts = self.folder.take_in(event.files, event.epoch)
+        puts = self._planning.end(event)
+        if self.phase in OVER:
+            return [*puts, *self._refuse_seal(event)]
         self.folder.files.apply({commits_file(event.epoch): event.commit})
         self.folder.files.forget_before(event.epoch - 1)
         self.epoch.forget_before(event.epoch)
@@ -382,6 +382,8 @@ class Run(Machine):
     def taken_up(self, number: int, entry: Entry) -> list[Instruction]:
         if not isinstance(entry, Request):
             return [do.Log(Level.WARN, f"log entry {number} is a {type(entry).__name__.lower()} that this run did not write")]
+        if entry.drain and self._planning.real_time:
+            return self._savepoints.refuse(number, entry, NOT_IN_REAL_TIME)
         return self._savepoints.take(number, entry, self._checkpoints.ended, self._subsumption.store.newest)
 
     def _finish(self, event: ev.FinishRequested) -> list[Instruction]:

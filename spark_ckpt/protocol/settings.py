@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_ckpt.protocol.retention.log_trim import DAY_MS, EVERY
+
+REAL_TIME_AHEAD = 2
+"""In real time an epoch is recorded when it has ended, and nobody waits for that: while one runs, so may the record of the one before it be
+on its way."""
+REAL_TIME_CONCURRENT = 2
+"""Checkpoints in the making at a time, where every epoch in real time is one."""
 
 
 @dataclass(frozen=True)
@@ -30,3 +36,9 @@ class Settings:
     log_kept_ms: int = DAY_MS
     trim_every: int = EVERY
     most_behind: int = 10_000
+    real_time: bool = False
+
+    def in_real_time(self) -> Settings:
+        """Those of a run in real time. Rule: what comes after such an epoch runs under numbers past all that may have run."""
+        concurrent = self.max_concurrent if self.interval_ms != 0 else max(self.max_concurrent, REAL_TIME_CONCURRENT)
+        return replace(self, real_time=True, ahead=REAL_TIME_AHEAD, max_concurrent=concurrent)

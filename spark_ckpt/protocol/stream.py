@@ -58,10 +58,11 @@ class Stream:
             ahead = self._settings.ahead if self._gate is Gate.BACKGROUND else 0
             settings = replace(self._settings, ahead=ahead)
             self.stage = Start(event, self._tickets, self._story, settings, self._parts.start)
-            return [*self._why_every_epoch(event.forgetful), *self._advance(self.stage.begin(now_ms), now_ms)]
+            told = self._of_real_time(event.forgetful) if event.real_time else self._why_every_epoch(event.forgetful)
+            return [*told, *self._advance(self.stage.begin(now_ms), now_ms)]
         if isinstance(event, ev.ResumeRequested):
             self._waiting = []
-            self._gate = self._gate_for(event.forgetful)
+            self._gate = Gate.BACKGROUND if event.real_time else self._gate_for(event.forgetful)
             self.stage = Resume(event, self._gate, self._tickets, self._story)
             return self._advance(self.stage.begin(now_ms), now_ms)
         run = self.run
@@ -76,6 +77,14 @@ class Stream:
             return []
         named = ", ".join(forgetful)
         message = f"every epoch is a checkpoint, whatever spark.ckpt.interval says: {named} may not give the same data twice"
+        return [do.Log(Level.WARN, message)]
+
+    def _of_real_time(self, forgetful: tuple[str, ...]) -> list[Instruction]:
+        """Rule: no row waits for the storage in real time, whatever the source."""
+        if not forgetful:
+            return []
+        named = ", ".join(forgetful)
+        message = f"after a crash the rows since the last checkpoint may be lost: {named} may not give them again"
         return [do.Log(Level.WARN, message)]
 
     def _before_run(self, event: ev.Event, now_ms: int) -> list[Instruction]:
@@ -116,8 +125,11 @@ class Stream:
             return given + [refused for event in waiting for refused in _refusal(event, self._refusal)]
         if not isinstance(stage, (Start, Resume)) or stage.beginning is None:
             return given
+        settings = self._settings
+        if stage.beginning.real_time:
+            settings, self._gate = settings.in_real_time(), Gate.BACKGROUND
         given = [replace(i, gate=self._gate) if isinstance(i, do.Started) else i for i in given]
-        run = Run(stage.beginning, self._settings, self._gate, self._tickets, self._story, self._parts)
+        run = Run(stage.beginning, settings, self._gate, self._tickets, self._story, self._parts)
         self.stage = run
         if isinstance(stage, Start) and stage.beginning.origin:
             origin = stage.beginning.origin

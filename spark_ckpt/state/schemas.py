@@ -91,7 +91,7 @@ class Store:
 
 @dataclass(frozen=True)
 class Operator:
-    """`name` as Spark calls it, `stateStoreSave` for an aggregation."""
+    """`name` as Spark calls it, `stateStoreSave` for an aggregation, also in real time, where Spark takes the one for the other."""
 
     id: int
     name: str
@@ -106,6 +106,8 @@ class Operator:
         without = all(len(family.key.fields) <= least and family.layout.form is KeyForm.PLAIN for family in families)
         return "limit" in name or without
 
+
+_IN_REAL_TIME = {"StatefulStreamlineAggregate": "stateStoreSave"}
 
 Files = Mapping[str, bytes]
 """The driver's files below `state/`."""
@@ -140,7 +142,8 @@ def _operator(files: Files, number: int) -> Operator:
         if len(set(named)) != len(named):
             raise ValueError("it names a store twice")
         stores = tuple(_store(files, number, store, variables) for store in document["stateStoreInfo"])
-        return Operator(number, str(document["operatorInfo"]["operatorName"]), stores)
+        kind = str(document["operatorInfo"]["operatorName"])
+        return Operator(number, _IN_REAL_TIME.get(kind, kind), stores)
     except _NOT_READ as e:
         raise DamagedError(f"{name} cannot be read ({type(e).__name__}: {e}); it is damaged") from e
 

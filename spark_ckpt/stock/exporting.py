@@ -111,8 +111,8 @@ def _planned(storage: Storage, checkpoint: Checkpoint) -> Plan | None:
     claim = standing.claim
     if claim.ahead:
         raise ConflictError(
-            f"{reader.url} runs in AT_LEAST_ONCE, where epochs past {name} may have run without a plan, and stock Spark would give their "
-            f"numbers to other rows; {way_out}"
+            f"{reader.url} runs in AT_LEAST_ONCE or in real time, where epochs past {name} may have run without a plan, and stock Spark "
+            f"would give their numbers to other rows; {way_out}"
         )
     planned = planned_past(storage, reader, standing, checkpoint)
     found = planned.planned_before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.entries import Entry, decode
@@ -27,7 +29,7 @@ def tail_of(world: World) -> Entry:
 
 
 def running(world: World, nonce: str = "a", restore: ev.Restore | None = None, **settings: int) -> Driver:
-    driver = Driver(world, Settings(**{"retained": 2, "trim_every": 1, **settings}))
+    driver = Driver(world, replace(Settings(retained=2, trim_every=1), **settings))
     started(driver.start(nonce, restore=restore))
     return driver
 

@@ -8,6 +8,7 @@ from simulation import (
     AGAIN,
     AT_LEAST_ONCE_ONLY,
     BACKGROUND,
+    IN_REAL_TIME,
     INTERVAL_ONLY,
     Invariant,
     Mode,
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.timeout(600)
 
 SEEDS = 200
 MOST = 1_000
-NOT_HERE = BACKGROUND | AGAIN
+NOT_HERE = BACKGROUND | AGAIN | IN_REAL_TIME
 RARE = NOT_HERE | RARE_IN_BOTH_GATES | {Observed.FENCED_IDLE}
 
 CAUGHT = CAUGHT_IN_BOTH_GATES | {

@@ -7,6 +7,7 @@ import pytest
 from simulation import (
     AGAIN,
     AT_LEAST_ONCE_ONLY,
+    IN_REAL_TIME,
     INTERVAL_ONLY,
     Invariant,
     Mode,
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.timeout(600)
 
 SEEDS = 200
 MOST = 600
-RARE = AGAIN | RARE_IN_BOTH_GATES | {Observed.RERUN_IN_PLACE, Observed.SPOOL_FULL, Observed.CHOICE_REFUSED}
+RARE = AGAIN | IN_REAL_TIME | RARE_IN_BOTH_GATES | {Observed.RERUN_IN_PLACE, Observed.SPOOL_FULL, Observed.CHOICE_REFUSED}
 
 CAUGHT = CAUGHT_IN_BOTH_GATES | {
     Mutation.START_ORDER: {Invariant.SAME_DATA},
@@ -80,7 +81,7 @@ def test_a_seed_replays_its_story_whatever_the_hashes(seed: int) -> None:
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_ten_thousand_seeds() -> None:
-    check_all_rules(Mode.INTERVAL, 10_000, AGAIN | {Observed.SPOOL_FULL, Observed.MADE_GOOD})
+    check_all_rules(Mode.INTERVAL, 10_000, AGAIN | IN_REAL_TIME | {Observed.SPOOL_FULL, Observed.MADE_GOOD})
 
 
 @pytest.mark.campaign

@@ -403,11 +403,12 @@ def test_what_the_user_says_about_what_only_costs_time_stays(key: str, value: st
 
 def test_settings_made_without_any_of_the_users_own() -> None:
     assert spark_settings({}, {}) == {
-        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.ckpt.BarrierStateStoreProvider",
+        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.ckpt.BarrierFileManager",
         "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
         "spark.sql.streaming.stateStore.commitValidation.enabled": "false",
         "spark.shuffle.sort.bypassMergeThreshold": "1",
         "spark.sql.streaming.streamingQueryListeners": "org.apache.spark.sql.ckpt.QueryRunListener",

@@ -78,7 +78,7 @@ PLAN = json.loads(encode(Plan(1, 1, 0, b"v1\n{}")))
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"v": 4}, "format version 4"),
+        ({"v": 5}, "format version 5"),
         ({"v": "1"}, "no version"),
         ({"type": "plane"}, "plane"),
         ({"epoch": -1}, "malformed"),

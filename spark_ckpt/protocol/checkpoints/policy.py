@@ -26,7 +26,7 @@ class CheckpointPolicy:
     def __init__(self, context: Context, timers: Timers, changed: Callable[[], list[Instruction]]) -> None:
         settings = context.settings
         self.interval_ms = None if settings.interval_ms is None else max(settings.interval_ms, settings.min_pause_ms)
-        """None: never, no checkpoint is due by itself."""
+        """None: never, no checkpoint is due by itself. 0: every epoch is to be one."""
         self.interval_over = False
         """The interval has passed since the last one was triggered."""
         self._pausing = False
@@ -37,15 +37,17 @@ class CheckpointPolicy:
 
     def begin(self) -> list[Instruction]:
         """The run begins."""
-        if self.interval_ms is None:
+        if not self.interval_ms:
             return []
         delay_ms = first_delay_ms(self._context.claim.nonce, self.interval_ms, self._context.settings.min_pause_ms)
         return self._timers.set(Timer.INTERVAL, delay_ms, self._on_interval_over)
 
     @property
     def long_ms(self) -> int:
-        """After which an epoch that runs is a long one: what is asked for meanwhile is not to wait for its end."""
-        return self._context.settings.idle_ms if self.interval_ms is None else self.interval_ms
+        """After which an epoch that runs is a long one: what is asked for meanwhile is not to wait for its end. Rule: in real time, where
+        epochs are as long as the trigger says, the log is looked at as often as while idle."""
+        settings = self._context.settings
+        return settings.idle_ms if self.interval_ms is None or settings.real_time else self.interval_ms
 
     def has_room(self, pending: int) -> bool:
         """Whether one more may be in the making. `pending`: how many are that count."""
@@ -56,7 +58,8 @@ class CheckpointPolicy:
         frees grows, which waits for neither interval nor pause."""
         if self._context.every_epoch:
             return True
-        return self.has_room(pending) and (pressure or (self.interval_over and not self._pausing))
+        over = self.interval_over or self.interval_ms == 0
+        return self.has_room(pending) and (pressure or (over and not self._pausing))
 
     def due_again(self, lacks: bool = True) -> None:
         """What was in the making is not any more, if it `lacks`; where an interval says so, the next one is due."""
@@ -65,7 +68,7 @@ class CheckpointPolicy:
     def triggered(self) -> list[Instruction]:
         """One has begun because it was due, or asked for."""
         self.interval_over = False
-        if self._context.every_epoch or self.interval_ms is None:
+        if self._context.every_epoch or not self.interval_ms:
             return []
         return self._timers.set(Timer.INTERVAL, self.interval_ms, self._on_interval_over)
 

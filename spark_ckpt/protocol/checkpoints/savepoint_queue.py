@@ -23,6 +23,10 @@ NO_DRAIN = (
     "start the query again, and it goes on"
 )
 
+NOT_IN_REAL_TIME = (
+    "a query in real time cannot be drained; ask for its stop without that, or start it with a processing time trigger first"
+)
+
 
 @dataclass(frozen=True)
 class LoggedRequest:

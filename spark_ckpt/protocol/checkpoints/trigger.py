@@ -52,7 +52,7 @@ class CheckpointTrigger:
         self._epoch = epoch
         self._executors = executors
         self._subsumption = subsumption
-        self._policy = policy
+        self.policy = policy
         self._savepoints = savepoints
         self._checkpoints = checkpoints
         self._timers = timers
@@ -64,11 +64,11 @@ class CheckpointTrigger:
         the newest checkpoint holds all up to `sealed`, which is no number of its own."""
         if sealed > self._subsumption.completed_epoch:
             self._checkpoints.ended = max(sealed, self._checkpoints.ended)
-        self._policy.due_again()
+        self.policy.due_again()
 
     def watch(self) -> list[Instruction]:
         """Rule: where only people ask for checkpoints, they are told while they do not."""
-        if self._context.every_epoch or self._policy.interval_ms is not None:
+        if self._context.every_epoch or self.policy.interval_ms is not None:
             return []
         self._base_before = self._subsumption.base
         return self._timers.set(ev.Timer.UNASKED, UNASKED_MS, self._look_for_requests)
@@ -91,8 +91,8 @@ class CheckpointTrigger:
         self._savepoints.join([p.epoch for p in self._checkpoints.pending])
         uploading, background = self._checkpoints.uploading, not self._context.every_epoch
         copied = background and self._savepoints.needs_copy
-        asked = background and self._savepoints.needs_checkpoint(epoch) and self._policy.has_room(uploading)
-        due = self._policy.is_due(uploading, pressure and self._presses)
+        asked = background and self._savepoints.needs_checkpoint(epoch) and self.policy.has_room(uploading)
+        due = self.policy.is_due(uploading, pressure and self._presses)
         if not (copied or asked or due or self._savepoints.finishing):
             return []
         p = self._checkpoints.begin(epoch, self._epoch.log(epoch), triggered_ms, self._epoch.plan_ms)
@@ -100,7 +100,7 @@ class CheckpointTrigger:
         begun = self._checkpoints.tell_triggered(p)
         if copied or asked:
             self._assign(p)
-        return [*(self._policy.triggered() if due or asked else []), *begun]
+        return [*(self.policy.triggered() if due or asked else []), *begun]
 
     @property
     def _presses(self) -> bool:

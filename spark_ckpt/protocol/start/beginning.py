@@ -17,7 +17,7 @@ class Replaced:
 
     `requests`: what that one may have taken up, by log entry. `sealed`: the newest finished epoch, -1 for none. `in_hand`: the newest that
     the driver has triggered, or is about to. `unplanned`: what the driver has written that may be in no plan. `hooks`: what the query's
-    hooks gave at the end of `sealed`.
+    hooks gave at the end of `sealed`. `unrecorded`: what epochs have read in real time of which the log does not say so.
     """
 
     requests: tuple[tuple[int, Request], ...]
@@ -25,6 +25,7 @@ class Replaced:
     in_hand: int = -1
     unplanned: ev.Changes = field(default_factory=dict)
     hooks: ev.HookStates = field(default_factory=ev.HookStates)
+    unrecorded: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Beginning:
     them when it has completed one of its own.
     `planned`: the entries before `next_number` of which it is known what they name that is an object of its own. `floor`: of the log's
     tail. `stored_ms`: when the claim was put, by the storage's clock, where it was just put and that is known. `hooks`: names of the
-    query's.
+    query's. `real_time`: the run is one in real time.
     """
 
     claim: Claim
@@ -56,3 +57,4 @@ class Beginning:
     floor: int = 0
     stored_ms: int | None = None
     hooks: tuple[str, ...] = ()
+    real_time: bool = False

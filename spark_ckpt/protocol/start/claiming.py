@@ -110,7 +110,7 @@ def claim_of(around: Round, candidates: Candidates, restoring: Restoring, plans:
         request.nonce,
         restoring.restored(),
         request.spark_run_id,
-        settings.ahead,
+        plans.settings.ahead,
         plans.first,
         candidates.sure_to_retain,
         request.savepoint_dir,

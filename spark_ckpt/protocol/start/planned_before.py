@@ -8,7 +8,7 @@ of the checkpoint goes on under that number.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_ckpt.errors import FormatError
 from spark_ckpt.model import Checkpoint, CheckpointId, Content
@@ -55,7 +55,8 @@ class PlannedBefore:
 
     `numbers`: the entries of the plans -> their epochs. `crossed`: another run went on from a newer checkpoint under new numbers, so that
     the plans do not follow from this one. `anew`: the same, for the stream was deleted, and began again with something else.
-    `missing`: an epoch whose plan is not there, although one for a later epoch is.
+    `missing`: an epoch whose plan is not there, although one for a later epoch is. `records`: by entry, those of real-time epochs;
+    `real_time`: some of these count past the checkpoint, so nothing runs again.
     """
 
     first: int
@@ -65,6 +66,8 @@ class PlannedBefore:
     anew: bool
     numbers: Mapping[int, int]
     missing: int | None = None
+    records: Mapping[int, Plan] = field(default_factory=dict)
+    real_time: bool = False
 
     @property
     def unplanned(self) -> int:
@@ -106,6 +109,9 @@ class _Line:
         self._reached = (max(self._following, under.first or 0) if under else self._following) - 1
         self.used = self._reached + self._ahead
         self.crossed = self.anew = False
+        self.real_time = False
+        self.records: dict[int, Plan] = {}
+        self._after = within.after
         self._plans: dict[int, int] = {}
         self._buried: dict[int, int] | None = None
         """What was planned when the stream was deleted, until somebody claims it again."""
@@ -121,9 +127,17 @@ class _Line:
         elif isinstance(entry, Claim):
             self._claim(entry)
         elif isinstance(entry, Plan) and entry.epoch >= self._following and self._buried is None:
-            self._plans[entry.epoch] = number
             self._reached = max(self._reached, entry.epoch)
+            if entry.real_time:
+                self._record(number, entry)
+            else:
+                self._plans[entry.epoch] = number
         self.used = max(self.used, self._reached + self._ahead)
+
+    def _record(self, number: int, entry: Plan) -> None:
+        """Rule: what a real-time epoch has read never runs again, nor what was planned before it. One that a claim adopts lies behind."""
+        self.records[number] = entry
+        self.real_time = self.real_time or number > self._after
 
     def _end(self, entry: End) -> None:
         if self._buried is None:
@@ -158,7 +172,7 @@ class _Line:
             self._plans = self._buried
         if adopted is not None or entry.first is not None:
             self.first = self._following if entry.first is None else entry.first
-        self.crossed = self.anew = False
+        self.crossed = self.anew = self.real_time = False
 
     def _goes_on(self, entry: Claim, adopted: dict[int, int]) -> None:
         """From another checkpoint. Past an end that is one on this line if it adopts what was planned on it."""
@@ -188,11 +202,14 @@ def planned_before(
         line.meets(number, entries.get(number))
     if line.crossed or line.anew:
         return PlannedBefore(line.first, (), line.used, line.crossed, line.anew, {})
+    if line.real_time:
+        return PlannedBefore(line.first, (), line.used, False, False, {}, records=line.records, real_time=True)
     found = tuple(entry for _, number in sorted(line.plans.items()) if isinstance(entry := entries.get(number), Plan))
     if not found and origin is not None and line.first == origin.id.epoch + 1:
         found = begun_by_stock(origin)
     missing = next((expected for expected, plan in enumerate(found, line.first) if plan.epoch != expected), None)
-    return PlannedBefore(line.first, found, line.used, False, False, {number: epoch for epoch, number in line.plans.items()}, missing)
+    numbers = {number: epoch for epoch, number in line.plans.items()}
+    return PlannedBefore(line.first, found, line.used, False, False, numbers, missing, line.records)
 
 
 def begun_by_stock(origin: Checkpoint) -> tuple[Plan, ...]:
@@ -210,6 +227,8 @@ def does_not_follow(found: PlannedBefore, origin: CheckpointId, noted: int) -> s
         return f"the stream was deleted and began anew after {at} was made, so what followed that cannot run again as planned"
     if found.crossed:
         return f"epochs past {at} went on under new numbers from {found.first} on, and cannot run again as planned"
+    if found.real_time:
+        return f"what ran after {at} ran in real time, and cannot run again as planned"
     if found.unplanned <= noted:
         return (
             f"epochs up to {noted} may have run after {at}, and from {found.unplanned} on it is not known what they were, so they cannot "

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from spark_ckpt.errors import CheckpointError, ErrorKind, FormatError, without_way_out
 from spark_ckpt.model import Checkpoint, CheckpointId, Content
-from spark_ckpt.protocol.driver_files import beside_state
+from spark_ckpt.protocol.driver_files import beside_state, sources_of
 from spark_ckpt.protocol.entries import End, Entry, Plan
 from spark_ckpt.protocol.instructions import Instruction
+from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.start.candidates import Candidates
 from spark_ckpt.protocol.start.phases import StartPhase
 from spark_ckpt.protocol.start.planned_before import (
@@ -43,6 +44,8 @@ class PlansPast:
         self._found: tuple[Plan, ...] = ()
         self._numbers: Mapping[int, int] = {}
         """Of the plans: entry -> epoch."""
+        self._listing: dict[int, Plan] = {}
+        """By entry, the records that say where the sources of real-time epochs began, of a stream without a checkpoint."""
         self._first: int | None = None
         self._gaps: set[int] = set()
         """Entries that are missing."""
@@ -74,6 +77,17 @@ class PlansPast:
         None: the first epoch follows the origin.
         """
         return self._first
+
+    @property
+    def settings(self) -> Settings:
+        """Of the run to come. Rule: what runs again as it was planned does so in a run of its own, before one in real time."""
+        settings = self._round.settings
+        return settings.in_real_time() if self._round.request.real_time and not self._found else settings
+
+    @property
+    def listed(self) -> Mapping[str, Content | None]:
+        """Where real-time epochs without a checkpoint had their sources begin. Rule: who runs anew begins there too."""
+        return {path: content for record in self._listing.values() for path, content in sources_of(record.files).items()}
 
     @property
     def following(self) -> int:
@@ -208,7 +222,8 @@ class PlansPast:
                     f"the stream was deleted after epoch {used} and its numbers go on from there, but Spark begins transformWithState, and "
                     "what has an initial state, with epoch 0 only; give the query a new checkpointLocation and a new output path",
                 )
-        return self._round.fetch([c for plan in self._found for c in plan.files.values()], self._then, self._plan_damaged)
+        wanted = [*self.listed.values(), *(c for plan in self._found for c in plan.files.values())]
+        return self._round.fetch(wanted, self._then, self._plan_damaged)
 
     @property
     def _follows_nothing(self) -> bool:
@@ -312,8 +327,9 @@ class PlansPast:
         self._first = found.first if found.first != self.following else None
         if origin is None:
             self._check_ahead(found)
+            self._begin_behind(found)
             return
-        unwanted = self._discards and (found.plans or self._gaps)
+        unwanted = (self._discards and (found.plans or self._gaps)) or found.real_time
         if unwanted or self._last.may_be_unplanned or does_not_follow(found, origin.id, self._last.used) is not None:
             used = max(self.highest_used(found), found.unplanned - 1)
             self._number_anew(max(used, self._ever_used if found.anew else self._last.used))
@@ -336,7 +352,7 @@ class PlansPast:
         except FormatError as error:
             return error
         problem = does_not_follow(found, self._restoring.named(origin), self._last.used) if origin else None
-        if problem is None or self._last.may_be_unplanned or (found.crossed and self._round.settings.ahead):
+        if problem is None or self._last.may_be_unplanned or (found.crossed and self._round.may_run_anew):
             return None
         kind, way_out = ErrorKind.CONFLICT, ""
         bad = self._candidates.bad
@@ -356,13 +372,25 @@ class PlansPast:
         No entry raises the floor before a checkpoint of the run is complete.
         """
         last = self._last.living
-        if last is not None and last.ahead and found.plans and self._restoring.floor > last.floor:
+        if last is not None and last.ahead and (found.plans or found.records) and self._restoring.floor > last.floor:
             raise UnlessMovedOnError(
                 ErrorKind.DAMAGED,
                 f"the checkpoints of run {last.run} are gone, and its epochs could run before their plans were stored "
-                "(at-least-once), so it is not known which numbers sinks have seen; put its run-* folder back, or start with "
+                "(at-least-once, or real time), so it is not known which numbers sinks have seen; put its run-* folder back, or start with "
                 "a new checkpointLocation and a new output path",
             )
+
+    def _begin_behind(self, found: PlannedBefore) -> None:
+        """Real-time epochs of which there is no checkpoint: each is recorded. The claim adopts what says where their sources began, or the
+        next start would not read it. Operators that can begin in epoch 0 only do so, as in stock Spark."""
+        self._listing = {number: record for number, record in found.records.items() if sources_of(record.files)}
+        self._numbers = dict(self._numbers) | {number: record.epoch for number, record in self._listing.items()}
+        if not found.real_time:
+            return
+        if not self._round.request.from_zero:
+            self._first = found.used + 1
+        again = f"the stream has no checkpoint, so its real-time epochs up to {found.used} run anew, under numbers from"
+        self._round.notes.append(f"{again} {self._first or 0} on: sinks get their rows twice")
 
     def _number_anew(self, used: int) -> None:
         """What followed the origin runs under numbers past all that were used."""

@@ -15,7 +15,9 @@ from spark_ckpt.protocol.driver_files import DriverFiles, beside_state, is_numbe
 from spark_ckpt.protocol.entries import Claim, Damage, Entry, Plan, Request, decode
 from spark_ckpt.protocol.instructions import Gate, Instruction, RequestName
 from spark_ckpt.protocol.machine import Machine, Story, Tickets, leads
+from spark_ckpt.protocol.planning import begun
 from spark_ckpt.protocol.retention.planned_files import objects_by_entry
+from spark_ckpt.protocol.settings import REAL_TIME_AHEAD
 from spark_ckpt.protocol.start.beginning import Beginning, Replaced
 from spark_ckpt.protocol.start.log_read import LogRead
 from spark_ckpt.protocol.start.planned_before import PlannedBefore, Reach, check_unbroken, driver_files_of, planned_before, reach
@@ -185,7 +187,10 @@ class Resume(Machine):
                 raise GivenUpError(ErrorKind.DAMAGED, damaged_message(entry, self._claim))
         found = planned_before(self._log.entries, base, self.tail, self._claim, self._reach)
         check_unbroken(found, base.id if base else None)
-        self.beginning = self._in_the_background(base, found) if self._gate is Gate.BACKGROUND else self._every_epoch(base, found)
+        if self._request.real_time:
+            self.beginning = self._in_real_time(base, found)
+        else:
+            self.beginning = self._in_the_background(base, found) if self._gate is Gate.BACKGROUND else self._every_epoch(base, found)
         self.phase = ResumePhase.DONE
         return [do.Resumed()]
 
@@ -233,6 +238,33 @@ class Resume(Machine):
         replaced = Replaced(self._requests, sealed, self._request.epoch, self._unplanned(current), self._request.sealed_hooks)
         return self._beginning(files, sealed + 1, current, to_run, replaced)
 
+    def _in_real_time(self, base: Checkpoint | None, found: PlannedBefore) -> Beginning:
+        """What epochs have read the log may not say yet, and the driver knows: it sends its newest `offsets/`. One that runs has no record,
+        or one that says so."""
+        assert self._claim is not None
+        sealed = max(self._request.sealed, found.first - 1)
+        records = [record for _, record in sorted(found.records.items())]
+        files = DriverFiles(driver_files_of(base, found.first, len(self._claim.job.sources)))
+        for record in records:
+            files.apply(self._files_of(record))
+        files.take_changes()
+        files.apply(self._entries_sent)
+        runs = self._request.running and self._request.epoch == sealed + 1
+        current = begun(self._claim, sealed + 1) if runs else None
+        said = {record.epoch for record in records if record.offsets}
+        # So many may be on their way when a coordinator dies, and so many the driver sends.
+        ended = range(max(found.first, sealed + 1 - REAL_TIME_AHEAD), sealed + 1)
+        unrecorded = {epoch: self._entries_sent.get(offsets_file(epoch), b"") for epoch in ended if epoch not in said}
+        replaced = Replaced(
+            self._requests,
+            sealed,
+            self._request.epoch,
+            self._unplanned(current),
+            self._request.sealed_hooks,
+            unrecorded,
+        )
+        return self._beginning(files, sealed + 1, current, (), replaced)
+
     def _files_of(self, plan: Plan) -> Mapping[str, Content | None]:
         """One that the run has adopted: as a start takes it."""
         assert self._claim is not None
@@ -243,8 +275,11 @@ class Resume(Machine):
         """Epochs that the run has planned -> the first entry that does: the claim for the first that runs again, which is adopted, and not
         appended. Others that are adopted it has still to append, each when it is triggered."""
         assert self._claim is not None
-        numbers = dict.fromkeys(sorted(self._claim.adopted_past(-1).values())[:1], self._claim.claim)
-        for n, entry in sorted(self._log.entries.items()):
+        entries = self._log.entries
+        records = {n for n, entry in entries.items() if isinstance(entry, Plan) and entry.real_time}
+        again = sorted(epoch for n, epoch in self._claim.adopted_past(-1).items() if n not in records)
+        numbers = dict.fromkeys(again[:1], self._claim.claim)
+        for n, entry in sorted(entries.items()):
             if isinstance(entry, Plan) and entry.claim == self._claim.claim:
                 numbers.setdefault(entry.epoch, n)
         return numbers
@@ -282,6 +317,7 @@ class Resume(Machine):
             objects_by_entry(self._log.entries),
             self._floor,
             hooks=self._request.hooks,
+            real_time=self._request.real_time,
         )
 
     @property

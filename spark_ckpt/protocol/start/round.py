@@ -31,6 +31,11 @@ class Round:
     last: LastRun
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def may_run_anew(self) -> bool:
+        """Whether the query's sinks may get rows twice in any case."""
+        return self.settings.ahead > 0 or self.request.real_time
+
     def fetch(
         self,
         contents: Iterable[Content | None],

@@ -163,6 +163,7 @@ class Start(Machine):
         adopts_first = bool(plans) and plans[0].epoch in self._plans.adopted.values()
         plan, planned_before = (plans[0], plans[1:]) if adopts_first else (None, plans)
         files = DriverFiles(driver_files_of(origin, epoch, len(claim.job.sources)))
+        files.apply(self._plans.listed)
         if plan:
             files.apply({**self._plans.files_again(plan), offsets_file(plan.epoch): plan.offsets})
             files.take_changes()
@@ -182,6 +183,7 @@ class Start(Machine):
             floor=claim.floor,
             stored_ms=stored_ms,
             hooks=self._request.hooks,
+            real_time=self._plans.settings.real_time,
         )
         started = do.Started(
             claim.run,
@@ -197,6 +199,7 @@ class Start(Machine):
             taken_over=self._taken_over,
             hooks=origin.hooks if origin else {},
             begins=origin.begins if origin else (),
+            real_time=self._plans.settings.real_time,
         )
         return [*self._warnings, started]
 

@@ -1,0 +1,76 @@
+"""A query in real time under kills, Kafka to Kafka: SIGKILL of the driver with its disk deleted, in the middle of a batch, and between its
+end and its checkpoint. Nothing is lost, the state is that of a batch query over the topic, and what comes twice was read behind the last
+checkpoint. `SEED=7 KILLS=10` in the environment repeat and lengthen it. Prints what was killed, and how much came twice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from spark_ckpt.protocol.entries import Plan, entry_in
+from testbed.kafka import KafkaBroker
+from tests.drivers.spark.harness import Start
+from tests.drivers.spark.real_time import RealTimeTrial, feed
+from tests.drivers.spark.topics import Topics
+
+pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(3600)]
+
+KILLS = int(os.environ.get("KILLS") or 6)
+BATCH_S = 2
+MODES: Mapping[str, Mapping[str, str]] = {"every-batch": {}, "interval": {"spark.ckpt.interval": "5s"}}
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Iterator[Topics]:
+    seed = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"\nSEED={seed} KILLS={KILLS} repeat this one", flush=True)
+    with KafkaBroker(tmp_path / "broker") as broker:
+        yield Topics(broker, seed)
+
+
+def records(trial: RealTimeTrial) -> list[int]:
+    """Epochs that have ended, as the log says."""
+    entries = (entry_in(int(path.name), path.read_bytes()) for path in (trial.stream / "log").glob("[0-9]*"))
+    return sorted(entry.epoch for entry in entries if isinstance(entry, Plan) and entry.real_time and entry.offsets)
+
+
+def has_ended(trial: RealTimeTrial, seen: list[int]) -> bool:
+    return records(trial) != seen
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_lost_and_only_what_no_checkpoint_held_comes_twice(start: Start, topics: Topics, tmp_path: Path, mode: str) -> None:
+    trial = RealTimeTrial(start, topics, tmp_path)
+    conf, every = MODES[mode], f"{BATCH_S} seconds"
+    trial.produce(200)
+    trial.start(conf, every=every)
+    trial.wait_for_checkpoint()
+    for number in range(KILLS):
+        feed(trial, topics.rng.uniform(BATCH_S, 3 * BATCH_S))
+        app, seen = trial.app, records(trial)
+        assert app is not None
+        app.until(partial(has_ended, trial, seen), "a batch ends")
+        middle = number % 2 == 0
+        if middle:
+            time.sleep(topics.rng.uniform(0.2, 0.8) * BATCH_S)
+        trial.lose_the_machine()
+        (_, epoch), ended = trial.checkpoints[-1], records(trial)[-1]
+        before, twice = trial.state(), trial.twice()
+        trial.start(conf, every=every)
+        trial.wait()
+        more = trial.twice() - twice
+        at = "in the middle of a batch" if middle else "when a batch had ended"
+        print(f"kill {number + 1} of {KILLS} {at}: checkpoint {epoch}, ended {ended}; {sum(more.values())} came twice", flush=True)
+        assert all(n > before.get(key, (0,))[0] for key, n in more), "rows came twice that the checkpoint held"
+        assert trial.missing() == []
+    trial.wait_for_state()
+    trial.stop()
+    doubles = sum(trial.twice().values())
+    print(f"{mode}: {len(topics.records)} records, {len(trial.said())} came out, {doubles} of them more than once, 0 missing", flush=True)

@@ -1,0 +1,140 @@
+"""Spark's real-time trigger, from Kafka to Kafka: accepted by configuration alone, killed, saved and moved between triggers. Nothing is
+lost, the state is that of a batch query, and what comes twice comes from behind the last checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import spark_ckpt
+from spark_ckpt.errors import CheckpointError
+from testbed.kafka import KafkaBroker
+from tests.drivers.spark.harness import Start
+from tests.drivers.spark.real_time import RealTimeTrial, feed
+from tests.drivers.spark.topics import Topics, broker_or_skip
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    with broker_or_skip(tmp_path_factory.mktemp("kafka") / "broker") as running:
+        yield running
+
+
+@pytest.fixture
+def trial(start: Start, broker: KafkaBroker, tmp_path: Path, request: pytest.FixtureRequest) -> RealTimeTrial:
+    name = request.node.name.replace("[", "-").replace("]", "")[:40]
+    return RealTimeTrial(start, Topics(broker), tmp_path, f"{name}-in", f"{name}-out")
+
+
+@pytest.mark.parametrize("conf", [{}, {"spark.ckpt.interval": "3s"}], ids=["every-batch", "interval"])
+def test_a_killed_query_goes_on_from_its_newest_checkpoint(trial: RealTimeTrial, conf: dict[str, str]) -> None:
+    trial.produce(100)
+    trial.start(conf)
+    trial.wait_for_checkpoint()
+    feed(trial, 5)
+    trial.lose_the_machine()
+    before = trial.state()
+    trial.start(conf)
+    feed(trial, 5)
+    trial.wait()
+    trial.wait_for_state()
+    trial.stop()
+    assert trial.missing() == []
+    assert all(n > before[key][0] for key, n in trial.twice()), "rows came twice that the checkpoint held"
+
+
+def test_a_stream_goes_back_and_forth_between_triggers(trial: RealTimeTrial) -> None:
+    trial.produce(100)
+    trial.start(trigger="processingTime", every="1 second")
+    trial.wait()
+    trial.lose_the_machine()
+    trial.start()
+    feed(trial, 4)
+    trial.wait()
+    at = trial.wait_for_checkpoint()
+    trial.lose_the_machine()
+    trial.produce(50)
+    trial.start(trigger="processingTime", every="1 second")
+    trial.wait()
+    trial.wait_for_state()
+    assert trial.checkpoints[-1] > at
+    trial.stop()
+    assert trial.missing() == []
+
+
+def test_a_savepoint_of_a_running_query_ends_it_and_is_restored(trial: RealTimeTrial) -> None:
+    trial.produce(100)
+    app = trial.start({"spark.ckpt.interval": "1h"})
+    trial.wait()
+    stream = f"file://{trial.stream}"
+    with pytest.raises(CheckpointError, match="a query in real time cannot be drained"):
+        spark_ckpt.savepoint(stream, stop=True, drain=True)
+    saved = spark_ckpt.savepoint(stream, name="busy")
+    assert trial.state_of(saved) == trial.expected()
+    feed(trial, 2)
+    trial.wait()
+    ended = spark_ckpt.savepoint(stream, stop=True)
+    app.expect_success(60)
+    assert trial.twice() == {}
+    trial.produce(50)
+    trial.start({"spark.ckpt.restore.path": ended})
+    trial.wait()
+    trial.wait_for_state()
+    trial.stop()
+    assert (trial.missing(), trial.twice()) == ([], {})
+
+
+def test_the_older_of_two_drivers_ends_while_its_batch_runs(trial: RealTimeTrial, tmp_path: Path) -> None:
+    # The same path on two machines is two folders: each driver has another working folder.
+    trial.location = "/proc/self/cwd/location"
+    for name in ("older", "newer"):
+        (tmp_path / name).mkdir()
+    trial.produce(100)
+    older = trial.start(every="10 minutes", cwd=tmp_path / "older")
+    trial.wait()
+    newer = trial.start(cwd=tmp_path / "newer")
+    newer.until(lambda: not older.running, "the older driver's end, long before that of its batch")
+    assert older.wait() != 0
+    assert "has claimed the stream" in older.log.read_text()
+    trial.produce(50)
+    trial.wait()
+    trial.wait_for_state()
+    trial.stop()
+    assert trial.missing() == []
+
+
+def test_without_a_checkpoint_a_query_begins_where_it_had_begun(trial: RealTimeTrial) -> None:
+    """From the newest records on: what had come before is read by nobody, and what comes after the first start by all means."""
+    trial.produce(20)
+    trial.topics.records.clear()
+    app = trial.start(every="10 minutes", spec={"from": "latest"})
+    app.until(lambda: (trial.stream / "log" / f"{2:020}").exists(), "the record that a batch begins")
+    trial.produce(50)
+    trial.wait()
+    trial.lose_the_machine()
+    trial.produce(50)
+    trial.start(spec={"from": "latest"})
+    trial.wait()
+    trial.wait_for_state()
+    trial.stop()
+    assert trial.missing() == []
+
+
+def test_a_query_without_state_has_checkpoints_of_its_offsets(trial: RealTimeTrial) -> None:
+    trial.produce(100)
+    trial.start(spec={"stateless": True})
+    at = trial.wait_for_checkpoint()
+    trial.produce(100)
+    trial.wait_for_checkpoint(trial.wait_for_checkpoint(at))
+    trial.lose_the_machine()
+    trial.produce(100)
+    trial.start(spec={"stateless": True})
+    trial.wait_for_checkpoint(trial.wait_for_checkpoint())
+    trial.stop()
+    passed, sent = trial.passed(), [(record.key, int(record.value)) for record in trial.topics.records]
+    assert set(passed) == set(sent)
+    assert len(passed) < 2 * len(sent), "what checkpoints hold was read again"

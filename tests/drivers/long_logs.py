@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -28,8 +28,8 @@ def tail_of(world: World) -> Entry:
     return entry_of(world, max(world.log))
 
 
-def running(world: World, nonce: str = "a", restore: ev.Restore | None = None, **settings: int) -> Driver:
-    driver = Driver(world, replace(Settings(retained=2, trim_every=1), **settings))
+def running(world: World, nonce: str = "a", restore: ev.Restore | None = None, **settings: Any) -> Driver:
+    driver = Driver(world, Settings(**{"retained": 2, "trim_every": 1, **settings}))
     started(driver.start(nonce, restore=restore))
     return driver
 

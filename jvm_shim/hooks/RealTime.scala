@@ -1,9 +1,9 @@
 package org.apache.spark.sql.ckpt
 
 import org.apache.spark.ckpt.{DriverSide, DriverStream}
+import org.apache.spark.sql.ckpt.SparkStreaming.{MicroBatchExecution, MicroBatchExecutionContext, StreamExecution}
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream
 import org.apache.spark.sql.execution.streaming.ProcessingTimeTrigger
-import org.apache.spark.sql.execution.streaming.runtime.{MicroBatchExecution, MicroBatchExecutionContext, StreamExecution}
 import org.apache.spark.sql.execution.streaming.state.ckpt.BarrierStateStoreProvider
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.streaming.Trigger
@@ -18,7 +18,7 @@ class RealTime(query: MicroBatchExecution, stream: DriverStream) {
 
   /** The query is about to make its plan, for the run that has just begun. */
   def prepare(): Unit = if (isAsked) {
-    val conf = query.sparkSessionForStream.conf
+    val conf = QuerySession.of(query).conf
     // Spark does so itself where it sees the trigger when the query starts.
     if (!conf.contains(SQLConf.SORT_BEFORE_REPARTITION.key)) conf.set(SQLConf.SORT_BEFORE_REPARTITION.key, "false")
     QueryHook.setTrigger(query, if (stream.realTime) trigger else ProcessingTimeTrigger(0))
@@ -29,7 +29,7 @@ class RealTime(query: MicroBatchExecution, stream: DriverStream) {
 
   /** A batch is about to begin: its tasks get their barrier. Where a source begins lies below `sources/` then, and is told with it. */
   def begin(ctx: MicroBatchExecutionContext): Unit = if (stream.realTime && !ctx.isCurrentBatchConstructed) {
-    QueryHook.sources(query)._1.foreach {
+    QueryHook.sources(query).foreach {
       case source: MicroBatchStream if !ctx.startOffsets.contains(source) => source.initialOffset()
       case _ =>
     }
@@ -46,5 +46,5 @@ object RealTime {
    * it names Spark's own.
    */
   def giveProvider(query: StreamExecution): Unit =
-    query.sparkSessionForStream.conf.set(SQLConf.STATE_STORE_PROVIDER_CLASS.key, classOf[BarrierStateStoreProvider].getName)
+    QuerySession.of(query).conf.set(SQLConf.STATE_STORE_PROVIDER_CLASS.key, classOf[BarrierStateStoreProvider].getName)
 }

@@ -18,7 +18,6 @@ from spark_ckpt.conf.spark_settings import (
     FILE_MANAGER_CLASS,
     NEEDED_SETTINGS,
     PLUGIN_CLASS,
-    PROVIDER_CLASS,
     SUGGESTED_SETTINGS,
 )
 from spark_ckpt.errors import ConfigError
@@ -29,7 +28,7 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 _ABORTABLE = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 
 _MADE = {**{key: value for key, (value, _) in NEEDED_SETTINGS.items()}, **SUGGESTED_SETTINGS}
-HOOKS = frozenset(key for key, value in _MADE.items() if value in (PROVIDER_CLASS, FILE_MANAGER_CLASS)) | frozenset(ADDED_SETTINGS)
+HOOKS = frozenset(key for key, value in _MADE.items() if value == FILE_MANAGER_CLASS) | frozenset(ADDED_SETTINGS)
 """Settings of the plugin that name a class of its own: they are the plugin, so stock Spark cannot have them."""
 SAME_SETTINGS: Mapping[str, str] = {key: value for key, value in _MADE.items() if key not in HOOKS}
 """All others that it makes, which mean to stock Spark what they mean to the plugin."""

@@ -177,9 +177,9 @@ class AheadAtOnce(RunLog):
 class BeginningUnsaid(Planning):
     """Real-time epochs begin, and only their end is recorded."""
 
-    def _begin_in_real_time(self, event: ev.TriggerRequested) -> list[Instruction]:
+    def begin(self, event: ev.TriggerRequested) -> list[Instruction]:
         self._log.may_run_ahead = True
-        return super()._begin_in_real_time(event)
+        return super().begin(event)
 
 
 class WithoutItsPlan(PendingCheckpoints):

@@ -23,6 +23,8 @@ CAUGHT = {
     Mutation.PLANNED_FIRST: {Invariant.SAME_DATA},
 }
 """What is broken, each in some seed, when a rule is left out."""
+LONG = {Mutation.BEGINNING_ADOPTED}
+"""What none of the first 600 schedules shows: `tests/unit/test_protocol_real_time.py` does."""
 
 
 def test_every_rule_of_this_mode_is_left_out_once() -> None:
@@ -35,7 +37,7 @@ def test_all_rules_hold_and_input_was_really_read_again() -> None:
     assert total.observed[Observed.REAL_TIME] > 10 * SEEDS
 
 
-@pytest.mark.parametrize("rule", CAUGHT, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [rule for rule in CAUGHT if rule not in LONG], ids=lambda rule: rule.name)
 def test_a_rule_that_is_left_out_is_caught(rule: Mutation) -> None:
     check_caught(Mode.REAL_TIME, rule, CAUGHT[rule], MOST)
 

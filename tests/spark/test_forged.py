@@ -49,7 +49,7 @@ class Store:
         conf = java.org.apache.hadoop.conf.Configuration()
         temp = java.java.io.File(str(self.local.parent / "temp"))
         of = state.StateStoreConf()
-        files = state.ckpt.SpoolFiles(self.spool.as_uri(), temp, conf, "zstd", "here", of)
+        files = state.ckpt.SpoolFiles(self.spool.as_uri(), state.ckpt.FileParts(temp, conf, "zstd", "here", of))
         try:
             local = java.java.io.File(str(self.local))
             files.loadCheckpointFromDfs(7, local, state.RocksDBFileMapping(), java.scala.Some("u"))

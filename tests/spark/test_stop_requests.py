@@ -46,7 +46,7 @@ class Started:
         self.coordinator = Function(java, {"start": STARTED, "finish": {"savepoint": None}})
         transfer = ckpt.FileTransfer(java.java.io.File(str(folder)))
         self.stream = ckpt.DriverStream("file:/x", "life", transfer, nothing, self.coordinator, self.coordinator, self.coordinator)
-        self._asked = ("q", ckpt.JobShape(empty, empty, "sink"), ckpt.JobNeeds(empty, nothing, False), empty, None)
+        self._asked = ("q", ckpt.JobShape(empty, empty, "sink"), ckpt.JobNeeds(empty, nothing, False, False), empty, None)
         self.stream.start(*self._asked)
 
     def goes_back(self, run: int) -> None:

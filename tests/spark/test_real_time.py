@@ -15,7 +15,7 @@ from tests.drivers.spark.harness import Start
 from tests.drivers.spark.real_time import RealTimeTrial, feed
 from tests.drivers.spark.topics import Topics, broker_or_skip
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

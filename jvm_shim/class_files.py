@@ -127,8 +127,8 @@ def links(compiled: list[bytes], jars: Jars) -> Mapping[str, set[tuple[str, str]
             elif owner in own and (inherited := _inherited(own[owner], (called, described), own, jars)):
                 wanted[inherited].add((called, described))
         for above in _above(found, own, jars):
-            if above.name not in own:
-                wanted[above.name] |= found.virtual & above.virtual
+            if above.name not in own and (overridden := found.virtual & above.virtual):
+                wanted[above.name] |= overridden
     return wanted
 
 

@@ -84,5 +84,10 @@ def fetch(line: str) -> Path:
         if run.returncode != 0:
             raise BuildError(f"PySpark {version}, which the JAR for Spark {line} is compiled against, could not be fetched with pip")
         shutil.rmtree(Path(name) / "new" / "bin", ignore_errors=True)
-        os.replace(Path(name) / "new", folder)
+        try:
+            os.replace(Path(name) / "new", folder)
+        except OSError:
+            # Somebody else has fetched it meanwhile.
+            if not folder.is_dir():
+                raise
     return folder

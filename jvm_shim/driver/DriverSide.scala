@@ -143,6 +143,9 @@ object DriverSide extends Logging {
   /** Is this path in a checkpointLocation that a query has been analysed with? */
   def isLocated(path: String): Boolean = looked.asScala.exists(holds(_, path))
 
+  /** Is this the checkpointLocation that a query has been analysed with? */
+  def isLooked(root: String): Boolean = looked.contains(root)
+
   /** The stream whose checkpointLocation holds this path; of locations within each other, the innermost. */
   def streamOf(path: String): Option[DriverStream] = streams.values().asScala.filter(s => holds(s.root, path)).maxByOption(_.root.length)
 

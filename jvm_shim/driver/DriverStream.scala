@@ -64,8 +64,9 @@ final class DriverStream(
   private val reads = mutable.SortedMap.empty[Long, JsonNode]
   private val changed = mutable.LinkedHashMap.empty[String, Option[JsonNode]]
   private var changedBytes = 0
-  // What went with a seal is in no plan until the next trigger is answered: a coordinator that comes meanwhile knows it from nobody else.
-  private val unplanned = mutable.LinkedHashMap.empty[String, JsonNode]
+  // What went with a seal is in no plan until the next trigger is answered: a coordinator that comes meanwhile knows it from nobody else. In
+  // real time nor is what went with a trigger, and both only when the epoch after the next one may begin. With the epoch that it went with.
+  private val unplanned = mutable.LinkedHashMap.empty[String, (Long, JsonNode)]
   // As they came: there may be a hundred thousand, of many files each, and as trees they would be several times as large.
   private val acks = mutable.ArrayBuffer.empty[String]
   private var late: Option[(Long, Long)] = None
@@ -187,15 +188,16 @@ final class DriverStream(
     val message = synchronized {
       epoch = n
       acks.clear()
-      Json.obj("type" -> "trigger", "root" -> root, "epoch" -> n, "offsets" -> content, "files" -> takeChanged(), "drain" -> draining)
+      val files = takeChanged()
+      if (realTime) keep(n, files)
+      Json.obj("type" -> "trigger", "root" -> root, "epoch" -> n, "offsets" -> content, "files" -> files, "drain" -> draining)
     }
     val text = try ask(message).str("barrier") finally transfer.discard(content)
     synchronized {
-      unplanned.values.foreach(transfer.discard)
-      unplanned.clear()
+      barrierGiven = n
+      planned(if (realTime) n - Unrecorded else n)
     }
     stateQuestions.clear()
-    synchronized { barrierGiven = n }
     current = Some(text)
     text
   }
@@ -206,7 +208,7 @@ final class DriverStream(
     val content = transfer.send(commit)
     val message = synchronized {
       val files = takeChanged()
-      files.foreach { case (path, file) => unplanned.put(path, file.map(transfer.kept).getOrElse(NullNode.instance)).foreach(transfer.discard) }
+      keep(n, files)
       Json.obj("type" -> "seal", "root" -> root, "epoch" -> n, "commit" -> content, "files" -> files, "hooks" -> taken,
         "offsets" -> reads.get(n))
     }
@@ -318,10 +320,23 @@ final class DriverStream(
       val resume = message.deepCopy().put("epoch", epoch).put("sealed", sealedEpoch).put("running", barrierGiven == epoch && epoch > sealedEpoch)
       Json.put(resume, "sealed_hooks", sealedHooks)
       val numbered = commits.map { case (n, content) => s"commits/$n" -> content } ++ reads.map { case (n, content) => s"offsets/$n" -> content }
-      Json.put(resume, "files", unplanned.toMap ++ numbered)
+      Json.put(resume, "files", unplanned.map { case (path, (_, file)) => path -> file }.toMap ++ numbered)
       say(resume)
       acks.foreach(line => say(Json.parse(line).asInstanceOf[ObjectNode]))
       stateQuestions.retell(say)
+    }
+  }
+
+  private def keep(n: Long, files: Map[String, Option[JsonNode]]): Unit = files.foreach { case (path, file) =>
+    unplanned.put(path, n -> file.map(transfer.kept).getOrElse(NullNode.instance)).foreach { case (_, before) => transfer.discard(before) }
+  }
+
+  /** What went with epochs up to this one is in the log. */
+  private def planned(upTo: Long): Unit = {
+    val stored = unplanned.toSeq.filter { case (_, (n, _)) => n <= upTo }
+    stored.foreach { case (path, (_, file)) =>
+      unplanned.remove(path)
+      transfer.discard(file)
     }
   }
 
@@ -344,4 +359,6 @@ final class DriverStream(
 object DriverStream {
   private val Commit = "^commits/(\\d+)$".r
   private val Kept = 2
+  // Of so many epochs the record may be on its way when one begins in real time: `Claim.ahead`.
+  private val Unrecorded = 2
 }

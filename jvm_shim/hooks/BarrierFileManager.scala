@@ -39,7 +39,9 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
           SmallFile.write(fm, target, content, overwrite)
         }
       }
-    case None => filesOf(target).createAtomic(target, overwrite)
+    case None =>
+      unguarded(target).foreach(throw _)
+      filesOf(target).createAtomic(target, overwrite)
   }
 
   override def open(target: Path): FSDataInputStream = filesOf(target).open(target)
@@ -112,6 +114,13 @@ object BarrierFileManager {
     DriverSide.streamOf(text).filter(_.root.length < text.length).map(s => (s, text.substring(s.root.length + 1)))
       .filter { case (_, relative) => Folders.exists(f => relative.startsWith(f + "/")) }
   }
+
+  /** A step of a query whose start nobody has heard of: nothing of it would be in a checkpoint, and nobody be told. */
+  private def unguarded(target: Path): Option[CheckpointFailure] =
+    Option(target.getParent).filter(_.getName == "offsets").flatMap(folder => Option(folder.getParent)).map(_.toString).filter(DriverSide.isLooked).map {
+      root => new CheckpointFailure(CheckpointFailure.Internal,
+        s"the plugin was not told that the query at $root has begun, so nothing of it would be in a checkpoint; start the query in a new application")
+    }
 
   // Spark makes the folder of a query without a checkpointLocation with this name in the JVM's temporary folder (ResolveWriteToStream).
   private def isTemporary(root: Path): Boolean =

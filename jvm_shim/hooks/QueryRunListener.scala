@@ -20,9 +20,14 @@ class QueryRunListener extends StreamingQueryListener with Logging {
       DriverSide.accepted(query.resolvedCheckpointRoot, event.runId.toString).foreach { stream =>
         try begin(query, stream, event)
         catch { case e: Throwable => stream.failure = Some(e) }
+        finally heed(stream)
       }
     }
   }
+
+  /** Spark removes a listener for good whose thread is interrupted when it returns (`ListenerBus.postToAll`): no later query would be seen. */
+  private def heed(stream: DriverStream): Unit = if (Thread.interrupted() && stream.failure.isEmpty)
+    stream.failure = Some(new InterruptedException("the query was stopped while it began"))
 
   override def onQueryProgress(event: QueryProgressEvent): Unit = ()
 

@@ -38,6 +38,9 @@ class RealTime(query: MicroBatchExecution, stream: DriverStream) {
 }
 
 object RealTime {
+  val Provider: String = SQLConf.STATE_STORE_PROVIDER_CLASS.key
+  val Ours: String = classOf[BarrierStateStoreProvider].getName
+
   // By name, since Spark 4.0 does not have the class.
   def isTrigger(trigger: Trigger): Boolean = trigger.getClass.getSimpleName == "RealTimeTrigger"
 
@@ -46,5 +49,5 @@ object RealTime {
    * it names Spark's own.
    */
   def giveProvider(query: StreamExecution): Unit =
-    QuerySession.of(query).conf.set(SQLConf.STATE_STORE_PROVIDER_CLASS.key, classOf[BarrierStateStoreProvider].getName)
+    QuerySession.of(query).conf.set(Provider, Ours)
 }

@@ -129,7 +129,7 @@ def read_state(
 def stream_of(url: object, what: str) -> str:
     """Raises `ConfigError` with the form of a URL."""
     try:
-        return parse_stream(_text("url", fspath(url) if isinstance(url, PathLike) else url))
+        return parse_stream(_text(what, fspath(url) if isinstance(url, PathLike) else url))
     except ValueError as e:
         raise ConfigError(f"{what} cannot be used; write {e}") from None
 

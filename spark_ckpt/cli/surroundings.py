@@ -66,9 +66,16 @@ def check_java(environment: Mapping[str, str]) -> Finding:
 
 
 def check_spark() -> Finding:
-    """A Spark is there, SPARK_HOME's or PySpark's, and the JAR for it."""
+    """A Spark is there, SPARK_HOME's or PySpark's, and the JAR for it. An executor needs none."""
+    named = os.environ.get("SPARK_HOME")
     try:
         home = spark_home()
+        if named is not None and Path(named) != home:
+            said = f"SPARK_HOME={named} holds no Spark, and that is where PySpark looks for one; set it to one, or unset it"
+            return Finding("spark", Status.FAIL, said)
+    except CheckpointError as e:
+        return Finding("spark", Status.WARN, f"{e}. An executor needs none, a driver does")
+    try:
         version = spark_version(home)
         return Finding("spark", Status.OK, f"Spark {version} at {home} and {jar_path(version).name}")
     except CheckpointError as e:

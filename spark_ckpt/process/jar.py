@@ -19,7 +19,10 @@ def pyspark_home() -> Path:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ConfigError(f"PySpark is not installed for this Python; {_WAY_OUT}")
-    return Path(spec.origin).resolve().parent  # as spark-submit finds it
+    home = Path(spec.origin).resolve().parent  # as spark-submit finds it
+    # A PySpark that was installed with PYSPARK_HADOOP_VERSION.
+    other = home / "spark-distribution"
+    return other if _version_in(other) is not None else home
 
 
 def spark_home() -> Path:
@@ -43,7 +46,7 @@ def jar_path(version: str | None = None, folder: Path = _JARS) -> Path:
     path = folder / f"spark-ckpt-{_line(wanted)}.jar"
     if path.is_file():
         return path
-    found = [p.stem.removeprefix("spark-ckpt-") for p in folder.glob("spark-ckpt-*.jar")]
+    found = [match.group(1) for p in folder.glob("spark-ckpt-*.jar") if (match := re.fullmatch(r"spark-ckpt-(\d+\.\d+)\.jar", p.name))]
     if found:
         lines = ", ".join(sorted(found, key=_numbers))
         raise ConfigError(
@@ -52,7 +55,7 @@ def jar_path(version: str | None = None, folder: Path = _JARS) -> Path:
     raise ConfigError(f"the JAR for Spark {wanted} was not built; {_BUILD}")
 
 
-_BUILD = "in a source tree build the JAR for yours: python -m jvm_shim.build"
+_BUILD = "in a source tree build the JAR for yours (python -m jvm_shim.build), and install from there with pip's --no-build-isolation"
 
 
 def _version_in(home: Path) -> str | None:

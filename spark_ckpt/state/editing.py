@@ -49,6 +49,7 @@ class Editing:
     ) -> None:
         self._storage, self._state, self._selected, self._target, self._tell = storage, state, selected, target, tell
         self._columns = columns
+        self._keeps_columns = columns is None or columns.family.value == selected.family.value
         self._given = EntryEncoder(selected.operator, selected.family, state.encoding, selected.store.has_families)
         family = columns.family if columns is not None else selected.family
         self._encoder = EntryEncoder(selected.operator, family, state.encoding, selected.store.has_families)
@@ -133,7 +134,7 @@ class Editing:
     def _apply(self, function: Function, written: Written, keys: list[bytes], values: list[bytes]) -> None:
         batch = self._decoder.decode(keys, values, written.snapshot.store.partition)
         returned = function(batch)
-        if returned is batch and self._columns is None:
+        if returned is batch and self._keeps_columns:
             written.writer.put(keys, values)
             return
         if returned is None:
@@ -141,16 +142,21 @@ class Editing:
         made = self._encoder.normalized(self._encoder.checked(returned))
         given = self._given.checked(batch)
         # Spark itself does not look at this, so that what was there may have it too.
-        if self._columns is not None or self._given.null_where_none_may_be(given) is None:
+        if not self._keeps_columns or self._given.null_where_none_may_be(given) is None:
             self._refuse_null(self._encoder.null_where_none_may_be(made))
         self._encoder.check_keys(given, made)
         lengths = self._decoder.lengths(values) if self._selected.family.is_list else ()
         encoded = self._encoder.encode(made, self._prefix(written), lengths)
         again = self._given.encode(given, self._prefix(written), lengths)
         new_keys, new_values = encoded
+        if not self._keeps_columns and again[1] != values:
+            raise ConfigError(
+                f"a value of partition {written.snapshot.store.partition} has a string that is no UTF-8, whose bytes would be lost with "
+                "other columns; leave such keys out with drop_keys first"
+            )
         if again != (keys, values):
-            new_keys, new_values = _as_they_were(again, (keys, values), encoded, self._columns is None)
-        if self._columns is None and (new_keys, new_values) == (keys, values):
+            new_keys, new_values = _as_they_were(again, (keys, values), encoded, self._keeps_columns)
+        if self._keeps_columns and (new_keys, new_values) == (keys, values):
             written.writer.put(keys, values)
             return
         written.changed = True

@@ -67,7 +67,8 @@ class Saving:
         self._segments.flush()
         checkpoint = self._checkpoint
         same = tuple(snapshot for snapshot in checkpoint.snapshots if snapshot.uid not in self._ids)
-        copied = import_objects(self._storage, replace(checkpoint, snapshots=same), self._target, _RUN)
+        files = {name: content for name, content in checkpoint.files.items() if name not in self._files}
+        copied = import_objects(self._storage, replace(checkpoint, snapshots=same, files=files), self._target, _RUN)
         by_store = {snapshot.store: snapshot for snapshot in (*copied.snapshots, *self._segments.snapshots)}
         saved = replace(
             copied,

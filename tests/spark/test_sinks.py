@@ -155,6 +155,8 @@ def test_a_plain_python_process_starts_stops_and_changes_sessions(tmp_path: Path
         assert held(out / name) == ids(10), name
     assert held(out / "once") == ids(6)
     assert held(out / "many") == repeated(MANY)
+    assert (held(out / "outer"), held(out / "inner")) == (ids(2), ids(4))
+    assert "was not told that the query at" in facts["unheard"]
     for name in ("rate", "micro"):
         rows = held(out / name)
         assert rows, name

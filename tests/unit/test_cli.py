@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyspark
 import pytest
@@ -23,7 +24,7 @@ from spark_ckpt.api.session import argument_name, configure
 from spark_ckpt.cli import surroundings
 from spark_ckpt.cli.main import VERBS, run
 from spark_ckpt.cli.submission import parse, parse_properties, submit_arguments
-from spark_ckpt.cli.surroundings import Status
+from spark_ckpt.cli.surroundings import Status, check_spark
 from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.conf.template import template
 from spark_ckpt.errors import ConfigError
@@ -363,6 +364,35 @@ def test_doctor_without_java(tmp_path: Path) -> None:
     assert finding.status is Status.FAIL
     assert finding.message.startswith("there is no Java on the PATH; install a JDK 17")
     assert "JAVA_HOME" in surroundings.check_java({"JAVA_HOME": str(tmp_path)}).message
+
+
+def test_doctor_on_the_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    assert check_spark().status is Status.OK
+    monkeypatch.setenv("SPARK_HOME", str(a_spark(tmp_path / "opt", pyspark.__version__)))
+    assert check_spark().message.startswith(f"Spark {pyspark.__version__} at {tmp_path}/opt and spark-ckpt-")
+    monkeypatch.setenv("SPARK_HOME", str(a_spark(tmp_path / "old", "3.5.1")))
+    assert check_spark().status is Status.FAIL
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    found = check_spark()
+    assert (found.status, found.message.split(",")[0]) == (Status.FAIL, f"SPARK_HOME={tmp_path} holds no Spark")
+
+
+def test_doctor_where_there_is_no_spark_as_on_an_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    found = check_spark()
+    assert (found.status, "An executor needs none" in found.message) == (Status.WARN, True)
+
+
+def test_a_pyspark_with_another_hadoop_has_its_spark_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYSPARK_HADOOP_VERSION."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    (tmp_path / "__init__.py").touch()
+    a_spark(tmp_path / "spark-distribution", "4.1.4")
+    spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: spec)
+    assert spark_version() == "4.1.4"
 
 
 def test_doctor_on_the_workers_python(tmp_path: Path) -> None:

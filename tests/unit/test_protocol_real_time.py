@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -236,12 +237,12 @@ def test_a_savepoint_is_made_while_the_query_runs() -> None:
     assert driver.world.answers[number] == f"memory://savepoints/{number}"
 
 
-def resumed(world: World, epoch: int, sealed: int, running: bool) -> Driver:
+def resumed(world: World, epoch: int, sealed: int, running: bool, files: Mapping[str, bytes | None] | None = None) -> Driver:
     driver = Driver(world)
     kept = [n for n in (sealed - 1, sealed) if n >= 0]
-    files: dict[str, Any] = {f"commits/{n}": commit([uid_of(1, n, p) for p in range(2)]) for n in kept}
-    files |= {f"offsets/{n}": offsets(n) for n in kept}
-    said = driver.push(ev.ResumeRequested(1, 1, epoch, sealed=sealed, files=files, real_time=True, running=running))
+    sent: dict[str, Any] = {f"commits/{n}": commit([uid_of(1, n, p) for p in range(2)]) for n in kept}
+    sent |= {f"offsets/{n}": offsets(n) for n in kept} | dict(files or {})
+    said = driver.push(ev.ResumeRequested(1, 1, epoch, sealed=sealed, files=sent, real_time=True, running=running))
     assert "Resumed" in kinds(said)
     return driver
 
@@ -259,6 +260,37 @@ def test_a_new_coordinator_goes_on_with_the_epoch_that_runs_and_records_what_was
     end(following, 1, 5)
     acknowledge(following, 1, 5)
     assert CheckpointId(1, 5) in driver.world.checkpoints
+
+
+def test_a_new_coordinator_looks_at_the_log_while_the_epoch_runs() -> None:
+    driver = settled()
+    begin(driver, 3)
+    following = resumed(driver.world, 3, 2, running=True)
+    number = following.request(SAVEPOINT)
+    following.fire(ev.Timer.LONG)
+    assert following.world.answers[number] == f"memory://savepoints/{number}"
+    begin(driver, 3)
+    following = resumed(driver.world, 3, 2, running=True)
+    claim = max(driver.world.log) + 1
+    driver.world.log[claim] = encode(Claim(claim, 2, "q", JOB, None, (), (), "other", {}, 0, "n"))
+    assert "Failed" in kinds(following.fire(ev.Timer.LONG))
+
+
+def test_what_the_driver_had_written_with_an_epoch_is_in_the_checkpoint_that_a_new_coordinator_completes() -> None:
+    """(1) Epoch 3 begins, and ends with a file; its record is not stored; (2) epoch 4 begins with another, and the coordinator dies;
+    (3) the driver says both once more."""
+    driver = settled()
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    begin(driver, 3)
+    end(driver, 1, 3)
+    begin(driver, 4)
+    written: dict[str, bytes | None] = {"state/1/_metadata/metadata": b"new", "sources/1/0": b"begins"}
+    following = resumed(driver.world, 4, 3, running=True, files=written)
+    end(following, 1, 4)
+    begin(following, 5)
+    end(following, 1, 5)
+    acknowledge(following, 1, 5)
+    assert driver.world.checkpoints[CheckpointId(1, 5)].files.items() >= written.items()
 
 
 def test_a_new_coordinator_is_asked_again_for_the_barrier() -> None:

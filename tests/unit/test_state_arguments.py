@@ -53,8 +53,8 @@ def test_a_path_is_a_path(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    ({"url": None}, "url is None, and must be text"),
-    ({"url": b"/x"}, "url is b'/x', and must be text"),
+    ({"url": None}, "the stream's URL is None, and must be text"),
+    ({"url": b"/x"}, "the stream's URL is b'/x', and must be text"),
     ({"url": ""}, "cannot be used; write s3://bucket/prefix"),
     ({"url": "tests/stored"}, r"cannot be used; write s3://bucket/prefix, .* file:///path or an absolute path"),
     ({"url": "hdfs://bucket/x"}, "cannot be used; write s3://bucket/prefix"),

@@ -120,6 +120,41 @@ def test_state_variables_are_left_to_spark(stream: str, tmp_path: Path) -> None:
         spark_ckpt.transform_state(f"file://{tmp_path}/transform", 0, with_most, store="count", like=stream)
 
 
-def test_what_is_no_stream_is_named(stream: str) -> None:
-    with pytest.raises(ConfigError, match="like cannot be used; write"):
-        spark_ckpt.transform_state(stream, 0, with_most, like="nothing")
+@pytest.mark.parametrize(("like", "said"), [("nothing", "like cannot be used; write"), (1, "like is 1, and must be text")])
+def test_what_is_no_stream_is_named(stream: str, like: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        spark_ckpt.transform_state(stream, 0, with_most, like=like)
+
+
+def test_another_format_of_state_is_refused(stream: str, like: Put) -> None:
+    other = like(conf=(b'stateFormatVersion":"2"', b'stateFormatVersion":"1"'))
+    with pytest.raises(ConfigError, match="is written in another form in `like`"):
+        spark_ckpt.transform_state(stream, 0, with_most, like=other)
+
+
+def test_a_string_that_is_no_utf8_is_kept_or_refused(stream: str, like: Put) -> None:
+    """Arrow has no such strings: bytes that it was not given must not be lost without a word."""
+
+    def as_bytes(batch: Batch) -> Batch:
+        value = pa.StructArray.from_arrays([pa.array([b"a\xff"] * batch.num_rows, pa.binary())], names=["text"])
+        return pa.RecordBatch.from_arrays([batch.column("key"), value], names=["key", "value"])
+
+    def entries(url: str) -> list[Any]:
+        return sorted((row["key"]["key"], row["value"]["text"]) for row in spark_ckpt.read_state(url).to_table().to_pylist())
+
+    def typed(url: str, kind: str) -> None:
+        """The same bytes, which Spark says are of that type."""
+        found, metadata = stored(url), Path(url.removeprefix("file://"), "_metadata")
+        files = {**found.files, **operator_files(0, "stateStoreSave", KEY, [("text", kind)])}
+        metadata.chmod(0o600)
+        metadata.write_bytes(encode_metadata(replace(found, files=files)))
+
+    binary = like([("text", "binary")])
+    made = spark_ckpt.transform_state(stream, 0, as_bytes, like=binary)
+    typed(made, "string")
+    assert {text for _, text in entries(made)} == {"a\ufffd"}
+    same = spark_ckpt.transform_state(made, 0, lambda batch: batch.slice(0), like=made, name="same")
+    typed(same, "binary")
+    assert {text for _, text in entries(same)} == {b"a\xff"}
+    with pytest.raises(ConfigError, match="has a string that is no UTF-8, whose bytes would be lost with other columns"):
+        spark_ckpt.transform_state(made, 0, as_bytes, like=binary, name="lost")

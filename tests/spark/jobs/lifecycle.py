@@ -158,6 +158,35 @@ def source_log(spark: SparkSession, source: str, out: str) -> None:
         shutil.rmtree("places/many")
 
 
+def begun_within_a_batch(spark: SparkSession, source: str, out: str) -> None:
+    """A query that another one's foreachBatch begins, in the session that Spark gives it."""
+    feed(source, "in/outer", 0, 2)
+    feed(source, "in/inner", 0, 4)
+
+    def begin(df: DataFrame, batch: int) -> None:
+        write(f"{out}/outer/batch={batch}.json", collected(df))
+        to = unique(df.sparkSession, "in/inner", 100).writeStream.foreachBatch(writing(f"{out}/inner"))
+        to.option("checkpointLocation", "places/inner").trigger(availableNow=True).start().awaitTermination()
+
+    to = unique(spark, "in/outer", 100).writeStream.foreachBatch(begin).option("checkpointLocation", "places/outer")
+    to.trigger(availableNow=True).start().awaitTermination()
+
+
+def unheard(spark: SparkSession, source: str) -> None:
+    """Somebody has removed the listener that tells the plugin of queries: none may run unprotected."""
+    feed(source, "in/unheard", 0, 1)
+    manager = spark._jsparkSession.streams()
+    for listener in manager.listListeners():
+        if listener.getClass().getName().endswith("QueryRunListener"):
+            manager.removeListener(listener)
+    query = unique(spark, "in/unheard").writeStream.format("noop").option("checkpointLocation", "places/unheard").start()
+    try:
+        query.processAllAvailable()
+    except Exception as e:
+        FACTS["unheard"] = str(e)
+    query.stop()
+
+
 def main() -> None:
     source, out, storage = sys.argv[1:]
     spark = session()
@@ -171,7 +200,9 @@ def main() -> None:
 
     spark = session(storage=storage, retained="2")
     source_log(spark, source, out)
+    begun_within_a_batch(spark, source, out)
     FACTS["threads again"], FACTS["children again"] = threads(spark), sorted(children())
+    unheard(spark, source)
     spark.stop()
     FACTS["children after"] = sorted(children())
     with open(f"{out}/facts.json", "w") as f:

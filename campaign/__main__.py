@@ -29,8 +29,8 @@ from campaign.plan import Plan
 from campaign.queries import QUERIES
 from campaign.sinks import running as sinks
 from campaign.trial import Outcome, Result, Trial
-from documents import by_operator, seen_by_sinks
-from documents.places import GUARANTEES, STATE
+from documents import by_line, by_operator, seen_by_sinks
+from documents.places import COMPATIBILITY, GUARANTEES, STATE
 
 PAGE = tested.ROOT / "docs" / "reliability.md"
 WORK = tested.ROOT / ".campaign"
@@ -138,7 +138,8 @@ def forget() -> None:
     click.echo(f"{record.KILLS.name}: {record.keep(record.KILLS, lambda line: bool(line['code'] == of))} lines dropped")
     sinks_of = tested.code_of_sinks()
     click.echo(f"{record.SINKS.name}: {record.keep(record.SINKS, lambda line: bool(line['code'] == sinks_of))} lines dropped")
-    click.echo(f"{record.TESTS.name}: {record.keep(record.TESTS, of_today())} lines dropped")
+    for path in (record.TESTS, record.LINES):
+        click.echo(f"{path.name}: {record.keep(path, of_today())} lines dropped")
     _write_page()
 
 
@@ -242,6 +243,7 @@ def _write_page() -> None:
     PAGE.write_text(render(record.read(record.KILLS), record.read(record.TESTS)))
     GUARANTEES.write_text(seen_by_sinks.renewed(GUARANTEES.read_text(), record.read(record.SINKS)))
     STATE.write_text(by_operator.renewed(STATE.read_text(), record.read(record.TESTS)))
+    COMPATIBILITY.write_text(by_line.renewed(COMPATIBILITY.read_text(), record.read(record.LINES)))
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

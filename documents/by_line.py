@@ -22,7 +22,10 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     "agent and coordinator killed": (
         "tests/spark/test_kills.py::test_agent_and_coordinator_are_killed_also_while_the_storage_is_away_and_the_query_goes_on",
     ),
-    "every kind of operator, the machine lost": ("tests/spark/test_operators.py::test_every_operator_survives_the_loss_of_its_machine",),
+    "every kind of operator, the machine lost": (
+        "tests/spark/test_operators.py::test_every_operator_survives_the_loss_of_its_machine[in-the-jvm]",
+        "tests/spark/test_operators.py::test_every_operator_survives_the_loss_of_its_machine[in-python]",
+    ),
     "savepoints, restores, forks": ("tests/spark/test_savepoints.py::test_savepoints_and_the_ways_back[2s]",),
     "checkpoints at an interval, the driver killed": (
         "tests/spark/test_interval.py::test_a_killed_driver_costs_the_epochs_past_the_last_checkpoint_and_no_row",

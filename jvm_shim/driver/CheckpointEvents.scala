@@ -45,11 +45,14 @@ case class CheckpointOperator(
 @JsonIgnoreProperties(ignoreUnknown = true)
 case class EpochLatency(epoch: Long, timeMs: Long, sinkMs: Long, operators: Array[Array[Long]])
 
-/** A run has begun: which query it is, whether its checkpoints complete in the background, and the options that hold. */
+/**
+ * A run has begun: which query it is, whether its checkpoints complete in the background, and the options that hold. `batchMs`: how long a
+ * batch of a run in real time takes rows; 0 of all others.
+ */
 @JsonIgnoreProperties(ignoreUnknown = true)
 case class CheckpointRunStarted(
     root: String, run: Long, epoch: Long, timeMs: Long, queryId: String, runId: String, name: String, background: Boolean,
-    options: Map[String, String])
+    options: Map[String, String], batchMs: Long)
   extends CheckpointEvent
 
 /**

@@ -62,7 +62,7 @@ object CheckpointFeed extends Contained {
    * this run's first checkpoint before: that of an epoch that runs again.
    */
   def started(
-      sc: SparkContext, barrier: Barrier, queryId: String, runId: String, name: String, background: Boolean,
+      sc: SparkContext, barrier: Barrier, queryId: String, runId: String, name: String, background: Boolean, batchMs: Long,
       namesOf: () => Map[Long, String]): Unit =
     contained("a run's begin") {
       val stream = streamOf(barrier.root)
@@ -73,7 +73,8 @@ object CheckpointFeed extends Contained {
         stream.namesOf = namesOf
         stream.epochs.clear()
       }
-      sc.listenerBus.post(CheckpointRunStarted(barrier.root, barrier.run, barrier.epoch, System.currentTimeMillis(), queryId, runId, name, background, options))
+      sc.listenerBus.post(CheckpointRunStarted(
+        barrier.root, barrier.run, barrier.epoch, System.currentTimeMillis(), queryId, runId, name, background, options, batchMs))
     }
 
   /** A run is over: its counts stay for the next one, and what refers to the query goes. */

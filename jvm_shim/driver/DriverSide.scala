@@ -170,8 +170,9 @@ object DriverSide extends Logging {
 
   /** A query's new run has its first barrier. `namesOf`: its operators by id, once it has executed an epoch. */
   def runBegan(
-      barrier: String, queryId: String, runId: String, name: String, background: Boolean, namesOf: () => Map[Long, String]): Unit =
-    CheckpointFeed.started(sc, Barrier(barrier), queryId, runId, name, background, namesOf)
+      barrier: String, queryId: String, runId: String, name: String, background: Boolean, batchMs: Long,
+      namesOf: () => Map[Long, String]): Unit =
+    CheckpointFeed.started(sc, Barrier(barrier), queryId, runId, name, background, batchMs, namesOf)
 
   def setBarrier(text: String): Unit = {
     Barrier.set(sc, text)

@@ -16,6 +16,12 @@ class RealTime(query: MicroBatchExecution, stream: DriverStream) {
   private val trigger: Trigger = query.trigger
   val isAsked: Boolean = RealTime.isTrigger(trigger)
 
+  /** How long a batch of the run that has begun takes rows; 0: it is not in real time. */
+  def batchMs: Long = trigger match {
+    case of: Product if isAsked && stream.realTime => of.productElement(0).asInstanceOf[Long]
+    case _ => 0L
+  }
+
   /** The query is about to make its plan, for the run that has just begun. */
   def prepare(): Unit = if (isAsked) {
     val conf = QuerySession.of(query).conf

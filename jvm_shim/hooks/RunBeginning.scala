@@ -27,7 +27,8 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
     stream.hooks.restore(stream.barrier.fold("")(Barrier(_).stream), begun.claim, begun.hooks, Some(stream.origin).filter(_ >= 0))
     stream.barrier.foreach { barrier =>
       DriverSide.runBegan(
-        barrier, event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), stream.background, () => OperatorNames.of(query))
+        barrier, event.id.toString, event.runId.toString, Option(event.name).getOrElse(""), stream.background, realTime.batchMs,
+        () => OperatorNames.of(query))
       DriverSide.setBarrier(barrier)
     }
     realTime.prepare()

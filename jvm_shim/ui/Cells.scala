@@ -56,8 +56,17 @@ object Cells {
   def path(text: String): Seq[Node] = if (text.isEmpty) Nothing else <code style="display: inline-block; min-width: 18rem; overflow-wrap: anywhere;">{text}</code>
 
   /** When the stream's checkpoints are made. */
-  def rhythm(background: Boolean, options: Map[String, String]): String =
-    if (background && options.get("interval").contains("never")) s"only on demand (interval=never), in the background, ${options.getOrElse("mode", "EXACTLY_ONCE")}"
-    else if (background) s"every ${options.getOrElse("interval", "?")}, in the background, ${options.getOrElse("mode", "EXACTLY_ONCE")}"
+  def rhythm(of: StreamView): String = {
+    val interval = of.options.getOrElse("interval", "?")
+    val when = interval match {
+      case "never" => "only on demand (interval=never)"
+      case Zero() => "every epoch is one"
+      case _ => s"every $interval"
+    }
+    if (of.batchMs > 0) s"$when, in the background, in real time with batches of ${duration(of.batchMs)}"
+    else if (of.background) s"$when, in the background, ${of.options.getOrElse("mode", "EXACTLY_ONCE")}"
     else "every epoch is one, and waits for it"
+  }
+
+  private val Zero = "0+\\D*".r
 }

@@ -68,6 +68,7 @@ private class QuerySource(query: CheckpointRunStarted, model: CheckpointModel) e
   gauge("uploadQueueSnapshots")(StorageCounters.of(query.root).queuedSnapshots)
   gauge("uploadQueueBytes")(StorageCounters.of(query.root).queuedBytes)
   values("sinkLatency")(_.latencies.map(_.sinkMs))
+  if (query.batchMs > 0) values("barrierStandstill")(_.standstills.map(_.ms))
   values("eventTimeLag")(_.eventTimes.flatMap(_.newestEventMs))
   values("watermarkLag")(_.eventTimes.flatMap(_.watermarkMs))
 

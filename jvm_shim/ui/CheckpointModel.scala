@@ -11,12 +11,16 @@ import org.apache.spark.sql.ckpt.OperatorMetrics
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric
 import org.apache.spark.sql.streaming.StreamingQueryProgress
 
-/** What is shown of one query, at one moment. `records` newest first, `latencies`, `lags` and `eventTimes` oldest first. */
+/**
+ * What is shown of one query, at one moment. `records` newest first, `latencies`, `standstills`, `lags` and `eventTimes` oldest first.
+ * `batchMs`: of a run in real time, how long a batch takes rows; its latencies count from there. 0 of all others.
+ */
 final case class StreamView(
     root: String, name: String, queryId: String, runId: String, run: Long, startedMs: Long, background: Boolean, options: Map[String, String],
     counts: CheckpointCounts, records: Seq[CheckpointRecord], latestCompleted: Option[CheckpointRecord], latestFailed: Option[CheckpointRecord],
     latestSavepoint: Option[CheckpointRecord], latestRestored: Option[RestoredRecord], lag: DurabilityLag, latencies: Seq[LatencyRecord],
-    lags: Seq[LagRecord], eventTimes: Seq[EventTimeRecord], sources: Seq[SourceLag] = Nil) {
+    lags: Seq[LagRecord], eventTimes: Seq[EventTimeRecord], sources: Seq[SourceLag] = Nil, batchMs: Long = 0,
+    standstills: Seq[StandstillRecord] = Nil) {
 
   /** How it is named in an address; the name is for people, and two queries may have the same. */
   def key: String = if (queryId.nonEmpty) queryId else root
@@ -60,9 +64,19 @@ class CheckpointModel(live: Option[CheckpointModel.Live] = None) {
       StreamView(
         root, of(_.name), of(_.queryId), of(_.runId), started.map(_.run).getOrElse(0L), started.map(_.timeMs).getOrElse(0L),
         started.exists(_.background), started.flatMap(s => Option(s.options)).getOrElse(Map.empty), counts,
-        records.values.toSeq.reverse.map(now), completed, failed, savepoint, restored, lagNow, latencies.toSeq, lags.toSeq, eventTimes.toSeq,
-        live.map(_.sourceLags(root)).getOrElse(Nil))
+        records.values.toSeq.reverse.map(now), completed, failed, savepoint, restored, lagNow,
+        latencies.toSeq.map(l => if (isInRealTime(l)) l.after(batchMs) else l), lags.toSeq, eventTimes.toSeq,
+        live.map(_.sourceLags(root)).getOrElse(Nil), batchMs, standstills)
     }
+
+    private def batchMs: Long = started.map(_.batchMs).getOrElse(0L)
+
+    private def isInRealTime(l: LatencyRecord): Boolean = batchMs > 0 && started.exists(_.run == l.run)
+
+    /** One batch begins as soon as the one before has ended: what is left of the time between their beginnings nobody took rows. */
+    private def standstills: Seq[StandstillRecord] = latencies.toSeq.filter(isInRealTime).sortBy(_.epoch).sliding(2).collect {
+      case Seq(a, b) if b.epoch == a.epoch + 1 => StandstillRecord(a.epoch, a.timeMs, math.max(0L, b.timeMs - a.timeMs - batchMs))
+    }.toSeq
 
     private def now(r: CheckpointRecord): CheckpointRecord =
       if (r.status != Status.InProgress) r
@@ -167,9 +181,9 @@ class CheckpointModel(live: Option[CheckpointModel.Live] = None) {
     put(stream, record)
     Option(e.latencies).toSeq.flatten.foreach { l =>
       val operators = Option(l.operators).toSeq.flatten.collect { case Array(id, ms) => id -> ms }.toMap
-      latency(stream, LatencyRecord(l.epoch, l.timeMs, l.sinkMs, operators))
+      latency(stream, LatencyRecord(e.run, l.epoch, l.timeMs, l.sinkMs, operators))
     }
-    latency(stream, LatencyRecord(e.epoch, e.timeMs, e.sinkMs, record.operators.map(o => o.id -> o.latencyMs).toMap))
+    latency(stream, LatencyRecord(e.run, e.epoch, e.timeMs, e.sinkMs, record.operators.map(o => o.id -> o.latencyMs).toMap))
   }
 
   /** An epoch that became a checkpoint after it had ended is told twice; one that is run again, too. */

@@ -73,7 +73,14 @@ final case class RestoredRecord(
 }
 
 /** Of one epoch: from its barrier's trigger to its operators' commits (id -> ms) and to the end of its sink. */
-final case class LatencyRecord(epoch: Long, timeMs: Long, sinkMs: Long, operators: Map[Long, Long])
+final case class LatencyRecord(run: Long, epoch: Long, timeMs: Long, sinkMs: Long, operators: Map[Long, Long]) {
+  /** Counted from so long after the trigger. */
+  def after(ms: Long): LatencyRecord =
+    copy(sinkMs = math.max(0L, sinkMs - ms), operators = operators.map { case (id, latency) => id -> math.max(0L, latency - ms) })
+}
+
+/** How long rows waited between two batches in real time: from the end of this epoch's until the next one took rows. */
+final case class StandstillRecord(epoch: Long, timeMs: Long, ms: Long)
 
 /** Of one epoch: how far its newest event, and the watermark, were behind the clock; None where the query has no event time. */
 final case class EventTimeRecord(epoch: Long, timeMs: Long, newestEventMs: Option[Long], watermarkMs: Option[Long])

@@ -143,6 +143,7 @@ object CheckpointsJson {
       "max_concurrent" -> number("maxConcurrent"), "tolerable_failed_checkpoints" -> number("tolerableFailures"),
       "externalization" -> JObject("enabled" -> JBool(true), "delete_on_cancellation" -> JBool(options.get("onStop").contains("DELETE"))),
       "background" -> JBool(s.background),
+      "real_time_batch" -> (if (s.batchMs > 0) JInt(s.batchMs) else JNull),
       "state_backend" -> JString("RocksDBStateStore"),
       "checkpoint_storage" -> JString(options.getOrElse("storage", s"${s.root}/_ckpt")),
       "unaligned_checkpoints" -> JBool(false),
@@ -152,15 +153,18 @@ object CheckpointsJson {
 
   private def latencies(s: StreamView): JObject = {
     val names = s.operatorNames.toMap
+    val stood = s.standstills.map(one => one.epoch -> one.ms).toMap
     def of(values: Seq[Long]): JObject = distribution(Distribution.of(values))
     JObject(
       "operators" -> JArray(s.latencies.flatMap(_.operators.keys).distinct.sorted.toList.map(id => JObject(
         "id" -> JInt(id), "name" -> JString(names.getOrElse(id, s"operator $id")), "latency" -> of(s.latencies.flatMap(_.operators.get(id)))))),
       "sink" -> of(s.latencies.map(_.sinkMs)),
+      "standstill" -> (if (s.standstills.isEmpty) JNull else of(s.standstills.map(_.ms))),
       "newest_event_behind" -> of(s.eventTimes.flatMap(_.newestEventMs)),
       "watermark_behind" -> of(s.eventTimes.flatMap(_.watermarkMs)),
       "epochs" -> JArray(s.latencies.toList.map(l => JObject(
         "id" -> JInt(l.epoch), "trigger_timestamp" -> JInt(l.timeMs), "sink" -> JInt(l.sinkMs),
+        "standstill" -> stood.get(l.epoch).map(JInt(_)).getOrElse(JNull),
         "operators" -> JObject(l.operators.toList.sortBy(_._1).map { case (id, ms) => id.toString -> JInt(ms) })))))
   }
 

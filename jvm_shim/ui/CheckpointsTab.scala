@@ -67,7 +67,7 @@ abstract class CheckpointsPage(tab: CheckpointsTab, prefix: String, title: Strin
   private def head(request: HttpServletRequest, stream: StreamView): Seq[Node] = {
     val tabs = Seq("" -> "Overview", "history/" -> "History", "summary/" -> "Summary", "configuration/" -> "Configuration")
     val named = Seq("Name" -> stream.name, "Id" -> stream.queryId, "RunId" -> stream.runId, "Location" -> stream.root,
-      "Checkpoints" -> (if (stream.run > 0) Cells.rhythm(stream.background, stream.options) else "")).filter(_._2.nonEmpty)
+      "Checkpoints" -> (if (stream.run > 0) Cells.rhythm(stream) else "")).filter(_._2.nonEmpty)
     <div class="mb-3">{named.map { case (what, value) => <div><strong>{what}: </strong>{value}</div> }}</div>
     <ul class="nav nav-tabs mb-3" id="checkpoint-pages">
       {tabs.map { case (page, label) =>
@@ -183,6 +183,8 @@ class OverviewPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "", "Overvi
         Chart.line("Checkpointed Size", of(_.newBytes), Cells.size, failed) ++
         Chart.line("Full Size", of(_.fullBytes), Cells.size) ++
         Chart.line("Latency to the Sink", stream.latencies.map(l => l.timeMs -> l.sinkMs), Cells.duration) ++
+        (if (stream.standstills.isEmpty) Nil
+         else Chart.line("Standstill at the Barrier", stream.standstills.map(s => s.timeMs -> s.ms), Cells.duration)) ++
         (if (lags.exists(_._2 > 0)) Chart.line("Durability Lag", lags, Cells.duration) else Nil) ++
         (if (behind.nonEmpty) Chart.line("Watermark behind the Clock", behind, Cells.duration) else Nil)
     }</div>

@@ -10,9 +10,12 @@ class SummaryPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "summary", "
   override protected def content(request: HttpServletRequest, stream: StreamView): Seq[Node] = {
     val completed = stream.completed
     def of(value: CheckpointRecord => Long): Distribution = Distribution.of(completed.map(value))
-    val epochs = SummaryPage.latencies(stream).map { case (name, values) => (name, Distribution.of(values), Cells.duration _) }
+    val epochs = (SummaryPage.latencies(stream) ++ SummaryPage.standstill(stream)).map { case (name, values) => (name, Distribution.of(values), Cells.duration _) }
     val times = Seq("Newest Event behind the Clock" -> stream.eventTimes.flatMap(_.newestEventMs),
       "Watermark behind the Clock" -> stream.eventTimes.flatMap(_.watermarkMs)).filter(_._2.nonEmpty)
+    val from =
+      if (stream.batchMs > 0) s"from the end of each batch, which takes rows for ${Cells.duration(stream.batchMs)},"
+      else "from the barrier's trigger"
     <h4>{s"${Cells.number(completed.size.toLong)} Completed Checkpoints"}</h4> ++
       SummaryPage.table("checkpoint-summary", Seq(
         ("End to End Duration", of(_.durationMs), Cells.duration _), ("Checkpointed Size", of(_.newBytes), Cells.size _),
@@ -21,7 +24,7 @@ class SummaryPage(tab: CheckpointsTab) extends CheckpointsPage(tab, "summary", "
         ("Sync (slowest)", of(r => (r.operators.map(_.syncMsMax).maxOption.getOrElse(0.0) * 1000).round), Cells.micros _),
         ("Async (slowest)", of(_.operators.map(_.asyncMsMax.round).maxOption.getOrElse(0L)), Cells.duration _))) ++
       <h4>Latency</h4> ++
-      <p>Of {Cells.number(stream.latencies.size.toLong)} epochs, from the barrier's trigger to the commit of each operator's last partition, and until the sink was done.</p> ++
+      <p>Of {Cells.number(stream.latencies.size.toLong)} epochs, {from} to the commit of each operator's last partition, and until the sink was done.</p> ++
       SummaryPage.table("latency-summary", epochs) ++
       (if (times.isEmpty) Nil
        else <h4>Event Time</h4> ++ SummaryPage.table("event-time-summary", times.map { case (name, values) => (name, Distribution.of(values), Cells.duration _) }))
@@ -44,4 +47,8 @@ object SummaryPage {
     operators.map(id => s"$id: ${names.getOrElse(id, s"operator $id")}" -> stream.latencies.flatMap(_.operators.get(id))) :+
       ("Sink" -> stream.latencies.map(_.sinkMs))
   }
+
+  /** In real time only. */
+  private def standstill(stream: StreamView): Seq[(String, Seq[Long])] =
+    if (stream.standstills.isEmpty) Nil else Seq("Standstill at the Barrier" -> stream.standstills.map(_.ms))
 }

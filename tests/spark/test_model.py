@@ -232,6 +232,26 @@ def test_what_an_earlier_run_had_in_the_making_is_not_in_progress_for_ever(model
     assert model.view.inProgress().size() == 0
 
 
+def test_rows_of_real_time_stand_still_from_the_end_of_a_batch_until_the_next_one_takes_some(model: Model) -> None:
+    """Batches of 5 s; the run before was one of micro-batches, and between epochs 4 and 6 one is not known."""
+
+    def ended(epoch: int, at: int, sink: int, run: int = 4) -> None:
+        operator = {"id": 0, "name": "aggregate(k)", "commitMsMax": sink - 10, "partitions": 1, "snapshots": 1}
+        model.completed(epoch, run=run, timeMs=BEGIN_MS + at, sinkMs=sink, operators=[operator])
+
+    ended(1, at=0, sink=200, run=3)
+    real_time = {"queryId": "q", "runId": RUN_ID, "name": "orders", "background": True, "options": {"interval": "0"}}
+    model.add("CheckpointRunStarted", 2, run=4, batchMs=5000, **real_time)
+    assert not model.view.standstills().nonEmpty()
+    for epoch, at, sink in ((2, 1000, 5100), (3, 6150, 5080), (4, 11_200, 5004), (6, 30_000, 4990)):
+        ended(epoch, at, sink)
+    assert [(one.epoch(), one.ms()) for one in _each(model.view.standstills())] == [(2, 150), (3, 50)]
+    shown = {one.epoch(): one.sinkMs() for one in _each(model.view.latencies())}
+    assert shown == {1: 200, 2: 100, 3: 80, 4: 4, 6: 0}
+    commits = [one.operators().apply(0) for one in _each(model.view.latencies())]
+    assert commits == [190, 90, 70, 0, 0]
+
+
 def test_events_of_an_older_release_are_taken_as_far_as_they_go(model: Model) -> None:
     model.add("CheckpointCompleted", 7)
     model.add("CheckpointAborted", 8)

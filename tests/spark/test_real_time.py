@@ -13,6 +13,8 @@ from spark_ckpt.errors import CheckpointError
 from testbed.kafka import KafkaBroker
 from tests.drivers.spark.harness import Start
 from tests.drivers.spark.real_time import RealTimeTrial, feed
+from tests.drivers.spark.sightings import lines
+from tests.drivers.spark.tab import checked, get, text
 from tests.drivers.spark.topics import Topics, broker_or_skip
 
 pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(600)]
@@ -137,3 +139,23 @@ def test_a_query_without_state_has_checkpoints_of_its_offsets(trial: RealTimeTri
     passed, sent = trial.passed(), [(record.key, int(record.value)) for record in trial.topics.records]
     assert set(passed) == set(sent)
     assert len(passed) < 2 * len(sent), "what checkpoints hold was read again"
+
+
+def test_the_tab_shows_how_long_rows_stood_still(trial: RealTimeTrial) -> None:
+    """Live, as the history server would from the same events; batches of two seconds."""
+    app = trial.start({"spark.ui.enabled": "true", "spark.ui.port": "0"})
+    app.until(lambda: bool(lines(app, "UI")), "the address of its pages", 60)
+    base = lines(app, "UI")[0]
+    feed(trial, 6)
+    app.until(lambda: get(f"{base}/checkpoints/json/latencies")["standstill"] is not None, "two batches in the tab", 60)
+    shown = checked(base, "/latencies", "latencies")
+    stood = [epoch["standstill"] for epoch in shown["epochs"] if epoch["standstill"] is not None]
+    assert stood
+    assert all(epoch["sink"] < 60_000 for epoch in shown["epochs"])
+    assert shown["standstill"]["max"] == max(stood)
+    assert checked(base, "/config", "config")["real_time_batch"] == 2000
+    page = text(f"{base}/checkpoints/")
+    assert "in real time with batches of 2.00 s" in page
+    assert "Standstill at the Barrier" in page
+    assert "Standstill at the Barrier" in text(f"{base}/checkpoints/summary/")
+    trial.stop()

@@ -24,6 +24,11 @@ def get(url: str) -> Any:
         return json.loads(answer.read())
 
 
+def text(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
 def checked(base: str, path: str, shape: str) -> Any:
     """The JSON at `/checkpoints/json…`, which is as the schema says."""
     found = get(f"{base}/checkpoints/json{path}")

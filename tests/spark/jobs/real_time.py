@@ -42,6 +42,7 @@ def main() -> None:
     spec = json.loads(sys.argv[1])
     spark = SparkSession.builder.appName("real-time").getOrCreate()
     spark.sparkContext.setLogLevel("INFO")
+    say(f"UI {spark.sparkContext.uiWebUrl or ''}")
     query = start(spark, spec)
     stop, seen = Path(spec["stop"]), -1
     with Path(spec["progress"]).open("a") as progress:

@@ -23,6 +23,7 @@ from benchmarks import (
     machine,
     many_files,
     plans,
+    realtime,
     restore,
     short_epochs,
     standing,
@@ -39,11 +40,14 @@ from benchmarks.systems import System
 from benchmarks.tables import show, tables
 from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, KAFKA
 from benchmarks.workloads import QUERIES, Workload
+from documents import realtime_costs
 from spark_ckpt.errors import CheckpointError
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
+REALTIME = RESULTS / "realtime.json"
+_ENGINES = {engine.name.lower().replace("_", "-"): engine for engine in realtime.Engine}
 PLANS = {plan.name: plan for plan in (plans.SHORT, plans.FULL)}
 _NAMES = {system.name.lower().replace("_", "-"): system for system in System}
 
@@ -385,6 +389,26 @@ def _measure_locally(out: Path | None, experiment: Callable[[Path, Figures], Any
     with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work:
         experiment(Path(work), figures)
     _finish(figures, out)
+
+
+@cli.command("realtime")
+@click.option("--engine", "engines", multiple=True, type=click.Choice(list(_ENGINES)), help="Without it all.")
+@click.option("--batch", "batches", multiple=True, type=float, default=realtime.BATCHES_S, show_default=True, help="Seconds.")
+@click.option(
+    "--partitions", multiple=True, type=click.IntRange(1), default=realtime.STATE_PARTITIONS, show_default=True, help="Of the state."
+)
+@click.option("--rate", "rates", multiple=True, type=click.IntRange(1), default=realtime.RATES, show_default=True, help="Records a second.")
+@click.option("--anew", is_flag=True, help="Forget what was measured.")
+@click.option("--results", type=click.Path(path_type=Path, dir_okay=False), default=REALTIME, help="The JSON file.")
+def real_time(
+    engines: Sequence[str], batches: Sequence[float], partitions: Sequence[int], rates: Sequence[int], anew: bool, results: Path
+) -> None:
+    """Latency with Spark's real-time trigger, from Kafka to Kafka, beside Flink; docs/real-time.md shows it. Goes on where it was."""
+    figures = Figures(machine.describe()) if anew or not results.exists() else Figures.read(results)
+    chosen = [_ENGINES[name] for name in engines or _ENGINES]
+    turns = [realtime.Turn(e, n, batch, rate) for batch in batches for n in partitions for rate in rates for e in chosen]
+    realtime.run(turns, figures, _tell, lambda: figures.write(results))
+    click.echo(realtime_costs.table(figures))
 
 
 def _measure(out: Path | None, experiment: Callable[[FarS3, Path, Figures], Any]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from documents import by_line, by_operator, command_line, costs, options, seen_by_sinks, transitions
-from documents.places import BENCHMARKS, COMMAND_LINE, COMPATIBILITY, GUARANTEES, OPTIONS, PROTOCOL, README, SINKS, STATE, TESTS
+from documents import by_line, by_operator, command_line, costs, options, realtime_costs, seen_by_sinks, transitions
+from documents.places import BENCHMARKS, COMMAND_LINE, COMPATIBILITY, GUARANTEES, OPTIONS, PROTOCOL, README, REAL_TIME, SINKS, STATE, TESTS
 
 
 def main() -> None:
@@ -13,6 +13,7 @@ def main() -> None:
     GUARANTEES.write_text(seen_by_sinks.renewed(GUARANTEES.read_text(encoding="utf-8"), seen_by_sinks.read(SINKS)), encoding="utf-8")
     STATE.write_text(by_operator.renewed(STATE.read_text(encoding="utf-8"), by_operator.read(TESTS)), encoding="utf-8")
     COMPATIBILITY.write_text(by_line.renewed(COMPATIBILITY.read_text(encoding="utf-8"), by_line.read()), encoding="utf-8")
+    REAL_TIME.write_text(realtime_costs.renewed(REAL_TIME.read_text(encoding="utf-8")), encoding="utf-8")
     PROTOCOL.write_text(transitions.renewed(PROTOCOL.read_text(encoding="utf-8")), encoding="utf-8")
 
 

@@ -1,0 +1,149 @@
+"""Turns, one after the other: each an application of its own, with topics of its own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.far_s3 import FarS3, far_s3
+from benchmarks.figures import Case, Figures
+from benchmarks.realtime.systems import ROOT, Application, Turn
+from benchmarks.realtime.topics import Passed, Topics
+from testbed.kafka import KafkaBroker
+from testbed.servers import UnavailableError
+
+EXPERIMENT = "real time"
+START_S, WARM_S, DRAIN_S = 120.0, 20.0, 60.0
+BATCHES, SHORTEST_S = 4, 30.0
+"""A turn is measured for at least so many batches, and for at least so long."""
+BEHIND_MS, SENT_AT_LEAST = 2000.0, 0.98
+PERCENTILES = (50, 90, 99, 99.9)
+Tell = Callable[[str], None]
+
+
+def case_of(turn: Turn) -> Case:
+    return Case(f"{EXPERIMENT}, batches of {turn.batch_s:g} s", turn.engine.value, turn.partitions, turn.rate)
+
+
+def run(turns: Sequence[Turn], figures: Figures, tell: Tell, save: Callable[[], None]) -> None:
+    """What `figures` do not hold yet. Raises BenchmarkError where a server cannot be had."""
+    left = [turn for turn in turns if not figures.values(case_of(turn), "sent_count")]
+    behind = {_but_rate(turn) for turn in turns if figures.values(case_of(turn), "sent_count") and not kept_up(figures, case_of(turn))}
+    with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
+        try:
+            broker = KafkaBroker(Path(work) / "kafka")
+        except UnavailableError as e:
+            raise BenchmarkError(str(e)) from e
+        with broker:
+            for number, turn in enumerate(left):
+                if _but_rate(turn) in behind:
+                    continue
+                name = f"turn-{number}"
+                try:
+                    measured = measure(turn, Topics(broker.address, name), s3, Path(work) / name)
+                except BenchmarkError as e:
+                    figures.note(f"{_said(turn)}: {e}")
+                    tell(f"{_said(turn)}: {e}")
+                    save()
+                    continue
+                for metric, values in measured.items():
+                    figures.add(case_of(turn), metric, values)
+                if not kept_up(figures, case_of(turn)):
+                    behind.add(_but_rate(turn))
+                save()
+                tell(f"{_said(turn)}: {shown(measured)}")
+
+
+def kept_up(figures: Figures, case: Case) -> bool:
+    """All that was sent came out, soon after the last was sent, and the feeder kept its pace."""
+    out, sent, behind = (figures.values(case, metric)[0] for metric in ("out_count", "sent_count", "behind_ms"))
+    return out >= SENT_AT_LEAST * sent and behind < BEHIND_MS
+
+
+def _said(turn: Turn) -> str:
+    return f"{turn.engine.value}, {turn.partitions} partitions, batches of {turn.batch_s:g} s, {turn.rate} a second"
+
+
+def _but_rate(turn: Turn) -> Turn:
+    """What a turn has in common with those of the same at other rates."""
+    return replace(turn, rate=0)
+
+
+def shown(measured: dict[str, list[float]]) -> str:
+    percentiles = ", ".join(f"p{p:g} {measured[f'p{p:g}_ms'][0]:.0f}" for p in PERCENTILES)
+    out, sent, still = (measured[metric][0] for metric in ("out_count", "sent_count", "standstill_ms"))
+    return f"{percentiles} ms, standstill {still:.0f} ms, {out:.0f} of {sent:.0f}"
+
+
+def measure(turn: Turn, topics: Topics, s3: FarS3, folder: Path) -> dict[str, list[float]]:
+    """Raises BenchmarkError."""
+    seconds = max(SHORTEST_S, BATCHES * turn.batch_s)
+    with Application(turn, topics, s3, folder) as application:
+        fed = _feed(topics, 100, 2.0)
+        deadline = time.monotonic() + START_S
+        while topics.count() < fed["sent"]:
+            application.check()
+            if time.monotonic() > deadline:
+                raise BenchmarkError(f"{topics.count()} of {fed['sent']} records came out within {START_S} s")
+            time.sleep(0.2)
+        before = topics.count()
+        told = _feed(topics, turn.rate, WARM_S + seconds)
+        end_ms = time.time() * 1000
+        wanted = before + told["sent"]
+        deadline = time.monotonic() + DRAIN_S + turn.batch_s
+        while topics.count() < wanted and time.monotonic() < deadline:
+            application.check()
+            time.sleep(0.2)
+    began_ms = end_ms - seconds * 1000
+    measured = [one for one in topics.passed() if began_ms <= one.sent_ms]
+    if not measured:
+        raise BenchmarkError("nothing came out of what was sent while it was measured")
+    latencies = sorted(one.latency_ms for one in measured)
+    found = {f"p{p:g}_ms": [percentile(latencies, p)] for p in PERCENTILES}
+    found["most_ms"] = [latencies[-1]]
+    found["standstill_ms"] = [_median(standstills(measured, began_ms, end_ms, turn.batch_s))]
+    found["late_ms"] = [1000 * told["late_s"]]
+    found["out_count"] = [float(len(measured))]
+    found["sent_count"] = [float(int(turn.rate * seconds))]
+    found["behind_ms"] = [max(0.0, max(one.out_ms for one in measured) - end_ms)]
+    return found
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Nearest rank, of values in order."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def standstills(passed: Sequence[Passed], began_ms: float, end_ms: float, batch_s: float) -> list[float]:
+    """Of each stretch as long as a batch, the longest time in which nothing came out: at a barrier at least, wherever in it that lies."""
+    outs = sorted(one.out_ms for one in passed if one.out_ms <= end_ms)
+    found: list[float] = []
+    start = began_ms
+    while start + batch_s * 1000 <= end_ms:
+        within = [out for out in outs if start <= out < start + batch_s * 1000]
+        if len(within) > 1:
+            found.append(max(b - a for a, b in itertools.pairwise(within)))
+        start += batch_s * 1000
+    return found
+
+
+def _median(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2] if values else 0.0
+
+
+def _feed(topics: Topics, rate: float, seconds: float) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.realtime.feeder", topics.servers, topics.source, str(rate), str(seconds)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchmarkError(f"the feeder ended with {done.returncode}: {done.stderr[-500:]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

@@ -109,6 +109,7 @@ class Attempts:
         return repeated
 
 
+@pytest.mark.campaign
 def test_killed_drivers_lose_no_row_and_use_no_number_twice(start: Start, many: Path, oracle_of_many: Path, tmp_path: Path) -> None:
     storage = tmp_path / "storage"
     trial = Attempts(start, many, tmp_path, f"file://{storage}")

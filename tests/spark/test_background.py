@@ -124,6 +124,7 @@ class Watch:
         return sum(sizes.values())
 
 
+@pytest.mark.campaign
 def test_a_storage_that_is_away_slows_the_query_and_costs_neither_disk_nor_rows(start: Start, s3: Server, tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     steady = Steady(start, s3, tmp_path, ("fat",), rows=400, size=2048)

@@ -82,6 +82,7 @@ def once(events: list[dict[str, object]]) -> list[dict[str, object]]:
     return list({event["id"]: event for event in events}.values())
 
 
+@pytest.mark.campaign
 def test_a_query_gets_one_more_operator_and_goes_on_with_its_sums(place: Place) -> None:
     write_events(place.events, 0, 3)
     place.session()

@@ -58,6 +58,7 @@ def rewrite(path: Path, change: Callable[[bytearray], None]) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.campaign
 def test_the_one_before_is_restored_and_planned_epochs_run_again(
     start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path
 ) -> None:

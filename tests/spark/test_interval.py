@@ -103,6 +103,7 @@ def test_executors_are_killed_and_the_query_goes_back_in_place(
         assert trial.durable(name) == trial.committed(name), name
 
 
+@pytest.mark.campaign
 def test_a_job_that_only_waits_survives_the_death_of_its_executors(
     start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_job_that_only_waits_survives_the_death_of_its_executors(
     trial.compare(oracle)
 
 
+@pytest.mark.campaign
 def test_agent_and_coordinator_are_killed_and_the_query_goes_on(
     start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path
 ) -> None:
@@ -179,6 +181,7 @@ REPLAYING = ("files", "kept", "rate", "micro")
 FORGETTING = {"archived": "cleanSource=archive", "socket": "socket", "own": "counter", "both": "socket"}
 
 
+@pytest.mark.campaign
 def test_sources_that_forget_keep_the_gate_of_every_epoch(start: Start, events: Path, tmp_path: Path) -> None:
     source, storage, locations = tmp_path / "events", tmp_path / "storage", tmp_path / "locations"
     for folder in (source, tmp_path / "events-moved"):

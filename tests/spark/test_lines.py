@@ -15,6 +15,7 @@ from tests.drivers.spark.totals import last_totals, totals_of
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
+@pytest.mark.campaign
 def test_a_driver_killed_twice_without_its_disk(start: Start, tmp_path: Path) -> None:
     events, location, out = tmp_path / "events", tmp_path / "location", tmp_path / "out"
     write_events(events, 0, FILES)

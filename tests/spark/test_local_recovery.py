@@ -42,6 +42,7 @@ def modes(spool: Path) -> set[str]:
     return found
 
 
+@pytest.mark.campaign
 def test_a_query_that_starts_again_on_its_machine_downloads_what_is_damaged_there(start: Start, s3: Server, tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     steady = Steady(start, s3, tmp_path, ("fat",), rows=200, size=1024)

@@ -68,6 +68,7 @@ def log_of(stream: Path, kind: str) -> list[str]:
     return [entry.name for entry in sorted((stream / "log").iterdir()) if json.loads(entry.read_text())["type"] == kind]
 
 
+@pytest.mark.campaign
 def test_every_sink_killed_between_its_epoch_and_the_commit(
     start: Start, s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +204,7 @@ def executors_folders_removed(app: Application) -> Iterator[None]:
             shutil.rmtree(pyspark_home() / "work" / name, ignore_errors=True)
 
 
+@pytest.mark.campaign
 def test_timers_and_ttl_survive_the_driver_and_no_process_is_left(tmp_path: Path) -> None:
     write_overlapping(tmp_path / "in", 0, 1)
     storage, location, out = tmp_path / "storage", tmp_path / "location", tmp_path / "out"

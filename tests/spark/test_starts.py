@@ -33,6 +33,7 @@ def ids(out: Path) -> Counter[int]:
     return Counter(json.loads(line)["id"] for file in out.glob("*.json") for line in file.read_text().splitlines())
 
 
+@pytest.mark.campaign
 def test_a_start_that_is_refused_replaced_or_stopped_leaves_no_trace_in_a_live_query(start: Start, s3: Server, tmp_path: Path) -> None:
     rows, work = write_rows(tmp_path / "rows"), tmp_path / "work"
     work.mkdir()

@@ -57,7 +57,8 @@ class Running:
         return Path(json.loads(done.stdout)["savepoint"].removeprefix("file://"))
 
 
-@pytest.mark.parametrize("gate", [pytest.param("every epoch", marks=pytest.mark.campaign), "interval"])
+@pytest.mark.campaign
+@pytest.mark.parametrize("gate", ["every epoch", "interval"])
 def test_a_query_stops_with_a_savepoint_goes_on_later_and_closes_its_windows_when_it_is_drained(
     gate: str, start: Start, oracle: Mapping[str, Path], tmp_path: Path
 ) -> None:

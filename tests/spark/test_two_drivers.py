@@ -58,7 +58,7 @@ class Pair:
     ("machines", "interval"),
     [
         ("two machines", "0"),
-        ("one machine", "1s"),
+        pytest.param("one machine", "1s", marks=pytest.mark.campaign),
         pytest.param("one machine", "0", marks=pytest.mark.campaign),
         pytest.param("two machines", "1s", marks=pytest.mark.campaign),
     ],

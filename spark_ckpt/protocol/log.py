@@ -229,7 +229,9 @@ class RunLog:
     # --- looks
 
     def look(self) -> list[Instruction]:
-        """Nobody appends while the stream is idle, so a successor or a request is noticed by looking."""
+        """Nobody appends while the stream is idle, so a successor or a request is noticed by looking. Of two looks the later one counts:
+        what the earlier one finds may be this run's own entry by the time that it is told."""
+        self._context.questions.forget(self._look)
         asked = self._context.questions.ask(lambda ticket: do.ReadEntry(ticket, self.next_number), self._looked, self._not_looked)
         self._look = asked.ticket
         return [asked]

@@ -122,8 +122,8 @@ class Run(Machine):
         ahead = at_least_once and not running and self._replaced.in_hand > self._replaced.sealed
         if self._replaced.sealed > self._subsumption.completed_epoch and not ahead:
             self._checkpoints.finished = self._finished_epoch(self._replaced.sealed, self._replaced.hooks)
-        # Nothing is bridged while the epoch in hand runs: which of the driver's files are only its own is not known.
-        return [*taken_over, *(self._watch() if running else []), *rests, *self.proceed()]
+        # Nothing is bridged while the epoch in hand runs, however long: which of the driver's files are only its own is not known.
+        return [*taken_over, *(self._watch() if running and self._planning.real_time else []), *rests, *self.proceed()]
 
     def handle(self, event: ev.Event, now_ms: int) -> list[Instruction]:
         self.context.now_ms = now_ms

@@ -136,6 +136,36 @@ def test_a_successor_ends_the_query_with_its_record_or_while_an_epoch_runs() -> 
     assert kinds(end(driver, 1, 3)) == ["seal FENCED"]
 
 
+def test_of_two_looks_at_the_log_the_earlier_one_counts_no_more() -> None:
+    """(1) A look is slow, (2) an epoch begins, for which nothing is appended, (3) it runs for long: a second look, which finds nothing,
+    (4) the epoch's record is stored and the next one put, (5) the first look finds the record: no number may be left out for it."""
+    driver = settled()
+    last = max(driver.world.log)
+    driver.hold = lambda i: isinstance(i, do.ReadEntry)
+    driver.fire(ev.Timer.IDLE)
+    slow = held(driver, do.ReadEntry)
+    driver.held = []
+    begin(driver, 3)
+    driver.fire(ev.Timer.LONG)
+    second = held(driver, do.ReadEntry)
+    assert second.number == slow.number == last + 1
+    driver.held = []
+    driver.push(driver.answer(second))
+    end(driver, 1, 3)
+    begin(driver, 4)
+    driver.hold = lambda i: isinstance(i, do.PutEntry)
+    end(driver, 1, 4)
+    put = held(driver, do.PutEntry)
+    stored = ev.EntryPut(put.ticket, put.number, driver.world.put(put.number, put.data))
+    driver.push(driver.answer(slow))
+    driver.hold = lambda _: False
+    driver.push(stored)
+    begin(driver, 5)
+    end(driver, 1, 5)
+    assert max(driver.world.log) == last + 3
+    assert sorted(driver.world.log)[-4:] == list(range(last, last + 4))
+
+
 def test_what_follows_runs_under_numbers_past_all_that_may_have_run() -> None:
     world = World()
     driver = settled(world)

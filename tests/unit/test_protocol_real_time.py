@@ -150,14 +150,18 @@ def test_of_two_looks_at_the_log_the_earlier_one_counts_no_more() -> None:
     second = held(driver, do.ReadEntry)
     assert second.number == slow.number == last + 1
     driver.held = []
-    driver.push(driver.answer(second))
+    nothing = driver.answer(second)
+    assert nothing is not None
+    driver.push(nothing)
     end(driver, 1, 3)
     begin(driver, 4)
     driver.hold = lambda i: isinstance(i, do.PutEntry)
     end(driver, 1, 4)
     put = held(driver, do.PutEntry)
     stored = ev.EntryPut(put.ticket, put.number, driver.world.put(put.number, put.data))
-    driver.push(driver.answer(slow))
+    found = driver.answer(slow)
+    assert found is not None
+    driver.push(found)
     driver.hold = lambda _: False
     driver.push(stored)
     begin(driver, 5)

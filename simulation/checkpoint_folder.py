@@ -31,8 +31,8 @@ class CheckpointFolder:
         self._lists = lists
         self._files: dict[str, bytes] = {}
         self._changes: dict[str, bytes | None] = {}
-        self._unplanned: dict[str, bytes | None] = {}
-        """What went with a seal: the plan to come says it again."""
+        self._unplanned: dict[str, tuple[int, bytes | None]] = {}
+        """What is in no plan yet, with the epoch that it went with: what a seal was told, and in real time a trigger."""
         self._commits: dict[str, bytes] = {}
 
     def __getitem__(self, path: str) -> bytes:
@@ -44,7 +44,7 @@ class CheckpointFolder:
 
     @property
     def resent(self) -> dict[str, bytes | None]:
-        return {**self._unplanned, **self._commits}
+        return {**{path: content for path, (_, content) in self._unplanned.items()}, **self._commits}
 
     def replace(self, files: Mapping[str, bytes]) -> None:
         """A run begins."""
@@ -59,9 +59,10 @@ class CheckpointFolder:
         self._files[offsets_file(epoch)] = offsets
         return self._take_changes()
 
-    def begin(self, first: int) -> dict[str, bytes | ev.LocalFile | None]:
+    def begin(self, epoch: int, first: int) -> dict[str, bytes | ev.LocalFile | None]:
         """An epoch begins in real time: Spark has written where its source does, if that was not there."""
         self._write({} if BEGINNING in self._files else {BEGINNING: Span(first, first).encode()})
+        self._keep(epoch)
         return self._take_changes()
 
     def read(self, epoch: int, offsets: bytes) -> None:
@@ -74,8 +75,9 @@ class CheckpointFolder:
         found = self._files.get(BEGINNING)
         return None if found is None else Span.decode(found).first
 
-    def planned(self) -> None:
-        self._unplanned = {}
+    def planned(self, up_to: int) -> None:
+        """What went with epochs up to this one is in the log."""
+        self._unplanned = {path: (epoch, content) for path, (epoch, content) in self._unplanned.items() if epoch > up_to}
 
     def write_schemas(self, epoch: int) -> None:
         """What Spark writes once an epoch is planned: it goes with the seal."""
@@ -83,9 +85,9 @@ class CheckpointFolder:
         if epoch % LARGE_EACH == 1:
             self._write({f"state/{self.query.sum}/_metadata/large": b"of epoch %d" % epoch})
 
-    def seal(self) -> dict[str, bytes | ev.LocalFile | None]:
+    def seal(self, epoch: int) -> dict[str, bytes | ev.LocalFile | None]:
         """Returns what goes with the seal."""
-        self._unplanned.update(self._changes)
+        self._keep(epoch)
         return self._take_changes()
 
     def commit(self, epoch: int, content: bytes) -> None:
@@ -95,6 +97,9 @@ class CheckpointFolder:
     def _write(self, files: dict[str, bytes]) -> None:
         self._files.update(files)
         self._changes.update(files)
+
+    def _keep(self, epoch: int) -> None:
+        self._unplanned.update({path: (epoch, content) for path, content in self._changes.items()})
 
     def _take_changes(self) -> dict[str, bytes | ev.LocalFile | None]:
         """Some of the source's files are large."""

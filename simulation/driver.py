@@ -119,6 +119,10 @@ class Driver(DriverQuery, Query):
         if i.completed:
             self._env.publication.completed(self.name, i.epoch)
 
+    def _in_log(self, epoch: int) -> int:
+        """What went with epochs up to which is in the log, once the trigger of `epoch` is answered."""
+        return epoch
+
     def acks_in_hand(self) -> list[Ack | Decline]:
         return self._acks
 
@@ -132,7 +136,7 @@ class Driver(DriverQuery, Query):
             self._begin(i)
         elif isinstance(i, do.Triggered) and isinstance(self.process.open, ev.TriggerRequested):
             self.process.open = None
-            self._folder.planned()
+            self._folder.planned(self._in_log(i.epoch))
             self._state_questions.clear()
             self._folder.check_begins(self.process.started, i)
             self._run_epoch(i.base, Barrier(i.checkpoint, i.late, frozenset(i.sparse)), i.version)
@@ -364,7 +368,7 @@ class Driver(DriverQuery, Query):
     def _seal(self, attempt: Attempt) -> None:
         if attempt is self._attempt:
             hooks = states_of(attempt.epoch, attempt.span.end)
-            self.process.ask(ev.SealRequested(attempt.epoch, commit_of(attempt), self._folder.seal(), hooks))
+            self.process.ask(ev.SealRequested(attempt.epoch, commit_of(attempt), self._folder.seal(attempt.epoch), hooks))
 
     def _sealed(self) -> None:
         attempt = self._attempt

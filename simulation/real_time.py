@@ -16,6 +16,9 @@ from spark_ckpt.protocol import instructions as do
 from spark_ckpt.protocol.driver_files import offsets_file
 from spark_ckpt.protocol.entries import Plan
 
+UNRECORDED = 2
+"""So many epochs before the one that may begin, all is in the log: `Claim.ahead`."""
+
 
 class RealTimeDriver(Driver):
     """What its epochs read nobody knows before they end. What was planned as micro-batches runs so first, in a run of its own."""
@@ -52,7 +55,10 @@ class RealTimeDriver(Driver):
         at = self._position
         at.triggered = at.epoch
         at.reads = Span.decode(offsets).end
-        self.process.ask(ev.TriggerRequested(at.epoch, b"", self._folder.begin(self._env.begins)))
+        self.process.ask(ev.TriggerRequested(at.epoch, b"", self._folder.begin(at.epoch, self._env.begins)))
+
+    def _in_log(self, epoch: int) -> int:
+        return epoch - UNRECORDED if self._in_real_time else super()._in_log(epoch)
 
     def _run_epoch(self, base: CheckpointId | None, barrier: Barrier, version: int | None) -> None:
         if self._in_real_time:
@@ -71,7 +77,7 @@ class RealTimeDriver(Driver):
             offsets = attempt.span.encode()
             self._folder.read(attempt.epoch, offsets)
             hooks = states_of(attempt.epoch, attempt.span.end)
-            self.process.ask(ev.SealRequested(attempt.epoch, commit_of(attempt), self._folder.seal(), hooks, offsets))
+            self.process.ask(ev.SealRequested(attempt.epoch, commit_of(attempt), self._folder.seal(attempt.epoch), hooks, offsets))
 
     def _finished(self, i: do.Finished) -> None:
         """Of a run with micro-batches: what was planned has run."""

@@ -1,6 +1,3 @@
-import java.time.Duration;
-import java.util.Properties;
-
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.serialization.DeserializationSchema;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from benchmarks.figures import Case, Figures
 from benchmarks.realtime.systems import ROOT, Application, Turn
 from benchmarks.realtime.topics import Passed, Topics
 from testbed.kafka import KafkaBroker
-from testbed.servers import UnavailableError
+from testbed.servers import UnavailableError, ending_with_starter
 
 EXPERIMENT = "real time"
 START_S, WARM_S, DRAIN_S = 120.0, 20.0, 60.0
@@ -51,7 +52,7 @@ def run(turns: Sequence[Turn], figures: Figures, tell: Tell, save: Callable[[], 
                 try:
                     measured = measure(turn, Topics(broker.address, name), s3, Path(work) / name)
                 except BenchmarkError as e:
-                    figures.note(f"{_said(turn)}: {e}")
+                    figures.note(f"{_said(turn)}: {str(e).splitlines()[0]}")  # what follows are lines of a log, with paths
                     tell(f"{_said(turn)}: {e}")
                     save()
                     continue
@@ -64,7 +65,7 @@ def run(turns: Sequence[Turn], figures: Figures, tell: Tell, save: Callable[[], 
 
 
 def kept_up(figures: Figures, case: Case) -> bool:
-    """All that was sent came out, soon after the last was sent, and the feeder kept its pace."""
+    """As many came out as were to be sent, soon after the last was: a feeder that did not keep its pace has sent fewer."""
     out, sent, behind = (figures.values(case, metric)[0] for metric in ("out_count", "sent_count", "behind_ms"))
     return out >= SENT_AT_LEAST * sent and behind < BEHIND_MS
 
@@ -110,7 +111,7 @@ def measure(turn: Turn, topics: Topics, s3: FarS3, folder: Path) -> dict[str, li
     latencies = sorted(one.latency_ms for one in measured)
     found = {f"p{p:g}_ms": [percentile(latencies, p)] for p in PERCENTILES}
     found["most_ms"] = [latencies[-1]]
-    found["standstill_ms"] = [_median(standstills(measured, began_ms, end_ms, turn.batch_s))]
+    found["standstill_ms"] = [statistics.median(standstills(measured, began_ms, end_ms, turn.batch_s) or [0.0])]
     found["late_ms"] = [1000 * told["late_s"]]
     found["out_count"] = [float(len(measured))]
     found["sent_count"] = [float(int(turn.rate * seconds))]
@@ -136,13 +137,9 @@ def standstills(passed: Sequence[Passed], began_ms: float, end_ms: float, batch_
     return found
 
 
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2] if values else 0.0
-
-
 def _feed(topics: Topics, rate: float, seconds: float) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.realtime.feeder", topics.servers, topics.source, str(rate), str(seconds)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(ending_with_starter(command), cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BenchmarkError(f"the feeder ended with {done.returncode}: {done.stderr[-500:]}")
     found: dict[str, Any] = json.loads(done.stdout)

@@ -16,18 +16,25 @@ class QueryRunListener extends StreamingQueryListener with Logging {
 
   override def onQueryStarted(event: QueryStartedEvent): Unit = {
     val query = QueryHook.ofThread()
-    if (!Refusals.unseen(query)) {
-      DriverSide.accepted(query.resolvedCheckpointRoot, event.runId.toString).foreach { stream =>
-        try begin(query, stream, event)
-        catch { case e: Throwable => stream.failure = Some(e) }
-        finally heed(stream)
+    var stream = Option.empty[DriverStream]
+    try {
+      if (!Refusals.unseen(query)) {
+        stream = DriverSide.accepted(query.resolvedCheckpointRoot, event.runId.toString)
+        stream.foreach { accepted =>
+          try begin(query, accepted, event)
+          catch { case e: Throwable => accepted.failure = Some(e) }
+        }
       }
-    }
+    } catch { case _: InterruptedException => Thread.currentThread().interrupt() }
+    finally heed(stream)
   }
 
-  /** Spark removes a listener for good whose thread is interrupted when it returns (`ListenerBus.postToAll`): no later query would be seen. */
-  private def heed(stream: DriverStream): Unit = if (Thread.interrupted() && stream.failure.isEmpty)
-    stream.failure = Some(new InterruptedException("the query was stopped while it began"))
+  /**
+   * Spark removes a listener for good that is interrupted, or whose thread is when it returns (`ListenerBus.postToAll`): no later query would
+   * be seen. A query that is interrupted is stopped already, also one that is none of ours.
+   */
+  private def heed(stream: Option[DriverStream]): Unit =
+    if (Thread.interrupted()) stream.filter(_.failure.isEmpty).foreach(_.failure = Some(new InterruptedException("the query was stopped while it began")))
 
   override def onQueryProgress(event: QueryProgressEvent): Unit = ()
 

@@ -49,6 +49,7 @@ def run(turns: Sequence[Turn], figures: Figures, tell: Tell, save: Callable[[], 
                 if _but_rate(turn) in behind:
                     continue
                 name = f"turn-{number}"
+                figures.notes = [note for note in figures.notes if not note.startswith(f"{_said(turn)}:")]
                 try:
                     measured = measure(turn, Topics(broker.address, name), s3, Path(work) / name)
                 except BenchmarkError as e:

@@ -126,18 +126,31 @@ def _flink(turn: Turn, topics: Topics, s3: FarS3, folder: Path) -> tuple[Sequenc
         "taskmanager.memory.network.max": "256mb",
         "s3.endpoint": s3.endpoint,
         "s3.path.style.access": "true",
+        # A server over a file system refuses to remove a folder's marker while there is something under it, which S3 does not.
+        "s3.directory.marker.retention": "keep",
         "s3.access-key": ACCESS,
         "s3.secret-key": SECRET,
+        "jobmanager.bind-host": "127.0.0.1",
+        "taskmanager.bind-host": "127.0.0.1",
         "io.tmp.dirs": str(folder / "tmp"),
     }
     (folder / "tmp").mkdir()
-    java = shutil.which("java")
-    if java is None:
-        raise BenchmarkError("Flink needs Java: install it")
+    java, javac = shutil.which("java"), shutil.which("javac")
+    if java is None or javac is None:
+        raise BenchmarkError("Flink needs a Java with its compiler: install a JDK")
+    classes = _compiled(javac, jars, folder / "classes")
     opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.util", "java.lang", "java.time", "java.net")]
-    job = str(Path(__file__).with_name("FlinkJob.java"))
     given = [topics.servers, topics.source, topics.sink, str(turn.partitions), *(f"{k}={v}" for k, v in settings.items())]
-    return [java, "-Xms2g", "-Xmx2g", *opens, "-cp", f"{jars}/*", job, *given], {"FLINK_PLUGINS_DIR": str(plugins)}
+    return [java, "-Xms2g", "-Xmx2g", *opens, "-cp", f"{classes}{os.pathsep}{jars}/*", "FlinkJob", *given], {"FLINK_PLUGINS_DIR": str(plugins)}
+
+
+def _compiled(javac: str, jars: Path, classes: Path) -> Path:
+    """Not by `java FlinkJob.java`: Flink finds the types of a function by its class's name, which that one's loader does not tell it."""
+    command = [javac, "-cp", f"{jars}/*", "-d", str(classes), str(Path(__file__).with_name("FlinkJob.java"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchmarkError(f"FlinkJob.java does not compile: {done.stderr[-500:]}")
+    return classes
 
 
 def flink_jars() -> tuple[Path, Path]:

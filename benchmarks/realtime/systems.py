@@ -141,7 +141,8 @@ def _flink(turn: Turn, topics: Topics, s3: FarS3, folder: Path) -> tuple[Sequenc
     classes = _compiled(javac, jars, folder / "classes")
     opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.util", "java.lang", "java.time", "java.net")]
     given = [topics.servers, topics.source, topics.sink, str(turn.partitions), *(f"{k}={v}" for k, v in settings.items())]
-    return [java, "-Xms2g", "-Xmx2g", *opens, "-cp", f"{classes}{os.pathsep}{jars}/*", "FlinkJob", *given], {"FLINK_PLUGINS_DIR": str(plugins)}
+    command = [java, "-Xms2g", "-Xmx2g", *opens, "-cp", f"{classes}{os.pathsep}{jars}/*", "FlinkJob", *given]
+    return command, {"FLINK_PLUGINS_DIR": str(plugins)}
 
 
 def _compiled(javac: str, jars: Path, classes: Path) -> Path:

@@ -5,7 +5,7 @@ Nothing here does I/O. Times are milliseconds since the epoch (UTC), durations m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from sys import intern
@@ -310,6 +310,12 @@ class Checkpoint:
         """A file that is in `_metadata` itself, as `offsets/` and `commits/` always are; None where there is none."""
         content = self.files.get(path)
         return content if isinstance(content, bytes) else None
+
+
+def key_count(snapshots: Sequence[Snapshot]) -> int | None:
+    """Of all together; None unless each has a number: a sum of some would be taken for that of all."""
+    known = [snapshot.num_keys for snapshot in snapshots if snapshot.num_keys is not None]
+    return sum(known) if known and len(known) == len(snapshots) else None
 
 
 def objects_of(contents: Iterable[Content | None]) -> frozenset[str]:

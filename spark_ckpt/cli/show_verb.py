@@ -9,7 +9,7 @@ import click
 
 from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Table, origin_of, size_text, time_text
-from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Snapshot
+from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Snapshot, key_count
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.offsets_conf import is_drained
 from spark_ckpt.storage import S3Options
@@ -55,7 +55,7 @@ def _report(reader: StreamReader, c: Checkpoint) -> Report:
         "hooks": {name: _content(state) for name, state in sorted(c.hooks.items())},
     }
     kinds = Counter(h.kind.value.lower() for s in c.snapshots for h in s.handles)
-    keys = [s.num_keys for s in c.snapshots if s.num_keys is not None]
+    keys = key_count(c.snapshots)
     facts = Facts(
         [
             ("checkpoint", checkpoint_name(c.id)),
@@ -68,7 +68,7 @@ def _report(reader: StreamReader, c: Checkpoint) -> Report:
             *origin_of(c),
             ("size", f"{size_text(c.size)} in {len(c.objects)} objects"),
             ("files of state", ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"),
-            ("keys", str(sum(keys)) if keys else "not counted"),
+            ("keys", "not counted" if keys is None else str(keys)),
             *((f"hook {name}", f"a state of {size_text(len(state))}") for name, state in sorted(c.hooks.items())),
             ("log entry", f"{c.log}, claimed in log entry {c.claim}"),
             *((f"  {name}", str(round(value, 1))) for name, value in sorted(c.counters.items()) if isinstance(value, (int, float))),

@@ -16,7 +16,7 @@ import click
 from spark_ckpt.cli.options import checkpoint_option, json_option, opened, opened_stream, s3_options, storage_url
 from spark_ckpt.cli.output import Line, Output, Report, Section, Table, size_text
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.model import CheckpointId
+from spark_ckpt.model import CheckpointId, key_count
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.process import owner_only
 from spark_ckpt.process.packages import require
@@ -136,13 +136,13 @@ def _counted(state: StateOfCheckpoint, chosen: Sequence[Selected]) -> dict[tuple
 
 def _document(state: StateOfCheckpoint, one: Selected, counted: Counted | None) -> dict[str, Any]:
     snapshots = partitions_of(state, one)
-    keys = [s.num_keys for s in snapshots if s.num_keys is not None]
+    keys = key_count(snapshots)
     document: dict[str, Any] = {
         "operator": one.operator.id,
         "kind": one.operator.name,
         "store": one.name,
         "partitions": len(snapshots),
-        "keys": sum(keys) if keys and len(one.store.families) == 1 else None,
+        "keys": keys if len(one.store.families) == 1 else None,
         "size": sum(s.size for s in snapshots),
         "variable": None if one.family.variable is None else one.family.variable.value,
         "schema": {"key": to_text(one.family.key), "value": to_text(one.family.value)},

@@ -155,7 +155,8 @@ class Editing:
                 "other columns; leave such keys out with drop_keys first"
             )
         if again != (keys, values):
-            new_keys, new_values = _as_they_were(again, (keys, values), encoded, self._keeps_columns)
+            where = f"partition {written.snapshot.store.partition}"
+            new_keys, new_values = _as_they_were(again, (keys, values), encoded, self._keeps_columns, where)
         if self._keeps_columns and (new_keys, new_values) == (keys, values):
             written.writer.put(keys, values)
             return
@@ -273,16 +274,41 @@ class Editing:
 
 
 _Entries = tuple[list[bytes], list[bytes]]
+_REPLACED = "\N{REPLACEMENT CHARACTER}".encode()
+"""What is read in the place of bytes that are no UTF-8."""
 
 
-def _as_they_were(again: _Entries, before: _Entries, after: _Entries, same_columns: bool) -> _Entries:
-    """What has not changed keeps its bytes: of a string that is no UTF-8 Arrow has another one. `again`: `before`, read and written."""
-    key_of = dict(zip(again[0], before[0], strict=True))
-    if not same_columns:
-        return [key_of.get(key, key) for key in after[0]], after[1]
-    value_of = dict(zip(zip(*again, strict=True), before[1], strict=True))
-    kept = [value_of.get(pair, pair[1]) for pair in zip(*after, strict=True)]
-    return [key_of.get(key, key) for key in after[0]], kept
+def _as_they_were(again: _Entries, before: _Entries, after: _Entries, same_columns: bool, where: str) -> _Entries:
+    """What has not changed keeps its bytes: of a string that is no UTF-8 Arrow has another one. `again`: `before`, read and written.
+
+    Raises `ConfigError` where it is not known whose row one is, and for a value that was changed beside such a string, whose bytes the
+    function was not given.
+    """
+    rows_of: dict[bytes, list[int]] = {}
+    for row, key in enumerate(again[0]):
+        rows_of.setdefault(key, []).append(row)
+    keys, values = [], []
+    for key, value in zip(*after, strict=True):
+        rows = rows_of.get(key)
+        if rows is None:
+            keys.append(key)
+            values.append(value)
+            continue
+        same = [row for row in rows if again[1][row] == value] if same_columns else []
+        if len(rows) > 1 and len(same) != 1:
+            raise ConfigError(
+                f"{where} has {len(rows)} keys that read alike, with strings that are no UTF-8, so it is not known whose row one of them "
+                "is; return such rows as they are, or leave such keys out with drop_keys first"
+            )
+        row = same[0] if same else rows[0]
+        if not same and again[1][row].count(_REPLACED) > before[1][row].count(_REPLACED):
+            raise ConfigError(
+                f"a value of {where} has a string that is no UTF-8, whose bytes would be lost with the rest changed; return such rows as "
+                "they are, or leave such keys out with drop_keys first"
+            )
+        keys.append(before[0][row])
+        values.append(before[1][row] if same else value)
+    return keys, values
 
 
 def _others(contents: Contents, prefix: bytes | None) -> Iterator[tuple[list[bytes], list[bytes]]]:

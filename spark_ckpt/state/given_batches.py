@@ -121,6 +121,11 @@ def _check_values(column: pa.Array, wanted: pa.DataType, name: str) -> None:
     elif _TYPES.is_floating(given) and _TYPES.is_floating(wanted):
         if pc.any(pc.and_(pc.is_finite(column), pc.is_inf(column.cast(wanted)))).as_py():
             raise _loses(name, given, wanted)
+    elif _TYPES.is_timestamp(given) and _TYPES.is_timestamp(wanted) and (given.tz is None) != (wanted.tz is None):
+        raise ConfigError(
+            f"{name} of a batch is {given}, and the state's is {wanted}: between a time with a zone and one without, say which zone you "
+            "mean (pyarrow.compute.assume_timezone, local_timestamp)"
+        )
     elif _may_lose(given, wanted) and not _comes_back(column, wanted):
         raise _loses(name, given, wanted)
 

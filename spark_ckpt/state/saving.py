@@ -14,9 +14,8 @@ from spark_ckpt.model import Checkpoint, Snapshot
 from spark_ckpt.paths import METADATA_NAME
 from spark_ckpt.protocol.driver_files import commits_file
 from spark_ckpt.state.store_files import StoreWriter
-from spark_ckpt.storage.base import PutResult, Storage
-from spark_ckpt.stored.copies import import_objects
-from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.copies import finish_savepoint, import_objects
 from spark_ckpt.stored.segments import Place, Segments
 
 _RUN = 1
@@ -75,8 +74,7 @@ class Saving:
             snapshots=tuple(by_store[snapshot.store] for snapshot in checkpoint.snapshots),
             files={**copied.files, **self._files, commits_file(checkpoint.id.epoch): _with_ids(checkpoint, self._ids)},
         )
-        if self._target.put_if_absent(METADATA_NAME, encode_metadata(saved)) is not PutResult.STORED:
-            raise ConflictError(f"there is a savepoint at {self._target.url} already, which somebody has just made; choose another name")
+        finish_savepoint(self._target, saved)
         return saved
 
 

@@ -36,8 +36,8 @@ from spark_ckpt.stock.reading import read
 from spark_ckpt.stock.repartition_process import ROOM, Repartition
 from spark_ckpt.stock.writing import write_stock
 from spark_ckpt.storage import S3Options, open_storage
-from spark_ckpt.storage.base import PutResult, Storage
-from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.storage.base import Storage
+from spark_ckpt.stored.copies import finish_savepoint
 from spark_ckpt.stored.reading import StreamReader
 
 MOST_PARTITIONS = 100_000
@@ -91,8 +91,7 @@ def rescale(
     imported = checkpoint.imported if planned is None else checkpoint.imported or Imported(exported.source)
     known = replace(imported, planned=planned) if imported is not None else None
     saved = replace(made, time_ms=checkpoint.time_ms, job=checkpoint.job, hooks=checkpoint.hooks, imported=known)
-    if target.put_if_absent(METADATA_NAME, encode_metadata(saved)) is not PutResult.STORED:
-        raise ConflictError(f"there is a savepoint at {target.url} already, which somebody has just made; choose another name")
+    finish_savepoint(target, saved)
     return saved
 
 

@@ -9,6 +9,7 @@ puts everything once more; the mark goes when all is there. A folder that holds 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -49,7 +50,7 @@ def write_stock(source: Storage, exported: Exported, target: Storage, location: 
     `ObjectMissingError` for what the checkpoint lacks, `StorageError`, `ConfigError` where nothing can be written to the local disk; done
     again, it goes on.
     """
-    mark = _mark(exported, location)
+    mark = mark_of(exported, location)
     driver = {path: content for path, content in exported.files.items() if isinstance(content, bytes)}
     ranges = _ranges(exported)
     small = {path: for_stock(path, content, location) for path, content in driver.items()}
@@ -65,15 +66,24 @@ def write_stock(source: Storage, exported: Exported, target: Storage, location: 
     return _ended(target, mark)
 
 
-def _mark(exported: Exported, location: str) -> bytes:
+def mark_of(exported: Exported, location: str) -> bytes:
+    """What lies in the folder until it is whole: says whose files are there."""
     document = {
         "writes": "a checkpointLocation, not complete yet: run the same `spark-ckpt export` again, or delete this folder",
         "export_of": exported.source,
         "epoch": exported.checkpoint.id.epoch,
         "planned": None if exported.planned is None else exported.planned.epoch,
         "location": location,
+        "content": _digest(exported),
     }
     return json.dumps(document, indent=1).encode()
+
+
+def _digest(exported: Exported) -> str:
+    """Another checkpoint can have been made at the same URL since the export was begun: files of both would be one state of neither."""
+    snapshots = exported.checkpoint.snapshots
+    state = sorted((state_file(snapshot.store, handle), repr(handle)) for snapshot in snapshots for handle in snapshot.handles)
+    return hashlib.sha256(repr((state, sorted(exported.files.items()))).encode()).hexdigest()
 
 
 def _begin(target: Storage, mark: bytes) -> bool:

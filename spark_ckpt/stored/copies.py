@@ -67,6 +67,16 @@ class RestorePath:
             ) from e
 
 
+def finish_savepoint(target: Storage, made: Checkpoint) -> None:
+    """Puts its `_metadata`. Raises `ConflictError` where somebody has made another one there meanwhile, `StorageError`."""
+    content = encode_metadata(made)
+    if target.put_if_absent(METADATA_NAME, content) is PutResult.STORED:
+        return
+    # It may be this one: a put whose answer was lost was sent again.
+    if target.size(METADATA_NAME) != len(content) or target.get(METADATA_NAME) != content:
+        raise ConflictError(f"there is a savepoint at {target.url} already, which somebody has just made; choose another name")
+
+
 def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) -> Checkpoint:
     """Copy a checkpoint of the stream at `source` into the folder at `target`; returns what the folder's `_metadata` says.
 

@@ -28,7 +28,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def trial(start: Start, broker: KafkaBroker, tmp_path: Path, request: pytest.FixtureRequest) -> RealTimeTrial:
-    name = request.node.name.replace("[", "-").replace("]", "")[:40]
+    name = request.node.name.replace("[", "-").replace("]", "")
     return RealTimeTrial(start, Topics(broker), tmp_path, f"{name}-in", f"{name}-out")
 
 

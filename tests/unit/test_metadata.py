@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
-from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Imported, Job, Snapshot, StoreId
+from spark_ckpt.model import Checkpoint, CheckpointId, Handle, HandleKind, Imported, Job, Snapshot, StoreId, key_count
 from spark_ckpt.stored.metadata.codec import CRC_KEY, DOCUMENT_KEY, decode_metadata, encode_metadata
 from spark_ckpt.stored.metadata.columns import COLUMNS, STRINGS
 from spark_ckpt.stored.metadata.files import LONG, files_from_json
@@ -442,3 +442,9 @@ def test_what_decode_would_refuse_is_not_written() -> None:
         encode_metadata(sample(snapshots=(one, one)))
     with pytest.raises(CheckpointError, match="leave its folder"):
         encode_metadata(sample(files={"../x": b""}))
+
+
+@pytest.mark.parametrize(("counts", "together"), [((), None), ((3, None), None), ((None,), None), ((3, 4), 7)])
+def test_a_sum_of_some_is_no_number_of_keys(counts: tuple[int | None, ...], together: int | None) -> None:
+    snapshots = [Snapshot(StoreId(0, n, "default"), 1, f"u{n}", (), count) for n, count in enumerate(counts)]
+    assert key_count(snapshots) == together

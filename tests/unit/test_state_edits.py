@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from spark_ckpt.state.rows import Encoding
 from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Operator
 from spark_ckpt.state.spark_types import Atomic, Field, SparkType, Struct
 from spark_ckpt.storage import S3Options, open_storage
+from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.opening import opened_stream
@@ -463,3 +465,29 @@ def test_rows_are_not_added_to_state_that_is_not_where_the_hash_says(stream: str
         spark_ckpt.write_state(base, 0, rows, mode=mode, name="filled")
     assert not metadata.parent.with_name("filled").joinpath("_metadata").exists()
     spark_ckpt.transform_state(base, 0, without("k0"), name="less")
+
+
+def test_a_savepoint_whose_answer_was_lost_is_its_own(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The put of `_metadata` is stored, its answer is lost, and it is sent again."""
+    put = FileStorage.put_if_absent_dated
+
+    def sent_twice(self: FileStorage, key: str, data: bytes) -> Any:
+        put(self, key, data)
+        return put(self, key, data)
+
+    monkeypatch.setattr(FileStorage, "put_if_absent_dated", sent_twice)
+    made = spark_ckpt.transform_state(stream, 0, lambda batch: batch.slice(0, 1), name="lost")
+    assert made == f"{stream}/savepoints/lost"
+
+
+def test_another_savepoint_that_was_made_meanwhile_is_left_alone(stream: str) -> None:
+    """Somebody makes one of the same name while the function runs."""
+
+    def slow(batch: Batch) -> Batch:
+        with suppress(ConflictError):
+            spark_ckpt.transform_state(stream, 0, lambda other: other, name="one")
+        return batch.slice(0, 1)
+
+    with pytest.raises(ConflictError, match="which somebody has just made; choose another name"):
+        spark_ckpt.transform_state(stream, 0, slow, name="one")
+    assert read(f"{stream}/savepoints/one") == read(stream)

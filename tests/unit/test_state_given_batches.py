@@ -144,3 +144,11 @@ def test_numbers_in_keys_are_those_that_spark_groups_by(spark: SparkType, values
     assert kept == other.encode(other.checked(rows), b"")[0]
     assert [kept[n] for n in (0, 2, 4, 5)] == [zero, nan, null, more]
     assert len(set(kept)) == 6
+
+
+@pytest.mark.parametrize(("spark", "zone"), [("timestamp", None), ("timestamp_ntz", "America/New_York")])
+def test_a_time_with_a_zone_and_one_without_are_two_things(spark: str, zone: str | None) -> None:
+    """Arrow would take UTC for the zone, where Spark takes the session's."""
+    noon = pa.array([0], pa.timestamp("us", zone))
+    with pytest.raises(ConfigError, match=r"value\.v of a batch is timestamp.*say which zone you mean"):
+        encoder(Atomic(spark)).checked(batch(noon))

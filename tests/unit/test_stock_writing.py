@@ -27,7 +27,7 @@ from spark_ckpt.state.changelogs import read_records, unpacked
 from spark_ckpt.stock.changelog_forms import without_lineage
 from spark_ckpt.stock.exporting import Exported, to_export
 from spark_ckpt.stock.layout import OURS, STOCK, for_stock, location_of
-from spark_ckpt.stock.writing import MARK, write_stock
+from spark_ckpt.stock.writing import MARK, mark_of, write_stock
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.ranges import IN_MEMORY
@@ -409,6 +409,15 @@ def test_interrupted_anywhere_the_same_export_goes_on_and_another_one_is_refused
         else:
             assert last == written.files
             return
+
+
+def test_an_export_does_not_go_on_from_other_state_of_the_same_name(writer: StreamWriter, tmp_path: Path) -> None:
+    """A savepoint was deleted and made again: what is there of the first one must not lie beside the second one's."""
+    chosen, target = exported(writer), open_storage(f"file://{tmp_path}/out")
+    checkpoint = replace(chosen.checkpoint, snapshots=chosen.checkpoint.snapshots[1:])
+    target.put(MARK, mark_of(replace(chosen, checkpoint=checkpoint), "file:/out"))
+    with pytest.raises(ConflictError, match="another export"):
+        write_stock(writer.storage, chosen, target, "file:/out")
 
 
 def test_a_local_disk_that_is_full_is_named(writer: StreamWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import Consumer, TopicPartition
 
 import spark_ckpt
 from spark_ckpt import paths
+from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.stored.metadata.codec import decode_metadata
 from testbed.kafka import connector_jars
 from tests.drivers.spark.harness import Application, Start
@@ -153,7 +154,13 @@ class RealTimeTrial:
     def wait_for_state(self, timeout: float = 60) -> None:
         """Until the newest checkpoint holds what a batch query over the topic gives."""
         assert self.app is not None
-        self.app.until(lambda: self.state() == self.expected(), "the state of a batch query", timeout)
+        self.app.until(self._has_state, "the state of a batch query", timeout)
+
+    def _has_state(self) -> bool:
+        try:
+            return self.state() == self.expected()
+        except ObjectMissingError:
+            return False  # the first checkpoint is not complete yet
 
     def wait_for_checkpoint(self, past: tuple[int, int] | None = None, timeout: float = 120) -> tuple[int, int]:
         assert self.app is not None

@@ -13,7 +13,7 @@ from spark_ckpt.errors import ConfigError
 from spark_ckpt.paths import savepoint_url
 from spark_ckpt.state.reading import Selected, StateOfCheckpoint
 from spark_ckpt.stored.copies import RestorePath
-from spark_ckpt.stored.opening import opened, opened_stream
+from spark_ckpt.stored.opening import new_folder, opened_stream
 from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.reading import CheckpointReader
 
@@ -159,5 +159,5 @@ def _opened(
         of = storage.url.rstrip("/")
         place = Places(of).told_apart(savepoint_url(of, folder, name or f"edited-{secrets.token_hex(4)}"))
         state = StateOfCheckpoint(storage, reader.read(chosen or reader.latest()))
-        with opened(place, s3) as made:
+        with new_folder(place, s3) as made:
             yield storage, state, number, made

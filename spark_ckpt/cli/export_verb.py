@@ -6,7 +6,16 @@ import re
 
 import click
 
-from spark_ckpt.cli.options import Progress, checkpoint_option, json_option, opened, opened_stream, progress_option, s3_options, storage_url
+from spark_ckpt.cli.options import (
+    Progress,
+    checkpoint_option,
+    json_option,
+    new_folder,
+    opened_stream,
+    progress_option,
+    s3_options,
+    storage_url,
+)
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, size_text
 from spark_ckpt.conf.passwords import shown
 from spark_ckpt.errors import ConfigError
@@ -44,7 +53,7 @@ def command(
         raise ConfigError(f"--location {shown(location)!r} is no checkpointLocation; write a path or a URL")
     named = target if location is None else location
     place = location_of(named if ":" in named.split("/", 1)[0] else storage_url(named))
-    with opened_stream(source, s3) as (storage, reader), opened(target, s3, "TARGET") as folder, progress() as tell:
+    with opened_stream(source, s3) as (storage, reader), new_folder(target, s3, "TARGET") as folder, progress() as tell:
         if f"{folder.url.rstrip('/')}/".startswith(f"{storage.url.rstrip('/')}/"):
             raise ConfigError(f"{folder.url} lies in what is exported, {storage.url}; choose another folder")
         exported = to_export(storage, reader, checkpoint, tell)

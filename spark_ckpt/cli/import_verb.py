@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from spark_ckpt.cli.options import Progress, json_option, opened, progress_option, s3_options, storage_url
+from spark_ckpt.cli.options import Progress, json_option, new_folder, opened, progress_option, s3_options, storage_url
 from spark_ckpt.cli.output import Facts, Line, Output, Report, size_text
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import Checkpoint
@@ -29,7 +29,8 @@ def command(location: str, target: str, name: str | None, s3: S3Options, output:
     start the query with spark.ckpt.restore.path and a new checkpointLocation, and it goes on behind the last batch, with its state,
     offsets, watermark and batch ids. A batch that was begun and not committed runs again with the same data.
 
-    State must be that of Spark's RocksDB provider, in checkpoint format 1 or 2. Done again, the command finds its savepoint and prints it.
+    State must be that of Spark's RocksDB provider, in checkpoint format 1 or 2. Done again, the command compares LOCATION with the
+    savepoint that is there, and prints its URL.
     """
     require(("pyarrow",))
     place = storage_url(location)
@@ -38,7 +39,7 @@ def command(location: str, target: str, name: str | None, s3: S3Options, output:
         url = savepoint_url(storage_url(target), "", name or f"import-{batch if batch is not None else 0}")
         if url.startswith(f"{source.url.rstrip('/')}/"):
             raise ConfigError(f"{url} is below {source.url}, which is only read; give the URL of a storage elsewhere")
-        with opened(url, s3, "TARGET") as folder, progress() as tell:
+        with new_folder(url, s3, "TARGET") as folder, progress() as tell:
             made = import_checkpoint(source, folder, tell)
             output.show(_report(folder.url, made))
 

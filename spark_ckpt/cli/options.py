@@ -149,6 +149,13 @@ def opened(url: str, s3: S3Options, called: str = OPTION) -> Iterator[Storage]:
 
 
 @contextmanager
+def new_folder(url: str, s3: S3Options, called: str = OPTION) -> Iterator[Storage]:
+    """As `opening.new_folder`, by a URL or a path as people write it."""
+    with opening.new_folder(storage_url(url), s3, called) as storage:
+        yield storage
+
+
+@contextmanager
 def opened_stream(url: str, s3: S3Options) -> Iterator[tuple[Storage, StreamReader]]:
     """As `opening.opened_stream`, by a URL or a path as people write it."""
     with opening.opened_stream(storage_url(url), s3) as found:

@@ -6,7 +6,16 @@ import secrets
 
 import click
 
-from spark_ckpt.cli.options import Progress, checkpoint_option, json_option, opened, opened_stream, progress_option, s3_options, storage_url
+from spark_ckpt.cli.options import (
+    Progress,
+    checkpoint_option,
+    json_option,
+    new_folder,
+    opened_stream,
+    progress_option,
+    s3_options,
+    storage_url,
+)
 from spark_ckpt.cli.output import Facts, Line, Output, Report, size_text
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import savepoint_url
@@ -55,7 +64,7 @@ def command(
         made_in = storage_url(target) if target is not None else beside
         of = storage.url.rstrip("/")
         url = Places(of).told_apart(savepoint_url(of, made_in, name or f"rescaled-{partitions}-{secrets.token_hex(3)}"))
-        with opened(url, s3) as folder, progress() as tell:
+        with new_folder(url, s3) as folder, progress() as tell:
             made = rescale(storage, reader, checkpoint, partitions, folder, tell)
             output.show(_report(folder.url, made, partitions))
 

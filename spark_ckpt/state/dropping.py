@@ -85,6 +85,11 @@ class Dropping:
     def _answer(self, which: Callable[[pa.RecordBatch], Any], selected: Selected, keys: list[bytes]) -> Any:
         grouping = grouping_keys(self._operator, selected.family, self._state.decoder(selected).keys(keys))
         names = [field.name for field in grouping.type]
+        if not names:
+            raise ConfigError(
+                f"operator {self._operator.id} ({self._operator.name}) groups by no key, so there is none to choose by; transform_state "
+                "changes its rows, or leaves them out"
+            )
         batch = pa.RecordBatch.from_arrays([grouping.field(n) for n in range(len(names))], names=names)
         said = which(batch)
         array = said.combine_chunks() if isinstance(said, pa.ChunkedArray) else said

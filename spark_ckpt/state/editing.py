@@ -96,7 +96,7 @@ class Editing:
             for given in batches:
                 for batch in given.to_batches() if hasattr(given, "to_batches") else [given]:
                     checked = self._encoder.normalized(self._encoder.checked(batch))
-                    self._refuse_null(self._encoder.null_where_none_may_be(checked))
+                    self._refuse(self._encoder.never_in_spark(checked))
                     self._add(checked, self._partitions(checked))
                     task.add(checked.num_rows)
 
@@ -141,9 +141,9 @@ class Editing:
             raise ConfigError("the function returned None; let it return a batch, an empty one to drop all of its rows")
         made = self._encoder.normalized(self._encoder.checked(returned))
         given = self._given.checked(batch)
-        # Spark itself does not look at this, so that what was there may have it too.
-        if not self._keeps_columns or self._given.null_where_none_may_be(given) is None:
-            self._refuse_null(self._encoder.null_where_none_may_be(made))
+        # Spark itself does not look at nulls, so that what was there may have some too.
+        if not self._keeps_columns or self._given.never_in_spark(given) is None:
+            self._refuse(self._encoder.never_in_spark(made))
         self._encoder.check_keys(given, made)
         lengths = self._decoder.lengths(values) if self._selected.family.is_list else ()
         encoded = self._encoder.encode(made, self._prefix(written), lengths)
@@ -198,9 +198,9 @@ class Editing:
             )
         return self._encoder.partitions(batch, len(there))
 
-    def _refuse_null(self, field: str | None) -> None:
-        if field is not None:
-            raise ConfigError(f"{field} is null in a batch, and Spark's schema of the state says that it never is; give it a value")
+    def _refuse(self, why: str | None) -> None:
+        if why is not None:
+            raise ConfigError(why)
 
     def _check_places(self, written: Written, keys: list[bytes], values: list[bytes]) -> None:
         """Rule: rows are added only where those that are there lie where the hash says; else Spark looks for the new ones elsewhere."""

@@ -49,10 +49,16 @@ class EntryEncoder:
             return batch
         return batch.set_column(0, self.schema.field(0), normalized(batch.column(0)))
 
-    def null_where_none_may_be(self, batch: pa.RecordBatch) -> str | None:
-        """The name of a field that is null somewhere, and which Spark's schema says never is."""
-        found = (_null_in(spark, batch.column(name), name) for name, spark in zip(self.schema.names, self._types, strict=True))
-        return next((name for name in found if name is not None), None)
+    def never_in_spark(self, batch: pa.RecordBatch) -> str | None:
+        """What a batch has, and no row that Spark has made: a null where its schema says that there is none, or a key twice in one map
+        (`spark.sql.mapKeyDedupPolicy`)."""
+        for name, (spark, nullable) in zip(self.schema.names, self._types, strict=True):
+            column = batch.column(name)
+            if (field := _null_in((spark, nullable), column, name)) is not None:
+                return f"{field} is null in a batch, and Spark's schema of the state says that it never is; give it a value"
+            if (field := _twice_in(spark, column, name)) is not None:
+                return f"{field} of a batch has a key more than once in one map; leave out the others"
+        return None
 
     @property
     def _types(self) -> list[tuple[SparkType, bool]]:
@@ -81,8 +87,8 @@ class EntryEncoder:
         """That they stay, where they have to. Raises `ConfigError`."""
         if self.only_values is None:
             return
-        of_keys = self.schema.names[:-1]
-        same = before.num_rows == after.num_rows and all(before.column(name).equals(after.column(name)) for name in of_keys)
+        # Their bytes are compared: to Arrow NaN is not NaN, and -0.0 is 0.0.
+        same = before.num_rows == after.num_rows and self._keys_of(before) == self._keys_of(after)
         if same and _EXPIRES in (field.name for field in self._family.value.fields):
             same = _expires(before).equals(_expires(after))
         if not same:
@@ -90,6 +96,9 @@ class EntryEncoder:
                 f"operator {self._operator.id} ({self._operator.name}): {self.only_values}; return the same rows in the same order, with "
                 "other values, or use drop_keys"
             )
+
+    def _keys_of(self, batch: pa.RecordBatch) -> list[bytes]:
+        return self._keys(self._key_columns(batch), batch.num_rows, b"")
 
     def _key_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         if self._family.variable is Variable.MAP:
@@ -172,3 +181,26 @@ def _null_in(spark: tuple[SparkType, bool], column: pa.Array, name: str) -> str 
     if isinstance(kind, Map):
         return _null_in((kind.value, kind.nullable), column.items, f"{name}.value")
     return None
+
+
+def _twice_in(kind: SparkType, column: pa.Array, name: str) -> str | None:
+    """The name of a map that has a key more than once in one row."""
+    if isinstance(kind, Struct):
+        inner = (_twice_in(f.type, column.field(number), f"{name}.{f.name}") for number, f in enumerate(kind.fields) if _has_map(f.type))
+        return next((one for one in inner if one is not None), None)
+    if isinstance(kind, Array):
+        return _twice_in(kind.element, column.flatten(), f"{name}.element") if _has_map(kind.element) else None
+    if isinstance(kind, Map):
+        whole = column.drop_null().take(pa.array(np.arange(len(column) - column.null_count)))
+        keys = encode(Struct((Field("key", kind.key, False),)), [normalized(whole.keys)], len(whole.keys)).slices()
+        rows = np.repeat(np.arange(len(whole)), np.diff(whole.offsets.to_numpy())).tolist()
+        if len(set(zip(rows, keys, strict=True))) < len(keys):
+            return name
+        return _twice_in(kind.value, whole.items, f"{name}.value") if _has_map(kind.value) else None
+    return None
+
+
+def _has_map(kind: SparkType) -> bool:
+    if isinstance(kind, Struct):
+        return any(_has_map(field.type) for field in kind.fields)
+    return _has_map(kind.element) if isinstance(kind, Array) else isinstance(kind, Map)

@@ -266,8 +266,9 @@ def groups(contents: Contents, prefix: bytes, rows: int = MOST_ROWS) -> Iterator
 
 
 def name_of(store: Store, family: Family) -> str:
-    """As people choose it: a state variable by its own name, `timers`; a store without families by the store's."""
-    if family.variable is Variable.TIMER:
+    """As people choose it: a state variable by its own name, `timers`, also by Spark's where a variable is called so; a store without
+    families by the store's."""
+    if family.variable is Variable.TIMER and all(other.name != _TIMERS for other in store.families):
         return _TIMERS
     if not store.has_families:
         return store.name

@@ -12,6 +12,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError, without_way_out
@@ -41,22 +42,33 @@ _DIGITS_OF_LOCATION = 16
 def import_checkpoint(location: Storage, target: Storage, tell: Tell = nobody) -> Checkpoint:
     """Out of the `checkpointLocation` at `location` into the savepoint's folder at `target`; returns what its `_metadata` says.
 
-    Done again, it finds its own savepoint there and is content. Raises `ConflictError` where another one is, and for what cannot be
-    imported; `DamagedError` and `ObjectMissingError` for what the location lacks, `StorageError`.
+    Done again, it finds its own savepoint there, reads the location once more to compare what is in it, and is content. Raises
+    `ConflictError` where another one is, and for what cannot be imported; `DamagedError` and `ObjectMissingError` for what the location
+    lacks, `StorageError`.
     """
     found = read(location, tell)
-    if target.size(METADATA_NAME) is None:
-        with temporary_folder("import") as folder:
-            made = copied(location, found, target, RUN, folder, tell)
-        _still_newest(location, found)
-        if target.put_if_absent(METADATA_NAME, encode_metadata(made)) is PutResult.STORED:
-            return made
+    absent = target.size(METADATA_NAME) is None
+    with temporary_folder("import") as folder:
+        made = copied(location, found, target if absent else None, RUN, folder, tell)
+    _still_newest(location, found)
+    if absent and target.put_if_absent(METADATA_NAME, encode_metadata(made)) is PutResult.STORED:
+        return made
     there = RestorePath.at(target.url).read(target)
-    if (there.query_id, there.id.epoch) != (found.query_id, found.batch) or there.imported != Imported(found.location, found.planned):
+    if _content(there) != _content(made):
         raise ConflictError(
-            f"there is another savepoint at {target.url} already (epoch {there.id.epoch} of query {there.query_id}); choose another name"
+            f"there is another savepoint at {target.url} already (epoch {there.id.epoch} of query {there.query_id}), and not of what is in "
+            f"{found.location} now; choose another name"
         )
     return there
+
+
+def _content(checkpoint: Checkpoint) -> Checkpoint:
+    """What two imports of the same files have in common: neither the time of a file nor, since names have a digest in them, an object's."""
+    snapshots = (
+        replace(snapshot, handles=tuple(replace(handle, object="", offset=0) for handle in snapshot.handles))
+        for snapshot in checkpoint.snapshots
+    )
+    return replace(checkpoint, time_ms=0, snapshots=tuple(snapshots))
 
 
 def describe(location: Storage) -> Checkpoint:
@@ -87,8 +99,9 @@ def _still_newest(location: Storage, found: StockCheckpoint) -> None:
         )
 
 
-def copied(location: Storage, found: StockCheckpoint, target: Storage, run: int, folder: Path, tell: Tell) -> Checkpoint:
-    """All objects, stored at `target`, and what `_metadata` is to say of them. `folder`: an empty one for what passes through.
+def copied(location: Storage, found: StockCheckpoint, target: Storage | None, run: int, folder: Path, tell: Tell) -> Checkpoint:
+    """All objects, stored at `target` if there is one, and what `_metadata` is to say of them. `folder`: an empty one for what passes
+    through.
 
     Two that import different things under one run, of which one will claim it, write different objects."""
     to = Place(target, run, found.batch, hashlib.sha256(f"{found.query_id}/{found.location}".encode()).hexdigest()[:_DIGITS_OF_LOCATION])
@@ -208,7 +221,7 @@ def _large(location: Storage, target: Place, found: StockCheckpoint, key: str, f
             checksum = zlib.crc32(piece, checksum)
             digest.update(piece)
     stored = FileHandle(driver_file_key(target.run, found.batch, digest.hexdigest()[:DIGITS]), length, checksum)
-    target.storage.put_slices(stored.object, [Slice(path, 0, length)])
+    target.store(stored.object, [Slice(path, 0, length)])
     path.unlink()
     return stored
 
@@ -233,4 +246,3 @@ def _full_snapshot(location: Storage, file: StoreFile, path: Path) -> FullSnapsh
         return read_full_snapshot(path)
     except FormatError as e:
         raise FormatError(f"{location.url_of(file.key)} cannot be read: {without_way_out(str(e))}; put it back") from e
-

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.paths import LOG_PREFIX
 from spark_ckpt.storage import S3Options, Storage, open_storage
 from spark_ckpt.storage.base import OPTION
 from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.places import streams_above
 from spark_ckpt.stored.reading import CheckpointReader, StreamReader
 
 
@@ -18,6 +21,20 @@ def opened(url: str, s3: S3Options, called: str = OPTION) -> Iterator[Storage]:
         yield storage
     finally:
         storage.close()
+
+
+@contextmanager
+def new_folder(url: str, s3: S3Options, called: str = OPTION) -> Iterator[Storage]:
+    """The place of something that is to be made. Raises `ConfigError` for one in a run's folder of some stream, `StorageError`."""
+    for stream in streams_above(url):
+        with opened(stream, s3, called) as storage:
+            if next(storage.list(LOG_PREFIX), None) is not None:
+                raise ConfigError(
+                    f"nothing is made in {url}, which lies in the folder of a run of the stream at {stream}: `spark-ckpt gc` deletes what "
+                    "is left there; choose another place"
+                )
+    with opened(url, s3, called) as storage:
+        yield storage
 
 
 @contextmanager

@@ -58,6 +58,18 @@ class Places:
         return bool(self.owned) and folder == self.owned
 
 
+def streams_above(url: str) -> list[str]:
+    """URLs of the folders that would be streams if this place were in a run of theirs. By its name alone it is not: `run-20261127` may be
+    anybody's folder."""
+    scheme, authority, path = split(url)
+    parts = path.split("/")
+    return [
+        f"{scheme}://{authority}{'/'.join(parts[:number])}"
+        for number, part in enumerate(parts)
+        if parse_run_prefix(part) is not None and (authority or number > 1)
+    ]
+
+
 def _canonical(url: str) -> str | None:
     """In the one form in which two can be compared; None for what is no plain URL."""
     scheme, authority, path = split("file://" + url if url.startswith("/") else url)

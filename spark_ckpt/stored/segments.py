@@ -5,6 +5,7 @@ segments, long ones as objects of their own.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,19 +22,35 @@ _SEGMENT = 32 << 20
 
 @dataclass(frozen=True)
 class Place:
-    """Where objects go: under the prefix of a run, with names in which `name` is, so that they are nobody else's."""
+    """Where objects go: under the prefix of a run. In their names are `name`, so that they are nobody else's, and a digest of their
+    ranges' checksums: what is stored again with another content does not touch what is there.
 
-    storage: Storage
+    `storage`: None where it is only asked which objects it would be."""
+
+    storage: Storage | None
     run: int
     epoch: int
     name: str
 
     def store_sst(self, path: Path, handle: Handle, unique: str) -> Handle:
         """A long one, as an object of its own. `unique`: its name among those of this place."""
-        digest = hashlib.sha256(f"{self.name}/{unique}".encode()).hexdigest()[:DIGITS]
-        stored = replace(handle, object=sst_key(self.run, digest))
-        self.storage.put_slices(stored.object, [Slice(path, 0, handle.length)])
+        stored = replace(handle, object=sst_key(self.run, _digest(f"{self.name}/{unique}", [handle])))
+        self.store(stored.object, [Slice(path, 0, handle.length)])
         return stored
+
+    def segment(self, number: int, handles: Sequence[Handle]) -> str:
+        """The name of a segment that holds what these name, in their order."""
+        return segment_key(self.run, self.epoch, f"{self.name}-{number}-{_digest('', handles)}")
+
+    def store(self, key: str, slices: Sequence[Slice]) -> None:
+        if self.storage is not None:
+            self.storage.put_slices(key, slices)
+
+
+def _digest(name: str, handles: Iterable[Handle]) -> str:
+    """Of what an object is called and holds."""
+    ranges = "".join(f"\n{handle.kind.value} {handle.length} {handle.checksum} {handle.name}" for handle in handles)
+    return hashlib.sha256(f"{name}{ranges}".encode()).hexdigest()[:DIGITS]
 
 
 @dataclass(frozen=True)
@@ -66,7 +83,7 @@ class Segments:
             self.flush()
 
     def flush(self) -> None:
-        key = segment_key(self._place.run, self._place.epoch, f"{self._place.name}-{self._number}")
+        key = self._place.segment(self._number, [handle for made in self._waiting for handle in made.handles if not handle.object])
         slices: list[Slice] = []
         end = 0
         for made in self._waiting:
@@ -80,7 +97,7 @@ class Segments:
                 end += handle.length
             self.snapshots.append(Snapshot(made.store, made.version, made.uid, tuple(handles), made.num_keys))
         if slices:
-            self._place.storage.put_slices(key, slices)
+            self._place.store(key, slices)
             self._number += 1
         for made in self._waiting:
             for path in made.local.values():

@@ -26,7 +26,7 @@ from spark_ckpt.state.entry_encoder import EntryEncoder
 from spark_ckpt.state.reading import StateOfCheckpoint
 from spark_ckpt.state.rows import Encoding
 from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Operator
-from spark_ckpt.state.spark_types import Atomic, Field, SparkType, Struct
+from spark_ckpt.state.spark_types import SparkType, Struct
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.stored.copies import RestorePath
@@ -151,27 +151,6 @@ def typed(batch: Batch, kind: pa.DataType) -> Batch:
     value = batch.column("value")
     wrong = pa.StructArray.from_arrays([value.field(0), pa.nulls(len(value), kind)], names=["count", "sum"])
     return batch.set_column(1, "value", wrong)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ({"k": "a"}, {"n": None, "of": {"x": None}}, "value.n"),
-        ({"k": None}, {"n": 1, "of": {"x": 1}}, "key.k"),
-        ({"k": "a"}, {"n": 1, "of": None}, None),
-        ({"k": "a"}, {"n": 1, "of": {"x": None}}, "value.of.x"),
-        ({"k": "a"}, None, "value"),
-    ],
-)
-def test_null_where_sparks_schema_has_none_is_named(key: Any, value: Any, said: str | None) -> None:
-    """What lies in a struct that is null itself says nothing."""
-    text, long = Atomic("string"), Atomic("long")
-    of_key = Struct((Field("k", text, nullable=False),))
-    of_value = Struct((Field("n", long, nullable=False), Field("of", Struct((Field("x", long, nullable=False),)))))
-    family = Family("default", of_key, of_value, KeyLayout(KeyForm.PLAIN))
-    encoder = EntryEncoder(Operator(0, "stateStoreSave", ()), family, Encoding(False, b""), False)
-    batch = pa.RecordBatch.from_pylist([{"key": key, "value": value}], encoder.schema)
-    assert encoder.null_where_none_may_be(encoder.checked(batch)) == said
 
 
 def raising(_: Batch) -> Batch:
@@ -448,6 +427,21 @@ def test_no_savepoint_is_made_where_gc_takes_it_for_garbage(
     status, told = call(capsys, "rescale", stream, "--partitions", "3", "--target", target, "--name", name)
     assert status == 2, told
     assert not Path(stream.removeprefix("file://"), folder, name, "_metadata").exists()
+
+
+@pytest.mark.parametrize("run", ["run-20261127", "run-00000001"])
+def test_no_savepoint_is_made_in_a_run_of_another_stream(stream: str, tmp_path: Path, run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder that is only called like a run's is as good as any."""
+    base = spark_ckpt.transform_state(stream, 0, without("k0"), target=f"{tmp_path}/{run}", name="base")
+    assert read(base)
+    place("1", tmp_path / "other")
+    target = f"{tmp_path}/other/{run}/mine"
+    with pytest.raises(ConfigError, match=rf"lies in the folder of a run of the stream at file://{tmp_path}/other: `spark-ckpt gc`"):
+        spark_ckpt.transform_state(base, 0, without("k1"), target=target)
+    for verb in (["rescale", base, "--partitions", "3", "--target", target], ["export", base, target]):
+        status, told = call(capsys, *verb)
+        assert (status, "choose another place" in json.dumps(told)) == (2, True), told
+    assert not Path(target).exists()
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

@@ -23,8 +23,10 @@ from spark_ckpt.stock.importing import describe, import_checkpoint
 from spark_ckpt.stock.layout import OURS
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.verify import Verifier
 from tests.drivers.command_line import call
 from tests.drivers.stock_location import QUERY, StockLocation, changelog, packed
+from tests.drivers.stored_stream import make_store
 
 Row = tuple[str, bytes]
 
@@ -148,6 +150,54 @@ def test_the_location_is_only_read_and_a_second_import_finds_the_first(tmp_path:
     status, doc = call(capsys, "import", str(at.folder), f"{tmp_path}/lake", "--name", "import-1")
     assert status == 1
     assert "there is another savepoint" in json.dumps(doc)
+
+
+@pytest.mark.parametrize("form", [1, 2])
+@pytest.mark.parametrize("full", [True, False])
+def test_a_location_that_holds_something_else_now_is_another_savepoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: int, full: bool
+) -> None:
+    """Of the same query, place and batch: state was exported there again, with other rows."""
+    at = located(tmp_path, format=form)
+    at.batch(0, full)
+    lake = f"{tmp_path}/lake"
+    assert call(capsys, "import", str(at.folder), lake)[0] == 0
+    saved = contents(tmp_path / "lake")
+    first = at.contents()
+    if full:
+        other = make_store(tmp_path, 7, "other")
+        (zip_file,) = (at.folder / "state/0/1").glob("1*.zip")
+        zip_file.write_bytes(other.zip_bytes)
+        for sst, data in other.ssts.items():
+            at.write(f"state/0/1/SSTs/{sst}", data)
+    else:
+        (newest,) = (at.folder / "state/0/1").glob("1*.changelog")
+        newest.write_bytes(packed(changelog([(b"\0key0", b"\0other")], 1 if form == 1 else 3), "lz4"))
+    status, doc = call(capsys, "import", str(at.folder), lake)
+    assert status == 1
+    assert "and not of what is in" in json.dumps(doc)
+    assert contents(tmp_path / "lake") == saved
+    for name, (data, _) in first.items():
+        at.write(name, data)
+    assert call(capsys, "import", str(at.folder), lake)[0] == 0
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_a_half_done_import_has_left_is_not_taken_for_another_content(tmp_path: Path) -> None:
+    at = located(tmp_path)
+    at.batch(0)
+    target, made = imported(at, tmp_path / "out")
+    Path(tmp_path, "out", "_metadata").unlink()
+    left = contents(tmp_path / "out")
+    (newest,) = (at.folder / "state/0/1").glob("1*.changelog")
+    newest.write_bytes(packed(changelog([(b"\0key0", b"\0other")], 1), "lz4"))
+    target, again = imported(at, tmp_path / "out")
+    assert again != made
+    assert left.items() < contents(tmp_path / "out").items()
+    assert not Verifier(target).verify(again).problems
 
 
 def test_an_import_that_was_cut_short_leaves_no_savepoint_and_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

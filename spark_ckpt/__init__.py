@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from spark_ckpt.api.savepoints import savepoint
     from spark_ckpt.api.socket_source import RetryingSocket
     from spark_ckpt.api.state import State, read_state
+    from spark_ckpt.api.stream import Stream, stream
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ __all__ = [
     "NotRestartedError",
     "RetryingSocket",
     "State",
+    "Stream",
     "__version__",
     "checkpoint",
     "configure",
@@ -41,6 +43,7 @@ __all__ = [
     "register_hook",
     "run",
     "savepoint",
+    "stream",
     "transform_state",
     "write_state",
 ]
@@ -55,12 +58,14 @@ _LOADED_WHEN_USED = {
     "NotRestartedError": "api.restart",
     "RetryingSocket": "api.socket_source",
     "State": "api.state",
+    "Stream": "api.stream",
     "checkpoint": "api.checkpoints",
     "drop_keys": "api.edits",
     "read_state": "api.state",
     "register_hook": "api.hooks",
     "run": "api.restart",
     "savepoint": "api.savepoints",
+    "stream": "api.stream",
     "transform_state": "api.edits",
     "write_state": "api.edits",
 }

@@ -1,8 +1,9 @@
-"""Durations and sizes as Spark writes them (Spark: `JavaUtils.timeStringAs`, `JavaUtils.byteStringAs`)."""
+"""Durations and sizes as Spark writes them (Spark: `JavaUtils.timeStringAs`, `JavaUtils.byteStringAs`), and as people read them."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 _NUMBER = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 _MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -35,3 +36,45 @@ def _parse(text: str, units: dict[str, int], expected: str, most: int, shown: st
     if value > most:
         raise ValueError(f"{expected}, {shown} at most")
     return value
+
+
+LAST_MS = 253_402_300_800_000
+"""The end of the year 9999."""
+
+
+def size_text(size: int | None) -> str:
+    """Bytes for people: `1.4 MiB`."""
+    if size is None:
+        return "-"
+    if size >= 1 << 63:
+        return "?"  # of no object
+    value, unit = float(size), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def duration_text(millis: Any) -> str:
+    """What a checkpoint's counters say of its duration; `?` for one that is longer than any, or no number."""
+    if not isinstance(millis, (int, float)):
+        return "-"
+    return f"{millis:.0f} ms" if abs(millis) < LAST_MS else "?"
+
+
+def age_text(seconds: float) -> str:
+    """How long ago, with what fits in two or three digits: `95 s`, `12 min`, `7 h`, `30 d`."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def time_text(millis: int) -> str:
+    """A moment in UTC, to the second; `?` for one that no calendar has: it comes out of the storage."""
+    from datetime import datetime, timezone
+
+    if not 0 <= millis < LAST_MS:
+        return "?"
+    return datetime.fromtimestamp(millis / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_ckpt.cli.output import Table, size_text
+from spark_ckpt.cli.output import Table
 from spark_ckpt.errors import DamagedError, FormatError, ObjectMissingError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.protocol.operators import Matched, Operator, OperatorChoice, match, replaced
 from spark_ckpt.state.operators import describe, state_files
 from spark_ckpt.storage import Storage
 from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.units import size_text
 
 
 @dataclass(frozen=True)

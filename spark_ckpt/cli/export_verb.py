@@ -16,7 +16,7 @@ from spark_ckpt.cli.options import (
     s3_options,
     storage_url,
 )
-from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, size_text
+from spark_ckpt.cli.output import Facts, Line, Output, Report, Section
 from spark_ckpt.conf.passwords import shown
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import CheckpointId
@@ -25,6 +25,7 @@ from spark_ckpt.stock.exporting import Exported, to_export
 from spark_ckpt.stock.layout import location_of
 from spark_ckpt.stock.writing import Written, write_stock
 from spark_ckpt.storage import S3Options
+from spark_ckpt.units import size_text
 
 
 @click.command("export")

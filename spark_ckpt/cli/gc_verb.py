@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from spark_ckpt.cli.options import DURATION, Progress, json_option, opened_stream, progress_option, s3_options
-from spark_ckpt.cli.output import Line, Output, Report, Section, Table, size_text
+from spark_ckpt.cli.output import Line, Output, Report, Section, Table
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.gc import Amount, Collector, Garbage, RunGarbage
+from spark_ckpt.units import size_text
 
 
 @click.command("gc")

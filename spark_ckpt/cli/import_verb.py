@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from spark_ckpt.cli.options import Progress, json_option, new_folder, opened, progress_option, s3_options, storage_url
-from spark_ckpt.cli.output import Facts, Line, Output, Report, size_text
+from spark_ckpt.cli.output import Facts, Line, Output, Report
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.paths import savepoint_url
@@ -13,6 +13,7 @@ from spark_ckpt.process.packages import require
 from spark_ckpt.stock.importing import import_checkpoint
 from spark_ckpt.stock.reading import newest_batch
 from spark_ckpt.storage import S3Options
+from spark_ckpt.units import size_text
 
 
 @click.command("import")

@@ -173,37 +173,3 @@ def _rich_table(table: Table) -> None:
     # Some terminals say that they have no columns: of a table that narrow nothing would be left.
     console.width = max(LEAST_WIDTH, console.width)
     console.print(shown)
-
-
-LAST_MS = 253_402_300_800_000
-"""The end of the year 9999."""
-
-
-def size_text(size: int | None) -> str:
-    """Bytes for people: `1.4 MiB`."""
-    if size is None:
-        return "-"
-    if size >= 1 << 63:
-        return "?"  # of no object
-    value, unit = float(size), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
-
-
-def duration_text(millis: Any) -> str:
-    """What a checkpoint's counters say of its duration; `?` for one that is longer than any, or no number."""
-    if not isinstance(millis, (int, float)):
-        return "-"
-    return f"{millis:.0f} ms" if abs(millis) < LAST_MS else "?"
-
-
-def time_text(millis: int) -> str:
-    """A moment in UTC, to the second; `?` for one that no calendar has: it comes out of the storage."""
-    from datetime import datetime, timezone
-
-    if not 0 <= millis < LAST_MS:
-        return "?"
-    return datetime.fromtimestamp(millis / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")

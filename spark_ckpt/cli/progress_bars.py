@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from spark_ckpt.cli.output import size_text, suppress_unwritten
+from spark_ckpt.cli.output import suppress_unwritten
 from spark_ckpt.errors import printable
 from spark_ckpt.progress import Step, Tell, Unit, nobody
+from spark_ckpt.units import size_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -16,7 +16,7 @@ from spark_ckpt.cli.options import (
     s3_options,
     storage_url,
 )
-from spark_ckpt.cli.output import Facts, Line, Output, Report, size_text
+from spark_ckpt.cli.output import Facts, Line, Output, Report
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import savepoint_url
 from spark_ckpt.process.packages import require
@@ -24,6 +24,7 @@ from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.places import Places
 from spark_ckpt.stored.reading import CheckpointReader
+from spark_ckpt.units import size_text
 
 
 @click.command("rescale")

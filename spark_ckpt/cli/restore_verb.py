@@ -9,7 +9,7 @@ import click
 
 from spark_ckpt.cli.changed_operators import Operators
 from spark_ckpt.cli.options import Parsed, Progress, json_option, opened, progress_option, s3_options, storage_url
-from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, origin_of, size_text, time_text
+from spark_ckpt.cli.output import Facts, Line, Output, Report, Section, origin_of
 from spark_ckpt.conf.forms import parse_operators
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import Checkpoint
@@ -19,6 +19,7 @@ from spark_ckpt.protocol.operators import OperatorChoice
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.preflight import Preflight, alone, into, without_objects
+from spark_ckpt.units import size_text, time_text
 
 
 @click.command("restore")

@@ -8,12 +8,13 @@ from typing import Any
 import click
 
 from spark_ckpt.cli.options import checkpoint_option, json_option, opened_stream, s3_options
-from spark_ckpt.cli.output import Facts, Line, Output, Report, Table, origin_of, size_text, time_text
+from spark_ckpt.cli.output import Facts, Line, Output, Report, Table, origin_of
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Snapshot, key_count
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.protocol.offsets_conf import is_drained
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.units import size_text, time_text
 
 _SHOWN = 50
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spark_ckpt.cli.options import checkpoint_option, json_option, opened, opened_stream, s3_options, storage_url
-from spark_ckpt.cli.output import Line, Output, Report, Section, Table, size_text
+from spark_ckpt.cli.output import Line, Output, Report, Section, Table
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import CheckpointId, key_count
 from spark_ckpt.paths import checkpoint_name
@@ -27,6 +27,7 @@ from spark_ckpt.state.spark_types import to_text
 from spark_ckpt.state.summary import BIGGEST, Counted, count, partitions_of, shown_keys
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.reading import StreamReader
+from spark_ckpt.units import size_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from spark_ckpt import __version__
 from spark_ckpt.agent.spools import left_spools
-from spark_ckpt.cli.output import size_text
 from spark_ckpt.errors import CheckpointError, StorageError
 from spark_ckpt.paths import probe_key
 from spark_ckpt.process.jar import jar_path, spark_home, spark_version
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.storage.probe import check_put_if_absent
+from spark_ckpt.units import size_text
 
 JAVA_AT_LEAST = 17
 SKEW_WARN_MS = 10_000

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from spark_ckpt.cli.options import Progress, checkpoint_option, json_option, opened_stream, progress_option, s3_options
-from spark_ckpt.cli.output import Line, Output, Report, Table, size_text
+from spark_ckpt.cli.output import Line, Output, Report, Table
 from spark_ckpt.errors import ObjectMissingError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import checkpoint_name, metadata_key
@@ -16,6 +16,7 @@ from spark_ckpt.stored.log_check import log_problem
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Found, Use
 from spark_ckpt.stored.verify import Verified, Verifier, to_json
+from spark_ckpt.units import size_text
 
 _SHOWN = 20
 

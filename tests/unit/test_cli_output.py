@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from spark_ckpt.cli.output import Facts, JsonOutput, Report, TextOutput, duration_text, size_text, time_text
+from spark_ckpt.cli.output import Facts, JsonOutput, Report, TextOutput
 from spark_ckpt.errors import FormatError
+from spark_ckpt.units import age_text, duration_text, size_text, time_text
 
 
 def test_no_control_character_reaches_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,3 +35,10 @@ def test_what_no_json_can_hold_ends_with_a_sentence(beside: float) -> None:
         deep = [deep]
     with pytest.raises(FormatError, match="lists in lists without end; it is damaged or forged"):
         JsonOutput().show(Report({"counters": {"beside": beside, "deep": deep}}, ()))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-3, "0 s"), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "119 min"), (7200, "2 h"), (3e6, "34 d")]
+)
+def test_how_long_ago(seconds: float, text: str) -> None:
+    assert age_text(seconds) == text

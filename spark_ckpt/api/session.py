@@ -33,12 +33,14 @@ def configure(builder: SparkSession.Builder, *, storage: str | None = None, **op
 
     `storage` is `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///path` or an absolute path; without it every stream is kept beside its
     `checkpointLocation`. `options` are those that `spark-ckpt conf` prints, in snake case: `timeout="5min"`, `s3_path_style=True`.
-    Raises `ConfigError` for an unknown or malformed option, and where a session runs already (it would not see the plugin).
+    Raises `ConfigError` for an unknown or malformed option, and where a session would not see the plugin: one that runs already, or one of
+    Spark Connect.
     """
+    before: Mapping[str, Any] = getattr(builder, "_options", {})
+    refuse_connect(before, os.environ)
     if _session_is_running():
         raise ConfigError("a Spark session is already running and cannot take the plugin; call configure() before the first getOrCreate()")
     settings = _settings(storage, options)
-    before: Mapping[str, Any] = getattr(builder, "_options", {})
     conf = {**{k: str(v) for k, v in before.items() if k.startswith(PREFIX)}, **settings}
     parse_options(conf)
     if PREFIX + "python" not in conf and _workers_run_here(before):
@@ -48,6 +50,27 @@ def configure(builder: SparkSession.Builder, *, storage: str | None = None, **op
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
+
+
+def refuse_connect(settings: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    """Raises `ConfigError` where PySpark's session would be one of Spark Connect, as `SparkSession.Builder.getOrCreate` decides it. There
+    the server's plugins count, and a server that PySpark starts itself has Spark Connect's own and no other
+    (`SparkSession._start_connect_server`)."""
+    way_out = "start a Spark Connect server with spark.plugins and the spark.ckpt options, as docs/connect.md says, and use its sc:// URL"
+    if "spark.remote" in settings or {"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"} & set(environment):
+        raise ConfigError(f"a session of Spark Connect takes no plugin, its server does; {way_out}")
+    mode = str(settings.get("spark.api.mode") or environment.get("SPARK_API_MODE", "")).lower()
+    if mode == "connect" or (mode != "classic" and _connect_is_default()):
+        raise ConfigError(
+            "with spark.api.mode=connect PySpark starts a server whose spark.plugins it sets itself, so that no query would have "
+            f"checkpoints; {way_out}, or set spark.api.mode=classic"
+        )
+
+
+def _connect_is_default() -> bool:
+    """In the distribution pyspark-connect."""
+    default = getattr(sys.modules.get("pyspark.util"), "default_api_mode", None)
+    return default is not None and default() == "connect"
 
 
 def _settings(storage: str | None, options: Mapping[str, str | int | bool]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark_ckpt.api.session import appended
+from spark_ckpt.api.session import appended, refuse_connect
 from spark_ckpt.conf.options import parse_options
 from spark_ckpt.conf.passwords import shown, shown_key
 from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
@@ -16,6 +16,7 @@ from spark_ckpt.errors import ConfigError
 _FLAGS = frozenset({"--verbose", "-v", "--help", "-h", "--version", "--usage-error", "--supervise", "--load-spark-defaults"})
 """Options of spark-submit that take no value (Spark: `SparkSubmitOptionParser.switches`)."""
 _STORAGE = "--storage"
+_REMOTE = "--remote"
 _NO_MORE = "--"
 """Sets this program's own options apart from spark-submit's, where somebody is used to that; spark-submit does not know it."""
 
@@ -80,10 +81,10 @@ def _take(given: Given, name: str, value: str) -> None:
         given.passed += [name, value]
 
 
-def submit_arguments(given: Given, jar: str, defaults: Mapping[str, str]) -> list[str]:
+def submit_arguments(given: Given, jar: str, defaults: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
     """The arguments of spark-submit: JAR and plugin are added to what the user or `defaults` (properties files) already name.
 
-    Raises ConfigError for a missing job, two different storages, and `spark.ckpt.*` options that cannot be.
+    Raises ConfigError for a missing job, two different storages, `spark.ckpt.*` options that cannot be, and Spark Connect.
     """
     if not given.job:
         raise ConfigError("the job is missing; spark-ckpt submit --storage URL [spark-submit's options] job.py [arguments]")
@@ -92,6 +93,8 @@ def submit_arguments(given: Given, jar: str, defaults: Mapping[str, str]) -> lis
         other = shown(conf[PREFIX + "storage"])
         raise ConfigError(f"--storage {shown(given.storage)} contradicts --conf {PREFIX}storage={other}; give one of them")
     parse_options({**defaults, **conf})
+    remote = {"spark.remote": ""} if _REMOTE in given.passed else {}
+    refuse_connect({**defaults, **conf, **remote}, environment)
     jars = appended(given.jars or conf.pop("spark.jars", None) or defaults.get("spark.jars"), jar)
     conf.pop("spark.jars", None)
     conf["spark.plugins"] = appended(conf.get("spark.plugins") or defaults.get("spark.plugins"), PLUGIN_CLASS)

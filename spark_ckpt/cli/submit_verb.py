@@ -25,7 +25,7 @@ def command(arguments: tuple[str, ...]) -> None:
     given = parse(arguments)
     home = spark_home()
     environment = dict(os.environ)
-    final = submit_arguments(given, str(jar_path(spark_version(home))), _defaults(given, _conf_folder(environment, home)))
+    final = submit_arguments(given, str(jar_path(spark_version(home))), _defaults(given, _conf_folder(environment, home)), environment)
     # A SPARK_HOME that holds no Spark may still have the user's conf/.
     environment["SPARK_CONF_DIR"] = str(_conf_folder(os.environ, home))
     environment["SPARK_HOME"] = str(home)

@@ -112,7 +112,7 @@ def test_importing_the_package_is_cheap() -> None:
 
 
 def submitted(*arguments: str, defaults: dict[str, str] | None = None) -> list[str]:
-    return submit_arguments(parse(arguments), "/ours.jar", defaults or {})
+    return submit_arguments(parse(arguments), "/ours.jar", defaults or {}, {})
 
 
 def settings(arguments: list[str]) -> dict[str, str]:

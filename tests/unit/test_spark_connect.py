@@ -1,0 +1,78 @@
+"""Where a session of Spark Connect would run without checkpoints, it is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_ckpt.api import session
+from spark_ckpt.cli.submission import parse, submit_arguments
+from spark_ckpt.errors import ConfigError
+
+
+class Builder:
+    """What `configure` takes of a `SparkSession.Builder`."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+
+    def config(self, key: str, value: str) -> Builder:
+        self._options[key] = value
+        return self
+
+
+def configured(conf: dict[str, str]) -> dict[str, str]:
+    builder: Any = Builder(dict(conf))
+    made: Any = session.configure(builder)
+    options: dict[str, str] = made._options
+    return options
+
+
+@pytest.mark.parametrize(
+    ("conf", "environment", "why"),
+    [
+        ({"spark.api.mode": "Connect"}, {}, "PySpark starts a server whose spark.plugins it sets itself"),
+        ({}, {"SPARK_API_MODE": "connect"}, "PySpark starts a server whose spark.plugins it sets itself"),
+        ({"spark.remote": "sc://there"}, {}, "a session of Spark Connect takes no plugin, its server does"),
+        ({}, {"SPARK_REMOTE": "sc://there"}, "a session of Spark Connect takes no plugin, its server does"),
+    ],
+)
+def test_a_session_of_spark_connect_is_refused(
+    conf: dict[str, str], environment: dict[str, str], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    with pytest.raises(ConfigError, match=why):
+        submit_arguments(parse([*given, "job.py"]), "/ours.jar", {}, environment)
+    with pytest.raises(ConfigError, match=why):
+        submit_arguments(parse(["job.py"]), "/ours.jar", conf, environment)
+    with pytest.raises(ConfigError, match=why):
+        configured(conf)
+
+
+@pytest.mark.parametrize("conf", [{"spark.api.mode": "classic"}, {}])
+def test_a_classic_session_is_taken(conf: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"SPARK_API_MODE": "connect"} if conf else {}
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setattr(session, "_session_is_running", lambda: False)
+    assert configured(conf)["spark.plugins"]
+    assert submit_arguments(parse(["job.py"]), "/ours.jar", conf, environment)
+
+
+def test_submit_refuses_a_remote_server() -> None:
+    with pytest.raises(ConfigError, match="its server does"):
+        submit_arguments(parse(["--remote", "sc://there", "job.py"]), "/ours.jar", {}, {})
+
+
+def test_where_connect_is_the_default_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the distribution pyspark-connect."""
+    import pyspark.util
+
+    monkeypatch.setattr(pyspark.util, "default_api_mode", lambda: "connect")
+    with pytest.raises(ConfigError, match=r"spark\.api\.mode=classic"):
+        configured({})
+    monkeypatch.setattr(session, "_session_is_running", lambda: False)
+    assert configured({"spark.api.mode": "classic"})

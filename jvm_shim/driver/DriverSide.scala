@@ -20,6 +20,7 @@ import org.apache.spark.util.Utils
 /** The driver's coordinator process and the streams it serves. */
 object DriverSide extends Logging {
   private val FarewellMs = 15000L
+  private val TroubleNs = TimeUnit.SECONDS.toNanos(10)
   private val LookNs = TimeUnit.MILLISECONDS.toNanos(ExecutorSide.ReportMs)
 
   @volatile private var sc: SparkContext = _
@@ -32,6 +33,8 @@ object DriverSide extends Logging {
   private val running = new ConcurrentHashMap[String, DriverStream]()
   // Executors: Spark gives nobody else the id of one that is lost.
   private val gone = ConcurrentHashMap.newKeySet[String]()
+  // When each kind of trouble of a stream was told last.
+  private val troubles = new ConcurrentHashMap[String, Long]()
   @volatile private var lookedAt = System.nanoTime()
   @volatile private var made = Map.empty[String, String]
   @volatile private var executors: JsonNode = _
@@ -215,6 +218,9 @@ object DriverSide extends Logging {
         StorageCounters.take(message.str("root"), message)
         RestoreLog.look(message.str("root"))
         null
+      case "trouble" =>
+        troubled(message)
+        null
       case "holding" =>
         val held = message.get("held").elements().asScala.map(_.asText()).toSet
         val leaves = goesBeforeItsTime(message)
@@ -236,6 +242,15 @@ object DriverSide extends Logging {
         tell(message.asInstanceOf[ObjectNode])
         null
       case other => throw new IllegalArgumentException(s"not a message of a checkpoint agent: $other")
+    }
+  }
+
+  // An executor in this JVM has logged it here itself. With many executors it is the same trouble for all.
+  private def troubled(message: JsonNode): Unit = {
+    val (executor, now) = (message.str("executor"), System.nanoTime())
+    if (executor != SparkContext.DRIVER_IDENTIFIER) {
+      val told = troubles.merge(s"${message.str("of")} ${message.str("root")}", now, (last, at) => if (at - last >= TroubleNs) at else last)
+      if (told == now) logWarning(s"executor $executor: ${message.str("message")}")
     }
   }
 

@@ -382,7 +382,7 @@ object ExecutorSide extends Logging {
         passedOn.remove(uid)
       }
     case Some("spool") => limit.set(message.long("bytes"))
-    case Some("storage") =>
+    case Some("storage" | "trouble") =>
       val plugin = context
       if (plugin != null) plugin.send(Json.line(message))
     case _ =>

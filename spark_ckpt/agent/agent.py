@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -215,9 +216,9 @@ class Agent:
                 retry_s = self._options.timeout_ms / 1000
                 # That the storage can be reached at all is the coordinator's to find out.
                 storage = self._opener(url, replace(self._options.s3, outage_s=retry_s, reached=True))
-                storage.traffic.tell = self._warn
+                storage.traffic.tell = partial(self._trouble, root, "request")
                 relief_bytes = self._options.spool_max_bytes // 2
-                tell = (self._send, self._warn, self._broken)
+                tell = (self._send, partial(self._trouble, root, "upload"), self._broken)
                 stream = AgentStream(root, storage, self._staging, self._executor, retry_s, relief_bytes, *tell, self._pauses)
                 self._streams[(root, url)] = stream
             stream.run = max(stream.run, int(message["run"]))
@@ -234,6 +235,11 @@ class Agent:
         if not self._ending.is_set():
             sys.stderr.flush()
             self._die(1)
+
+    def _trouble(self, root: str, of: str, text: str) -> None:
+        """For the driver's log too: nobody reads those of the executors while a query only seems to be slow."""
+        self._warn(text)
+        self._send({"type": "trouble", "root": root, "executor": self._executor, "of": of, "message": text})
 
     def _warn(self, text: str) -> None:
         self._pipe.log("WARN", text)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-import sysconfig
 import tarfile
-import venv
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from spark_ckpt.process.jar import jar_path
+from tests.drivers.spark.environments import linked_environment
 from tests.drivers.spark.harness import JOBS, PLUGIN, Application, Scratch, rows, submit
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -24,13 +23,7 @@ CHOSEN = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV", "PYTHONPATH"
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with what the one of this test has, and no name in common with it."""
-    folder = tmp_path_factory.mktemp("elsewhere") / "environment"
-    venv.create(folder, with_pip=False, symlinks=True)
-    (own,) = folder.glob("lib/python*/site-packages")
-    root = Path(__file__).resolve().parents[2]
-    (own / "others.pth").write_text(f"{sysconfig.get_path('purelib')}\n{root}\n")
-    return folder
+    return linked_environment(tmp_path_factory.mktemp("elsewhere") / "environment")
 
 
 @pytest.fixture

@@ -275,7 +275,11 @@ def test_a_failed_upload_is_tried_again(url: str, spool: Path, tmp_path: Path) -
     agent, store = LocalAgent(spool, lambda *_: storage), FakeStore(spool / "0-0")
     load(url, store, commit(agent, url, store, 0, None), tmp_path)
     assert len(storage.hits) == 2
-    assert [line["level"] for line in agent.lines if line.get("type") == "log"] == ["WARN", "WARN"]
+    logged = [line for line in agent.lines if line.get("type") == "log"]
+    assert [line["level"] for line in logged] == ["WARN", "WARN"]
+    told = [line for line in agent.lines if line.get("type") == "trouble"]
+    assert [(line["executor"], line["of"]) for line in told] == [("1", "upload")] * 2
+    assert [line["message"] for line in told] == [line["message"] for line in logged]
     agent.close()
 
 

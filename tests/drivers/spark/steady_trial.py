@@ -42,6 +42,8 @@ class Steady:
     def __init__(self, start: Start, s3: Server, tmp_path: Path, names: tuple[str, ...], rows: int, size: int) -> None:
         self.s3, self.out, self.locations, self.folder = s3, tmp_path / "out", tmp_path / "locations", tmp_path / "told"
         self.folder.mkdir()
+        self.env = dict(s3.env)
+        """Of the driver; executors of another machine's worker have that worker's."""
         self._begin, self._names = start, names
         self._args = ("steady.py", ",".join(names), str(self.locations), str(self.out), str(self.folder), str(rows), str(size))
 
@@ -50,7 +52,7 @@ class Steady:
         settings |= {**self.s3.conf, "spark.ui.enabled": "true", "spark.ui.port": "0"}
         settings["spark.sql.streaming.stateStore.maintenanceInterval"] = maintenance
         storage = f"s3://{self.s3.bucket}/ckpt"
-        self.app = self._begin(*self._args, storage=storage, conf=settings, env=self.s3.env, master=master)
+        self.app = self._begin(*self._args, storage=storage, conf=settings, env=self.env, master=master)
         return self.app
 
     def stream(self, name: str) -> str:

@@ -76,4 +76,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_LOADED_WHEN_USED[name]}"), name)
+    try:
+        module = import_module(f"{__name__}.{_LOADED_WHEN_USED[name]}")
+    except ConfigError as e:
+        raise _NotWithThisSparkError(str(e)) from e
+    return getattr(module, name)
+
+
+class _NotWithThisSparkError(ConfigError, AttributeError):
+    """`hasattr` says no, and who uses it reads why."""

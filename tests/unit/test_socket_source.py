@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 from pyspark.sql.worker.plan_data_source_read import records_to_arrow_batches
 
+import spark_ckpt
 from spark_ckpt.api.socket_lines import Server, SocketLines
 from spark_ckpt.api.socket_source import RetryingSocket, SocketReader, parse
 from spark_ckpt.errors import ConfigError
@@ -344,3 +345,15 @@ def test_a_pyspark_that_has_no_such_sources_is_named(monkeypatch: pytest.MonkeyP
     monkeypatch.delitem(sys.modules, "spark_ckpt.api.socket_source")
     with pytest.raises(ConfigError, match=r"the source retrying-socket needs .* PySpark has since 4\.2; install that"):
         importlib.import_module("spark_ckpt.api.socket_source")
+
+
+def test_where_pyspark_has_no_such_sources_hasattr_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before 4.2. Who uses it reads why."""
+
+    def refuses(name: str) -> None:
+        raise ConfigError(f"{name} needs another PySpark")
+
+    monkeypatch.setattr("importlib.import_module", refuses)
+    assert not hasattr(spark_ckpt, "RetryingSocket")
+    with pytest.raises(ConfigError, match="needs another PySpark"):
+        _ = spark_ckpt.RetryingSocket

@@ -132,6 +132,10 @@ wheel: jars ## Build dist/spark_ckpt-*.whl with the JARs for all lines of Spark 
 	@SPARK_CKPT_LINES=all $(PY) -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
+.PHONY: release-check
+release-check: wheel ## The wheel as users get it: twine, and beside each line's PySpark in an empty environment the demo (LINE=4.0: one)
+	@$(PY) tests/release.py dist/*.whl $(LINE)
+
 .PHONY: clean
 clean: ## Remove what was built; .venv stays
 	@rm -rf hs_err_pid*.log build dist .demo .campaign .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log spark_ckpt/jars *.egg-info

@@ -177,9 +177,10 @@ def test_a_killed_query_goes_on_with_a_column_more(
     if name == "update":
         everything = {row["key"]: (row["n"], row["total"]) for row in map(json.loads, read(oracle[name]))}
         held = json.loads((out / name / "held.json").read_text())
-        assert {key: (row["n"], row["total"]) for key, row in held.items()} == everything
+        # The oracle leaves out what only closes windows.
+        assert {key: (row["n"], row["total"]) for key, row in held.items() if key != "far"} == everything
         assert held["k0"]["most"] == 1_000_000
-        assert all(0 <= row["most"] < 1000 for key, row in held.items() if key != "k0")
+        assert all(0 <= row["most"] < 1000 for key, row in held.items() if key not in ("k0", "far"))
         return
     rows = [json.loads(row) for row in read(out / name).elements()]
     values = {row.pop("value", None) for row in rows}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,6 +140,40 @@ def test_a_query_without_state_has_checkpoints_of_its_offsets(trial: RealTimeTri
     passed, sent = trial.passed(), [(record.key, int(record.value)) for record in trial.topics.records]
     assert set(passed) == set(sent)
     assert len(passed) < 2 * len(sent), "what checkpoints hold was read again"
+
+
+@pytest.mark.parametrize("how", [{}, {"plugin": False, "storage": None}], ids=["plugin", "stock"])
+def test_transform_with_state_is_not_for_sparks_real_time_yet(trial: RealTimeTrial, how: dict[str, Any]) -> None:
+    """Spark 4.3.0 cannot plan it in this mode, with the plugin or without: for batch N it looks for `offsets/N`, which a batch in real time
+    gets when it ends (`OperatorStateMetadataV2Reader`)."""
+    stock = {
+        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    }
+    conf = {"spark.sql.streaming.realTimeMode.allowlistCheck": "false", **(stock if how else {})}
+    trial.produce(20)
+    app = trial.start(conf, spec={"transforms": True}, **how)
+    assert app.wait(120) != 0
+    assert "STDS_FAILED_TO_READ_OPERATOR_METADATA" in app.log.read_text()
+
+
+def test_executors_die_in_the_middle_of_a_batch(trial: RealTimeTrial) -> None:
+    """All tasks of a batch talk to each other: it ends with one of them, and the query with it. Started again, it goes on."""
+    master = "local-cluster[2,3,1024]"
+    trial.produce(100)
+    app = trial.start(master=master)
+    for _ in range(2):
+        trial.wait()
+        trial.wait_for_checkpoint()
+        feed(trial, 2)
+        app.kill_one("CoarseGrainedExecutorBackend")
+        assert app.wait(60) != 0
+        app = trial.start(master=master)
+        feed(trial, 2)
+    trial.wait()
+    trial.wait_for_state()
+    trial.stop()
+    assert trial.missing() == []
 
 
 def test_the_tab_shows_how_long_rows_stood_still(trial: RealTimeTrial) -> None:

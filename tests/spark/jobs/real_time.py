@@ -5,6 +5,7 @@ usage: real_time.py SPEC
 
 SPEC is a JSON document: `servers`, `source` and `sink` (topics), `location`, `trigger` ("realTime" or "processingTime"), `every` (its
 duration) and `stop` (a file that ends the query). What ends it otherwise is said. `progress`: a file to which each progress is written.
+`transforms`: the totals by transformWithState; `stateless`: no totals.
 """
 
 from __future__ import annotations
@@ -12,14 +13,34 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from saying import say
+
+
+class Totals(StatefulProcessor):
+    """The same, by hand."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._totals = handle.getValueState("totals", "n long, most long, total long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for row in rows:
+            n, most, total = self._totals.get() or (0, row.number, 0)
+            made = (n + 1, max(most, row.number), total + row.number)
+            self._totals.update(made)
+            value = json.dumps(dict(zip(("n", "most", "total"), made, strict=True)))
+            yield Row(key=key[0], value=value)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def start(spark: SparkSession, spec: dict[str, Any]) -> StreamingQuery:
@@ -29,6 +50,9 @@ def start(spark: SparkSession, spec: dict[str, Any]) -> StreamingQuery:
     read = rows.select(F.col("key").cast("string").alias("key"), number)
     if spec.get("stateless"):
         said = read.select("key", F.col("number").cast("string").alias("value"))
+    elif spec.get("transforms"):
+        counted = read.groupBy("key").transformWithState(Totals(), "key string, value string", "Update", "None")
+        said = counted.select("key", "value")
     else:
         totals = read.groupBy("key").agg(F.max("number").alias("most"), F.count(F.lit(1)).alias("n"), F.sum("number").alias("total"))
         said = totals.select("key", F.to_json(F.struct("n", "most", "total")).alias("value"))

@@ -80,6 +80,12 @@ def __getattr__(name: str) -> Any:
         module = import_module(f"{__name__}.{_LOADED_WHEN_USED[name]}")
     except ConfigError as e:
         raise _NotWithThisSparkError(str(e)) from e
+    except ModuleNotFoundError as e:
+        from spark_ckpt.process.packages import lacking
+
+        if e.name is None or e.name.split(".")[0] == __name__:
+            raise
+        raise lacking([e.name]) from e
     return getattr(module, name)
 
 

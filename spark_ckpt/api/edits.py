@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -69,18 +70,36 @@ def write_state(
 ) -> str:
     """Make a savepoint with more entries in one state store, or other ones; returns its URL.
 
-    `data`: Arrow batches or tables, or what goes through such (a `pyarrow.dataset.Scanner`'s `to_batches()`, a `RecordBatchReader`), with
-    the columns of `read_state`; it is gone through once, and not held in memory. `mode`: `append`, where a key that is there already is
-    refused, or `overwrite`, which leaves out all that was there. The other arguments and errors are those of `transform_state`.
+    `data`: Arrow batches or tables, what goes through such (a `pyarrow.dataset.Scanner`'s `to_batches()`, a `RecordBatchReader`), or what
+    gives an Arrow stream (a Polars or pandas data frame), with the columns of `read_state`; it is gone through once, and not held in
+    memory. `mode`: `append`, where a key that is there already is refused, or `overwrite`, which leaves out all that was there. The other
+    arguments and errors are those of `transform_state`.
     """
     if mode not in ("append", "overwrite"):
         raise ConfigError(f"mode is {mode!r:.100}; write append or overwrite")
-    batches: Iterable[Any] = [data] if hasattr(data, "schema") and hasattr(data, "num_rows") else data
+    batches: Iterable[Any] = data
+    if hasattr(data, "schema") and hasattr(data, "num_rows"):
+        batches = [data]
+    elif hasattr(data, "__arrow_c_stream__") and not hasattr(data, "read_next_batch"):
+        batches = _batches_of(data)
     if not isinstance(batches, Iterable):
         raise ConfigError(f"{type(data).__name__} is no Arrow data; give a pyarrow.Table, or batches")
     with _editing(url, operator, store, checkpoint, target, name, conf) as (place, editing):
         editing.write(batches, mode == "overwrite")
         return place
+
+
+def _batches_of(data: Any) -> Iterable[Any]:
+    from spark_ckpt.process.packages import require
+
+    require(("pyarrow",))
+    import pyarrow as pa
+
+    try:
+        reader: Iterable[Any] = pa.RecordBatchReader.from_stream(data)
+    except (pa.ArrowException, TypeError, ValueError) as e:
+        raise ConfigError(f"the {type(data).__name__} cannot be read as Arrow data: {e}; give a pyarrow.Table") from e
+    return reader
 
 
 def drop_keys(
@@ -95,7 +114,8 @@ def drop_keys(
     """Make a savepoint without all that an operator keeps of some keys, in whatever stores; returns its URL.
 
     `which` gets batches of keys, with a column for each part of the key that the query groups or joins by, and returns an Arrow array of
-    booleans: true for those that go. It is asked of each store in turn, so its answer must depend on the key alone. Kinds of state that
+    booleans: true for those that go, and warns where that are none. It is asked of each store in turn, so its answer must depend on the key
+    alone. Kinds of state that
     `transform_state` refuses are no different here: joins, lists, timers, state with a time to live, Avro.
 
     The other arguments and errors are those of `transform_state`.
@@ -105,7 +125,9 @@ def drop_keys(
     with _opened(url, operator, None, checkpoint, target, name, conf) as (storage, state, number, made):
         from spark_ckpt.state.dropping import Dropping
 
-        Dropping(storage, state, state.operator(number), made).drop(which)
+        chosen = state.operator(number)
+        if not Dropping(storage, state, chosen, made).drop(which):
+            warnings.warn(f"no key of operator {chosen.id} was chosen, so {made.url} holds all that there was", stacklevel=2)
         return made.url
 
 

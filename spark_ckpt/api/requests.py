@@ -108,7 +108,10 @@ def ask(
             answer = read_answer(storage, claim.run, number, wish.what)
             if answer is not None:
                 return answer
-            raise ConflictError(f"{after} before it had met the request in log entry {number} of {reader.url}; ask again")
+            raise ConflictError(
+                f"{after} before it had met the request in log entry {number} of {reader.url}; start its query if it does not run, and "
+                "ask again"
+            )
         sleep(POLL_S)
         waiting.reach(int(clock() - began))
 

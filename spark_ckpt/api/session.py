@@ -78,6 +78,9 @@ def _settings(storage: str | None, options: Mapping[str, str | int | bool]) -> d
     settings = {} if storage is None else {PREFIX + "storage": storage}
     for name, value in options.items():
         if name not in keys:
+            written = argument_name(name.removeprefix(PREFIX))
+            if name.startswith(PREFIX) and written in keys:
+                raise ConfigError(f"{name} is written {written}= here, without its prefix")
             raise unknown_option(name, keys)
         settings[keys[name]] = str(value).lower() if isinstance(value, bool) else str(value)
     return settings

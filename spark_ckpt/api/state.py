@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_ckpt.conf.forms import parse_stream
 from spark_ckpt.conf.options import parse_options
+from spark_ckpt.conf.passwords import shown
 from spark_ckpt.conf.table import PREFIX
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import Checkpoint, CheckpointId
@@ -131,7 +132,7 @@ def stream_of(url: object, what: str) -> str:
     try:
         return parse_stream(_text(what, fspath(url) if isinstance(url, PathLike) else url))
     except ValueError as e:
-        raise ConfigError(f"{what} cannot be used; write {e}") from None
+        raise ConfigError(f"{what} {shown(str(url))!r:.200} cannot be used; write {e}") from None
 
 
 def chosen_of(operator: object, store: object, checkpoint: object) -> tuple[int | None, CheckpointId | None]:

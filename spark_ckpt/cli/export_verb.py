@@ -15,6 +15,7 @@ from spark_ckpt.cli.options import (
     progress_option,
     s3_options,
     storage_url,
+    tell_of_a_run,
 )
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Section
 from spark_ckpt.conf.passwords import shown
@@ -57,6 +58,7 @@ def command(
     with opened_stream(source, s3) as (storage, reader), new_folder(target, s3, "TARGET") as folder, progress() as tell:
         if f"{folder.url.rstrip('/')}/".startswith(f"{storage.url.rstrip('/')}/"):
             raise ConfigError(f"{folder.url} lies in what is exported, {storage.url}; choose another folder")
+        tell_of_a_run(storage, reader)
         exported = to_export(storage, reader, checkpoint, tell)
         written = write_stock(storage, exported, folder, place, tell)
     output.show(_report(exported, written, folder.url, place))

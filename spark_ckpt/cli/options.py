@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from spark_ckpt.cli.output import JsonOutput, Output, TextOutput
+from spark_ckpt.cli.output import JsonOutput, Output, TextOutput, tell
 from spark_ckpt.cli.progress_bars import progress_bars
 from spark_ckpt.conf.forms import parse_stream
 from spark_ckpt.conf.passwords import shown
@@ -21,11 +22,15 @@ from spark_ckpt.progress import Tell
 from spark_ckpt.storage import S3Options, Storage
 from spark_ckpt.storage.base import OPTION
 from spark_ckpt.stored import opening
+from spark_ckpt.stored.log import StreamLog
 from spark_ckpt.stored.reading import CheckpointReader, StreamReader
-from spark_ckpt.units import parse_duration, parse_size
+from spark_ckpt.units import age_text, parse_duration, parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])
 Progress = Callable[[], AbstractContextManager[Tell]]
+
+RECENT_MS = 600_000
+"""A query that has appended nothing to its log for so long is idle, or gone."""
 
 _S3 = (
     click.option("--endpoint", envvar="SPARK_CKPT_S3_ENDPOINT", show_envvar=True, help="URL of an S3 server other than AWS."),
@@ -160,6 +165,18 @@ def opened_stream(url: str, s3: S3Options) -> Iterator[tuple[Storage, StreamRead
     """As `opening.opened_stream`, by a URL or a path as people write it."""
     with opening.opened_stream(storage_url(url), s3) as found:
         yield found
+
+
+def tell_of_a_run(storage: Storage, reader: StreamReader, clock: Callable[[], float] = time.time) -> None:
+    """What was made of a stream that runs goes on beside it: two would write to one sink."""
+    if isinstance(reader, CheckpointReader) or (standing := reader.standing()) is None or standing.ended:
+        return
+    at = StreamLog(storage).stored_ms(standing.newest)
+    if at is not None and clock() * 1000 - at < RECENT_MS:
+        tell(
+            f"run-{standing.claim.run} appended to the log of {reader.url} {age_text(clock() - at / 1000)} ago: if its query still runs, "
+            "end it before another one goes on from here"
+        )
 
 
 def refuse_checkpoint(stream: str, reader: StreamReader) -> None:

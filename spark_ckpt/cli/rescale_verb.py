@@ -15,6 +15,7 @@ from spark_ckpt.cli.options import (
     progress_option,
     s3_options,
     storage_url,
+    tell_of_a_run,
 )
 from spark_ckpt.cli.output import Facts, Line, Output, Report
 from spark_ckpt.model import Checkpoint, CheckpointId
@@ -66,6 +67,7 @@ def command(
         of = storage.url.rstrip("/")
         url = Places(of).told_apart(savepoint_url(of, made_in, name or f"rescaled-{partitions}-{secrets.token_hex(3)}"))
         with new_folder(url, s3) as folder, progress() as tell:
+            tell_of_a_run(storage, reader)
             made = rescale(storage, reader, checkpoint, partitions, folder, tell)
             output.show(_report(folder.url, made, partitions))
 

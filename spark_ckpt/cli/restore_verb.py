@@ -14,7 +14,7 @@ from spark_ckpt.conf.forms import parse_operators
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.paths import checkpoint_name
-from spark_ckpt.protocol.offsets_conf import is_drained, partitions_of
+from spark_ckpt.protocol.offsets_conf import drains_again, is_drained, partitions_of
 from spark_ckpt.protocol.operators import OperatorChoice
 from spark_ckpt.storage import S3Options
 from spark_ckpt.stored.copies import RestorePath
@@ -27,6 +27,7 @@ from spark_ckpt.units import size_text, time_text
 @click.option("--check", metavar="STREAM", help="Say whether this stream can go on from it, and what would run again.")
 @click.option("--operators", metavar="NEW:OLD,…", type=Parsed("pairs", parse_operators), help="With --check: spark.ckpt.restore.operators.")
 @click.option("--allow-non-restored-state", is_flag=True, help="With --check: spark.ckpt.restore.allowNonRestoredState=true.")
+@click.option("--as-new", is_flag=True, help="With --check: for a new checkpointLocation. STREAM only shows the query's operators.")
 @s3_options
 @progress_option
 @json_option
@@ -35,6 +36,7 @@ def command(
     check: str | None,
     operators: Mapping[int, int] | None,
     allow_non_restored_state: bool,
+    as_new: bool,
     s3: S3Options,
     output: Output,
     progress: Progress,
@@ -49,8 +51,8 @@ def command(
     checkpoint. A changed query that was never started has told nobody what it is: its start says so itself, before anything is changed.
     """
     choice = OperatorChoice(operators or {}, allow_non_restored_state)
-    if check is None and choice != OperatorChoice():
-        raise ConfigError("--operators and --allow-non-restored-state are about the query of a stream; name it with --check")
+    if check is None and (as_new or choice != OperatorChoice()):
+        raise ConfigError("--operators, --allow-non-restored-state and --as-new are about the query of a stream; name it with --check")
     chosen = RestorePath.at(storage_url(path))
     with opened(chosen.storage_url, s3, "PATH") as storage, progress() as tell:
         content = chosen.read(storage)
@@ -61,10 +63,19 @@ def command(
     else:
         with opened(check, s3, "--check") as storage:
             told = told.in_stream(storage, choice)
-            found = into(content, chosen, storage, told.matched)
+            found = _as_new(content, check, told) if as_new else into(content, chosen, storage, told.matched)
     found = replace(found, problems=(*found.problems, *missing))
-    output.show(_report(chosen, content, found, check, told))
+    output.show(_report(chosen, content, found, None if as_new else check, told))
     return 1 if found.problems else 0
+
+
+def _as_new(content: Checkpoint, check: str, told: Operators) -> Preflight:
+    """In a new location, of a query with the operators of the one that has run there."""
+    found = alone(content)
+    if told.matched is None:
+        unknown = f"the operators of the query at {check} are not known: it has completed no checkpoint"
+        return replace(found, problems=(*found.problems, unknown))
+    return replace(found, problems=(*found.problems, *told.matched.problems))
 
 
 def _report(chosen: RestorePath, c: Checkpoint, found: Preflight, check: str | None, operators: Operators) -> Report:
@@ -90,6 +101,7 @@ def _report(chosen: RestorePath, c: Checkpoint, found: Preflight, check: str | N
         "new_stream": found.new_stream,
         "copied": found.copied,
         "reruns": list(found.reruns),
+        "drains": found.drain,
         "option": option,
         "operators": operators.rows(c),
     }
@@ -114,6 +126,8 @@ def _verdict(found: Preflight, check: str | None, c: Checkpoint, option: str) ->
     first, last = (found.reruns[0], found.reruns[-1]) if found.reruns else (0, -1)
     again = f"epochs {first} to {last} run again as they were planned" if first < last else f"epoch {last} runs again as it was planned"
     reruns = [Line(again)] if found.reruns else []
+    if found.drain is not None:
+        reruns.append(Line(f"{drains_again(found.drain)}, restore it with spark.ckpt.restore.plans=DISCARD too"))
     if check is None:
         return [Line(f"restore it with {option}"), *reruns]
     new = [f"there is no stream at {check} yet; one with that URL would begin with it"] if found.new_stream else []

@@ -39,7 +39,12 @@ from spark_ckpt.storage import S3Options
     help="With --stop: first run one more epoch with the watermark at its end, so that windows and event-time timers fire.",
 )
 @click.option(
-    "--timeout", default="10min", show_default=True, type=DURATION, metavar="DURATION", help="How long to wait for it: 12h at most."
+    "--timeout",
+    default="10min",
+    show_default=True,
+    type=DURATION,
+    metavar="DURATION",
+    help="How long to wait for it: 12h at most. A plain number is milliseconds.",
 )
 @s3_options
 @progress_option

@@ -48,7 +48,12 @@ _WIDEST = 100
     help="Only what has changed since this older one: run-N/chk-M, or the URL of a checkpoint or savepoint.",
 )
 @click.option("--deep", is_flag=True, help="Also read all entries: count them, and find the biggest keys.")
-@click.option("--to", "target", type=click.Path(dir_okay=False, path_type=Path), help="Write one store's entries to this Parquet file.")
+@click.option(
+    "--to",
+    "target",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write one store's entries to this local Parquet file, over one that is there.",
+)
 @s3_options
 @json_option
 def command(

@@ -32,6 +32,11 @@ def is_drain(offsets: bytes | None) -> bool:
     return _DRAINED in _conf_of(offsets)
 
 
+def drains_again(epoch: int) -> str:
+    """What people are told of an epoch that runs again, and of the way out its beginning."""
+    return f"epoch {epoch} drains the query again: all rows that come after it count as late, and the query ends; to live on instead"
+
+
 def _conf_of(offsets: bytes | None) -> Mapping[str, Any]:
     """Of `offsets/N`; empty where it cannot be told."""
     try:

@@ -66,9 +66,9 @@ class Changes:
     def __init__(self, before: StateOfCheckpoint, after: StateOfCheckpoint, selected: Selected, same_numbers: bool = False) -> None:
         self._before, self._after, self._selected = before, after, selected
         self._same_numbers = same_numbers
-        if _of_one_stream(before.checkpoint, after.checkpoint) and _order(before) > _order(after):
-            raise ConfigError(f"{self._names[0]} comes after {self._names[1]}; let since be the older one of the two")
         self._older = self._counterpart()
+        if comes_after(before.checkpoint, after.checkpoint):
+            raise ConfigError(f"{self._names[0]} comes after {self._names[1]}; let since be the older one of the two")
         self._refuse_other_stream()
         older = self._before.snapshots(self._older) if self._older is not None else ()
         self._older_snapshots = {snapshot.store.partition: snapshot for snapshot in older}
@@ -373,8 +373,13 @@ def _version(handle: Handle) -> str:
     return handle.name.rpartition(".")[0]
 
 
-def _order(state: StateOfCheckpoint) -> tuple[int, int]:
-    return state.checkpoint.id.run, state.checkpoint.id.epoch
+def comes_after(one: Checkpoint, other: Checkpoint) -> bool:
+    """What was imported or rescaled is of no run, whatever its name says."""
+    if not _of_one_stream(one, other):
+        return False
+    if one.claim and other.claim:
+        return (one.id.run, one.id.epoch) > (other.id.run, other.id.epoch)
+    return one.id.epoch > other.id.epoch
 
 
 def _of_one_stream(one: Checkpoint, other: Checkpoint) -> bool:

@@ -22,7 +22,7 @@ from spark_ckpt.state.store_files import Held, StoreWriter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from spark_ckpt.model import Checkpoint, Snapshot
+    from spark_ckpt.model import Snapshot
     from spark_ckpt.storage.base import Storage
 
 _TIMERS = ("$procTimers_", "$eventTimers_")
@@ -41,7 +41,9 @@ class Dropping:
         self._stores = {store.name: store for store in operator.stores}
         refuse_taken(target)
 
-    def drop(self, which: Callable[[pa.RecordBatch], Any]) -> Checkpoint:
+    def drop(self, which: Callable[[pa.RecordBatch], Any]) -> bool:
+        """Whether there was any that went."""
+        dropped = False
         checkpoint = self._state.checkpoint
         saving = Saving(self._storage, checkpoint, self._target)
         snapshots = [snapshot for snapshot in checkpoint.snapshots if snapshot.store.operator == self._operator.id]
@@ -49,11 +51,13 @@ class Dropping:
         with temporary_folder("edit") as folder:
             for number, snapshot in enumerate(task.each(snapshots)):
                 written = self._rewritten(snapshot, which, folder / f"{number}")
+                dropped |= written.changed
                 if written.changed:
                     saving.take(written)
                 else:
                     written.writer.close()
-            return saving.done()
+            saving.done()
+        return dropped
 
     def _rewritten(self, snapshot: Snapshot, which: Callable[[pa.RecordBatch], Any], folder: Path) -> Written:
         store = self._stores[snapshot.store.store]
@@ -96,7 +100,10 @@ class Dropping:
         if isinstance(array, np.ndarray):
             array = pa.array(array)
         if not isinstance(array, pa.Array) or not pa.types.is_boolean(array.type) or len(array) != len(keys):
-            raise ConfigError(f"the function returned {type(said).__name__}; let it return an Arrow array of one boolean for each row")
+            what = f"{type(said).__name__} of {len(said)}" if hasattr(said, "__len__") else type(said).__name__
+            raise ConfigError(
+                f"the function returned {what} for {len(keys)} keys; let it return an Arrow array of one boolean for each row"
+            )
         return np.asarray(array.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 

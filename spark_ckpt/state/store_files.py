@@ -199,7 +199,8 @@ class StoreWriter:
         cursor.status()
         if found != self.entries:
             raise ConflictError(
-                f"{self.entries - found} keys of one partition are given more than once; each key has one value, so leave out the others"
+                f"{self.entries - found} keys of one partition are given more than once, or are in the state already, and each key has one "
+                "value: leave out the others; transform_state changes the values of keys that are there"
             )
 
 

@@ -65,8 +65,11 @@ class Exported:
         return files
 
 
-def to_export(storage: Storage, reader: StreamReader, wanted: CheckpointId | None, tell: Tell = nobody) -> Exported:
+def to_export(
+    storage: Storage, reader: StreamReader, wanted: CheckpointId | None, tell: Tell = nobody, what: str = "exported"
+) -> Exported:
     """`wanted`: None for the one that a start would go on from, or the only one of a `CheckpointReader`. All that can be refused is.
+    `what`: what a person wants to have done to it, in messages.
 
     Raises `ConflictError` where stock Spark could not go on exactly once, `DamagedError` and `ObjectMissingError` for what the checkpoint
     lacks, `StorageError`.
@@ -75,11 +78,11 @@ def to_export(storage: Storage, reader: StreamReader, wanted: CheckpointId | Non
     lacking = [*incomplete(checkpoint), *without_objects(checkpoint, storage, tell)]
     source = reader.path_of(checkpoint.id)
     if lacking:
-        raise DamagedError(f"{source} cannot be exported: {lacking[0]}; choose another checkpoint, `spark-ckpt list` shows what there is")
+        raise DamagedError(f"{source} cannot be {what}: {lacking[0]}; choose another checkpoint, `spark-ckpt list` shows what there is")
     if checkpoint.begins:
         raise ConflictError(
-            f"{source} cannot be exported: the query has changed, and in the epoch after it operator {checkpoint.begins[0]} begins empty, "
-            "which stock Spark cannot do; let the query run that epoch with the plugin, and export a later checkpoint"
+            f"{source} cannot be {what}: the query has changed, and in the epoch after it operator {checkpoint.begins[0]} begins empty, "
+            "which stock Spark cannot do; let the query run that epoch with the plugin, and take a later checkpoint"
         )
     if isinstance(reader, CheckpointReader) and RestorePath.at(source).is_savepoint:
         planned = next(iter(begun_by_stock(checkpoint)), None)
@@ -87,8 +90,8 @@ def to_export(storage: Storage, reader: StreamReader, wanted: CheckpointId | Non
         planned = _planned(storage, checkpoint)
     if is_drained(checkpoint) or (planned is not None and is_drain(planned.offsets)):
         raise ConflictError(
-            f"{source} cannot be exported: the query was drained, so that all later rows count as late, and stock Spark would drop them "
-            "without a word; export a savepoint from before the drain, or go back to a checkpoint from before it with the plugin, and end "
+            f"{source} cannot be {what}: the query was drained, so that all later rows count as late, and stock Spark would drop them "
+            "without a word; take a savepoint from before the drain, or go back to a checkpoint from before it with the plugin, and end "
             "the query with a savepoint"
         )
     return Exported(source, checkpoint, planned)

@@ -63,7 +63,7 @@ def rescale(
         raise ConfigError(f"{partitions} is no number of state partitions; write 1 to {MOST_PARTITIONS}")
     if target.size(METADATA_NAME) is not None:
         raise ConflictError(f"there is a savepoint at {target.url} already; choose another name")
-    exported = to_export(storage, reader, wanted, tell)
+    exported = to_export(storage, reader, wanted, tell, "rescaled")
     before = _partitions_before(exported)
     if before == partitions:
         raise ConflictError(f"{exported.source} has {partitions} state partitions already; nothing is to be done")

@@ -8,6 +8,7 @@ from spark_ckpt.model import Checkpoint, CheckpointId, Job
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.progress import Tell, nobody
 from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.offsets_conf import is_drain
 from spark_ckpt.protocol.operators import Matched
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.protocol.start.planned_before import CopyOf, begun_by_stock, does_not_follow
@@ -23,12 +24,14 @@ from spark_ckpt.stored.standing import Overview, Standing, Use
 
 @dataclass(frozen=True)
 class Preflight:
-    """`problems` is empty where a restore into the stream is possible. `reruns`: epochs that were planned past it and run again."""
+    """`problems` is empty where a restore into the stream is possible. `reruns`: epochs that were planned past it and run again. `drain`:
+    one of these that drains the query once more."""
 
     problems: tuple[str, ...]
     same_stream: bool = False
     copied: bool = True
     reruns: tuple[int, ...] = ()
+    drain: int | None = None
     new_stream: bool = False
     """Nothing has begun there yet."""
 
@@ -151,7 +154,8 @@ def _with_plans(
         problems = [*problems, why]
     # In at-least-once what followed runs anew under new numbers.
     again = () if planned.gaps or claim.ahead else planned.planned_before.plans
-    return Preflight(tuple(problems), True, copied, tuple(plan.epoch for plan in again))
+    drain = next((plan.epoch for plan in again if is_drain(plan.offsets)), None)
+    return Preflight(tuple(problems), True, copied, tuple(plan.epoch for plan in again), drain)
 
 
 def _not_again(planned: Planned, content: Checkpoint, storage: Storage, claim: Claim) -> str | None:

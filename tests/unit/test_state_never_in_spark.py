@@ -1,15 +1,21 @@
-"""What a person gives back, and Spark itself never makes; and keys that have to stay."""
+"""What a person gives, and Spark itself never makes; keys that have to stay; and what a person is told."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from spark_ckpt.errors import ConfigError
+import spark_ckpt
+from spark_ckpt.api import session
+from spark_ckpt.errors import ConfigError, ConflictError
+from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.state.changelogs import Change
+from spark_ckpt.state.changes import comes_after
 from spark_ckpt.state.dropping import Dropping
 from spark_ckpt.state.entry_encoder import EntryEncoder
 from spark_ckpt.state.reading import name_of
@@ -20,6 +26,8 @@ from spark_ckpt.state.unsafe_encoder import encode
 from spark_ckpt.storage import open_storage
 from tests.drivers.planned_operators import operator_files
 from tests.drivers.state_versions import StoreVersions
+from tests.drivers.stored_stream import JOB
+from tests.stored.earlier import place
 
 PLAIN = KeyLayout(KeyForm.PLAIN)
 TEXT, LONG, DOUBLE = Atomic("string"), Atomic("long"), Atomic("double")
@@ -103,3 +111,39 @@ def test_an_operator_without_keys_has_none_to_drop(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="groups by no key, so there is none to choose by; transform_state"):
             Dropping(storage, state, state.operators[0], target).drop(lambda _: pa.array([True]))
     assert not (tmp_path / "made").exists()
+
+
+def test_a_data_frame_is_taken_and_keys_that_are_there_are_named(tmp_path: Path) -> None:
+    place("1", tmp_path / "stream")
+    stream = f"file://{tmp_path}/stream"
+    rows = spark_ckpt.read_state(stream).to_table().drop(["partition_id"])
+    with pytest.raises(ConflictError, match="are in the state already, and each key has one value"):
+        spark_ckpt.write_state(stream, 0, rows)
+    made = spark_ckpt.write_state(stream, 0, rows.to_pandas(), mode="overwrite")
+    assert Counter(map(str, spark_ckpt.read_state(made).to_table().to_pylist())) == Counter(
+        map(str, spark_ckpt.read_state(stream).to_table().to_pylist())
+    )
+
+
+def test_who_drops_nothing_is_warned(tmp_path: Path) -> None:
+    place("1", tmp_path / "stream")
+    with pytest.warns(UserWarning, match="no key of operator 0 was chosen, so file:"):
+        spark_ckpt.drop_keys(f"file://{tmp_path}/stream", 0, lambda keys: pc.equal(keys.column(0), "nobody"))
+    with pytest.raises(ConfigError, match=r"returned BooleanArray of 1 for \d+ keys"):
+        spark_ckpt.drop_keys(f"file://{tmp_path}/stream", 0, lambda _: pa.array([True]))
+
+
+def test_what_was_rescaled_is_compared_by_its_epoch() -> None:
+    """Its run is nobody's."""
+
+    def checkpoint(run: int, epoch: int, claim: int) -> Checkpoint:
+        return Checkpoint(CheckpointId(run, epoch), 0, claim, "query", 0, JOB, {}, (), {})
+
+    assert not comes_after(checkpoint(2, 12, 5), checkpoint(1, 15, 0))
+    assert comes_after(checkpoint(1, 15, 0), checkpoint(2, 12, 5))
+    assert comes_after(checkpoint(2, 12, 5), checkpoint(1, 15, 3))
+
+
+def test_an_option_with_its_prefix_is_written_without_it() -> None:
+    with pytest.raises(ConfigError, match=r"is written s3_path_style= here, without its prefix"):
+        session._settings(None, {"spark.ckpt.s3.pathStyle": True})

@@ -1,0 +1,97 @@
+"""What a person is told before a restore: that a drain runs again, which operators a new query would go on with, that somebody may run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spark_ckpt.cli import options
+from spark_ckpt.cli.main import run
+from spark_ckpt.protocol.entries import Plan
+from spark_ckpt.storage import S3Options, Storage, open_storage
+from spark_ckpt.stored.copies import store_savepoint
+from spark_ckpt.stored.opening import opened_stream
+from tests.drivers.command_line import call
+from tests.drivers.coordinator_process import FakeJvm, b64
+from tests.drivers.planned_operators import a_deduplication, a_total
+from tests.drivers.stored_stream import StreamWriter, begun, make_store
+
+DRAINED = b"v1\n" + json.dumps({"batchWatermarkMs": 0, "conf": {"spark.ckpt.drained": "true"}}).encode() + b"\n{}"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/ckpt/orders"
+
+
+@pytest.fixture
+def storage(url: str) -> Storage:
+    return open_storage(url)
+
+
+def test_a_drain_that_runs_again_is_told(storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = begun(storage, tmp_path, 2)
+    assert call(capsys, "restore", f"{url}/run-00000001/chk-0", "--check", url)[1]["drains"] is None
+    writer.append(Plan(writer.claim, 1, 2, DRAINED))
+    with open_storage(f"file://{tmp_path}/kept") as target:
+        store_savepoint(storage, writer.checkpoints[1], target)
+    for path in (f"{url}/run-00000001/chk-1", f"file://{tmp_path}/kept"):
+        status, told = call(capsys, "restore", path, "--check", url)
+        assert (status, told["reruns"], told["drains"]) == (0, [2], 2)
+        run(["restore", path, "--check", url])
+        assert "to live on instead, restore it with spark.ckpt.restore.plans=DISCARD too" in capsys.readouterr().out
+
+
+def test_the_driver_warns_of_a_drain_that_runs_again(tmp_path: Path) -> None:
+    first = FakeJvm(tmp_path)
+    first.start()
+    first.epoch(1, 0)
+    first.epoch(1, 1)
+    first.ask("trigger", root=first.root, epoch=2, offsets=b64(DRAINED), files={})
+    first.kill()
+    after = FakeJvm(tmp_path)
+    after.start()
+    assert not any("drains the query" in line for line in after.logs)
+    after.kill()
+    back = FakeJvm(tmp_path, **{"restore.path": f"{after.url}/run-00000001/chk-0"})
+    back.start()
+    back.close()
+    assert any("epoch 2 drains the query again" in line and "restore.plans=DISCARD" in line for line in back.logs), back.logs
+
+
+def test_a_query_that_was_tried_elsewhere_shows_its_operators(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = make_store(tmp_path, 30, "s")
+    old = StreamWriter(open_storage(f"file://{tmp_path}/old"))
+    old.begin(1)
+    old.complete(1, 0, [made], files=a_total(0))
+    tried = StreamWriter(open_storage(f"file://{tmp_path}/tried"))
+    tried.begin(1)
+    tried.complete(1, 0, [made], files={**a_deduplication(0), **a_total(1)})
+    path, check = f"file://{tmp_path}/old/run-00000001/chk-0", f"file://{tmp_path}/tried"
+    status, told = call(capsys, "restore", path, "--check", check, "--as-new")
+    assert (status, told["fits"], [(o["operator"], o["in_query"]) for o in told["operators"]]) == (0, True, [(0, 1), (None, 0)])
+    fewer = StreamWriter(open_storage(f"file://{tmp_path}/fewer"))
+    fewer.begin(1)
+    fewer.complete(1, 0, [made], files=a_deduplication(0))
+    status, told = call(capsys, "restore", path, "--check", f"file://{tmp_path}/fewer", "--as-new")
+    assert (status, "no operator of the query takes the state" in " ".join(told["problems"])) == (1, True)
+    status, told = call(capsys, "restore", path, "--check", f"file://{tmp_path}/nothing", "--as-new")
+    assert (status, "it has completed no checkpoint" in " ".join(told["problems"])) == (1, True)
+    assert call(capsys, "restore", path, "--as-new")[1]["error"]["kind"] == "CONFIG"
+
+
+@pytest.mark.parametrize(("later_s", "told"), [(5, True), (86_400, False)])
+def test_who_makes_something_of_a_stream_that_may_run_hears_of_it(
+    storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], later_s: int, told: bool
+) -> None:
+    begun(storage, tmp_path, 1)
+    entry = max((tmp_path / "ckpt/orders/log").iterdir())
+    with opened_stream(url, S3Options()) as (opened, reader):
+        options.tell_of_a_run(opened, reader, clock=lambda: entry.stat().st_mtime + later_s)
+    said = capsys.readouterr().err
+    assert ("run-1 appended to the log" in said and "5 s ago: if its query still runs, end it" in said) == told
+    with opened_stream(f"{url}/run-00000001/chk-0", S3Options()) as (opened, reader):
+        options.tell_of_a_run(opened, reader, clock=lambda: entry.stat().st_mtime)
+    assert capsys.readouterr().err == ""

@@ -112,7 +112,7 @@ def test_nothing_has_completed() -> None:
 
 
 def test_a_savepoint_is_a_stream_of_one(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    made = spark_ckpt.drop_keys(url, 0, lambda keys: keys.column(0).is_null())
+    made = spark_ckpt.transform_state(url, 0, lambda batch: batch)
     found = spark_ckpt.stream(made)
     assert [c.url for c in found.checkpoints] == [made]
     assert call(capsys, "list", made)[0] == 0

@@ -120,7 +120,7 @@ def test_state_variables_are_left_to_spark(stream: str, tmp_path: Path) -> None:
         spark_ckpt.transform_state(f"file://{tmp_path}/transform", 0, with_most, store="count", like=stream)
 
 
-@pytest.mark.parametrize(("like", "said"), [("nothing", "like cannot be used; write"), (1, "like is 1, and must be text")])
+@pytest.mark.parametrize(("like", "said"), [("nothing", "like 'nothing' cannot be used; write"), (1, "like is 1, and must be text")])
 def test_what_is_no_stream_is_named(stream: str, like: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         spark_ckpt.transform_state(stream, 0, with_most, like=like)

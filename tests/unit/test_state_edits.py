@@ -377,7 +377,7 @@ def test_avro_is_only_read() -> None:
     [
         ({"operator": "0"}, "operator is '0', and must be a whole number"),
         ({"name": "../x"}, "cannot be the name of a savepoint"),
-        ({"target": "nowhere"}, "target cannot be used"),
+        ({"target": "nowhere"}, "target 'nowhere' cannot be used"),
         ({"store": "other"}, "has no store 'other'"),
         ({"mode": "replace"}, "write append or overwrite"),
         ({"data": 7}, "int is no Arrow data"),

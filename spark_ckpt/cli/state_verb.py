@@ -89,7 +89,8 @@ def command(
             older = older_checkpoint(since, storage.url, storage_url)
             other = stack.enter_context(opened(older.storage_url, s3))
             found = read_older(older, other, reader, state.checkpoint)
-            before = _Before(StateOfCheckpoint(other, found.checkpoint), found.same_numbers)
+            elsewhere = "" if older.storage_url == storage.url.rstrip("/") else older.url
+            before = _Before(StateOfCheckpoint(other, found.checkpoint), found.same_numbers, elsewhere)
         if target is not None:
             output.show(_written(_source(before, state, state.select(operator, store), partitions or None), target))
         elif before is not None:
@@ -193,10 +194,16 @@ class _Before:
 
     state: StateOfCheckpoint
     same_numbers: bool
+    elsewhere: str
+    """URL of its folder, if that is not of the stream that is looked at."""
 
     @property
     def name(self) -> str:
         return checkpoint_name(self.state.checkpoint.id)
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} at {self.elsewhere}" if self.elsewhere else self.name
 
     def changes(self, after: StateOfCheckpoint, selected: Selected) -> Changes:
         return Changes(self.state, after, selected, self.same_numbers)
@@ -229,7 +236,7 @@ def _changed(reader: StreamReader, before: _Before, state: StateOfCheckpoint, ch
     for one in chosen:
         found = before.changes(state, one).count(default_threads())
         documents.append({"operator": one.operator.id, "kind": one.operator.name, "store": one.name, **asdict(found)})
-    title = Line(f"from {then} to {now} of {reader.url}")
+    title = Line(f"from {before.title} to {now} of {reader.url}")
     if not documents:
         return Report({"since": then, "checkpoint": now, "stores": []}, [title, Line("no state: the query has no stateful operator")])
     columns = ("OPERATOR", "KIND", "STORE", "INSERTED", "UPDATED", "DELETED")

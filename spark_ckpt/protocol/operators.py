@@ -6,7 +6,7 @@ apart by what they are, which Spark's own files say: kind, keys, and where that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 OPERATORS_OPTION = "spark.ckpt.restore.operators"
@@ -101,7 +101,7 @@ def match(mine: Sequence[Operator], theirs: Sequence[Operator], choice: Operator
     new = tuple(o.number for o in mine if o.number not in kept)
     gone = [o for o in theirs if o.number not in taken]
     if not problems and not choice.may_drop:
-        problems += [_left_over(o, mine) for o in gone]
+        problems += [_left_over(o, mine, new) for o in gone]
     return Matched(dict(sorted(kept.items())), new, tuple(o.number for o in gone), tuple(problems))
 
 
@@ -164,10 +164,13 @@ def _unnamed(operator: Operator, given: int) -> str:
     )
 
 
-def _left_over(gone: Operator, mine: Sequence[Operator]) -> str:
+def _left_over(gone: Operator, mine: Sequence[Operator], new: Collection[int]) -> str:
+    """`new`: numbers of those that go on from nothing."""
+    alike = [f"{OPERATORS_OPTION}={o.number}:{gone.number}" for o in mine if o.number in new and o.kind == gone.kind]
+    by_name = f", or say which operator goes on from it with {' or '.join(alike)}" if alike else ""
     return (
         f"no operator of the query takes the state of the checkpoint's {gone}; the query has {listed(mine)}. Set {ALLOW_OPTION}=true to "
-        f"drop that state, or name the operator that goes on from it with {OPERATORS_OPTION}=<operator of the query>:{gone.number}"
+        f"drop that state{by_name}"
     )
 
 

@@ -90,8 +90,11 @@ def test_state_that_nobody_takes_is_named_with_the_ways_out() -> None:
     (problem,) = match(some("sum.k"), some("sum.k", "dedupe.id"), NOTHING).problems
     assert problem == (
         "no operator of the query takes the state of the checkpoint's 1 dedupe(id string); the query has 0 sum(k string). Set "
-        "spark.ckpt.restore.allowNonRestoredState=true to drop that state, or name the operator that goes on from it with "
-        "spark.ckpt.restore.operators=<operator of the query>:1"
+        "spark.ckpt.restore.allowNonRestoredState=true to drop that state"
+    )
+    (problem,) = match(some("sum.k", "dedupe.other", "dedupe.another"), some("sum.k", "dedupe.id"), NOTHING).problems
+    assert problem.endswith(
+        "to drop that state, or say which operator goes on from it with spark.ckpt.restore.operators=1:1 or spark.ckpt.restore.operators=2:1"
     )
 
 

@@ -93,9 +93,8 @@ def test_state_that_nobody_takes_is_named_with_the_ways_out() -> None:
         "spark.ckpt.restore.allowNonRestoredState=true to drop that state"
     )
     (problem,) = match(some("sum.k", "dedupe.other", "dedupe.another"), some("sum.k", "dedupe.id"), NOTHING).problems
-    assert problem.endswith(
-        "to drop that state, or say which operator goes on from it with spark.ckpt.restore.operators=1:1 or spark.ckpt.restore.operators=2:1"
-    )
+    pairs = " or ".join(f"spark.ckpt.restore.operators={number}:1" for number in (1, 2))
+    assert problem.endswith(f"to drop that state, or say which operator goes on from it with {pairs}")
 
 
 KINDS = st.sampled_from(["sum.k", "sum.j", "sum.k.a", "sum.k.b", "dedupe.id", "join.x"])

@@ -27,7 +27,6 @@ from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import CheckpointId, StoreId
 from spark_ckpt.process.packages import check_jar, packages_for, require
 from spark_ckpt.process.pipe import Handler, Message, Pipe, Reply, describe
-from spark_ckpt.process.priority import give_way
 from spark_ckpt.storage import S3Options, Storage, open_storage
 
 FETCHES_AT_ONCE = 16
@@ -103,7 +102,6 @@ class Agent:
         check_jar(message.get("jar"))
         self._options = parse_options({str(k): str(v) for k, v in (message.get("conf") or {}).items()})
         require(packages_for(self._options.storage))
-        give_way(self._options.nice)
         self._executor = str(message["executor"])
         if self._staging is None:
             self._process = f"agent {self._executor} {uuid.uuid4().hex}"

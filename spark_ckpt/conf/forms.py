@@ -64,13 +64,11 @@ def parse_positive_duration(text: str) -> int:
     return millis
 
 
-def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """A parser of decimal numbers of at most nine digits, `least` or more, and `most` or less."""
-    expected = f"a whole number, {least} or more" if most is None else f"a whole number from {least} to {most}"
-
+def whole_number(least: int) -> Callable[[str], int]:
+    """A parser of decimal numbers of at most nine digits, `least` or more."""
     def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,9}", text.strip()) or int(text) < least or (most is not None and int(text) > most):
-            raise ValueError(expected)
+        if not re.fullmatch(r"[0-9]{1,9}", text.strip()) or int(text) < least:
+            raise ValueError(f"a whole number, {least} or more")
         return int(text)
 
     return parse

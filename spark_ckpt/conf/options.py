@@ -43,7 +43,6 @@ class Options:
     local_recovery: bool = True
     spool_dir: str | None = None
     spool_max_bytes: int = 10 << 30
-    nice: int = 0
     spool_when_full: str = WAIT
     hooks_timeout_ms: int = 60_000
     hooks_on_failure: str = FAIL
@@ -90,7 +89,6 @@ _FIELDS: Mapping[str, str] = {
     "spool.dir": "spool_dir",
     "spool.maxSize": "spool_max_bytes",
     "spool.whenFull": "spool_when_full",
-    "nice": "nice",
     "hooks.timeout": "hooks_timeout_ms",
     "hooks.onFailure": "hooks_on_failure",
 }

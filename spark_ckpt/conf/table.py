@@ -21,7 +21,6 @@ from spark_ckpt.conf.forms import (
     whole_number,
 )
 from spark_ckpt.conf.words import AT_LEAST_ONCE, CLAIM, DECLINE, DELETE, DISCARD, EXACTLY_ONCE, FAIL, NO_CLAIM, RERUN, RETAIN, WAIT
-from spark_ckpt.process.priority import LOWEST
 from spark_ckpt.units import parse_duration
 
 PREFIX = "spark.ckpt."
@@ -210,15 +209,6 @@ OPTIONS: tuple[Option, ...] = (
         one_of(WAIT, FAIL),
         None,
         "What a task does when the spool is full: WAIT until uploads have made room, or FAIL.",
-    ),
-    Option(
-        "nice",
-        "0",
-        whole_number(0, LOWEST),
-        None,
-        "How much the coordinator and the agents give way to the other processes of their machine, as nice(1) has it: 0 to 19. With an "
-        "interval and in real time nobody waits for them, and on a machine with few cores 10 keeps rows flowing while a checkpoint is "
-        "stored. Where each epoch is a checkpoint, the query waits for them.",
     ),
     Option("hooks.timeout", "1min", parse_positive_duration, None, "How long each call of a hook (`spark_ckpt.register_hook`) may take."),
     Option(

@@ -29,7 +29,6 @@ from spark_ckpt.model import CheckpointId, Job
 from spark_ckpt.paths import parse_checkpoint_url, stream_url
 from spark_ckpt.process.packages import check_jar, packages_for, require
 from spark_ckpt.process.pipe import Handler, Message, Pipe, Reply
-from spark_ckpt.process.priority import give_way
 from spark_ckpt.process.scratch import remove_dead_temporaries
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
@@ -113,7 +112,6 @@ class Coordinator:
         options = parse_options(conf)
         settings = spark_settings(conf, spark)
         require(packages_for(options.storage))
-        give_way(options.nice)
         self._options = options
         self._reached = message.get("replaces") is True
         self._host = str(message.get("host", ""))

@@ -75,7 +75,6 @@ def test_every_option_has_an_effect() -> None:
         "spool.dir": "/s",
         "spool.maxSize": "1g",
         "spool.whenFull": "FAIL",
-        "nice": "10",
         "hooks.timeout": "2s",
         "hooks.onFailure": "DECLINE",
         "s3.endpoint": "http://minio:9000",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,12 +20,14 @@ import time
 import venv
 import zipfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from jvm_shim.sparks import PINNED  # noqa: E402
+from testbed.servers import ending_with_starter  # noqa: E402
 
 _TOOLS = ("twine>=6", "cyclonedx-bom>=7")
 _DEMO_S = 900
@@ -59,10 +62,21 @@ def environment(folder: Path, *packages: str) -> Path:
 
 
 def run(*command: str | Path, cwd: Path | None = None, timeout: float | None = None, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout, env=env, check=False)
-    if done.returncode != 0:
-        raise ReleaseError(f"{' '.join(map(str, command))} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
-    return done.stdout
+    """What it prints. It ends with this program, also when that is killed, and all that it has started ends with it."""
+    words = [str(word) for word in command]
+    with subprocess.Popen(
+        ending_with_starter(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=env, start_new_session=True
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise ReleaseError(f"{' '.join(words)} did not end within {timeout} s") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode != 0:
+        raise ReleaseError(f"{' '.join(words)} ended with {process.returncode}: {(out + err)[-2000:]}")
+    return out
 
 
 def look(wheel: Path, line: str, folder: Path, inventory: Path) -> str:
@@ -110,7 +124,7 @@ def main(wheel: Path, lines: Sequence[str]) -> int:
             (folder / line).mkdir()
             try:
                 rows.append((line, look(wheel, line, folder / line, wheel.with_name(f"sbom-spark-{line}.json"))))
-            except (ReleaseError, subprocess.TimeoutExpired) as e:
+            except ReleaseError as e:
                 bad = True
                 rows.append((line, f"FAILED: {e}"))
             print(f"{rows[-1][0]:6} {rows[-1][1]}", flush=True)

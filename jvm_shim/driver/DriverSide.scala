@@ -47,6 +47,7 @@ object DriverSide extends Logging {
     sc = context
     forgetStreams()
     gone.clear()
+    troubles.clear()
     files = Utils.createTempDir(Utils.getLocalDir(conf), "checkpointed-files")
     val greeting = Json.obj(
       "type" -> "hello", "conf" -> CheckpointPlugin.options(conf), "spark" -> usersOwn(conf),

@@ -239,7 +239,7 @@ class Agent:
     def _trouble(self, root: str, of: str, text: str) -> None:
         """For the driver's log too: nobody reads those of the executors while a query only seems to be slow."""
         self._warn(text)
-        self._send({"type": "trouble", "root": root, "executor": self._executor, "of": of, "message": text})
+        self._pipe.send({"type": "trouble", "root": root, "executor": self._executor, "of": of, "message": text})
 
     def _warn(self, text: str) -> None:
         self._pipe.log("WARN", text)

@@ -114,9 +114,9 @@ def drop_keys(
     """Make a savepoint without all that an operator keeps of some keys, in whatever stores; returns its URL.
 
     `which` gets batches of keys, with a column for each part of the key that the query groups or joins by, and returns an Arrow array of
-    booleans: true for those that go, and warns where that are none. It is asked of each store in turn, so its answer must depend on the key
-    alone. Kinds of state that
-    `transform_state` refuses are no different here: joins, lists, timers, state with a time to live, Avro.
+    booleans: true for those that go. It is asked of each store in turn, so its answer must depend on the key alone. Kinds of state that
+    `transform_state` refuses are no different here: joins, lists, timers, state with a time to live, Avro. Warns (`UserWarning`) where no
+    key was chosen; there is a savepoint all the same.
 
     The other arguments and errors are those of `transform_state`.
     """

@@ -12,6 +12,7 @@ from typing import Any
 
 from spark_ckpt.api.state import options_of, stream_of
 from spark_ckpt.errors import printable
+from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.stored.listing import COLUMNS, NUMBERS, Listed, epochs_past_latest, listed, owner_text
 from spark_ckpt.stored.opening import opened_stream
 from spark_ckpt.units import LAST_MS, age_text, size_text
@@ -120,24 +121,22 @@ def stream(url: str | PathLike[str], conf: Mapping[str, Any] | None = None, cloc
 
 def _completed(one: Listed) -> CompletedCheckpoint:
     c = one.found.checkpoint
-    name, url, epoch = one.row[0], one.url, one.found.id.epoch
-    judged = (one.status, one.latest, one.retained)
-    if c is None:
-        return CompletedCheckpoint(name, url, epoch, None, None, None, None, None, *judged, str(one.found.error), one.row)
-    at = datetime.fromtimestamp(c.time_ms / 1000, timezone.utc) if 0 <= c.time_ms < LAST_MS else None
-    new, took = c.counters.get("new_bytes"), c.counters.get("duration_ms")
+    counters = c.counters if c is not None else {}
+    new, took = counters.get("new_bytes"), counters.get("duration_ms")
     return CompletedCheckpoint(
-        name,
-        url,
-        epoch,
-        at,
-        len(c.snapshots),
-        c.size,
-        new if isinstance(new, int) else None,
-        took if isinstance(took, (int, float)) else None,
-        *judged,
-        None,
-        one.row,
+        name=checkpoint_name(one.found.id),
+        url=one.url,
+        epoch=one.found.id.epoch,
+        time=datetime.fromtimestamp(c.time_ms / 1000, timezone.utc) if c is not None and 0 <= c.time_ms < LAST_MS else None,
+        stores=len(c.snapshots) if c is not None else None,
+        size=c.size if c is not None else None,
+        new_bytes=new if isinstance(new, int) else None,
+        duration_ms=took if isinstance(took, (int, float)) else None,
+        status=one.status,
+        latest=one.latest,
+        retained=one.retained,
+        error=str(one.found.error) if c is None else None,
+        row=one.row,
     )
 
 

@@ -58,7 +58,7 @@ def command(
     with opened_stream(source, s3) as (storage, reader), new_folder(target, s3, "TARGET") as folder, progress() as tell:
         if f"{folder.url.rstrip('/')}/".startswith(f"{storage.url.rstrip('/')}/"):
             raise ConfigError(f"{folder.url} lies in what is exported, {storage.url}; choose another folder")
-        tell_of_a_run(storage, reader)
+        tell_of_a_run(storage)
         exported = to_export(storage, reader, checkpoint, tell)
         written = write_stock(storage, exported, folder, place, tell)
     output.show(_report(exported, written, folder.url, place))

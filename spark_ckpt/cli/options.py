@@ -167,16 +167,15 @@ def opened_stream(url: str, s3: S3Options) -> Iterator[tuple[Storage, StreamRead
         yield found
 
 
-def tell_of_a_run(storage: Storage, reader: StreamReader, clock: Callable[[], float] = time.time) -> None:
-    """What was made of a stream that runs goes on beside it: two would write to one sink."""
-    if isinstance(reader, CheckpointReader) or (standing := reader.standing()) is None or standing.ended:
+def tell_of_a_run(storage: Storage, clock: Callable[[], float] = time.time) -> None:
+    """What was made of a stream that runs goes on beside it: two would write to one sink. A savepoint has no log of its own."""
+    standing = StreamReader(storage).standing()
+    if standing is None or standing.ended:
         return
     at = StreamLog(storage).stored_ms(standing.newest)
     if at is not None and clock() * 1000 - at < RECENT_MS:
-        tell(
-            f"run-{standing.claim.run} appended to the log of {reader.url} {age_text(clock() - at / 1000)} ago: if its query still runs, "
-            "end it before another one goes on from here"
-        )
+        whose = f"run-{standing.claim.run} appended to the log of {storage.url.rstrip('/')} {age_text(clock() - at / 1000)} ago"
+        tell(f"{whose}: if its query still runs, end it before another one goes on from here")
 
 
 def refuse_checkpoint(stream: str, reader: StreamReader) -> None:

@@ -67,7 +67,7 @@ def command(
         of = storage.url.rstrip("/")
         url = Places(of).told_apart(savepoint_url(of, made_in, name or f"rescaled-{partitions}-{secrets.token_hex(3)}"))
         with new_folder(url, s3) as folder, progress() as tell:
-            tell_of_a_run(storage, reader)
+            tell_of_a_run(storage)
             made = rescale(storage, reader, checkpoint, partitions, folder, tell)
             output.show(_report(folder.url, made, partitions))
 

@@ -17,13 +17,11 @@ from spark_ckpt.coordinator.intake import Intake
 from spark_ckpt.coordinator.messages import Fields, Messages, refused_kind, taken_over_message
 from spark_ckpt.coordinator.schedule import Schedule
 from spark_ckpt.coordinator.storage_work import Pools, StorageWork
-from spark_ckpt.errors import CheckpointError, ErrorKind, printable
+from spark_ckpt.errors import CheckpointError, ErrorKind
 from spark_ckpt.protocol import events as ev
 from spark_ckpt.protocol import instructions as do
-from spark_ckpt.protocol.driver_files import offsets_file
 from spark_ckpt.protocol.entries import Claim
 from spark_ckpt.protocol.instructions import Instruction, RequestName
-from spark_ckpt.protocol.offsets_conf import drains_again, is_drain
 from spark_ckpt.protocol.reasons import HandoverFailure
 from spark_ckpt.protocol.settings import Settings
 from spark_ckpt.protocol.stream import Stream
@@ -193,7 +191,6 @@ class StreamWorker:
         elif isinstance(i, do.Log):
             self._say(self._messages.log(i.level.value, i.message))
         elif isinstance(i, do.Started):
-            self._look_for_drain(i)
             self._restored(i.restored)
             self._settle(RequestName.START.value, self._messages.started(i))
             if i.taken_over is not None:
@@ -225,15 +222,6 @@ class StreamWorker:
             self._settle("stop", {})
         else:
             self._storage.begin(i)
-
-    def _look_for_drain(self, i: do.Started) -> None:
-        """Of a start that a person has sent back to before it."""
-        first = [(i.epoch, i.files.get(offsets_file(i.epoch)))] if i.rerun else []
-        plans = [*first, *((plan.epoch, plan.offsets) for plan in i.planned)]
-        epoch = next((epoch for epoch, offsets in plans if isinstance(offsets, bytes) and is_drain(offsets)), None)
-        if epoch is not None and i.restored is not None:
-            way_out = "stop it, and start it with spark.ckpt.restore.plans=DISCARD too"
-            self._say(self._messages.log("WARN", f"after {printable(i.restored)} {drains_again(epoch)}, {way_out}"))
 
     def _look_who_was_here(self, last: Claim, claim: int) -> None:
         """One stream, two applications: said aloud where the other one was alive a moment ago."""

@@ -48,6 +48,10 @@ def import_checkpoint(location: Storage, target: Storage, tell: Tell = nobody) -
     """
     found = read(location, tell)
     absent = target.size(METADATA_NAME) is None
+    if not absent:
+        there = RestorePath.at(target.url).read(target)
+        if (there.query_id, there.id.epoch, there.imported) != (found.query_id, found.batch, Imported(found.location, found.planned)):
+            raise _another(target, there, found)
     with temporary_folder("import") as folder:
         made = copied(location, found, target if absent else None, RUN, folder, tell)
     _still_newest(location, found)
@@ -55,11 +59,15 @@ def import_checkpoint(location: Storage, target: Storage, tell: Tell = nobody) -
         return made
     there = RestorePath.at(target.url).read(target)
     if _content(there) != _content(made):
-        raise ConflictError(
-            f"there is another savepoint at {target.url} already (epoch {there.id.epoch} of query {there.query_id}), and not of what is in "
-            f"{found.location} now; choose another name"
-        )
+        raise _another(target, there, found)
     return there
+
+
+def _another(target: Storage, there: Checkpoint, found: StockCheckpoint) -> ConflictError:
+    return ConflictError(
+        f"there is another savepoint at {target.url} already (epoch {there.id.epoch} of query {there.query_id}), and not of what is in "
+        f"{found.location} now; choose another name"
+    )
 
 
 def _content(checkpoint: Checkpoint) -> Checkpoint:

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
+import spark_ckpt
 from spark_ckpt.cli import options
 from spark_ckpt.cli.main import run
 from spark_ckpt.protocol.entries import Plan
-from spark_ckpt.storage import S3Options, Storage, open_storage
+from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import store_savepoint
-from spark_ckpt.stored.opening import opened_stream
 from tests.drivers.command_line import call
 from tests.drivers.coordinator_process import FakeJvm, b64
 from tests.drivers.planned_operators import a_deduplication, a_total
 from tests.drivers.stored_stream import StreamWriter, begun, make_store
+from tests.stored.earlier import place
 
 DRAINED = b"v1\n" + json.dumps({"batchWatermarkMs": 0, "conf": {"spark.ckpt.drained": "true"}}).encode() + b"\n{}"
 
@@ -55,10 +56,17 @@ def test_the_driver_warns_of_a_drain_that_runs_again(tmp_path: Path) -> None:
     after.start()
     assert not any("drains the query" in line for line in after.logs)
     after.kill()
-    back = FakeJvm(tmp_path, **{"restore.path": f"{after.url}/run-00000001/chk-0"})
-    back.start()
+    path = f"{after.url}/run-00000001/chk-0"
+    back = FakeJvm(tmp_path, **{"restore.path": path})
+    assert [plan["epoch"] for plan in back.start()["planned"]] == [2]
     back.close()
     assert any("epoch 2 drains the query again" in line and "restore.plans=DISCARD" in line for line in back.logs), back.logs
+    way_out = {"restore.path": path, "restore.plans": "DISCARD"}
+    for conf, planned in (({"restore.path": path}, [2]), ({}, [2]), (way_out, [])):
+        later = FakeJvm(tmp_path, **conf)
+        assert [plan["epoch"] for plan in later.start()["planned"]] == planned
+        later.close()
+        assert not any("drains the query" in line for line in later.logs)
 
 
 def test_a_query_that_was_tried_elsewhere_shows_its_operators(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,14 +92,28 @@ def test_a_query_that_was_tried_elsewhere_shows_its_operators(tmp_path: Path, ca
 
 @pytest.mark.parametrize(("later_s", "told"), [(5, True), (86_400, False)])
 def test_who_makes_something_of_a_stream_that_may_run_hears_of_it(
-    storage: Storage, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], later_s: int, told: bool
+    storage: Storage, tmp_path: Path, capsys: pytest.CaptureFixture[str], later_s: int, told: bool
 ) -> None:
     begun(storage, tmp_path, 1)
     entry = max((tmp_path / "ckpt/orders/log").iterdir())
-    with opened_stream(url, S3Options()) as (opened, reader):
-        options.tell_of_a_run(opened, reader, clock=lambda: entry.stat().st_mtime + later_s)
+    options.tell_of_a_run(storage, clock=lambda: entry.stat().st_mtime + later_s)
     said = capsys.readouterr().err
     assert ("run-1 appended to the log" in said and "5 s ago: if its query still runs, end it" in said) == told
-    with opened_stream(f"{url}/run-00000001/chk-0", S3Options()) as (opened, reader):
-        options.tell_of_a_run(opened, reader, clock=lambda: entry.stat().st_mtime)
-    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("place_of", ["", "/run-00000002/chk-5"])
+def test_export_and_rescale_tell_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], place_of: str) -> None:
+    place("1", tmp_path / "stream")
+    (tmp_path / "stream/log/00000000000000000010").touch()
+    source = f"{tmp_path}/stream{place_of}"
+    run(["export", source, f"{tmp_path}/out"])
+    assert "run-2 appended to the log of file:" in capsys.readouterr().err
+    run(["rescale", source, "--partitions", "2", "--target", f"{tmp_path}/rescaled"])  # it has two, and nothing is to be done
+    assert "run-2 appended to the log of file:" in capsys.readouterr().err
+
+
+def test_of_a_savepoint_there_is_nothing_to_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place("1", tmp_path / "stream")
+    made = spark_ckpt.transform_state(f"{tmp_path}/stream", 0, lambda batch: batch, target=f"{tmp_path}/kept", name="one")
+    assert run(["export", made, f"{tmp_path}/out"]) == 0
+    assert "appended to the log" not in capsys.readouterr().err

@@ -5,25 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from spark_ckpt.api import session
 from spark_ckpt.cli.submission import parse, submit_arguments
 from spark_ckpt.errors import ConfigError
 
 
-class Builder:
-    """What `configure` takes of a `SparkSession.Builder`."""
-
-    def __init__(self, options: dict[str, str]) -> None:
-        self._options = options
-
-    def config(self, key: str, value: str) -> Builder:
-        self._options[key] = value
-        return self
-
-
 def configured(conf: dict[str, str]) -> dict[str, str]:
-    builder: Any = Builder(dict(conf))
+    builder = SparkSession.Builder()
+    for key, value in conf.items():
+        builder = builder.config(key, value)
     made: Any = session.configure(builder)
     options: dict[str, str] = made._options
     return options
@@ -57,7 +49,6 @@ def test_a_classic_session_is_taken(conf: dict[str, str], monkeypatch: pytest.Mo
     environment = {"SPARK_API_MODE": "connect"} if conf else {}
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
-    monkeypatch.setattr(session, "_session_is_running", lambda: False)
     assert configured(conf)["spark.plugins"]
     assert submit_arguments(parse(["job.py"]), "/ours.jar", conf, environment)
 
@@ -74,5 +65,4 @@ def test_where_connect_is_the_default_it_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pyspark.util, "default_api_mode", lambda: "connect")
     with pytest.raises(ConfigError, match=r"spark\.api\.mode=classic"):
         configured({})
-    monkeypatch.setattr(session, "_session_is_running", lambda: False)
     assert configured({"spark.api.mode": "classic"})

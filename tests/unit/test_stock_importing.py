@@ -27,6 +27,7 @@ from spark_ckpt.stored.verify import Verifier
 from tests.drivers.command_line import call
 from tests.drivers.stock_location import QUERY, StockLocation, changelog, packed
 from tests.drivers.stored_stream import make_store
+from tests.stored.earlier import place
 
 Row = tuple[str, bytes]
 
@@ -180,6 +181,15 @@ def test_a_location_that_holds_something_else_now_is_another_savepoint(
     for name, (data, _) in first.items():
         at.write(name, data)
     assert call(capsys, "import", str(at.folder), lake)[0] == 0
+
+
+def test_no_import_is_put_into_a_run_of_a_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = located(tmp_path)
+    at.batch(0)
+    place("1", tmp_path / "stream")
+    status, doc = call(capsys, "import", str(at.folder), f"{tmp_path}/stream/run-00000001")
+    assert (status, "lies in the folder of a run of the stream" in json.dumps(doc)) == (2, True)
+    assert not (tmp_path / "stream/run-00000001/savepoints").exists()
 
 
 def contents(folder: Path) -> dict[str, bytes]:

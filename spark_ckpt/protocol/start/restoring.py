@@ -8,7 +8,7 @@ before it, another run might get the same number, and its successor would take t
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from spark_ckpt.errors import ErrorKind, FormatError, without_way_out
@@ -19,7 +19,7 @@ from spark_ckpt.protocol.checkpoints.required_ids import required_ids
 from spark_ckpt.protocol.driver_files import commits_file, missing_files
 from spark_ckpt.protocol.entries import Claim, Entry, Plan, Restored
 from spark_ckpt.protocol.instructions import Instruction
-from spark_ckpt.protocol.offsets_conf import partitions_of
+from spark_ckpt.protocol.offsets_conf import drains_again, is_drain, partitions_of
 from spark_ckpt.protocol.retention.order import is_retained
 from spark_ckpt.protocol.start.candidates import Candidates
 from spark_ckpt.protocol.start.changing import Changing, Then
@@ -61,6 +61,13 @@ class Restoring:
     @property
     def discards(self) -> bool:
         return self.wanted is not None and self.wanted.discard
+
+    def drain_among(self, again: Sequence[Plan]) -> str | None:
+        """What a person is told who goes back to before a drain: one of the epochs that run again."""
+        epoch = next((plan.epoch for plan in again if is_drain(plan.offsets)), None)
+        if self.wanted is None or epoch is None:
+            return None
+        return f"after {self.wanted.path} {drains_again(epoch)}, stop it, and set restore.plans=DISCARD. {TO_APPLY_AGAIN}"
 
     @property
     def floor(self) -> int:

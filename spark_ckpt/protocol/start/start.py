@@ -212,7 +212,8 @@ class Start(Machine):
             for c, why in sorted(self._candidates.bad.items())
             if c not in known
         ]
-        return [do.Log(do.Level.WARN, warning) for warning in (*damaged, *self._round.notes)]
+        drain = self._restoring.drain_among(self._plans.again)
+        return [do.Log(do.Level.WARN, warning) for warning in (*damaged, *self._round.notes, *([drain] if drain else []))]
 
     @property
     def _taken_over(self) -> Claim | None:

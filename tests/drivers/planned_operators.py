@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
-Columns = Sequence[tuple[str, str]]
-"""Names and types."""
+Columns = Sequence[tuple[str, Any]]
+"""Names and types, as Spark's JSON of a schema has them."""
 
 
 def operator_files(number: int, kind: str, keys: Columns, values: Columns, stores: Sequence[str] = ("default",)) -> dict[str, bytes]:

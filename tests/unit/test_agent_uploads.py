@@ -283,6 +283,16 @@ def test_a_failed_upload_is_tried_again(url: str, spool: Path, tmp_path: Path) -
     agent.close()
 
 
+def test_requests_that_are_sent_again_are_told_to_the_driver(url: str, spool: Path) -> None:
+    storage = open_storage(url)
+    agent, store = LocalAgent(spool, lambda *_: storage), FakeStore(spool / "0-0")
+    commit(agent, url, store, 0, None)
+    storage.traffic.retried("attempt 2 failed")
+    told = agent.wait_for(lambda line: line.get("type") == "trouble")
+    assert (told["executor"], told["of"], told["message"]) == ("1", "request", "attempt 2 failed")
+    agent.close()
+
+
 def test_a_lost_answer_is_sent_again_under_the_same_key(url: str, spool: Path) -> None:
     inner = open_storage(url)
     storage = FaultyStorage(inner, [Fault(Moment.LOSE_ANSWER, operations=frozenset({"put"}))])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import venv
 from dataclasses import replace
 from datetime import datetime, timezone
 from html.parser import HTMLParser
@@ -91,10 +93,13 @@ def test_a_damaged_log_is_told(url: str) -> None:
 
 
 def test_what_comes_out_of_a_storage_is_no_html_and_steers_no_terminal(url: str) -> None:
-    found = replace(spark_ckpt.stream(url), owner="<script>x</script>\x1b[2J", problem="<img src=x>")
-    cells = Cells(found._repr_html_())
-    assert cells.tags == {"div", "table", "thead", "tbody", "tr", "th", "td", "p"}
-    assert "<script>x</script>\\x1b[2J" in cells.texts
+    read = spark_ckpt.stream(url)
+    cells = ("<i>run</i>", "1", "\x1b[2J", "2", "3", "4", "5", "<i>ok</i>")
+    forged = replace(read.checkpoints[0], row=cells)
+    found = replace(read, checkpoints=(forged,), owner="<script>x</script>\x1b[2J", problem="<img src=x>")
+    shown = Cells(found._repr_html_())
+    assert shown.tags == {"div", "table", "thead", "tbody", "tr", "th", "td", "p"}
+    assert {"<script>x</script>\\x1b[2J", "<i>run</i>", "\\x1b[2J", "<i>ok</i>"} <= set(shown.texts)
     assert "\x1b" not in repr(found)
 
 
@@ -116,6 +121,17 @@ def test_a_savepoint_is_a_stream_of_one(url: str, capsys: pytest.CaptureFixture[
     found = spark_ckpt.stream(made)
     assert [c.url for c in found.checkpoints] == [made]
     assert call(capsys, "list", made)[0] == 0
+
+
+def test_an_interpreter_without_what_it_takes_is_told(tmp_path: Path) -> None:
+    """One with this package and nothing else."""
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    root = Path(spark_ckpt.__file__).parents[1]
+    code = "import spark_ckpt\ntry:\n    spark_ckpt.read_state\nexcept spark_ckpt.ConfigError as e:\n    print(e)"
+    command = [tmp_path / "bare" / "bin" / "python", "-c", code]
+    ran = subprocess.run(command, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, check=True)
+    assert "bare/bin/python lacks" in ran.stdout
+    assert "install spark-ckpt with its dependencies" in ran.stdout
 
 
 def test_where_nothing_is_it_is_said(tmp_path: Path) -> None:

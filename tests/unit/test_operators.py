@@ -92,6 +92,8 @@ def test_state_that_nobody_takes_is_named_with_the_ways_out() -> None:
         "no operator of the query takes the state of the checkpoint's 1 dedupe(id string); the query has 0 sum(k string). Set "
         "spark.ckpt.restore.allowNonRestoredState=true to drop that state"
     )
+    (problem,) = match(some("sum.k", "dedupe.kept", "dedupe.new"), some("sum.k", "dedupe.id", "dedupe.kept"), NOTHING).problems
+    assert problem.endswith("to drop that state, or say which operator goes on from it with spark.ckpt.restore.operators=2:1")
     (problem,) = match(some("sum.k", "dedupe.other", "dedupe.another"), some("sum.k", "dedupe.id"), NOTHING).problems
     pairs = " or ".join(f"spark.ckpt.restore.operators={number}:1" for number in (1, 2))
     assert problem.endswith(f"to drop that state, or say which operator goes on from it with {pairs}")

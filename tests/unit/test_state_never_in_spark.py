@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Operator, Store
 from spark_ckpt.state.spark_types import Array, Atomic, Field, Map, SparkType, Struct
 from spark_ckpt.state.unsafe_encoder import encode
 from spark_ckpt.storage import open_storage
+from spark_ckpt.stored.metadata.codec import encode_metadata
 from tests.drivers.planned_operators import operator_files
 from tests.drivers.state_versions import StoreVersions
 from tests.drivers.stored_stream import JOB
@@ -78,6 +81,31 @@ def test_a_key_twice_in_a_map_is_named(kind: SparkType, values: list[Any], where
     said = where and f"{where} of a batch has a key more than once in one map; leave out the others"
     for batch in (pa.RecordBatch.from_pylist(rows, made.schema), pa.RecordBatch.from_pylist([rows[-1], *rows], made.schema).slice(1)):
         assert made.never_in_spark(made.checked(batch)) == said
+
+
+def test_no_such_row_comes_into_a_savepoint(tmp_path: Path) -> None:
+    """Neither by transform_state nor by write_state, and what was there may go on."""
+    key, value = Struct((Field("key", TEXT),)), Struct((Field("tags", Map(TEXT, LONG)),))
+    kind = {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True}
+    files = operator_files(0, "stateStoreSave", [("key", "string")], [("tags", kind)])
+    url, tags = f"file://{tmp_path}/kept", pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))
+    with open_storage(url) as storage:
+        entry = encode(key, [pa.array(["k"])], 1).slices(b"\0")[0], encode(value, [tags], 1).slices(b"\0")[0]
+        made = StoreVersions(storage, files, {}).checkpoint([[(Change.PUT, *entry)]], 1).checkpoint
+        ids = {"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": [[made.snapshots[0].uid]]}}
+        commits = b"v2\n" + json.dumps(ids).encode()
+        storage.put("_metadata", encode_metadata(replace(made, files={**made.files, "commits/1": commits})))
+
+    def twice(batch: Any) -> Any:
+        return pa.RecordBatch.from_pylist([{"key": {"key": "new"}, "value": {"tags": [("a", 1), ("a", 2)]}}], batch.schema.remove(2))
+
+    why = r"value\.tags of a batch has a key more than once in one map; leave out the others"
+    batch = next(iter(spark_ckpt.read_state(url)))
+    with pytest.raises(ConfigError, match=why):
+        spark_ckpt.transform_state(url, 0, twice)
+    with pytest.raises(ConfigError, match=why):
+        spark_ckpt.write_state(url, 0, twice(batch))
+    assert spark_ckpt.read_state(spark_ckpt.transform_state(url, 0, lambda batch: batch.select(["key", "value"]))).to_table().num_rows == 1
 
 
 def test_keys_that_stay_are_compared_by_their_bytes() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt.errors import ConflictError
-from spark_ckpt.model import Checkpoint, CheckpointId, Job, Snapshot, StoreId
+from spark_ckpt.model import Checkpoint, CheckpointId, HandleKind, Job, Snapshot, StoreId
 from spark_ckpt.state.contents import opened
 from spark_ckpt.state.store_files import Held, StoreWriter
 from spark_ckpt.storage import open_storage
-from spark_ckpt.stored.segments import Place, Segments
+from spark_ckpt.stored.segments import Place, Segments, local_handle
 
 TOLD = {"numInternalKeys": 0, "columnFamilyMapping": {}, "columnFamilyTypeMap": {}, "maxColumnFamilyId": 0}
 
@@ -75,3 +75,17 @@ def test_what_is_given_up_leaves_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "new").exists()
     writer.close()
     assert not (tmp_path / "new").exists()
+
+
+def test_a_name_tells_what_an_object_holds(tmp_path: Path) -> None:
+    """What is stored again with another content under the same file's name touches nothing that is there."""
+    storage = open_storage(f"file://{tmp_path}/out")
+    objects = set()
+    for content in (b"one", b"two", b"one"):
+        path = tmp_path / "4.sst"
+        path.write_bytes(content)
+        handle = local_handle(HandleKind.SST, "SSTs/4.sst", path)
+        objects.add(Place(storage, 1, 6, "here").store_sst(path, handle, "4.sst").object)
+    assert len(objects) == 2
+    assert {storage.get(key) for key in objects} == {b"one", b"two"}
+    assert Place(None, 1, 6, "here").store_sst(path, handle, "4.sst").object in objects

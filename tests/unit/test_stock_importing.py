@@ -183,6 +183,17 @@ def test_a_location_that_holds_something_else_now_is_another_savepoint(
     assert call(capsys, "import", str(at.folder), lake)[0] == 0
 
 
+def test_another_batch_is_told_apart_before_all_is_read(tmp_path: Path) -> None:
+    at = located(tmp_path)
+    at.batch(0)
+    imported(at, tmp_path / "out")
+    at.batch(1)
+    for path in (at.folder / "state/0/0").glob("*.changelog"):
+        path.write_bytes(b"is not read")
+    with pytest.raises(CheckpointError, match="there is another savepoint at"):
+        import_checkpoint(open_storage(f"file://{at.folder}"), open_storage(f"file://{tmp_path}/out"))
+
+
 def test_no_import_is_put_into_a_run_of_a_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = located(tmp_path)
     at.batch(0)

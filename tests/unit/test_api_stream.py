@@ -128,7 +128,7 @@ def test_an_interpreter_without_what_it_takes_is_told(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
     root = Path(spark_ckpt.__file__).parents[1]
     code = "import spark_ckpt\ntry:\n    spark_ckpt.read_state\nexcept spark_ckpt.ConfigError as e:\n    print(e)"
-    command = [tmp_path / "bare" / "bin" / "python", "-c", code]
+    command = [str(tmp_path / "bare" / "bin" / "python"), "-c", code]
     ran = subprocess.run(command, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, check=True)
     assert "bare/bin/python lacks" in ran.stdout
     assert "install spark-ckpt with its dependencies" in ran.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping
@@ -60,17 +61,17 @@ def refuse_connect(settings: Mapping[str, Any], environment: Mapping[str, str]) 
     if "spark.remote" in settings or {"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"} & set(environment):
         raise ConfigError(f"a session of Spark Connect takes no plugin, its server does; {way_out}")
     mode = str(settings.get("spark.api.mode") or environment.get("SPARK_API_MODE", "")).lower()
-    if mode == "connect" or (mode != "classic" and _connect_is_default()):
+    if mode == "connect" or (mode != "classic" and _connect_is_default(environment)):
         raise ConfigError(
             "with spark.api.mode=connect PySpark starts a server whose spark.plugins it sets itself, so that no query would have "
             f"checkpoints; {way_out}, or set spark.api.mode=classic"
         )
 
 
-def _connect_is_default() -> bool:
-    """In the distribution pyspark-connect."""
-    default = getattr(sys.modules.get("pyspark.util"), "default_api_mode", None)
-    return default is not None and default() == "connect"
+def _connect_is_default(environment: Mapping[str, str]) -> bool:
+    """As `pyspark.util.spark_connect_mode` has it; the package is that of the distribution pyspark-connect."""
+    said = environment.get("SPARK_CONNECT_MODE")
+    return said == "1" if said is not None else importlib.util.find_spec("pyspark_connect") is not None
 
 
 def _settings(storage: str | None, options: Mapping[str, str | int | bool]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,11 +59,19 @@ def test_submit_refuses_a_remote_server() -> None:
         submit_arguments(parse(["--remote", "sc://there", "job.py"]), "/ours.jar", {}, {})
 
 
-def test_where_connect_is_the_default_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the distribution pyspark-connect."""
-    import pyspark.util
-
-    monkeypatch.setattr(pyspark.util, "default_api_mode", lambda: "connect")
+@pytest.mark.parametrize("how", ["SPARK_CONNECT_MODE", "pyspark_connect"])
+def test_where_connect_is_the_default_it_is_refused(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a variable, or since the distribution pyspark-connect brings this package; `SPARK_CONNECT_MODE=0` says no to that."""
+    environment = {how: "1"} if how.isupper() else {}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "pyspark_connect.py").touch()
+    if not environment:
+        monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"spark\.api\.mode=classic"):
         configured({})
+    with pytest.raises(ConfigError, match=r"spark\.api\.mode=classic"):
+        submit_arguments(parse(["job.py"]), "/ours.jar", {}, environment)
     assert configured({"spark.api.mode": "classic"})
+    monkeypatch.setenv("SPARK_CONNECT_MODE", "0")
+    assert configured({})

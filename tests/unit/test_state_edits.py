@@ -28,11 +28,12 @@ from spark_ckpt.state.rows import Encoding
 from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Operator
 from spark_ckpt.state.spark_types import SparkType, Struct
 from spark_ckpt.storage import S3Options, open_storage
-from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.opening import opened_stream
+from testbed.lossy_proxy import Wire, WireFault
 from tests.drivers.command_line import call
+from tests.drivers.spark.s3_server import moto, with_bucket
 from tests.drivers.state_entries import entries
 from tests.drivers.state_versions import StoreVersions
 from tests.stored.earlier import HERE, place, totals
@@ -463,15 +464,14 @@ def test_rows_are_not_added_to_state_that_is_not_where_the_hash_says(stream: str
 
 def test_a_savepoint_whose_answer_was_lost_is_its_own(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The put of `_metadata` is stored, its answer is lost, and it is sent again."""
-    put = FileStorage.put_if_absent_dated
-
-    def sent_twice(self: FileStorage, key: str, data: bytes) -> Any:
-        put(self, key, data)
-        return put(self, key, data)
-
-    monkeypatch.setattr(FileStorage, "put_if_absent_dated", sent_twice)
-    made = spark_ckpt.transform_state(stream, 0, lambda batch: batch.slice(0, 1), name="lost")
-    assert made == f"{stream}/savepoints/lost"
+    with moto() as url, with_bucket(url, "lost") as server:
+        for name, value in server.env.items():
+            monkeypatch.setenv(name, value)
+        server.proxy.inject(WireFault(Wire.LOSE_ANSWER, r"^PUT \S*/_metadata"))
+        target = f"s3://{server.bucket}/kept"
+        made = spark_ckpt.transform_state(stream, 0, without("k1"), target=target, name="lost", conf=server.conf)
+        assert sum(line.startswith("PUT") and "/_metadata" in line for line in server.proxy.requests) > 1
+        assert spark_ckpt.read_state(made, conf=server.conf).to_table().num_rows == len(read(stream)) - 1
 
 
 def test_another_savepoint_that_was_made_meanwhile_is_left_alone(stream: str) -> None:

@@ -24,6 +24,7 @@ from spark_ckpt.stock.layout import OURS
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.verify import Verifier
+from testbed.faulty import Fault, FaultyStorage, Moment
 from tests.drivers.command_line import call
 from tests.drivers.stock_location import QUERY, StockLocation, changelog, packed
 from tests.drivers.stored_stream import make_store
@@ -221,38 +222,26 @@ def test_what_a_half_done_import_has_left_is_not_taken_for_another_content(tmp_p
     assert not Verifier(target).verify(again).problems
 
 
-def test_an_import_that_was_cut_short_leaves_no_savepoint_and_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_that_was_cut_short_leaves_no_savepoint_and_is_done_again(tmp_path: Path) -> None:
     at = located(tmp_path)
     at.batch(0, full=True)
-    target = open_storage(f"file://{tmp_path}/out")
-    put = type(target).put_slices
-
-    def fails(storage: Storage, key: str, slices: Any) -> None:
-        put(storage, key, slices)
-        raise StorageError("the storage is away")
-
-    monkeypatch.setattr(type(target), "put_slices", fails)
-    with pytest.raises(StorageError, match="away"):
+    target = FaultyStorage(open_storage(f"file://{tmp_path}/out"), [Fault(Moment.LOSE_ANSWER, operations=frozenset({"put"}))])
+    with pytest.raises(StorageError):
         import_checkpoint(open_storage(f"file://{at.folder}"), target)
+    assert len(target.hits) == 1
     assert target.size("_metadata") is None
     left = {found.key: target.get(found.key) for found in target.list("")}
-    monkeypatch.undo()
+    assert left
     imported(at, tmp_path / "out")
     assert {key: target.get(key) for key in left} == left
 
 
 @pytest.mark.parametrize(("goes_on", "committed"), [("batch", 1), ("plan", 0)])
-def test_a_query_that_goes_on_meanwhile_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: str, committed: int) -> None:
+def test_a_query_that_goes_on_meanwhile_is_told_of(tmp_path: Path, goes_on: str, committed: int) -> None:
     at = located(tmp_path)
     at.batch(0)
-    target = open_storage(f"file://{tmp_path}/out")
-    put = type(target).put_slices
-
-    def meanwhile(storage: Storage, key: str, slices: Any) -> None:
-        put(storage, key, slices)
-        getattr(at, goes_on)(1)
-
-    monkeypatch.setattr(type(target), "put_slices", meanwhile)
+    meanwhile = Fault(Moment.DELAY, operations=frozenset({"put"}), pause=lambda: getattr(at, goes_on)(1))
+    target = FaultyStorage(open_storage(f"file://{tmp_path}/out"), [meanwhile])
     with pytest.raises(CheckpointError, match=f"has begun batch 1 and committed batch {committed} while batch 0 was imported; stop it"):
         import_checkpoint(open_storage(f"file://{at.folder}"), target)
     assert target.size("_metadata") is None

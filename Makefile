@@ -91,7 +91,7 @@ test-fast: jar ## Only the tests that start no Spark
 .PHONY: test-lowest
 test-lowest: jar ## The same with the lowest version of every dependency that pyproject.toml allows, in an environment of its own
 	@$(PY) tests/lowest.py $(VENV)/lowest
-	@$(VENV)/lowest/bin/python -m pip list --disable-pip-version-check 2>/dev/null | grep -iE '^(boto3|botocore|click|msgspec|pyarrow|rich|rocksdict) '
+	@$(VENV)/lowest/bin/python -m pip list --disable-pip-version-check 2>/dev/null | grep -iE '^(boto3|botocore|click|javaproperties|msgspec|pyarrow|rich|rocksdict|xxhash) '
 	@$(VENV)/lowest/bin/python -m pytest -n $(JOBS) -m "not spark and not campaign" $(ARGS)
 
 .PHONY: screenshots

@@ -16,17 +16,20 @@ def without_way_out(message: str) -> str:
 
 
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
+_QUERY = re.compile(r"^(\s*(?!file:)[A-Za-z][A-Za-z0-9+.-]*:/+[^?]*)\?.+", re.DOTALL | re.IGNORECASE)
 _AUTHORITY = re.compile(r"(\s*(?!file:)(?:[A-Za-z][A-Za-z0-9+.-]*:/+|s3[an]?:))([^/]*:(?![0-9]{1,5}(?:/|$))[^/]*)", re.IGNORECASE)
 
 
 def without_password(text: str) -> str:
     """A URL, or what a person has written for one. A password goes up to the last `@`, whatever is in it; before that, the scheme stays.
-    Without an `@` it stands where a server's port would."""
+    Without an `@` it stands where a server's port would. What follows a `?` may be a signature (`sig=`, `X-Amz-Signature=`)."""
     before, at, after = text.rpartition("@")
     if at:
         scheme = _SCHEME.match(before)
-        return f"{scheme[0] if scheme else ''}…@{after}"
-    return _AUTHORITY.sub(lambda found: f"{found[1]}…", text, count=1) if _AUTHORITY.match(text) else text
+        text = f"{scheme[0] if scheme else ''}…@{after}"
+    elif _AUTHORITY.match(text):
+        text = _AUTHORITY.sub(lambda found: f"{found[1]}…", text, count=1)
+    return _QUERY.sub(lambda found: f"{found[1]}?…", text)
 
 
 def printable(text: str) -> str:

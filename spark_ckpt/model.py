@@ -262,7 +262,7 @@ class Checkpoint:
     whose checkpoints were still in the making when this one was put, and may complete after it. `log_from`: the lowest log entry that a
     start from here reads, None for `log` (plans of later epochs that its run had adopted may stand before that). `stream`: whose it is
     (`Claim.stream`), empty where an older release made it. `hooks`: the states of the query's hooks, by name. `imported`: None for one that
-    a query with the plugin has made; else `job` says what the state tells, which is less. `begins`: operators that begin
+    a query with the plugin has made; else `job` may say what the state tells, which is less (`job_known`). `begins`: operators that begin
     empty in the epoch after it, for the query has changed.
     """
 
@@ -281,6 +281,12 @@ class Checkpoint:
     hooks: Mapping[str, bytes] = field(default_factory=dict)
     imported: Imported | None = None
     begins: tuple[int, ...] = ()
+
+    @property
+    def job_known(self) -> bool:
+        """Whether `job` is what a query said of itself. Nobody has said it of what was imported; what was rescaled keeps the job, also
+        where a planned epoch makes it one that is imported."""
+        return self.imported is None or bool(self.job.sources)
 
     @property
     def lowest_entry(self) -> int:

@@ -243,9 +243,14 @@ def copied_key(key: str, ranges: int, run: int | None = None) -> str:
     return f"{first if run is None else run_prefix(run).rstrip('/')}/{rest}.{ranges:08x}"
 
 
+def is_object(key: str) -> bool:
+    """Whether a run's objects have such keys, below a stream's root or in a savepoint's folder."""
+    return _OBJECT.fullmatch(key) is not None
+
+
 def check_object(key: str) -> str:
     """Refuse a handle that points anywhere but at a run's own objects below the stream's root."""
-    if not _OBJECT.fullmatch(key):
+    if not is_object(key):
         raise FormatError(
             f"the object name {key!r} in a checkpoint's metadata does not belong to a stream; the metadata is damaged or forged"
         )

@@ -8,11 +8,13 @@ if ! whoami >/dev/null 2>&1; then
     export HADOOP_USER_NAME="${SPARK_USER:-spark}" USER="${SPARK_USER:-spark}"
 fi
 
-# SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, …: one option of the JVM each, whatever is in it.
+# SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, …: one option of the JVM each, whatever is in it. In an argument file of java's a newline within
+# quotes is written \n.
 java_options() {
     number=0
     while eval "[ -n \"\${SPARK_JAVA_OPT_$number+set}\" ]"; do
-        eval "printf '\"%s\"\n' \"\$(printf %s \"\$SPARK_JAVA_OPT_$number\" | sed 's/[\\\\\"]/\\\\&/g')\""
+        eval "printf '%s\n' \"\$SPARK_JAVA_OPT_$number\"" | sed 's/[\\"]/\\&/g' |
+            awk 'BEGIN { printf "\"" } NR > 1 { printf "\\n" } { printf "%s", $0 } END { print "\"" }'
         number=$((number + 1))
     done
 }
@@ -26,7 +28,7 @@ executor)
     options="$(mktemp)"
     java_options >"$options"
     exec "${JAVA_HOME:+$JAVA_HOME/bin/}java" "@$options" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
-        -cp "${SPARK_CONF_DIR:+$SPARK_CONF_DIR:}${SPARK_CLASSPATH:+$SPARK_CLASSPATH:}$SPARK_HOME/jars/*:$PWD" \
+        -cp "${SPARK_CONF_DIR:+$SPARK_CONF_DIR:}${HADOOP_CONF_DIR:+$HADOOP_CONF_DIR:}${SPARK_CLASSPATH:+$SPARK_CLASSPATH:}$SPARK_HOME/jars/*:${SPARK_DIST_CLASSPATH:+$SPARK_DIST_CLASSPATH:}$PWD" \
         org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
         --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
         --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \

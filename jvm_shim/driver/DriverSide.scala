@@ -165,6 +165,7 @@ object DriverSide extends Logging {
     Option(running.remove(runId)).foreach { s =>
       // With stopActiveRunOnRestart Spark stops the query in a person's way: what the next start goes on from must stay.
       try s.stop(failed, byPerson = alive && !failed && !s.ended && !s.contested)
+      catch { case _: CheckpointFailure if coordinator == null => () } // the application is stopping: the coordinator has seen its pipe close, and has ended
       finally {
         s.ends.end()
         if (streams.get(s.root) eq s) CheckpointFeed.ended(s.root)

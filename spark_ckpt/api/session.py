@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from spark_ckpt.conf.options import parse_options, unknown_option
+from spark_ckpt.conf.properties import conf_folder, spark_defaults
 from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.conf.table import OPTIONS, PREFIX
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.process.jar import jar_path
+from spark_ckpt.process.jar import jar_path, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,6 +95,7 @@ def _session_is_running() -> bool:
 
 def _workers_run_here(options: Mapping[str, Any]) -> bool:
     """Nobody chose an interpreter, and the master is this process: its own Python is the one that has the package."""
-    if "PYSPARK_PYTHON" in os.environ or "spark.pyspark.python" in options or "PYSPARK_GATEWAY_PORT" in os.environ:
-        return False
-    return str(options.get("spark.master", os.environ.get("MASTER", "local"))).startswith("local")
+    defaults = spark_defaults(conf_folder(os.environ, spark_home()))
+    chosen = "spark.pyspark.python" in {**defaults, **options} or {"PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT"} & set(os.environ)
+    named = options.get("spark.master") or defaults.get("spark.master") or os.environ.get("MASTER")
+    return not chosen and str(named or "local").startswith("local")

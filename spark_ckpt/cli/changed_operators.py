@@ -30,7 +30,7 @@ class Operators:
     @staticmethod
     def of(checkpoint: Checkpoint, storage: Storage) -> Operators:
         """Raises `StorageError`."""
-        return Operators(_described(checkpoint, storage), job=checkpoint.job.operators if checkpoint.imported is None else None)
+        return Operators(_described(checkpoint, storage), job=checkpoint.job.operators if checkpoint.job_known else None)
 
     def in_stream(self, storage: Storage, choice: OperatorChoice) -> Operators:
         """In the query that has completed the newest checkpoint of the stream there. Raises `StorageError`."""
@@ -43,7 +43,7 @@ class Operators:
             last = mine = None
         if last is None or mine is None or self.theirs is None:
             return self
-        doubtful = self.job is not None and last.imported is None and replaced(last.job.operators, self.job)
+        doubtful = self.job is not None and last.job_known and replaced(last.job.operators, self.job)
         return Operators(self.theirs, mine, match(mine, self.theirs, choice, doubtful), self.job)
 
     def table(self, checkpoint: Checkpoint) -> Table:

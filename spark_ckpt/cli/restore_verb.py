@@ -134,5 +134,6 @@ def _verdict(found: Preflight, check: str | None, c: Checkpoint, option: str) ->
     lines = [*new, f"{check} can go on from it, with {option}"]
     lines.append("its objects are copied into the stream first" if found.copied else "it is one of the stream's own")
     if not found.reruns and not found.same_stream:
-        lines.append(f"its epochs begin with {c.id.epoch + 1}: a sink that has seen later batches must be a new one")
+        first_epoch = c.id.epoch + 1 if found.first is None else found.first
+        lines.append(f"its epochs begin with {first_epoch}: a sink that has seen later batches must be a new one")
     return [*(Line(line) for line in lines), *reruns]

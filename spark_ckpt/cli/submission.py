@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -100,13 +99,3 @@ def submit_arguments(given: Given, jar: str, defaults: Mapping[str, str], enviro
     conf["spark.plugins"] = appended(conf.get("spark.plugins") or defaults.get("spark.plugins"), PLUGIN_CLASS)
     settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     return [*given.passed, "--jars", jars, *settings, *given.job]
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """A spark-defaults.conf: key and value apart by white space, `=` or `:` (Java's properties); `#` and `!` begin a comment."""
-    found = {}
-    for line in re.sub(r"\\\n\s*", "", text).splitlines():
-        match = re.match(r"\s*([^#!\s=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*)$", line)
-        if match:
-            found[match.group(1)] = match.group(2).strip()
-    return found

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from spark_ckpt.cli.submission import Given, parse, parse_properties, submit_arguments
+from spark_ckpt.cli.submission import Given, parse, submit_arguments
+from spark_ckpt.conf.properties import conf_folder, read_properties, spark_defaults
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.jar import jar_path, spark_home, spark_version
 
@@ -25,11 +26,12 @@ def command(arguments: tuple[str, ...]) -> None:
     given = parse(arguments)
     home = spark_home()
     environment = dict(os.environ)
-    final = submit_arguments(given, str(jar_path(spark_version(home))), _defaults(given, _conf_folder(environment, home)), environment)
-    # A SPARK_HOME that holds no Spark may still have the user's conf/.
-    environment["SPARK_CONF_DIR"] = str(_conf_folder(os.environ, home))
+    folder = conf_folder(environment, home)
+    defaults = _defaults(given, folder)
+    final = submit_arguments(given, str(jar_path(spark_version(home))), defaults, environment)
+    environment["SPARK_CONF_DIR"] = str(folder)
     environment["SPARK_HOME"] = str(home)
-    if _runs_here(given):
+    if _runs_here(given, defaults):
         environment.setdefault("PYSPARK_PYTHON", sys.executable)
     program = home / "bin" / "spark-submit"
     if not program.is_file():
@@ -38,31 +40,17 @@ def command(arguments: tuple[str, ...]) -> None:
     os.execve(str(program), [str(program), *final], environment)  # noqa: S606 - spark-submit takes this process' place, with its signals
 
 
-def _conf_folder(environment: Mapping[str, str], home: Path) -> Path:
-    return Path(environment.get("SPARK_CONF_DIR") or Path(environment.get("SPARK_HOME") or home) / "conf")
-
-
 def _defaults(given: Given, folder: Path) -> dict[str, str]:
     """What properties files say, the later over the earlier (Spark: `SparkSubmitArguments.mergeDefaultSparkProperties`)."""
     found: dict[str, str] = {}
     if given.properties_file is None or given.load_defaults:
-        found |= _properties(folder / "spark-defaults.conf", may_be_missing=True)
+        found |= spark_defaults(folder)
     for path in [*([given.properties_file] if given.properties_file is not None else []), *given.more_properties]:
-        found |= _properties(Path(path))
+        found |= read_properties(Path(path))
     return found
 
 
-def _properties(path: Path, *, may_be_missing: bool = False) -> dict[str, str]:
-    try:
-        return parse_properties(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if may_be_missing:
-            return {}
-        raise ConfigError(f"the properties file {path} does not exist") from None
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"the properties file {path} cannot be read: {e}") from e
-
-
-def _runs_here(given: Given) -> bool:
+def _runs_here(given: Given, defaults: Mapping[str, str]) -> bool:
     """A local master's workers run on this machine, so this interpreter, which has the package, is there for them."""
-    return (given.master or given.conf.get("spark.master") or os.environ.get("MASTER") or "local").startswith("local")
+    named = given.master or given.conf.get("spark.master") or defaults.get("spark.master") or os.environ.get("MASTER")
+    return (named or "local").startswith("local")

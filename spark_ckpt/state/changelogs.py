@@ -15,15 +15,17 @@ from enum import Enum
 from typing import BinaryIO
 
 import pyarrow as pa
+from xxhash import xxh32_intdigest
 
 from spark_ckpt.errors import DamagedError, FormatError
 
-_LZ4 = b"LZ4Block"
+LZ4_MAGIC = b"LZ4Block"
+LZ4_RAW, LZ4_PACKED = 0x10, 0x20
+_LZ4_HEAD = 21
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _SNAPPY = b"\x82SNAPPY\0"
 _MAX_BLOCK = 64 << 20
 """Bytes of one compressed block; Spark's have 32 KiB unless it was told otherwise."""
-_RAW, _PACKED = 0x10, 0x20
 MAX_BYTES = 128 << 20
 """Of a key or value: both are in memory, some times over, while they become Arrow, and a small file can unpack to any number of bytes."""
 
@@ -158,26 +160,37 @@ def unpacked(source: BinaryIO, name: str, codec: str) -> Iterator[bytes]:
 
 
 def _lz4(source: BinaryIO, name: str) -> Iterator[bytes]:
-    """The stream of lz4-java: blocks, each with its lengths and how it was packed, and an empty one at the end."""
-    while True:
-        head = source.read(21)
-        if len(head) < 21 or head[:8] != _LZ4:
-            raise DamagedError(f"the changelog {name} is no lz4 stream or ends early; it is damaged, or was written with another codec")
-        packed, size = struct.unpack("<ii", head[9:17])
-        if size == 0:
-            return
-        if not (0 <= packed <= _MAX_BLOCK and 0 < size <= _MAX_BLOCK):
-            raise DamagedError(f"the changelog {name} has a block of {size} bytes; it is damaged")
-        block = _exactly(source, packed, name)
-        if head[8] & 0xF0 == _RAW:
-            yield block
-        elif head[8] & 0xF0 == _PACKED:
-            yield lz4_block(block, size, name)
-        else:
-            raise DamagedError(f"the changelog {name} has a block that was packed in no known way; it is damaged")
+    while block := next_lz4_block(source, name):
+        yield block
 
 
-def lz4_block(block: bytes, size: int, name: str) -> bytes:
+def next_lz4_block(source: BinaryIO, name: str) -> bytes:
+    """One block of lz4-java's stream, unpacked; the empty one is the end. Raises `DamagedError`, also where a checksum is not that of what
+    came out, as `LZ4BlockInputStream` does."""
+    head = source.read(_LZ4_HEAD)
+    if len(head) < _LZ4_HEAD or head[:8] != LZ4_MAGIC:
+        raise DamagedError(f"the changelog {name} is no lz4 stream or ends early; it is damaged, or was written with another codec")
+    packed, size, checksum = struct.unpack("<iiI", head[9:])
+    if size == 0:
+        return b""
+    if not (0 <= packed <= _MAX_BLOCK and 0 < size <= _MAX_BLOCK):
+        raise DamagedError(f"the changelog {name} has a block of {size} bytes; it is damaged")
+    block = _exactly(source, packed, name)
+    if head[8] & 0xF0 == LZ4_PACKED:
+        block = _unpacked_block(block, size, name)
+    elif head[8] & 0xF0 != LZ4_RAW:
+        raise DamagedError(f"the changelog {name} has a block that was packed in no known way; it is damaged")
+    if lz4_checksum(block) != checksum:
+        raise DamagedError(f"the changelog {name} has a block whose checksum is another one; it is damaged")
+    return block
+
+
+def lz4_checksum(block: bytes) -> int:
+    """Of what a block holds unpacked: xxHash32 with a seed of lz4-java's, without its highest four bits (`LZ4BlockOutputStream`)."""
+    return xxh32_intdigest(block, 0x9747B28C) & 0x0FFFFFFF
+
+
+def _unpacked_block(block: bytes, size: int, name: str) -> bytes:
     """Unpacked. Pyarrow gives `size` bytes and does not tell how many of them it has written: the rest would be what lay in this process's
     memory. So one byte less has to be too few. Raises `DamagedError`."""
     codec = pa.Codec("lz4_raw")

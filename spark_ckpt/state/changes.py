@@ -7,6 +7,7 @@ again as it was is no change.
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -320,14 +321,22 @@ def _same_numbers(before: Checkpoint, after: Checkpoint, reader: StreamReader) -
 def later_changelogs(before: Snapshot, after: Snapshot) -> list[Handle] | None:
     """What has to be replayed over the older version of a store to have the newer one. None: that is not known.
 
-    A version's file, changelog or full snapshot, has the version's unique id in its name.
+    A version's file, changelog or full snapshot, has the version's unique id in its name. One that an import has made up is the same for
+    other content, after stock Spark's query went back or the location was copied: then all that the older version is made of has to be
+    in the newer one, byte for byte.
     """
     if not before.handles:
         return None
     last = before.handles[-1]
+    if _is_made_up(last):
+        count = len(before.handles)
+        if list(map(_content, before.handles)) != list(map(_content, after.handles[:count])):
+            return None
+        later = list(after.handles[count:])
+        return later if all(one.kind is HandleKind.CHANGELOG for one in later) else None
     for number, handle in enumerate(after.handles):
         if handle.kind is not HandleKind.SST and _version(handle) == _version(last):
-            if handle.kind is last.kind and (handle.length, handle.checksum) != (last.length, last.checksum):
+            if handle.kind is last.kind and _content(handle) != _content(last):
                 return None  # of another stream, which has given the same name
             later = list(after.handles[number + 1 :])
             return later if all(one.kind is HandleKind.CHANGELOG for one in later) else None
@@ -371,6 +380,18 @@ def _more(values: list[bytes], others: list[bytes]) -> list[bytes]:
 
 def _version(handle: Handle) -> str:
     return handle.name.rpartition(".")[0]
+
+
+def _content(handle: Handle) -> tuple[HandleKind, str, int, int]:
+    return handle.kind, handle.name, handle.length, handle.checksum
+
+
+def _is_made_up(handle: Handle) -> bool:
+    """Spark's unique ids are random UUIDs, of version 4 (RFC 9562); an import's are of version 5 (`StockCheckpoint.made_up`)."""
+    try:
+        return uuid.UUID(_version(handle).partition("_")[2]).version == 5
+    except ValueError:
+        return False
 
 
 def comes_after(one: Checkpoint, other: Checkpoint) -> bool:

@@ -143,10 +143,15 @@ def to_arrow(spark: SparkType) -> pa.DataType:
     if isinstance(spark, Array):
         return pa.list_(to_arrow(spark.element))
     if isinstance(spark, Map):
-        return pa.map_(to_arrow(spark.key), to_arrow(spark.value))
+        return pa.map_(to_arrow(key_of(spark)), to_arrow(spark.value))
     if spark.name == "decimal":
         return pa.decimal128(spark.precision, spark.scale)
     return _arrow_types()[spark.name]
+
+
+def key_of(spark: Map) -> SparkType:
+    """What keys of a map are in Arrow, which has none that are null: the empty map of Spark's `map()` has keys of type void."""
+    return Atomic("string") if spark.key == Atomic("void") else spark.key
 
 
 def _arrow_types() -> Mapping[str, pa.DataType]:

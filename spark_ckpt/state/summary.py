@@ -75,5 +75,8 @@ def _count_one(state: StateOfCheckpoint, selected: list[Selected], snapshot: Sna
 def shown_keys(state: StateOfCheckpoint, selected: Selected, counted: Counted) -> Iterator[tuple[int, int, Any]]:
     """Bytes, partition and key as Python's values, the largest first."""
     decoder = state.decoder(selected)
+    by_partition = {snapshot.store.partition: snapshot for snapshot in state.snapshots(selected)}
     for size, partition, key in reversed(counted.biggest):
-        yield size, partition, decoder.key(key)
+        with state.named(by_partition[partition]):
+            shown = decoder.key(key)
+        yield size, partition, shown

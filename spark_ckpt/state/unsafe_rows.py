@@ -38,6 +38,8 @@ _NUMBERS: dict[str, str] = {
 FEW_BYTES = 64
 """Values that are longer on the average are copied one by one: copying bytes by their index takes eight bytes of memory for each."""
 SHORT_DECIMAL = 18
+ELEMENTS = 1 << 20
+"""Of arrays, looked at together: each takes some fifty bytes while it is, be it a boolean."""
 MAX_EMPTY = 32 << 20
 """Places that structs which are null may take in the columns of their fields, in a few rows: they have no bytes that would bound them."""
 
@@ -145,12 +147,15 @@ class Rows:
         self._take(int(np.where(valid, heads + counts * width, 0).sum()))
         ends = np.cumsum(counts)
         total = int(ends[-1]) if len(ends) else 0
-        rows = np.repeat(np.arange(len(starts)), counts)
-        index = np.arange(total) - np.repeat(ends - counts, counts)
-        bits = self._numbers(starts[rows] + 8 + index // 64 * 8, np.ones(total, np.bool_), 8, "<i8")
-        there = (bits >> (index % 64)) & 1 == 0
-        values = self._column(spark, starts[rows] + heads[rows] + index * width, there, starts[rows], sizes[rows])
-        return np.concatenate([[0], ends]).astype("<i4"), values
+        pieces = []
+        for first in range(0, max(total, 1), ELEMENTS):
+            of_all = np.arange(first, min(total, first + ELEMENTS))
+            rows = np.searchsorted(ends, of_all, side="right")
+            index = of_all - (ends - counts)[rows]
+            bits = self._numbers(starts[rows] + 8 + index // 64 * 8, np.ones(len(rows), np.bool_), 8, "<i8")
+            there = (bits >> (index % 64)) & 1 == 0
+            pieces.append(self._column(spark, starts[rows] + heads[rows] + index * width, there, starts[rows], sizes[rows]))
+        return np.concatenate([[0], ends]).astype("<i4"), pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
 
     def _map(self, spark: Map, starts: Ints, sizes: Ints, valid: Bools) -> pa.Array:
         if np.any(valid & (sizes < 8)):
@@ -163,6 +168,8 @@ class Rows:
         if not np.array_equal(key_offsets, offsets) or keys.null_count:
             raise DamagedError("a map has not as many keys as values")
         kind = to_arrow(spark)
+        if len(keys) == 0:
+            keys = pa.array([], kind.key_type)
         entries = pa.StructArray.from_arrays([keys, values], fields=[kind.key_field, kind.item_field])
         return pa.Array.from_buffers(kind, len(starts), [_bitmap(valid), pa.py_buffer(offsets)], children=[entries])
 

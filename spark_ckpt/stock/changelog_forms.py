@@ -18,20 +18,15 @@ import pyarrow as pa
 from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import DamagedError, FormatError
 from spark_ckpt.process import owner_only
-from spark_ckpt.state.changelogs import lz4_block, unpacked
+from spark_ckpt.state.changelogs import LZ4_MAGIC, LZ4_RAW, lz4_checksum, next_lz4_block, unpacked
 from spark_ckpt.storage.checksums import CHUNK
 
 Lineage = Sequence[tuple[int, str]]
 """Versions and their unique ids, the oldest first: the full snapshot that a changelog builds on, and the changelogs between."""
 
-_MAGIC = b"LZ4Block"
-_HEAD = 21
-_RAW, _PACKED = 0x10, 0x20
 _LEVEL = 7
 """Of a block: up to 128 KiB (`LZ4BlockOutputStream`: 2 to the power of 10 and this)."""
 _BLOCK = 1 << (10 + _LEVEL)
-_SEED = 0x9747B28C
-_CHECKED = 0x0FFFFFFF
 _LONGEST = 0xFFFF
 """Bytes of a string that a `DataOutputStream` writes as UTF."""
 _MAX_VALUES = 100_000
@@ -78,7 +73,7 @@ def without_lineage(source: Path, target: Path, name: str, codec: str) -> None:
     try:
         with open(source, "rb") as old, open(target, "xb", opener=owner_only.opener) as new:
             if _is_lz4(codec):
-                head = _Head(iter(lambda: _next_block(old, name), b""), name)
+                head = _Head(iter(lambda: next_lz4_block(old, name), b""), name)
                 _write_block(new, head.plain() + head.rest)
                 _copy(old, new)
             else:
@@ -109,7 +104,7 @@ def _beginning(begins: bytes, lineage: Lineage, name: str) -> tuple[bytes, bytes
 
 
 def _lz4(old: BinaryIO, new: BinaryIO, lineage: Lineage, name: str) -> None:
-    first = _next_block(old, name)
+    first = next_lz4_block(old, name)
     front, records = _beginning(first, lineage, name)
     _write_block(new, front)
     if records != first:
@@ -124,25 +119,10 @@ def _copy(old: BinaryIO, new: BinaryIO) -> None:
         new.write(piece)
 
 
-def _next_block(old: BinaryIO, name: str) -> bytes:
-    head = old.read(_HEAD)
-    if len(head) < _HEAD or head[:8] != _MAGIC:
-        raise DamagedError(f"the changelog {name} is no lz4 stream; it is damaged, or was written with another codec")
-    packed, size = struct.unpack("<ii", head[9:17])
-    if not (0 < packed <= 64 << 20 and 0 < size <= 64 << 20):
-        raise DamagedError(f"the changelog {name} has a block of {size} bytes in front; it is damaged")
-    block = old.read(packed)
-    if len(block) < packed:
-        raise DamagedError(f"the changelog {name} ends within a block; it is damaged")
-    if head[8] & 0xF0 == _RAW:
-        return block
-    return lz4_block(block, size, name)
-
-
 def _write_block(new: BinaryIO, data: bytes) -> None:
     for at in range(0, len(data), _BLOCK):
         piece = data[at : at + _BLOCK]
-        new.write(_MAGIC + bytes([_RAW | _LEVEL]) + struct.pack("<iiI", len(piece), len(piece), xxh32(piece, _SEED) & _CHECKED))
+        new.write(LZ4_MAGIC + bytes([LZ4_RAW | _LEVEL]) + struct.pack("<iiI", len(piece), len(piece), lz4_checksum(piece)))
         new.write(piece)
 
 
@@ -208,33 +188,3 @@ class _Head:
             self._held += piece
         found, self._held = self._held[:size], self._held[size:]
         return found
-
-
-_P1, _P2, _P3, _P4, _P5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
-_M = 0xFFFFFFFF
-
-
-def xxh32(data: bytes, seed: int) -> int:
-    """The checksum in lz4-java's streams (xxHash, 32 bits; github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
-    size, at = len(data), 0
-    if size >= 16:
-        lanes = [(seed + _P1 + _P2) & _M, (seed + _P2) & _M, seed, (seed - _P1) & _M]
-        for stripe in struct.iter_unpack("<4I", data[: size & ~15]):
-            lanes = [_rotated((lane + word * _P2) & _M, 13) * _P1 & _M for lane, word in zip(lanes, stripe, strict=True)]
-        at = size & ~15
-        found = sum(_rotated(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)) & _M
-    else:
-        found = (seed + _P5) & _M
-    found = (found + size) & _M
-    while at + 4 <= size:
-        found = _rotated((found + int.from_bytes(data[at : at + 4], "little") * _P3) & _M, 17) * _P4 & _M
-        at += 4
-    for byte in data[at:]:
-        found = _rotated((found + byte * _P5) & _M, 11) * _P1 & _M
-    found = (found ^ (found >> 15)) * _P2 & _M
-    found = (found ^ (found >> 13)) * _P3 & _M
-    return found ^ (found >> 16)
-
-
-def _rotated(value: int, by: int) -> int:
-    return (value << by | value >> (32 - by)) & _M

@@ -29,7 +29,7 @@ from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.segments import SHARED, LocalSnapshot, Place, Segments, local_handle
-from spark_ckpt.stored.state.archive import FullSnapshot, read_full_snapshot
+from spark_ckpt.stored.state.archive import FullSnapshot, read_whole_snapshot
 
 RUN = 1
 """The objects of a savepoint have the prefix of a run, whichever."""
@@ -251,6 +251,6 @@ def _get(location: Storage, found: StockCheckpoint, key: str, path: Path) -> Non
 
 def _full_snapshot(location: Storage, file: StoreFile, path: Path) -> FullSnapshot:
     try:
-        return read_full_snapshot(path)
+        return read_whole_snapshot(path)
     except FormatError as e:
         raise FormatError(f"{location.url_of(file.key)} cannot be read: {without_way_out(str(e))}; put it back") from e

@@ -55,14 +55,14 @@ def write_stock(source: Storage, exported: Exported, target: Storage, location: 
     ranges = _ranges(exported)
     small = {path: for_stock(path, content, location) for path, content in driver.items()}
     small |= {path: for_stock(path, _whole(source, ranges.pop(path)), location) for path in list(ranges) if is_changed(path)}
-    if not _begin(target, mark):
+    last = {path: small[path] for path in sorted(small) if path.startswith(_NUMBERED_LAST)}
+    last[METADATA] = query_metadata(exported.checkpoint.query_id)
+    if not _begin(target, mark, last):
         return _ended(target, mark)
     _copy(source, ranges, target, exported.codec, tell)
-    last = sorted(path for path in small if path.startswith(_NUMBERED_LAST))
     _put_all(target, {path: data for path, data in small.items() if path not in last}, tell)
-    for path in last:
-        target.put(path, small[path])
-    target.put(METADATA, query_metadata(exported.checkpoint.query_id))
+    for path, content in last.items():
+        target.put(path, content)
     return _ended(target, mark)
 
 
@@ -86,19 +86,44 @@ def _digest(exported: Exported) -> str:
     return hashlib.sha256(repr((state, sorted(exported.files.items()))).encode()).hexdigest()
 
 
-def _begin(target: Storage, mark: bytes) -> bool:
-    """Whether there is anything left to be written. Raises `ConflictError`."""
-    there = next((stored.key for stored in target.list("") if stored.key != MARK), None)
-    has_mark = target.size(MARK) is not None
-    if there is not None and not has_mark:
-        raise ConflictError(f"{target.url} is not empty ({there} is there); export to a folder that does not exist yet")
-    if not has_mark and target.put_if_absent(MARK, mark) is PutResult.STORED:
-        return True
+def _begin(target: Storage, mark: bytes, last: Mapping[str, bytes]) -> bool:
+    """Whether there is anything left to be written. `last`: what is put last of all. Raises `ConflictError`.
+
+    Two exports to one folder: (1) A sees that it is empty; (2) B marks it, writes all, and removes its mark; (3) A marks it. So A looks
+    once more behind its mark, which B, from then on, meets.
+    """
+    if target.size(MARK) is None:
+        _refuse_others(target)
+        if target.put_if_absent(MARK, mark) is PutResult.STORED:
+            try:
+                _refuse_others(target)
+            except ConflictError:
+                target.delete([MARK])
+                raise
+            return True
     if target.get(MARK, limit=1 << 20) != mark:
         raise ConflictError(
             f"{target.url} holds another export that is not complete, {MARK} there says which; finish that one, or delete the folder"
         )
-    return target.size(METADATA) is None
+    if target.size(METADATA) is None:
+        return True
+    changed = next((path for path, content in last.items() if not _holds(target, path, content)), None)
+    if changed is None:
+        return False
+    raise ConflictError(
+        f"a query has begun in {target.url}, and {changed} there is not this export's; export to a new folder, or if it went on from this "
+        f"export, delete {MARK} there"
+    )
+
+
+def _refuse_others(target: Storage) -> None:
+    there = next((stored.key for stored in target.list("") if stored.key != MARK), None)
+    if there is not None:
+        raise ConflictError(f"{target.url} is not empty ({there} is there); export to a folder that does not exist yet")
+
+
+def _holds(target: Storage, path: str, content: bytes) -> bool:
+    return target.size(path) == len(content) and target.get(path) == content
 
 
 def _ended(target: Storage, mark: bytes) -> Written:

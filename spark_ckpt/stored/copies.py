@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError
+from spark_ckpt.errors import ConflictError, DamagedError, ObjectMissingError, StorageError
 from spark_ckpt.model import Checkpoint, CheckpointId, Content, FileHandle, Handle
-from spark_ckpt.paths import METADATA_NAME, copied_key, metadata_key, parse_checkpoint_url
+from spark_ckpt.paths import METADATA_NAME, copied_key, is_object, metadata_key, parse_checkpoint_url
 from spark_ckpt.process import owner_only
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.storage.base import PutResult, Slice, Storage
@@ -68,13 +68,32 @@ class RestorePath:
 
 
 def finish_savepoint(target: Storage, made: Checkpoint) -> None:
-    """Puts its `_metadata`. Raises `ConflictError` where somebody has made another one there meanwhile, `StorageError`."""
+    """Puts its `_metadata`, and removes what earlier attempts at it have left.
+
+    Raises `ConflictError` where somebody has made another one there meanwhile, `StorageError`.
+    """
     content = encode_metadata(made)
-    if target.put_if_absent(METADATA_NAME, content) is PutResult.STORED:
-        return
-    # It may be this one: a put whose answer was lost was sent again.
-    if target.size(METADATA_NAME) != len(content) or target.get(METADATA_NAME) != content:
+    # If it is not stored, it may be this one: a put whose answer was lost was sent again.
+    is_there = target.put_if_absent(METADATA_NAME, content) is not PutResult.STORED
+    if is_there and (target.size(METADATA_NAME) != len(content) or target.get(METADATA_NAME) != content):
         raise ConflictError(f"there is a savepoint at {target.url} already, which somebody has just made; choose another name")
+    _delete_unnamed(target, made)
+
+
+def _delete_unnamed(target: Storage, made: Checkpoint) -> None:
+    """What attempts at this savepoint have left that were cut short: their objects have names of their own, and an edit that forgets
+    somebody must not keep that state there. Whoever still is at such an attempt is refused in the end, for `_metadata` is there. A folder
+    that holds anything else is left alone, as by `gc`: it may be a stream's.
+    """
+    try:
+        there = {found.key for found in target.list("")} - {METADATA_NAME}
+        if all(map(is_object, there)):
+            target.delete(sorted(there - made.objects))
+    except StorageError as e:
+        raise StorageError(
+            f"the savepoint at {target.url} is complete, but what an earlier attempt may have left there could not be removed ({e}); make "
+            "it again under another name if it must not hold what that one had"
+        ) from e
 
 
 def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) -> Checkpoint:

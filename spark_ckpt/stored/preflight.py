@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from spark_ckpt.model import Checkpoint, CheckpointId, Job
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.progress import Tell, nobody
-from spark_ckpt.protocol.entries import Claim
+from spark_ckpt.protocol.entries import Claim, End
 from spark_ckpt.protocol.offsets_conf import is_drain
 from spark_ckpt.protocol.operators import Matched
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
-from spark_ckpt.protocol.start.planned_before import CopyOf, begun_by_stock, does_not_follow
+from spark_ckpt.protocol.start.planned_before import CopyOf, begun_by_stock, behind, does_not_follow, ever_used
 from spark_ckpt.protocol.start.restoring import TO_APPLY_AGAIN, incomplete, is_of_this_stream, misfits, unfit
 from spark_ckpt.storage import Storage
 from spark_ckpt.stored.copies import RestorePath
@@ -34,6 +34,8 @@ class Preflight:
     drain: int | None = None
     new_stream: bool = False
     """Nothing has begun there yet."""
+    first: int | None = None
+    """The first epoch, where that is not the one after the checkpoint's."""
 
 
 _FORGOTTEN = (
@@ -90,11 +92,29 @@ def into(content: Checkpoint, path: RestorePath, storage: Storage, matched: Matc
     stays = content.lowest_entry >= standing.floor or (by_its_entries and _young(storage, content.lowest_entry, standing.tail))
     if same and not stays:
         return Preflight((*problems, _FORGOTTEN), True)
-    if not same and not standing.ended:
-        problems.append(
-            f"it belongs to another stream, and this one has epochs of its own (run {standing.claim.run}); use a new checkpointLocation"
-        )
-    return _with_plans(problems, True, content, path, storage, reader, standing) if same else Preflight(tuple(problems))
+    if same:
+        return _with_plans(problems, True, content, path, storage, reader, standing)
+    if standing.ended:
+        return _behind(problems, content, _used_by_deleted(log, standing))
+    claim = standing.claim
+    if claim.restored is not None and claim.restored.path == path.url and not claim.adopts:
+        # It was cut short, or `_is_applied` would say so.
+        return _behind(problems, content, claim.used + claim.ahead if claim.used is not None else -1)
+    problems.append(f"it belongs to another stream, and this one has epochs of its own (run {claim.run}); use a new checkpointLocation")
+    return Preflight(tuple(problems))
+
+
+def _behind(problems: list[str], content: Checkpoint, used: int) -> Preflight:
+    first, again = behind(content, used)
+    return Preflight(tuple(problems), reruns=tuple(plan.epoch for plan in again), first=first)
+
+
+def _used_by_deleted(log: StreamLog, standing: Standing) -> int:
+    """The highest number that an epoch of a stream has had which was deleted."""
+    end = log.readable(standing.newest)
+    if isinstance(end, End) and end.used is not None:
+        return end.used
+    return ever_used({n: entry for n in range(1, standing.tail + 1) if (entry := log.readable(n)) is not None})
 
 
 def _is_applied(path: RestorePath, reader: StreamReader, standing: Standing) -> bool:

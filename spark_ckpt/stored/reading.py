@@ -50,7 +50,7 @@ class StreamReader:
         inside = f"it holds {', '.join(folders[:_SHOWN])}{' …' if len(folders) > _SHOWN else ''}" if folders else "nothing is there"
         raise ObjectMissingError(
             f"there is no stream at {self.url}: {inside}; a stream's URL is <spark.ckpt.storage>/<path of the query's checkpointLocation>, "
-            "and nobody has made a savepoint of that name"
+            "and it is no savepoint either"
         )
 
     def runs(self) -> Iterator[int]:

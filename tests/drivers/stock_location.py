@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_ckpt.state.changelogs import lz4_checksum
 from spark_ckpt.stock.layout import STOCK
 from tests.drivers.stored_stream import make_store
 
@@ -52,7 +53,7 @@ def packed(data: bytes, codec: str) -> bytes:
         block = data[at : at + 32_768]
         body = pa.compress(block, "snappy" if codec == "snappy" else "lz4_raw", asbytes=True)
         if codec == "lz4":
-            out += b"LZ4Block\x25" + struct.pack("<iii", len(body), len(block), 0)
+            out += b"LZ4Block\x25" + struct.pack("<iiI", len(body), len(block), lz4_checksum(block))
         out += (struct.pack(">i", len(body)) if codec == "snappy" else b"") + body
     return out + (b"LZ4Block\x15" + struct.pack("<iii", 0, 0, 0) if codec == "lz4" else b"")
 

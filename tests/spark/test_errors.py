@@ -217,7 +217,7 @@ def test_somebody_elses_checkpoint_is_left_alone(world: World) -> None:
     before = contents(world.stream("owner"))
 
     of_spark = "Provided value schema does not match existing state value schema"
-    world.refused(world.run("owner", query="unique"), "another job's? then take another checkpointLocation", of_spark)
+    world.refused(world.run("owner", query="unique"), "if another job made it, take another checkpointLocation", of_spark)
     names = world.location("owner") / "metadata"
     mine = names.read_text()
     other = "11111111-2222-3333-4444-555555555555"

@@ -23,8 +23,9 @@ from spark_ckpt.agent.spools import Spools
 from spark_ckpt.api.session import argument_name, configure
 from spark_ckpt.cli import surroundings
 from spark_ckpt.cli.main import VERBS, run
-from spark_ckpt.cli.submission import parse, parse_properties, submit_arguments
+from spark_ckpt.cli.submission import parse, submit_arguments
 from spark_ckpt.cli.surroundings import Status, check_spark
+from spark_ckpt.conf.properties import parse_properties
 from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.conf.template import template
 from spark_ckpt.errors import ConfigError
@@ -187,7 +188,7 @@ def test_a_conf_without_an_equals_sign_is_shown_without_its_value(separator: str
 
 def test_properties_as_java_reads_them() -> None:
     text = "# c\n! c\nspark.a   1 2\nspark.b=x\nspark.c : y \n\nspark.d\tz\nspark.e a,\\\n   b\nlonely\n"
-    assert parse_properties(text) == {"spark.a": "1 2", "spark.b": "x", "spark.c": "y", "spark.d": "z", "spark.e": "a,b"}
+    assert parse_properties(text) == {"spark.a": "1 2", "spark.b": "x", "spark.c": "y", "spark.d": "z", "spark.e": "a,b", "lonely": ""}
 
 
 def handed_over(tmp_path: Path, *arguments: str) -> list[str]:

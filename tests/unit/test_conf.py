@@ -251,6 +251,10 @@ def test_credentials_in_the_storage_are_refused_and_not_shown(url: str) -> None:
     ("value", "as_shown"),
     [
         ("s3://KEY:hush@bucket/x", "s3://…@bucket/x"),
+        ("https://acct.blob.core.windows.net/c/x?sig=hush", "https://acct.blob.core.windows.net/c/x?…"),
+        ("s3://bucket/x?X-Amz-Signature=hu/sh:1", "s3://bucket/x?…"),
+        ("s3://KEY:hu?sh@bucket/x?sig=hush", "s3://…@bucket/x?…"),
+        ("https://acct.blob.core.windows.net/c/x?sig=hu@sh", "https://…@sh"),
         ("s3://KEY:hu@sh/hu@bucket/x", "s3://…@bucket/x"),
         ("s3://KEY:hu\nsh@bucket/x", "s3://…@bucket/x"),
         ("s3://KEY:hush@\nbucket/x", "s3://…@ bucket/x"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,17 @@ import pytest
 import spark_ckpt
 from spark_ckpt.cli import options
 from spark_ckpt.cli.main import run
-from spark_ckpt.protocol.entries import Plan
+from spark_ckpt.model import Checkpoint, Imported, Job
+from spark_ckpt.paths import log_key
+from spark_ckpt.protocol.entries import End, Plan, encode
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import store_savepoint
+from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.stored.reading import StreamReader
 from tests.drivers.command_line import call
 from tests.drivers.coordinator_process import FakeJvm, b64
 from tests.drivers.planned_operators import a_deduplication, a_total
+from tests.drivers.protocol_driving import JOB, offsets
 from tests.drivers.stored_stream import StreamWriter, begun, make_store
 from tests.stored.earlier import place
 
@@ -117,3 +124,88 @@ def test_of_a_savepoint_there_is_nothing_to_tell(tmp_path: Path, capsys: pytest.
     made = spark_ckpt.transform_state(f"{tmp_path}/stream", 0, lambda batch: batch, target=f"{tmp_path}/kept", name="one")
     assert run(["export", made, f"{tmp_path}/out"]) == 0
     assert "appended to the log" not in capsys.readouterr().err
+
+
+def ended(tmp_path: Path, name: str, epochs: int) -> str:
+    """A stream that was deleted, after so many epochs."""
+    jvm = FakeJvm(tmp_path / name, query="q-2")
+    jvm.start()
+    for epoch in range(epochs):
+        jvm.epoch(1, epoch)
+    jvm.close()
+    with open_storage(jvm.url) as storage:
+        standing = StreamReader(storage).standing()
+        assert standing is not None
+        end = End(standing.claim.claim, 1, used=epochs - 1, floor=standing.floor)
+        storage.put(log_key(standing.tail + 1), encode(end))
+    return jvm.url
+
+
+def kept(tmp_path: Path) -> Checkpoint:
+    """Of epoch 1, at `kept`; the same with an epoch that stock Spark had begun at `begun`."""
+    jvm = FakeJvm(tmp_path / "source")
+    jvm.start()
+    for epoch in range(2):
+        jvm.epoch(1, epoch)
+    jvm.close()
+    with open_storage(jvm.url) as storage, open_storage(f"file://{tmp_path}/kept") as target:
+        reader = StreamReader(storage)
+        latest = reader.latest()
+        assert latest is not None
+        made = store_savepoint(storage, reader.read(latest), target)
+    shutil.copytree(tmp_path / "kept", tmp_path / "begun")
+    begun = replace(made, imported=Imported("file:///stock", offsets(2)), job=Job((), (), ""), claim=0, log=0, stream="")
+    (tmp_path / "begun" / "_metadata").write_bytes(encode_metadata(begun))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("path", "epochs", "first", "again"), [("kept", 6, 6, []), ("kept", 1, 2, []), ("begun", 1, 2, [2]), ("begun", 6, 6, [])]
+)
+def test_a_deleted_streams_numbers_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, epochs: int, first: int, again: list[int]
+) -> None:
+    """What `restore --check` says is what the start does; a batch that is begun under another number is told."""
+    kept(tmp_path)
+    url = ended(tmp_path, "deleted", epochs)
+    source = f"file://{tmp_path}/{path}"
+    status, told = call(capsys, "restore", source, "--check", url)
+    assert (status, told["reruns"]) == (0, again)
+    run(["restore", source, "--check", url])
+    assert (f"its epochs begin with {first}:" in capsys.readouterr().out) is not bool(again)
+    jvm = FakeJvm(tmp_path / "deleted", query="q-2", **{"restore.path": source})
+    started = jvm.start()
+    jvm.close()
+    assert (started["epoch"], [plan["epoch"] for plan in started["planned"]]) == (first, again)
+    anew = [line for line in jvm.logs if "what stock Spark had begun as epoch 2 runs anew, under a number from 6 on" in line]
+    assert len(anew) == (1 if path == "begun" and epochs == 6 else 0), jvm.logs
+
+
+def test_a_restore_that_was_cut_short_may_be_done_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(tmp_path)
+    conf = {"restore.path": f"file://{tmp_path}/kept"}
+    first = FakeJvm(tmp_path / "new", query="q-2", **conf)
+    first.start()
+    first.kill()
+    (copied,) = (tmp_path / "new").rglob("_metadata")
+    copied.unlink()
+    status, told = call(capsys, "restore", conf["restore.path"], "--check", first.url)
+    assert (status, told["problems"]) == (0, [])
+    again = FakeJvm(tmp_path / "new", query="q-2", **conf)
+    assert again.start()["epoch"] == 2
+    again.close()
+    assert call(capsys, "restore", conf["restore.path"], "--check", first.url)[0] == 1
+
+
+def test_a_rescaled_savepoint_with_a_planned_epoch_is_still_of_its_job(tmp_path: Path) -> None:
+    """It counts as imported, for stock Spark could have begun that epoch; but its job is known."""
+    made = replace(kept(tmp_path), imported=Imported("file:///s/run-00000001/chk-1", offsets(2)))
+    (tmp_path / "kept" / "_metadata").write_bytes(encode_metadata(made))
+    another = FakeJvm(tmp_path / "new", query="q-2", **{"restore.path": f"file://{tmp_path}/kept"})
+    job = replace(JOB, sources=("KafkaV2[Subscribe[another]]",)).to_json()
+    refused = another.ask("start", **{**another.start_fields(), "job": job})
+    another.kill()
+    assert "its sources are" in refused["error"]["message"]
+    same = FakeJvm(tmp_path / "same", query="q-2", **{"restore.path": f"file://{tmp_path}/kept"})
+    assert [plan["epoch"] for plan in same.start()["planned"]] == [2]
+    same.close()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
 from spark_ckpt.state import contents
-from spark_ckpt.state.changelogs import Change, Record, read_records
+from spark_ckpt.state.changelogs import Change, Record, lz4_checksum, read_records, unpacked
 from spark_ckpt.state.contents import Contents
 
 RECORDS: list[Record] = [
@@ -48,7 +48,7 @@ def lz4(data: bytes, packed: bool = True) -> bytes:
     for at in range(0, len(data), 32_768):
         block = data[at : at + 32_768]
         body = pa.compress(block, "lz4_raw", asbytes=True) if packed else block
-        out += b"LZ4Block" + bytes([0x25 if packed else 0x15]) + struct.pack("<iii", len(body), len(block), 0) + body
+        out += b"LZ4Block" + bytes([0x25 if packed else 0x15]) + struct.pack("<iiI", len(body), len(block), lz4_checksum(block)) + body
     return out + b"LZ4Block\x15" + struct.pack("<iii", 0, 0, 0)
 
 
@@ -156,3 +156,27 @@ def test_a_folder_that_is_no_rocksdb_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "0" / "CURRENT").write_text("MANIFEST-000001\n")
     with pytest.raises(DamagedError, match="RocksDB cannot read a store"):
         Contents(tmp_path / "0", "a store", {}, has_snapshot=True, delimiter=b"")
+
+
+@pytest.mark.parametrize(
+    ("stream", "holds"),
+    [
+        ("4c5a34426c6f636b15030000000300000022b24c0d6162634c5a34426c6f636b15000000000000000000000000", b"abc"),
+        (
+            "4c5a34426c6f636b250e0000002c0100009bc0af053f6b65790300ff125065796b65794c5a34426c6f636b15000000000000000000000000",
+            b"key" * 100,
+        ),
+    ],
+)
+def test_streams_of_lz4_java(stream: str, holds: bytes) -> None:
+    """Written by lz4-java 1.11.0's `LZ4BlockOutputStream`, as it is in Spark."""
+    assert b"".join(unpacked(io.BytesIO(bytes.fromhex(stream)), "x", "lz4")) == holds
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_block_with_another_checksum_is_damage(packed: bool) -> None:
+    whole = lz4(written(RECORDS[:1], 2), packed)
+    damaged = whole.replace(b"\0\0\0\1a", b"\0\0\0\1b")
+    assert damaged != whole
+    with pytest.raises(DamagedError, match="x has a block whose checksum is another one; it is damaged"):
+        list(read_records(io.BytesIO(damaged), "x", "lz4"))

@@ -16,7 +16,7 @@ import pytest
 
 from spark_ckpt.errors import DamagedError, FormatError
 from spark_ckpt.state import contents as contents_module
-from spark_ckpt.state.changelogs import MAX_BYTES, Change, read_records
+from spark_ckpt.state.changelogs import MAX_BYTES, Change, lz4_checksum, read_records
 from spark_ckpt.state.contents import Contents
 from spark_ckpt.state.rows import Decoder, Encoding
 from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Variable, read_operators
@@ -156,7 +156,7 @@ def claiming(more: int, codec: str) -> bytes:
         return b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, len(block)) + block
     block = bytes(pa.compress(text, "lz4_raw", asbytes=True))
     end = b"LZ4Block\x15" + struct.pack("<iii", 0, 0, 0)
-    return b"LZ4Block\x25" + struct.pack("<iii", len(block), len(text) + more, 0) + block + end
+    return b"LZ4Block\x25" + struct.pack("<iiI", len(block), len(text) + more, lz4_checksum(text)) + block + end
 
 
 @pytest.mark.parametrize("more", [1, 100, 100_000])

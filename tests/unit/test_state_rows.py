@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_ckpt.errors import DamagedError, FormatError
+from spark_ckpt.state import unsafe_rows
 from spark_ckpt.state.rows import Decoder, Encoding
 from spark_ckpt.state.schemas import Family, KeyForm, KeyLayout, Variable
 from spark_ckpt.state.spark_types import Array, Atomic, Field, Map, SparkType, Struct, parse_struct, to_text
+from spark_ckpt.state.unsafe_encoder import encode
 from spark_ckpt.state.unsafe_rows import rows_of
 from tests.drivers.spark_values import TYPES
 from tests.drivers.unsafe_rows import row
@@ -310,3 +312,25 @@ def test_types_as_spark_prints_them() -> None:
     fields = [("a", "integer"), ("b", {"type": "map", "keyType": "string", "valueType": "decimal(10,2)", "valueContainsNull": True})]
     document = {"type": "struct", "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]}
     assert to_text(parse_struct(document)) == "struct<a:int,b:map<string,decimal(10,2)>>"
+
+
+@pytest.mark.parametrize("elements", [1, 3, 64])
+def test_elements_are_looked_at_some_at_a_time(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long an array is, the memory that its places take is bounded."""
+    schema = Struct((Field("f", Array(Array(Atomic("byte")))), Field("g", Map(TEXT, Array(Atomic("boolean"))))))
+    values = [([[1, None], [], None, [3] * 70], [("k", [True, None]), ("l", [])]), (None, None), ([], []), ([[7]], [("m", None)])]
+    whole = [column.to_pylist() for column in rows_of([row(schema, one) for one in values], 0).decode(schema)]
+    monkeypatch.setattr(unsafe_rows, "ELEMENTS", elements)
+    assert [column.to_pylist() for column in rows_of([row(schema, one) for one in values], 0).decode(schema)] == whole
+    assert list(zip(*whole, strict=True)) == values
+
+
+def test_a_map_that_can_only_be_empty() -> None:
+    """Spark's `map()` has keys of type void, which no map of Arrow's can have."""
+    void = Map(Atomic("void"), Atomic("void"))
+    schema = Struct((Field("f", void), Field("g", LONG)))
+    found = rows_of([row(schema, ([], 1)), row(schema, (None, 2))], 0).decode(schema)
+    assert [column.to_pylist() for column in found] == [[[], None], [1, 2]]
+    found[0].validate(full=True)
+    encoded = encode(schema, found, 2).slices(b"")
+    assert [bytes(one) for one in encoded] == [row(schema, ([], 1)), row(schema, (None, 2))]

@@ -437,13 +437,14 @@ def test_what_was_complete_but_for_its_mark_is_complete(writer: StreamWriter, tm
     delete = target.delete
     target.delete = lambda keys: marks.append(target.get(next(iter(keys))))  # type: ignore[method-assign]
     write_stock(writer.storage, chosen, target, "file:/out")
-    target.put("offsets/2", b"of stock Spark")
-    target.put("offsets/1", b"of stock Spark")
+    for path in ("offsets/2", "commits/2", "offsets/3"):
+        target.put(path, b"of stock Spark")
+    before = everything(target)
     target.delete = delete  # type: ignore[method-assign]
     write_stock(writer.storage, chosen, target, "file:/out")
     assert marks
-    assert target.size(MARK) is None
-    assert target.get("offsets/1") == target.get("offsets/2") == b"of stock Spark"
+    assert before.pop(MARK) == marks[0]
+    assert everything(target) == before
 
 
 _KILLED = """

@@ -95,12 +95,12 @@ class Changing:
         if theirs is None and request.operators.chosen:
             why = self._problem or "it does not hold the files in which Spark says what its operators are"
             raise GivenUpError(ErrorKind.CONFLICT, f"{OPERATORS_OPTION} cannot be applied to {named}: {why}")
-        if theirs is None and source.imported is None and source.job.operators != request.job.operators:
+        if theirs is None and source.job_known and source.job.operators != request.job.operators:
             said = f"its stateful operators are {names(source.job.operators)}, those of the query {names(request.job.operators)}"
             raise GivenUpError(ErrorKind.CONFLICT, f"{named} does not fit this query: {said}")
         if theirs is None or (not choice and same_for_spark(mine, theirs)):
             return then(source) if request.compared or not choice else self._compare(source, named)
-        doubtful = source.imported is None and replaced(request.job.operators, source.job.operators)
+        doubtful = source.job_known and replaced(request.job.operators, source.job.operators)
         matched = match(mine, theirs, request.operators, doubtful)
         if matched.problems:
             raise GivenUpError(ErrorKind.CONFLICT, f"{named} does not fit this query: {'; '.join(matched.problems)}")

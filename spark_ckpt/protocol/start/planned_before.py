@@ -218,6 +218,13 @@ def begun_by_stock(origin: Checkpoint) -> tuple[Plan, ...]:
     return () if planned is None else (Plan(origin.claim, origin.id.run, origin.id.epoch + 1, planned),)
 
 
+def behind(origin: Checkpoint, used: int) -> tuple[int, tuple[Plan, ...]]:
+    """Of a stream that has used numbers up to `used`, -1 for none, and goes on from another one's `origin`: its first epoch, and what runs
+    again. Where that number is not the origin's next one, what stock Spark had begun is read anew under it."""
+    following = origin.id.epoch + 1
+    return (following, begun_by_stock(origin)) if used < following else (used + 1, ())
+
+
 def does_not_follow(found: PlannedBefore, origin: CheckpointId, noted: int) -> str | None:
     """Why what was planned cannot run again from a checkpoint; None: it can. `noted`: the highest number that the last claim knew to be
     used, -1 for none. What has been read says what ran under each number up to there; or it would be given to other rows, which sinks

@@ -17,6 +17,7 @@ from spark_ckpt.protocol.start.planned_before import (
     PlannedBefore,
     Reach,
     begun_by_stock,
+    behind,
     check_unbroken,
     does_not_follow,
     ever_used,
@@ -238,8 +239,13 @@ class PlansPast:
         beside_others = self._follows_nothing and any(c != self.origin.id for c in self._candidates.read if self.origin is not None)
         self._first = used + 1 if not fresh else self.following if beside_others else None
         self.used = max(used, self.following - 1)
-        if fresh and self.origin is not None:
-            self._found = begun_by_stock(self.origin)
+        if self.origin is not None:
+            self._found = behind(self.origin, used)[1]
+            if begun_by_stock(self.origin) and not self._found:
+                self._round.notes.append(
+                    f"what stock Spark had begun as epoch {self.following} runs anew, under a number from {self._first} on: sinks may get "
+                    "its rows twice"
+                )
         self._check_sink(max([self.used, *(plan.epoch for plan in self._found)]))
 
     def planned_before(self, entries: Mapping[int, Entry]) -> PlannedBefore:

@@ -237,7 +237,7 @@ class Restoring:
         problems = misfits(source, request.job) if request.compared and request.planned is None else unfit(source, request.job)
         if problems:
             raise GivenUpError(ErrorKind.CONFLICT, f"{_OPTION}={wanted.path} does not fit this query: {'; '.join(problems)}")
-        if source.imported is None and source.job.sink != request.job.sink:
+        if source.job_known and source.job.sink != request.job.sink:
             self._round.notes.append(f"the sink of {wanted.path} was {source.job.sink} and is {request.job.sink} now")
         seen = request.sink_seen
         last_epoch = source.id.epoch + (1 if source.imported is not None and source.imported.planned is not None else 0)
@@ -264,7 +264,7 @@ class Restoring:
         self._forget_copy_of_another()
         if origin.job.operators == self._round.request.job.operators:
             return then(origin)
-        way_out = "another job's? then take another checkpointLocation"
+        way_out = "if another job made it, take another checkpointLocation"
         named = f"checkpoint run {origin.id.run} epoch {origin.id.epoch} of this stream ({way_out})"
 
         def looked(found: Checkpoint) -> list[Instruction]:
@@ -414,14 +414,14 @@ def misfits(source: Checkpoint, job: Job) -> list[str]:
     it from `offsets/N`. Of one that was imported, Spark's own comparison is all there is: its job is not known.
     """
     theirs, mine = source.job.operators, job.operators
-    differ = source.imported is None and theirs != mine
+    differ = source.job_known and theirs != mine
     return [*([f"its stateful operators are {_listed(theirs)}, those of the query {_listed(mine)}"] if differ else []), *unfit(source, job)]
 
 
 def unfit(source: Checkpoint, job: Job) -> list[str]:
     """The same, whatever the stateful operators are."""
     theirs, mine = source.job.sources, job.sources
-    differ = source.imported is None and not same_sources(theirs, mine)
+    differ = source.job_known and not same_sources(theirs, mine)
     return [*([f"its sources are {_listed(theirs)}, those of the query {_listed(mine)}"] if differ else []), *incomplete(source)]
 
 

@@ -67,14 +67,15 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueErro
 """What zipfile raises for a damaged or forged archive; RuntimeError: for an encrypted one and a compression that it does not know."""
 
 
-def unpack(path: Path, folder: Path) -> FullSnapshot:
-    """Unpack the zip's members into `folder`, which exists, and return what its `metadata` says.
+def unpack(path: Path, folder: Path, name: str | None = None) -> FullSnapshot:
+    """Unpack the zip's members into `folder`, which exists, and return what its `metadata` says. `name`: what errors call it, else its own.
 
     Raises FormatError for a member with a path in its name, one that is there twice, too many, too large, or damaged. OSError: the disk.
     """
+    name = path.name if name is None else name
     try:
         with zipfile.ZipFile(path) as archive:
-            members = _checked(archive, path.name)
+            members = _checked(archive, name)
             for member in members:
                 if member.filename != METADATA_MEMBER:
                     _extract(archive, member, folder / member.filename)
@@ -83,8 +84,8 @@ def unpack(path: Path, folder: Path) -> FullSnapshot:
     except (*_UNREADABLE, OSError) as e:
         if _is_of_the_disk(e):
             raise
-        raise FormatError(f"{path.name} is not a snapshot of Spark's state store ({type(e).__name__}: {e}); it is damaged") from e
-    return parse_metadata(text, path.name)
+        raise FormatError(f"{name} is not a snapshot of Spark's state store ({type(e).__name__}: {e}); it is damaged") from e
+    return parse_metadata(text, name)
 
 
 def read_full_snapshot(path: Path) -> FullSnapshot:
@@ -101,6 +102,21 @@ def read_full_snapshot(path: Path) -> FullSnapshot:
             raise
         raise FormatError(f"{path.name} is not a complete snapshot of Spark's state store ({type(e).__name__}: {e})") from e
     return parse_metadata(text, path.name)
+
+
+def read_whole_snapshot(path: Path) -> FullSnapshot:
+    """The same, after every member was read to its end and its CRC-32 compared. Raises like `unpack`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in _checked(archive, path.name):
+                with archive.open(member) as source:
+                    while source.read(_BLOCK):
+                        pass
+    except (*_UNREADABLE, OSError) as e:
+        if _is_of_the_disk(e):
+            raise
+        raise FormatError(f"{path.name} is not a snapshot of Spark's state store ({type(e).__name__}: {e}); it is damaged") from e
+    return read_full_snapshot(path)
 
 
 def _is_of_the_disk(error: Exception) -> bool:

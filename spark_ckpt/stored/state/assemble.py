@@ -49,7 +49,7 @@ def _assemble(storage: Storage, snapshot: Snapshot, newest: Handle, folder: Path
         raise ValueError(f"the folder {folder} is not empty")
     archive = folder / ".snapshot.zip"
     _fetch(storage, newest, archive)
-    content = unpack(archive, folder)
+    content = unpack(archive, folder, newest.name)
     archive.unlink()
     stored = {handle.name: handle for handle in snapshot.handles if handle.kind is HandleKind.SST}
     for sst in content.ssts:

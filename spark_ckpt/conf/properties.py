@@ -1,0 +1,37 @@
+"""Files of properties, as spark-submit reads them (Spark: `Utils.getPropertiesFromFile`, `SparkSubmitArguments`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import javaproperties
+
+from spark_ckpt.errors import ConfigError
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Keys and values (Java: `Properties.load`), values without white space around them. Raises `ValueError` for a malformed escape."""
+    return {key: value.strip() for key, value in javaproperties.loads(text).items()}
+
+
+def read_properties(path: Path, *, may_be_missing: bool = False) -> dict[str, str]:
+    """Raises `ConfigError`."""
+    try:
+        return parse_properties(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if may_be_missing:
+            return {}
+        raise ConfigError(f"the properties file {path} does not exist") from None
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"the properties file {path} cannot be read: {e}") from e
+
+
+def conf_folder(environment: Mapping[str, str], home: Path) -> Path:
+    """Where `spark-defaults.conf` lies. `home`: of the Spark that runs. A SPARK_HOME that holds no Spark may still have a `conf/`."""
+    return Path(environment.get("SPARK_CONF_DIR") or Path(environment.get("SPARK_HOME") or home) / "conf")
+
+
+def spark_defaults(folder: Path) -> dict[str, str]:
+    """Of `spark-defaults.conf` there, nothing where there is none. Raises `ConfigError`."""
+    return read_properties(folder / "spark-defaults.conf", may_be_missing=True)

@@ -1,0 +1,73 @@
+"""Properties files as Java reads them, and the master that they name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_ckpt.api.session import configure
+from spark_ckpt.cli.submission import parse
+from spark_ckpt.cli.submit_verb import _defaults, _runs_here
+from spark_ckpt.conf.properties import parse_properties, read_properties
+from spark_ckpt.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("# a path \\\nspark.plugins com.example.Mine\n", {"spark.plugins": "com.example.Mine"}),
+        ("spark.a x\\\\\nspark.b y\n", {"spark.a": "x\\", "spark.b": "y"}),
+        ("spark.ckpt.storage=s3\\://bucket/x\n", {"spark.ckpt.storage": "s3://bucket/x"}),
+        ("spark.a \\u00fc\nspark.b=ü\n", {"spark.a": "ü", "spark.b": "ü"}),
+        ("spark.a=1\nspark.a=2 \n", {"spark.a": "2"}),
+        ("spark.a one, \\\n    two\n", {"spark.a": "one, two"}),
+    ],
+)
+def test_what_java_reads(text: str, found: dict[str, str]) -> None:
+    """As `java.util.Properties.load` and Spark's trim give it."""
+    assert parse_properties(text) == found
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.conf").write_text("spark.a \\u00g0\n")
+    with pytest.raises(ConfigError, match=r"the properties file .*/x\.conf cannot be read: "):
+        read_properties(tmp_path / "x.conf")
+    with pytest.raises(ConfigError, match=r"the properties file .*/y\.conf does not exist"):
+        read_properties(tmp_path / "y.conf")
+    assert read_properties(tmp_path / "y.conf", may_be_missing=True) == {}
+
+
+@pytest.fixture
+def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("MASTER", "PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    return tmp_path / "spark-defaults.conf"
+
+
+@pytest.mark.parametrize(("said", "here"), [("spark.master spark://m:7077", False), ("spark.master local[3]", True), ("", True)])
+def test_submit_knows_the_master_that_a_file_names(conf: Path, said: str, here: bool) -> None:
+    """The driver's interpreter is nothing to a cluster."""
+    conf.write_text(said + "\n")
+    given = parse(["job.py"])
+    assert _runs_here(given, _defaults(given, conf.parent)) is here
+    assert _runs_here(parse(["--master", "local", "job.py"]), _defaults(given, conf.parent))
+
+
+@pytest.mark.parametrize(
+    ("said", "python"),
+    [
+        ("spark.master spark://m:7077", None),
+        ("spark.master local[3]", sys.executable),
+        ("spark.pyspark.python /opt/python", None),
+        ("", sys.executable),
+    ],
+)
+def test_configure_knows_what_a_file_names(conf: Path, said: str, python: str | None) -> None:
+    from pyspark.sql import SparkSession
+
+    conf.write_text(said + "\n")
+    builder = configure(SparkSession.Builder(), storage="/x")
+    assert builder._options.get("spark.ckpt.python") == python

@@ -1,0 +1,49 @@
+"""What an edit has stored that was cut short does not stay beside the savepoint that was made in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import spark_ckpt
+from spark_ckpt.errors import StorageError
+from spark_ckpt.storage import open_storage
+from spark_ckpt.stored.copies import RestorePath, finish_savepoint
+from spark_ckpt.stored.metadata.codec import encode_metadata
+from testbed.faulty import Fault, FaultyStorage, Moment
+from tests.drivers.checkpoints import sample
+from tests.stored.earlier import place
+
+LEFT = "run-00000001/seg/5-edited-0123456789abcdef-0-0123456789abcdef0123456789abcdef"
+
+
+def half(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.slice(0, batch.num_rows // 2)
+
+
+@pytest.mark.parametrize("other", [None, "log/00000000000000000001", "notes.txt"])
+def test_objects_of_an_attempt_go_with_its_success(tmp_path: Path, other: str | None) -> None:
+    """Not where anything lies there that no savepoint has: the folder may be a stream's."""
+    place("1", tmp_path / "stream")
+    with open_storage(f"file://{tmp_path}/stream/savepoints/one") as target:
+        target.put(LEFT, b"a person who wants to be forgotten")
+        if other is not None:
+            target.put(other, b"x")
+        url = spark_ckpt.transform_state(f"{tmp_path}/stream", 0, half, name="one")
+        assert url == target.url
+        named = RestorePath.at(url).read(target).objects
+        there = {found.key for found in target.list("")} - {"_metadata"}
+        assert there == (named if other is None else named | {LEFT, other})
+
+
+def test_a_savepoint_is_complete_also_where_nothing_can_be_removed(tmp_path: Path) -> None:
+    made = sample()
+    with open_storage(f"file://{tmp_path}/one") as target:
+        target.put(LEFT, b"x")
+        faulty = FaultyStorage(target, [Fault(Moment.FAIL_BEFORE, operations=frozenset({"delete"}))])
+        with pytest.raises(StorageError, match=r"the savepoint at .*/one is complete, but what an earlier attempt .* could not be removed"):
+            finish_savepoint(faulty, made)
+        assert target.get("_metadata") == encode_metadata(made)
+        assert target.size(LEFT) == 1

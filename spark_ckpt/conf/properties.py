@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import javaproperties
-
 from spark_ckpt.errors import ConfigError
 
 
 def parse_properties(text: str) -> dict[str, str]:
     """Keys and values (Java: `Properties.load`), values without white space around them. Raises `ValueError` for a malformed escape."""
+    import javaproperties  # here, for the package is imported also where its dependencies are missing, and says so
+
     return {key: value.strip() for key, value in javaproperties.loads(text).items()}
 
 

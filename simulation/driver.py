@@ -411,7 +411,8 @@ class Driver(DriverQuery, Query):
         return self._state_questions.events_to_repeat()
 
     def check(self, i: Instruction) -> None:
-        """State that is lost: no living executor has it, and no agent of a dead one had left its ack when that was looked for."""
+        """State that is lost: no living executor has it, and no agent of a dead one had left its ack when that was looked for. Of an epoch
+        whose next one has ended nobody needs it any more, and its checkpoint may be given up for the newer one."""
         if not isinstance(i, do.NotHandedOver) or i.reason is not HandoverFailure.LOST:
             return
         self._env.observed[Observed.STATE_LOST] += 1
@@ -420,7 +421,7 @@ class Driver(DriverQuery, Query):
             raise ViolationError(Invariant.LOST_IS_GONE, f"{self.name} takes {i.uid} for lost, {holder.name} holds it")
         looked_at = self.process.client.looked_at
         for left, ack in self._env.world.left_of(i.uid):
-            if left < looked_at.get((ack.run, ack.epoch), self._env.clock.now):
+            if ack.epoch + 1 >= self._position.epoch and left < looked_at.get((ack.run, ack.epoch), self._env.clock.now):
                 raise ViolationError(Invariant.LOST_IS_GONE, f"{self.name} takes {i.uid} for lost, {ack.executor} had left its ack")
 
     def _want_late(self, i: do.Late) -> None:

@@ -32,14 +32,15 @@ class RealTimeDriver(Driver):
     def _begin(self, i: do.Started) -> None:
         super()._begin(i)
         begins = self._folder.begins
-        if i.real_time and i.origin is None and begins != self._env.begins and (begins is not None or self._has_read()):
+        if i.real_time and i.origin is None and begins != self._env.begins and (begins is not None or self._had_read(i.claim)):
             raise ViolationError(Invariant.FILES_RIGHT, f"{self.name} begins at {begins} instead of {self._env.begins}")
         self._env.observed[Observed.SWITCHED] += i.real_time and self._made > 1
 
-    def _has_read(self) -> bool:
-        """Whether the log says so of an epoch of this stream, as long as it was not deleted."""
+    def _had_read(self, claim: int) -> bool:
+        """Whether the log says so of an epoch of this stream before that claim, as long as it was not deleted: of what came later, a driver
+        that has slept knows nothing."""
         log = self._env.world.log
-        entries = (log.entry(n) for n in sorted(log.entries) if n > log.last_end)
+        entries = (log.entry(n) for n in sorted(log.entries) if log.last_end < n < claim)
         return any(isinstance(entry, Plan) and entry.real_time for entry in entries)
 
     def _next_epoch(self) -> None:

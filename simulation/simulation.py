@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from simulation.agent import SPOOL_MAX
-from simulation.claim_checks import checkpoint_at
+from simulation.claim_checks import checkpoint_at, own_path
 from simulation.clock import Clock
 from simulation.collector import Collector
 from simulation.driver import LARGEST_EPOCH, Driver
@@ -122,6 +122,8 @@ class Simulation:
         self._source = Source(rng.choice(INPUT), forgetful, lists=not real_time)
         self._sink = Sink(self.observed, self._again, tells=seed // 4 % 2 == 1)
         self._choice: ev.Restore | None = None
+        self._refused_again = False
+        """What was cut short cannot be chosen again, so a person takes the other way out that the refusal names."""
         self._beginning: ev.Restore | None = None
         """Where the stream begins, if not with nothing."""
         # By a source of its own: without it a seed is the schedule that it would be if there were none.
@@ -257,6 +259,9 @@ class Simulation:
         cut_short = self._world.cut_short
         if self._beginning is not None and (self._world.log.last_claim is None or self._world.log.ended):
             return self._beginning
+        if cut_short and self._refused_again and self._world.checkpoints:
+            newest = max(self._world.checkpoints)
+            return ev.Restore(own_path(newest), newest, False, True)
         if cut_short and cut_short.restored and (not self._trouble or self._env.rng.random() < 0.7):
             path = cut_short.restored.path
             own = checkpoint_at(path) if path.startswith("stream/") else None
@@ -322,6 +327,7 @@ class Simulation:
                 break
             if self.observed[Observed.DAMAGE_REFUSED] > refused[1]:
                 self._vandal.repair()
+            self._refused_again = self.observed[Observed.CHOICE_REFUSED] > refused[0]
             self._env.faults = replace(self._env.faults, restore=0)
         return driver
 

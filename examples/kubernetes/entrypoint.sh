@@ -14,7 +14,7 @@ java_options() {
     number=0
     while eval "[ -n \"\${SPARK_JAVA_OPT_$number+set}\" ]"; do
         eval "printf '%s\n' \"\$SPARK_JAVA_OPT_$number\"" | sed 's/[\\"]/\\&/g' |
-            awk 'BEGIN { printf "\"" } NR > 1 { printf "\\n" } { printf "%s", $0 } END { print "\"" }'
+            awk 'BEGIN { printf "\"" } { gsub(/\r/, "\\\\r") } NR > 1 { printf "\\n" } { printf "%s", $0 } END { print "\"" }'
         number=$((number + 1))
     done
 }

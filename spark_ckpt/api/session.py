@@ -95,7 +95,8 @@ def _session_is_running() -> bool:
 
 def _workers_run_here(options: Mapping[str, Any]) -> bool:
     """Nobody chose an interpreter, and the master is this process: its own Python is the one that has the package."""
+    if "spark.pyspark.python" in options or {"PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT"} & set(os.environ):
+        return False
     defaults = spark_defaults(conf_folder(os.environ, spark_home()))
-    chosen = "spark.pyspark.python" in {**defaults, **options} or {"PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT"} & set(os.environ)
     named = options.get("spark.master") or defaults.get("spark.master") or os.environ.get("MASTER")
-    return not chosen and str(named or "local").startswith("local")
+    return "spark.pyspark.python" not in defaults and str(named or "local").startswith("local")

@@ -7,21 +7,22 @@ from pathlib import Path
 
 from spark_ckpt.errors import ConfigError
 
+_TRIMMED = "".join(chr(code) for code in range(0x21) if chr(code) not in "\r\n")
+"""Spark: `Utils.trimExceptCRLF`."""
+
 
 def parse_properties(text: str) -> dict[str, str]:
     """Keys and values (Java: `Properties.load`), values without white space around them. Raises `ValueError` for a malformed escape."""
     import javaproperties  # here, for the package is imported also where its dependencies are missing, and says so
 
-    return {key: value.strip() for key, value in javaproperties.loads(text).items()}
+    return {key: value.strip(_TRIMMED) for key, value in javaproperties.loads(text).items()}
 
 
-def read_properties(path: Path, *, may_be_missing: bool = False) -> dict[str, str]:
-    """Raises `ConfigError`."""
+def read_properties(path: Path) -> dict[str, str]:
+    """Bytes that are no UTF-8 are replaced, as Spark does. Raises `ConfigError`."""
     try:
-        return parse_properties(path.read_text(encoding="utf-8"))
+        return parse_properties(path.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
-        if may_be_missing:
-            return {}
         raise ConfigError(f"the properties file {path} does not exist") from None
     except (OSError, ValueError) as e:
         raise ConfigError(f"the properties file {path} cannot be read: {e}") from e
@@ -33,5 +34,6 @@ def conf_folder(environment: Mapping[str, str], home: Path) -> Path:
 
 
 def spark_defaults(folder: Path) -> dict[str, str]:
-    """Of `spark-defaults.conf` there, nothing where there is none. Raises `ConfigError`."""
-    return read_properties(folder / "spark-defaults.conf", may_be_missing=True)
+    """Of `spark-defaults.conf` there, nothing where that is no file. Raises `ConfigError`."""
+    path = folder / "spark-defaults.conf"
+    return read_properties(path) if path.is_file() else {}

@@ -162,6 +162,8 @@ def unpacked(source: BinaryIO, name: str, codec: str) -> Iterator[bytes]:
 def _lz4(source: BinaryIO, name: str) -> Iterator[bytes]:
     while block := next_lz4_block(source, name):
         yield block
+    if source.read(1):
+        raise DamagedError(f"the changelog {name} goes on behind its end; it is damaged")
 
 
 def next_lz4_block(source: BinaryIO, name: str) -> bytes:
@@ -171,9 +173,9 @@ def next_lz4_block(source: BinaryIO, name: str) -> bytes:
     if len(head) < _LZ4_HEAD or head[:8] != LZ4_MAGIC:
         raise DamagedError(f"the changelog {name} is no lz4 stream or ends early; it is damaged, or was written with another codec")
     packed, size, checksum = struct.unpack("<iiI", head[9:])
-    if size == 0:
+    if size == packed == checksum == 0:
         return b""
-    if not (0 <= packed <= _MAX_BLOCK and 0 < size <= _MAX_BLOCK):
+    if not (0 < packed <= _MAX_BLOCK and 0 < size <= _MAX_BLOCK) or (head[8] & 0xF0 == LZ4_RAW and packed != size):
         raise DamagedError(f"the changelog {name} has a block of {size} bytes; it is damaged")
     block = _exactly(source, packed, name)
     if head[8] & 0xF0 == LZ4_PACKED:

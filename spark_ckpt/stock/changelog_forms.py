@@ -105,6 +105,8 @@ def _beginning(begins: bytes, lineage: Lineage, name: str) -> tuple[bytes, bytes
 
 def _lz4(old: BinaryIO, new: BinaryIO, lineage: Lineage, name: str) -> None:
     first = next_lz4_block(old, name)
+    if not first:
+        raise DamagedError(f"the changelog {name} is empty; it is damaged")
     front, records = _beginning(first, lineage, name)
     _write_block(new, front)
     if records != first:

@@ -89,19 +89,18 @@ def _digest(exported: Exported) -> str:
 def _begin(target: Storage, mark: bytes, last: Mapping[str, bytes]) -> bool:
     """Whether there is anything left to be written. `last`: what is put last of all. Raises `ConflictError`.
 
-    Two exports to one folder: (1) A sees that it is empty; (2) B marks it, writes all, and removes its mark; (3) A marks it. So A looks
-    once more behind its mark, which B, from then on, meets.
+    Two exports to one folder: (1) A sees that it is empty; (2) B marks it, writes all, and removes its mark; (3) A marks it. So what is
+    there behind the mark as `metadata` is compared; until it is there, whoever meets the mark is the same export. One that is another's,
+    B's or that of a query which was started here meanwhile, makes the folder that one's, and the mark goes.
     """
     if target.size(MARK) is None:
-        _refuse_others(target)
-        if target.put_if_absent(MARK, mark) is PutResult.STORED:
-            try:
-                _refuse_others(target)
-            except ConflictError:
-                target.delete([MARK])
-                raise
-            return True
-    if target.get(MARK, limit=1 << 20) != mark:
+        there = next((stored.key for stored in target.list("") if stored.key != MARK), None)
+        if there is not None:
+            raise ConflictError(f"{target.url} is not empty ({there} is there); export to a folder that does not exist yet")
+        marked = target.put_if_absent(MARK, mark) is PutResult.STORED
+    else:
+        marked = False
+    if not marked and target.get(MARK, limit=1 << 20) != mark:
         raise ConflictError(
             f"{target.url} holds another export that is not complete, {MARK} there says which; finish that one, or delete the folder"
         )
@@ -110,16 +109,11 @@ def _begin(target: Storage, mark: bytes, last: Mapping[str, bytes]) -> bool:
     changed = next((path for path, content in last.items() if not _holds(target, path, content)), None)
     if changed is None:
         return False
+    target.delete([MARK])
     raise ConflictError(
-        f"a query has begun in {target.url}, and {changed} there is not this export's; export to a new folder, or if it went on from this "
-        f"export, delete {MARK} there"
+        f"{target.url} is the checkpointLocation of a query, or of another export, by now ({changed} there is not this export's); export "
+        "to a folder that does not exist yet"
     )
-
-
-def _refuse_others(target: Storage) -> None:
-    there = next((stored.key for stored in target.list("") if stored.key != MARK), None)
-    if there is not None:
-        raise ConflictError(f"{target.url} is not empty ({there} is there); export to a folder that does not exist yet")
 
 
 def _holds(target: Storage, path: str, content: bytes) -> bool:

@@ -172,10 +172,17 @@ class FileStorage(Storage):
         """For a folder that one user has written to since it put `first`, an object that holds `data`, and that others take from here on:
         what that user has left in `.tmp/` when it was killed is removed, and `.tmp/` too if nothing else lies there."""
         status = self._status(first)
+        self._forget(None if status is None else status.st_mtime_ns, data)
+
+    def end_all(self) -> None:
+        """The same for a folder in which nobody has anything to write any more: all goes."""
+        self._forget(0, b"")
+
+    def _forget(self, since_ns: int | None, data: bytes) -> None:
         try:
             with self._folders.open(_TEMP, listed=True) as opened:
-                if status is not None:
-                    end(opened[-1], status.st_mtime_ns, data)
+                if since_ns is not None:
+                    end(opened[-1], since_ns, data)
                 os.rmdir(_TEMP, dir_fd=opened[0])
         except FileNotFoundError:
             pass

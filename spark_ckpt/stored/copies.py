@@ -17,6 +17,7 @@ from spark_ckpt.paths import METADATA_NAME, copied_key, is_object, metadata_key,
 from spark_ckpt.process import owner_only
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.storage.base import PutResult, Slice, Storage
+from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.metadata.reading import read_metadata
@@ -68,32 +69,40 @@ class RestorePath:
 
 
 def finish_savepoint(target: Storage, made: Checkpoint) -> None:
-    """Puts its `_metadata`, and removes what earlier attempts at it have left.
+    """Puts its `_metadata`, and removes what earlier attempts at it have left: their objects have names of their own, and an edit that
+    forgets somebody must not keep that state there.
 
-    Raises `ConflictError` where somebody has made another one there meanwhile, `StorageError`.
+    Rule: only what was there before the put goes, for what comes later is of whoever has made this savepoint anew meanwhile. A folder that
+    holds anything else is left alone, as by `gc`: it may be a stream's. Raises `ConflictError` where somebody has made another one there
+    meanwhile, and then takes this attempt's own objects away; `StorageError`.
     """
     content = encode_metadata(made)
-    # If it is not stored, it may be this one: a put whose answer was lost was sent again.
-    is_there = target.put_if_absent(METADATA_NAME, content) is not PutResult.STORED
-    if is_there and (target.size(METADATA_NAME) != len(content) or target.get(METADATA_NAME) != content):
+    there = {found.key for found in target.list("")} - {METADATA_NAME}
+    stored = target.put_if_absent(METADATA_NAME, content) is PutResult.STORED
+    # What is there may be this one: a put whose answer was lost was sent again.
+    if not stored and (target.size(METADATA_NAME) != len(content) or target.get(METADATA_NAME) != content):
+        _withdraw(target, made)
         raise ConflictError(f"there is a savepoint at {target.url} already, which somebody has just made; choose another name")
-    _delete_unnamed(target, made)
-
-
-def _delete_unnamed(target: Storage, made: Checkpoint) -> None:
-    """What attempts at this savepoint have left that were cut short: their objects have names of their own, and an edit that forgets
-    somebody must not keep that state there. Whoever still is at such an attempt is refused in the end, for `_metadata` is there. A folder
-    that holds anything else is left alone, as by `gc`: it may be a stream's.
-    """
+    if not all(map(is_object, there)):
+        return
     try:
-        there = {found.key for found in target.list("")} - {METADATA_NAME}
-        if all(map(is_object, there)):
-            target.delete(sorted(there - made.objects))
+        target.delete(sorted(there - made.objects))
+        if isinstance(target, FileStorage):
+            target.end_all()
     except StorageError as e:
         raise StorageError(
             f"the savepoint at {target.url} is complete, but what an earlier attempt may have left there could not be removed ({e}); make "
             "it again under another name if it must not hold what that one had"
         ) from e
+
+
+def _withdraw(target: Storage, made: Checkpoint) -> None:
+    """What the savepoint that is there does not name, and this one does, is nobody's."""
+    try:
+        named = RestorePath.at(target.url).read(target).objects
+        target.delete(sorted(made.objects - named))
+    except (DamagedError, ObjectMissingError, StorageError):
+        return  # what is there is not known, so all stays
 
 
 def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) -> Checkpoint:

@@ -114,7 +114,7 @@ def _used_by_deleted(log: StreamLog, standing: Standing) -> int:
     end = log.readable(standing.newest)
     if isinstance(end, End) and end.used is not None:
         return end.used
-    return ever_used({n: entry for n in range(1, standing.tail + 1) if (entry := log.readable(n)) is not None})
+    return ever_used(log.all_readable(standing.tail))
 
 
 def _is_applied(path: RestorePath, reader: StreamReader, standing: Standing) -> bool:

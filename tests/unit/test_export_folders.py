@@ -10,7 +10,7 @@ from spark_ckpt.errors import ConflictError, StorageError
 from spark_ckpt.stock.exporting import Exported, to_export
 from spark_ckpt.stock.importing import import_checkpoint
 from spark_ckpt.stock.layout import METADATA
-from spark_ckpt.stock.writing import MARK, Written, write_stock
+from spark_ckpt.stock.writing import MARK, Written, mark_of, write_stock
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import RestorePath
 from spark_ckpt.stored.reading import CheckpointReader
@@ -45,7 +45,7 @@ def test_an_export_that_was_made_while_another_looked_is_left_alone(tmp_path: Pa
     fault = Fault(Moment.DELAY, MARK, frozenset({"put_if_absent"}), delay_s=1, times=1)
     late = FaultyStorage(target, [fault], sleep=lambda _: made.append(export(second, target)))
     made: list[Written] = []
-    with pytest.raises(ConflictError, match=r"is not empty .*; export to a folder that does not exist yet"):
+    with pytest.raises(ConflictError, match=r"or of another export, by now .*; export to a folder that does not exist yet"):
         export(first, late)
     assert len(late.hits) == 1
     found = everything(target)
@@ -66,9 +66,32 @@ def test_a_query_that_began_in_an_export_that_was_cut_short_is_no_complete_expor
     target.put(METADATA, b'{"id":"another"}')
     target.put("offsets/0", b"v1\n{}\n0")
     before = everything(target)
-    with pytest.raises(ConflictError, match=f"a query has begun in .*; export to a new folder, or .* delete {MARK} there"):
+    with pytest.raises(ConflictError, match=r"is the checkpointLocation of a query, .* there is not this export's"):
         export(made, target)
+    del before[MARK]
     assert everything(target) == before
+
+
+def test_the_same_export_twice_at_once(tmp_path: Path, target: Storage) -> None:
+    """The second meets the first one's mark, and is cut short; the first goes on, and so does a third."""
+    made = savepoint(tmp_path, 3)
+    fault = Fault(Moment.DELAY, METADATA, frozenset({"head"}), delay_s=1, times=1)
+    late = FaultyStorage(target, [fault], sleep=lambda _: cut(made, target, "offsets/*"))
+    export(made, late)
+    assert len(late.hits) == 1
+    assert MARK not in everything(target)
+    export(made, again := open_storage(f"file://{tmp_path}/again"))
+    assert everything(target) == everything(again)
+
+
+def test_a_mark_whose_answer_was_lost_is_not_left_in_anothers_export(tmp_path: Path, target: Storage) -> None:
+    first, second = savepoint(tmp_path, 3), savepoint(tmp_path, 5)
+    export(second, target)
+    whole = everything(target)
+    target.put(MARK, mark_of(first[1], "file:/out"))
+    with pytest.raises(ConflictError, match="or of another export, by now"):
+        export(first, target)
+    assert everything(target) == whole
 
 
 def test_an_export_of_which_only_the_mark_is_left_is_complete(tmp_path: Path, target: Storage) -> None:

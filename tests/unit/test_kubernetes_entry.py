@@ -43,6 +43,7 @@ def started(tmp_path: Path, **env: str) -> tuple[str, list[str]]:
         ("-Da.b=two words # no comment", "a.b = two words # no comment"),
         ('-Da.b=a "quoted" C:\\path', 'a.b = a "quoted" C:\\path'),
         ("-Da.b=one\ntwo", "a.b = one two"),
+        ("-Da.b=one\r\ntwo", "a.b = one two"),
         ("-Da.b='$HOME' `id` $(id)", "a.b = '$HOME' `id` $(id)"),
     ],
 )

@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from spark_ckpt.api.session import configure
 from spark_ckpt.cli.submission import parse
 from spark_ckpt.cli.submit_verb import _defaults, _runs_here
-from spark_ckpt.conf.properties import parse_properties, read_properties
+from spark_ckpt.conf.properties import parse_properties, read_properties, spark_defaults
 from spark_ckpt.errors import ConfigError
 
 
@@ -22,6 +23,7 @@ from spark_ckpt.errors import ConfigError
         ("spark.ckpt.storage=s3\\://bucket/x\n", {"spark.ckpt.storage": "s3://bucket/x"}),
         ("spark.a \\u00fc\nspark.b=ü\n", {"spark.a": "ü", "spark.b": "ü"}),
         ("spark.a=1\nspark.a=2 \n", {"spark.a": "2"}),
+        ("spark.a x\\u00a0\nspark.b y\\n\n", {"spark.a": "x\u00a0", "spark.b": "y\n"}),
         ("spark.a one, \\\n    two\n", {"spark.a": "one, two"}),
     ],
 )
@@ -36,7 +38,20 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_properties(tmp_path / "x.conf")
     with pytest.raises(ConfigError, match=r"the properties file .*/y\.conf does not exist"):
         read_properties(tmp_path / "y.conf")
-    assert read_properties(tmp_path / "y.conf", may_be_missing=True) == {}
+    assert spark_defaults(tmp_path) == {}
+    (tmp_path / "spark-defaults.conf").mkdir()
+    assert spark_defaults(tmp_path) == {}
+
+
+def test_what_is_no_utf8_is_replaced_and_nothing_is_read_where_it_does_not_matter(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf.write_bytes(b"# \xfc\nspark.a \xfc\n")
+    assert spark_defaults(conf.parent) == {"spark.a": "\ufffd"}
+    conf.write_text("spark.a \\u00g0\n")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        configure(SparkSession.Builder(), storage="/x")
+    configure(SparkSession.Builder(), storage="/x", python="/opt/python")
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    configure(SparkSession.Builder(), storage="/x")
 
 
 @pytest.fixture
@@ -66,8 +81,6 @@ def test_submit_knows_the_master_that_a_file_names(conf: Path, said: str, here: 
     ],
 )
 def test_configure_knows_what_a_file_names(conf: Path, said: str, python: str | None) -> None:
-    from pyspark.sql import SparkSession
-
     conf.write_text(said + "\n")
     builder = configure(SparkSession.Builder(), storage="/x")
     assert builder._options.get("spark.ckpt.python") == python

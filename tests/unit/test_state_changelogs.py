@@ -180,3 +180,18 @@ def test_a_block_with_another_checksum_is_damage(packed: bool) -> None:
     assert damaged != whole
     with pytest.raises(DamagedError, match="x has a block whose checksum is another one; it is damaged"):
         list(read_records(io.BytesIO(damaged), "x", "lz4"))
+
+
+@pytest.mark.parametrize("at", [9, 13])
+def test_a_block_of_no_bytes_is_not_the_end(at: int) -> None:
+    """One bit of the length of a block that is as long as Spark's usually are."""
+    whole = bytearray(lz4(bytes(32_768)))
+    assert b"".join(unpacked(io.BytesIO(bytes(whole)), "x", "lz4")) == bytes(32_768)
+    whole[at : at + 4] = bytes(4)
+    with pytest.raises(DamagedError, match="the changelog x "):
+        list(unpacked(io.BytesIO(bytes(whole)), "x", "lz4"))
+
+
+def test_what_stands_behind_the_end_is_damage() -> None:
+    with pytest.raises(DamagedError, match="the changelog x goes on behind its end"):
+        list(unpacked(io.BytesIO(lz4(b"abc") + lz4(b"d")), "x", "lz4"))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import spark_ckpt
-from spark_ckpt.errors import StorageError
+from spark_ckpt.cli.main import run
+from spark_ckpt.errors import ConflictError, StorageError
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.copies import RestorePath, finish_savepoint
 from spark_ckpt.stored.metadata.codec import encode_metadata
@@ -47,3 +49,46 @@ def test_a_savepoint_is_complete_also_where_nothing_can_be_removed(tmp_path: Pat
             finish_savepoint(faulty, made)
         assert target.get("_metadata") == encode_metadata(made)
         assert target.size(LEFT) == 1
+
+
+def test_what_is_made_anew_while_the_first_maker_sleeps_is_left_alone(tmp_path: Path) -> None:
+    """(1) A puts `_metadata`, and sleeps; (2) a person deletes the folder, and B makes the savepoint; (3) A goes on."""
+    made = sample()
+    with open_storage(f"file://{tmp_path}/one") as target:
+        target.put(LEFT, b"x")
+
+        def again(_: float) -> None:
+            shutil.rmtree(tmp_path / "one")
+            for key in others:
+                target.put(key, b"B")
+
+        others = [LEFT.replace("0123", "4567"), "_metadata"]
+        fault = Fault(Moment.DELAY, operations=frozenset({"delete"}), delay_s=1, times=1)
+        finish_savepoint(FaultyStorage(target, [fault], sleep=again), made)
+        assert {found.key for found in target.list("")} == set(others)
+
+
+def test_an_attempt_that_is_refused_takes_its_objects_away(tmp_path: Path) -> None:
+    place("1", tmp_path / "stream")
+    url = f"{tmp_path}/stream/savepoints/one"
+
+    def second(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not (tmp_path / "stream/savepoints/one/_metadata").exists():
+            spark_ckpt.transform_state(f"{tmp_path}/stream", 0, half, name="one")
+        return batch
+
+    with pytest.raises(ConflictError, match="which somebody has just made"):
+        spark_ckpt.transform_state(f"{tmp_path}/stream", 0, second, name="one")
+    with open_storage(f"file://{url}") as target:
+        there = {found.key for found in target.list("")} - {"_metadata"}
+        assert there == RestorePath.at(target.url).read(target).objects
+    assert run(["verify", url, "--deep"]) == 0
+
+
+def test_what_a_killed_writer_left_on_a_disk_goes_too(tmp_path: Path) -> None:
+    place("1", tmp_path / "stream")
+    left = tmp_path / "stream/savepoints/one/.tmp/0123456789abcdef0123456789abcdef"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"a person who wants to be forgotten")
+    spark_ckpt.transform_state(f"{tmp_path}/stream", 0, half, name="one")
+    assert not left.parent.exists()

@@ -31,7 +31,8 @@ def argument_name(option: str) -> str:
 
 
 def configure(builder: SparkSession.Builder, *, storage: str | None = None, **options: str | int | bool) -> SparkSession.Builder:
-    """Enable checkpoints on a `SparkSession.builder` and return it: adds to `spark.jars` and `spark.plugins`, sets `spark.ckpt.*`.
+    """Enable checkpoints on a `SparkSession.builder` and return it: adds to `spark.jars` and `spark.plugins`, also to
+    those of `spark-defaults.conf`, and sets `spark.ckpt.*`.
 
     `storage` is `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///path` or an absolute path; without it every stream is kept beside its
     `checkpointLocation`. `options` are those that `spark-ckpt conf` prints, in snake case: `timeout="5min"`, `s3_path_style=True`.
@@ -45,10 +46,11 @@ def configure(builder: SparkSession.Builder, *, storage: str | None = None, **op
     settings = _settings(storage, options)
     conf = {**{k: str(v) for k, v in before.items() if k.startswith(PREFIX)}, **settings}
     parse_options(conf)
-    if PREFIX + "python" not in conf and _workers_run_here(before):
+    known = {**spark_defaults(conf_folder(os.environ, spark_home())), **before}
+    if PREFIX + "python" not in {**known, **conf} and _workers_run_here(known):
         settings[PREFIX + "python"] = sys.executable
-    settings["spark.jars"] = appended(before.get("spark.jars"), str(jar_path()))
-    settings["spark.plugins"] = appended(before.get("spark.plugins"), PLUGIN_CLASS)
+    settings["spark.jars"] = appended(known.get("spark.jars"), str(jar_path()))
+    settings["spark.plugins"] = appended(known.get("spark.plugins"), PLUGIN_CLASS)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
@@ -93,10 +95,8 @@ def _session_is_running() -> bool:
     return context is not None and getattr(context.SparkContext, "_active_spark_context", None) is not None
 
 
-def _workers_run_here(options: Mapping[str, Any]) -> bool:
+def _workers_run_here(settings: Mapping[str, Any]) -> bool:
     """Nobody chose an interpreter, and the master is this process: its own Python is the one that has the package."""
-    if "spark.pyspark.python" in options or {"PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT"} & set(os.environ):
+    if "spark.pyspark.python" in settings or {"PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT"} & set(os.environ):
         return False
-    defaults = spark_defaults(conf_folder(os.environ, spark_home()))
-    named = options.get("spark.master") or defaults.get("spark.master") or os.environ.get("MASTER")
-    return "spark.pyspark.python" not in defaults and str(named or "local").startswith("local")
+    return str(settings.get("spark.master") or os.environ.get("MASTER") or "local").startswith("local")

@@ -12,7 +12,9 @@ from spark_ckpt.api.session import configure
 from spark_ckpt.cli.submission import parse
 from spark_ckpt.cli.submit_verb import _defaults, _runs_here
 from spark_ckpt.conf.properties import parse_properties, read_properties, spark_defaults
+from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.errors import ConfigError
+from spark_ckpt.process.jar import jar_path
 
 
 @pytest.mark.parametrize(
@@ -43,15 +45,21 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert spark_defaults(tmp_path) == {}
 
 
-def test_what_is_no_utf8_is_replaced_and_nothing_is_read_where_it_does_not_matter(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_utf8_is_replaced(conf: Path) -> None:
     conf.write_bytes(b"# \xfc\nspark.a \xfc\n")
     assert spark_defaults(conf.parent) == {"spark.a": "\ufffd"}
+    configure(SparkSession.Builder(), storage="/x")
     conf.write_text("spark.a \\u00g0\n")
     with pytest.raises(ConfigError, match="cannot be read"):
         configure(SparkSession.Builder(), storage="/x")
-    configure(SparkSession.Builder(), storage="/x", python="/opt/python")
-    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
-    configure(SparkSession.Builder(), storage="/x")
+
+
+def test_configure_adds_to_what_a_file_has(conf: Path) -> None:
+    conf.write_text("spark.jars /a.jar\nspark.plugins x.Y\nspark.ckpt.python /opt/python\n")
+    builder = configure(SparkSession.Builder(), storage="/x")
+    assert builder._options["spark.jars"] == f"/a.jar,{jar_path()}"
+    assert builder._options["spark.plugins"] == f"x.Y,{PLUGIN_CLASS}"
+    assert "spark.ckpt.python" not in builder._options
 
 
 @pytest.fixture

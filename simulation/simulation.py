@@ -122,8 +122,6 @@ class Simulation:
         self._source = Source(rng.choice(INPUT), forgetful, lists=not real_time)
         self._sink = Sink(self.observed, self._again, tells=seed // 4 % 2 == 1)
         self._choice: ev.Restore | None = None
-        self._refused_again = False
-        """What was cut short cannot be chosen again, so a person takes the other way out that the refusal names."""
         self._beginning: ev.Restore | None = None
         """Where the stream begins, if not with nothing."""
         # By a source of its own: without it a seed is the schedule that it would be if there were none.
@@ -259,9 +257,9 @@ class Simulation:
         cut_short = self._world.cut_short
         if self._beginning is not None and (self._world.log.last_claim is None or self._world.log.ended):
             return self._beginning
-        if cut_short and self._refused_again and self._world.checkpoints:
-            newest = max(self._world.checkpoints)
-            return ev.Restore(own_path(newest), newest, False, True)
+        if not self._trouble and self._choice is not None:
+            choice, self._choice = self._choice, None
+            return choice
         if cut_short and cut_short.restored and (not self._trouble or self._env.rng.random() < 0.7):
             path = cut_short.restored.path
             own = checkpoint_at(path) if path.startswith("stream/") else None
@@ -280,6 +278,7 @@ class Simulation:
         """No faults any more; the drivers are gone, and what they had sent lands."""
         self._env.tell("quiet")
         self._trouble = False
+        self._choice = None
         damage = self._env.faults.damage
         self._env.faults = EVERYDAY
         self._env.down_until = 0
@@ -327,7 +326,10 @@ class Simulation:
                 break
             if self.observed[Observed.DAMAGE_REFUSED] > refused[1]:
                 self._vandal.repair()
-            self._refused_again = self.observed[Observed.CHOICE_REFUSED] > refused[0]
+            if self.observed[Observed.CHOICE_REFUSED] > refused[0] and self._world.cut_short and self._world.checkpoints:
+                # What was cut short cannot be chosen again, so a person takes the other way out that the refusal names.
+                newest = max(self._world.checkpoints)
+                self._choice = ev.Restore(own_path(newest), newest, False, True)
             self._env.faults = replace(self._env.faults, restore=0)
         return driver
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
 from spark_ckpt.state import contents
-from spark_ckpt.state.changelogs import Change, Record, lz4_checksum, read_records, unpacked
+from spark_ckpt.state.changelogs import Change, Record, lz4_checksum, next_lz4_block, read_records, unpacked
 from spark_ckpt.state.contents import Contents
 
 RECORDS: list[Record] = [
@@ -195,3 +195,13 @@ def test_a_block_of_no_bytes_is_not_the_end(at: int) -> None:
 def test_what_stands_behind_the_end_is_damage() -> None:
     with pytest.raises(DamagedError, match="the changelog x goes on behind its end"):
         list(unpacked(io.BytesIO(lz4(b"abc") + lz4(b"d")), "x", "lz4"))
+
+
+@pytest.mark.parametrize(
+    ("method", "packed", "size", "checksum"),
+    [(0x25, 3, 0, 0), (0x25, 0, 3, 0), (0x15, 0, 0, 1), (0x15, 3, 4, lz4_checksum(b"abc")), (0x15, -1, 3, lz4_checksum(b"abc"))],
+)
+def test_a_head_that_lz4_java_refuses_is_damage(method: int, packed: int, size: int, checksum: int) -> None:
+    block = b"LZ4Block" + bytes([method]) + struct.pack("<iiI", packed, size, checksum) + b"abc"
+    with pytest.raises(DamagedError, match=r"the changelog x has a block of \d+ bytes; it is damaged"):
+        next_lz4_block(io.BytesIO(block), "x")

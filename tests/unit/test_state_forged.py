@@ -25,6 +25,7 @@ from spark_ckpt.state.unsafe_rows import rows_of
 from spark_ckpt.stock.changelog_forms import with_lineage, without_lineage
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.state.archive import unpack
 from tests.drivers.unsafe_rows import row
 from tests.stored.earlier import HERE
 
@@ -290,3 +291,9 @@ def test_no_query_has_a_hundred_thousand_operators() -> None:
 def test_a_number_that_is_none_in_the_name_of_a_file_is_no_number(name: str) -> None:
     files = _driver_files("ttl")
     assert read_operators({**files, name.format("1" * 5000): b"v1\n{}"}) == read_operators(files)
+
+
+def test_a_full_snapshot_is_called_by_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / ".snapshot.zip").write_bytes(b"no zip")
+    with pytest.raises(FormatError, match=r"^7_u\.zip is not a snapshot"):
+        unpack(tmp_path / ".snapshot.zip", tmp_path, "7_u.zip")

@@ -36,3 +36,9 @@ def test_a_lineage_longer_than_spark_writes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(packed(changelog([], 1), "lz4"))
     with pytest.raises(CheckpointError, match="the last of 2000, more than Spark can name in one; run the query once more"):
         with_lineage(tmp_path / "old", tmp_path / "new", [(n, "u" * 36) for n in range(2000)], "x", "lz4")
+
+
+def test_an_empty_stream_is_no_changelog(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"LZ4Block\x15" + bytes(12))
+    with pytest.raises(CheckpointError, match="the changelog x is empty; it is damaged"):
+        with_lineage(tmp_path / "old", tmp_path / "new", [], "x", "lz4")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_ckpt.cli.main import run
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.state.changes import later_changelogs
 from spark_ckpt.stock.importing import import_checkpoint
@@ -65,3 +66,9 @@ def test_versions_of_spark_itself_are_known_by_their_ids(tmp_path: Path) -> None
     before = imported(at, "a")
     at.batch(1)
     assert names(before, imported(at, "b")) == ["2"]
+
+
+def test_a_key_that_cannot_be_decoded_is_told_with_its_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    imported(located(tmp_path), "a")
+    assert run(["state", f"file://{tmp_path}/a", "--deep"]) == 1
+    assert "operator 0, partition 0, store default: a row of" in capsys.readouterr().err

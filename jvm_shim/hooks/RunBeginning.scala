@@ -32,7 +32,7 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
       DriverSide.setBarrier(barrier)
     }
     realTime.prepare()
-    new PlannedEpochs(query, begun.planned)
+    new PlannedEpochs(query, RecordedProvider.ours(begun.planned))
   }
 
   /**
@@ -50,7 +50,8 @@ class RunBeginning(query: MicroBatchExecution, stream: DriverStream, event: Quer
       path -> InMessage(s"$version\n${metadata.json}\n$offsets".getBytes(UTF_8))
     }
     val begins = never.nonEmpty && !files.keys.exists(_.startsWith("state/"))
-    files ++ never ++ (if (begins) Seq("state/_anew" -> InMessage(Array.empty[Byte])) else Nil)
+    val recorded = RecordedProvider.ours((files ++ never).filter(_._1.startsWith("offsets/")))
+    files ++ recorded ++ (if (begins) Seq("state/_anew" -> InMessage(Array.empty[Byte])) else Nil)
   }
 
   private object WithoutMetadata {

@@ -45,6 +45,7 @@ class EntryLimits:
 
 
 LIMITS = EntryLimits()
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 SAVEPOINT, STOP, CHECKPOINT = "savepoint", "stop", "checkpoint"
 """Actions of a `Request`: make a savepoint; make one at the end, and end the query; complete a checkpoint now. A release that does not
@@ -181,7 +182,10 @@ class Plan:
         return objects_of(self.files.values())
 
     def same_data(self, other: Plan) -> bool:
-        """Whether both describe the same epoch of the same input (Spark's `OffsetSeqLog` writes a line of JSON per source)."""
+        """Whether both describe the same epoch of the same input (Spark's `OffsetSeqLog` writes a line of JSON per source).
+
+        Who keeps the state is no part of that: an epoch that stock Spark had begun names another provider.
+        """
         return self.epoch == other.epoch and _normal(self.offsets) == _normal(other.offsets)
 
 
@@ -469,7 +473,11 @@ def _checkpoints(rows: Any, limits: EntryLimits) -> tuple[CheckpointId, ...]:
 
 
 def _normal(offsets: bytes) -> list[Any]:
-    return [_line(line) for line in offsets.splitlines()]
+    lines = [_line(line) for line in offsets.splitlines()]
+    metadata = lines[1] if len(lines) > 1 else None
+    if isinstance(metadata, dict) and isinstance(metadata.get("conf"), dict):
+        lines[1] = {**metadata, "conf": {name: value for name, value in metadata["conf"].items() if name != _PROVIDER}}
+    return lines
 
 
 def _line(line: bytes) -> Any:

@@ -31,7 +31,7 @@ from spark_ckpt.protocol.offsets_conf import partitions_of
 from spark_ckpt.state.schemas import Operator, read_operators
 from spark_ckpt.stock.exporting import Exported, to_export
 from spark_ckpt.stock.importing import RUN, copied
-from spark_ckpt.stock.layout import location_of, store_folder
+from spark_ckpt.stock.layout import OURS, STOCK, location_of, store_folder, with_provider
 from spark_ckpt.stock.reading import read
 from spark_ckpt.stock.repartition_process import ROOM, Repartition
 from spark_ckpt.stock.writing import write_stock
@@ -118,7 +118,7 @@ def _repartitioned(location: Path, exported: Exported, before: int, partitions: 
     planned = None
     if exported.planned is not None:
         path = location / offsets_file(epoch + 1)
-        planned = with_partitions(path.read_bytes(), partitions)
+        planned = with_provider(with_partitions(path.read_bytes(), partitions), STOCK, OURS)
         _unlink(path)
     operators = _operators(location)
     single = [operator for operator in operators if _has_one_partition(exported.checkpoint, operator, before)]

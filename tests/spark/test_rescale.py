@@ -6,17 +6,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from spark_ckpt import read_state
+from spark_ckpt.paths import METADATA_NAME
 from spark_ckpt.protocol.offsets_conf import partitions_of
+from spark_ckpt.stock.layout import OURS, STOCK, with_provider
 from spark_ckpt.storage import S3Options
+from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.opening import opened_stream
 from tests.drivers.command_line import call
 from tests.drivers.spark.harness import Application, Start
@@ -54,11 +60,19 @@ class Rescaling:
         args = ("run", ",".join(self.names), str(self._events), str(self._at / f"locations-{self._round}"), str(self.out))
         return self._start("operators.py", *args, storage=f"file://{self._at}/storage", conf={**restored, **conf})
 
-    def run_and_kill(self, checkpoints: int = 2, **conf: str) -> None:
+    def run_and_kill(self, checkpoints: int = 2, planned: bool = False, **conf: str) -> None:
+        """`planned`: while every query runs an epoch past its newest checkpoint."""
         wanted = {name: self._newest(name) + checkpoints for name in self.names}
         app = self.begin(**conf)
         app.until(lambda: all(self._newest(n) >= wanted[n] for n in self.names), "checkpoints of every query", 300)
+        if planned:
+            app.until(lambda: all(self._planned(n) > self._newest(n) for n in self.names), "an epoch of every query that is planned", 60)
         app.kill()
+
+    def _planned(self, name: str) -> int:
+        newest = max((self._at / "storage").joinpath(*self.location(name).parts[1:], "log").iterdir())
+        found = re.search(r'"epoch":(\d+).*"type":"plan"', newest.read_text(errors="replace"), re.DOTALL)
+        return -1 if found is None else int(found.group(1))
 
     def _newest(self, name: str) -> int:
         found = completed(self._at / "storage", self.location(name))
@@ -86,6 +100,9 @@ class Rescaling:
     def next_round(self) -> None:
         self._round += 1
 
+    def take(self, paths: Mapping[str, str]) -> None:
+        self._paths = dict(paths)
+
     @property
     def paths(self) -> Mapping[str, str]:
         return self._paths
@@ -108,6 +125,36 @@ def test_every_operator_from_20_to_200_and_back_to_7(
     query.run_and_kill(2, **{PARTITIONS: "20"})
     query.rescale(capsys, 200)
     query.rescale(capsys, 7, query.paths)
+    query.next_round()
+    query.run_and_kill(1)
+    query.begin().expect_success(400)
+    query.compare(oracle)
+
+
+def as_once_written(url: str, target: str) -> str:
+    """A savepoint as `rescale` made it once: the planned epoch has the provider of stock Spark. Written below `target`; returns its URL."""
+    with opened_stream(url, S3Options()) as (_, reader):
+        checkpoint = reader.read(reader.latest())
+    assert checkpoint.imported is not None
+    assert checkpoint.imported.planned is not None
+    planned = with_provider(checkpoint.imported.planned, OURS, STOCK)
+    assert planned != checkpoint.imported.planned
+    folder = Path(target)
+    shutil.copytree(url.removeprefix("file://"), folder)
+    (folder / METADATA_NAME).write_bytes(encode_metadata(replace(checkpoint, imported=replace(checkpoint.imported, planned=planned))))
+    return f"file://{folder}"
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("before", [False, True], ids=["", "as once written"])
+def test_an_epoch_that_was_planned_runs_again_and_the_query_is_killed_once_more(
+    before: bool, start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = Rescaling(start, events, tmp_path, ["update"])
+    query.run_and_kill(2, planned=True)
+    query.rescale(capsys, 5)
+    if before:
+        query.take({"update": as_once_written(query.paths["update"], f"{tmp_path}/once/update")})
     query.next_round()
     query.run_and_kill(1)
     query.begin().expect_success(400)

@@ -134,6 +134,16 @@ def test_plans_are_the_same_if_they_describe_the_same_data() -> None:
     assert not one.same_data(Plan(1, 1, 7, b"v1\n" + b"[" * 100_000))
 
 
+def test_who_keeps_the_state_is_no_part_of_what_is_read() -> None:
+    def plan(conf: dict[str, str]) -> Plan:
+        return Plan(1, 1, 7, b"v1\n" + json.dumps({"batchWatermarkMs": 0, "conf": conf}).encode() + b'\n{"logOffset":1}')
+
+    provider = "spark.sql.streaming.stateStore.providerClass"
+    one = plan({provider: "stock", "spark.sql.shuffle.partitions": "5"})
+    assert one.same_data(plan({provider: "ours", "spark.sql.shuffle.partitions": "5"}))
+    assert not one.same_data(plan({provider: "stock", "spark.sql.shuffle.partitions": "6"}))
+
+
 def test_entries_without_the_fields_that_came_later_are_read() -> None:
     claim = Claim(5, 2, "q", JOB, None, (), (), "h", {}, 7, "n")
     request = Request(5, "savepoint", "", "me")

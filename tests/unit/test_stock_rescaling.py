@@ -20,6 +20,7 @@ from spark_ckpt.protocol.offsets_conf import partitions_of
 from spark_ckpt.protocol.start.restoring import incomplete
 from spark_ckpt.stock import repartition_process, rescaling
 from spark_ckpt.stock.importing import import_checkpoint
+from spark_ckpt.stock.layout import OURS
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.copies import RestorePath
 from tests.drivers.command_line import call
@@ -140,7 +141,9 @@ def test_a_batch_that_was_begun_runs_again_with_the_new_number(
     assert made.imported is not None
     assert made.imported.planned is not None
     lines = made.imported.planned.split(b"\n")
-    assert json.loads(lines[1])["conf"]["spark.sql.shuffle.partitions"] == "5"
+    conf = json.loads(lines[1])["conf"]
+    assert conf["spark.sql.shuffle.partitions"] == "5"
+    assert conf["spark.sql.streaming.stateStore.providerClass"].encode() == OURS
     assert json.loads(lines[2]) == {"logOffset": 3}
     assert offsets_file(3) not in made.files
 

@@ -3,6 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.ckpt
 import java.io.File
 import java.util.concurrent.atomic.AtomicBoolean
 
+import scala.util.control.NonFatal
+
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.ckpt.{Barrier, CheckpointFailure, ExecutorSide, Json}
@@ -55,10 +57,12 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
   private val snapshots = new Object
   private var chainFrom = -1L
   private var changelogBytes = 0L
+  @volatile private var mayOwe = false
 
   override protected def loads(version: Long, uid: Option[String], readOnly: Boolean, empty: Boolean): RocksDB = {
+    if (!isLoaded(version, uid)) settle()
     abandoned.loads(barrier().run, version)
-    uid.filterNot(isLoaded(version, _)).foreach { id =>
+    uid.filterNot(id => isLoaded(version, Some(id))).foreach { id =>
       val at = barrier()
       at.version.filter(_ => version == at.epoch) match {
         case Some(stored) => renumber(at, stored, version, id)
@@ -95,11 +99,23 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
     logInfo(s"${parts.loggingId} goes on from version $stored under the number $version")
   }
 
-  private def bring(at: Barrier, version: Long, uid: String): Unit = if (!isLoaded(version, uid) && !store.has(version, uid)) fetch(at, version, uid)
+  /**
+   * What is loaded is about to be left: the last full snapshot of it that the engine has taken is written now, if it still has to be.
+   * Spark would write it later, and then drop all versions below it from the lineage of what is loaded by then (`RocksDB.uploadSnapshot`):
+   * (1) a store commits version 10 with a full snapshot; (2) its query goes back to version 6, or the task of version 10 runs again;
+   * (3) version 7 is committed; (4) the snapshot is written; (5) the changelog of version 8 names no version before it, and loads nowhere.
+   */
+  private def settle(): Unit = if (mayOwe) {
+    mayOwe = false
+    try writeSnapshot() catch { case NonFatal(e) => logWarning(s"${parts.loggingId}: a full snapshot of what is left could not be written", e) }
+  }
+
+  private def bring(at: Barrier, version: Long, uid: String): Unit = if (!isLoaded(version, Some(uid)) && !store.has(version, uid)) fetch(at, version, uid)
 
   override protected def commits(full: Boolean): (Long, StateStoreCheckpointInfo) = {
     val at = barrier()
     val started = System.nanoTime()
+    mayOwe = true
     val result = ExecutorSide.onDisk(sparkCommits(full || at.version.nonEmpty || at.begins(store.operator)))
     val syncMs = (System.nanoTime() - started) / 1e6
     val (version, info) = result
@@ -144,7 +160,7 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
   }
 
   // Engine and store outlive the epoch they were opened in: what is loaded already needs no file at all.
-  private def isLoaded(version: Long, uid: String): Boolean = loadedVersion == version && loadedStateStoreCkptId.contains(uid)
+  private def isLoaded(version: Long, uid: Option[String]): Boolean = loadedVersion == version && loadedStateStoreCkptId == uid
 
   private def fetch(at: Barrier, version: Long, uid: String): Unit = {
     val answer = ExecutorSide.fetch(at, about("fetch", at, version, uid))

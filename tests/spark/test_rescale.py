@@ -122,7 +122,7 @@ def test_every_operator_from_20_to_200_and_back_to_7(
     name: str, start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     query = Rescaling(start, events, tmp_path, [name])
-    query.run_and_kill(2, **{PARTITIONS: "20"})
+    query.run_and_kill(2, **{PARTITIONS: "20"})  # type: ignore[arg-type]
     query.rescale(capsys, 200)
     query.rescale(capsys, 7, query.paths)
     query.next_round()

@@ -18,7 +18,7 @@ import pyarrow as pa
 from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import DamagedError, FormatError
 from spark_ckpt.process import owner_only
-from spark_ckpt.state.changelogs import LZ4_MAGIC, LZ4_RAW, lz4_checksum, next_lz4_block, unpacked
+from spark_ckpt.state.changelogs import LZ4_MAGIC, LZ4_RAW, lz4_checksum, next_lz4_block, read_records, unpacked
 from spark_ckpt.storage.checksums import CHUNK
 
 Lineage = Sequence[tuple[int, str]]
@@ -44,10 +44,13 @@ def read_lineage(path: Path, name: str, codec: str) -> Lineage:
 
 
 def check_changelog(path: Path, name: str, codec: str) -> None:
-    """Whether it can be unpacked to its end. Raises `DamagedError`, `FormatError` for a codec that is not read."""
+    """Whether it can be unpacked to its end. Raises `DamagedError`, `FormatError` for a codec that is not read.
+
+    A snappy stream that was cut between two blocks looks whole: there the last record says that it is the last one.
+    """
     with open(path, "rb") as file:
         try:
-            for _ in unpacked(file, name, codec):
+            for _ in read_records(file, name, codec) if "snappy" in codec.lower() else unpacked(file, name, codec):
                 pass
         except (OSError, pa.ArrowInvalid, struct.error) as e:
             raise DamagedError(f"the changelog {name} cannot be unpacked ({e}); it is damaged, put it back") from e

@@ -86,10 +86,10 @@ class StreamLog:
         return 0, None
 
     def all_readable(self, tail: int) -> dict[int, Entry]:
-        """Those up to `tail` that are there and can be read."""
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="log") as pool:
-            found = zip(range(1, tail + 1), pool.map(self.readable, range(1, tail + 1)), strict=True)
-            return {number: entry for number, entry in found if entry is not None}
+        """Those up to `tail` that are there and can be read. Most numbers of an old stream have no entry any more: only those are read that
+        are listed."""
+        found = self.each(self.readable, (number for number in self.numbers() if number <= tail))
+        return {number: entry for number, entry in found if entry is not None}
 
     def past(self, number: int) -> tuple[int, bytes] | None:
         """The first entry past that number, None where there is none."""

@@ -10,7 +10,7 @@ import pytest
 
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.state.changelogs import lz4_checksum
-from spark_ckpt.stock.changelog_forms import with_lineage
+from spark_ckpt.stock.changelog_forms import check_changelog, with_lineage
 from tests.drivers.stock_location import changelog, packed
 
 
@@ -42,3 +42,16 @@ def test_an_empty_stream_is_no_changelog(tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(b"LZ4Block\x15" + bytes(12))
     with pytest.raises(CheckpointError, match="the changelog x is empty; it is damaged"):
         with_lineage(tmp_path / "old", tmp_path / "new", [], "x", "lz4")
+
+
+@pytest.mark.parametrize("codec", ["snappy", "org.apache.spark.io.SnappyCompressionCodec"])
+def test_a_snappy_stream_that_was_cut_between_two_blocks_is_refused(codec: str, tmp_path: Path) -> None:
+    """It has no mark at its end."""
+    puts = [(b"k%d" % n, bytes(50)) for n in range(3000)]
+    whole = packed(changelog(puts, 2), "snappy")
+    (tmp_path / "one").write_bytes(whole)
+    check_changelog(tmp_path / "one", "x", codec)
+    first = 20 + int.from_bytes(whole[16:20], "big")
+    (tmp_path / "one").write_bytes(whole[:first])
+    with pytest.raises(CheckpointError, match="the changelog x ends within a record; it is damaged"):
+        check_changelog(tmp_path / "one", "x", codec)

@@ -27,11 +27,12 @@ def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Outp
 
     Of runs that crashed: uploads, and checkpoints that no later run has taken over. Of the run that lives: uploads of agents that died,
     old answers to requests, copies of restores that were refused. Also what is left of a stream that was deleted (onStop=DELETE), what
-    tests of the storage have left, and below savepoints/ what is a day old of savepoints that were cut off.
+    tests of the storage have left, and below savepoints/ what is a day old of savepoints that were cut off,
+    also beside one that was completed later.
 
     This is safe beside a running query, whatever --min-age says: what may still be on its way there stays for the query's
-    spark.ckpt.timeout. What a start could use, what the run that lives may still need, and complete savepoints are never touched. Exit
-    status 1 if it cannot be known what is referred to; then nothing is deleted.
+    spark.ckpt.timeout. What a start could use, what the run that lives may still need, and what complete savepoints name is never
+    touched. Exit status 1 if it cannot be known what is referred to; then nothing is deleted.
     """
     with opened_stream(stream, s3) as (storage, reader):
         with progress() as tell:
@@ -54,13 +55,13 @@ def _report(url: str, found: Garbage, deleted: bool, min_age_ms: int) -> Report:
         "young": _amount(total.young),
         "referenced": _amount(total.referenced),
         "probes": {"garbage": _amount(found.probes.garbage), "young": _amount(found.probes.young)},
-        "savepoints": {"garbage": _amount(found.savepoints.garbage), "young": _amount(found.savepoints.young)},
+        "savepoints": {"garbage": _amount(found.savepoints.share.garbage), "young": _amount(found.savepoints.share.young)},
         "checkpoints": [checkpoint_name(c) for c in found.checkpoints],
         "runs": [
             {"run": r.run, "garbage": _amount(r.garbage), "young": _amount(r.young), "referenced": _amount(r.referenced)}
             for r in found.runs
         ],
-        "keys": [*found.metadata, *found.objects, *(key for keys in found.unfinished.values() for key in keys)],
+        "keys": [*found.metadata, *found.objects, *found.savepoints.keys],
     }
     return Report(document, _sections(found, total, deleted))
 
@@ -70,7 +71,7 @@ def _amount(amount: Amount) -> dict[str, int]:
 
 
 def _sections(found: Garbage, total: RunGarbage, deleted: bool) -> list[Section]:
-    others = [("probes", found.probes), ("savepoints", found.savepoints)]
+    others = [("probes", found.probes), ("savepoints", found.savepoints.share)]
     shown = [(name, share) for name, share in others if share.garbage.objects + share.young.objects]
     if not found.runs and not shown:
         what = "of the deleted stream" if found.ended else f"of runs before the newest, run-{found.claim.run}, nor of that one"

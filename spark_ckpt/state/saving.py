@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_ckpt.bounded_json import parse_json
-from spark_ckpt.errors import ConflictError, DamagedError
+from spark_ckpt.errors import ConflictError, DamagedError, StorageError
 from spark_ckpt.model import Checkpoint, Snapshot
 from spark_ckpt.paths import METADATA_NAME
 from spark_ckpt.protocol.driver_files import commits_file
 from spark_ckpt.state.store_files import StoreWriter
 from spark_ckpt.storage.base import Storage
-from spark_ckpt.stored.copies import finish_savepoint, import_objects
+from spark_ckpt.stored.copies import copied_objects, finish_savepoint, import_objects, made_meanwhile, withdraw
+from spark_ckpt.stored.metadata.reading import GIVEN_UP
 from spark_ckpt.stored.segments import Place, Segments
 
 _RUN = 1
@@ -50,24 +52,25 @@ class Saving:
     def __init__(self, storage: Storage, checkpoint: Checkpoint, target: Storage, files: Mapping[str, bytes] | None = None) -> None:
         self._storage, self._checkpoint, self._target = storage, checkpoint, target
         self._files = files or {}
-        self._place = Place(target, _RUN, checkpoint.id.epoch, f"edited-{secrets.token_hex(8)}")
+        self._attempt = f"edited-{secrets.token_hex(8)}"
+        self._place = Place(target, _RUN, checkpoint.id.epoch, self._attempt)
         self._segments = Segments(self._place)
         self._ids: dict[str, str] = {}
 
     def take(self, written: Written) -> None:
         """Stores it as a full snapshot of its version, under a new unique id. Raises `ConflictError` where a key was put twice."""
         keys = written.writer.entries - written.internal if written.snapshot.num_keys is not None else None
-        made = written.writer.finish(self._place, written.snapshot, _families_document(written), keys)
-        self._ids[written.snapshot.uid] = made.uid
-        self._segments.take(made)
+        with self._before_others():
+            made = written.writer.finish(self._place, written.snapshot, _families_document(written), keys)
+            self._ids[written.snapshot.uid] = made.uid
+            self._segments.take(made)
 
     def done(self) -> Checkpoint:
         """Copies all other stores, and puts `_metadata`. Raises `ConflictError` where somebody has made a savepoint there meanwhile."""
-        self._segments.flush()
         checkpoint = self._checkpoint
-        same = tuple(snapshot for snapshot in checkpoint.snapshots if snapshot.uid not in self._ids)
-        files = {name: content for name, content in checkpoint.files.items() if name not in self._files}
-        copied = import_objects(self._storage, replace(checkpoint, snapshots=same, files=files), self._target, _RUN)
+        with self._before_others():
+            self._segments.flush()
+            copied = import_objects(self._storage, self._rest(), self._target, _RUN, self._attempt)
         by_store = {snapshot.store: snapshot for snapshot in (*copied.snapshots, *self._segments.snapshots)}
         saved = replace(
             copied,
@@ -77,10 +80,33 @@ class Saving:
         finish_savepoint(self._target, saved)
         return saved
 
+    def _rest(self) -> Checkpoint:
+        """What is copied as it is."""
+        checkpoint = self._checkpoint
+        same = tuple(snapshot for snapshot in checkpoint.snapshots if snapshot.uid not in self._ids)
+        files = {name: content for name, content in checkpoint.files.items() if name not in self._files}
+        return replace(checkpoint, snapshots=same, files=files)
+
+    @contextmanager
+    def _before_others(self) -> Iterator[None]:
+        """Whoever completes the savepoint first takes what the others are just writing away. What they have stored goes too."""
+        try:
+            yield
+        except StorageError as e:
+            with suppress(StorageError):
+                if self._target.size(METADATA_NAME) is not None:
+                    written = frozenset(found.key for found in self._target.list("") if self._attempt in found.key)
+                    withdraw(self._target, written | copied_objects(self._rest(), _RUN, self._attempt))
+                    raise made_meanwhile(self._target) from e
+            raise
+
 
 def refuse_taken(target: Storage) -> None:
     """Raises `ConflictError`."""
-    if target.size(METADATA_NAME) is not None:
+    size = target.size(METADATA_NAME)
+    if size == len(GIVEN_UP) and target.get(METADATA_NAME) == GIVEN_UP:
+        raise ConflictError(f"the savepoint at {target.url} was never completed, and `gc` has given its name up; choose another name")
+    if size is not None:
         raise ConflictError(f"there is a savepoint at {target.url} already; choose another name")
 
 

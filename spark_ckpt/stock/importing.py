@@ -24,10 +24,9 @@ from spark_ckpt.protocol.large_files import DIGITS
 from spark_ckpt.stock import hadoop_crc
 from spark_ckpt.stock.changelog_forms import check_changelog, read_lineage, with_lineage
 from spark_ckpt.stock.reading import StockCheckpoint, StockStore, StoreFile, chain, newest_batch, newest_begun, read
-from spark_ckpt.storage.base import PutResult, Slice, Storage
+from spark_ckpt.storage.base import Slice, Storage
 from spark_ckpt.storage.checksums import CHUNK
-from spark_ckpt.stored.copies import RestorePath
-from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.stored.copies import RestorePath, put_savepoint
 from spark_ckpt.stored.segments import SHARED, LocalSnapshot, Place, Segments, local_handle
 from spark_ckpt.stored.state.archive import FullSnapshot, read_whole_snapshot
 
@@ -55,7 +54,7 @@ def import_checkpoint(location: Storage, target: Storage, tell: Tell = nobody) -
     with temporary_folder("import") as folder:
         made = copied(location, found, target if absent else None, RUN, folder, tell)
     _still_newest(location, found)
-    if absent and target.put_if_absent(METADATA_NAME, encode_metadata(made)) is PutResult.STORED:
+    if absent and put_savepoint(target, made):
         return made
     there = RestorePath.at(target.url).read(target)
     if _content(there) != _content(made):

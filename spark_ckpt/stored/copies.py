@@ -69,24 +69,37 @@ class RestorePath:
 
 
 def finish_savepoint(target: Storage, made: Checkpoint) -> None:
-    """Puts its `_metadata`, and removes what earlier attempts at it have left: their objects have names of their own, and an edit that
-    forgets somebody must not keep that state there.
+    """Puts its `_metadata`, and removes what earlier attempts at it have left: an edit that forgets somebody must not keep his state.
 
-    Rule: only what was there before the put goes, for what comes later is of whoever has made this savepoint anew meanwhile. A folder that
-    holds anything else is left alone, as by `gc`: it may be a stream's. Raises `ConflictError` where somebody has made another one there
-    meanwhile, and then takes this attempt's own objects away; `StorageError`.
+    Rule: only what was there before the put goes, for what comes later is of whoever has made this savepoint anew meanwhile, and nothing
+    where that has happened already. A folder that holds anything else is left alone, as by `gc`: it may be a stream's. What is not removed
+    here, `gc` removes. Raises `ConflictError` where somebody has made another one there meanwhile, and then takes this attempt's own
+    objects away; `StorageError`.
     """
+    if not put_savepoint(target, made):
+        withdraw(target, made.objects)
+        raise made_meanwhile(target)
+
+
+def put_savepoint(target: Storage, made: Checkpoint) -> bool:
+    """The same, but for somebody else's savepoint that is there: False, and nothing is changed."""
     content = encode_metadata(made)
     there = {found.key for found in target.list("")} - {METADATA_NAME}
-    stored = target.put_if_absent(METADATA_NAME, content) is PutResult.STORED
-    # What is there may be this one: a put whose answer was lost was sent again.
-    if not stored and (target.size(METADATA_NAME) != len(content) or target.get(METADATA_NAME) != content):
-        _withdraw(target, made)
-        raise ConflictError(f"there is a savepoint at {target.url} already, which somebody has just made; choose another name")
-    if not all(map(is_object, there)):
-        return
     try:
-        target.delete(sorted(there - made.objects))
+        stored = target.put_if_absent(METADATA_NAME, content) is PutResult.STORED
+    except StorageError:
+        if target.size(METADATA_NAME) is not None and not _holds(target, content):
+            return False  # whose maker has taken away what this one was just writing
+        raise
+    # What is there may be this one: a put whose answer was lost was sent again.
+    if not stored and not _holds(target, content):
+        return False
+    if not all(map(is_object, there)):
+        return True
+    left = there - made.objects
+    try:
+        if left and _holds(target, content):
+            target.delete(sorted(left))
         if isinstance(target, FileStorage):
             target.end_all()
     except StorageError as e:
@@ -94,13 +107,23 @@ def finish_savepoint(target: Storage, made: Checkpoint) -> None:
             f"the savepoint at {target.url} is complete, but what an earlier attempt may have left there could not be removed ({e}); make "
             "it again under another name if it must not hold what that one had"
         ) from e
+    return True
 
 
-def _withdraw(target: Storage, made: Checkpoint) -> None:
-    """What the savepoint that is there does not name, and this one does, is nobody's."""
+def _holds(target: Storage, content: bytes) -> bool:
+    """Whether the savepoint there is the one with this `_metadata`."""
+    return target.size(METADATA_NAME) == len(content) and target.get(METADATA_NAME) == content
+
+
+def made_meanwhile(target: Storage) -> ConflictError:
+    return ConflictError(f"there is a savepoint at {target.url} already, which somebody has just made; choose another name")
+
+
+def withdraw(target: Storage, own: frozenset[str]) -> None:
+    """Of an attempt's own objects, those that the savepoint that is there does not name are nobody's."""
     try:
         named = RestorePath.at(target.url).read(target).objects
-        target.delete(sorted(made.objects - named))
+        target.delete(sorted(own - named))
     except (DamagedError, ObjectMissingError, StorageError):
         return  # what is there is not known, so all stays
 
@@ -125,15 +148,20 @@ def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) ->
     return made
 
 
-def import_objects(source: Storage, checkpoint: Checkpoint, target: Storage, run: int) -> Checkpoint:
+def import_objects(source: Storage, checkpoint: Checkpoint, target: Storage, run: int, attempt: str = "") -> Checkpoint:
     """Copy the objects of a checkpoint under the prefix of run `run` of the stream at `target`; returns it with the names that they have
-    there.
+    there: the same each time, of the same `attempt`.
 
     Raises like `store_savepoint`.
     """
-    copies = _plan(checkpoint, run)
+    copies = _plan(checkpoint, run, attempt)
     _copy(source, copies, target)
     return _renamed(checkpoint, copies)
+
+
+def copied_objects(checkpoint: Checkpoint, run: int, attempt: str) -> frozenset[str]:
+    """The keys that `import_objects` gives them."""
+    return frozenset(copy.key for copy in _plan(checkpoint, run, attempt))
 
 
 def delete_savepoint(path: RestorePath, storage: Storage) -> None:
@@ -164,14 +192,14 @@ class _Copy:
             begin += handle.length
 
 
-def _plan(checkpoint: Checkpoint, run: int | None) -> list[_Copy]:
-    """One copy of each object, of the distinct ranges that are named. The same checkpoint gives the same plan."""
+def _plan(checkpoint: Checkpoint, run: int | None, attempt: str = "") -> list[_Copy]:
+    """One copy of each object, of the distinct ranges that are named. The same checkpoint gives the same plan to the same attempt."""
     objects: dict[str, dict[tuple[int, int, int], Handle]] = {}
     for handle in checkpoint.handles:
         objects.setdefault(handle.object, {}).setdefault((handle.offset, handle.length, handle.checksum), handle)
     copies = []
     for key, ranges in sorted(objects.items()):
-        chosen = zlib.crc32(repr(sorted(ranges)).encode())
+        chosen = zlib.crc32(f"{sorted(ranges)!r}{attempt}".encode())
         copies.append(_Copy(copied_key(key, chosen, run), tuple(ranges[place] for place in sorted(ranges))))
     return copies
 

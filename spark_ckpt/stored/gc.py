@@ -7,6 +7,7 @@ taken which a checkpoint of its own has passed over, and which was stored long b
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 from spark_ckpt import paths
@@ -29,9 +30,10 @@ from spark_ckpt.protocol.retention.garbage import (
 )
 from spark_ckpt.protocol.retention.log_trim import DAY_MS
 from spark_ckpt.storage.base import PutResult, Storage, Stored
+from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.stored.deletion import delete_checkpoints
 from spark_ckpt.stored.log import StreamLog
-from spark_ckpt.stored.metadata.reading import GIVEN_UP
+from spark_ckpt.stored.metadata.reading import GIVEN_UP, read_metadata
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Standing
 
@@ -64,6 +66,23 @@ class RunGarbage:
 
 
 @dataclass(frozen=True)
+class Savepoints:
+    """Below `savepoints/` of the stream. `share`: of what is left of those that were never completed, and beside those that were; `run`
+    is 0. `unfinished`: folders of the former -> the keys of what may go; `complete`: folders of the others; `beside`: what may go there,
+    which an attempt has left that came too late or was cut short."""
+
+    share: RunGarbage
+    unfinished: Mapping[str, tuple[str, ...]]
+    complete: tuple[str, ...]
+    beside: tuple[str, ...]
+
+    @property
+    def keys(self) -> list[str]:
+        """Of all that may go."""
+        return [*self.beside, *(key for keys in self.unfinished.values() for key in keys)]
+
+
+@dataclass(frozen=True)
 class Garbage:
     """What was found under `claim`; `ended`: of a stream that was deleted.
 
@@ -78,10 +97,7 @@ class Garbage:
     runs: tuple[RunGarbage, ...]
     probes: RunGarbage
     """What tests of the storage have left; `run` is 0."""
-    savepoints: RunGarbage
-    """What is left of savepoints that were never completed; `run` is 0."""
-    unfinished: Mapping[str, tuple[str, ...]]
-    """Their folders, below `savepoints/` of the stream -> the keys of what may go."""
+    savepoints: Savepoints
 
     def total(self) -> RunGarbage:
         """Over all these runs, probes and savepoints; `run` is 0."""
@@ -90,7 +106,7 @@ class Garbage:
             known = list(amounts)
             return Amount(sum(a.objects for a in known), sum(a.bytes for a in known))
 
-        parts = (*self.runs, self.probes, self.savepoints)
+        parts = (*self.runs, self.probes, self.savepoints.share)
         return RunGarbage(0, add(r.garbage for r in parts), add(r.young for r in parts), add(r.referenced for r in parts))
 
 
@@ -211,8 +227,17 @@ class Collector:
         Rule: of a savepoint nothing is deleted before its `_metadata` can be nobody else's: (1) an edit stands still for longer than a day,
         on a laptop that sleeps; (2) its objects are deleted; (3) it wakes up, and puts `_metadata` that names them.
         """
-        given_up = [key for folder, keys in found.unfinished.items() if self._give_up(folder) for key in keys]
-        delete_checkpoints(self._storage, found.metadata, [*found.objects, *given_up], self._tell)
+        given_up = [folder for folder in found.savepoints.unfinished if self._give_up(folder)]
+        left = [key for folder in given_up for key in found.savepoints.unfinished[folder]]
+        delete_checkpoints(self._storage, found.metadata, [*found.objects, *found.savepoints.beside, *left], self._tell)
+        for folder in (*given_up, *found.savepoints.complete):
+            self._end_temporaries(folder)
+
+    def _end_temporaries(self, folder: str) -> None:
+        """Whoever still writes there cannot complete anything any more."""
+        if isinstance(self._storage, FileStorage):
+            with closing(FileStorage(self._storage.url_of(folder.rstrip("/")))) as own:
+                own.end_all()
 
     def _give_up(self, folder: str) -> bool:
         """Whether the savepoint in that folder was not completed, and now cannot be any more."""
@@ -258,11 +283,11 @@ class Collector:
         objects += sorted(over)
         left = _share(0, probes.values(), over, probes)
         read = tuple(checkpoints[key] for key in metadata)
-        return Garbage(claim, ended, read, tuple(metadata), tuple(objects), tuple(shares), left, *self._unfinished(listing))
+        return Garbage(claim, ended, read, tuple(metadata), tuple(objects), tuple(shares), left, self._savepoints(listing))
 
-    def _unfinished(self, listing: Task) -> tuple[RunGarbage, dict[str, tuple[str, ...]]]:
-        """Savepoints below the stream's folder of which everything is old, and that have no `_metadata`. A folder in which there is
-        anything else is left alone: it may be the stream of a query whose `checkpointLocation` has such a name."""
+    def _savepoints(self, listing: Task) -> Savepoints:
+        """Those that have no `_metadata`, and of which everything is old; and what is old and not named by the `_metadata` of another. A
+        folder in which there is anything else is left alone: it may be the stream of a query whose `checkpointLocation` has such a name."""
         folders: dict[str, dict[str, Stored]] = {}
         others: set[str] = set()
         for s in listing.each(self._storage.list(f"{paths.SAVEPOINTS_FOLDER}/")):
@@ -271,19 +296,34 @@ class Collector:
                 folders.setdefault(folder, {})[s.key] = s
             else:
                 others.update(s.key[: at + 1] for at, letter in enumerate(s.key) if letter == "/")
-        lacking: list[Stored] = []
-        found: dict[str, tuple[str, ...]] = {}
+        left: list[Stored] = []
+        unfinished: dict[str, tuple[str, ...]] = {}
+        complete: list[str] = []
+        beside: list[str] = []
         for folder, stored in sorted(folders.items()):
             if folder in others:
                 continue
             mark = stored.pop(folder + paths.METADATA_NAME, None)
-            if mark is not None and not self._is_given_up(mark.key, mark.size):
+            if mark is None or self._is_given_up(mark.key, mark.size):
+                left += stored.values()
+                if stored and all(self._old(s, DAY_MS) for s in stored.values()):
+                    unfinished[folder] = tuple(sorted(stored))
                 continue
-            lacking += stored.values()
-            if stored and all(self._old(s, DAY_MS) for s in stored.values()):
-                found[folder] = tuple(sorted(stored))
-        going = {key for keys in found.values() for key in keys}
-        return _share(0, lacking, going, {s.key for s in lacking}), found
+            named = self._named_in(folder)
+            if named is not None:
+                complete.append(folder)
+                unnamed = [s for key, s in sorted(stored.items()) if key not in named]
+                left += unnamed
+                beside += [s.key for s in unnamed if self._old(s, DAY_MS)]
+        going = {*beside, *(key for keys in unfinished.values() for key in keys)}
+        return Savepoints(_share(0, left, going, {s.key for s in left}), unfinished, tuple(complete), tuple(beside))
+
+    def _named_in(self, folder: str) -> frozenset[str] | None:
+        """The keys of a savepoint's objects, None where they are not known."""
+        try:
+            return frozenset(folder + key for key in read_metadata(self._storage, folder + paths.METADATA_NAME, None).objects)
+        except (DamagedError, ObjectMissingError):
+            return None
 
     def _of_living(self, standing: Standing, restorable: list[Checkpoint], listing: Task) -> tuple[list[str], RunGarbage] | None:
         """None if there is nothing to delete."""

@@ -31,6 +31,7 @@ from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Standing
 from testbed.faulty import Fault, FaultyStorage, Moment
+from tests.drivers.checkpoints import sample
 from tests.drivers.stored_stream import JOB, StreamWriter, make_store
 
 SEEDS = 80
@@ -112,11 +113,47 @@ def test_what_is_left_of_a_savepoint_that_was_cut_off_goes_when_it_is_a_day_old(
     assert keys(storage) == before - expected_garbage(writer), "it may still be in the making"
     collector = Collector(storage, 0, now(storage) + 86_400_000)
     found = collector.look()
-    assert found.savepoints.garbage.objects == found.total().garbage.objects == 6
+    assert found.savepoints.share.garbage.objects == found.total().garbage.objects == 6
     collector.delete(found)
     marks = {f"savepoints/{name}/_metadata" for name in ("cut", "mine/below")}
     assert keys(storage) == (before - expected_garbage(writer) - left) | marks
-    assert collector.look().savepoints.garbage.objects == 0
+    assert collector.look().savepoints.share.garbage.objects == 0
+
+
+def test_what_lies_beside_a_complete_savepoint_goes_when_it_is_a_day_old(writer: StreamWriter, storage: Storage) -> None:
+    """Of an attempt that was killed behind its `_metadata`, or came too late: state of a person may be there who was to be forgotten."""
+    folder = "savepoints/one/"
+    made = sample()
+    for key in made.objects:
+        storage.put(folder + key, b"x")
+    storage.put(folder + "_metadata", encode_metadata(made))
+    left = folder + "run-00000001/seg/5-edited-0123456789abcdef-0-0123456789abcdef0123456789abcdef"
+    storage.put(left, b"x")
+    storage.put("savepoints/damaged/_metadata", b"damaged")
+    storage.put("savepoints/damaged/run-00000001/seg/5-a", b"x")
+    before = keys(storage)
+    assert left not in Collector(storage, 0, now(storage)).look().savepoints.keys, "somebody may be about to be told that he lost"
+    collector = Collector(storage, 0, now(storage) + 86_400_000)
+    found = collector.look()
+    assert found.savepoints.keys == [left]
+    collector.delete(found)
+    assert {key for key in before if key.startswith("savepoints/")} - keys(storage) == {left}
+
+
+def test_temporary_files_of_a_savepoint_that_was_given_up_go_with_it(writer: StreamWriter, storage: Storage, url: str) -> None:
+    if not url.startswith("file:"):
+        pytest.skip("only a disk has them")
+    for name in ("cut", "done"):
+        storage.put(f"savepoints/{name}/run-00000001/seg/2-a", b"x")
+    storage.put("savepoints/done/_metadata", encode_metadata(sample()))
+    root = Path(url.removeprefix("file://")) / "savepoints"
+    for name in ("cut", "done"):
+        (root / name / ".tmp").mkdir(exist_ok=True)
+        (root / name / ".tmp" / ("0" * 32)).write_bytes(b"x")
+    collector = Collector(storage, 0, now(storage) + 86_400_000)
+    collector.delete(collector.look())
+    assert not (root / "cut" / ".tmp").exists()
+    assert not (root / "done" / ".tmp").exists()
 
 
 def test_a_savepoint_that_is_completed_meanwhile_keeps_its_objects_and_one_that_is_not_cannot_be_any_more(

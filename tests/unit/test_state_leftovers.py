@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,11 +13,16 @@ import pytest
 import spark_ckpt
 from spark_ckpt.cli.main import run
 from spark_ckpt.errors import ConflictError, StorageError
+from spark_ckpt.state.saving import Saving
+from spark_ckpt.stock.importing import import_checkpoint
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.copies import RestorePath, finish_savepoint
 from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.stored.metadata.reading import GIVEN_UP
+from spark_ckpt.stored.reading import StreamReader
 from testbed.faulty import Fault, FaultyStorage, Moment
 from tests.drivers.checkpoints import sample
+from tests.drivers.stock_location import StockLocation
 from tests.stored.earlier import place
 
 LEFT = "run-00000001/seg/5-edited-0123456789abcdef-0-0123456789abcdef0123456789abcdef"
@@ -92,3 +99,62 @@ def test_what_a_killed_writer_left_on_a_disk_goes_too(tmp_path: Path) -> None:
     left.write_bytes(b"a person who wants to be forgotten")
     spark_ckpt.transform_state(f"{tmp_path}/stream", 0, half, name="one")
     assert not left.parent.exists()
+
+
+@pytest.mark.parametrize(("operation", "fails_at"), [("put", 0), ("put", 2), ("put_if_absent", 0)])
+def test_who_comes_second_and_fails_is_told_so_and_leaves_nothing(tmp_path: Path, operation: str, fails_at: int) -> None:
+    """The winner takes the file away that the other one is just writing."""
+    place("1", tmp_path / "stream")
+    url = f"file://{tmp_path}/stream/savepoints/one"
+    winning = threading.Lock()
+
+    def first() -> None:
+        with winning:
+            if not (tmp_path / "stream/savepoints/one/_metadata").exists():
+                spark_ckpt.transform_state(f"{tmp_path}/stream", 0, half, name="one")
+
+    with open_storage(f"file://{tmp_path}/stream") as storage, open_storage(url) as target:
+        reader = StreamReader(storage)
+        late = Fault(Moment.DELAY, operations=frozenset({operation}), times=None, pause=first)
+        faulty = FaultyStorage(target, [late, replace(late, moment=Moment.FAIL_BEFORE, skip=fails_at, times=1)])
+        with pytest.raises(ConflictError, match="which somebody has just made; choose another name"):
+            Saving(storage, reader.read(reader.latest()), faulty).done()
+        assert Moment.FAIL_BEFORE in {hit.moment for hit in faulty.hits}
+        assert {found.key for found in target.list("")} - {"_metadata"} == RestorePath.at(url).read(target).objects
+
+
+def test_two_edits_of_one_checkpoint_share_no_object(tmp_path: Path) -> None:
+    """What one of them takes for left by a third is never the other's."""
+    place("1", tmp_path / "stream")
+    named = []
+    for name in ("one", "two"):
+        made = spark_ckpt.transform_state(f"{tmp_path}/stream", 0, half, name=name)
+        with open_storage(made) as target:
+            named.append(RestorePath.at(target.url).read(target).objects)
+    assert all(named)
+    assert named[0].isdisjoint(named[1])
+
+
+def test_a_name_that_gc_has_given_up_is_told_as_that(tmp_path: Path) -> None:
+    place("1", tmp_path / "stream")
+    with open_storage(f"file://{tmp_path}/stream") as storage:
+        storage.put("savepoints/one/_metadata", GIVEN_UP)
+    with pytest.raises(ConflictError, match="was never completed, and `gc` has given its name up; choose another name"):
+        spark_ckpt.transform_state(f"{tmp_path}/stream", 0, half, name="one")
+
+
+def test_what_a_cut_import_left_goes_with_one_of_a_later_batch(tmp_path: Path) -> None:
+    at = StockLocation(tmp_path / "stock").begin()
+    for batch in range(2):
+        at.batch(batch)
+    location = open_storage(f"file://{at.folder}")
+    with open_storage(f"file://{tmp_path}/made") as target:
+        cut = FaultyStorage(target, [Fault(Moment.FAIL_BEFORE, "_metadata", frozenset({"put_if_absent"}))])
+        with pytest.raises(StorageError):
+            import_checkpoint(location, cut)
+        left = {found.key for found in target.list("")}
+        assert left
+        at.batch(2)
+        made = import_checkpoint(location, target)
+        assert not left & made.objects
+        assert {found.key for found in target.list("")} - {"_metadata"} == made.objects

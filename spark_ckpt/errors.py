@@ -22,11 +22,12 @@ _AUTHORITY = re.compile(r"(\s*(?!file:)(?:[A-Za-z][A-Za-z0-9+.-]*:/+|s3[an]?:))(
 
 def without_password(text: str) -> str:
     """A URL, or what a person has written for one. A password goes up to the last `@`, whatever is in it; before that, the scheme stays.
-    Without an `@` it stands where a server's port would. What follows a `?` may be a signature (`sig=`, `X-Amz-Signature=`)."""
+    Without an `@` it stands where a server's port would. What follows a `?` may be a signature (`sig=`, `X-Amz-Signature=`), also with an
+    `@` in it."""
     before, at, after = text.rpartition("@")
     if at:
         scheme = _SCHEME.match(before)
-        text = f"{scheme[0] if scheme else ''}…@{after}"
+        text = f"{scheme[0] if scheme else ''}…" + (f"@{after}" if "?" not in before else "")
     elif _AUTHORITY.match(text):
         text = _AUTHORITY.sub(lambda found: f"{found[1]}…", text, count=1)
     return _QUERY.sub(lambda found: f"{found[1]}?…", text)

@@ -31,13 +31,13 @@ def argument_name(option: str) -> str:
 
 
 def configure(builder: SparkSession.Builder, *, storage: str | None = None, **options: str | int | bool) -> SparkSession.Builder:
-    """Enable checkpoints on a `SparkSession.builder` and return it: adds to `spark.jars` and `spark.plugins`, also to
-    those of `spark-defaults.conf`, and sets `spark.ckpt.*`.
+    """Enable checkpoints on a `SparkSession.builder` and return it: adds to `spark.jars` and `spark.plugins`, also to those that
+    spark-submit was given, or that `spark-defaults.conf` has where PySpark starts the JVM itself, and sets `spark.ckpt.*`.
 
     `storage` is `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///path` or an absolute path; without it every stream is kept beside its
     `checkpointLocation`. `options` are those that `spark-ckpt conf` prints, in snake case: `timeout="5min"`, `s3_path_style=True`.
-    Raises `ConfigError` for an unknown or malformed option, and where a session would not see the plugin: one that runs already, or one of
-    Spark Connect.
+    Raises `ConfigError` for an unknown or malformed option, and where a session would not see the plugin: one that runs already, one of
+    Spark Connect, or one in a JVM that spark-submit has started without the JAR.
     """
     before: Mapping[str, Any] = getattr(builder, "_options", {})
     refuse_connect(before, os.environ)
@@ -46,14 +46,36 @@ def configure(builder: SparkSession.Builder, *, storage: str | None = None, **op
     settings = _settings(storage, options)
     conf = {**{k: str(v) for k, v in before.items() if k.startswith(PREFIX)}, **settings}
     parse_options(conf)
-    known = {**spark_defaults(conf_folder(os.environ, spark_home())), **before}
+    known = {**_known_to_the_jvm(os.environ), **before}
     if PREFIX + "python" not in {**known, **conf} and _workers_run_here(known):
         settings[PREFIX + "python"] = sys.executable
-    settings["spark.jars"] = appended(known.get("spark.jars"), str(jar_path()))
+    jar = jar_path()
+    if jar.name not in {part.strip().rpartition("/")[2] for part in known.get("spark.jars", "").split(",")}:
+        settings["spark.jars"] = appended(known.get("spark.jars"), str(jar))
     settings["spark.plugins"] = appended(known.get("spark.plugins"), PLUGIN_CLASS)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
+
+
+def _known_to_the_jvm(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """What a session has without its builder. A JVM that runs already, since spark-submit has started this process, knows it itself, and
+    takes no JAR any more. Raises `ConfigError` where it lacks ours."""
+    if "PYSPARK_GATEWAY_PORT" not in environment:
+        return spark_defaults(conf_folder(environment, spark_home()))
+    from py4j.protocol import Py4JJavaError
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # as `SparkContext` does it: it is the JVM's properties that are asked for
+    java = SparkContext._jvm.java.lang  # type: ignore[union-attr]
+    try:
+        java.Class.forName(PLUGIN_CLASS, False, java.Thread.currentThread().getContextClassLoader())
+    except Py4JJavaError as e:
+        raise ConfigError(
+            "spark-submit has started the JVM without the plugin's JAR, and configure() comes too late for that; add "
+            '--jars "$(spark-ckpt jar)" to it, or start the job with `spark-ckpt submit`'
+        ) from e
+    return dict(SparkConf().getAll())
 
 
 def refuse_connect(settings: Mapping[str, Any], environment: Mapping[str, str]) -> None:

@@ -15,6 +15,7 @@ import click
 
 from spark_ckpt import __version__
 from spark_ckpt.cli.output import Output, TextOutput, say_no_more, suppress_unwritten, tell
+from spark_ckpt.conf.passwords import without_urls_passwords
 from spark_ckpt.errors import CheckpointError, ConfigError, printable
 
 DONE, BROKEN, USAGE = 0, 1, 2
@@ -80,8 +81,10 @@ def _run(given: list[str]) -> int:
     except click.exceptions.Exit as e:
         return e.exit_code
     except click.ClickException as e:
+        said = io.StringIO()
+        e.show(said)
         with suppress_unwritten(sys.stderr):
-            e.show()
+            sys.stderr.writelines(map(without_urls_passwords, said.getvalue().splitlines(keepends=True)))
         return e.exit_code
     except click.Abort:
         return BROKEN

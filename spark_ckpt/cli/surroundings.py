@@ -53,7 +53,7 @@ def check_java(environment: Mapping[str, str]) -> Finding:
     if program is None or not Path(program).is_file():
         return Finding("java", Status.FAIL, f"there is no Java {f'at JAVA_HOME={home}' if home else 'on the PATH'}; {way_out}")
     try:
-        ran = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_START_S, check=False)
+        ran = subprocess.run([program, "-version"], capture_output=True, text=True, errors="replace", timeout=_START_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as e:
         return Finding("java", Status.FAIL, f"{program} cannot be run ({e}); {way_out}")
     found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', ran.stderr + ran.stdout)
@@ -104,7 +104,9 @@ def check_worker_python(python: str, needed: Sequence[str]) -> Finding:
     way_out = f"install spark-ckpt {__version__} for it, or give another one with --python (spark.ckpt.python)"
     try:
         # Not in the current folder: what lies there by chance is not there on an executor.
-        ran = subprocess.run([python, "-c", _ASK, *needed], capture_output=True, text=True, timeout=_START_S, check=False, cwd="/")
+        ran = subprocess.run(
+            [python, "-c", _ASK, *needed], capture_output=True, text=True, errors="replace", timeout=_START_S, check=False, cwd="/"
+        )
         found = json.loads(ran.stdout)
     except (OSError, subprocess.TimeoutExpired) as e:
         return Finding("python", Status.FAIL, f"the Python {python} cannot be run ({e}); {way_out}")

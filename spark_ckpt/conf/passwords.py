@@ -7,6 +7,7 @@ import re
 from spark_ckpt.errors import printable, without_password
 
 _MOST = 200
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def shown(value: str) -> str:
@@ -14,6 +15,16 @@ def shown(value: str) -> str:
     kept = without_password(value)
     line = printable(" ".join(kept[: _MOST + 1].splitlines()))
     return line if len(kept) <= _MOST else line[:_MOST] + "…"
+
+
+def without_urls_passwords(message: str) -> str:
+    """A sentence of somebody else's that may quote what was typed: from its first URL on as that alone would be shown, with all that stands
+    up to the last `@`, for a password may have spaces and quotes in it."""
+    found = _URL.search(message)
+    if found is None:
+        return message
+    words = without_password(message[found.start() :]).split(" ")
+    return message[: found.start()] + " ".join(map(without_password, words))
 
 
 def shown_key(text: str, others: str = "-") -> str:

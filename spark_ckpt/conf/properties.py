@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from spark_ckpt.errors import ConfigError
+from spark_ckpt.process.packages import require
 
 _TRIMMED = "".join(chr(code) for code in range(0x21) if chr(code) not in "\r\n")
 """Spark: `Utils.trimExceptCRLF`."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values (Java: `Properties.load`), values without white space around them. Raises `ValueError` for a malformed escape."""
-    import javaproperties  # here, for the package is imported also where its dependencies are missing, and says so
+    """Keys and values (Java: `Properties.load`), values without white space around them. Raises `ValueError` for a malformed escape,
+    `ConfigError` where the package is missing that reads them."""
+    require(("javaproperties",))
+    import javaproperties
 
     return {key: value.strip(_TRIMMED) for key, value in javaproperties.loads(text).items()}
 
@@ -34,6 +38,7 @@ def conf_folder(environment: Mapping[str, str], home: Path) -> Path:
 
 
 def spark_defaults(folder: Path) -> dict[str, str]:
-    """Of `spark-defaults.conf` there, nothing where that is no file. Raises `ConfigError`."""
+    """Of `spark-defaults.conf` there, nothing where that is no file, or this user may not know (Java: `File.isFile`). Raises
+    `ConfigError`."""
     path = folder / "spark-defaults.conf"
-    return read_properties(path) if path.is_file() else {}
+    return read_properties(path) if os.path.isfile(path) else {}

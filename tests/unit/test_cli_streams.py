@@ -323,6 +323,18 @@ def test_a_url_that_cannot_be_used_is_named(text: str, says: str, capsys: pytest
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "given", ["s3://KEY:SEC:RET@bucket", "s3://KEY:SEC RET@bucket/x", "az://c/p?sig=SECRET", "az://c/p?x@sig=SECRET", "s3://KEY:SECRET"]
+)
+def test_what_stands_where_nothing_is_expected_is_shown_without_its_password(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The name of an option was forgotten."""
+    for arguments in (["savepoint", "/nowhere", given], ["list", given, "more"], ["list", f"--{given}"]):
+        assert run(arguments) == 2
+        said = capsys.readouterr().err
+        assert "Error: " in said
+        assert not {"SECRET", "SEC", "RET"} & set(re.findall("[A-Z]+", said)), said
+
+
 def test_a_password_in_a_url_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list", "s3://me:secret@bucket/x"]) == 2
     assert "secret" not in capsys.readouterr().err

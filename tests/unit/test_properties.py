@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from spark_ckpt.conf.properties import parse_properties, read_properties, spark_
 from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.jar import jar_path
+
+ROOT = str(Path(__file__).parents[2])
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,19 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert spark_defaults(tmp_path) == {}
     (tmp_path / "spark-defaults.conf").mkdir()
     assert spark_defaults(tmp_path) == {}
+
+
+def test_a_folder_that_the_system_will_not_search_has_no_file(tmp_path: Path) -> None:
+    """As in Java, where it is another user's. To root all folders are open; a name that is too long is not."""
+    assert spark_defaults(tmp_path / ("x" * 300)) == {}
+
+
+def test_a_missing_package_is_named(conf: Path) -> None:
+    conf.write_text("spark.a 1")
+    ask = f"from pathlib import Path; from spark_ckpt.conf.properties import spark_defaults; spark_defaults(Path({str(conf.parent)!r}))"
+    bare = subprocess.run([sys.executable, "-S", "-c", ask], env={"PYTHONPATH": ROOT}, capture_output=True, text=True, check=False)
+    assert "ConfigError: the Python" in bare.stderr
+    assert "lacks javaproperties; install spark-ckpt with its dependencies" in bare.stderr
 
 
 def test_what_is_no_utf8_is_replaced(conf: Path) -> None:

@@ -7,8 +7,11 @@ import os
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from testbed.servers import ending_with_starter
 
@@ -47,6 +50,30 @@ class Daemons:
     def end(self) -> None:
         for name in reversed(list(self._running)):
             self.kill(name)
+
+
+class Cluster(ABC):
+    """Ends with its `with` block, with all that it has started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._daemons = Daemons(folder)
+
+    def __enter__(self) -> Self:
+        try:
+            self._begin()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end()
+
+    @abstractmethod
+    def _begin(self) -> None: ...
+
+    def _end(self) -> None:
+        self._daemons.end()
 
 
 def java_processes(program: str) -> Iterator[int]:

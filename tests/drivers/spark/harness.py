@@ -191,10 +191,11 @@ def submit(
     jar: Path | None = None,
     jars: Sequence[Path] = (),
     cwd: Path | None = None,
+    properties: Path | None = None,
 ) -> Application:
     """spark-submit of an unmodified job in the folder `cwd`; with the plugin by configuration alone.
 
-    `jar`: not the installed one. `jars`: the job's own.
+    `jar`: not the installed one. `jars`: the job's own. `properties`: its `--properties-file`.
     """
     scratch = Scratch(log.with_suffix(".scratch"))
     settings = {
@@ -214,6 +215,8 @@ def submit(
     given = [*([jar or jar_path()] if plugin else []), *jars]
     if given:
         command += ["--jars", ",".join(map(str, given))]
+    if properties is not None:
+        command += ["--properties-file", str(properties)]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     command += [str(JOBS / script), *args]

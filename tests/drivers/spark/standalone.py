@@ -4,38 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from spark_ckpt.process.jar import pyspark_home
 from testbed.servers import free_port
-from tests.drivers.spark.daemons import Daemons, group_of, java_processes
+from tests.drivers.spark.daemons import Cluster, group_of, java_processes
 from tests.drivers.spark.harness import SMALL, Scratch
 
 
-class Standalone:
-    """Ends with its `with` block, with all executors that its workers have started. `env`: of the workers, and so of the executors."""
+class Standalone(Cluster):
+    """`env`: of the workers, and so of the executors."""
 
     def __init__(self, folder: Path, workers: int, env: Mapping[str, str]) -> None:
+        super().__init__(folder)
         self._first, self._env = workers, env
         self._port = free_port()
         self._scratch = Scratch(folder)
-        self._daemons = Daemons(folder)
         self._workers: list[int] = []
 
-    def __enter__(self) -> Self:
-        try:
-            where = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0"]
-            self._start("master", "org.apache.spark.deploy.master.Master", where, "I have been elected leader")
-            for _ in range(self._first):
-                self.add_worker()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._daemons.end()
+    def _begin(self) -> None:
+        where = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0"]
+        self._start("master", "org.apache.spark.deploy.master.Master", where, "I have been elected leader")
+        for _ in range(self._first):
+            self.add_worker()
 
     @property
     def url(self) -> str:

@@ -9,13 +9,11 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from spark_ckpt.process.jar import pyspark_home
 from testbed.maven import Artifact, fetched
 from testbed.servers import UnavailableError, free_port
-from tests.drivers.spark.daemons import Daemons, java_processes
+from tests.drivers.spark.daemons import Cluster, java_processes
 from tests.drivers.spark.harness import SMALL, Scratch
 
 HADOOP, BOUNCY_CASTLE = "3.5.0", "1.82"
@@ -43,28 +41,22 @@ def jars() -> Path:
     )
 
 
-class Yarn:
-    """Ends with its `with` block, with all that it has started in containers."""
-
+class Yarn(Cluster):
     def __init__(self, folder: Path, nodes: int) -> None:
+        super().__init__(folder)
         self._folder, self._first = folder, nodes
-        self._scratch, self._daemons = Scratch(folder), Daemons(folder)
+        self._scratch = Scratch(folder)
         names = ("", "scheduler.", "resource-tracker.", "admin.", "webapp.")
         self._manager = {f"yarn.resourcemanager.{name}address": f"127.0.0.1:{free_port()}" for name in names}
 
-    def __enter__(self) -> Self:
-        try:
-            program = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"
-            self._start("manager", program, self._conf("manager", {}), "Transitioned to active state")
-            for number in range(self._first):
-                self._add_node(number)
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
+    def _begin(self) -> None:
+        program = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"
+        self._start("manager", program, self._conf("manager", {}), "Transitioned to active state")
+        for number in range(self._first):
+            self._add_node(number)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._daemons.end()
+    def _end(self) -> None:
+        super()._end()
         for process in [*self._containers(DRIVER), *self._containers(EXECUTOR)]:
             _kill(process)
 

@@ -1,0 +1,19 @@
+"""What `configure` makes of a session that spark-submit has started, as lines."""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql import SparkSession
+
+import spark_ckpt
+from spark_ckpt.errors import ConfigError
+
+try:
+    spark = spark_ckpt.configure(SparkSession.builder, storage=sys.argv[1]).getOrCreate()
+except ConfigError as e:
+    sys.exit(f"refused: {e}")
+conf = spark.sparkContext.getConf()
+for key in ("spark.plugins", "spark.jars", "spark.ckpt.storage"):
+    print(f"{key}={conf.get(key)}")
+spark.stop()

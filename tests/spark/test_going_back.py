@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.drivers.spark.harness import Start
 from tests.drivers.spark.s3_server import Server
+from tests.drivers.spark.trials import completed
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900)]
 
@@ -58,3 +60,42 @@ def test_the_files_of_epochs_that_run_again_are_not_old_because_of_those_that_ra
     after = [epoch for _, epoch in calls[again + 1 :]]
     assert after == list(range(back_to + 1, back_to + 1 + len(after)))
     assert len(after) > KILLED_AT - back_to
+
+
+def test_a_snapshot_that_was_still_to_be_written_says_nothing_of_epochs_that_run_again(start: Start, tmp_path: Path) -> None:
+    """The engine takes one every 20 versions, which would be written an hour later. The query goes back to before it; changelogs that grow
+    have it written at once: Spark takes it for one of what is loaded by then, and the next changelogs would name nothing before them."""
+    location, out, folder = tmp_path / "location", tmp_path / "out", tmp_path / "told"
+    folder.mkdir()
+    conf = {
+        "spark.ckpt.interval": "2s",
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "20",
+        "spark.sql.streaming.stateStore.maintenanceInterval": "1h",
+        "spark.sql.shuffle.partitions": "4",
+    }
+    where = (str(location), str(out), str(folder))
+    app = start("goingback.py", *where, storage=f"file://{tmp_path}/storage", conf=conf, master="local-cluster[2,1,1024]")
+
+    def committed() -> int:
+        return max((int(p.name) for p in (location / "commits").glob("[0-9]*")), default=-1)
+
+    def stored() -> int:
+        return max((int(p.parent.name.removeprefix("chk-")) for p in completed(tmp_path / "storage", location)), default=-1)
+
+    def went_back() -> bool:
+        return "goes back to its last completed checkpoint" in app.log.read_text()
+
+    for _ in range(6):  # an executor may hold no state that no other has
+        app.until(lambda: committed() % 20 in (19, 0, 1) and committed() - stored() > 3, "a full snapshot behind a checkpoint", WAIT_S)
+        app.kill_one("CoarseGrainedExecutorBackend")
+        with suppress(AssertionError):
+            app.until(went_back, "going back", 15)
+            break
+    assert went_back()
+    (folder / "heavy").touch()
+    before = committed()
+    app.until(lambda: stored() > before + 10, "checkpoints after it", WAIT_S)
+    (folder / "end").touch()
+    app.expect_success()
+    numbers = Counter(n for path in out.glob("[0-9]*.json") for n in json.loads(path.read_text()))
+    assert numbers == Counter(range(len(numbers)))

@@ -33,6 +33,12 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     "the Checkpoints tab, live and in the history server": (
         "tests/spark/test_tab.py::test_a_running_application_and_what_the_history_server_shows_of_it",
     ),
+    **{
+        f"a table of {name.capitalize()}, killed while it has epochs that no checkpoint holds": tuple(
+            f"tests/spark/test_table_formats.py::test_a_table_has_each_row_once[{name}-{interval}]" for interval in ("0", "2s")
+        )
+        for name in ("delta", "iceberg")
+    },
 }
 """What a test shows, in words, and its name, or theirs."""
 

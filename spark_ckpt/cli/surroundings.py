@@ -18,7 +18,12 @@ from pathlib import Path
 
 from spark_ckpt import __version__
 from spark_ckpt.agent.spools import left_spools
-from spark_ckpt.errors import CheckpointError, StorageError
+from spark_ckpt.api.session import refuse_connect
+from spark_ckpt.conf.options import parse_options
+from spark_ckpt.conf.properties import conf_folder, spark_defaults
+from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
+from spark_ckpt.conf.table import PREFIX
+from spark_ckpt.errors import CheckpointError, ConfigError, StorageError
 from spark_ckpt.paths import probe_key
 from spark_ckpt.process.jar import jar_path, spark_home, spark_version
 from spark_ckpt.storage.base import Storage
@@ -80,6 +85,33 @@ def check_spark() -> Finding:
         return Finding("spark", Status.OK, f"Spark {version} at {home} and {jar_path(version).name}")
     except CheckpointError as e:
         return Finding("spark", Status.FAIL, str(e))
+
+
+def check_defaults(environment: Mapping[str, str]) -> list[Finding]:
+    """What `spark-defaults.conf` says of the plugin, for all jobs; nothing is no finding. Of a query without a plugin Spark says nothing."""
+    try:
+        folder = conf_folder(environment, spark_home())
+        defaults = spark_defaults(folder)
+        loaded = PLUGIN_CLASS in [name.strip() for name in defaults.get("spark.plugins", "").split(",")]
+        options = [key for key in defaults if key.startswith(PREFIX)]
+        if not loaded and not options:
+            return []
+        parse_options(defaults)
+    except ConfigError as e:
+        return [Finding("defaults", Status.FAIL, str(e))]
+    except CheckpointError:
+        return []  # there is no Spark, which another check tells
+    where = str(folder / "spark-defaults.conf")
+    if not loaded:
+        advice = f"add spark.plugins={PLUGIN_CLASS} and spark.jars there, or start jobs with `spark-ckpt submit`"
+        said = f"{where} has {', '.join(sorted(options))}, but does not load the plugin: with it alone no query has checkpoints; {advice}"
+        return [Finding("defaults", Status.WARN, said)]
+    try:
+        refuse_connect(defaults, environment)
+    except ConfigError as e:
+        return [Finding("defaults", Status.WARN, f"{where} loads the plugin, and yet no query would have checkpoints: {e}")]
+    beside = "`spark-pipelines run` without --remote does not take it (docs/connect.md)"
+    return [Finding("defaults", Status.OK, f"{where} loads the plugin; {beside}")]
 
 
 _ASK = """

@@ -396,6 +396,29 @@ def test_a_pyspark_with_another_hadoop_has_its_spark_in_a_folder(tmp_path: Path,
     assert spark_version() == "4.1.4"
 
 
+@pytest.mark.parametrize(
+    ("lines", "environment", "status", "text"),
+    [
+        ("", {}, None, ""),
+        ("spark.master local[2]\nspark.plugins com.example.Other", {}, None, ""),
+        ("spark.ckpt.storage s3://bucket/c", {}, Status.WARN, "has spark.ckpt.storage, but does not load the plugin"),
+        (f"spark.plugins com.example.Other, {PLUGIN_CLASS}", {}, Status.OK, "loads the plugin"),
+        (f"spark.plugins {PLUGIN_CLASS}\nspark.api.mode connect", {}, Status.WARN, "no query would have checkpoints: with spark.api.mode"),
+        (f"spark.plugins {PLUGIN_CLASS}", {"SPARK_REMOTE": "sc://there"}, Status.WARN, "its server does"),
+        (f"spark.plugins {PLUGIN_CLASS}\nspark.ckpt.interval often", {}, Status.FAIL, "spark.ckpt.interval=often is not possible"),
+        (f"spark.plugins {PLUGIN_CLASS}\nspark.ckpt.intervall 10s", {}, Status.FAIL, "spark.ckpt.intervall"),
+        ("a = \\uX", {}, Status.FAIL, "spark-defaults.conf"),
+    ],
+)
+def test_doctor_on_what_spark_defaults_has(
+    lines: str, environment: dict[str, str], status: Status | None, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(lines + "\n")
+    findings = surroundings.check_defaults({"SPARK_CONF_DIR": str(tmp_path), **environment})
+    assert [finding.status for finding in findings] == ([] if status is None else [status])
+    assert all(text in finding.message for finding in findings), findings
+
+
 def test_doctor_on_the_workers_python(tmp_path: Path) -> None:
     for answer, text in [
         ('{"python": "3.11.1", "spark-ckpt": null, "pyarrow": "1", "boto3": null}', "lacks spark-ckpt, boto3"),

@@ -27,7 +27,8 @@ from spark_ckpt.storage import S3Options
 def command(storage: str | None, python: str, spool_dir: str | None, min_free: int, s3: S3Options, output: Output) -> int:
     """Look at what a job will need: Java, Spark and JAR, the workers' Python, the storage, the clock and the disk.
 
-    Where spark-defaults.conf has spark.ckpt options, it says whether jobs would have checkpoints with them. It also names what dead executors have left in the spool's folder (not in Spark's own folders, spark-*, below it).
+    Where spark-defaults.conf has spark.ckpt options, it says whether jobs would have checkpoints with them. It also
+    names what dead executors have left in the spool's folder (not in Spark's own folders, spark-*, below it).
 
     In the storage it puts three small objects below probe/ and deletes them. A folder that it had to make stays. Exit status 1 if
     something would keep a job from running.

@@ -88,7 +88,7 @@ def check_spark() -> Finding:
 
 
 def check_defaults(environment: Mapping[str, str]) -> list[Finding]:
-    """What `spark-defaults.conf` says of the plugin, for all jobs; nothing is no finding. Of a query without a plugin Spark says nothing."""
+    """What `spark-defaults.conf` says of the plugin, for all jobs; nothing is no finding. Of a query without it Spark says nothing."""
     try:
         folder = conf_folder(environment, spark_home())
         defaults = spark_defaults(folder)

@@ -96,6 +96,6 @@ def submit_arguments(given: Given, jar: str, defaults: Mapping[str, str], enviro
     refuse_connect({**defaults, **conf, **remote}, environment)
     jars = appended(given.jars or conf.pop("spark.jars", None) or defaults.get("spark.jars"), jar)
     conf.pop("spark.jars", None)
-    conf["spark.plugins"] = appended(conf.get("spark.plugins") or defaults.get("spark.plugins"), PLUGIN_CLASS)
+    conf["spark.plugins"] = appended(conf.get("spark.plugins", defaults.get("spark.plugins")), PLUGIN_CLASS)
     settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     return [*given.passed, "--jars", jars, *settings, *given.job]

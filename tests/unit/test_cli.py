@@ -142,6 +142,8 @@ def test_submit_adds_to_lists_wherever_they_come_from() -> None:
     )
     assert got[got.index("--jars") + 1] == "/a.jar,/b.jar,/ours.jar"
     assert settings(got)["spark.plugins"] == f"x.Y,{PLUGIN_CLASS}"
+    got = submitted("--conf", "spark.plugins=", "job.py", defaults={"spark.plugins": "no.No"})
+    assert settings(got)["spark.plugins"] == PLUGIN_CLASS, "the file's are not asked for"
     got = submitted("job.py", defaults={"spark.plugins": "x.Y", "spark.jars": "/n.jar", "spark.ckpt.storage": "/d"})
     assert got[got.index("--jars") + 1] == "/n.jar,/ours.jar"
     assert settings(got) == {"spark.plugins": f"x.Y,{PLUGIN_CLASS}"}

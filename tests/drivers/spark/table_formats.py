@@ -59,11 +59,9 @@ class TableFormat:
         if self.name == "delta":
             logs = sorted(self.folder.glob("_delta_log/*.json"))
             return sum("txn" in json.loads(line) for log in logs for line in log.read_text().splitlines())
-        return sum('"epochId"' in self._summaries(path) for path in self.folder.glob("metadata/v*.metadata.json"))
-
-    @staticmethod
-    def _summaries(path: Path) -> str:
-        return json.dumps([snapshot["summary"] for snapshot in json.loads(path.read_text()).get("snapshots", [])[-1:]])
+        newest = max(self.folder.glob("metadata/v*.metadata.json"), key=lambda path: int(path.name[1:].split(".")[0]), default=None)
+        snapshots = [] if newest is None else json.loads(newest.read_text()).get("snapshots", [])
+        return sum("spark.sql.streaming.epochId" in snapshot["summary"] for snapshot in snapshots)
 
 
 def table_format(name: str, folder: Path) -> TableFormat | None:

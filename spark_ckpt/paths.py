@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from spark_ckpt.errors import ConfigError, DamagedError, FormatError
+from spark_ckpt.errors import ConfigError, DamagedError, FormatError, without_password
 from spark_ckpt.model import CheckpointId, FileHandle
 
 LOG_PREFIX = "log/"
@@ -24,14 +24,16 @@ DRIVER_FOLDERS = ("offsets", "commits", "sources", "state")
 
 _RUN = re.compile(r"run-(\d{8,})/?", re.ASCII)
 _CHECKPOINT = re.compile(r"run-(\d{8,})/chk-(\d+)/?", re.ASCII)
-_OBJECT = re.compile(r"run-\d{8,19}/(seg|sst|drv)/[A-Za-z0-9._-]{1,255}", re.ASCII)
-"""No longer than every storage takes: what is longer would seem to be a storage that does not answer, and is tried again and again."""
+_OBJECT_FORM = r"run-\d{8,19}/(?:seg|sst|drv)/(?!_metadata\Z)[A-Za-z0-9._-]{1,255}"
+_OBJECT = re.compile(_OBJECT_FORM, re.ASCII)
+"""No longer than every storage takes: what is longer would seem to be a storage that does not answer, and is tried again and again. And
+`_metadata` is that of a savepoint which somebody has given such a name."""
 _DRIVER_OBJECT = re.compile(r"run-\d{8,19}/drv/\d{1,19}-([0-9a-f]{32})(\.[0-9a-f]{8}){,24}", re.ASCII)
 _PACK = re.compile(r"run-\d{8,}/sst/[0-9a-f]+-(\d+)\.pack", re.ASCII)
 _COPIED = re.compile(r"(.+?)((?:\.[0-9a-f]{8})+)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _LOG = re.compile(r"log/(\d{20})", re.ASCII)
-_SAVED = re.compile(r"(savepoints/(?:[^/]+/)+?)(?:_metadata|run-\d{8,19}/(?:seg|sst|drv)/[^/]+)", re.ASCII)
+_SAVED = re.compile(rf"(savepoints/(?:[^/]+/)+?)(?:_metadata|{_OBJECT_FORM})", re.ASCII)
 _LEAVABLE = re.compile(r"run-(\d{8,})/(?:(seg|ack)/(\d+)-[^/]+|(sst|answer)/[^/]+)", re.ASCII)
 
 
@@ -213,7 +215,9 @@ def probe_key(unique: str) -> str:
 def savepoint_url(stream: str, target: str, name: str) -> str:
     """A savepoint's folder: below `target`, a URL, or if that is empty below the stream's own folder. Raises ConfigError for a bad name."""
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} cannot be the name of a savepoint; use letters, digits, '.', '_' and '-', and begin with no sign")
+        raise ConfigError(
+            f"{without_password(name)!r} cannot be the name of a savepoint; use letters, digits, '.', '_' and '-', and begin with no sign"
+        )
     return f"{target.rstrip('/') or f'{stream}/{SAVEPOINTS_FOLDER}'}/{name}"
 
 

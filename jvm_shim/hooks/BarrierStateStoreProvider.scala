@@ -58,8 +58,11 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
   private var chainFrom = -1L
   private var changelogBytes = 0L
   @volatile private var mayOwe = false
+  // Changed only by whoever has the engine.
+  @volatile private var commitsSoFar = 0L
 
   override protected def loads(version: Long, uid: Option[String], readOnly: Boolean, empty: Boolean): RocksDB = {
+    val before = commitsSoFar
     if (!isLoaded(version, uid)) settle()
     abandoned.loads(barrier().run, version)
     uid.filterNot(id => isLoaded(version, Some(id))).foreach { id =>
@@ -76,6 +79,7 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
           CheckpointFailure.ofKind(CheckpointFailure.Damaged, e).foreach(ExecutorSide.refused(barrier(), version, _))
           throw e
       }
+    if (commitsSoFar != before) settleOthers()
     loadedAtMs = System.currentTimeMillis()
     loaded
   }
@@ -110,6 +114,17 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
     try writeSnapshot() catch { case NonFatal(e) => logWarning(s"${parts.loggingId}: a full snapshot of what is left could not be written", e) }
   }
 
+  /**
+   * Spark 4.0 gives a task the engine in the middle of its `load`, and not before as later lines do: another task may have committed while
+   * this one looked what there is to settle, and waited. What is loaded by now keeps its lineage.
+   */
+  private def settleOthers(): Unit = {
+    val lineage = lineageManager.getLineageForCurrVersion()
+    mayOwe = true
+    settle()
+    lineageManager.resetLineage(lineage)
+  }
+
   private def bring(at: Barrier, version: Long, uid: String): Unit = if (!isLoaded(version, Some(uid)) && !store.has(version, uid)) fetch(at, version, uid)
 
   override protected def commits(full: Boolean): (Long, StateStoreCheckpointInfo) = {
@@ -117,6 +132,7 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
     val started = System.nanoTime()
     mayOwe = true
     val result = ExecutorSide.onDisk(sparkCommits(full || at.version.nonEmpty || at.begins(store.operator)))
+    commitsSoFar += 1
     val syncMs = (System.nanoTime() - started) / 1e6
     val (version, info) = result
     val uid = info.stateStoreCkptId.get

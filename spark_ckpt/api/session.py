@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from spark_ckpt.conf.options import parse_options, unknown_option
-from spark_ckpt.conf.properties import conf_folder, spark_defaults
+from spark_ckpt.conf.passwords import shown_key
+from spark_ckpt.conf.properties import conf_folder
 from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
+from spark_ckpt.conf.submission import parse, properties
 from spark_ckpt.conf.table import OPTIONS, PREFIX
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.jar import jar_path, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_LAUNCHERS = "PYSPARK_SUBMIT_ARGS"
 
 
 def appended(existing: str | None, item: str) -> str:
@@ -32,12 +38,13 @@ def argument_name(option: str) -> str:
 
 def configure(builder: SparkSession.Builder, *, storage: str | None = None, **options: str | int | bool) -> SparkSession.Builder:
     """Enable checkpoints on a `SparkSession.builder` and return it: adds to `spark.jars` and `spark.plugins`, also to those that
-    spark-submit was given, or that `spark-defaults.conf` has where PySpark starts the JVM itself, and sets `spark.ckpt.*`.
+    spark-submit was given, or that PYSPARK_SUBMIT_ARGS and `spark-defaults.conf` have where PySpark starts the JVM itself, and sets
+    `spark.ckpt.*`.
 
     `storage` is `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///path` or an absolute path; without it every stream is kept beside its
     `checkpointLocation`. `options` are those that `spark-ckpt conf` prints, in snake case: `timeout="5min"`, `s3_path_style=True`.
     Raises `ConfigError` for an unknown or malformed option, and where a session would not see the plugin: one that runs already, one of
-    Spark Connect, or one in a JVM that spark-submit has started without the JAR.
+    Spark Connect, one in a JVM that spark-submit has started without the JAR, or one whose jars PYSPARK_SUBMIT_ARGS names without it.
     """
     before: Mapping[str, Any] = getattr(builder, "_options", {})
     refuse_connect(before, os.environ)
@@ -46,23 +53,36 @@ def configure(builder: SparkSession.Builder, *, storage: str | None = None, **op
     settings = _settings(storage, options)
     conf = {**{k: str(v) for k, v in before.items() if k.startswith(PREFIX)}, **settings}
     parse_options(conf)
-    known = {**_known_to_the_jvm(os.environ), **before}
+    launched = "PYSPARK_GATEWAY_PORT" in os.environ
+    known = {**(_known_to_the_jvm() if launched else _known_to_the_launcher(os.environ)), **before}
     if PREFIX + "python" not in {**known, **conf} and _workers_run_here(known):
         settings[PREFIX + "python"] = sys.executable
-    jar = jar_path()
-    if jar.name not in {part.strip().rpartition("/")[2] for part in known.get("spark.jars", "").split(",")}:
-        settings["spark.jars"] = appended(known.get("spark.jars"), str(jar))
+    if not launched:  # else the JVM has it
+        settings["spark.jars"] = appended(known.get("spark.jars"), str(jar_path()))
     settings["spark.plugins"] = appended(known.get("spark.plugins"), PLUGIN_CLASS)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
 
 
-def _known_to_the_jvm(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """What a session has without its builder. A JVM that runs already, since spark-submit has started this process, knows it itself, and
-    takes no JAR any more. Raises `ConfigError` where it lacks ours."""
-    if "PYSPARK_GATEWAY_PORT" not in environment:
-        return spark_defaults(conf_folder(environment, spark_home()))
+def _known_to_the_launcher(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """What a session has without its builder where PySpark starts the JVM: by a spark-submit which takes what this variable has over what
+    the builder has (`pyspark.java_gateway.launch_gateway`). Raises `ConfigError` where that leaves our JAR out."""
+    try:
+        given = parse(shlex.split(environment.get(_LAUNCHERS, "pyspark-shell")))
+    except ValueError as e:
+        raise ConfigError(f"{_LAUNCHERS} cannot be taken apart ({e}); write it as a shell would have it") from e
+    jars, jar = given.jars or given.conf.get("spark.jars"), jar_path()
+    if jars is not None and str(jar) not in [part.strip().removeprefix("file://") for part in jars.split(",")]:
+        raise ConfigError(f"{_LAUNCHERS} names jars, and the session gets no others; add {jar} to them")
+    named = {"spark.jars": jars, "spark.master": given.master}
+    found = {**properties(given, conf_folder(environment, spark_home())), **given.conf}
+    return {**found, **{key: value for key, value in named.items() if value is not None}}
+
+
+def _known_to_the_jvm() -> Mapping[str, str]:
+    """The same where spark-submit has started the JVM, and this process: it takes no JAR any more. Raises `ConfigError` where it lacks
+    ours."""
     from py4j.protocol import Py4JJavaError
     from pyspark import SparkConf, SparkContext
 
@@ -107,7 +127,7 @@ def _settings(storage: str | None, options: Mapping[str, str | int | bool]) -> d
             written = argument_name(name.removeprefix(PREFIX))
             if name.startswith(PREFIX) and written in keys:
                 raise ConfigError(f"{name} is written {written}= here, without its prefix")
-            raise unknown_option(name, keys)
+            raise unknown_option(shown_key(name), keys)
         settings[keys[name]] = str(value).lower() if isinstance(value, bool) else str(value)
     return settings
 

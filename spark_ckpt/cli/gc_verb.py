@@ -55,7 +55,11 @@ def _report(url: str, found: Garbage, deleted: bool, min_age_ms: int) -> Report:
         "young": _amount(total.young),
         "referenced": _amount(total.referenced),
         "probes": {"garbage": _amount(found.probes.garbage), "young": _amount(found.probes.young)},
-        "savepoints": {"garbage": _amount(found.savepoints.share.garbage), "young": _amount(found.savepoints.share.young)},
+        "savepoints": {
+            "garbage": _amount(found.savepoints.share.garbage),
+            "young": _amount(found.savepoints.share.young),
+            "unread": list(found.savepoints.unread),
+        },
         "checkpoints": [checkpoint_name(c) for c in found.checkpoints],
         "runs": [
             {"run": r.run, "garbage": _amount(r.garbage), "young": _amount(r.young), "referenced": _amount(r.referenced)}
@@ -73,9 +77,11 @@ def _amount(amount: Amount) -> dict[str, int]:
 def _sections(found: Garbage, total: RunGarbage, deleted: bool) -> list[Section]:
     others = [("probes", found.probes), ("savepoints", found.savepoints.share)]
     shown = [(name, share) for name, share in others if share.garbage.objects + share.young.objects]
+    unread = ", ".join(folder.rstrip("/") for folder in found.savepoints.unread)
+    kept = [Line(f"all of {unread} stays, for what its _metadata names cannot be read now")] if unread else []
     if not found.runs and not shown:
         what = "of the deleted stream" if found.ended else f"of runs before the newest, run-{found.claim.run}, nor of that one"
-        return [Line(f"nothing is left {what}")]
+        return [Line(f"nothing is left {what}"), *kept]
     columns = ("RUN", "GARBAGE", "SIZE", "TOO YOUNG", "REFERENCED", "SIZE OF THOSE")
     rows = [
         (
@@ -90,4 +96,4 @@ def _sections(found: Garbage, total: RunGarbage, deleted: bool) -> list[Section]
     ]
     what = f"{total.garbage.objects} objects ({size_text(total.garbage.bytes)}), among them {len(found.checkpoints)} checkpoints"
     verdict = f"deleted {what}" if deleted else f"nothing refers to {what}; --delete deletes them"
-    return [Table(columns, rows, right=columns[1:]), Line(verdict if total.garbage.objects else "there is nothing to delete")]
+    return [Table(columns, rows, right=columns[1:]), *kept, Line(verdict if total.garbage.objects else "there is nothing to delete")]

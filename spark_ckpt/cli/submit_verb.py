@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import click
 
-from spark_ckpt.cli.submission import Given, parse, submit_arguments
-from spark_ckpt.conf.properties import conf_folder, read_properties, spark_defaults
+from spark_ckpt.api.session import appended, refuse_connect
+from spark_ckpt.conf.options import parse_options
+from spark_ckpt.conf.passwords import shown
+from spark_ckpt.conf.properties import conf_folder
+from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
+from spark_ckpt.conf.submission import REMOTE, Given, parse, properties
+from spark_ckpt.conf.table import PREFIX
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.jar import jar_path, spark_home, spark_version
 
@@ -27,7 +31,7 @@ def command(arguments: tuple[str, ...]) -> None:
     home = spark_home()
     environment = dict(os.environ)
     folder = conf_folder(environment, home)
-    defaults = _defaults(given, folder)
+    defaults = properties(given, folder)
     final = submit_arguments(given, str(jar_path(spark_version(home))), defaults, environment)
     environment["SPARK_CONF_DIR"] = str(folder)
     environment["SPARK_HOME"] = str(home)
@@ -40,14 +44,25 @@ def command(arguments: tuple[str, ...]) -> None:
     os.execve(str(program), [str(program), *final], environment)  # noqa: S606 - spark-submit takes this process' place, with its signals
 
 
-def _defaults(given: Given, folder: Path) -> dict[str, str]:
-    """What properties files say, the later over the earlier (Spark: `SparkSubmitArguments.mergeDefaultSparkProperties`)."""
-    found: dict[str, str] = {}
-    if given.properties_file is None or given.load_defaults:
-        found |= spark_defaults(folder)
-    for path in [*([given.properties_file] if given.properties_file is not None else []), *given.more_properties]:
-        found |= read_properties(Path(path))
-    return found
+def submit_arguments(given: Given, jar: str, defaults: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+    """The arguments of spark-submit: JAR and plugin are added to what the user or `defaults` (properties files) already name.
+
+    Raises ConfigError for a missing job, two different storages, `spark.ckpt.*` options that cannot be, and Spark Connect.
+    """
+    if not given.job:
+        raise ConfigError("the job is missing; spark-ckpt submit --storage URL [spark-submit's options] job.py [arguments]")
+    conf = dict(given.conf)
+    if given.storage is not None and conf.setdefault(PREFIX + "storage", given.storage) != given.storage:
+        other = shown(conf[PREFIX + "storage"])
+        raise ConfigError(f"--storage {shown(given.storage)} contradicts --conf {PREFIX}storage={other}; give one of them")
+    parse_options({**defaults, **conf})
+    remote = {"spark.remote": ""} if REMOTE in given.passed else {}
+    refuse_connect({**defaults, **conf, **remote}, environment)
+    jars = appended(given.jars or conf.pop("spark.jars", None) or defaults.get("spark.jars"), jar)
+    conf.pop("spark.jars", None)
+    conf["spark.plugins"] = appended(conf.get("spark.plugins", defaults.get("spark.plugins")), PLUGIN_CLASS)
+    settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    return [*given.passed, "--jars", jars, *settings, *given.job]
 
 
 def _runs_here(given: Given, defaults: Mapping[str, str]) -> bool:

@@ -7,7 +7,9 @@ import re
 from spark_ckpt.errors import printable, without_password
 
 _MOST = 200
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|s3[an]?:", re.IGNORECASE)
+_LEFT_OUT = re.compile(r"[^\s'\"(]*:\S*@")
+"""A key and its secret, as a URL has them, without its scheme."""
 
 
 def shown(value: str) -> str:
@@ -21,10 +23,10 @@ def without_urls_passwords(message: str) -> str:
     """A sentence of somebody else's that may quote what was typed: from its first URL on as that alone would be shown, with all that stands
     up to the last `@`, for a password may have spaces and quotes in it."""
     found = _URL.search(message)
-    if found is None:
-        return message
-    words = without_password(message[found.start() :]).split(" ")
-    return message[: found.start()] + " ".join(map(without_password, words))
+    if found is not None:
+        words = without_password(message[found.start() :]).split(" ")
+        message = message[: found.start()] + " ".join(map(without_password, words))
+    return _LEFT_OUT.sub("…@", message)
 
 
 def shown_key(text: str, others: str = "-") -> str:

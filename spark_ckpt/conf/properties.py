@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from spark_ckpt.conf.passwords import shown
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.packages import require
 
@@ -27,9 +28,9 @@ def read_properties(path: Path) -> dict[str, str]:
     try:
         return parse_properties(path.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
-        raise ConfigError(f"the properties file {path} does not exist") from None
+        raise ConfigError(f"the properties file {shown(str(path))} does not exist") from None
     except (OSError, ValueError) as e:
-        raise ConfigError(f"the properties file {path} cannot be read: {e}") from e
+        raise ConfigError(f"the properties file {shown(str(path))} cannot be read: {e}") from e
 
 
 def conf_folder(environment: Mapping[str, str], home: Path) -> Path:

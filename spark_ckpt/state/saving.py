@@ -95,8 +95,7 @@ class Saving:
         except StorageError as e:
             with suppress(StorageError):
                 if self._target.size(METADATA_NAME) is not None:
-                    written = frozenset(found.key for found in self._target.list("") if self._attempt in found.key)
-                    withdraw(self._target, written | copied_objects(self._rest(), _RUN, self._attempt))
+                    withdraw(self._target, frozenset(self._place.keys) | copied_objects(self._rest(), _RUN, self._attempt))
                     raise made_meanwhile(self._target) from e
             raise
 

@@ -23,11 +23,11 @@ from pathlib import Path
 from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import ConfigError, ConflictError, DamagedError
 from spark_ckpt.model import Checkpoint, CheckpointId, Imported, StoreId
-from spark_ckpt.paths import METADATA_NAME
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.progress import Task, Tell, nobody
 from spark_ckpt.protocol.driver_files import commits_file, offsets_file
 from spark_ckpt.protocol.offsets_conf import partitions_of
+from spark_ckpt.state.saving import refuse_taken
 from spark_ckpt.state.schemas import Operator, read_operators
 from spark_ckpt.stock.exporting import Exported, to_export
 from spark_ckpt.stock.importing import RUN, copied
@@ -61,8 +61,7 @@ def rescale(
     """
     if not 0 < partitions <= MOST_PARTITIONS:
         raise ConfigError(f"{partitions} is no number of state partitions; write 1 to {MOST_PARTITIONS}")
-    if target.size(METADATA_NAME) is not None:
-        raise ConflictError(f"there is a savepoint at {target.url} already; choose another name")
+    refuse_taken(target)
     exported = to_export(storage, reader, wanted, tell, "rescaled")
     before = _partitions_before(exported)
     if before == partitions:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore
 
-from spark_ckpt.errors import StorageSetupError
+from spark_ckpt.errors import StorageSetupError, without_password
 from spark_ckpt.storage.attempts import Fault, Place
 
 T = TypeVar("T")
@@ -160,18 +160,18 @@ def setup_error(error: Exception, doing: str, place: Place, cloud: Cloud) -> Sto
     at = f"{place.endpoint} ({cloud.bucket} {place.bucket})"
     status, kind = (error.status, error.setup) if isinstance(error, CloudError) else (None, "")
     if fault_of(error) is Fault.CREDENTIALS:
-        what = f"{at} does not accept the credentials" if status is not None else f"no usable credentials for {place.url}"
+        what = f"{at} does not accept the credentials" if status is not None else f"no usable credentials for {without_password(place.url)}"
         return StorageSetupError(f"{what} ({code}); give the client its own: {cloud.credentials}")
     if kind == "MissingAccount":
-        return StorageSetupError(f"the storage account of {place.url} is not known; set AZURE_STORAGE_ACCOUNT_NAME")
+        return StorageSetupError(f"the storage account of {without_password(place.url)} is not known; set AZURE_STORAGE_ACCOUNT_NAME")
     if kind == "NotPartial":
         return StorageSetupError(f"{place.endpoint} ignores the range of a read; use a server that supports ranged reads")
     if kind == "UnableToParseUrl":
         return StorageSetupError(f"{' or '.join(cloud.endpoints)} is not the URL of a server; write it as https://host:port")
     if kind == "InvalidPath":
         return StorageSetupError(
-            f"below {place.url} lies an object whose name the client cannot read, with //, . or .. in it; remove it, or give checkpoints a "
-            "folder of their own"
+            f"below {without_password(place.url)} lies an object whose name the client cannot read, with //, . or .. in it; remove it, or "
+            "give checkpoints a folder of their own"
         )
     if status == 404:
         named = f"the {cloud.bucket} {place.bucket}"

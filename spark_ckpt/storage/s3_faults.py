@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from spark_ckpt.errors import StorageSetupError
+from spark_ckpt.errors import StorageSetupError, without_password
 from spark_ckpt.storage.attempts import Fault, Place
 from spark_ckpt.storage.s3_tls import TlsFault, tls_fault, while_connecting
 
@@ -129,8 +129,8 @@ def setup_error(error: Exception, doing: str, place: Place) -> StorageSetupError
     at = f"{place.endpoint} (bucket {place.bucket})"
     if isinstance(error, (CredentialsError, *_NO_CREDENTIALS)):
         return StorageSetupError(
-            f"no usable S3 credentials for {place.url} ({code}); set them where boto3 looks: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-            "~/.aws/credentials, or the machine's role"
+            f"no usable S3 credentials for {without_password(place.url)} ({code}); set them where boto3 looks: "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws/credentials, or the machine's role"
         )
     if code == "NoSuchBucket":
         return StorageSetupError(f"the bucket {place.bucket} does not exist at {place.endpoint}; create it or correct {place.called}")

@@ -74,7 +74,7 @@ def finish_savepoint(target: Storage, made: Checkpoint) -> None:
     Rule: only what was there before the put goes, for what comes later is of whoever has made this savepoint anew meanwhile, and nothing
     where that has happened already. A folder that holds anything else is left alone, as by `gc`: it may be a stream's. What is not removed
     here, `gc` removes. Raises `ConflictError` where somebody has made another one there meanwhile, and then takes this attempt's own
-    objects away; `StorageError`.
+    objects away, or has deleted those; `StorageError`.
     """
     if not put_savepoint(target, made):
         withdraw(target, made.objects)
@@ -84,22 +84,23 @@ def finish_savepoint(target: Storage, made: Checkpoint) -> None:
 def put_savepoint(target: Storage, made: Checkpoint) -> bool:
     """The same, but for somebody else's savepoint that is there: False, and nothing is changed."""
     content = encode_metadata(made)
-    there = {found.key for found in target.list("")} - {METADATA_NAME}
+    there = _all_there(target, made)
     try:
         stored = target.put_if_absent(METADATA_NAME, content) is PutResult.STORED
     except StorageError:
-        if target.size(METADATA_NAME) is not None and not _holds(target, content):
-            return False  # whose maker has taken away what this one was just writing
-        raise
-    # What is there may be this one: a put whose answer was lost was sent again.
+        if target.size(METADATA_NAME) is None:
+            raise
+        stored = False  # its answer was lost; or the maker of what is there has taken away what this one was just writing
+    # What is there may be this one.
     if not stored and not _holds(target, content):
         return False
     if not all(map(is_object, there)):
         return True
     left = there - made.objects
     try:
-        if left and _holds(target, content):
-            target.delete(sorted(left))
+        if not _holds(target, content):
+            return True
+        target.delete(sorted(left))
         if isinstance(target, FileStorage):
             target.end_all()
     except StorageError as e:
@@ -108,6 +109,15 @@ def put_savepoint(target: Storage, made: Checkpoint) -> bool:
             "it again under another name if it must not hold what that one had"
         ) from e
     return True
+
+
+def _all_there(target: Storage, made: Checkpoint) -> frozenset[str]:
+    """The keys in a savepoint's folder, less its `_metadata`. Raises `ConflictError` where objects of it are gone: they have the same names
+    in each copy of a checkpoint, and (1) somebody else completes this savepoint; (2) a stream that owns it deletes it."""
+    there = frozenset(found.key for found in target.list("")) - {METADATA_NAME}
+    if not made.objects <= there and target.size(METADATA_NAME) is None:
+        raise ConflictError(f"what the savepoint at {target.url} is made of has been deleted meanwhile; make it again")
+    return there
 
 
 def _holds(target: Storage, content: bytes) -> bool:
@@ -138,6 +148,7 @@ def store_savepoint(source: Storage, checkpoint: Checkpoint, target: Storage) ->
     made = _renamed(checkpoint, copies)
     if target.size(METADATA_NAME) is None:
         _copy(source, copies, target)
+        _all_there(target, made)
         if target.put_if_absent(METADATA_NAME, encode_metadata(made)) is PutResult.STORED:
             return made
     there = RestorePath.at(target.url).read(target)

@@ -7,11 +7,11 @@ taken which a checkpoint of its own has passed over, and which was stored long b
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from spark_ckpt import paths
-from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError
+from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError, StorageError, StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.progress import Task, Tell, nobody
@@ -68,18 +68,18 @@ class RunGarbage:
 @dataclass(frozen=True)
 class Savepoints:
     """Below `savepoints/` of the stream. `share`: of what is left of those that were never completed, and beside those that were; `run`
-    is 0. `unfinished`: folders of the former -> the keys of what may go; `complete`: folders of the others; `beside`: what may go there,
-    which an attempt has left that came too late or was cut short."""
+    is 0. `unfinished`: folders of the former -> the keys of what may go. `complete`: folders of the others -> the same, which attempts have
+    left that came too late or were cut short. `unread`: folders whose `_metadata` cannot be read now, so that all there stays."""
 
     share: RunGarbage
     unfinished: Mapping[str, tuple[str, ...]]
-    complete: tuple[str, ...]
-    beside: tuple[str, ...]
+    complete: Mapping[str, tuple[str, ...]]
+    unread: tuple[str, ...]
 
     @property
     def keys(self) -> list[str]:
         """Of all that may go."""
-        return [*self.beside, *(key for keys in self.unfinished.values() for key in keys)]
+        return [key for folders in (self.complete, self.unfinished) for keys in folders.values() for key in keys]
 
 
 @dataclass(frozen=True)
@@ -226,17 +226,24 @@ class Collector:
 
         Rule: of a savepoint nothing is deleted before its `_metadata` can be nobody else's: (1) an edit stands still for longer than a day,
         on a laptop that sleeps; (2) its objects are deleted; (3) it wakes up, and puts `_metadata` that names them.
+
+        Beside one that is complete nothing is deleted but by its `_metadata` of that moment: a person may have deleted it since it was
+        looked at, and made another there out of objects with the same names.
         """
         given_up = [folder for folder in found.savepoints.unfinished if self._give_up(folder)]
         left = [key for folder in given_up for key in found.savepoints.unfinished[folder]]
-        delete_checkpoints(self._storage, found.metadata, [*found.objects, *found.savepoints.beside, *left], self._tell)
+        delete_checkpoints(self._storage, found.metadata, [*found.objects, *left], self._tell)
+        for folder, beside in found.savepoints.complete.items():
+            named = self._named_in(folder) if beside else None
+            if named is not None:
+                self._storage.delete([key for key in beside if key not in named])
         for folder in (*given_up, *found.savepoints.complete):
             self._end_temporaries(folder)
 
     def _end_temporaries(self, folder: str) -> None:
-        """Whoever still writes there cannot complete anything any more."""
+        """Whoever still writes there cannot complete anything any more. They stay where a person has made the folder read-only."""
         if isinstance(self._storage, FileStorage):
-            with closing(FileStorage(self._storage.url_of(folder.rstrip("/")))) as own:
+            with closing(FileStorage(self._storage.url_of(folder.rstrip("/")))) as own, suppress(StorageError):
                 own.end_all()
 
     def _give_up(self, folder: str) -> bool:
@@ -298,8 +305,8 @@ class Collector:
                 others.update(s.key[: at + 1] for at, letter in enumerate(s.key) if letter == "/")
         left: list[Stored] = []
         unfinished: dict[str, tuple[str, ...]] = {}
-        complete: list[str] = []
-        beside: list[str] = []
+        complete: dict[str, tuple[str, ...]] = {}
+        unread: list[str] = []
         for folder, stored in sorted(folders.items()):
             if folder in others:
                 continue
@@ -310,19 +317,20 @@ class Collector:
                     unfinished[folder] = tuple(sorted(stored))
                 continue
             named = self._named_in(folder)
-            if named is not None:
-                complete.append(folder)
-                unnamed = [s for key, s in sorted(stored.items()) if key not in named]
-                left += unnamed
-                beside += [s.key for s in unnamed if self._old(s, DAY_MS)]
-        going = {*beside, *(key for keys in unfinished.values() for key in keys)}
-        return Savepoints(_share(0, left, going, {s.key for s in left}), unfinished, tuple(complete), tuple(beside))
+            if named is None:
+                unread.append(folder)
+                continue
+            unnamed = [s for key, s in sorted(stored.items()) if key not in named]
+            left += unnamed
+            complete[folder] = tuple(s.key for s in unnamed if self._old(s, DAY_MS))
+        going = {key for folders in (complete, unfinished) for keys in folders.values() for key in keys}
+        return Savepoints(_share(0, left, going, {s.key for s in left}), unfinished, complete, tuple(unread))
 
     def _named_in(self, folder: str) -> frozenset[str] | None:
-        """The keys of a savepoint's objects, None where they are not known."""
+        """The keys of a savepoint's objects, None where they are not known: it may also have been archived, or may not be read."""
         try:
             return frozenset(folder + key for key in read_metadata(self._storage, folder + paths.METADATA_NAME, None).objects)
-        except (DamagedError, ObjectMissingError):
+        except (DamagedError, ObjectMissingError, StorageSetupError):
             return None
 
     def _of_living(self, standing: Standing, restorable: list[Checkpoint], listing: Task) -> tuple[list[str], RunGarbage] | None:

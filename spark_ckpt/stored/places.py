@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from spark_ckpt.errors import ConfigError, printable
+from spark_ckpt.errors import ConfigError, printable, without_password
 from spark_ckpt.paths import SAVEPOINTS_FOLDER, parse_checkpoint_url, parse_run_prefix, savepoint_url, split
 
 _OPTION = "spark.ckpt.savepointDir"
@@ -37,8 +37,9 @@ class Places:
         asked, allowed = _canonical(target), [f"{self.stream}/{SAVEPOINTS_FOLDER}", *([self.savepoint_dir] if self.savepoint_dir else [])]
         if asked is None or not any(asked == place or asked.startswith(f"{place}/") for place in map(_canonical, allowed)):
             raise ConfigError(
-                f"a savepoint of {self.stream} is not made in {printable(target)}: its driver writes to {' and '.join(allowed)} and what "
-                f"lies below, and nowhere else; leave the target out and copy the savepoint from there, or start the query with {_OPTION}"
+                f"a savepoint of {self.stream} is not made in {printable(without_password(target))}: its driver writes to "
+                f"{' and '.join(allowed)} and what lies below, and nowhere else; leave the target out and copy the savepoint from there, "
+                f"or start the query with {_OPTION}"
             )
         return asked
 

@@ -25,12 +25,13 @@ class Place:
     """Where objects go: under the prefix of a run. In their names are `name`, so that they are nobody else's, and a digest of their
     ranges' checksums: what is stored again with another content does not touch what is there.
 
-    `storage`: None where it is only asked which objects it would be."""
+    `storage`: None where it is only asked which objects it would be. `keys`: of all that were put there, also in vain."""
 
     storage: Storage | None
     run: int
     epoch: int
     name: str
+    keys: set[str] = field(default_factory=set, compare=False)
 
     def store_sst(self, path: Path, handle: Handle, unique: str) -> Handle:
         """A long one, as an object of its own. `unique`: its name among those of this place."""
@@ -44,6 +45,7 @@ class Place:
 
     def store(self, key: str, slices: Sequence[Slice]) -> None:
         if self.storage is not None:
+            self.keys.add(key)
             self.storage.put_slices(key, slices)
 
 

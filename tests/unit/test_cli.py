@@ -23,10 +23,11 @@ from spark_ckpt.agent.spools import Spools
 from spark_ckpt.api.session import argument_name, configure
 from spark_ckpt.cli import surroundings
 from spark_ckpt.cli.main import VERBS, run
-from spark_ckpt.cli.submission import parse, submit_arguments
+from spark_ckpt.cli.submit_verb import submit_arguments
 from spark_ckpt.cli.surroundings import Status, check_spark
 from spark_ckpt.conf.properties import parse_properties
 from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
+from spark_ckpt.conf.submission import parse
 from spark_ckpt.conf.template import template
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.jar import jar_path, spark_home, spark_version
@@ -327,6 +328,39 @@ def test_configure_in_local_mode_uses_this_python(monkeypatch: pytest.MonkeyPatc
     assert configured({}, python="/py")["spark.ckpt.python"] == "/py"
     monkeypatch.setenv("PYSPARK_PYTHON", "/other")
     assert "spark.ckpt.python" not in configured({})
+
+
+def test_configure_gives_its_jar_whatever_another_environment_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = f"/opt/gone/jars/{jar_path().name}"
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.jars {gone}\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert configured({})["spark.jars"] == f"{gone},{jar_path()}"
+
+
+def test_configure_adds_to_what_pyspark_gives_spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    (tmp_path / "own").write_text("spark.plugins p.P\n")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.plugins='x.Y, z.Z' --master yarn pyspark-shell")
+    got = configured({})
+    assert got["spark.plugins"] == f"x.Y,z.Z,{PLUGIN_CLASS}"
+    assert "spark.ckpt.python" not in got, "the workers are elsewhere"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--properties-file {tmp_path}/own --jars /a.jar,{jar_path()} pyspark-shell")
+    got = configured({})
+    assert (got["spark.plugins"], got["spark.jars"]) == (f"p.P,{PLUGIN_CLASS}", f"/a.jar,{jar_path()}")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("--jars /a.jar pyspark-shell", "names jars, and the session gets no others; add /"),
+        ("--conf spark.jars=/a.jar pyspark-shell", "names jars, and the session gets no others; add /"),
+        ("--conf 'spark.plugins=x.Y pyspark-shell", "cannot be taken apart"),
+    ],
+)
+def test_configure_refuses_where_pyspark_would_leave_its_jar_out(given: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", given)
+    with pytest.raises(ConfigError, match=says):
+        configured({})
 
 
 def test_configure_refuses_what_is_unknown() -> None:

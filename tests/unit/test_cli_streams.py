@@ -324,7 +324,11 @@ def test_a_url_that_cannot_be_used_is_named(text: str, says: str, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    "given", ["s3://KEY:SEC:RET@bucket", "s3://KEY:SEC RET@bucket/x", "az://c/p?sig=SECRET", "az://c/p?x@sig=SECRET", "s3://KEY:SECRET"]
+    "given",
+    [
+        *("s3://KEY:SEC:RET@bucket", "s3://KEY:SEC RET@bucket/x", "az://c/p?sig=SECRET", "az://c/p?x@sig=SECRET", "s3://KEY:SECRET"),
+        *("s3:/KEY:SECRET@b/p", "S3A:KEY:SECRET@b", "KEY:SECRET@b s3://bucket/p", "KEY:SEC/RET@b"),
+    ],
 )
 def test_what_stands_where_nothing_is_expected_is_shown_without_its_password(given: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The name of an option was forgotten."""
@@ -338,6 +342,20 @@ def test_what_stands_where_nothing_is_expected_is_shown_without_its_password(giv
 def test_a_password_in_a_url_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list", "s3://me:secret@bucket/x"]) == 2
     assert "secret" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["savepoint", "/nowhere", "--name", "s3://KEY:SECRET@bucket"],
+        ["submit", "--properties-file", "s3://KEY:SECRET@bucket/p", "job.py"],
+    ],
+)
+def test_a_password_where_none_is_expected_is_not_printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) != 0
+    said = capsys.readouterr().err
+    assert said
+    assert "SECRET" not in said
 
 
 def test_a_moved_metadata_is_refused(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -16,7 +17,7 @@ import pytest
 
 from spark_ckpt import paths
 from spark_ckpt.cli.main import run
-from spark_ckpt.errors import ConflictError, DamagedError, StorageError
+from spark_ckpt.errors import ConflictError, DamagedError, StorageError, StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Claim, Plan
@@ -109,7 +110,8 @@ def test_what_is_left_of_a_savepoint_that_was_cut_off_goes_when_it_is_a_day_old(
         storage.put(key, b"x")
     before = keys(storage)
     status, doc = gc(capsys, url, "--min-age", "0", "--delete")
-    assert (status, doc["savepoints"]) == (0, {"garbage": {"objects": 0, "bytes": 0}, "young": {"objects": 6, "bytes": 6}})
+    assert (status, doc["savepoints"]["garbage"]) == (0, {"objects": 0, "bytes": 0})
+    assert (doc["savepoints"]["young"], doc["savepoints"]["unread"]) == ({"objects": 6, "bytes": 6}, ["savepoints/mine/"])
     assert keys(storage) == before - expected_garbage(writer), "it may still be in the making"
     collector = Collector(storage, 0, now(storage) + 86_400_000)
     found = collector.look()
@@ -138,6 +140,78 @@ def test_what_lies_beside_a_complete_savepoint_goes_when_it_is_a_day_old(writer:
     assert found.savepoints.keys == [left]
     collector.delete(found)
     assert {key for key in before if key.startswith("savepoints/")} - keys(storage) == {left}
+
+
+def complete(storage: Storage, name: str) -> Checkpoint:
+    made = sample()
+    for key in made.objects:
+        storage.put(f"savepoints/{name}/{key}", b"x")
+    storage.put(f"savepoints/{name}/_metadata", encode_metadata(made))
+    return made
+
+
+def refused() -> None:
+    raise StorageSetupError("archived")
+
+
+def test_a_savepoint_that_may_not_be_read_keeps_what_it_has_and_the_rest_is_collected(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    complete(storage, "archived")
+    left = "savepoints/archived/run-00000001/seg/5-left"
+    storage.put(left, b"x")
+    archived = Fault(Moment.DELAY, "savepoints/archived/_metadata", frozenset({"get"}), times=None, pause=refused)
+    collector = Collector(FaultyStorage(storage, [archived]), 0, now(storage) + 86_400_000)
+    found = collector.look()
+    assert found.savepoints.unread == ("savepoints/archived/", "savepoints/mine/")
+    before = keys(storage)
+    collector.delete(found)
+    assert before - keys(storage) == expected_garbage(writer)
+    assert run(["gc", url]) == 0
+    assert "all of savepoints/mine stays, for what its _metadata names cannot be read now" in capsys.readouterr().out
+
+
+def test_a_savepoint_that_is_made_again_meanwhile_keeps_what_it_names(writer: StreamWriter, storage: Storage) -> None:
+    """(1) gc sees what an attempt has left beside a savepoint; (2) a person deletes that, and makes another of it; (3) gc deletes."""
+    made = complete(storage, "one")
+    used, left = (f"savepoints/one/run-00000001/seg/5-{name}" for name in ("used", "left"))
+    for key in (used, left):
+        storage.put(key, b"x")
+    collector = Collector(storage, 0, now(storage) + 86_400_000)
+    found = collector.look()
+    assert found.savepoints.keys == sorted([used, left])
+    snapshot = made.snapshots[0]
+    handles = tuple(replace(handle, object=used.removeprefix("savepoints/one/")) for handle in snapshot.handles)
+    storage.delete(["savepoints/one/_metadata"])
+    storage.put("savepoints/one/_metadata", encode_metadata(replace(made, snapshots=(replace(snapshot, handles=handles),))))
+    collector.delete(found)
+    assert (storage.size(used), storage.size(left)) == (1, None)
+
+
+@pytest.mark.parametrize("name", ["seg", "sst", "drv"])
+def test_a_savepoint_with_the_name_of_a_folder_of_objects_is_none_of_them(writer: StreamWriter, storage: Storage, name: str) -> None:
+    complete(storage, f"x/run-20261127/{name}")
+    before = {key for key in keys(storage) if key.startswith("savepoints/x/")}
+    for _ in range(2):
+        collector = Collector(storage, 0, now(storage) + 86_400_000)
+        collector.delete(collector.look())
+        assert {key for key in keys(storage) if key.startswith("savepoints/x/")} == before
+
+
+def test_a_savepoint_that_a_person_protects_is_no_error(
+    writer: StreamWriter, storage: Storage, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not url.startswith("file:"):
+        pytest.skip("only a disk has temporary files")
+    complete(storage, "kept")
+    (Path(url.removeprefix("file://")) / "savepoints/kept/.tmp").mkdir(exist_ok=True)
+
+    def protected(path: str, **_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "rmdir", protected)
+    collector = Collector(storage, 0, now(storage) + 86_400_000)
+    collector.delete(collector.look())
 
 
 def test_temporary_files_of_a_savepoint_that_was_given_up_go_with_it(writer: StreamWriter, storage: Storage, url: str) -> None:

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_ckpt.api.session import configure
-from spark_ckpt.cli.submission import parse
-from spark_ckpt.cli.submit_verb import _defaults, _runs_here
+from spark_ckpt.cli.submit_verb import _runs_here
 from spark_ckpt.conf.properties import parse_properties, read_properties, spark_defaults
 from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
+from spark_ckpt.conf.submission import parse, properties
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.jar import jar_path
 
@@ -91,8 +91,8 @@ def test_submit_knows_the_master_that_a_file_names(conf: Path, said: str, here: 
     """The driver's interpreter is nothing to a cluster."""
     conf.write_text(said + "\n")
     given = parse(["job.py"])
-    assert _runs_here(given, _defaults(given, conf.parent)) is here
-    assert _runs_here(parse(["--master", "local", "job.py"]), _defaults(given, conf.parent))
+    assert _runs_here(given, properties(given, conf.parent)) is here
+    assert _runs_here(parse(["--master", "local", "job.py"]), properties(given, conf.parent))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_ckpt.api import session
-from spark_ckpt.cli.submission import parse, submit_arguments
+from spark_ckpt.cli.submit_verb import submit_arguments
+from spark_ckpt.conf.submission import parse
 from spark_ckpt.errors import ConfigError
 
 

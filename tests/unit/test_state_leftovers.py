@@ -13,10 +13,12 @@ import pytest
 import spark_ckpt
 from spark_ckpt.cli.main import run
 from spark_ckpt.errors import ConflictError, StorageError
-from spark_ckpt.state.saving import Saving
+from spark_ckpt.process.scratch import temporary_folder
+from spark_ckpt.state.saving import Saving, Written
+from spark_ckpt.state.store_files import Held, StoreWriter
 from spark_ckpt.stock.importing import import_checkpoint
 from spark_ckpt.storage import open_storage
-from spark_ckpt.stored.copies import RestorePath, finish_savepoint
+from spark_ckpt.stored.copies import RestorePath, delete_savepoint, finish_savepoint, put_savepoint
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.metadata.reading import GIVEN_UP
 from spark_ckpt.stored.reading import StreamReader
@@ -50,7 +52,8 @@ def test_objects_of_an_attempt_go_with_its_success(tmp_path: Path, other: str | 
 def test_a_savepoint_is_complete_also_where_nothing_can_be_removed(tmp_path: Path) -> None:
     made = sample()
     with open_storage(f"file://{tmp_path}/one") as target:
-        target.put(LEFT, b"x")
+        for key in (*made.objects, LEFT):
+            target.put(key, b"x")
         faulty = FaultyStorage(target, [Fault(Moment.FAIL_BEFORE, operations=frozenset({"delete"}))])
         with pytest.raises(StorageError, match=r"the savepoint at .*/one is complete, but what an earlier attempt .* could not be removed"):
             finish_savepoint(faulty, made)
@@ -62,7 +65,8 @@ def test_what_is_made_anew_while_the_first_maker_sleeps_is_left_alone(tmp_path: 
     """(1) A puts `_metadata`, and sleeps; (2) a person deletes the folder, and B makes the savepoint; (3) A goes on."""
     made = sample()
     with open_storage(f"file://{tmp_path}/one") as target:
-        target.put(LEFT, b"x")
+        for key in (*made.objects, LEFT):
+            target.put(key, b"x")
 
         def again(_: float) -> None:
             shutil.rmtree(tmp_path / "one")
@@ -73,6 +77,51 @@ def test_what_is_made_anew_while_the_first_maker_sleeps_is_left_alone(tmp_path: 
         fault = Fault(Moment.DELAY, operations=frozenset({"delete"}), delay_s=1, times=1)
         finish_savepoint(FaultyStorage(target, [fault], sleep=again), made)
         assert {found.key for found in target.list("")} == set(others)
+
+
+def test_what_somebody_else_is_writing_when_the_first_maker_wakes_up_is_left_alone(tmp_path: Path) -> None:
+    """(1) A puts `_metadata`, and sleeps; (2) a person deletes the folder, and B writes there; (3) A goes on."""
+    made = sample()
+    with open_storage(f"file://{tmp_path}/one") as target:
+        for key in made.objects:
+            target.put(key, b"x")
+        writing = tmp_path / "one/.tmp/0123456789abcdef0123456789abcdef"
+
+        def again(_: float) -> None:
+            (tmp_path / "one/_metadata").unlink()
+            writing.parent.mkdir(exist_ok=True)
+            writing.write_bytes(b"B")
+
+        fault = Fault(Moment.DELAY, "_metadata", frozenset({"head"}), delay_s=1)
+        assert put_savepoint(FaultyStorage(target, [fault], sleep=again), made)
+        assert writing.exists()
+
+
+def test_a_savepoint_whose_answer_was_lost_is_complete_and_cleared(tmp_path: Path) -> None:
+    made = sample()
+    with open_storage(f"file://{tmp_path}/one") as target:
+        for key in (*made.objects, LEFT):
+            target.put(key, b"x")
+        lost = Fault(Moment.LOSE_ANSWER, "_metadata", frozenset({"put_if_absent"}))
+        finish_savepoint(FaultyStorage(target, [lost]), made)
+        assert {found.key for found in target.list("")} == {*made.objects, "_metadata"}
+
+
+def test_a_savepoint_whose_objects_somebody_has_deleted_is_not_completed(tmp_path: Path) -> None:
+    """(1) Two import the same under one name; (2) A completes it; (3) a stream that owns it deletes it; (4) B goes on."""
+    at = StockLocation(tmp_path / "stock").begin()
+    at.batch(0)
+    location = open_storage(f"file://{at.folder}")
+    with open_storage(f"file://{tmp_path}/one") as target:
+
+        def claimed() -> None:
+            import_checkpoint(location, target)
+            delete_savepoint(RestorePath.at(target.url), target)
+
+        late = Fault(Moment.DELAY, operations=frozenset({"list"}), pause=claimed)
+        with pytest.raises(ConflictError, match="has been deleted meanwhile; make it again"):
+            import_checkpoint(location, FaultyStorage(target, [late]))
+        assert target.size("_metadata") is None
 
 
 def test_an_attempt_that_is_refused_takes_its_objects_away(tmp_path: Path) -> None:
@@ -120,6 +169,31 @@ def test_who_comes_second_and_fails_is_told_so_and_leaves_nothing(tmp_path: Path
         with pytest.raises(ConflictError, match="which somebody has just made; choose another name"):
             Saving(storage, reader.read(reader.latest()), faulty).done()
         assert Moment.FAIL_BEFORE in {hit.moment for hit in faulty.hits}
+        assert {found.key for found in target.list("")} - {"_metadata"} == RestorePath.at(url).read(target).objects
+
+
+def test_large_files_of_who_comes_second_go_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place("1", tmp_path / "stream")
+    url = f"file://{tmp_path}/stream/savepoints/one"
+    monkeypatch.setattr("spark_ckpt.state.store_files.SHARED", 1)
+    with open_storage(f"file://{tmp_path}/stream") as storage, open_storage(url) as target:
+        reader = StreamReader(storage)
+        checkpoint = reader.read(reader.latest())
+
+        def first() -> None:
+            if target.size("_metadata") is None:
+                Saving(storage, checkpoint, target).done()
+
+        late = Fault(Moment.DELAY, "*/sst/*", operations=frozenset({"put"}), pause=first)
+        fails = Fault(Moment.FAIL_BEFORE, "*/seg/*", operations=frozenset({"put"}), times=None)
+        snapshot = checkpoint.snapshots[0]
+        with temporary_folder("edit") as folder:
+            writer = StoreWriter(folder / "store", Held())
+            writer.put([b"\0\0key"], [b"\0value"])
+            saving = Saving(storage, checkpoint, FaultyStorage(target, [late, fails]))
+            saving.take(Written(snapshot, writer, prefix=None, families={}, internal=0, changed=True))
+            with pytest.raises(ConflictError, match="which somebody has just made; choose another name"):
+                saving.done()
         assert {found.key for found in target.list("")} - {"_metadata"} == RestorePath.at(url).read(target).objects
 
 

@@ -1,21 +1,19 @@
-"""From what a person gave `spark-ckpt submit` to what spark-submit gets. Pure: no process is started here."""
+"""The arguments of spark-submit, taken apart: those of `spark-ckpt submit`, and PySpark's own (`PYSPARK_SUBMIT_ARGS`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from spark_ckpt.api.session import appended, refuse_connect
-from spark_ckpt.conf.options import parse_options
-from spark_ckpt.conf.passwords import shown, shown_key
-from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
-from spark_ckpt.conf.table import PREFIX
+from spark_ckpt.conf.passwords import shown_key
+from spark_ckpt.conf.properties import read_properties, spark_defaults
 from spark_ckpt.errors import ConfigError
 
 _FLAGS = frozenset({"--verbose", "-v", "--help", "-h", "--version", "--usage-error", "--supervise", "--load-spark-defaults"})
 """Options of spark-submit that take no value (Spark: `SparkSubmitOptionParser.switches`)."""
 _STORAGE = "--storage"
-_REMOTE = "--remote"
+REMOTE = "--remote"
 _NO_MORE = "--"
 """Sets this program's own options apart from spark-submit's, where somebody is used to that; spark-submit does not know it."""
 
@@ -80,22 +78,12 @@ def _take(given: Given, name: str, value: str) -> None:
         given.passed += [name, value]
 
 
-def submit_arguments(given: Given, jar: str, defaults: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
-    """The arguments of spark-submit: JAR and plugin are added to what the user or `defaults` (properties files) already name.
-
-    Raises ConfigError for a missing job, two different storages, `spark.ckpt.*` options that cannot be, and Spark Connect.
-    """
-    if not given.job:
-        raise ConfigError("the job is missing; spark-ckpt submit --storage URL [spark-submit's options] job.py [arguments]")
-    conf = dict(given.conf)
-    if given.storage is not None and conf.setdefault(PREFIX + "storage", given.storage) != given.storage:
-        other = shown(conf[PREFIX + "storage"])
-        raise ConfigError(f"--storage {shown(given.storage)} contradicts --conf {PREFIX}storage={other}; give one of them")
-    parse_options({**defaults, **conf})
-    remote = {"spark.remote": ""} if _REMOTE in given.passed else {}
-    refuse_connect({**defaults, **conf, **remote}, environment)
-    jars = appended(given.jars or conf.pop("spark.jars", None) or defaults.get("spark.jars"), jar)
-    conf.pop("spark.jars", None)
-    conf["spark.plugins"] = appended(conf.get("spark.plugins", defaults.get("spark.plugins")), PLUGIN_CLASS)
-    settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
-    return [*given.passed, "--jars", jars, *settings, *given.job]
+def properties(given: Given, folder: Path) -> dict[str, str]:
+    """What properties files say, the later over the earlier (Spark: `SparkSubmitArguments.mergeDefaultSparkProperties`). `folder`: of
+    `spark-defaults.conf`. Raises ConfigError."""
+    found: dict[str, str] = {}
+    if given.properties_file is None or given.load_defaults:
+        found |= spark_defaults(folder)
+    for path in [*([given.properties_file] if given.properties_file is not None else []), *given.more_properties]:
+        found |= read_properties(Path(path))
+    return found

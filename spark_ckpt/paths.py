@@ -133,7 +133,7 @@ def parse_checkpoint_name(text: str) -> CheckpointId:
     run, slash, epoch = text.strip("/").partition("/")
     if slash and all(re.fullmatch(rf"{kind}-\d{{1,19}}", part, re.ASCII) for kind, part in (("run", run), ("chk", epoch))):
         return CheckpointId(int(run[4:]), int(epoch[4:]))
-    raise ConfigError(f"{text!r:.100} is not a checkpoint; write it as run-3/chk-42, as `spark-ckpt list` prints it")
+    raise ConfigError(f"{without_password(text)!r:.100} is not a checkpoint; write it as run-3/chk-42, as `spark-ckpt list` prints it")
 
 
 def metadata_key(checkpoint: CheckpointId) -> str:

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.ckpt
 
 import java.io.File
-import java.util.concurrent.atomic.AtomicBoolean
+import java.util.concurrent.atomic.{AtomicBoolean, AtomicLong}
 
 import scala.util.control.NonFatal
 
@@ -58,11 +58,11 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
   private var chainFrom = -1L
   private var changelogBytes = 0L
   @volatile private var mayOwe = false
-  // Changed only by whoever has the engine.
-  @volatile private var commitsSoFar = 0L
+  // Counts up where a commit begins and where it ends: odd in between.
+  private val commitSteps = new AtomicLong
 
   override protected def loads(version: Long, uid: Option[String], readOnly: Boolean, empty: Boolean): RocksDB = {
-    val before = commitsSoFar
+    val before = commitSteps.get
     if (!isLoaded(version, uid)) settle()
     abandoned.loads(barrier().run, version)
     uid.filterNot(id => isLoaded(version, Some(id))).foreach { id =>
@@ -79,7 +79,7 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
           CheckpointFailure.ofKind(CheckpointFailure.Damaged, e).foreach(ExecutorSide.refused(barrier(), version, _))
           throw e
       }
-    if (commitsSoFar != before) settleOthers()
+    if (before % 2 != 0 || commitSteps.get != before) settleOthers()
     loadedAtMs = System.currentTimeMillis()
     loaded
   }
@@ -118,7 +118,7 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
    * Spark 4.0 gives a task the engine in the middle of its `load`, and not before as later lines do: another task may have committed while
    * this one looked what there is to settle, and waited. What is loaded by now keeps its lineage.
    */
-  private def settleOthers(): Unit = {
+  private def settleOthers(): Unit = snapshots.synchronized {
     val lineage = lineageManager.getLineageForCurrVersion()
     mayOwe = true
     settle()
@@ -131,8 +131,10 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
     val at = barrier()
     val started = System.nanoTime()
     mayOwe = true
-    val result = ExecutorSide.onDisk(sparkCommits(full || at.version.nonEmpty || at.begins(store.operator)))
-    commitsSoFar += 1
+    commitSteps.incrementAndGet()
+    val result =
+      try ExecutorSide.onDisk(sparkCommits(full || at.version.nonEmpty || at.begins(store.operator)))
+      finally commitSteps.incrementAndGet()
     val syncMs = (System.nanoTime() - started) / 1e6
     val (version, info) = result
     val uid = info.stateStoreCkptId.get

@@ -16,7 +16,7 @@ from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.conf.submission import parse, properties
 from spark_ckpt.conf.table import OPTIONS, PREFIX
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.process.jar import jar_path, spark_home
+from spark_ckpt.process.jar import is_ours, jar_path, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +27,13 @@ _LAUNCHERS = "PYSPARK_SUBMIT_ARGS"
 
 def appended(existing: str | None, item: str) -> str:
     """A comma-separated list with `item` in it, once."""
-    items = [part.strip() for part in (existing or "").split(",") if part.strip()]
+    items = parts(existing)
     return ",".join(items if item in items else [*items, item])
+
+
+def parts(existing: str | None, between: str = ",") -> list[str]:
+    """The parts of such a list."""
+    return [part.strip() for part in (existing or "").split(between) if part.strip()]
 
 
 def argument_name(option: str) -> str:
@@ -54,15 +59,38 @@ def configure(builder: SparkSession.Builder, *, storage: str | None = None, **op
     conf = {**{k: str(v) for k, v in before.items() if k.startswith(PREFIX)}, **settings}
     parse_options(conf)
     launched = "PYSPARK_GATEWAY_PORT" in os.environ
-    known = {**(_known_to_the_jvm() if launched else _known_to_the_launcher(os.environ)), **before}
+    launchers = _known_to_the_jvm() if launched else _known_to_the_launcher(os.environ)
+    known = {**launchers, **before}
     if PREFIX + "python" not in {**known, **conf} and _workers_run_here(known):
         settings[PREFIX + "python"] = sys.executable
-    if not launched:  # else the JVM has it
-        settings["spark.jars"] = appended(known.get("spark.jars"), str(jar_path()))
+    settings |= _jars(known.get("spark.jars"), launchers.get("spark.jars"), launched)
     settings["spark.plugins"] = appended(known.get("spark.plugins"), PLUGIN_CLASS)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
+
+
+def _jars(wanted: str | None, launchers: str | None, launched: bool) -> dict[str, str]:
+    """`spark.jars` with ours in it: executors get what that says, and a builder's takes the place of the launcher's (PySpark:
+    `SparkContext._do_init`). `launched`: the JVM is there, and has our class. If no JAR of ours is named or found then, executors have it
+    from wherever the driver has it."""
+    if any(is_ours(entry) and (launched or not _is_gone(entry)) for entry in parts(wanted)):
+        return {}
+    for entry in parts(launchers):
+        if launched and is_ours(entry):
+            return {"spark.jars": appended(wanted, entry)}
+    try:
+        return {"spark.jars": appended(wanted, str(jar_path()))}
+    except ConfigError:
+        if launched:
+            return {}
+        raise
+
+
+def _is_gone(entry: str) -> bool:
+    """A file of this machine that is not there, as of an environment that was made anew. What is elsewhere nobody knows."""
+    path = entry.removeprefix("file://").removeprefix("file:")
+    return ":" not in path and not os.path.isfile(path)
 
 
 def _known_to_the_launcher(environment: Mapping[str, str]) -> Mapping[str, str]:
@@ -72,12 +100,16 @@ def _known_to_the_launcher(environment: Mapping[str, str]) -> Mapping[str, str]:
         given = parse(shlex.split(environment.get(_LAUNCHERS, "pyspark-shell")))
     except ValueError as e:
         raise ConfigError(f"{_LAUNCHERS} cannot be taken apart ({e}); write it as a shell would have it") from e
-    jars, jar = given.jars or given.conf.get("spark.jars"), jar_path()
-    if jars is not None and str(jar) not in [part.strip().removeprefix("file://") for part in jars.split(",")]:
-        raise ConfigError(f"{_LAUNCHERS} names jars, and the session gets no others; add {jar} to them")
-    named = {"spark.jars": jars, "spark.master": given.master}
-    found = {**properties(given, conf_folder(environment, spark_home())), **given.conf}
-    return {**found, **{key: value for key, value in named.items() if value is not None}}
+    home = spark_home()
+    found = {**properties(given, conf_folder(environment, home)), **given.conf}
+    found |= {} if given.master is None else {"spark.master": given.master}
+    jars = given.conf.get("spark.jars") if given.jars is None else given.jars
+    if jars is None:
+        return found
+    on_class_path = parts(given.value_of("--driver-class-path") or found.get("spark.driver.extraClassPath"), ":")
+    if not any(map(is_ours, (*parts(jars), *on_class_path, *map(str, home.glob("jars/spark-ckpt-*.jar"))))):
+        raise ConfigError(f"{_LAUNCHERS} names jars, and the session gets no others; add {jar_path()} to them")
+    return {**found, "spark.jars": jars}
 
 
 def _known_to_the_jvm() -> Mapping[str, str]:

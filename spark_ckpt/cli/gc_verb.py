@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import Any
 
 import click
@@ -38,12 +39,11 @@ def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Outp
         with progress() as tell:
             collector = Collector(storage, min_age, int(time.time() * 1000), tell)
             found = collector.look()
-            if delete:
-                collector.delete(found)
-        output.show(_report(reader.url, found, delete, min_age))
+            protected = collector.delete(found) if delete else ()
+        output.show(_report(reader.url, found, delete, min_age, protected))
 
 
-def _report(url: str, found: Garbage, deleted: bool, min_age_ms: int) -> Report:
+def _report(url: str, found: Garbage, deleted: bool, min_age_ms: int, protected: Collection[str]) -> Report:
     total = found.total()
     document: dict[str, Any] = {
         "stream": url,
@@ -59,6 +59,7 @@ def _report(url: str, found: Garbage, deleted: bool, min_age_ms: int) -> Report:
             "garbage": _amount(found.savepoints.share.garbage),
             "young": _amount(found.savepoints.share.young),
             "unread": list(found.savepoints.unread),
+            "protected": list(protected),
         },
         "checkpoints": [checkpoint_name(c) for c in found.checkpoints],
         "runs": [
@@ -67,18 +68,20 @@ def _report(url: str, found: Garbage, deleted: bool, min_age_ms: int) -> Report:
         ],
         "keys": [*found.metadata, *found.objects, *found.savepoints.keys],
     }
-    return Report(document, _sections(found, total, deleted))
+    return Report(document, _sections(found, total, deleted, protected))
 
 
 def _amount(amount: Amount) -> dict[str, int]:
     return {"objects": amount.objects, "bytes": amount.bytes}
 
 
-def _sections(found: Garbage, total: RunGarbage, deleted: bool) -> list[Section]:
+def _sections(found: Garbage, total: RunGarbage, deleted: bool, protected: Collection[str]) -> list[Section]:
     others = [("probes", found.probes), ("savepoints", found.savepoints.share)]
     shown = [(name, share) for name, share in others if share.garbage.objects + share.young.objects]
-    unread = ", ".join(folder.rstrip("/") for folder in found.savepoints.unread)
-    kept = [Line(f"all of {unread} stays, for what its _metadata names cannot be read now")] if unread else []
+    kept = [
+        *(Line(f"all of {folder[:-1]} stays, for what its _metadata names cannot be read now") for folder in found.savepoints.unread),
+        *(Line(f"what is garbage in {folder[:-1]} stays, for nothing may be deleted there") for folder in protected),
+    ]
     if not found.runs and not shown:
         what = "of the deleted stream" if found.ended else f"of runs before the newest, run-{found.claim.run}, nor of that one"
         return [Line(f"nothing is left {what}"), *kept]

@@ -18,14 +18,15 @@ from pathlib import Path
 
 from spark_ckpt import __version__
 from spark_ckpt.agent.spools import left_spools
-from spark_ckpt.api.session import refuse_connect
-from spark_ckpt.conf.options import parse_options
+from spark_ckpt.api.session import parts, refuse_connect
+from spark_ckpt.conf.options import parse_options, parse_values
+from spark_ckpt.conf.passwords import shown
 from spark_ckpt.conf.properties import conf_folder, spark_defaults
 from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.conf.table import PREFIX
 from spark_ckpt.errors import CheckpointError, ConfigError, StorageError
 from spark_ckpt.paths import probe_key
-from spark_ckpt.process.jar import jar_path, spark_home, spark_version
+from spark_ckpt.process.jar import is_ours, jar_path, spark_home, spark_version
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.units import size_text
@@ -90,18 +91,23 @@ def check_spark() -> Finding:
 def check_defaults(environment: Mapping[str, str]) -> list[Finding]:
     """What `spark-defaults.conf` says of the plugin, for all jobs; nothing is no finding. Of a query without it Spark says nothing."""
     try:
-        folder = conf_folder(environment, spark_home())
+        home = spark_home()
+        folder = conf_folder(environment, home)
         defaults = spark_defaults(folder)
         loaded = PLUGIN_CLASS in [name.strip() for name in defaults.get("spark.plugins", "").split(",")]
         options = [key for key in defaults if key.startswith(PREFIX)]
         if not loaded and not options:
             return []
-        parse_options(defaults)
+        parse_values(defaults)
     except ConfigError as e:
         return [Finding("defaults", Status.FAIL, str(e))]
     except CheckpointError:
         return []  # there is no Spark, which another check tells
     where = str(folder / "spark-defaults.conf")
+
+    def without(what: str, reason: object) -> list[Finding]:
+        return [Finding("defaults", Status.WARN, f"{where} loads the plugin, and yet {what}: {reason}")]
+
     if not loaded:
         advice = f"add spark.plugins={PLUGIN_CLASS} and spark.jars there, or start jobs with `spark-ckpt submit`"
         said = f"{where} has {', '.join(sorted(options))}, but does not load the plugin: with it alone no query has checkpoints; {advice}"
@@ -109,7 +115,14 @@ def check_defaults(environment: Mapping[str, str]) -> list[Finding]:
     try:
         refuse_connect(defaults, environment)
     except ConfigError as e:
-        return [Finding("defaults", Status.WARN, f"{where} loads the plugin, and yet no query would have checkpoints: {e}")]
+        return without("no query would have checkpoints", e)
+    try:
+        parse_options(defaults)
+    except ConfigError as e:
+        return without("a job that sets nothing else is refused", e)
+    named = [*parts(defaults.get("spark.jars")), *parts(defaults.get("spark.driver.extraClassPath"), ":")]
+    if not any(map(is_ours, (*named, *map(str, home.glob("jars/spark-ckpt-*.jar"))))):
+        return without("the JAR is nowhere", "add spark.jars with what `spark-ckpt jar` prints, or start jobs with `spark-ckpt submit`")
     beside = "`spark-pipelines run` without --remote does not take it (docs/connect.md)"
     return [Finding("defaults", Status.OK, f"{where} loads the plugin; {beside}")]
 
@@ -133,6 +146,7 @@ print(json.dumps(found))
 
 def check_worker_python(python: str, needed: Sequence[str]) -> Finding:
     """The interpreter that runs coordinator and agents has this version of the package and what it imports."""
+    name = shown(python)
     way_out = f"install spark-ckpt {__version__} for it, or give another one with --python (spark.ckpt.python)"
     try:
         # Not in the current folder: what lies there by chance is not there on an executor.
@@ -141,16 +155,16 @@ def check_worker_python(python: str, needed: Sequence[str]) -> Finding:
         )
         found = json.loads(ran.stdout)
     except (OSError, subprocess.TimeoutExpired) as e:
-        return Finding("python", Status.FAIL, f"the Python {python} cannot be run ({e}); {way_out}")
+        return Finding("python", Status.FAIL, f"the Python {name} cannot be run ({getattr(e, 'strerror', None) or e}); {way_out}")
     except ValueError:
-        return Finding("python", Status.FAIL, f"the Python {python} ended with status {ran.returncode}; {way_out}")
-    missing = [name for name in ("spark-ckpt", *needed) if found.get(name) is None]
+        return Finding("python", Status.FAIL, f"the Python {name} ended with status {ran.returncode}; {way_out}")
+    missing = [package for package in ("spark-ckpt", *needed) if found.get(package) is None]
     if missing:
-        return Finding("python", Status.FAIL, f"the Python {python} lacks {', '.join(missing)}; {way_out}")
+        return Finding("python", Status.FAIL, f"the Python {name} lacks {', '.join(missing)}; {way_out}")
     if found["spark-ckpt"] != __version__:
-        return Finding("python", Status.FAIL, f"the Python {python} has spark-ckpt {found['spark-ckpt']}, not {__version__}; {way_out}")
-    packages = ", ".join(f"{name} {found[name]}" for name in ("spark-ckpt", *needed))
-    return Finding("python", Status.OK, f"Python {found['python']} at {python} with {packages}")
+        return Finding("python", Status.FAIL, f"the Python {name} has spark-ckpt {found['spark-ckpt']}, not {__version__}; {way_out}")
+    packages = ", ".join(f"{package} {found[package]}" for package in ("spark-ckpt", *needed))
+    return Finding("python", Status.OK, f"Python {found['python']} at {name} with {packages}")
 
 
 def check_storage(storage: Storage) -> Finding:

@@ -51,23 +51,29 @@ class Options:
 
 def parse_options(conf: Mapping[str, str]) -> Options:
     """Parse every `spark.ckpt.*` of `conf`; other keys are ignored. Raises ConfigError naming the option, its value and the way out."""
-    table = {option.key: option for option in OPTIONS}
-    values: dict[str, Any] = {}
-    for key in sorted(k for k in conf if k.startswith(PREFIX)):
-        option = table.get(key)
-        if option is None:
-            raise _unknown(key)
-        try:
-            values[option.name] = option.parse(conf[key])
-        except ValueError as e:
-            raise ConfigError(f"{key}={shown(conf[key])} is not possible; use {e}") from None
-    _refuse_contradictions({key: value for key, value in conf.items() if key in table}, values)
+    values = parse_values(conf)
+    _refuse_contradictions({key: value for key, value in conf.items() if key in _TABLE}, values)
     return Options(
         **{_FIELDS[name]: value for name, value in values.items() if name in _FIELDS},
         s3=S3Options(**{_S3_FIELDS[name]: value for name, value in values.items() if name in _S3_FIELDS}),
     )
 
 
+def parse_values(conf: Mapping[str, str]) -> dict[str, Any]:
+    """The same, of each option alone: what contradicts another one is not looked for."""
+    values: dict[str, Any] = {}
+    for key in sorted(k for k in conf if k.startswith(PREFIX)):
+        option = _TABLE.get(key)
+        if option is None:
+            raise _unknown(key)
+        try:
+            values[option.name] = option.parse(conf[key])
+        except ValueError as e:
+            raise ConfigError(f"{key}={shown(conf[key])} is not possible; use {e}") from None
+    return values
+
+
+_TABLE = {option.key: option for option in OPTIONS}
 # What is not here (python, kafka.group) is read by the JVM alone.
 _FIELDS: Mapping[str, str] = {
     "storage": "storage",

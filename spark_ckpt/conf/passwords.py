@@ -7,9 +7,9 @@ import re
 from spark_ckpt.errors import printable, without_password
 
 _MOST = 200
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|s3[an]?:", re.IGNORECASE)
-_LEFT_OUT = re.compile(r"[^\s'\"(]*:\S*@")
-"""A key and its secret, as a URL has them, without its scheme."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_BARE = re.compile(r"(?<![^\s'\"(])[^\s'\"(/…][^\s'\"(…]*:[^\s…]*@")
+"""A key and its secret, as a URL has them, without its scheme; not in a path, nor where the secret is hidden already."""
 
 
 def shown(value: str) -> str:
@@ -26,7 +26,7 @@ def without_urls_passwords(message: str) -> str:
     if found is not None:
         words = without_password(message[found.start() :]).split(" ")
         message = message[: found.start()] + " ".join(map(without_password, words))
-    return _LEFT_OUT.sub("…@", message)
+    return _BARE.sub("…@", message)
 
 
 def shown_key(text: str, others: str = "-") -> str:

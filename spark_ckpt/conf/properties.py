@@ -30,7 +30,7 @@ def read_properties(path: Path) -> dict[str, str]:
     except FileNotFoundError:
         raise ConfigError(f"the properties file {shown(str(path))} does not exist") from None
     except (OSError, ValueError) as e:
-        raise ConfigError(f"the properties file {shown(str(path))} cannot be read: {e}") from e
+        raise ConfigError(f"the properties file {shown(str(path))} cannot be read: {getattr(e, 'strerror', None) or e}") from e
 
 
 def conf_folder(environment: Mapping[str, str], home: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from spark_ckpt.conf.passwords import shown_key
@@ -31,6 +32,10 @@ class Given:
     properties_file: str | None = None
     more_properties: list[str] = field(default_factory=list)
     load_defaults: bool = False
+
+    def value_of(self, option: str) -> str | None:
+        """What an option of `passed` was given, which takes a value; None without it."""
+        return dict(pairwise(self.passed)).get(option)
 
 
 def parse(arguments: Sequence[str]) -> Given:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from spark_ckpt.errors import ConfigError
 
 _JARS = Path(__file__).resolve().parents[1] / "jars"
+_OURS = re.compile(r"spark-ckpt-(\d+\.\d+)\.jar")
 _WAY_OUT = "install one (pip install 'spark-ckpt[pyspark]'), or set SPARK_HOME to a Spark"
 
 
@@ -46,13 +48,20 @@ def jar_path(version: str | None = None, folder: Path = _JARS) -> Path:
     path = folder / f"spark-ckpt-{_line(wanted)}.jar"
     if path.is_file():
         return path
-    found = [match.group(1) for p in folder.glob("spark-ckpt-*.jar") if (match := re.fullmatch(r"spark-ckpt-(\d+\.\d+)\.jar", p.name))]
+    found = [match.group(1) for p in folder.glob("spark-ckpt-*.jar") if (match := _OURS.fullmatch(p.name))]
     if found:
         lines = ", ".join(sorted(found, key=_numbers))
         raise ConfigError(
             f"no JAR of this spark-ckpt fits Spark {wanted}: it has those for Spark {lines}; use a Spark of these, or {_BUILD}"
         )
     raise ConfigError(f"the JAR for Spark {wanted} was not built; {_BUILD}")
+
+
+def is_ours(entry: str) -> bool:
+    """Whether an entry of a list of jars, or of a class path, is a JAR of this project, of whatever line, or a folder's pattern that may
+    bring one."""
+    name = entry.rpartition("/")[2]
+    return _OURS.fullmatch(name) is not None or (name.endswith(("*", "*.jar")) and fnmatchcase("spark-ckpt-4.0.jar", name))
 
 
 _BUILD = "in a source tree build the JAR for yours (python -m jvm_shim.build), and install from there with pip's --no-build-isolation"

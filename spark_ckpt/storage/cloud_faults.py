@@ -39,6 +39,7 @@ _OUT_OF_RANGE = re.compile(r"\bStartTooLarge\b|\bParseContentRange \{\s*value: \
 """The second one: of an object without bytes, where a server names a range before its beginning."""
 _CODE = re.compile(r"<Code>(\w{1,80})</Code>")
 
+_ARCHIVED = frozenset(("BlobArchived", "BlobBeingRehydrated"))
 _NO_BUCKET = frozenset(("NoSuchBucket", "ContainerNotFound", "InvalidBucketName"))
 _NOT_ACCEPTED = frozenset(("AuthenticationFailed", "InvalidAuthenticationInfo", "SignatureDoesNotMatch", "ExpiredToken"))
 
@@ -139,6 +140,8 @@ def fault_of(error: Exception) -> Fault:
             return Fault.LOST  # so it is once an upload is complete, too
         return Fault.SETUP if error.method in ("PUT", "POST") else Fault.MISSING
     if error.status == 409:
+        if error.code in _ARCHIVED:
+            return Fault.SETUP
         return Fault.EXISTS if error.code == "BlobAlreadyExists" else Fault.AGAIN
     by_status = {403: Fault.SETUP, 408: Fault.LOST, 412: Fault.EXISTS, 416: Fault.OUT_OF_RANGE, 429: Fault.LOST, 501: Fault.SETUP}
     return by_status.get(error.status, Fault.LOST if error.status >= 500 or error.status < 300 else Fault.FAILED)
@@ -176,6 +179,8 @@ def setup_error(error: Exception, doing: str, place: Place, cloud: Cloud) -> Sto
     if status == 404:
         named = f"the {cloud.bucket} {place.bucket}"
         return StorageSetupError(f"{named} does not exist at {place.endpoint}; create it or correct {place.called}")
+    if isinstance(error, CloudError) and error.code in _ARCHIVED:
+        return StorageSetupError(f"{at} has archived what it takes to {doing} ({code}); bring it back to a tier that can be read")
     if status == 403:
         return StorageSetupError(f"{at} does not allow to {doing} ({code}); give whoever the credentials stand for the role {cloud.right}")
     if status == 501:

@@ -7,11 +7,11 @@ taken which a checkpoint of its own has passed over, and which was stored long b
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 
 from spark_ckpt import paths
-from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError, StorageError, StorageSetupError
+from spark_ckpt.errors import ConflictError, DamagedError, FormatError, ObjectMissingError, StorageSetupError
 from spark_ckpt.model import Checkpoint, CheckpointId
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.progress import Task, Tell, nobody
@@ -221,8 +221,9 @@ class Collector:
             standing = again
         raise self.needed.moving()
 
-    def delete(self, found: Garbage) -> None:
-        """Raises `StorageError`; what it left is found the next time.
+    def delete(self, found: Garbage) -> tuple[str, ...]:
+        """Returns the folders of savepoints from which nothing may be deleted, as where a person protects one. Raises `StorageError`; what
+        it left is found the next time.
 
         Rule: of a savepoint nothing is deleted before its `_metadata` can be nobody else's: (1) an edit stands still for longer than a day,
         on a laptop that sleeps; (2) its objects are deleted; (3) it wakes up, and puts `_metadata` that names them.
@@ -230,20 +231,28 @@ class Collector:
         Beside one that is complete nothing is deleted but by its `_metadata` of that moment: a person may have deleted it since it was
         looked at, and made another there out of objects with the same names.
         """
-        given_up = [folder for folder in found.savepoints.unfinished if self._give_up(folder)]
-        left = [key for folder in given_up for key in found.savepoints.unfinished[folder]]
-        delete_checkpoints(self._storage, found.metadata, [*found.objects, *left], self._tell)
-        for folder, beside in found.savepoints.complete.items():
-            named = self._named_in(folder) if beside else None
-            if named is not None:
-                self._storage.delete([key for key in beside if key not in named])
-        for folder in (*given_up, *found.savepoints.complete):
-            self._end_temporaries(folder)
+        delete_checkpoints(self._storage, found.metadata, found.objects, self._tell)
+        protected = []
+        for folder, keys in (*found.savepoints.unfinished.items(), *found.savepoints.complete.items()):
+            try:
+                self._clear(folder, keys, folder in found.savepoints.complete)
+            except StorageSetupError:
+                protected.append(folder)
+        return tuple(protected)
 
-    def _end_temporaries(self, folder: str) -> None:
-        """Whoever still writes there cannot complete anything any more. They stay where a person has made the folder read-only."""
-        if isinstance(self._storage, FileStorage):
-            with closing(FileStorage(self._storage.url_of(folder.rstrip("/")))) as own, suppress(StorageError):
+    def _clear(self, folder: str, keys: tuple[str, ...], complete: bool) -> None:
+        on_disk = isinstance(self._storage, FileStorage)
+        if complete:
+            named = self._named_in(folder) if keys or on_disk else None
+            if named is None:
+                return
+            self._storage.delete([key for key in keys if key not in named])
+        elif self._give_up(folder):
+            self._storage.delete(list(keys))
+        else:
+            return
+        if on_disk:  # whoever still writes there cannot complete anything any more
+            with closing(FileStorage(self._storage.url_of(folder.rstrip("/")))) as own:
                 own.end_all()
 
     def _give_up(self, folder: str) -> bool:

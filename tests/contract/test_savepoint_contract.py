@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import pytest
+
+from spark_ckpt.errors import ConflictError
 from spark_ckpt.storage import Storage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.copies import RestorePath, delete_savepoint, import_objects, store_savepoint
 from spark_ckpt.stored.verify import Verifier
+from testbed.faulty import Fault, FaultyStorage, Moment
 from tests.drivers.checkpoints import written
 
 
@@ -25,3 +29,20 @@ def test_a_savepoint_there_and_back(open_again: Callable[[], Storage]) -> None:
         delete_savepoint(RestorePath.at(folder.url), folder)
         assert list(folder.list("")) == []
     wipe("savepoint-source")
+
+
+def test_a_savepoint_whose_objects_are_deleted_before_it_is_complete(open_again: Callable[[], Storage]) -> None:
+    """(1) Two make the same; (2) A completes it; (3) a stream that owns it deletes it; (4) B goes on."""
+    with MemoryStorage("memory://savepoint-deleted/s") as stream:
+        checkpoint = written(stream, random.Random(3))
+
+        def claimed() -> None:
+            folder = open_again()
+            store_savepoint(stream, checkpoint, folder)
+            delete_savepoint(RestorePath.at(folder.url), folder)
+
+        late = FaultyStorage(open_again(), [Fault(Moment.DELAY, operations=frozenset({"list"}), pause=claimed)])
+        with pytest.raises(ConflictError, match="has been deleted meanwhile; make it again"):
+            store_savepoint(stream, checkpoint, late)
+        assert open_again().size("_metadata") is None
+    wipe("savepoint-deleted")

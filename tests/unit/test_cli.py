@@ -346,12 +346,14 @@ def test_configure_adds_to_what_pyspark_gives_spark_submit(tmp_path: Path, monke
     assert "spark.ckpt.python" not in got, "the workers are elsewhere"
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--properties-file {tmp_path}/own --jars /a.jar,{jar_path()} pyspark-shell")
     got = configured({})
-    assert (got["spark.plugins"], got["spark.jars"]) == (f"p.P,{PLUGIN_CLASS}", f"/a.jar,{jar_path()}")
+    assert (got["spark.plugins"], got.get("spark.jars")) == (f"p.P,{PLUGIN_CLASS}", None)
+    assert configured({"spark.jars": "/my.jar"})["spark.jars"] == f"/my.jar,{jar_path()}"
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
+        ("--jars '' pyspark-shell", "names jars, and the session gets no others; add /"),
         ("--jars /a.jar pyspark-shell", "names jars, and the session gets no others; add /"),
         ("--conf spark.jars=/a.jar pyspark-shell", "names jars, and the session gets no others; add /"),
         ("--conf 'spark.plugins=x.Y pyspark-shell", "cannot be taken apart"),
@@ -361,6 +363,64 @@ def test_configure_refuses_where_pyspark_would_leave_its_jar_out(given: str, say
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", given)
     with pytest.raises(ConfigError, match=says):
         configured({})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "--jars /opt/jars/spark-ckpt-4.3.jar",
+        "--jars file:/opt/spark-ckpt-4.3.jar",
+        "--jars s3a://b/x.jar,s3a://b/spark-ckpt-4.3.jar",
+        "--jars '/opt/jars/*.jar'",
+        "--jars /a.jar --driver-class-path /b.jar:/opt/spark-ckpt-4.3.jar",
+        "--jars /a.jar --conf spark.driver.extraClassPath='/opt/jars/*'",
+    ],
+)
+def test_configure_takes_its_jar_from_wherever_pyspark_is_told_it_is(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{given} pyspark-shell")
+    assert configured({})["spark.plugins"] == PLUGIN_CLASS
+
+
+def test_configure_adds_no_second_jar_to_one_that_lies_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.jars hdfs:///jars/{jar_path().name}\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert "spark.jars" not in configured({})
+
+
+@pytest.mark.parametrize(
+    ("builders", "submitted", "got"),
+    [
+        (None, "/x/spark-ckpt-4.3.jar", None),
+        ("/my.jar", "/x/spark-ckpt-4.3.jar", "/my.jar,/x/spark-ckpt-4.3.jar"),
+        ("/my.jar", None, f"/my.jar,{jar_path()}"),
+        (None, None, str(jar_path())),
+    ],
+)
+def test_executors_of_a_jvm_that_spark_submit_has_started_get_the_jar(
+    builders: str | None, submitted: str | None, got: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr("spark_ckpt.api.session._known_to_the_jvm", lambda: {"spark.jars": submitted} if submitted else {})
+    before = {"spark.jars": builders} if builders else {}
+    assert configured(before).get("spark.jars") == (got if got else before.get("spark.jars"))
+
+
+def test_a_driver_whose_pyspark_has_no_spark_takes_what_its_jvm_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container of YARN, where PySpark is a zip."""
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr("spark_ckpt.api.session._known_to_the_jvm", dict)
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark/__init__.py").touch()
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    zipped = SimpleNamespace(origin=str(tmp_path / "pyspark/__init__.py"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: zipped if name == "pyspark" else None)
+    assert "spark.jars" not in configured({})
+
+
+def test_configure_shows_no_value_that_was_taken_for_a_name() -> None:
+    with pytest.raises(ConfigError) as raised:
+        configured({}, **{"s3://KEY:SECRET@bucket": 1})
+    assert "SECRET" not in str(raised.value)
 
 
 def test_configure_refuses_what_is_unknown() -> None:
@@ -438,7 +498,11 @@ def test_a_pyspark_with_another_hadoop_has_its_spark_in_a_folder(tmp_path: Path,
         ("", {}, None, ""),
         ("spark.master local[2]\nspark.plugins com.example.Other", {}, None, ""),
         ("spark.ckpt.storage s3://bucket/c", {}, Status.WARN, "has spark.ckpt.storage, but does not load the plugin"),
-        (f"spark.plugins com.example.Other, {PLUGIN_CLASS}", {}, Status.OK, "loads the plugin"),
+        (f"spark.plugins com.example.Other, {PLUGIN_CLASS}\nspark.jars /x/spark-ckpt-4.3.jar", {}, Status.OK, "loads the plugin"),
+        (f"spark.plugins {PLUGIN_CLASS}\nspark.driver.extraClassPath /a:/x/*", {}, Status.OK, "loads the plugin"),
+        (f"spark.plugins {PLUGIN_CLASS}\nspark.jars /a.jar", {}, Status.WARN, "the JAR is nowhere"),
+        (f"spark.plugins {PLUGIN_CLASS}\nspark.ckpt.minPause 5s", {}, Status.WARN, "contradicts spark.ckpt.interval=0"),
+        ("spark.ckpt.minPause 5s", {}, Status.WARN, "does not load the plugin"),
         (f"spark.plugins {PLUGIN_CLASS}\nspark.api.mode connect", {}, Status.WARN, "no query would have checkpoints: with spark.api.mode"),
         (f"spark.plugins {PLUGIN_CLASS}", {"SPARK_REMOTE": "sc://there"}, Status.WARN, "its server does"),
         (f"spark.plugins {PLUGIN_CLASS}\nspark.ckpt.interval often", {}, Status.FAIL, "spark.ckpt.interval=often is not possible"),

@@ -339,6 +339,12 @@ def test_what_stands_where_nothing_is_expected_is_shown_without_its_password(giv
         assert not {"SECRET", "SEC", "RET"} & set(re.findall("[A-Z]+", said)), said
 
 
+@pytest.mark.parametrize("given", ["/data/a:b@c/x", "me@example.com", "s3://bucket/x", "10:00"])
+def test_what_is_no_secret_is_shown(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["savepoint", "/nowhere", given]) == 2
+    assert given in capsys.readouterr().err
+
+
 def test_a_password_in_a_url_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list", "s3://me:secret@bucket/x"]) == 2
     assert "secret" not in capsys.readouterr().err
@@ -349,6 +355,8 @@ def test_a_password_in_a_url_is_not_printed(capsys: pytest.CaptureFixture[str]) 
     [
         ["savepoint", "/nowhere", "--name", "s3://KEY:SECRET@bucket"],
         ["submit", "--properties-file", "s3://KEY:SECRET@bucket/p", "job.py"],
+        ["submit", "--properties-file", "s3://KEY:SECRET@bucket/" + "p" * 300, "job.py"],
+        ["show", "/nowhere", "--checkpoint", "s3://KEY:SECRET@bucket/p"],
     ],
 )
 def test_a_password_where_none_is_expected_is_not_printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

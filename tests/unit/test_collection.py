@@ -211,7 +211,40 @@ def test_a_savepoint_that_a_person_protects_is_no_error(
 
     monkeypatch.setattr(os, "rmdir", protected)
     collector = Collector(storage, 0, now(storage) + 86_400_000)
-    collector.delete(collector.look())
+    assert collector.delete(collector.look()) == ("savepoints/kept/",)
+
+
+def test_a_savepoint_that_a_person_protects_is_named_and_the_others_are_cleared(
+    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        complete(storage, name)
+        storage.put(f"savepoints/{name}/run-00000001/seg/5-left", b"x")
+        storage.put(f"savepoints/{name}-cut/run-00000001/seg/5-left", b"x")
+    protected = [
+        Fault(Moment.DELAY, "savepoints/a/*", frozenset({"delete"}), times=None, pause=refused),
+        Fault(Moment.DELAY, "savepoints/a-cut/*", frozenset({"put_if_absent"}), times=None, pause=refused),
+    ]
+    collector = Collector(FaultyStorage(storage, protected), 0, now(storage) + 86_400_000)
+    found = collector.look()
+    assert set(collector.delete(found)) == {"savepoints/a/", "savepoints/a-cut/"}
+    left = {key for key in keys(storage) if key.endswith("5-left")}
+    assert left == {f"savepoints/{name}/run-00000001/seg/5-left" for name in ("a", "a-cut")}
+
+
+def test_a_maker_in_a_folder_that_holds_no_savepoint_any_more_is_left_alone(writer: StreamWriter, storage: Storage, url: str) -> None:
+    """(1) gc looks; (2) a person deletes the savepoint; (3) another one is being written there; (4) gc deletes."""
+    if not url.startswith("file:"):
+        pytest.skip("only a disk has temporary files")
+    complete(storage, "one")
+    collector = Collector(storage, 0, now(storage) + 86_400_000)
+    found = collector.look()
+    storage.delete(["savepoints/one/_metadata"])
+    writing = Path(url.removeprefix("file://")) / "savepoints/one/.tmp" / ("0" * 32)
+    writing.parent.mkdir(exist_ok=True)
+    writing.write_bytes(b"x")
+    collector.delete(found)
+    assert writing.exists()
 
 
 def test_temporary_files_of_a_savepoint_that_was_given_up_go_with_it(writer: StreamWriter, storage: Storage, url: str) -> None:

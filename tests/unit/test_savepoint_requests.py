@@ -94,6 +94,9 @@ def test_a_target_that_the_running_driver_does_not_allow_is_refused_before_it_is
     for target in ("s3://other/t", "s3://b/t2", "file:///tmp/x", f"{URL}/log"):
         with pytest.raises(ConfigError, match=f"is not made in {target}: its driver writes to {URL}/savepoints and s3://b/t and"):
             ask(stream, {}, SavepointRequest(target))
+    with pytest.raises(ConfigError) as refused:
+        ask(stream, {}, SavepointRequest("az://b/t?sig=SECRET"))
+    assert "SECRET" not in str(refused.value)
     assert stream.size(paths.log_key(2)) is None
     assert ask(stream, {1: answered(2)}, SavepointRequest("s3://b/t/of/mine")) == "s3://b/x"
 

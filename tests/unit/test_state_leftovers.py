@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from spark_ckpt.state.saving import Saving, Written
 from spark_ckpt.state.store_files import Held, StoreWriter
 from spark_ckpt.stock.importing import import_checkpoint
 from spark_ckpt.storage import open_storage
+from spark_ckpt.storage.base import PutResult
+from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.stored.copies import RestorePath, delete_savepoint, finish_savepoint, put_savepoint
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.metadata.reading import GIVEN_UP
@@ -79,6 +82,28 @@ def test_what_is_made_anew_while_the_first_maker_sleeps_is_left_alone(tmp_path: 
         assert {found.key for found in target.list("")} == set(others)
 
 
+def test_a_savepoint_with_nothing_beside_it_is_complete_once_it_is_stored(tmp_path: Path) -> None:
+    made = sample()
+    with open_storage("memory://unit-leftovers") as target:
+        for key in made.objects:
+            target.put(key, b"x")
+        finish_savepoint(FaultyStorage(target, [Fault(Moment.FAIL_BEFORE, operations=frozenset({"get", "delete"}), times=None)]), made)
+        assert target.get("_metadata") == encode_metadata(made)
+
+
+class Sleeping(FileStorage):
+    """`meanwhile` happens behind its put."""
+
+    def __init__(self, url: str, meanwhile: Callable[[], None]) -> None:
+        super().__init__(url)
+        self._meanwhile = meanwhile
+
+    def put_if_absent(self, key: str, data: bytes) -> PutResult:
+        result = super().put_if_absent(key, data)
+        self._meanwhile()
+        return result
+
+
 def test_what_somebody_else_is_writing_when_the_first_maker_wakes_up_is_left_alone(tmp_path: Path) -> None:
     """(1) A puts `_metadata`, and sleeps; (2) a person deletes the folder, and B writes there; (3) A goes on."""
     made = sample()
@@ -87,13 +112,12 @@ def test_what_somebody_else_is_writing_when_the_first_maker_wakes_up_is_left_alo
             target.put(key, b"x")
         writing = tmp_path / "one/.tmp/0123456789abcdef0123456789abcdef"
 
-        def again(_: float) -> None:
+        def again() -> None:
             (tmp_path / "one/_metadata").unlink()
             writing.parent.mkdir(exist_ok=True)
             writing.write_bytes(b"B")
 
-        fault = Fault(Moment.DELAY, "_metadata", frozenset({"head"}), delay_s=1)
-        assert put_savepoint(FaultyStorage(target, [fault], sleep=again), made)
+        assert put_savepoint(Sleeping(str(target.url), again), made)
         assert writing.exists()
 
 

@@ -23,6 +23,7 @@ from spark_ckpt.stock.importing import import_checkpoint
 from spark_ckpt.stock.layout import OURS
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.copies import RestorePath
+from spark_ckpt.stored.metadata.reading import GIVEN_UP
 from tests.drivers.command_line import call
 from tests.drivers.stock_location import StockLocation
 from tests.drivers.stored_stream import make_store
@@ -192,6 +193,15 @@ def test_what_is_refused_before_anything_is_done(
     url, _ = savepoint(tmp_path)
     found, told = call(capsys, "rescale", url, *arguments)
     assert (found, why in str(told)) == (status, True), told
+
+
+def test_a_name_that_gc_has_given_up_is_told_as_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url, _ = savepoint(tmp_path)
+    given_up = tmp_path / "savepoints/cut"
+    given_up.mkdir()
+    (given_up / "_metadata").write_bytes(GIVEN_UP)
+    status, told = call(capsys, "rescale", url, "--partitions", "3", "--name", "cut")
+    assert (status, "was never completed, and `gc` has given its name up" in str(told)) == (1, True), told
 
 
 def test_a_query_without_state_has_no_partitions_to_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from spark_ckpt.paths import stream_url
 from spark_ckpt.state.reading import StateOfCheckpoint
 from spark_ckpt.storage import S3Options, open_storage
 from spark_ckpt.stored.reading import StreamReader
@@ -78,6 +80,12 @@ class Leaving:
     def _begin(self, names: Sequence[str], locations: Path, **how: Any) -> Application:
         return self._start("operators.py", "run", ",".join(names), str(self._events), str(locations), str(self.out), **how)
 
+    def has_planned(self, name: str) -> bool:
+        """Whether an epoch past the newest checkpoint is in the log."""
+        log = Path(stream_url(f"file://{self._storage}", f"file:{self._locations / name}").removeprefix("file://")) / "log"
+        entries = [json.loads(path.read_text()) for path in log.glob("[0-9]*")]
+        return any(entry["type"] == "plan" and entry["epoch"] > self._newest(name) for entry in entries)
+
     def _newest(self, name: str) -> int:
         found = completed(self._storage, self._locations / name)
         return max((int(p.parent.name.removeprefix("chk-")) for p in found), default=-1)
@@ -128,6 +136,8 @@ def test_a_sink_that_skips_the_planned_batch_ends_stock_spark(
     """Its state was never made: an error, and no rows that lack what that batch had."""
     leaving = Leaving(start, events, tmp_path, ("unique",))
     leaving.run_and_kill(("unique",))
+    while not leaving.has_planned("unique"):
+        leaving.run_and_kill(("unique",), 1)
     told = leaving.export(capsys)["unique"]
     assert told["planned"]
     skipped = leaving.out / "unique" / "_spark_metadata" / str(told["next_epoch"])

@@ -7,6 +7,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.Utils
 
@@ -101,6 +102,10 @@ abstract class HookedFiles(dfsRootDir: String, parts: FileParts)
 }
 
 object HookedFiles {
+  // The version in the metadata of full snapshots is that of the session in whose thread this class is used first (`VERSION`, a constant of
+  // later lines): "v2" where that is a task's, and then no snapshot with "v1" can be read in this JVM.
+  SQLConf.withExistingConf(new SQLConf)(RocksDBCheckpointMetadata.VERSION)
+
   /** Spark takes the file system from Hadoop's configuration, by the scheme. */
   private def linking(hadoopConf: Configuration): Configuration = {
     val conf = new Configuration(hadoopConf)

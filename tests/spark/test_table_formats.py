@@ -15,7 +15,7 @@ from tests.drivers.spark.inputs import write_file
 from tests.drivers.spark.s3_server import Server
 from tests.drivers.spark.table_formats import NAMES, table_format
 
-pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(900)]
 
 FILES, PER_FILE, NEW_PER_FILE = 8, 30, 20
 
@@ -46,7 +46,7 @@ def test_a_table_has_each_row_once(start: Start, s3: Server, tmp_path: Path, nam
         before = len(s3.proxy.struck)
         s3.proxy.inject(WireFault(Wire.HOLD, r"^PUT \S*/_metadata", skip=complete, times=None, delay_s=120))
         app = start(*job, **how)
-        app.until(lambda: len(s3.proxy.struck) > before and lake.epochs() >= epochs, f"{epochs} epochs in the table, one not complete")
+        app.until(lambda: len(s3.proxy.struck) > before and lake.epochs() >= epochs, f"{epochs} epochs in the table, one not complete", 200)
         app.kill()
         s3.proxy.heal()
         assert lake.epochs() == epochs

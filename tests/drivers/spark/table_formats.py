@@ -41,7 +41,9 @@ class TableFormat:
     def conf(self) -> dict[str, str]:
         if self.name == "delta":
             catalog = {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}
-            return {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension", **catalog}
+            # Of the table's own log, which has a few lines: fifty tasks for each epoch otherwise.
+            few = {"spark.databricks.delta.snapshotPartitions": "2"}
+            return {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension", **catalog, **few}
         return {
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",

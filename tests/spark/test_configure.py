@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt.process.jar import jar_path
-from tests.drivers.spark.harness import PLUGIN, Start
+from tests.drivers.spark.harness import PLUGIN, Application, Start
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -33,10 +33,24 @@ def test_it_adds_to_what_spark_submit_was_given(start: Start, tmp_path: Path) ->
         properties=tmp_path / "own.conf",
     )
     app.expect_success(120)
-    said = dict(line.split("=", 1) for line in app.log.read_text().splitlines() if line.startswith("spark.") and "=" in line)
+    said = told(app)
     assert said["spark.plugins"] == f"{OTHER},{PLUGIN}"
     assert [part.rpartition("/")[2] for part in said["spark.jars"].split(",")] == [jar_path().name, "other.jar"]
     assert said["spark.ckpt.storage"] == str(tmp_path / "lake")
+
+
+@pytest.mark.parametrize("where", ["spark.jars", "spark.driver.extraClassPath"])
+def test_executors_get_the_jar_where_the_builder_has_jars_of_its_own(where: str, start: Start, tmp_path: Path) -> None:
+    """Its `spark.jars` takes the place of spark-submit's, and executors get what that says."""
+    other = shutil.copy(jar_path(), tmp_path / "other.jar")
+    how = {"storage": None, "plugin": False, "conf": {where: str(jar_path())}, "master": "local-cluster[1,1,1024]"}
+    app = start("configured.py", str(tmp_path / "lake"), str(other), **how)
+    app.expect_success(120)
+    assert told(app)["spark.jars"] == f"{other},{jar_path()}"
+
+
+def told(app: Application) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in app.log.read_text().splitlines() if line.startswith("spark.") and "=" in line)
 
 
 def test_a_jvm_without_the_jar_is_told_of(start: Start, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import random
 import uuid
@@ -17,13 +15,13 @@ import pytest
 
 from spark_ckpt import paths
 from spark_ckpt.cli.main import run
-from spark_ckpt.errors import ConflictError, DamagedError, StorageError, StorageSetupError
+from spark_ckpt.errors import ConflictError, DamagedError, StorageError
 from spark_ckpt.model import Checkpoint, CheckpointId, FileHandle, Handle, HandleKind, Snapshot, StoreId
 from spark_ckpt.protocol import entries
 from spark_ckpt.protocol.entries import Claim, Plan
 from spark_ckpt.protocol.retention.garbage import entry_before_barrier, kept_checkpoints
 from spark_ckpt.storage import Storage
-from spark_ckpt.storage.base import LARGEST_READ, PutResult, Stored
+from spark_ckpt.storage.base import LARGEST_READ, Stored
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.storage.memory import MemoryStorage, wipe
 from spark_ckpt.stored.deletion import delete_checkpoints
@@ -32,40 +30,15 @@ from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.reading import StreamReader
 from spark_ckpt.stored.standing import Standing
 from testbed.faulty import Fault, FaultyStorage, Moment
-from tests.drivers.checkpoints import sample
-from tests.drivers.stored_stream import JOB, StreamWriter, make_store
+from tests.drivers.garbage import HOUR, crashed_once, expected_garbage, gc, keys, now
+from tests.drivers.stored_stream import JOB, StreamWriter
 
 SEEDS = 80
 
 
 @pytest.fixture
 def writer(storage: Storage, tmp_path: Path) -> StreamWriter:
-    """Run 1 completed 0 and 1 and crashed in 2; run 2 goes on from 1, owns nothing else of run 1, and completed 2."""
-    writer = StreamWriter(storage)
-    writer.begin(1)
-    writer.complete(1, 0, [make_store(tmp_path, 5, "a")])
-    writer.complete(1, 1, [make_store(tmp_path, 5, "b")])
-    storage.put(paths.segment_key(1, 2, "crashed"), b"x" * 100)
-    storage.put(paths.left_acks_key(1, 2, "left"), b"{}")
-    writer.begin(2, origin=CheckpointId(1, 1), inherits=(CheckpointId(1, 1),))
-    writer.complete(2, 2, [], changelogs_only=1)
-    storage.put(paths.segment_key(2, 3, "running"), b"y")
-    storage.put("savepoints/mine/_metadata", b"mine")
-    return writer
-
-
-def gc(capsys: pytest.CaptureFixture[str], url: str, *arguments: str) -> tuple[int, Any]:
-    status = run(["gc", url, "--json", *arguments])
-    return status, json.loads(capsys.readouterr().out)
-
-
-def keys(storage: Storage) -> set[str]:
-    return {stored.key for stored in storage.list("")}
-
-
-def expected_garbage(writer: StreamWriter) -> set[str]:
-    first = writer.checkpoints[0]
-    return {paths.metadata_key(first.id), *first.objects, paths.segment_key(1, 2, "crashed"), paths.left_acks_key(1, 2, "left")}
+    return crashed_once(storage, tmp_path)
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(
@@ -97,189 +70,6 @@ def test_probes_that_a_crash_left_go_when_they_are_old(
     assert (found.objects, found.probes.garbage.objects, found.total().garbage.objects) == ((key,), 1, 1)
     collector.delete(found)
     assert storage.size(key) is None
-
-
-def test_what_is_left_of_a_savepoint_that_was_cut_off_goes_when_it_is_a_day_old(
-    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    left = {
-        f"savepoints/{name}/run-00000001/{key}" for name in ("cut", "mine/below") for key in ("seg/2-edited-a-0", "sst/b.sst", "drv/2-c")
-    }
-    kept = {"savepoints/mine/run-00000001/seg/2-a.00000000", "savepoints/orders/log/00000000000000000001", "savepoints/note"}
-    for key in (*left, *kept, "savepoints/orders/run-00000001/seg/2-a"):
-        storage.put(key, b"x")
-    before = keys(storage)
-    status, doc = gc(capsys, url, "--min-age", "0", "--delete")
-    assert (status, doc["savepoints"]["garbage"]) == (0, {"objects": 0, "bytes": 0})
-    assert (doc["savepoints"]["young"], doc["savepoints"]["unread"]) == ({"objects": 6, "bytes": 6}, ["savepoints/mine/"])
-    assert keys(storage) == before - expected_garbage(writer), "it may still be in the making"
-    collector = Collector(storage, 0, now(storage) + 86_400_000)
-    found = collector.look()
-    assert found.savepoints.share.garbage.objects == found.total().garbage.objects == 6
-    collector.delete(found)
-    marks = {f"savepoints/{name}/_metadata" for name in ("cut", "mine/below")}
-    assert keys(storage) == (before - expected_garbage(writer) - left) | marks
-    assert collector.look().savepoints.share.garbage.objects == 0
-
-
-def test_what_lies_beside_a_complete_savepoint_goes_when_it_is_a_day_old(writer: StreamWriter, storage: Storage) -> None:
-    """Of an attempt that was killed behind its `_metadata`, or came too late: state of a person may be there who was to be forgotten."""
-    folder = "savepoints/one/"
-    made = sample()
-    for key in made.objects:
-        storage.put(folder + key, b"x")
-    storage.put(folder + "_metadata", encode_metadata(made))
-    left = folder + "run-00000001/seg/5-edited-0123456789abcdef-0-0123456789abcdef0123456789abcdef"
-    storage.put(left, b"x")
-    storage.put("savepoints/damaged/_metadata", b"damaged")
-    storage.put("savepoints/damaged/run-00000001/seg/5-a", b"x")
-    before = keys(storage)
-    assert left not in Collector(storage, 0, now(storage)).look().savepoints.keys, "somebody may be about to be told that he lost"
-    collector = Collector(storage, 0, now(storage) + 86_400_000)
-    found = collector.look()
-    assert found.savepoints.keys == [left]
-    collector.delete(found)
-    assert {key for key in before if key.startswith("savepoints/")} - keys(storage) == {left}
-
-
-def complete(storage: Storage, name: str) -> Checkpoint:
-    made = sample()
-    for key in made.objects:
-        storage.put(f"savepoints/{name}/{key}", b"x")
-    storage.put(f"savepoints/{name}/_metadata", encode_metadata(made))
-    return made
-
-
-def refused() -> None:
-    raise StorageSetupError("archived")
-
-
-def test_a_savepoint_that_may_not_be_read_keeps_what_it_has_and_the_rest_is_collected(
-    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    complete(storage, "archived")
-    left = "savepoints/archived/run-00000001/seg/5-left"
-    storage.put(left, b"x")
-    archived = Fault(Moment.DELAY, "savepoints/archived/_metadata", frozenset({"get"}), times=None, pause=refused)
-    collector = Collector(FaultyStorage(storage, [archived]), 0, now(storage) + 86_400_000)
-    found = collector.look()
-    assert found.savepoints.unread == ("savepoints/archived/", "savepoints/mine/")
-    before = keys(storage)
-    collector.delete(found)
-    assert before - keys(storage) == expected_garbage(writer)
-    assert run(["gc", url]) == 0
-    assert "all of savepoints/mine stays, for what its _metadata names cannot be read now" in capsys.readouterr().out
-
-
-def test_a_savepoint_that_is_made_again_meanwhile_keeps_what_it_names(writer: StreamWriter, storage: Storage) -> None:
-    """(1) gc sees what an attempt has left beside a savepoint; (2) a person deletes that, and makes another of it; (3) gc deletes."""
-    made = complete(storage, "one")
-    used, left = (f"savepoints/one/run-00000001/seg/5-{name}" for name in ("used", "left"))
-    for key in (used, left):
-        storage.put(key, b"x")
-    collector = Collector(storage, 0, now(storage) + 86_400_000)
-    found = collector.look()
-    assert found.savepoints.keys == sorted([used, left])
-    snapshot = made.snapshots[0]
-    handles = tuple(replace(handle, object=used.removeprefix("savepoints/one/")) for handle in snapshot.handles)
-    storage.delete(["savepoints/one/_metadata"])
-    storage.put("savepoints/one/_metadata", encode_metadata(replace(made, snapshots=(replace(snapshot, handles=handles),))))
-    collector.delete(found)
-    assert (storage.size(used), storage.size(left)) == (1, None)
-
-
-@pytest.mark.parametrize("name", ["seg", "sst", "drv"])
-def test_a_savepoint_with_the_name_of_a_folder_of_objects_is_none_of_them(writer: StreamWriter, storage: Storage, name: str) -> None:
-    complete(storage, f"x/run-20261127/{name}")
-    before = {key for key in keys(storage) if key.startswith("savepoints/x/")}
-    for _ in range(2):
-        collector = Collector(storage, 0, now(storage) + 86_400_000)
-        collector.delete(collector.look())
-        assert {key for key in keys(storage) if key.startswith("savepoints/x/")} == before
-
-
-def test_a_savepoint_that_a_person_protects_is_no_error(
-    writer: StreamWriter, storage: Storage, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not url.startswith("file:"):
-        pytest.skip("only a disk has temporary files")
-    complete(storage, "kept")
-    (Path(url.removeprefix("file://")) / "savepoints/kept/.tmp").mkdir(exist_ok=True)
-
-    def protected(path: str, **_: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", path)
-
-    monkeypatch.setattr(os, "rmdir", protected)
-    collector = Collector(storage, 0, now(storage) + 86_400_000)
-    assert collector.delete(collector.look()) == ("savepoints/kept/",)
-
-
-def test_a_savepoint_that_a_person_protects_is_named_and_the_others_are_cleared(
-    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("a", "b"):
-        complete(storage, name)
-        storage.put(f"savepoints/{name}/run-00000001/seg/5-left", b"x")
-        storage.put(f"savepoints/{name}-cut/run-00000001/seg/5-left", b"x")
-    protected = [
-        Fault(Moment.DELAY, "savepoints/a/*", frozenset({"delete"}), times=None, pause=refused),
-        Fault(Moment.DELAY, "savepoints/a-cut/*", frozenset({"put_if_absent"}), times=None, pause=refused),
-    ]
-    collector = Collector(FaultyStorage(storage, protected), 0, now(storage) + 86_400_000)
-    found = collector.look()
-    assert set(collector.delete(found)) == {"savepoints/a/", "savepoints/a-cut/"}
-    left = {key for key in keys(storage) if key.endswith("5-left")}
-    assert left == {f"savepoints/{name}/run-00000001/seg/5-left" for name in ("a", "a-cut")}
-
-
-def test_a_maker_in_a_folder_that_holds_no_savepoint_any_more_is_left_alone(writer: StreamWriter, storage: Storage, url: str) -> None:
-    """(1) gc looks; (2) a person deletes the savepoint; (3) another one is being written there; (4) gc deletes."""
-    if not url.startswith("file:"):
-        pytest.skip("only a disk has temporary files")
-    complete(storage, "one")
-    collector = Collector(storage, 0, now(storage) + 86_400_000)
-    found = collector.look()
-    storage.delete(["savepoints/one/_metadata"])
-    writing = Path(url.removeprefix("file://")) / "savepoints/one/.tmp" / ("0" * 32)
-    writing.parent.mkdir(exist_ok=True)
-    writing.write_bytes(b"x")
-    collector.delete(found)
-    assert writing.exists()
-
-
-def test_temporary_files_of_a_savepoint_that_was_given_up_go_with_it(writer: StreamWriter, storage: Storage, url: str) -> None:
-    if not url.startswith("file:"):
-        pytest.skip("only a disk has them")
-    for name in ("cut", "done"):
-        storage.put(f"savepoints/{name}/run-00000001/seg/2-a", b"x")
-    storage.put("savepoints/done/_metadata", encode_metadata(sample()))
-    root = Path(url.removeprefix("file://")) / "savepoints"
-    for name in ("cut", "done"):
-        (root / name / ".tmp").mkdir(exist_ok=True)
-        (root / name / ".tmp" / ("0" * 32)).write_bytes(b"x")
-    collector = Collector(storage, 0, now(storage) + 86_400_000)
-    collector.delete(collector.look())
-    assert not (root / "cut" / ".tmp").exists()
-    assert not (root / "done" / ".tmp").exists()
-
-
-def test_a_savepoint_that_is_completed_meanwhile_keeps_its_objects_and_one_that_is_not_cannot_be_any_more(
-    writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("slow", "late"):
-        storage.put(f"savepoints/{name}/run-00000001/seg/2-a", b"x")
-    collector = Collector(storage, 0, now(storage) + 86_400_000)
-    found = collector.look()
-    assert storage.put_if_absent("savepoints/slow/_metadata", b"complete" * 1000) is PutResult.STORED
-    collector.delete(found)
-    assert storage.size("savepoints/slow/run-00000001/seg/2-a") == 1
-    assert storage.size("savepoints/late/run-00000001/seg/2-a") is None
-    assert storage.put_if_absent("savepoints/late/_metadata", b"complete") is PutResult.EXISTS
-    storage.put("savepoints/late/run-00000001/seg/2-b", b"x")
-    collector.delete(collector.look())
-    assert storage.size("savepoints/late/run-00000001/seg/2-b") is None, "what comes behind it goes the next time"
-    assert run(["show", f"{url}/savepoints/late"]) == 1
-    assert "this savepoint was never completed" in capsys.readouterr().err
 
 
 def test_delete(writer: StreamWriter, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -646,9 +436,6 @@ def dated(storage: Storage, ages: dict[str, int]) -> None:
         os.utime(path, (stored_s, stored_s))
 
 
-HOUR = 3_600_000
-
-
 def test_of_a_living_run_goes_what_a_later_checkpoint_has_passed_over(living: tuple[StreamWriter, set[str]], on_disk: Storage) -> None:
     writer, left = living
     before = keys(on_disk)
@@ -710,10 +497,6 @@ def test_the_time_that_counts_is_that_of_a_plan_which_was_stored_before_the_chec
     found = entry_before_barrier(claim, checkpoint, 0, entry.get)
     assert found == checkpoint.log - ahead
     assert entry_before_barrier(claim, writer.checkpoints[0], 0, entry.get) == (2 if ahead == 0 else 1)
-
-
-def now(storage: Storage) -> int:
-    return max(s.modified_ms for s in storage.list("")) + HOUR
 
 
 def test_a_checkpoint_goes_before_its_objects() -> None:

@@ -1,4 +1,7 @@
-"""What `configure` makes of a session that spark-submit has started, as lines."""
+"""What `configure` makes of a session that spark-submit has started, as lines.
+
+usage: configured.py STORAGE [JARS]   (JARS: what the builder has for spark.jars)
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,11 @@ from pyspark.sql import SparkSession
 import spark_ckpt
 from spark_ckpt.errors import ConfigError
 
+builder = SparkSession.builder
+if len(sys.argv) > 2:
+    builder = builder.config("spark.jars", sys.argv[2])
 try:
-    spark = spark_ckpt.configure(SparkSession.builder, storage=sys.argv[1]).getOrCreate()
+    spark = spark_ckpt.configure(builder, storage=sys.argv[1]).getOrCreate()
 except ConfigError as e:
     sys.exit(f"refused: {e}")
 conf = spark.sparkContext.getConf()

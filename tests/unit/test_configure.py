@@ -1,0 +1,119 @@
+"""`spark_ckpt.configure` where Python starts the JVM: what a builder has then. Under spark-submit: tests/spark/test_configure.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_ckpt.api.session import argument_name, configure
+from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
+from spark_ckpt.errors import ConfigError
+from spark_ckpt.process.jar import jar_path
+
+
+def configured(before: dict[str, str], **options: str | int | bool) -> dict[str, str]:
+    builder = SparkSession.Builder()
+    for key, value in before.items():
+        builder.config(key, value)
+    assert configure(builder, **options) is builder  # type: ignore[arg-type]
+    return builder._options
+
+
+def test_configure_adds_to_the_builder() -> None:
+    before = {"spark.jars": "/a.jar", "spark.plugins": "x.Y", "spark.master": "yarn"}
+    got = configured(before, storage="s3://bkt/c", timeout="5min", retained=2, spool_dir="/s", s3_path_style=True)
+    assert got == {
+        "spark.master": "yarn",
+        "spark.jars": f"/a.jar,{jar_path()}",
+        "spark.plugins": f"x.Y,{PLUGIN_CLASS}",
+        "spark.ckpt.storage": "s3://bkt/c",
+        "spark.ckpt.timeout": "5min",
+        "spark.ckpt.retained": "2",
+        "spark.ckpt.spool.dir": "/s",
+        "spark.ckpt.s3.pathStyle": "true",
+    }
+    assert configured(got, storage="s3://bkt/c") == got
+
+
+def test_configure_in_local_mode_uses_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert configured({"spark.master": "local[2]"})["spark.ckpt.python"] == sys.executable
+    assert configured({}, python="/py")["spark.ckpt.python"] == "/py"
+    monkeypatch.setenv("PYSPARK_PYTHON", "/other")
+    assert "spark.ckpt.python" not in configured({})
+
+
+def test_configure_gives_its_jar_whatever_another_environment_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = f"/opt/gone/jars/{jar_path().name}"
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.jars {gone}\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert configured({})["spark.jars"] == f"{gone},{jar_path()}"
+
+
+def test_configure_adds_to_what_pyspark_gives_spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    (tmp_path / "own").write_text("spark.plugins p.P\n")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.plugins='x.Y, z.Z' --master yarn pyspark-shell")
+    got = configured({})
+    assert got["spark.plugins"] == f"x.Y,z.Z,{PLUGIN_CLASS}"
+    assert "spark.ckpt.python" not in got, "the workers are elsewhere"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--properties-file {tmp_path}/own --jars /a.jar,{jar_path()} pyspark-shell")
+    got = configured({})
+    assert (got["spark.plugins"], got.get("spark.jars")) == (f"p.P,{PLUGIN_CLASS}", None)
+    assert configured({"spark.jars": "/my.jar"})["spark.jars"] == f"/my.jar,{jar_path()}"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("--jars '' pyspark-shell", "names jars, and the session gets no others; add /"),
+        ("--jars /a.jar pyspark-shell", "names jars, and the session gets no others; add /"),
+        ("--conf spark.jars=/a.jar pyspark-shell", "names jars, and the session gets no others; add /"),
+        ("--conf 'spark.plugins=x.Y pyspark-shell", "cannot be taken apart"),
+    ],
+)
+def test_configure_refuses_where_pyspark_would_leave_its_jar_out(given: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", given)
+    with pytest.raises(ConfigError, match=says):
+        configured({})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "--jars /opt/jars/spark-ckpt-4.3.jar",
+        "--jars file:/opt/spark-ckpt-4.3.jar",
+        "--jars s3a://b/x.jar,s3a://b/spark-ckpt-4.3.jar",
+        "--jars '/opt/jars/*.jar'",
+        "--jars /a.jar --driver-class-path /b.jar:/opt/spark-ckpt-4.3.jar",
+        "--jars /a.jar --conf spark.driver.extraClassPath='/opt/jars/*'",
+    ],
+)
+def test_configure_takes_its_jar_from_wherever_pyspark_is_told_it_is(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{given} pyspark-shell")
+    assert configured({})["spark.plugins"] == PLUGIN_CLASS
+
+
+def test_configure_adds_no_second_jar_to_one_that_lies_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.jars hdfs:///jars/{jar_path().name}\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert "spark.jars" not in configured({})
+
+
+def test_configure_shows_no_value_that_was_taken_for_a_name() -> None:
+    with pytest.raises(ConfigError) as raised:
+        configured({}, **{"s3://KEY:SECRET@bucket": 1})
+    assert "SECRET" not in str(raised.value)
+
+
+def test_configure_refuses_what_is_unknown() -> None:
+    with pytest.raises(ConfigError, match="did you mean s3_path_style"):
+        configured({}, s3_pathstyle=True)
+    with pytest.raises(ConfigError, match=r"spark\.ckpt\.minPause=1s contradicts spark\.ckpt\.interval=0"):
+        configured({}, min_pause="1s")
+    assert configured({}, interval="10s", min_pause="1s")["spark.ckpt.minPause"] == "1s"
+    assert argument_name("s3.kmsKeyId") == "s3_kms_key_id"

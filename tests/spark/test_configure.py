@@ -35,7 +35,7 @@ def test_it_adds_to_what_spark_submit_was_given(start: Start, tmp_path: Path) ->
     app.expect_success(120)
     said = told(app)
     assert said["spark.plugins"] == f"{OTHER},{PLUGIN}"
-    assert [part.rpartition("/")[2] for part in said["spark.jars"].split(",")] == [jar_path().name, "other.jar"]
+    assert jars(app) == [jar_path().name, "other.jar"]
     assert said["spark.ckpt.storage"] == str(tmp_path / "lake")
 
 
@@ -46,11 +46,15 @@ def test_executors_get_the_jar_where_the_builder_has_jars_of_its_own(where: str,
     how = {"storage": None, "plugin": False, "conf": {where: str(jar_path())}, "master": "local-cluster[1,1,1024]"}
     app = start("configured.py", str(tmp_path / "lake"), str(other), **how)
     app.expect_success(120)
-    assert told(app)["spark.jars"] == f"{other},{jar_path()}"
+    assert jars(app) == ["other.jar", jar_path().name]
 
 
 def told(app: Application) -> dict[str, str]:
     return dict(line.split("=", 1) for line in app.log.read_text().splitlines() if line.startswith("spark.") and "=" in line)
+
+
+def jars(app: Application) -> list[str]:
+    return [part.rpartition("/")[2] for part in told(app)["spark.jars"].split(",")]
 
 
 def test_a_jvm_without_the_jar_is_told_of(start: Start, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 usage: steady.py NAMES CHECKPOINTS OUTPUT FOLDER ROWS BYTES   (queries; rows an epoch; bytes that the state keeps of each row)
 
 A file FOLDER/again stops the queries and starts them again in the same session, FOLDER/stop stops them, FOLDER/end ends the application.
-Each epoch's numbers are OUTPUT/<query>/<epoch>.json.
+Each epoch's numbers are OUTPUT/<query>/<epoch>.json. With STEADY_CONFIGURES in its environment the job calls `configure` itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from saying import say
 
-from spark_ckpt import CheckpointListener
+from spark_ckpt import CheckpointListener, configure
 
 DIGEST = 128
 """Characters of one SHA-512, which no compression makes much shorter."""
@@ -76,7 +76,8 @@ def told(folder: str, words: tuple[str, ...], queries: list[StreamingQuery]) -> 
 
 def main() -> None:
     names, checkpoints, out, folder, rows, size = sys.argv[1:]
-    spark = SparkSession.builder.appName("steady").getOrCreate()
+    builder = SparkSession.builder.appName("steady")
+    spark = (configure(builder) if "STEADY_CONFIGURES" in os.environ else builder).getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     Telling().attach(spark)
     say(f"UI {spark.sparkContext.uiWebUrl}")

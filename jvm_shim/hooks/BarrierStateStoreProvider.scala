@@ -134,7 +134,10 @@ class BarrierRocksDB(store: StoreFolder, parts: EngineParts) extends HookedRocks
     commitSteps.incrementAndGet()
     val result =
       try ExecutorSide.onDisk(sparkCommits(full || at.version.nonEmpty || at.begins(store.operator)))
-      finally commitSteps.incrementAndGet()
+      finally {
+        mayOwe = true // another task may have settled meanwhile, before there was anything
+        commitSteps.incrementAndGet()
+      }
     val syncMs = (System.nanoTime() - started) / 1e6
     val (version, info) = result
     val uid = info.stateStoreCkptId.get

@@ -7,6 +7,7 @@ import scala.jdk.CollectionConverters._
 import org.apache.spark.{SparkConf, SparkContext, TaskFailedReason}
 import org.apache.spark.api.plugin.{DriverPlugin, ExecutorPlugin, PluginContext, SparkPlugin}
 import org.apache.spark.ckpt.ui.CheckpointsTab
+import org.apache.spark.sql.execution.streaming.state.ckpt.SnapshotVersion
 import org.apache.spark.scheduler.{SparkListener, SparkListenerExecutorRemoved}
 
 /** What `spark.plugins` names: it alone switches checkpoints on, for driver and executors. */
@@ -45,8 +46,10 @@ class CheckpointDriverPlugin extends DriverPlugin with Contained {
 }
 
 class CheckpointExecutorPlugin extends ExecutorPlugin {
-  override def init(context: PluginContext, extra: JMap[String, String]): Unit =
+  override def init(context: PluginContext, extra: JMap[String, String]): Unit = {
+    SnapshotVersion.pin()
     ExecutorSide.start(context, extra.get(CheckpointPlugin.Python), ExecutorLimits(Json.parse(extra.get(CheckpointPlugin.Limits))))
+  }
   override def onTaskStart(): Unit = ExecutorSide.taskStarted()
   override def onTaskSucceeded(): Unit = ExecutorSide.taskEnded()
   override def onTaskFailed(reason: TaskFailedReason): Unit = ExecutorSide.taskEnded()

@@ -11,6 +11,14 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.Utils
 
+object SnapshotVersion {
+  /**
+   * Before any engine is used, ours or Spark's: the version in the metadata of full snapshots is that of the session in whose thread this class
+   * is used first (`VERSION`). It is "v2" where that is a task's, and then no snapshot with "v1" can be read in this JVM.
+   */
+  def pin(): Unit = SQLConf.withExistingConf(new SQLConf)(RocksDBCheckpointMetadata.VERSION)
+}
+
 /** What Spark makes an engine of, beside the folder of its files. */
 final case class EngineParts(
     conf: RocksDBConf, localRootDir: File, hadoopConf: Configuration, loggingId: String, useColumnFamilies: Boolean, withIds: Boolean,
@@ -102,10 +110,6 @@ abstract class HookedFiles(dfsRootDir: String, parts: FileParts)
 }
 
 object HookedFiles {
-  // The version in the metadata of full snapshots is that of the session in whose thread this class is used first (`VERSION`, a constant of
-  // later lines): "v2" where that is a task's, and then no snapshot with "v1" can be read in this JVM.
-  SQLConf.withExistingConf(new SQLConf)(RocksDBCheckpointMetadata.VERSION)
-
   /** Spark takes the file system from Hadoop's configuration, by the scheme. */
   private def linking(hadoopConf: Configuration): Configuration = {
     val conf = new Configuration(hadoopConf)

@@ -8,6 +8,11 @@ import org.apache.hadoop.fs.FileSystem
 
 import org.apache.spark.sql.execution.streaming.state._
 
+object SnapshotVersion {
+  /** The version in the metadata of full snapshots is a constant. */
+  def pin(): Unit = ()
+}
+
 /** What Spark makes an engine of, beside the folder of its files. */
 final case class EngineParts(
     conf: RocksDBConf, localRootDir: File, hadoopConf: Configuration, loggingId: String, useColumnFamilies: Boolean, withIds: Boolean,

@@ -16,7 +16,7 @@ from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.conf.submission import parse, properties
 from spark_ckpt.conf.table import OPTIONS, PREFIX
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.process.jar import is_ours, jar_path, spark_home
+from spark_ckpt.process.jar import brings_ours, is_ours, jar_path, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,8 +73,8 @@ def configure(builder: SparkSession.Builder, *, storage: str | None = None, **op
 def _jars(wanted: str | None, launchers: str | None, launched: bool) -> dict[str, str]:
     """`spark.jars` with ours in it: executors get what that says, and a builder's takes the place of the launcher's (PySpark:
     `SparkContext._do_init`). `launched`: the JVM is there, and has our class. If no JAR of ours is named or found then, executors have it
-    from wherever the driver has it."""
-    if any(is_ours(entry) and (launched or not _is_gone(entry)) for entry in parts(wanted)):
+    from wherever the driver has it. Else an entry counts that is there: it may be of an environment that was made anew."""
+    if any(map(is_ours if launched else brings_ours, parts(wanted))):
         return {}
     for entry in parts(launchers):
         if launched and is_ours(entry):
@@ -85,12 +85,6 @@ def _jars(wanted: str | None, launchers: str | None, launched: bool) -> dict[str
         if launched:
             return {}
         raise
-
-
-def _is_gone(entry: str) -> bool:
-    """A file of this machine that is not there, as of an environment that was made anew. What is elsewhere nobody knows."""
-    path = entry.removeprefix("file://").removeprefix("file:")
-    return ":" not in path and not os.path.isfile(path)
 
 
 def _known_to_the_launcher(environment: Mapping[str, str]) -> Mapping[str, str]:
@@ -107,7 +101,7 @@ def _known_to_the_launcher(environment: Mapping[str, str]) -> Mapping[str, str]:
     if jars is None:
         return found
     on_class_path = parts(given.value_of("--driver-class-path") or found.get("spark.driver.extraClassPath"), ":")
-    if not any(map(is_ours, (*parts(jars), *on_class_path, *map(str, home.glob("jars/spark-ckpt-*.jar"))))):
+    if not any(map(brings_ours, (*parts(jars), *on_class_path, f"{home}/jars/*"))):
         raise ConfigError(f"{_LAUNCHERS} names jars, and the session gets no others; add {jar_path()} to them")
     return {**found, "spark.jars": jars}
 

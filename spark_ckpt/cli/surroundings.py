@@ -26,7 +26,7 @@ from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.conf.table import PREFIX
 from spark_ckpt.errors import CheckpointError, ConfigError, StorageError
 from spark_ckpt.paths import probe_key
-from spark_ckpt.process.jar import is_ours, jar_path, spark_home, spark_version
+from spark_ckpt.process.jar import brings_ours, jar_path, spark_home, spark_version
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.units import size_text
@@ -120,9 +120,11 @@ def check_defaults(environment: Mapping[str, str]) -> list[Finding]:
         parse_options(defaults)
     except ConfigError as e:
         return without("a job that sets nothing else is refused", e)
-    named = [*parts(defaults.get("spark.jars")), *parts(defaults.get("spark.driver.extraClassPath"), ":")]
-    if not any(map(is_ours, (*named, *map(str, home.glob("jars/spark-ckpt-*.jar"))))):
-        return without("the JAR is nowhere", "add spark.jars with what `spark-ckpt jar` prints, or start jobs with `spark-ckpt submit`")
+    named = [part for key in ("spark.jars", "spark.yarn.dist.jars") for part in parts(defaults.get(key))]
+    named += [*parts(defaults.get("spark.driver.extraClassPath"), ":"), f"{home}/jars/*"]
+    if not any(map(brings_ours, named)):
+        add = "add spark.jars with what `spark-ckpt jar` prints, or start jobs with `spark-ckpt submit`"
+        return without("the JAR is named nowhere there", add)
     beside = "`spark-pipelines run` without --remote does not take it (docs/connect.md)"
     return [Finding("defaults", Status.OK, f"{where} loads the plugin; {beside}")]
 
@@ -154,8 +156,10 @@ def check_worker_python(python: str, needed: Sequence[str]) -> Finding:
             [python, "-c", _ASK, *needed], capture_output=True, text=True, errors="replace", timeout=_START_S, check=False, cwd="/"
         )
         found = json.loads(ran.stdout)
-    except (OSError, subprocess.TimeoutExpired) as e:
-        return Finding("python", Status.FAIL, f"the Python {name} cannot be run ({getattr(e, 'strerror', None) or e}); {way_out}")
+    except subprocess.TimeoutExpired:
+        return Finding("python", Status.FAIL, f"the Python {name} has not answered within {_START_S} s; {way_out}")
+    except OSError as e:
+        return Finding("python", Status.FAIL, f"the Python {name} cannot be run ({e.strerror}); {way_out}")
     except ValueError:
         return Finding("python", Status.FAIL, f"the Python {name} ended with status {ran.returncode}; {way_out}")
     missing = [package for package in ("spark-ckpt", *needed) if found.get(package) is None]

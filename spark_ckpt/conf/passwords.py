@@ -7,8 +7,10 @@ import re
 from spark_ckpt.errors import printable, without_password
 
 _MOST = 200
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_BARE = re.compile(r"(?<![^\s'\"(])[^\s'\"(/…][^\s'\"(…]*:[^\s…]*@")
+_WORD = r"(?<![^\s'\"(=-])"
+"""The beginning of one, also behind the hyphens of an option."""
+_URL = re.compile(rf"{_WORD}(?:(?!file:)[A-Za-z][A-Za-z0-9+.-]*:/|s3[an]?:)", re.IGNORECASE)
+_BARE = re.compile(rf"{_WORD}[^\s'\"(/…][^\s'\"(…]*:[^\s…]*@|{_WORD}:[^\s…]+@")
 """A key and its secret, as a URL has them, without its scheme; not in a path, nor where the secret is hidden already."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from fnmatch import fnmatchcase
+from glob import glob
 from pathlib import Path
 
 from spark_ckpt.errors import ConfigError
@@ -58,10 +58,15 @@ def jar_path(version: str | None = None, folder: Path = _JARS) -> Path:
 
 
 def is_ours(entry: str) -> bool:
-    """Whether an entry of a list of jars, or of a class path, is a JAR of this project, of whatever line, or a folder's pattern that may
-    bring one."""
-    name = entry.rpartition("/")[2]
-    return _OURS.fullmatch(name) is not None or (name.endswith(("*", "*.jar")) and fnmatchcase("spark-ckpt-4.0.jar", name))
+    """Whether an entry of a list of jars names a JAR of this project, of whatever line."""
+    return _OURS.fullmatch(entry.rpartition("/")[2]) is not None
+
+
+def brings_ours(entry: str) -> bool:
+    """Whether such an entry, or one of a class path, brings one: what is elsewhere by its name, what is on this machine if it is there,
+    also by a pattern."""
+    path = entry.removeprefix("file://").removeprefix("file:")
+    return is_ours(entry) if ":" in path else any(is_ours(found) and os.path.isfile(found) for found in glob(path))
 
 
 _BUILD = "in a source tree build the JAR for yours (python -m jvm_shim.build), and install from there with pip's --no-build-isolation"

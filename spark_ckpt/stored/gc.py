@@ -7,7 +7,7 @@ taken which a checkpoint of its own has passed over, and which was stored long b
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from spark_ckpt import paths
@@ -221,9 +221,9 @@ class Collector:
             standing = again
         raise self.needed.moving()
 
-    def delete(self, found: Garbage) -> tuple[str, ...]:
-        """Returns the folders of savepoints from which nothing may be deleted, as where a person protects one. Raises `StorageError`; what
-        it left is found the next time.
+    def delete(self, found: Garbage) -> dict[str, str]:
+        """Returns what stays of it, as where a person protects a savepoint: its folder -> why. Raises `StorageError`; what it left is found
+        the next time.
 
         Rule: of a savepoint nothing is deleted before its `_metadata` can be nobody else's: (1) an edit stands still for longer than a day,
         on a laptop that sleeps; (2) its objects are deleted; (3) it wakes up, and puts `_metadata` that names them.
@@ -232,27 +232,39 @@ class Collector:
         looked at, and made another there out of objects with the same names.
         """
         delete_checkpoints(self._storage, found.metadata, found.objects, self._tell)
-        protected = []
+        stays: dict[str, str] = {}
         for folder, keys in (*found.savepoints.unfinished.items(), *found.savepoints.complete.items()):
             try:
-                self._clear(folder, keys, folder in found.savepoints.complete)
-            except StorageSetupError:
-                protected.append(folder)
-        return tuple(protected)
+                over = self._clear(folder, keys, folder in found.savepoints.complete)
+            except StorageSetupError as e:
+                stays[folder] = str(e)
+            else:
+                if over:
+                    self._end_temporaries(folder)
+                elif keys:
+                    stays[folder] = "what is there has changed since it was looked at; look again"
+        return stays
 
-    def _clear(self, folder: str, keys: tuple[str, ...], complete: bool) -> None:
-        on_disk = isinstance(self._storage, FileStorage)
-        if complete:
-            named = self._named_in(folder) if keys or on_disk else None
-            if named is None:
-                return
-            self._storage.delete([key for key in keys if key not in named])
-        elif self._give_up(folder):
-            self._storage.delete(list(keys))
-        else:
-            return
-        if on_disk:  # whoever still writes there cannot complete anything any more
-            with closing(FileStorage(self._storage.url_of(folder.rstrip("/")))) as own:
+    def _clear(self, folder: str, keys: tuple[str, ...], complete: bool) -> bool:
+        """Whether nobody can complete anything in this folder any more; then these keys of it are gone, but for what is named now."""
+        if not complete:
+            if self._give_up(folder):
+                self._storage.delete(list(keys))
+                return True
+            return False
+        if not keys and not isinstance(self._storage, FileStorage):
+            return False  # and nothing has to be asked
+        try:
+            named = self._read_names(folder)
+        except (DamagedError, ObjectMissingError):
+            return False
+        self._storage.delete([key for key in keys if key not in named])
+        return True
+
+    def _end_temporaries(self, folder: str) -> None:
+        """Whoever still writes there cannot complete anything any more. They stay where a person has made the folder read-only."""
+        if isinstance(self._storage, FileStorage):
+            with closing(FileStorage(self._storage.url_of(folder.rstrip("/")))) as own, suppress(StorageSetupError):
                 own.end_all()
 
     def _give_up(self, folder: str) -> bool:
@@ -338,9 +350,12 @@ class Collector:
     def _named_in(self, folder: str) -> frozenset[str] | None:
         """The keys of a savepoint's objects, None where they are not known: it may also have been archived, or may not be read."""
         try:
-            return frozenset(folder + key for key in read_metadata(self._storage, folder + paths.METADATA_NAME, None).objects)
+            return self._read_names(folder)
         except (DamagedError, ObjectMissingError, StorageSetupError):
             return None
+
+    def _read_names(self, folder: str) -> frozenset[str]:
+        return frozenset(folder + key for key in read_metadata(self._storage, folder + paths.METADATA_NAME, None).objects)
 
     def _of_living(self, standing: Standing, restorable: list[Checkpoint], listing: Task) -> tuple[list[str], RunGarbage] | None:
         """None if there is nothing to delete."""

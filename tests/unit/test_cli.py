@@ -31,6 +31,7 @@ from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.jar import jar_path, spark_home, spark_version
 from spark_ckpt.process.packages import packages_for
 from spark_ckpt.storage import open_storage
+from tests.drivers.spark_home import a_spark
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,12 +84,6 @@ def test_the_jar_of_this_sparks_line(tmp_path: Path, version: str, line: str) ->
             jar_path(other, tmp_path)
     with pytest.raises(ConfigError, match=r"the JAR for Spark 4\.3\.0 was not built"):
         jar_path("4.3.0", tmp_path / "none")
-
-
-def a_spark(home: Path, version: str) -> Path:
-    (home / "jars").mkdir(parents=True)
-    (home / "jars" / f"spark-core_2.13-{version}.jar").write_bytes(b"")
-    return home
 
 
 def test_the_spark_of_spark_home_comes_before_pysparks_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,9 +356,11 @@ def test_a_pyspark_with_another_hadoop_has_its_spark_in_a_folder(tmp_path: Path,
         ("", {}, None, ""),
         ("spark.master local[2]\nspark.plugins com.example.Other", {}, None, ""),
         ("spark.ckpt.storage s3://bucket/c", {}, Status.WARN, "has spark.ckpt.storage, but does not load the plugin"),
-        (f"spark.plugins com.example.Other, {PLUGIN_CLASS}\nspark.jars /x/spark-ckpt-4.3.jar", {}, Status.OK, "loads the plugin"),
-        (f"spark.plugins {PLUGIN_CLASS}\nspark.driver.extraClassPath /a:/x/*", {}, Status.OK, "loads the plugin"),
-        (f"spark.plugins {PLUGIN_CLASS}\nspark.jars /a.jar", {}, Status.WARN, "the JAR is nowhere"),
+        (f"spark.plugins com.example.Other, {PLUGIN_CLASS}\nspark.jars {jar_path()}", {}, Status.OK, "loads the plugin"),
+        (f"spark.plugins {PLUGIN_CLASS}\nspark.driver.extraClassPath /a:{jar_path().parent}/*", {}, Status.OK, "loads the plugin"),
+        (f"spark.plugins {PLUGIN_CLASS}\nspark.yarn.dist.jars hdfs:///x/spark-ckpt-4.3.jar", {}, Status.OK, "loads the plugin"),
+        (f"spark.plugins {PLUGIN_CLASS}\nspark.jars /a.jar", {}, Status.WARN, "the JAR is named nowhere there"),
+        (f"spark.plugins {PLUGIN_CLASS}\nspark.jars /gone/spark-ckpt-4.3.jar", {}, Status.WARN, "the JAR is named nowhere there"),
         (f"spark.plugins {PLUGIN_CLASS}\nspark.ckpt.minPause 5s", {}, Status.WARN, "contradicts spark.ckpt.interval=0"),
         ("spark.ckpt.minPause 5s", {}, Status.WARN, "does not load the plugin"),
         (f"spark.plugins {PLUGIN_CLASS}\nspark.api.mode connect", {}, Status.WARN, "no query would have checkpoints: with spark.api.mode"),
@@ -395,6 +392,8 @@ def test_doctor_on_the_workers_python(tmp_path: Path) -> None:
     good = f'{{"python": "3.11.1", "spark-ckpt": "{spark_ckpt.__version__}", "pyarrow": "1"}}'
     assert surroundings.check_worker_python(script(tmp_path / "py", f"echo '{good}'"), packages_for(None)).status is Status.OK
     assert "cannot be run" in surroundings.check_worker_python(str(tmp_path / "none"), packages_for(None)).message
+    secret = surroundings.check_worker_python("s3://KEY:SECRET@bucket/python", packages_for(None)).message
+    assert ("cannot be run (No such file or directory)" in secret, "SECRET" in secret) == (True, False)
 
 
 def test_doctor_on_a_storage_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -328,6 +328,7 @@ def test_a_url_that_cannot_be_used_is_named(text: str, says: str, capsys: pytest
     [
         *("s3://KEY:SEC:RET@bucket", "s3://KEY:SEC RET@bucket/x", "az://c/p?sig=SECRET", "az://c/p?x@sig=SECRET", "s3://KEY:SECRET"),
         *("s3:/KEY:SECRET@b/p", "S3A:KEY:SECRET@b", "KEY:SECRET@b s3://bucket/p", "KEY:SEC/RET@b"),
+        *("az:/c/p?sig=SECRET", "s3:/KEY:SECRET", "s3:KEY:SECRET", "s3:/KEY:SEC RET@bucket", ":SECRET@b"),
     ],
 )
 def test_what_stands_where_nothing_is_expected_is_shown_without_its_password(given: str, capsys: pytest.CaptureFixture[str]) -> None:

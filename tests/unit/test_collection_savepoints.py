@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spark_ckpt.cli.main import run
-from spark_ckpt.errors import StorageSetupError
+from spark_ckpt.errors import StorageError, StorageSetupError
 from spark_ckpt.model import Checkpoint
 from spark_ckpt.storage import Storage
 from spark_ckpt.storage.base import PutResult
@@ -139,7 +139,7 @@ def test_a_savepoint_that_a_person_protects_is_no_error(
 
     monkeypatch.setattr(os, "rmdir", protected)
     collector = Collector(storage, 0, now(storage) + 86_400_000)
-    assert collector.delete(collector.look()) == ("savepoints/kept/",)
+    assert collector.delete(collector.look()) == {}
 
 
 def test_a_savepoint_that_a_person_protects_is_named_and_the_others_are_cleared(
@@ -155,9 +155,57 @@ def test_a_savepoint_that_a_person_protects_is_named_and_the_others_are_cleared(
     ]
     collector = Collector(FaultyStorage(storage, protected), 0, now(storage) + 86_400_000)
     found = collector.look()
-    assert set(collector.delete(found)) == {"savepoints/a/", "savepoints/a-cut/"}
+    assert collector.delete(found) == dict.fromkeys(("savepoints/a/", "savepoints/a-cut/"), "archived")
     left = {key for key in keys(storage) if key.endswith("5-left")}
     assert left == {f"savepoints/{name}/run-00000001/seg/5-left" for name in ("a", "a-cut")}
+
+
+def test_keys_that_expire_after_the_look_are_no_success(writer: StreamWriter, storage: Storage) -> None:
+    complete(storage, "one")
+    left = "savepoints/one/run-00000001/seg/5-left"
+    storage.put(left, b"x")
+    expired = Fault(Moment.DELAY, "savepoints/one/_metadata", frozenset({"get"}), skip=1, times=None, pause=refused)
+    collector = Collector(FaultyStorage(storage, [expired]), 0, now(storage) + 86_400_000)
+    found = collector.look()
+    assert found.savepoints.keys == [left]
+    assert collector.delete(found) == {"savepoints/one/": "archived"}
+    assert storage.size(left) == 1
+
+
+def test_an_outage_ends_the_deletion(writer: StreamWriter, storage: Storage) -> None:
+    complete(storage, "one")
+    storage.put("savepoints/one/run-00000001/seg/5-left", b"x")
+    outage = Fault(Moment.FAIL_BEFORE, "savepoints/one/run-*", frozenset({"delete"}), times=None)
+    collector = Collector(FaultyStorage(storage, [outage]), 0, now(storage) + 86_400_000)
+    found = collector.look()
+    with pytest.raises(StorageError):
+        collector.delete(found)
+
+
+def test_what_could_not_be_deleted_is_printed_and_is_status_1(
+    writer: StreamWriter, storage: Storage, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not url.startswith("file:"):
+        pytest.skip("only what is on a disk is made old by a test")
+    left = "savepoints/cut/run-00000001/seg/2-a"
+    storage.put(left, b"x")
+    os.utime(Path(url.removeprefix("file://")) / left, (0, 0))
+
+    def protected(_: str, path: str, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "link", protected)
+    status, doc = gc(capsys, url, "--delete")
+    assert (status, doc["deleted"], list(doc["savepoints"]["stays"])) == (1, False, ["savepoints/cut/"])
+    assert "Permission denied" in doc["savepoints"]["stays"]["savepoints/cut/"]
+    assert run(["gc", url, "--delete"]) == 1
+    said = capsys.readouterr().out
+    assert "not all that is garbage in savepoints/cut could be deleted: " in said
+    assert said.rstrip().splitlines()[-1].startswith("of 1 objects (1 B), ")
+    assert storage.size(left) == 1
+    monkeypatch.undo()
+    assert gc(capsys, url, "--delete")[0] == 0
+    assert storage.size(left) is None
 
 
 def test_a_maker_in_a_folder_that_holds_no_savepoint_any_more_is_left_alone(writer: StreamWriter, storage: Storage, url: str) -> None:

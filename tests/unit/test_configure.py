@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -12,6 +13,7 @@ from spark_ckpt.api.session import argument_name, configure
 from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process.jar import jar_path
+from tests.drivers.spark_home import a_spark
 
 
 def configured(before: dict[str, str], **options: str | int | bool) -> dict[str, str]:
@@ -73,6 +75,8 @@ def test_configure_adds_to_what_pyspark_gives_spark_submit(tmp_path: Path, monke
         ("--jars '' pyspark-shell", "names jars, and the session gets no others; add /"),
         ("--jars /a.jar pyspark-shell", "names jars, and the session gets no others; add /"),
         ("--conf spark.jars=/a.jar pyspark-shell", "names jars, and the session gets no others; add /"),
+        ("--jars /gone/spark-ckpt-4.3.jar pyspark-shell", "names jars, and the session gets no others; add /"),
+        ("--jars '/gone/*.jar' pyspark-shell", "names jars, and the session gets no others; add /"),
         ("--conf 'spark.plugins=x.Y pyspark-shell", "cannot be taken apart"),
     ],
 )
@@ -85,16 +89,41 @@ def test_configure_refuses_where_pyspark_would_leave_its_jar_out(given: str, say
 @pytest.mark.parametrize(
     "given",
     [
-        "--jars /opt/jars/spark-ckpt-4.3.jar",
-        "--jars file:/opt/spark-ckpt-4.3.jar",
+        "--jars {here}/spark-ckpt-4.3.jar",
+        "--jars file:{here}/spark-ckpt-4.3.jar",
         "--jars s3a://b/x.jar,s3a://b/spark-ckpt-4.3.jar",
-        "--jars '/opt/jars/*.jar'",
-        "--jars /a.jar --driver-class-path /b.jar:/opt/spark-ckpt-4.3.jar",
-        "--jars /a.jar --conf spark.driver.extraClassPath='/opt/jars/*'",
+        "--jars local:/opt/spark-ckpt-4.3.jar",
+        "--jars '{here}/*.jar'",
+        "--jars /a.jar --driver-class-path /b.jar:{here}/spark-ckpt-4.3.jar",
+        "--jars /a.jar --conf spark.driver.extraClassPath='{here}/*'",
     ],
 )
-def test_configure_takes_its_jar_from_wherever_pyspark_is_told_it_is(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{given} pyspark-shell")
+def test_configure_takes_its_jar_from_wherever_pyspark_is_told_it_is(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spark-ckpt-4.3.jar").touch()
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{given.format(here=tmp_path)} pyspark-shell")
+    assert configured({})["spark.plugins"] == PLUGIN_CLASS
+
+
+def test_configure_takes_its_jar_from_among_those_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = pyspark.__version__
+    home = a_spark(tmp_path, version)
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--jars /a.jar pyspark-shell")
+    with pytest.raises(ConfigError, match="names jars, and the session gets no others"):
+        configured({})
+    (home / "jars" / jar_path(version).name).touch()
+    assert configured({})["spark.plugins"] == PLUGIN_CLASS
+
+
+def test_configure_refuses_a_spark_that_it_has_no_jar_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(a_spark(tmp_path, "3.5.1")))
+    with pytest.raises(ConfigError, match=r"3\.5\.1"):
+        configured({})
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text("spark.jars /gone/spark-ckpt-4.3.jar\n")
+    with pytest.raises(ConfigError, match=r"3\.5\.1"):
+        configured({})
+    (tmp_path / "spark-defaults.conf").write_text("spark.jars s3://there/spark-ckpt-4.3.jar\n")
     assert configured({})["spark.plugins"] == PLUGIN_CLASS
 
 

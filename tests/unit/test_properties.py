@@ -45,6 +45,8 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_properties(tmp_path / "y.conf")
     assert spark_defaults(tmp_path) == {}
     (tmp_path / "spark-defaults.conf").mkdir()
+    with pytest.raises(ConfigError, match=r"the properties file .*/spark-defaults\.conf cannot be read: Is a directory$"):
+        read_properties(tmp_path / "spark-defaults.conf")
     assert spark_defaults(tmp_path) == {}
 
 

@@ -121,6 +121,21 @@ def test_what_somebody_else_is_writing_when_the_first_maker_wakes_up_is_left_alo
         assert writing.exists()
 
 
+def test_a_savepoint_that_is_deleted_while_it_is_compared_is_not_this_ones(tmp_path: Path) -> None:
+    """(1) B's `_metadata` of the same length is there; (2) A is told so, and asks for its size; (3) a person deletes it; (4) A reads it."""
+    made = sample()
+    with open_storage(f"file://{tmp_path}/one") as target:
+        for key in made.objects:
+            target.put(key, b"x")
+        target.put("_metadata", b"x" * len(encode_metadata(made)))
+
+        def gone(_: float) -> None:
+            target.delete(["_metadata"])
+
+        fault = Fault(Moment.DELAY, "_metadata", frozenset({"get"}), delay_s=1)
+        assert not put_savepoint(FaultyStorage(target, [fault], sleep=gone), made)
+
+
 def test_a_savepoint_whose_answer_was_lost_is_complete_and_cleared(tmp_path: Path) -> None:
     made = sample()
     with open_storage(f"file://{tmp_path}/one") as target:

@@ -74,6 +74,7 @@ def test_another_conflict_is_no_blob_that_is_there(azure: Callable[[Answer], Clo
         (403, "AuthorizationPermissionMismatch", "does not allow to store .*Storage Blob Data Contributor"),
         (404, "ContainerNotFound", "the container unit does not exist"),
         (409, "BlobArchived", r"has archived what it takes to store .*\(409 BlobArchived\); bring it back"),
+        (409, "BlobBeingRehydrated", r"has archived what it takes to store .*\(409 BlobBeingRehydrated\); bring it back"),
     ],
 )
 def test_what_retrying_cannot_mend_in_azure(azure: Callable[[Answer], CloudStorage], status: int, code: str, says: str) -> None:

@@ -16,7 +16,7 @@ from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.conf.submission import parse, properties
 from spark_ckpt.conf.table import OPTIONS, PREFIX
 from spark_ckpt.errors import ConfigError
-from spark_ckpt.process.jar import brings_ours, is_ours, jar_path, spark_home
+from spark_ckpt.process.jar import driver_has_ours, is_ours, jar_path, names_ours, spark_home, submit_brings_ours
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,18 +63,23 @@ def configure(builder: SparkSession.Builder, *, storage: str | None = None, **op
     known = {**launchers, **before}
     if PREFIX + "python" not in {**known, **conf} and _workers_run_here(known):
         settings[PREFIX + "python"] = sys.executable
-    settings |= _jars(known.get("spark.jars"), launchers.get("spark.jars"), launched)
+    settings |= _jars(before.get("spark.jars"), launchers.get("spark.jars"), launched)
     settings["spark.plugins"] = appended(known.get("spark.plugins"), PLUGIN_CLASS)
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
 
 
-def _jars(wanted: str | None, launchers: str | None, launched: bool) -> dict[str, str]:
-    """`spark.jars` with ours in it: executors get what that says, and a builder's takes the place of the launcher's (PySpark:
-    `SparkContext._do_init`). `launched`: the JVM is there, and has our class. If no JAR of ours is named or found then, executors have it
-    from wherever the driver has it. Else an entry counts that is there: it may be of an environment that was made anew."""
-    if any(map(is_ours if launched else brings_ours, parts(wanted))):
+def _jars(builders: str | None, launchers: str | None, launched: bool) -> dict[str, str]:
+    """`spark.jars` with ours in it: executors get what that says, and a builder's takes the place of the launcher's, as it is written
+    (PySpark: `SparkContext._do_init`). `launched`: the JVM is there, and has our class. If no JAR of ours is named or found then, executors
+    have it from wherever the driver has it. Else one counts that is there: it may be named for an environment that was made anew."""
+    wanted = launchers if builders is None else builders
+    if launched:
+        there = any(map(is_ours, parts(wanted)))
+    else:
+        there = any(map(submit_brings_ours, parts(launchers)) if builders is None else map(names_ours, parts(builders)))
+    if there:
         return {}
     for entry in parts(launchers):
         if launched and is_ours(entry):
@@ -101,7 +106,7 @@ def _known_to_the_launcher(environment: Mapping[str, str]) -> Mapping[str, str]:
     if jars is None:
         return found
     on_class_path = parts(given.value_of("--driver-class-path") or found.get("spark.driver.extraClassPath"), ":")
-    if not any(map(brings_ours, (*parts(jars), *on_class_path, f"{home}/jars/*"))):
+    if not driver_has_ours(parts(jars), on_class_path, home):
         raise ConfigError(f"{_LAUNCHERS} names jars, and the session gets no others; add {jar_path()} to them")
     return {**found, "spark.jars": jars}
 

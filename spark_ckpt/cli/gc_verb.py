@@ -34,7 +34,7 @@ def command(stream: str, delete: bool, min_age: int, s3: S3Options, output: Outp
     This is safe beside a running query, whatever --min-age says: what may still be on its way there stays for the query's
     spark.ckpt.timeout. What a start could use, what the run that lives may still need, and what complete savepoints name is never
     touched. Exit status 1 if it cannot be known what is referred to; then nothing is deleted. Also where something in a savepoint's
-    folder could not be deleted, which is named.
+    folder could not be deleted, or somebody has changed it meanwhile: that folder is named.
     """
     with opened_stream(stream, s3) as (storage, reader):
         with progress() as tell:

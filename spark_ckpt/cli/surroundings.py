@@ -26,7 +26,7 @@ from spark_ckpt.conf.spark_settings import PLUGIN_CLASS
 from spark_ckpt.conf.table import PREFIX
 from spark_ckpt.errors import CheckpointError, ConfigError, StorageError
 from spark_ckpt.paths import probe_key
-from spark_ckpt.process.jar import brings_ours, jar_path, spark_home, spark_version
+from spark_ckpt.process.jar import driver_has_ours, jar_path, spark_home, spark_version
 from spark_ckpt.storage.base import Storage
 from spark_ckpt.storage.probe import check_put_if_absent
 from spark_ckpt.units import size_text
@@ -120,11 +120,12 @@ def check_defaults(environment: Mapping[str, str]) -> list[Finding]:
         parse_options(defaults)
     except ConfigError as e:
         return without("a job that sets nothing else is refused", e)
-    named = [part for key in ("spark.jars", "spark.yarn.dist.jars") for part in parts(defaults.get(key))]
-    named += [*parts(defaults.get("spark.driver.extraClassPath"), ":"), f"{home}/jars/*"]
-    if not any(map(brings_ours, named)):
+    jars = parts(defaults.get("spark.jars"))
+    if defaults.get("spark.submit.deployMode") == "cluster":
+        jars += parts(defaults.get("spark.yarn.dist.jars"))  # a driver that is started here does not have them
+    if not driver_has_ours(jars, parts(defaults.get("spark.driver.extraClassPath"), ":"), home):
         add = "add spark.jars with what `spark-ckpt jar` prints, or start jobs with `spark-ckpt submit`"
-        return without("the JAR is named nowhere there", add)
+        return without("the JAR is named nowhere there that a driver has", add)
     beside = "`spark-pipelines run` without --remote does not take it (docs/connect.md)"
     return [Finding("defaults", Status.OK, f"{where} loads the plugin; {beside}")]
 

@@ -7,11 +7,14 @@ import re
 from spark_ckpt.errors import printable, without_password
 
 _MOST = 200
-_WORD = r"(?<![^\s'\"(=-])"
-"""The beginning of one, also behind the hyphens of an option."""
-_URL = re.compile(rf"{_WORD}(?:(?!file:)[A-Za-z][A-Za-z0-9+.-]*:/|s3[an]?:)", re.IGNORECASE)
-_BARE = re.compile(rf"{_WORD}[^\s'\"(/…][^\s'\"(…]*:[^\s…]*@|{_WORD}:[^\s…]+@")
-"""A key and its secret, as a URL has them, without its scheme; not in a path, nor where the secret is hidden already."""
+_SCHEME = "[A-Za-z][A-Za-z0-9+.-]*"
+_URL = re.compile(
+    rf"(?<![A-Za-z0-9+.-])[0-9+.-]*(?={_SCHEME}://)|(?<![^\s'\"(=])-{{0,2}}(?=(?!file:){_SCHEME}:/|s3[an]?:)",
+    re.IGNORECASE,
+)
+"""What stands before one. Without its slashes it counts as one where a word begins, behind the hyphens of an option too."""
+_RUN = re.compile(r"[^\s…]+")
+_PIECE = re.compile(r"[^'\"(]+")
 
 
 def shown(value: str) -> str:
@@ -26,9 +29,19 @@ def without_urls_passwords(message: str) -> str:
     up to the last `@`, for a password may have spaces and quotes in it."""
     found = _URL.search(message)
     if found is not None:
-        words = without_password(message[found.start() :]).split(" ")
-        message = message[: found.start()] + " ".join(map(without_password, words))
-    return _BARE.sub("…@", message)
+        words = without_password(message[found.end() :]).split(" ")
+        message = message[: found.end()] + " ".join(map(without_password, words))
+    return _RUN.sub(_without_bare, message)
+
+
+def _without_bare(run: re.Match[str]) -> str:
+    """A word without a key and its secret, as a URL has them, without its scheme; not in a path, nor where the secret is hidden already."""
+    head, at, rest = run[0].rpartition("@")
+    begins = run.start() == 0 or run.string[run.start() - 1] != "…"
+    for piece in _PIECE.finditer(head):
+        if (piece.start() or begins) and not piece[0].startswith("/") and ":" in piece[0]:
+            return f"{head[: piece.start()]}…{at}{rest}"
+    return run[0]
 
 
 def shown_key(text: str, others: str = "-") -> str:

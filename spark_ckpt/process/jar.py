@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from glob import glob
 from pathlib import Path
+from urllib.parse import unquote
 
 from spark_ckpt.errors import ConfigError
 
 _JARS = Path(__file__).resolve().parents[1] / "jars"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_PATTERN = re.compile(r"[*?\[{]")
 _OURS = re.compile(r"spark-ckpt-(\d+\.\d+)\.jar")
 _WAY_OUT = "install one (pip install 'spark-ckpt[pyspark]'), or set SPARK_HOME to a Spark"
 
@@ -62,11 +66,35 @@ def is_ours(entry: str) -> bool:
     return _OURS.fullmatch(entry.rpartition("/")[2]) is not None
 
 
-def brings_ours(entry: str) -> bool:
-    """Whether such an entry, or one of a class path, brings one: what is elsewhere by its name, what is on this machine if it is there,
-    also by a pattern."""
-    path = entry.removeprefix("file://").removeprefix("file:")
-    return is_ours(entry) if ":" in path else any(is_ours(found) and os.path.isfile(found) for found in glob(path))
+def names_ours(entry: str) -> bool:
+    """Whether a session has one by such an entry: what is on this machine has to be there, what is elsewhere nobody knows."""
+    path = _on_this_machine(entry)
+    return is_ours(entry) and (path is None or os.path.isfile(path))
+
+
+def driver_has_ours(jars: Iterable[str], class_path: Iterable[str], home: Path) -> bool:
+    """Whether a driver has one that spark-submit starts: by the list of jars, by its class path, or from the Spark at `home`."""
+    entries = [*class_path, f"{home}/jars/*"]
+    folders = [Path(entry).parent for entry in entries if entry.rpartition("/")[2] == "*"]  # Java knows no other pattern
+    listed = (path.name for folder in folders for path in folder.glob("*.jar"))
+    return any(map(submit_brings_ours, jars)) or any(map(names_ours, entries)) or any(map(is_ours, listed))
+
+
+def submit_brings_ours(entry: str) -> bool:
+    """The same of an entry that spark-submit sees: it takes patterns, too (Spark: `DependencyUtils.resolveGlobPaths`)."""
+    if names_ours(entry):
+        return True
+    path = _on_this_machine(entry)
+    if path is None or "{" in path:
+        return _PATTERN.search(entry) is not None
+    return any(map(is_ours, glob(path)))
+
+
+def _on_this_machine(entry: str) -> str | None:
+    """The path, None if it is elsewhere (Spark: `Utils.resolveURI`)."""
+    if entry.startswith("file:"):
+        return unquote(re.sub(r"^file:(//[^/]*)?", "", entry))
+    return None if _SCHEME.match(entry) else entry
 
 
 _BUILD = "in a source tree build the JAR for yours (python -m jvm_shim.build), and install from there with pip's --no-build-isolation"

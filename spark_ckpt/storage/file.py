@@ -183,12 +183,12 @@ class FileStorage(Storage):
             with self._folders.open(_TEMP, listed=True) as opened:
                 if since_ns is not None:
                     end(opened[-1], since_ns, data)
-                os.rmdir(_TEMP, dir_fd=opened[0])
+                with suppress(OSError):  # somebody writes there, or nothing may be deleted beside it: an empty folder hurts nobody
+                    os.rmdir(_TEMP, dir_fd=opened[0])
         except FileNotFoundError:
             pass
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise self._explain(error, self._path(_TEMP), "delete") from error
+            raise self._explain(error, self._path(_TEMP), "delete") from error
 
     def close(self) -> None:
         self._closed = True

@@ -7,7 +7,7 @@ taken which a checkpoint of its own has passed over, and which was stored long b
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 
 from spark_ckpt import paths
@@ -235,37 +235,33 @@ class Collector:
         stays: dict[str, str] = {}
         for folder, keys in (*found.savepoints.unfinished.items(), *found.savepoints.complete.items()):
             try:
-                over = self._clear(folder, keys, folder in found.savepoints.complete)
-            except StorageSetupError as e:
+                self._clear(folder, keys, folder in found.savepoints.complete)
+            except (ConflictError, StorageSetupError) as e:
                 stays[folder] = str(e)
-            else:
-                if over:
-                    self._end_temporaries(folder)
-                elif keys:
-                    stays[folder] = "what is there has changed since it was looked at; look again"
         return stays
 
-    def _clear(self, folder: str, keys: tuple[str, ...], complete: bool) -> bool:
-        """Whether nobody can complete anything in this folder any more; then these keys of it are gone, but for what is named now."""
-        if not complete:
-            if self._give_up(folder):
-                self._storage.delete(list(keys))
-                return True
-            return False
-        if not keys and not isinstance(self._storage, FileStorage):
-            return False  # and nothing has to be asked
-        try:
-            named = self._read_names(folder)
-        except (DamagedError, ObjectMissingError):
-            return False
-        self._storage.delete([key for key in keys if key not in named])
-        return True
+    def _clear(self, folder: str, keys: tuple[str, ...], complete: bool) -> None:
+        """Raises `ConflictError` where somebody has changed what is there, and some of these keys stay."""
+        on_disk = isinstance(self._storage, FileStorage)
+        if complete and not keys and not on_disk:
+            return  # and nothing has to be asked
+        named = self._named_at_last(folder, complete)
+        if named is not None:
+            self._storage.delete([key for key in keys if key not in named])
+            if on_disk:
+                with closing(FileStorage(self._storage.url_of(folder.rstrip("/")))) as own:
+                    own.end_all()
+        elif any(stored.key in keys for stored in self._storage.list(folder)):
+            raise ConflictError("what is there has changed since it was looked at; look again")
 
-    def _end_temporaries(self, folder: str) -> None:
-        """Whoever still writes there cannot complete anything any more. They stay where a person has made the folder read-only."""
-        if isinstance(self._storage, FileStorage):
-            with closing(FileStorage(self._storage.url_of(folder.rstrip("/")))) as own, suppress(StorageSetupError):
-                own.end_all()
+    def _named_at_last(self, folder: str, complete: bool) -> frozenset[str] | None:
+        """The keys that a savepoint names, if nobody can complete anything in its folder any more, else None."""
+        if not complete:
+            return frozenset() if self._give_up(folder) else None
+        try:
+            return self._read_names(folder)
+        except (DamagedError, ObjectMissingError):
+            return None
 
     def _give_up(self, folder: str) -> bool:
         """Whether the savepoint in that folder was not completed, and now cannot be any more."""

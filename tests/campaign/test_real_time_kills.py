@@ -1,6 +1,8 @@
 """A query in real time under kills, Kafka to Kafka: SIGKILL of the driver with its disk deleted, in the middle of a batch, and between its
-end and its checkpoint. Nothing is lost, the state is that of a batch query over the topic, and what comes twice was read behind the last
-checkpoint. `SEED=7 KILLS=10` in the environment repeat and lengthen it. Prints what was killed, and how much came twice.
+end and its checkpoint; and of executors, with checkpoints on a real S3 server 20 ms away. Nothing is lost, the state is that of a batch
+query over the topic, and what comes twice was read behind the last checkpoint.
+
+`SEED=7 KILLS=10` in the environment repeat and lengthen it. Prints what was killed, and how much came twice.
 """
 
 from __future__ import annotations
@@ -10,13 +12,15 @@ import random
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from spark_ckpt.protocol.entries import Plan, entry_in
+from spark_ckpt.protocol.entries import Plan
 from testbed.kafka import KafkaBroker
 from tests.drivers.spark.harness import Start
 from tests.drivers.spark.real_time import RealTimeTrial, feed
+from tests.drivers.spark.s3_server import Server
 from tests.drivers.spark.topics import Topics
 
 pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(3600)]
@@ -24,6 +28,8 @@ pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(3600)
 KILLS = int(os.environ.get("KILLS") or 6)
 BATCH_S, PATIENCE_S = 2, 60
 MODES: Mapping[str, Mapping[str, str]] = {"every-batch": {}, "interval": {"spark.ckpt.interval": "5s"}}
+CLUSTER = "local-cluster[2,3,1024]"
+EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 @pytest.fixture
@@ -36,16 +42,24 @@ def topics(tmp_path: Path) -> Iterator[Topics]:
 
 def records(trial: RealTimeTrial) -> list[int]:
     """Epochs that have ended, as the log says."""
-    entries = (entry_in(int(path.name), path.read_bytes()) for path in (trial.stream / "log").glob("[0-9]*"))
-    return sorted(entry.epoch for entry in entries if isinstance(entry, Plan) and entry.real_time and entry.offsets)
+    return sorted(entry.epoch for entry in trial.log.values() if isinstance(entry, Plan) and entry.real_time and entry.offsets)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_nothing_is_lost_and_only_what_no_checkpoint_held_comes_twice(start: Start, topics: Topics, tmp_path: Path, mode: str) -> None:
-    trial = RealTimeTrial(start, topics, tmp_path)
-    conf, every = MODES[mode], f"{BATCH_S} seconds"
+def renew(trial: RealTimeTrial) -> None:
+    """One more record of each key, at least: what came twice has come before it."""
+    records = trial.topics.records
+    before = len(records)
+    while {record.key for record in records[before:]} != {record.key for record in records[:before]}:
+        trial.produce(10)
+    trial.wait()
+
+
+def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any]) -> None:
+    """Where `how` has executors, each third kill is that of one of them, and the query ends by itself."""
+    topics, conf = trial.topics, MODES[mode]
+    again: dict[str, Any] = {"every": f"{BATCH_S} seconds", **how}
     trial.produce(200)
-    trial.start(conf, every=every)
+    app = trial.start(conf, **again)
     trial.wait_for_checkpoint()
     for number in range(KILLS):
         trial.wait_for_checkpoint()  # a JVM's first batch may be over before its tasks have read anything
@@ -57,17 +71,35 @@ def test_nothing_is_lost_and_only_what_no_checkpoint_held_comes_twice(start: Sta
         middle = number % 2 == 0
         if middle:
             feed(trial, topics.rng.uniform(0.2, 0.8) * BATCH_S)
+        executor = bool(how) and number % 3 == 2
+        if executor:
+            app.kill_one(EXECUTOR)
+            assert app.wait(PATIENCE_S) != 0
         trial.lose_the_machine()
         (_, epoch), ended = trial.checkpoints[-1], records(trial)[-1]
         before, twice = trial.state(), trial.twice()
-        trial.start(conf, every=every)
-        trial.wait()
+        app = trial.start(conf, **again)
+        renew(trial)
         more = trial.twice() - twice
-        at = "in the middle of a batch" if middle else "when a batch had ended"
-        print(f"kill {number + 1} of {KILLS} {at}: checkpoint {epoch}, ended {ended}; {sum(more.values())} came twice", flush=True)
+        what = f"{'executor' if executor else 'machine'} {'in the middle of a batch' if middle else 'when a batch had ended'}"
+        print(f"kill {number + 1} of {KILLS}, {what}: checkpoint {epoch}, ended {ended}; {sum(more.values())} came twice", flush=True)
         assert all(n > before.get(key, (0,))[0] for key, n in more), "rows came twice that the checkpoint held"
         assert trial.missing() == []
     trial.wait_for_state()
     trial.stop()
     doubles = sum(trial.twice().values())
     print(f"{mode}: {len(topics.records)} records, {len(trial.said())} came out, {doubles} of them more than once, 0 missing", flush=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_lost_and_only_what_no_checkpoint_held_comes_twice(start: Start, topics: Topics, tmp_path: Path, mode: str) -> None:
+    killed_often(RealTimeTrial(start, topics, tmp_path), mode, {})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_same_over_s3_with_executors(
+    start: Start, s3: Server, topics: Topics, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.env.items():
+        monkeypatch.setenv(name, value)
+    killed_often(RealTimeTrial(start, topics, tmp_path, s3=s3), mode, {"master": CLUSTER})

@@ -350,6 +350,9 @@ def test_a_pyspark_with_another_hadoop_has_its_spark_in_a_folder(tmp_path: Path,
     assert spark_version() == "4.1.4"
 
 
+_IN_YARN = f"spark.plugins {PLUGIN_CLASS}\nspark.yarn.dist.jars hdfs:///x/spark-ckpt-4.3.jar"
+
+
 @pytest.mark.parametrize(
     ("lines", "environment", "status", "text"),
     [
@@ -358,7 +361,8 @@ def test_a_pyspark_with_another_hadoop_has_its_spark_in_a_folder(tmp_path: Path,
         ("spark.ckpt.storage s3://bucket/c", {}, Status.WARN, "has spark.ckpt.storage, but does not load the plugin"),
         (f"spark.plugins com.example.Other, {PLUGIN_CLASS}\nspark.jars {jar_path()}", {}, Status.OK, "loads the plugin"),
         (f"spark.plugins {PLUGIN_CLASS}\nspark.driver.extraClassPath /a:{jar_path().parent}/*", {}, Status.OK, "loads the plugin"),
-        (f"spark.plugins {PLUGIN_CLASS}\nspark.yarn.dist.jars hdfs:///x/spark-ckpt-4.3.jar", {}, Status.OK, "loads the plugin"),
+        (f"{_IN_YARN}\nspark.submit.deployMode cluster", {}, Status.OK, "loads the plugin"),
+        (_IN_YARN, {}, Status.WARN, "the JAR is named nowhere there"),
         (f"spark.plugins {PLUGIN_CLASS}\nspark.jars /a.jar", {}, Status.WARN, "the JAR is named nowhere there"),
         (f"spark.plugins {PLUGIN_CLASS}\nspark.jars /gone/spark-ckpt-4.3.jar", {}, Status.WARN, "the JAR is named nowhere there"),
         (f"spark.plugins {PLUGIN_CLASS}\nspark.ckpt.minPause 5s", {}, Status.WARN, "contradicts spark.ckpt.interval=0"),
@@ -377,6 +381,22 @@ def test_doctor_on_what_spark_defaults_has(
     findings = surroundings.check_defaults({"SPARK_CONF_DIR": str(tmp_path), **environment})
     assert [finding.status for finding in findings] == ([] if status is None else [status])
     assert all(text in finding.message for finding in findings), findings
+
+
+def test_doctor_on_a_jar_among_those_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = a_spark(tmp_path / "spark", pyspark.__version__)
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    (home / "conf").mkdir()
+    (home / "conf" / "spark-defaults.conf").write_text(f"spark.plugins {PLUGIN_CLASS}\n")
+    assert [found.status for found in surroundings.check_defaults({})] == [Status.WARN]
+    (home / "jars" / jar_path(pyspark.__version__).name).touch()
+    assert [found.status for found in surroundings.check_defaults({})] == [Status.OK]
+
+
+def test_doctor_on_a_python_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surroundings, "_START_S", 0.2)
+    found = surroundings.check_worker_python(script(tmp_path / "py", "exec sleep 60"), packages_for(None))
+    assert (found.status, "has not answered within 0.2 s; install" in found.message) == (Status.FAIL, True)
 
 
 def test_doctor_on_the_workers_python(tmp_path: Path) -> None:

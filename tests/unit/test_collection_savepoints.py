@@ -172,6 +172,26 @@ def test_keys_that_expire_after_the_look_are_no_success(writer: StreamWriter, st
     assert storage.size(left) == 1
 
 
+CHANGED = "what is there has changed since it was looked at; look again"
+
+
+def test_what_stays_since_it_has_changed_is_told_and_what_is_gone_is_not(writer: StreamWriter, storage: Storage) -> None:
+    """(1) gc looks; (2) a person deletes a savepoint or its `_metadata`, damages it, or completes one; (3) gc deletes."""
+    for name in ("whole", "bare", "damaged", "clean"):
+        complete(storage, name)
+    names = ("whole", "bare", "damaged", "late", "cut")
+    for name in names:
+        storage.put(f"savepoints/{name}/run-00000001/seg/5-left", b"x")
+    collector = Collector(storage, 0, now(storage) + 86_400_000)
+    found = collector.look()
+    storage.delete([key for key in keys(storage) if key.startswith("savepoints/whole/") or key == "savepoints/bare/_metadata"])
+    storage.put("savepoints/damaged/_metadata", b"damaged")
+    storage.put("savepoints/late/_metadata", b"complete" * 1000)
+    assert collector.delete(found) == dict.fromkeys([f"savepoints/{name}/" for name in ("late", "bare", "damaged")], CHANGED)
+    left = {name for name in names if storage.size(f"savepoints/{name}/run-00000001/seg/5-left") is not None}
+    assert left == {"bare", "damaged", "late"}
+
+
 def test_an_outage_ends_the_deletion(writer: StreamWriter, storage: Storage) -> None:
     complete(storage, "one")
     storage.put("savepoints/one/run-00000001/seg/5-left", b"x")
@@ -237,6 +257,34 @@ def test_temporary_files_of_a_savepoint_that_was_given_up_go_with_it(writer: Str
     collector.delete(collector.look())
     assert not (root / "cut" / ".tmp").exists()
     assert not (root / "done" / ".tmp").exists()
+
+
+def test_temporary_files_that_cannot_be_removed_are_told(
+    writer: StreamWriter, storage: Storage, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """State of a person may be in them."""
+    if not url.startswith("file:"):
+        pytest.skip("only a disk has them")
+    complete(storage, "kept")
+    temporary = Path(url.removeprefix("file://")) / "savepoints/kept/.tmp" / ("0" * 32)
+    temporary.parent.mkdir(exist_ok=True)
+    temporary.write_bytes(b"x")
+    collector = Collector(storage, 0, now(storage) + 86_400_000)
+    found = collector.look()
+    unlink = os.unlink
+
+    def protected(name: str, *, dir_fd: int | None = None) -> None:
+        if name == temporary.name:
+            raise PermissionError(errno.EACCES, "Permission denied", name)
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", protected)
+    stays = collector.delete(found)
+    assert list(stays) == ["savepoints/kept/"]
+    assert "Permission denied" in stays["savepoints/kept/"]
+    monkeypatch.undo()
+    assert collector.delete(found) == {}
+    assert not temporary.exists()
 
 
 def test_a_savepoint_that_is_completed_meanwhile_keeps_its_objects_and_one_that_is_not_cannot_be_any_more(

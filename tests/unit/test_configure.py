@@ -56,6 +56,16 @@ def test_configure_gives_its_jar_whatever_another_environment_has_left(tmp_path:
     assert configured({})["spark.jars"] == f"{gone},{jar_path()}"
 
 
+def test_configure_adds_its_jar_to_a_pattern_that_no_session_takes_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a builder has is not expanded: executors would look for a file of that name."""
+    (tmp_path / jar_path().name).touch()
+    pattern = f"{tmp_path}/*.jar"
+    assert configured({"spark.jars": pattern})["spark.jars"] == f"{pattern},{jar_path()}"
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.jars {pattern}\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert "spark.jars" not in configured({}), "spark-submit expands it"
+
+
 def test_configure_adds_to_what_pyspark_gives_spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     (tmp_path / "own").write_text("spark.plugins p.P\n")
@@ -76,7 +86,10 @@ def test_configure_adds_to_what_pyspark_gives_spark_submit(tmp_path: Path, monke
         ("--jars /a.jar pyspark-shell", "names jars, and the session gets no others; add /"),
         ("--conf spark.jars=/a.jar pyspark-shell", "names jars, and the session gets no others; add /"),
         ("--jars /gone/spark-ckpt-4.3.jar pyspark-shell", "names jars, and the session gets no others; add /"),
+        ("--jars file:/gone/spark-ckpt-4.3.jar pyspark-shell", "names jars, and the session gets no others; add /"),
         ("--jars '/gone/*.jar' pyspark-shell", "names jars, and the session gets no others; add /"),
+        ("--jars 'file:///gone/*.jar' pyspark-shell", "names jars, and the session gets no others; add /"),
+        (f"--jars /a.jar --driver-class-path '{jar_path().parent}/*.jar' pyspark-shell", "names jars, and the session gets no others"),
         ("--conf 'spark.plugins=x.Y pyspark-shell", "cannot be taken apart"),
     ],
 )
@@ -91,6 +104,10 @@ def test_configure_refuses_where_pyspark_would_leave_its_jar_out(given: str, say
     [
         "--jars {here}/spark-ckpt-4.3.jar",
         "--jars file:{here}/spark-ckpt-4.3.jar",
+        "--jars file:///{here}/with%20blank/spark-ckpt-4.3.jar",
+        "--jars 'file://localhost{here}/*.jar'",
+        "--jars 'hdfs:///jars/spark-ckpt-*.jar'",
+        "--jars 'hdfs:///jars/{{x,y}}.jar'",
         "--jars s3a://b/x.jar,s3a://b/spark-ckpt-4.3.jar",
         "--jars local:/opt/spark-ckpt-4.3.jar",
         "--jars '{here}/*.jar'",
@@ -99,14 +116,16 @@ def test_configure_refuses_where_pyspark_would_leave_its_jar_out(given: str, say
     ],
 )
 def test_configure_takes_its_jar_from_wherever_pyspark_is_told_it_is(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "spark-ckpt-4.3.jar").touch()
+    for folder in (tmp_path, tmp_path / "with blank"):
+        folder.mkdir(exist_ok=True)
+        (folder / "spark-ckpt-4.3.jar").touch()
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{given.format(here=tmp_path)} pyspark-shell")
     assert configured({})["spark.plugins"] == PLUGIN_CLASS
 
 
 def test_configure_takes_its_jar_from_among_those_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     version = pyspark.__version__
-    home = a_spark(tmp_path, version)
+    home = a_spark(tmp_path / "spark[4]", version)
     monkeypatch.setenv("SPARK_HOME", str(home))
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--jars /a.jar pyspark-shell")
     with pytest.raises(ConfigError, match="names jars, and the session gets no others"):

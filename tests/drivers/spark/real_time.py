@@ -6,7 +6,8 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +15,16 @@ from confluent_kafka.cimpl import Consumer, TopicPartition
 
 import spark_ckpt
 from spark_ckpt import paths
+from spark_ckpt.conf.options import parse_options
 from spark_ckpt.errors import ObjectMissingError
-from spark_ckpt.stored.metadata.codec import decode_metadata
+from spark_ckpt.protocol.entries import Entry
+from spark_ckpt.storage import Storage
+from spark_ckpt.stored.log import StreamLog
+from spark_ckpt.stored.opening import opened
+from spark_ckpt.stored.reading import StreamReader
 from testbed.kafka import connector_jars
 from tests.drivers.spark.harness import Application, Start
+from tests.drivers.spark.s3_server import Server
 from tests.drivers.spark.topics import ANSWER_S, Topics
 
 PARTITIONS = 3
@@ -35,9 +42,21 @@ class Said(NamedTuple):
 
 
 class RealTimeTrial:
-    def __init__(self, start: Start, topics: Topics, tmp: Path, source: str = "numbers", sink: str = "totals", partitions: int = 2) -> None:
+    """Over `file://`, or over that server, whose keys the environment has."""
+
+    def __init__(
+        self,
+        start: Start,
+        topics: Topics,
+        tmp: Path,
+        source: str = "numbers",
+        sink: str = "totals",
+        partitions: int = 2,
+        s3: Server | None = None,
+    ) -> None:
         self.topics = topics
-        self.url = f"file://{tmp / 'storage'}"
+        self.url = f"file://{tmp / 'storage'}" if s3 is None else f"s3://{s3.bucket}/ckpt"
+        self._server = {} if s3 is None else s3.conf
         self.location = str(tmp / "location")
         self.source, self.sink, self._partitions = source, sink, partitions
         self.app: Application | None = None
@@ -59,7 +78,7 @@ class RealTimeTrial:
             **more.pop("spec", {}),
         }
         settings = {"storage": self.url, "jars": connector_jars(), "master": f"local[{self._partitions + PARTITIONS + 1}]", **more}
-        self.app = self._begin("real_time.py", json.dumps(spec), conf={**REAL_TIME, **(conf or {})}, **settings)
+        self.app = self._begin("real_time.py", json.dumps(spec), conf={**REAL_TIME, **self._server, **(conf or {})}, **settings)
         return self.app
 
     def produce(self, count: int) -> None:
@@ -79,14 +98,28 @@ class RealTimeTrial:
         shutil.rmtree(self.app.log.with_suffix(".scratch"), ignore_errors=True)
 
     @property
-    def stream(self) -> Path:
-        return Path(paths.stream_url(self.url, f"file:{self.location}").removeprefix("file://"))
+    def stream(self) -> str:
+        """Its URL."""
+        return paths.stream_url(self.url, f"file:{self.location}")
+
+    @contextmanager
+    def storage(self) -> Iterator[Storage]:
+        """At the stream."""
+        with opened(self.stream, parse_options(self._server).s3) as storage:
+            yield storage
 
     @property
     def checkpoints(self) -> list[tuple[int, int]]:
         """(run, epoch) of each that is complete, oldest first."""
-        found = (decode_metadata(path.read_bytes()).id for path in self.stream.glob("run-*/chk-*/_metadata"))
-        return sorted((one.run, one.epoch) for one in found)
+        with self.storage() as storage:
+            return [(one.run, one.epoch) for one, _ in StreamReader(storage).checkpoints()]
+
+    @property
+    def log(self) -> dict[int, Entry]:
+        """Number -> entry of all that are there."""
+        with self.storage() as storage:
+            log = StreamLog(storage)
+            return log.all_readable(log.tail())
 
     # --- what came out, and what must
 
@@ -123,10 +156,10 @@ class RealTimeTrial:
 
     def state(self, checkpoint: str | None = None) -> dict[str, tuple[int, int, int]]:
         """By key what the state at a checkpoint holds, by default the newest."""
-        return self.state_of(str(self.stream), checkpoint)
+        return self.state_of(self.stream, checkpoint)
 
     def state_of(self, url: str, checkpoint: str | None = None) -> dict[str, tuple[int, int, int]]:
-        rows = spark_ckpt.read_state(url, checkpoint=checkpoint).to_table().to_pylist()
+        rows = spark_ckpt.read_state(url, checkpoint=checkpoint, conf=self._server).to_table().to_pylist()
         held = {row["key"]["key"]: row["value"] for row in rows}
         return {key: (value["count"], value["max"], value["sum"]) for key, value in held.items()}
 

@@ -28,7 +28,7 @@ from spark_ckpt.storage.base import Slice, Storage
 from spark_ckpt.storage.checksums import CHUNK
 from spark_ckpt.stored.copies import RestorePath, put_savepoint
 from spark_ckpt.stored.segments import SHARED, LocalSnapshot, Place, Segments, local_handle
-from spark_ckpt.stored.state.archive import FullSnapshot, read_whole_snapshot
+from spark_ckpt.stored.state.archive import FullSnapshot, as_v1, read_whole_snapshot
 
 RUN = 1
 """The objects of a savepoint have the prefix of a run, whichever."""
@@ -249,6 +249,7 @@ def _get(location: Storage, found: StockCheckpoint, key: str, path: Path) -> Non
 
 
 def _full_snapshot(location: Storage, file: StoreFile, path: Path) -> FullSnapshot:
+    as_v1(path)
     try:
         return read_whole_snapshot(path)
     except FormatError as e:

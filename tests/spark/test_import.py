@@ -32,6 +32,7 @@ HOW = {
     "format-1-zstd": {_FORMAT: "1", _CHANGELOGS: "true", f"{_STATE}.compression.codec": "zstd"},
     "format-1-snappy": {_FORMAT: "1", _CHANGELOGS: "true", f"{_STATE}.compression.codec": "snappy"},
     "format-2": {_FORMAT: "2", _CHANGELOGS: "true"},
+    "format-2-without-changelogs": {_FORMAT: "2", _CHANGELOGS: "false"},
     "format-2-zstd": {_FORMAT: "2", _CHANGELOGS: "true", f"{_STATE}.compression.codec": "zstd"},
 }
 NAMES = (

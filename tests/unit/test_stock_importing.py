@@ -454,6 +454,37 @@ def test_a_full_snapshot_is_read_to_its_end(tmp_path: Path, member: str) -> None
         imported(at, tmp_path / "out")
 
 
+def members_of(source: Path | io.BytesIO) -> dict[str, bytes]:
+    with zipfile.ZipFile(source) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def as_a_task_of_4_0_writes_it(path: Path) -> None:
+    members = members_of(path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data.replace(b"v1\n", b"v2\n", 1) if name == "metadata" else data)
+
+
+def test_a_full_snapshot_that_a_task_of_spark_4_0_has_written_is_read(tmp_path: Path) -> None:
+    """Twice with the same result; the location stays as it is."""
+    at = located(tmp_path, format=2)
+    at.batch(0, full=True)
+    at.batch(1)
+    zips = sorted(at.folder.glob("state/0/*/1_*.zip"))
+    plain = {path.name: members_of(path) for path in zips}
+    for path in zips:
+        as_a_task_of_4_0_writes_it(path)
+    before = {path: path.read_bytes() for path in at.folder.rglob("*") if path.is_file()}
+    target, made = imported(at, tmp_path / "out")
+    assert imported(at, tmp_path / "out")[1] == made
+    assert {path: path.read_bytes() for path in at.folder.rglob("*") if path.is_file()} == before
+    full = [(snapshot, n) for snapshot in made.snapshots for n, h in enumerate(snapshot.handles) if h.kind is HandleKind.SNAPSHOT]
+    stored = {s.handles[n].name: members_of(io.BytesIO(content(target, s, n))) for s, n in full}
+    assert stored == plain
+    assert all(members["metadata"].startswith(b"v1\n{") for members in stored.values())
+
+
 def test_another_digit_in_the_offsets_is_damage(tmp_path: Path) -> None:
     """The query would leave rows out, or read some twice."""
     at = located(tmp_path)

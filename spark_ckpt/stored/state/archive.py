@@ -29,6 +29,8 @@ MAX_SSTS = 100_000
 MAX_UNPACKED = 1024 * 1024 * 1024
 """Bytes of all members together: a manifest grows with the number of SSTs, and the SSTs themselves are not in the zip."""
 _BLOCK = 1 << 20
+_LONGEST_VERSION = 16
+"""Bytes."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _SST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,250}\.sst")
@@ -117,6 +119,35 @@ def read_whole_snapshot(path: Path) -> FullSnapshot:
             raise
         raise FormatError(f"{path.name} is not a snapshot of Spark's state store ({type(e).__name__}: {e}); it is damaged") from e
     return read_full_snapshot(path)
+
+
+def as_v1(path: Path) -> None:
+    """The zip in the form that every Spark reads, in its place. Spark 4.0 writes the same with a line `v2` where a task stores it in
+    checkpoint format 2 (`RocksDBCheckpointMetadata.VERSION` is there the session's format). The same zip gives the same bytes.
+
+    Nothing is done for one that is in that form, or no such zip. OSError: the disk.
+    """
+    fresh = path.with_name(path.name + ".v1")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            with archive.open(METADATA_MEMBER) as source:
+                if source.readline(_LONGEST_VERSION).strip() != b"v2":
+                    return
+            members = _checked(archive, path.name)
+            with open(fresh, "xb", opener=owner_only.opener) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as made:
+                for member in members:
+                    with archive.open(member) as source, made.open(zipfile.ZipInfo(member.filename), "w") as sink:
+                        if member.filename == METADATA_MEMBER:
+                            source.readline(_LONGEST_VERSION)
+                            sink.write(b"v1\n")
+                        while block := source.read(_BLOCK):
+                            sink.write(block)
+        fresh.replace(path)
+    except (*_UNREADABLE, OSError) as e:
+        if _is_of_the_disk(e):
+            raise
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _is_of_the_disk(error: Exception) -> bool:

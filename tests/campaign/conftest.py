@@ -11,16 +11,15 @@ from pathlib import Path
 import boto3
 import pytest
 
-from testbed.lossy_proxy import LossyProxy, Wire, WireFault
+from testbed.lossy_proxy import LossyProxy
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from testbed.servers import ACCESS, S3_KINDS, SECRET, UnavailableError, binary, running
 from tests.drivers.emulators import emulator  # noqa: F401
 from tests.drivers.spark.fixtures import batches, events, many, oracle, oracle_of_many, start  # noqa: F401
-from tests.drivers.spark.s3_server import Server
+from tests.drivers.spark.s3_server import FAR, Server
 
-LATENCY_S = 0.02
 _numbers = itertools.count()
 
 
@@ -52,7 +51,7 @@ def upstream(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def far(upstream: str) -> Iterator[LossyProxy]:
     """The server, as far away as another region."""
     with LossyProxy(upstream) as proxy:
-        proxy.inject(WireFault(Wire.DELAY, times=None, delay_s=LATENCY_S))
+        proxy.inject(FAR)
         yield proxy
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ import pytest
 
 from spark_ckpt.protocol.entries import Plan
 from testbed.kafka import KafkaBroker
+from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 from tests.drivers.spark.harness import Start
 from tests.drivers.spark.real_time import RealTimeTrial, feed
-from tests.drivers.spark.s3_server import Server
+from tests.drivers.spark.s3_server import FAR, Server
 from tests.drivers.spark.topics import Topics
 
 pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(3600)]
@@ -54,8 +55,24 @@ def renew(trial: RealTimeTrial) -> None:
     trial.wait()
 
 
-def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any]) -> None:
-    """Where `how` has executors, each third kill is that of one of them, and the query ends by itself."""
+def ended(trial: RealTimeTrial) -> Callable[[], bool]:
+    """Whether another batch has ended since."""
+    seen = records(trial)
+    return lambda: records(trial) != seen
+
+
+def held_checkpoint(proxy: LossyProxy) -> Callable[[], bool]:
+    """Whether a batch has ended since whose checkpoint will not be complete."""
+    proxy.heal()
+    seen = len(proxy.struck)
+    for fault in (WireFault(Wire.HOLD, r"^PUT \S*/_metadata", delay_s=PATIENCE_S), FAR):  # the first one that fits strikes
+        proxy.inject(fault)
+    return lambda: any(line.startswith("PUT") and "/_metadata" in line for line in proxy.struck[seen:])
+
+
+def killed_often(trial: RealTimeTrial, mode: str, between: Callable[[], Callable[[], bool]], how: Mapping[str, Any]) -> None:
+    """Each second kill comes between a batch's end and its checkpoint, which `between` waits for. Where `how` has executors, each third
+    kill is that of one of them, and the query ends by itself."""
     topics, conf = trial.topics, MODES[mode]
     again: dict[str, Any] = {"every": f"{BATCH_S} seconds", **how}
     trial.produce(200)
@@ -64,25 +81,27 @@ def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any]) -> Non
     for number in range(KILLS):
         trial.wait_for_checkpoint()  # a JVM's first batch may be over before its tasks have read anything
         feed(trial, topics.rng.uniform(BATCH_S, 3 * BATCH_S))
-        seen, deadline = records(trial), time.monotonic() + PATIENCE_S
-        while records(trial) == seen:
+        middle = number % 2 == 0
+        has_come, deadline = (ended(trial) if middle else between()), time.monotonic() + PATIENCE_S
+        while not has_come():
             assert time.monotonic() < deadline, "no batch ends"
             trial.produce(2)
-        middle = number % 2 == 0
+            time.sleep(0.02)
         if middle:
             feed(trial, topics.rng.uniform(0.2, 0.8) * BATCH_S)
         executor = bool(how) and number % 3 == 2
         if executor:
             app.kill_one(EXECUTOR)
-            assert app.wait(PATIENCE_S) != 0
+            assert app.wait(2 * PATIENCE_S) != 0
         trial.lose_the_machine()
-        (_, epoch), ended = trial.checkpoints[-1], records(trial)[-1]
+        (_, epoch), last = trial.checkpoints[-1], records(trial)[-1]
         before, twice = trial.state(), trial.twice()
         app = trial.start(conf, **again)
         renew(trial)
         more = trial.twice() - twice
-        what = f"{'executor' if executor else 'machine'} {'in the middle of a batch' if middle else 'when a batch had ended'}"
-        print(f"kill {number + 1} of {KILLS}, {what}: checkpoint {epoch}, ended {ended}; {sum(more.values())} came twice", flush=True)
+        when = "in the middle of a batch" if middle else "between the end of a batch and its checkpoint"
+        what = f"{'executor' if executor else 'machine'} {when}"
+        print(f"kill {number + 1} of {KILLS}, {what}: checkpoint {epoch}, ended {last}; {sum(more.values())} came twice", flush=True)
         assert all(n > before.get(key, (0,))[0] for key, n in more), "rows came twice that the checkpoint held"
         assert trial.missing() == []
     trial.wait_for_state()
@@ -93,7 +112,8 @@ def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any]) -> Non
 
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_is_lost_and_only_what_no_checkpoint_held_comes_twice(start: Start, topics: Topics, tmp_path: Path, mode: str) -> None:
-    killed_often(RealTimeTrial(start, topics, tmp_path), mode, {})
+    trial = RealTimeTrial(start, topics, tmp_path)
+    killed_often(trial, mode, lambda: ended(trial), {})
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -102,4 +122,5 @@ def test_the_same_over_s3_with_executors(
 ) -> None:
     for name, value in s3.env.items():
         monkeypatch.setenv(name, value)
-    killed_often(RealTimeTrial(start, topics, tmp_path, s3=s3), mode, {"master": CLUSTER})
+    trial = RealTimeTrial(start, topics, tmp_path, s3=s3)
+    killed_often(trial, mode, lambda: held_checkpoint(s3.proxy), {"master": CLUSTER})

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import boto3
 
-from testbed.lossy_proxy import LossyProxy
+from testbed.lossy_proxy import LossyProxy, Wire, WireFault
 
 ACCESS, SECRET, REGION = "test", "test-secret", "us-east-1"
+FAR = WireFault(Wire.DELAY, times=None, delay_s=0.02)
+"""As in another region."""
 
 
 class Server(NamedTuple):

@@ -27,7 +27,8 @@ def without_password(text: str) -> str:
     before, at, after = text.rpartition("@")
     if at:
         scheme = _SCHEME.match(before)
-        text = f"{scheme[0] if scheme else ''}…" + (f"@{after}" if "?" not in before else "")
+        host, asked, _ = after.partition("?")
+        text = f"{scheme[0] if scheme else ''}…" + (f"@{host}{'?…' if asked else ''}" if "?" not in before else "")
     elif _AUTHORITY.match(text):
         text = _AUTHORITY.sub(lambda found: f"{found[1]}…", text, count=1)
     return _QUERY.sub(lambda found: f"{found[1]}?…", text)

@@ -102,4 +102,5 @@ def _sections(found: Garbage, total: RunGarbage, deleted: bool, stays: Mapping[s
     what = f"{total.garbage.objects} objects ({size_text(total.garbage.bytes)}), among them {len(found.checkpoints)} checkpoints"
     done = f"of {what} some could not be deleted" if stays else f"deleted {what}"
     verdict = done if deleted else f"nothing refers to {what}; --delete deletes them"
-    return [Table(columns, rows, right=columns[1:]), *kept, Line(verdict if total.garbage.objects else "there is nothing to delete")]
+    nothing = f"there is nothing {'else ' if stays else ''}to delete"
+    return [Table(columns, rows, right=columns[1:]), *kept, Line(verdict if total.garbage.objects else nothing)]

@@ -13,6 +13,7 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 """What stands before one. Without its slashes it counts as one where a word begins, behind the hyphens of an option too."""
+_BETWEEN = re.compile(r"([\s,])")
 _RUN = re.compile(r"[^\s…]+")
 _PIECE = re.compile(r"[^'\"(]+")
 
@@ -25,12 +26,12 @@ def shown(value: str) -> str:
 
 
 def without_urls_passwords(message: str) -> str:
-    """A sentence of somebody else's that may quote what was typed: from its first URL on as that alone would be shown, with all that stands
-    up to the last `@`, for a password may have spaces and quotes in it."""
+    """A sentence of somebody else's that may quote what was typed: from its first URL on as each word alone would be shown, and then all
+    that stands up to the last `@`, for a password may have spaces and quotes in it."""
     found = _URL.search(message)
     if found is not None:
-        words = without_password(message[found.end() :]).split(" ")
-        message = message[: found.end()] + " ".join(map(without_password, words))
+        words = "".join(map(without_password, _BETWEEN.split(message[found.end() :])))
+        message = message[: found.end()] + without_password(words)
     return _RUN.sub(_without_bare, message)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
 from urllib.parse import unquote
@@ -13,7 +14,6 @@ from spark_ckpt.errors import ConfigError
 
 _JARS = Path(__file__).resolve().parents[1] / "jars"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_PATTERN = re.compile(r"[*?\[{]")
 _OURS = re.compile(r"spark-ckpt-(\d+\.\d+)\.jar")
 _WAY_OUT = "install one (pip install 'spark-ckpt[pyspark]'), or set SPARK_HOME to a Spark"
 
@@ -81,13 +81,15 @@ def driver_has_ours(jars: Iterable[str], class_path: Iterable[str], home: Path) 
 
 
 def submit_brings_ours(entry: str) -> bool:
-    """The same of an entry that spark-submit sees: it takes patterns, too (Spark: `DependencyUtils.resolveGlobPaths`)."""
+    """The same of an entry that spark-submit sees: it takes patterns, too, but not for these schemes (Spark: `DependencyUtils`)."""
     if names_ours(entry):
         return True
     path = _on_this_machine(entry)
-    if path is None or "{" in path:
-        return _PATTERN.search(entry) is not None
-    return any(map(is_ours, glob(path)))
+    if path is not None:
+        return any(is_ours(found) and os.path.isfile(found) for found in glob(path))
+    name = entry.rpartition("/")[2]
+    fits = "{" in name or any(fnmatchcase(f"spark-ckpt-4.{minor}.jar", name) for minor in range(10))
+    return fits and not entry.startswith(("local:", "http:", "https:", "ftp:"))
 
 
 def _on_this_machine(entry: str) -> str | None:

@@ -26,6 +26,7 @@ from spark_ckpt.stock.changelog_forms import check_changelog, read_lineage, with
 from spark_ckpt.stock.reading import StockCheckpoint, StockStore, StoreFile, chain, newest_batch, newest_begun, read
 from spark_ckpt.storage.base import Slice, Storage
 from spark_ckpt.storage.checksums import CHUNK
+from spark_ckpt.storage.slices import local_write_error
 from spark_ckpt.stored.copies import RestorePath, put_savepoint
 from spark_ckpt.stored.segments import SHARED, LocalSnapshot, Place, Segments, local_handle
 from spark_ckpt.stored.state.archive import FullSnapshot, as_v1, read_whole_snapshot
@@ -154,6 +155,13 @@ def _in_order(pool: ThreadPoolExecutor, location: Storage, found: StockCheckpoin
 
 def _fetch(location: Storage, found: StockCheckpoint, store: StockStore, target: Place, folder: Path) -> LocalSnapshot:
     """One store's chain: its newest full snapshot and the changelogs behind it."""
+    try:
+        return _chain_of(location, found, store, target, folder)
+    except OSError as e:
+        raise local_write_error(folder, e) from e
+
+
+def _chain_of(location: Storage, found: StockCheckpoint, store: StockStore, target: Place, folder: Path) -> LocalSnapshot:
     folder.mkdir(mode=0o700)
     handles: list[Handle] = []
     local: dict[str, Path] = {}
@@ -249,8 +257,8 @@ def _get(location: Storage, found: StockCheckpoint, key: str, path: Path) -> Non
 
 
 def _full_snapshot(location: Storage, file: StoreFile, path: Path) -> FullSnapshot:
-    as_v1(path)
     try:
+        as_v1(path)
         return read_whole_snapshot(path)
     except FormatError as e:
         raise FormatError(f"{location.url_of(file.key)} cannot be read: {without_way_out(str(e))}; put it back") from e

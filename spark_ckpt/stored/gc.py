@@ -251,7 +251,7 @@ class Collector:
             if on_disk:
                 with closing(FileStorage(self._storage.url_of(folder.rstrip("/")))) as own:
                     own.end_all()
-        elif any(stored.key in keys for stored in self._storage.list(folder)):
+        elif not frozenset(keys).isdisjoint(stored.key for stored in self._storage.list(folder)):
             raise ConflictError("what is there has changed since it was looked at; look again")
 
     def _named_at_last(self, folder: str, complete: bool) -> frozenset[str] | None:

@@ -11,6 +11,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,23 +56,27 @@ def renew(trial: RealTimeTrial) -> None:
     trial.wait()
 
 
-def ended(trial: RealTimeTrial) -> Callable[[], bool]:
+@contextmanager
+def ended(trial: RealTimeTrial) -> Iterator[Callable[[], bool]]:
     """Whether another batch has ended since."""
     seen = records(trial)
-    return lambda: records(trial) != seen
+    yield lambda: records(trial) != seen
 
 
-def held_checkpoint(proxy: LossyProxy) -> Callable[[], bool]:
-    """Whether a batch has ended since whose checkpoint will not be complete."""
+@contextmanager
+def held_checkpoint(proxy: LossyProxy) -> Iterator[Callable[[], bool]]:
+    """Whether a batch has ended since whose checkpoint will not be complete, as long as this lasts."""
     proxy.heal()
     seen = len(proxy.struck)
-    for fault in (WireFault(Wire.HOLD, r"^PUT \S*/_metadata", delay_s=PATIENCE_S), FAR):  # the first one that fits strikes
+    for fault in (WireFault(Wire.HOLD, r"^PUT \S*/_metadata", times=None, delay_s=PATIENCE_S), FAR):  # the first one that fits strikes
         proxy.inject(fault)
-    return lambda: any(line.startswith("PUT") and "/_metadata" in line for line in proxy.struck[seen:])
+    yield lambda: any(line.startswith("PUT") and "/_metadata" in line for line in proxy.struck[seen:])
+    proxy.heal()
+    proxy.inject(FAR)
 
 
-def killed_often(trial: RealTimeTrial, mode: str, between: Callable[[], Callable[[], bool]], how: Mapping[str, Any]) -> None:
-    """Each second kill comes between a batch's end and its checkpoint, which `between` waits for. Where `how` has executors, each third
+def killed_often(trial: RealTimeTrial, mode: str, how: Mapping[str, Any], proxy: LossyProxy | None = None) -> None:
+    """Each second kill comes when a batch has ended; with a proxy before its checkpoint is complete. Where `how` has executors, each third
     kill is that of one of them, and the query ends by itself."""
     topics, conf = trial.topics, MODES[mode]
     again: dict[str, Any] = {"every": f"{BATCH_S} seconds", **how}
@@ -81,25 +86,28 @@ def killed_often(trial: RealTimeTrial, mode: str, between: Callable[[], Callable
     for number in range(KILLS):
         trial.wait_for_checkpoint()  # a JVM's first batch may be over before its tasks have read anything
         feed(trial, topics.rng.uniform(BATCH_S, 3 * BATCH_S))
-        middle = number % 2 == 0
-        has_come, deadline = (ended(trial) if middle else between()), time.monotonic() + PATIENCE_S
-        while not has_come():
-            assert time.monotonic() < deadline, "no batch ends"
-            trial.produce(2)
-            time.sleep(0.02)
-        if middle:
-            feed(trial, topics.rng.uniform(0.2, 0.8) * BATCH_S)
-        executor = bool(how) and number % 3 == 2
-        if executor:
-            app.kill_one(EXECUTOR)
-            assert app.wait(2 * PATIENCE_S) != 0
-        trial.lose_the_machine()
+        middle, executor = number % 2 == 0, bool(how) and number % 3 == 2
+        held = proxy is not None and not middle
+        with held_checkpoint(proxy) if proxy is not None and not middle else ended(trial) as has_come:
+            deadline = time.monotonic() + PATIENCE_S
+            while not has_come():
+                assert time.monotonic() < deadline, "no batch ends"
+                trial.produce(2)
+                time.sleep(0.02)
+            if middle:
+                feed(trial, topics.rng.uniform(0.2, 0.8) * BATCH_S)
+            if executor:
+                app.kill_one(EXECUTOR)
+                assert app.wait(2 * PATIENCE_S) != 0
+            trial.lose_the_machine()
         (_, epoch), last = trial.checkpoints[-1], records(trial)[-1]
+        assert last > epoch or not held, "its checkpoint was complete"
         before, twice = trial.state(), trial.twice()
         app = trial.start(conf, **again)
         renew(trial)
         more = trial.twice() - twice
-        when = "in the middle of a batch" if middle else "between the end of a batch and its checkpoint"
+        over = "between the end of a batch and its checkpoint" if held else "when a batch had ended"
+        when = "in the middle of a batch" if middle else over
         what = f"{'executor' if executor else 'machine'} {when}"
         print(f"kill {number + 1} of {KILLS}, {what}: checkpoint {epoch}, ended {last}; {sum(more.values())} came twice", flush=True)
         assert all(n > before.get(key, (0,))[0] for key, n in more), "rows came twice that the checkpoint held"
@@ -107,13 +115,13 @@ def killed_often(trial: RealTimeTrial, mode: str, between: Callable[[], Callable
     trial.wait_for_state()
     trial.stop()
     doubles = sum(trial.twice().values())
+    assert doubles, "nothing came twice, so nothing was seen of what may"
     print(f"{mode}: {len(topics.records)} records, {len(trial.said())} came out, {doubles} of them more than once, 0 missing", flush=True)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_is_lost_and_only_what_no_checkpoint_held_comes_twice(start: Start, topics: Topics, tmp_path: Path, mode: str) -> None:
-    trial = RealTimeTrial(start, topics, tmp_path)
-    killed_often(trial, mode, lambda: ended(trial), {})
+    killed_often(RealTimeTrial(start, topics, tmp_path), mode, {})
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -122,5 +130,4 @@ def test_the_same_over_s3_with_executors(
 ) -> None:
     for name, value in s3.env.items():
         monkeypatch.setenv(name, value)
-    trial = RealTimeTrial(start, topics, tmp_path, s3=s3)
-    killed_often(trial, mode, lambda: held_checkpoint(s3.proxy), {"master": CLUSTER})
+    killed_often(RealTimeTrial(start, topics, tmp_path, s3=s3), mode, {"master": CLUSTER}, s3.proxy)

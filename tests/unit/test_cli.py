@@ -362,6 +362,7 @@ _IN_YARN = f"spark.plugins {PLUGIN_CLASS}\nspark.yarn.dist.jars hdfs:///x/spark-
         (f"spark.plugins com.example.Other, {PLUGIN_CLASS}\nspark.jars {jar_path()}", {}, Status.OK, "loads the plugin"),
         (f"spark.plugins {PLUGIN_CLASS}\nspark.driver.extraClassPath /a:{jar_path().parent}/*", {}, Status.OK, "loads the plugin"),
         (f"{_IN_YARN}\nspark.submit.deployMode cluster", {}, Status.OK, "loads the plugin"),
+        (f"{_IN_YARN}\nspark.submit.deployMode client", {}, Status.WARN, "the JAR is named nowhere there"),
         (_IN_YARN, {}, Status.WARN, "the JAR is named nowhere there"),
         (f"spark.plugins {PLUGIN_CLASS}\nspark.jars /a.jar", {}, Status.WARN, "the JAR is named nowhere there"),
         (f"spark.plugins {PLUGIN_CLASS}\nspark.jars /gone/spark-ckpt-4.3.jar", {}, Status.WARN, "the JAR is named nowhere there"),

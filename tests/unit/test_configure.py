@@ -51,9 +51,12 @@ def test_configure_in_local_mode_uses_this_python(monkeypatch: pytest.MonkeyPatc
 
 def test_configure_gives_its_jar_whatever_another_environment_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = f"/opt/gone/jars/{jar_path().name}"
-    (tmp_path / "spark-defaults.conf").write_text(f"spark.jars {gone}\n")
+    assert configured({"spark.jars": gone})["spark.jars"] == f"{gone},{jar_path()}"
+    (tmp_path / jar_path().name).symlink_to(gone)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert configured({})["spark.jars"] == f"{gone},{jar_path()}"
+    for named in (gone, f"{tmp_path}/{jar_path().name}", f"{tmp_path}/*.jar"):
+        (tmp_path / "spark-defaults.conf").write_text(f"spark.jars {named}\n")
+        assert configured({})["spark.jars"] == f"{named},{jar_path()}"
 
 
 def test_configure_adds_its_jar_to_a_pattern_that_no_session_takes_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,6 +92,9 @@ def test_configure_adds_to_what_pyspark_gives_spark_submit(tmp_path: Path, monke
         ("--jars file:/gone/spark-ckpt-4.3.jar pyspark-shell", "names jars, and the session gets no others; add /"),
         ("--jars '/gone/*.jar' pyspark-shell", "names jars, and the session gets no others; add /"),
         ("--jars 'file:///gone/*.jar' pyspark-shell", "names jars, and the session gets no others; add /"),
+        ("--jars https://repo/lib.jar?token=abc pyspark-shell", "names jars, and the session gets no others; add /"),
+        ("--jars 'local:/opt/libs/*.jar' pyspark-shell", "names jars, and the session gets no others; add /"),
+        ("--jars 'hdfs:///libs/mysql-*.jar' pyspark-shell", "names jars, and the session gets no others; add /"),
         (f"--jars /a.jar --driver-class-path '{jar_path().parent}/*.jar' pyspark-shell", "names jars, and the session gets no others"),
         ("--conf 'spark.plugins=x.Y pyspark-shell", "cannot be taken apart"),
     ],

@@ -22,6 +22,14 @@ from spark_ckpt.conf.passwords import without_urls_passwords
         "'KEY:SEC(RET@b'",
         "(:SECRET@b",
         "--KEY:SECRET@b",
+        "file:///data abfss://c@acct.dfs.core.windows.net/p?sig=SECRET",
+        "s3:/b s3://KEY:SECRET",
+        "s3://b s3://KEY:SECRET",
+        "az:/c abfss://c@acct/p?sig=SECRET",
+        "--az:/c,https://KEY:SECRET",
+        "abfss:/c@acct/p?sig=SECRET",
+        "s3://KEY:SEC RET@b",
+        "s3://KEY:SEC,RET@b",
     ],
 )
 def test_a_secret_is_hidden(typed: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import struct
@@ -482,7 +483,34 @@ def test_a_full_snapshot_that_a_task_of_spark_4_0_has_written_is_read(tmp_path: 
     full = [(snapshot, n) for snapshot in made.snapshots for n, h in enumerate(snapshot.handles) if h.kind is HandleKind.SNAPSHOT]
     stored = {s.handles[n].name: members_of(io.BytesIO(content(target, s, n))) for s, n in full}
     assert stored == plain
+    with zipfile.ZipFile(io.BytesIO(content(target, *full[0]))) as archive:
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}, "done again later, it has the same bytes"
     assert all(members["metadata"].startswith(b"v1\n{") for members in stored.values())
+
+
+def test_a_forged_snapshot_of_spark_4_0_is_named(tmp_path: Path) -> None:
+    at = located(tmp_path, format=2)
+    at.batch(0, full=True)
+    (chosen,) = at.folder.glob("state/0/0/1_*.zip")
+    as_a_task_of_4_0_writes_it(chosen)
+    with zipfile.ZipFile(chosen, "a") as archive:
+        archive.writestr("../x", b"x")
+    with pytest.raises(CheckpointError, match=r"/stock/state/0/0/1_.*\.zip cannot be read: .* '\.\./x'.*; put it back"):
+        imported(at, tmp_path / "out")
+
+
+def test_a_local_disk_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = located(tmp_path, format=2)
+    at.batch(0, full=True)
+    for path in at.folder.glob("state/0/*/1_*.zip"):
+        as_a_task_of_4_0_writes_it(path)
+
+    def full(_: object, to: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", to)
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(StorageError, match=r"No space left on device; free space there or choose another folder, .* TMPDIR"):
+        imported(at, tmp_path / "out")
 
 
 def test_another_digit_in_the_offsets_is_damage(tmp_path: Path) -> None:

@@ -151,8 +151,8 @@ def as_v1(path: Path) -> None:
 
 
 def _is_of_the_disk(error: Exception) -> bool:
-    """A forged archive has its reader look before the file's beginning, which is EINVAL."""
-    return isinstance(error, OSError) and error.errno != errno.EINVAL
+    """A forged archive has its reader look before the file's beginning, which is EINVAL; what bz2 cannot read has no number."""
+    return isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
 
 
 def _checked(archive: zipfile.ZipFile, name: str) -> list[zipfile.ZipInfo]:

@@ -488,6 +488,19 @@ def test_a_full_snapshot_that_a_task_of_spark_4_0_has_written_is_read(tmp_path: 
     assert all(members["metadata"].startswith(b"v1\n{") for members in stored.values())
 
 
+def test_what_a_later_spark_may_call_v2_is_not_taken_for_that_of_4_0(tmp_path: Path) -> None:
+    at = located(tmp_path, format=2)
+    at.batch(0, full=True)
+    (chosen,) = at.folder.glob("state/0/0/1_*.zip")
+    as_a_task_of_4_0_writes_it(chosen)
+    members = members_of(chosen)
+    with zipfile.ZipFile(chosen, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data.replace(b"{", b'{"more":1,', 1) if name == "metadata" else data)
+    with pytest.raises(CheckpointError, match="has the format 'v2', known is v1"):
+        imported(at, tmp_path / "out")
+
+
 def test_a_forged_snapshot_of_spark_4_0_is_named(tmp_path: Path) -> None:
     at = located(tmp_path, format=2)
     at.batch(0, full=True)

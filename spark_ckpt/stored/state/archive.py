@@ -29,8 +29,9 @@ MAX_SSTS = 100_000
 MAX_UNPACKED = 1024 * 1024 * 1024
 """Bytes of all members together: a manifest grows with the number of SSTs, and the SSTs themselves are not in the zip."""
 _BLOCK = 1 << 20
-_LONGEST_VERSION = 16
-"""Bytes."""
+_SAID_BY_4_0 = frozenset(
+    ("sstFiles", "logFiles", "numKeys", "numInternalKeys", "columnFamilyMapping", "columnFamilyTypeMap", "maxColumnFamilyId")
+)
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _SST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,250}\.sst")
@@ -125,21 +126,22 @@ def as_v1(path: Path) -> None:
     """The zip in the form that every Spark reads, in its place. Spark 4.0 writes the same with a line `v2` where a task stores it in
     checkpoint format 2 (`RocksDBCheckpointMetadata.VERSION` is there the session's format). The same zip gives the same bytes.
 
-    Nothing is done for one that is in that form, or no such zip. OSError: the disk.
+    Nothing is done for one that is in that form, or says what that Spark does not, or is no such zip. OSError: the disk.
     """
     fresh = path.with_name(path.name + ".v1")
     try:
         with zipfile.ZipFile(path) as archive:
-            with archive.open(METADATA_MEMBER) as source:
-                if source.readline(_LONGEST_VERSION).strip() != b"v2":
-                    return
             members = _checked(archive, path.name)
+            with archive.open(METADATA_MEMBER) as source:
+                version, _, said = source.read(MAX_METADATA + 1).partition(b"\n")
+            if version.strip() != b"v2" or not _SAID_BY_4_0.issuperset(parse_json(said, MAX_VALUES)):
+                return
             with open(fresh, "xb", opener=owner_only.opener) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as made:
                 for member in members:
                     with archive.open(member) as source, made.open(zipfile.ZipInfo(member.filename), "w") as sink:
                         if member.filename == METADATA_MEMBER:
-                            source.readline(_LONGEST_VERSION)
-                            sink.write(b"v1\n")
+                            sink.write(b"v1\n" + said)
+                            continue
                         while block := source.read(_BLOCK):
                             sink.write(block)
         fresh.replace(path)

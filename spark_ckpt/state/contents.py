@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ _OVERHEAD = 200
 _FULL = "No space left on device"
 
 Entry = tuple[bytes, bytes]
+Batch = tuple[list[bytes], list[bytes]]
+"""Keys and their values."""
 
 
 class Contents:
@@ -54,27 +58,34 @@ class Contents:
 
     def entries(self, prefix: bytes = b"") -> Iterator[Entry]:
         """In the order of their keys; those that begin with `prefix`. Raises `DamagedError`."""
-        stored = self._db.entries(prefix) if self._db is not None else iter(())
-        changed = iter(self._changed.keys_from(prefix))
-        after = next(changed, None)
-        for key, value in stored:
-            while after is not None and after < key:
-                yield from self._entry(after, None)
-                after = next(changed, None)
-            if after == key:
-                yield from self._entry(key, value)
-                after = next(changed, None)
-            else:
-                yield key, value
-        while after is not None:
-            yield from self._entry(after, None)
-            after = next(changed, None)
+        for keys, values in self.batches(prefix, _AT_ONCE, _BYTES_AT_ONCE):
+            yield from zip(keys, values, strict=True)
 
-    def _entry(self, key: bytes, stored: bytes | None) -> Iterator[Entry]:
-        """Of a key that has been changed, unless it is deleted. `stored`: its value in RocksDB."""
-        value = self._changed.value(key, stored)
-        if value is not None:
-            yield key, value
+    def batches(self, prefix: bytes, rows: int, size: int) -> Iterator[Batch]:
+        """The same in batches: of at most so many entries, none of which begins behind about so many bytes. Raises `DamagedError`."""
+        changed = self._changed.keys_from(prefix)
+        at = 0
+        for keys, values in self._db.batches(prefix, rows, size) if self._db is not None else ():
+            until = bisect_right(changed, keys[-1], at)
+            if until == at:
+                yield keys, values
+            else:
+                yield from _divided(self._merged(keys, values, changed[at:until]), rows, size)
+            at = until
+        yield from _divided(self._merged([], [], changed[at:]), rows, size)
+
+    def _merged(self, keys: list[bytes], values: list[bytes], changed: Iterable[bytes]) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Stored entries, and between them what these keys have now; in pieces."""
+        start = 0
+        for key in changed:
+            end = bisect_left(keys, key, start)
+            stored = end < len(keys) and keys[end] == key
+            value = self._changed.value(key, values[end] if stored else None)
+            yield keys[start:end], values[start:end]
+            if value is not None:
+                yield [key], [value]
+            start = end + stored
+        yield keys[start:], values[start:]
 
     def _spill(self) -> None:
         if self._db is not None:
@@ -87,6 +98,29 @@ class Contents:
                 db.delete(key)
             else:
                 db.put(key, value)
+
+
+def _divided(pieces: Iterable[Batch], rows: int, size: int) -> Iterator[Batch]:
+    """All of them in batches of at most so many entries, which end when they have so many bytes."""
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    found = 0
+    for piece in pieces:
+        more = sum(map(len, piece[0])) + sum(map(len, piece[1]))
+        if found + more < size and len(keys) + len(piece[0]) < rows:
+            keys += piece[0]
+            values += piece[1]
+            found += more
+            continue
+        for key, value in zip(*piece, strict=True):
+            keys.append(key)
+            values.append(value)
+            found += len(key) + len(value)
+            if found >= size or len(keys) >= rows:
+                yield keys, values
+                keys, values, found = [], [], 0
+    if keys:
+        yield keys, values
 
 
 class Changed:
@@ -182,32 +216,41 @@ class _RocksDB:
         with self._named():
             self._db.delete(key)
 
-    def entries(self, prefix: bytes) -> Iterator[Entry]:
+    def batches(self, prefix: bytes, rows: int, size: int) -> Iterator[Batch]:
         with self._named():
-            cursor = self._db.iter()
-            if prefix:
-                cursor.seek(prefix)
-            else:
-                cursor.seek_to_first()
-            valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
+            bounded = {"from_key": prefix, "read_opt": _below(prefix)} if prefix else {}
+            stored: Iterator[Any] = self._db.items(**bounded)
+        last: bytes | None = None
         while True:
+            keys: list[bytes] = []
+            values: list[bytes] = []
+            found, add_key, add_value = 0, keys.append, values.append
             with self._named():
-                found: list[Entry] = []
-                size, ended = 0, False
-                while len(found) < _AT_ONCE and size < _BYTES_AT_ONCE:
-                    ended = not valid() or not (name := key()).startswith(prefix)
-                    if ended:
+                for key, value in islice(stored, rows):
+                    add_key(key)
+                    add_value(value)
+                    found += len(key) + len(value)
+                    if found >= size:
                         break
-                    found.append((name, value()))
-                    size += len(found[-1][0]) + len(found[-1][1])
-                    step()
-                # An iterator that meets a bad block just ends; only its status tells that from the end of the data.
-                cursor.status()
-            if size > MAX_BYTES:
-                check_size(max(map(len, found[-1])), self._name)
-            yield from found
-            if ended:
-                return
+            if found > MAX_BYTES:
+                check_size(max(map(len, (*keys, *values))), self._name)
+            if keys:
+                yield keys, values
+                last = keys[-1]
+            if len(keys) < rows and found < size:
+                break
+        with self._named():
+            self._check_end(prefix, last)
+
+    def _check_end(self, prefix: bytes, last: bytes | None) -> None:
+        """An iterator that meets a bad block just ends; only its status tells that from the end of the data, and `items` does not."""
+        cursor = self._db.iter()
+        cursor.seek(prefix if last is None else last)
+        if last is not None and cursor.valid():
+            cursor.next()
+        cursor.status()
+        if cursor.valid() and cursor.key().startswith(prefix):
+            raise DamagedError(f"it ended behind {last!r:.60}, and there is more")
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -218,6 +261,17 @@ class _RocksDB:
             if _FULL in str(e) or (self._writable and str(e).startswith("IO error")) or isinstance(e, OSError):
                 raise StorageError(f"what {self._name} holds cannot be written to disk ({e}); free space there or set TMPDIR") from e
             raise DamagedError(f"RocksDB cannot read {self._name}: {e}") from e
+
+
+def _below(prefix: bytes) -> Any:
+    """For keys up to the first one behind all that begin with `prefix`."""
+    from rocksdict import ReadOptions
+
+    kept = prefix.rstrip(b"\xff")
+    options = ReadOptions()
+    if kept:
+        options.set_iterate_upper_bound(kept[:-1] + bytes([kept[-1] + 1]))
+    return options
 
 
 _OPTIONS = """[Version]

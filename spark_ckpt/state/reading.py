@@ -16,7 +16,7 @@ from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import ConfigError, DamagedError, FormatError, ObjectMissingError, StorageError
 from spark_ckpt.model import Checkpoint, Snapshot
 from spark_ckpt.process.scratch import temporary_folder
-from spark_ckpt.state.contents import Contents, opened
+from spark_ckpt.state.contents import Batch, Contents, opened
 from spark_ckpt.state.operators import state_files
 from spark_ckpt.state.schemas import DEFAULT, Family, Operator, Store, Variable, read_operators
 from spark_ckpt.storage.base import Storage
@@ -249,20 +249,9 @@ class _Batches:
         self._made.close()
 
 
-def groups(contents: Contents, prefix: bytes, rows: int = MOST_ROWS) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Keys and values of at most `rows` entries that have `BATCH_BYTES` together."""
-    keys: list[bytes] = []
-    values: list[bytes] = []
-    size = 0
-    for key, value in contents.entries(prefix):
-        if keys and (size + len(key) + len(value) > BATCH_BYTES or len(keys) >= rows):
-            yield keys, values
-            keys, values, size = [], [], 0
-        keys.append(key)
-        values.append(value)
-        size += len(key) + len(value)
-    if keys:
-        yield keys, values
+def groups(contents: Contents, prefix: bytes, rows: int = MOST_ROWS) -> Iterator[Batch]:
+    """Keys and values of at most `rows` entries that have about `BATCH_BYTES` together."""
+    return contents.batches(prefix, rows, BATCH_BYTES)
 
 
 def name_of(store: Store, family: Family) -> str:

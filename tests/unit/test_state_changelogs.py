@@ -145,8 +145,14 @@ def test_a_store_is_what_its_changelogs_say(
                 else:
                     expected[key] = (expected.get(key, b"") if change is Change.MERGE else b"") + value
             assert list(store.entries()) == sorted(expected.items())
-            for prefix in (b"\0", b"\1\0"):
-                assert list(store.entries(prefix)) == sorted(item for item in expected.items() if item[0].startswith(prefix))
+            for prefix in (b"", b"\0", b"\1\0", b"\xff", b"\xff\xff"):
+                wanted = sorted(item for item in expected.items() if item[0].startswith(prefix))
+                assert list(store.entries(prefix)) == wanted
+                for rows, size in ((1, 1 << 20), (3, 5), (1000, 1)):
+                    found = [list(zip(*batch, strict=True)) for batch in store.batches(prefix, rows, size)]
+                    assert [item for batch in found for item in batch] == wanted
+                    assert all(1 <= len(batch) <= rows for batch in found)
+                    assert all(sum(len(key) + len(value) for key, value in batch[:-1]) < size for batch in found)
         finally:
             store.close()
 

@@ -156,7 +156,7 @@ def test_only_changelogs_behind_the_older_version_are_read(tmp_path: Path, monke
     before, after = versions.checkpoint(told[:2], 1), versions.checkpoint(told, 1)
     later = later_changelogs(before.checkpoint.snapshots[0], after.checkpoint.snapshots[0])
     assert [handle.name for handle in later or ()] == ["3_u3.changelog"]
-    monkeypatch.setattr(contents.Contents, "entries", None)
+    monkeypatch.setattr(contents.Contents, "batches", None)
     found = rows(Changes(before, after, after.select(0, None)).batches(None, 1))
     assert [(one["key"]["key"], one["value"]["count"], one["_change_type"]) for one in found] == [
         ("xx", 2, "update_preimage"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from benchmarks.figures import Case, Figures
 from benchmarks.realtime.running import EXPERIMENT, kept_up
+from benchmarks.realtime.systems import Engine
 from documents.parts import replaced
 from documents.places import REALTIME
 
 _SOURCE = "benchmarks/results/realtime.json"
 _COLUMNS = ("p50", "p90", "p99", "p99.9")
+_SYSTEMS = [engine.value for engine in Engine]
 
 
 def renewed(page: str) -> str:
@@ -33,8 +35,8 @@ def table(figures: Figures) -> str:
     return "\n".join([*lines, taken, *(f"Not measured: {note}" for note in figures.notes)])
 
 
-def _order(case: Case) -> tuple[float, int, int]:
-    return float(case.experiment.split()[-2]), case.partitions, case.size
+def _order(case: Case) -> tuple[float, int, int, int]:
+    return float(case.experiment.split()[-2]), case.partitions, case.size, _SYSTEMS.index(case.system)
 
 
 def _row(figures: Figures, case: Case) -> str:

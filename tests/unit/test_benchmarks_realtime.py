@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from benchmarks.figures import Case, Figures
+from benchmarks.realtime import Engine
 from benchmarks.realtime.running import EXPERIMENT, kept_up, percentile, standstills
 from benchmarks.realtime.topics import Passed
 from documents import realtime_costs
@@ -31,6 +34,20 @@ def test_who_lags_behind_has_not_kept_up(out: int, behind: int, kept: bool) -> N
     for metric, value in (("out_count", out), ("sent_count", 1000), ("behind_ms", behind)):
         figures.add(case, metric, [value])
     assert kept_up(figures, case) is kept
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_table_has_its_systems_in_one_order(seed: int) -> None:
+    """Also where a run that ended early has measured them in another."""
+    figures = Figures(about=dict.fromkeys(("time", "processors", "pyspark", "commit"), "x"))
+    engines = list(Engine)
+    random.Random(seed).shuffle(engines)
+    for engine in engines:
+        case = Case(f"{EXPERIMENT}, batches of 5 s", engine.value, 3, 100)
+        for metric in ("p50_ms", "p90_ms", "p99_ms", "p99.9_ms", "standstill_ms", "out_count", "sent_count", "behind_ms"):
+            figures.add(case, metric, [1])
+    told = realtime_costs.table(figures)
+    assert [line.split(" | ")[2] for line in told.splitlines() if line.startswith("| 3")] == [engine.value for engine in Engine]
 
 
 def test_the_page_has_the_tables_of_the_results() -> None:

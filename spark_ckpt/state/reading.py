@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spark_ckpt.state.rows import Decoder, Encoding
 
 BATCH_BYTES = 4 << 20
-"""Bytes of keys and values that become one batch; a single entry may be larger."""
+"""Bytes of keys and values with which a batch ends; its last entry may be larger."""
 MOST_ROWS = 1 << 20
 """Entries of a batch, however few bytes they have."""
 _AHEAD = 2

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import random
+import shutil
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rocksdict import Options, Rdict
 
 from spark_ckpt.errors import CheckpointError, DamagedError, FormatError
 from spark_ckpt.state import contents
@@ -155,6 +159,67 @@ def test_a_store_is_what_its_changelogs_say(
                     assert all(sum(len(key) + len(value) for key, value in batch[:-1]) < size for batch in found)
         finally:
             store.close()
+
+
+def stored_families(folder: Path, rows: int) -> dict[bytes, list[tuple[bytes, bytes]]]:
+    """RocksDB's files with three column families in one SST; by prefix the entries."""
+    rng = random.Random(1)
+    made = {
+        prefix: [(prefix + n.to_bytes(4, "big"), rng.randbytes(40)) for n in range(rows)] for prefix in (b"\0\0", b"\1\0", b"\2\0")
+    }
+    with closing(Rdict(str(folder), Options(raw_mode=True))) as db:
+        for entries in made.values():
+            for key, value in entries:
+                db.put(key, value)
+        db.flush()
+    return made
+
+
+def test_no_family_ends_silently_at_a_damaged_block(tmp_path: Path) -> None:
+    """The block may be the family's first one, or its last."""
+    made = stored_families(tmp_path / "whole", 1000)
+    (sst,) = (tmp_path / "whole").glob("*.sst")
+    whole = sst.read_bytes()
+    complete = damaged = 0
+    for number, at in enumerate(range(100, len(whole), len(whole) // 40)):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole", folder)
+        (folder / sst.name).write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        try:
+            store = Contents(folder, "a store", {}, has_snapshot=True, delimiter=b"")
+        except DamagedError:
+            continue
+        with closing(store):
+            for prefix, entries in made.items():
+                found: list[tuple[bytes, bytes]] = []
+                try:
+                    found.extend(store.entries(prefix))
+                except DamagedError:
+                    damaged += 1
+                    assert found == entries[: len(found)]
+                else:
+                    complete += 1
+                    assert found == entries
+    assert complete > 30
+    assert damaged > 30
+
+
+def test_a_block_that_is_bad_once_and_good_again_is_damage(tmp_path: Path) -> None:
+    """As of a disk that answers wrongly for a moment: RocksDB has ended there, and would find more now."""
+    made = stored_families(tmp_path / "0", 1000)
+    (sst,) = (tmp_path / "0").glob("*.sst")
+    whole = sst.read_bytes()
+    at = len(whole) // 2
+    sst.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+    with closing(Contents(tmp_path / "0", "a store", {}, has_snapshot=True, delimiter=b"")) as store:
+        read = store.batches(b"", 10, 1 << 20)
+        first = next(read)
+        assert list(zip(*first, strict=True)) == made[b"\0\0"][:10]
+        sizes = iter(map(len, (keys for keys, _ in read)))
+        assert any(size < 10 for size in sizes), "it has come to the bad block"
+        sst.write_bytes(whole)
+        with pytest.raises(DamagedError, match=r"it ended behind .*, and there is more"):
+            next(sizes)
 
 
 def test_a_folder_that_is_no_rocksdb_is_damaged(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -70,22 +70,20 @@ class Contents:
             if until == at:
                 yield keys, values
             else:
-                yield from _divided(self._merged(keys, values, changed[at:until]), rows, size)
+                yield from _divided(*self._merged(dict(zip(keys, values, strict=True)), changed[at:until]), rows, size)
             at = until
-        yield from _divided(self._merged([], [], changed[at:]), rows, size)
+        yield from _divided(*self._merged({}, changed[at:]), rows, size)
 
-    def _merged(self, keys: list[bytes], values: list[bytes], changed: Iterable[bytes]) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Stored entries, and between them what these keys have now; in pieces."""
-        start = 0
+    def _merged(self, entries: dict[bytes, bytes], changed: Iterable[bytes]) -> Batch:
+        """Stored entries, with what these keys have now."""
         for key in changed:
-            end = bisect_left(keys, key, start)
-            stored = end < len(keys) and keys[end] == key
-            value = self._changed.value(key, values[end] if stored else None)
-            yield keys[start:end], values[start:end]
+            value = self._changed.value(key, entries.get(key))
             if value is not None:
-                yield [key], [value]
-            start = end + stored
-        yield keys[start:], values[start:]
+                entries[key] = value
+            else:
+                entries.pop(key, None)
+        keys = sorted(entries)  # two ascending runs, so this takes one pass
+        return keys, list(map(entries.__getitem__, keys))
 
     def _spill(self) -> None:
         if self._db is not None:
@@ -100,27 +98,19 @@ class Contents:
                 db.put(key, value)
 
 
-def _divided(pieces: Iterable[Batch], rows: int, size: int) -> Iterator[Batch]:
+def _divided(keys: list[bytes], values: list[bytes], rows: int, size: int) -> Iterator[Batch]:
     """All of them in batches of at most so many entries, which end when they have so many bytes."""
-    keys: list[bytes] = []
-    values: list[bytes] = []
-    found = 0
-    for piece in pieces:
-        more = sum(map(len, piece[0])) + sum(map(len, piece[1]))
-        if found + more < size and len(keys) + len(piece[0]) < rows:
-            keys += piece[0]
-            values += piece[1]
-            found += more
-            continue
-        for key, value in zip(*piece, strict=True):
-            keys.append(key)
-            values.append(value)
-            found += len(key) + len(value)
-            if found >= size or len(keys) >= rows:
-                yield keys, values
-                keys, values, found = [], [], 0
-    if keys:
+    if keys and len(keys) <= rows and sum(map(len, keys)) + sum(map(len, values)) < size:
         yield keys, values
+        return
+    begin = found = 0
+    for end, (key, value) in enumerate(zip(keys, values, strict=True), 1):
+        found += len(key) + len(value)
+        if found >= size or end - begin >= rows:
+            yield keys[begin:end], values[begin:end]
+            begin, found = end, 0
+    if begin < len(keys):
+        yield keys[begin:], values[begin:]
 
 
 class Changed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,19 @@ from spark_ckpt.storage import Storage
 from tests.drivers.stored_stream import StreamWriter, make_store
 
 HOUR = 3_600_000
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, call: str, name: str | None = None) -> None:
+    """The system's answer where a person has protected a file, or all: tests run as root, whom no permissions hold up."""
+    real = getattr(os, call)
+
+    def refused(path: str, *others: object, **more: object) -> None:
+        if name is not None and path != name:
+            real(path, *others, **more)
+            return
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, call, refused)
 
 
 def crashed_once(storage: Storage, tmp_path: Path) -> StreamWriter:

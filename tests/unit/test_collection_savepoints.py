@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from spark_ckpt.stored.gc import Collector
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from testbed.faulty import Fault, FaultyStorage, Moment
 from tests.drivers.checkpoints import sample
-from tests.drivers.garbage import crashed_once, expected_garbage, gc, keys, now
+from tests.drivers.garbage import crashed_once, expected_garbage, gc, keys, now, refuse
 from tests.drivers.stored_stream import StreamWriter
 
 
@@ -133,11 +132,7 @@ def test_a_savepoint_that_a_person_protects_is_no_error(
         pytest.skip("only a disk has temporary files")
     complete(storage, "kept")
     (Path(url.removeprefix("file://")) / "savepoints/kept/.tmp").mkdir(exist_ok=True)
-
-    def protected(path: str, **_: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", path)
-
-    monkeypatch.setattr(os, "rmdir", protected)
+    refuse(monkeypatch, "rmdir")
     collector = Collector(storage, 0, now(storage) + 86_400_000)
     assert collector.delete(collector.look()) == {}
 
@@ -210,11 +205,7 @@ def test_what_could_not_be_deleted_is_printed_and_is_status_1(
     left = "savepoints/cut/run-00000001/seg/2-a"
     storage.put(left, b"x")
     os.utime(Path(url.removeprefix("file://")) / left, (0, 0))
-
-    def protected(_: str, path: str, **__: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", path)
-
-    monkeypatch.setattr(os, "link", protected)
+    refuse(monkeypatch, "link")
     status, doc = gc(capsys, url, "--delete")
     assert (status, doc["deleted"], list(doc["savepoints"]["stays"])) == (1, False, ["savepoints/cut/"])
     assert "Permission denied" in doc["savepoints"]["stays"]["savepoints/cut/"]
@@ -271,14 +262,7 @@ def test_temporary_files_that_cannot_be_removed_are_told(
     temporary.write_bytes(b"x")
     collector = Collector(storage, 0, now(storage) + 86_400_000)
     found = collector.look()
-    unlink = os.unlink
-
-    def protected(name: str, *, dir_fd: int | None = None) -> None:
-        if name == temporary.name:
-            raise PermissionError(errno.EACCES, "Permission denied", name)
-        unlink(name, dir_fd=dir_fd)
-
-    monkeypatch.setattr(os, "unlink", protected)
+    refuse(monkeypatch, "unlink", temporary.name)
     stays = collector.delete(found)
     assert list(stays) == ["savepoints/kept/"]
     assert "Permission denied" in stays["savepoints/kept/"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -293,12 +293,69 @@ def opened(storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder:
 
     Raises `DamagedError`, `ObjectMissingError`, `StorageError`, each with the names of checkpoint and store.
     """
+    full = _fetch_full(storage, checkpoint, snapshot, folder)
+    with _replaying(full, replayed(storage, changelogs(snapshot), folder, codec), delimiter) as contents:
+        yield contents
+
+
+@dataclass(frozen=True)
+class FetchedStore:
+    """One store's files on this machine's disk: all that it takes to read it, in another process too.
+
+    `families`: like those of `Contents`. `changelogs`: names and files, in the order in which they are replayed.
+    """
+
+    folder: Path
+    name: str
+    families: dict[str, int] | None
+    has_snapshot: bool
+    changelogs: tuple[tuple[str, Path], ...] = ()
+
+
+def fetch(storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path) -> FetchedStore:
+    """The same `folder` as that of `opened`, and the same errors."""
+    full = _fetch_full(storage, checkpoint, snapshot, folder)
+    beside = changelogs_beside(folder)
+    found = []
+    for number, handle in enumerate(changelogs(snapshot)):
+        owner_only.make_folder(beside)
+        path = beside / str(number)
+        _download(storage, handle, path)
+        found.append((handle.name, path))
+    return replace(full, changelogs=tuple(found))
+
+
+@contextmanager
+def opened_fetched(store: FetchedStore, codec: str, delimiter: bytes) -> Iterator[Contents]:
+    """Raises `DamagedError`, and `StorageError` where the disk takes no more."""
+
+    def records() -> Iterator[tuple[Change, bytes, bytes]]:
+        for name, path in store.changelogs:
+            with path.open("rb") as source:
+                yield from read_records(source, name, codec)
+
+    with _replaying(store, records(), delimiter) as contents:
+        yield contents
+
+
+def changelogs_beside(folder: Path) -> Path:
+    """Where the fetched changelogs of the store in `folder` are."""
+    return folder.parent / f"{folder.name}.changelogs"
+
+
+def _fetch_full(storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path) -> FetchedStore:
     assembled = assemble(storage, checkpoint, snapshot, folder)
-    name = assembled.zip_name if assembled is not None else "the changelogs of a store"
-    families = dict(assembled.content.families) if assembled is not None else None
-    contents = Contents(folder, name, families, assembled is not None, delimiter)
+    if assembled is None:
+        return FetchedStore(folder, "the changelogs of a store", None, has_snapshot=False)
+    return FetchedStore(folder, assembled.zip_name, dict(assembled.content.families), has_snapshot=True)
+
+
+@contextmanager
+def _replaying(store: FetchedStore, records: Iterator[tuple[Change, bytes, bytes]], delimiter: bytes) -> Iterator[Contents]:
+    """Its full snapshot, and over it these records."""
+    contents = Contents(store.folder, store.name, store.families, store.has_snapshot, delimiter)
     try:
-        for change, key, value in replayed(storage, changelogs(snapshot), folder, codec):
+        for change, key, value in records:
             contents.apply(change, key, value)
         yield contents
     finally:
@@ -323,16 +380,20 @@ def replayed(storage: Storage, handles: Iterable[Handle], folder: Path, codec: s
 
 
 def _records(storage: Storage, handle: Handle, path: Path, codec: str) -> Iterator[tuple[Change, bytes, bytes]]:
-    try:
-        if handle.length <= IN_MEMORY:
-            (one,) = read(storage, [handle])
-            if one.damage is not None:
-                raise one.damage
-            yield from read_records(from_bytes(one.data), handle.name, codec)
-            return
-        read_to_file(storage, handle, path)
-    except RangeDamagedError as e:
-        raise DamagedError(str(e)) from e
+    if handle.length <= IN_MEMORY:
+        (one,) = read(storage, [handle])
+        if one.damage is not None:
+            raise DamagedError(str(one.damage)) from one.damage
+        yield from read_records(from_bytes(one.data), handle.name, codec)
+        return
+    _download(storage, handle, path)
     with path.open("rb") as source:
         yield from read_records(source, handle.name, codec)
     path.unlink()
+
+
+def _download(storage: Storage, handle: Handle, path: Path) -> None:
+    try:
+        read_to_file(storage, handle, path)
+    except RangeDamagedError as e:
+        raise DamagedError(str(e)) from e

@@ -16,7 +16,7 @@ from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import ConfigError, DamagedError, FormatError, ObjectMissingError, StorageError
 from spark_ckpt.model import Checkpoint, Snapshot
 from spark_ckpt.process.scratch import temporary_folder
-from spark_ckpt.state.contents import Batch, Contents, opened
+from spark_ckpt.state.contents import Batch, Contents, changelogs_beside, opened
 from spark_ckpt.state.operators import state_files
 from spark_ckpt.state.schemas import DEFAULT, Family, Operator, Store, Variable, read_operators
 from spark_ckpt.storage.base import Storage
@@ -30,6 +30,8 @@ BATCH_BYTES = 4 << 20
 """Bytes of keys and values with which a batch ends; its last entry may be larger."""
 MOST_ROWS = 1 << 20
 """Entries of a batch, however few bytes they have."""
+MANY_BYTES = 16 << 20
+"""Of stores as they are stored, from which on it takes longer to read them than to start a process."""
 _AHEAD = 2
 """Batches of a partition that may wait to be taken, so that memory stays bounded."""
 _CONF = "spark.sql.streaming.stateStore."
@@ -143,18 +145,19 @@ class StateOfCheckpoint:
         return Decoder(selected.family, self.encoding, selected.store.has_families)
 
     def batches(self, selected: Selected, partitions: Collection[int] | None, threads: int) -> Iterator[pa.RecordBatch]:
-        """Partition by partition, some of them at once; of each so much is made as has room."""
-        decoder = self.decoder(selected)
+        """Partition by partition, some of them at once; of each so much is made as has room. Large state is read by processes, too."""
+        decoder, snapshots = self.decoder(selected), self.snapshots(selected, partitions)
+        if threads > 1 and len(snapshots) > 1 and sum(snapshot.size for snapshot in snapshots) >= MANY_BYTES:
+            from spark_ckpt.state.reader_pool import read_by_processes
+
+            return read_by_processes(self, selected, snapshots, threads)
 
         def of_store(snapshot: Snapshot, folder: Path) -> Generator[pa.RecordBatch, None, None]:
             with self.contents(snapshot, folder) as contents:
-                prefix = self.prefix(contents, selected)
-                if prefix is not None:
-                    for keys, values in groups(contents, prefix, decoder.rows_at_once):
-                        yield from decoder.batches(keys, values, snapshot.store.partition)
+                yield from decoded(contents, selected, decoder, snapshot.store.partition)
             remove(folder)
 
-        return in_order(of_store, self.snapshots(selected, partitions), threads)
+        return in_order(of_store, snapshots, threads)
 
     @contextmanager
     def contents(self, snapshot: Snapshot, folder: Path) -> Iterator[Contents]:
@@ -163,7 +166,8 @@ class StateOfCheckpoint:
         with self.named(snapshot), opened(self.storage, self.checkpoint, snapshot, folder, self.codec, delimiter) as contents:
             yield contents
 
-    def prefix(self, contents: Contents, selected: Selected) -> bytes | None:
+    @staticmethod
+    def prefix(contents: Contents, selected: Selected) -> bytes | None:
         """With what the family's keys begin in this store; None: it has no entry there yet. Raises `FormatError` where nobody says."""
         if not selected.store.has_families:
             return b""
@@ -198,12 +202,21 @@ class StateOfCheckpoint:
         return ", ".join(f"{operator.id} ({operator.name})" for operator in self.operators)
 
 
+def decoded(contents: Contents, selected: Selected, decoder: Decoder, partition: int) -> Iterator[pa.RecordBatch]:
+    """The family's entries in one store."""
+    prefix = StateOfCheckpoint.prefix(contents, selected)
+    if prefix is not None:
+        for keys, values in groups(contents, prefix, decoder.rows_at_once):
+            yield from decoder.batches(keys, values, partition)
+
+
 Make = Callable[[Snapshot, Path], "Generator[pa.RecordBatch, None, None]"]
 """The batches of one store. The folder is a new one, in a folder of the reader's own; it is removed with it, or sooner."""
 
 
-def in_order(make: Make, snapshots: Sequence[Snapshot], threads: int) -> Iterator[pa.RecordBatch]:
-    """The batches of some stores, one store's after the other's, made by so many threads; of each store so much is made as has room."""
+def in_order(make: Make, snapshots: Sequence[Snapshot], threads: int, ahead: int = _AHEAD) -> Iterator[pa.RecordBatch]:
+    """The batches of some stores, one store's after the other's, made by so many threads. `ahead`: batches that are made of a store before
+    its turn comes."""
     with temporary_folder("state") as folder, ThreadPoolExecutor(threads, "state") as pool:
         waiting: deque[tuple[Future[list[pa.RecordBatch]], _Batches]] = deque()
         numbered = iter(enumerate(snapshots))
@@ -211,7 +224,7 @@ def in_order(make: Make, snapshots: Sequence[Snapshot], threads: int) -> Iterato
             while True:
                 while len(waiting) < threads and (item := next(numbered, None)) is not None:
                     made = _Batches(make(item[1], folder / str(item[0])))
-                    waiting.append((pool.submit(made.some), made))
+                    waiting.append((pool.submit(made.some, ahead if waiting else _AHEAD), made))
                 if not waiting:
                     return
                 # Whatever ends this wait, all that has begun is in `waiting`, and is closed before its folder goes.
@@ -220,7 +233,7 @@ def in_order(make: Make, snapshots: Sequence[Snapshot], threads: int) -> Iterato
                 if made.ended:
                     waiting.popleft()
                 else:
-                    waiting[0] = (pool.submit(made.some), made)
+                    waiting[0] = (pool.submit(made.some, _AHEAD), made)
                 yield from found
         finally:
             pool.shutdown(cancel_futures=True)
@@ -235,9 +248,9 @@ class _Batches:
         self._made = made
         self.ended = False
 
-    def some(self) -> list[pa.RecordBatch]:
+    def some(self, most: int) -> list[pa.RecordBatch]:
         found = []
-        for _ in range(_AHEAD):
+        for _ in range(most):
             batch = next(self._made, None)
             if batch is None:
                 self.ended = True
@@ -270,6 +283,7 @@ def remove(folder: Path) -> None:
 
     shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(folder.parent / f"{folder.name}.options", ignore_errors=True)
+    shutil.rmtree(changelogs_beside(folder), ignore_errors=True)
 
 
 def default_threads() -> int:

@@ -1,0 +1,146 @@
+"""Stores read by several processes, this one among them: Python makes rows on one processor at a time.
+
+The others only save time. Where one cannot be started, or ends too soon, its store is read here.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from spark_ckpt.errors import CheckpointError
+from spark_ckpt.model import Snapshot
+from spark_ckpt.state.contents import fetch
+from spark_ckpt.state.reader_process import DONE, READY, Task, made
+from spark_ckpt.state.reading import Selected, StateOfCheckpoint, in_order, remove
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_AHEAD = 8
+"""Batches that are made of a partition before its turn comes: with fewer a process would wait for most of the time."""
+_START_S = 30
+"""A process that has not begun by then is not waited for."""
+
+
+def read_by_processes(state: StateOfCheckpoint, selected: Selected, snapshots: Sequence[Snapshot], count: int) -> Iterator[pa.RecordBatch]:
+    """The batches of these stores, one store's after the other's, made by `count` processes. Raises like `StateOfCheckpoint.batches`."""
+    with _Readers(count - 1) as readers:
+
+        def of_store(snapshot: Snapshot, folder: Path) -> Generator[pa.RecordBatch, None, None]:
+            def task() -> Task:
+                store = fetch(state.storage, state.checkpoint, snapshot, folder)
+                return Task(store, selected, snapshot.store.partition, state.encoding, state.codec)
+
+            with state.named(snapshot):
+                given = 0
+                try:
+                    for batch in readers.batches(task()):
+                        given += 1
+                        yield batch
+                except _HelperEndedError:
+                    # It may have written into the folder. The same entries make the same batches.
+                    remove(folder)
+                    yield from islice(made(task()), given, None)
+            remove(folder)
+
+        yield from in_order(of_store, snapshots, count, _AHEAD)
+
+
+class _HelperEndedError(CheckpointError):
+    """A process has ended, or been ended, while it read a store."""
+
+
+class _Readers:
+    """This process, and so many helpers. They are ended when the block is left, and end by themselves with this process."""
+
+    def __init__(self, helpers: int) -> None:
+        self._free: SimpleQueue[_Helper | None] = SimpleQueue()
+        """None: this process."""
+        self._free.put(None)
+        self._helpers: list[_Helper] = []
+        for _ in range(helpers):
+            try:
+                self._helpers.append(_Helper(self._free))
+            except (OSError, TypeError):  # TypeError: an interpreter within another program has no name
+                self._free.put(None)
+
+    def __enter__(self) -> _Readers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for helper in self._helpers:
+            helper.end()
+
+    def batches(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """By whoever is free first. Raises `_HelperEndedError`, and like `made`."""
+        helper: _Helper | None = None
+        with suppress(Empty):
+            helper = self._free.get(timeout=_START_S)
+        try:
+            yield from made(task) if helper is None else helper.batches(task)
+        except _HelperEndedError:
+            assert helper is not None
+            helper.end()
+            helper = None
+            raise
+        finally:
+            self._free.put(helper)
+
+
+class _Helper:
+    """A process of its own. It puts itself into `free` when it is ready, or None in its place when it has ended before."""
+
+    def __init__(self, free: SimpleQueue[_Helper | None]) -> None:
+        package = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "spark_ckpt.state.reader_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        self._starting = Thread(target=self._start, args=(free,), name="state-helper", daemon=True)
+        self._starting.start()
+
+    def _start(self, free: SimpleQueue[_Helper | None]) -> None:
+        assert self._process.stdout is not None
+        free.put(self if self._process.stdout.read(len(READY)) == READY else None)
+
+    def batches(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """Whoever does not take all of them has to end it."""
+        import pyarrow as pa
+
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None
+        assert answers is not None
+        try:
+            pickle.dump(task, requests)
+            requests.flush()
+            yield from pa.ipc.open_stream(answers)
+            done = answers.read(len(DONE)) == DONE
+        except (OSError, pa.ArrowException) as e:
+            raise _HelperEndedError(str(e)) from e
+        if not done:  # Arrow takes the end of a file for that of the stream
+            raise _HelperEndedError("its batches have no end")
+
+    def end(self) -> None:
+        """May be called again."""
+        self._process.kill()
+        self._process.wait()
+        self._starting.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with suppress(OSError):  # what is still in it goes nowhere
+                pipe.close()

@@ -1,0 +1,155 @@
+"""Large state is read by processes: the same rows in the same order, whatever becomes of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import spark_ckpt
+from spark_ckpt.errors import DamagedError
+from spark_ckpt.model import CheckpointId
+from spark_ckpt.paths import metadata_key
+from spark_ckpt.state import reading
+from spark_ckpt.storage import open_storage
+from spark_ckpt.stored.metadata.codec import encode_metadata
+from spark_ckpt.stored.reading import StreamReader
+from tests.drivers.killed_starter import left
+from tests.drivers.stored_stream import flip
+from tests.stored.earlier import HERE, place
+
+UPDATE = f"file://{HERE}/states/update"
+READS_FOR_EVER = f"""
+import time, spark_ckpt
+from spark_ckpt.api import state
+from spark_ckpt.state import reading
+reading.MANY_BYTES, reading.BATCH_BYTES, state.default_threads = 0, 1, lambda: 3
+batches = iter(spark_ckpt.read_state({UPDATE!r}))
+next(batches)
+print("reading", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little there is to read, and however few processors there are."""
+    monkeypatch.setattr(reading, "MANY_BYTES", 0)
+    monkeypatch.setattr("spark_ckpt.api.state.default_threads", lambda: 3)
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BATCH_BYTES", 1)
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> str:
+    """An aggregation: changelogs and no full snapshot."""
+    place("1", tmp_path / "stream")
+    return f"file://{tmp_path}/stream"
+
+
+def children() -> list[int]:
+    return [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+
+
+def helpers(count: int) -> list[int]:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = [pid for pid in children() if b"spark_ckpt.state.reader_process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        if len(found) == count:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"there are no {count} helpers")
+
+
+@pytest.mark.parametrize(("state", "operator", "store"), [
+    ("update", None, None),
+    ("outer", 0, "left-keyWithIndexToValue"),
+    ("sessions", None, None),
+    ("transform", None, "best"),
+    ("transform", None, "count"),
+    ("transform", None, "parity"),
+    ("ttl", None, "timers"),
+])
+def test_the_same_batches_as_of_one_process(state: str, operator: int | None, store: str | None, request: pytest.FixtureRequest) -> None:
+    state_of = spark_ckpt.read_state(f"file://{HERE}/states/{state}", operator=operator, store=store)
+    alone = list(state_of)
+    assert sum(batch.num_rows for batch in alone) > 0
+    request.getfixturevalue("by_processes")
+    assert list(state_of) == alone
+    assert children() == []
+
+
+def test_changelogs_without_a_full_snapshot(stream: str, request: pytest.FixtureRequest) -> None:
+    alone = list(spark_ckpt.read_state(stream))
+    request.getfixturevalue("by_processes")
+    assert list(spark_ckpt.read_state(stream)) == alone
+
+
+def test_a_helper_that_is_killed_costs_time_only(small_batches: None, request: pytest.FixtureRequest) -> None:
+    alone = list(spark_ckpt.read_state(UPDATE))
+    request.getfixturevalue("by_processes")
+    batches = iter(spark_ckpt.read_state(UPDATE))
+    found = [next(batches)]
+    for pid in helpers(2):
+        os.kill(pid, signal.SIGKILL)
+    assert found + list(batches) == alone
+    assert children() == []
+
+
+@pytest.mark.parametrize("interpreter", ["/no/such/python", "/bin/false", None])
+def test_no_helper_is_needed(interpreter: str | None, stream: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """In another program that Python is part of, its own name is no interpreter's."""
+    alone = list(spark_ckpt.read_state(stream))
+    request.getfixturevalue("by_processes")
+    monkeypatch.setattr(sys, "executable", interpreter)
+    assert list(spark_ckpt.read_state(stream)) == alone
+
+
+def test_who_stops_reading_leaves_nothing(by_processes: None, small_batches: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    files = len(os.listdir("/proc/self/fd"))
+    batches = iter(spark_ckpt.read_state(UPDATE))
+    assert next(batches).num_rows == 1
+    assert list(tmp_path.iterdir()) != []
+    assert children() != []
+    batches.close()  # type: ignore[attr-defined]  # it is a generator
+    assert list(tmp_path.iterdir()) == []
+    assert children() == []
+    assert len(os.listdir("/proc/self/fd")) == files
+
+
+def test_who_is_killed_while_reading_leaves_no_process(tmp_path: Path) -> None:
+    assert left(READS_FOR_EVER, tmp_path) == []
+
+
+def test_what_is_damaged_is_named_as_ever(by_processes: None, stream: str) -> None:
+    storage = open_storage(stream)
+    newest = StreamReader(storage).read(CheckpointId(2, 5))
+    log = newest.snapshots[1].handles[-1]
+    flip(storage, log.object, log.offset + 30)
+    with pytest.raises(DamagedError, match=r"run-2/chk-5: operator 0, partition 1, store default: .*CRC-32"):
+        spark_ckpt.read_state(stream).to_table()
+
+
+def test_what_only_a_helper_can_find_damaged_is_named_as_ever(by_processes: None, stream: str) -> None:
+    """The changelog is what was stored; what is in it is nobody's."""
+    storage = open_storage(stream)
+    newest = StreamReader(storage).read(CheckpointId(2, 5))
+    changed = []
+    for snapshot in newest.snapshots:
+        *others, last = snapshot.handles
+        cut = replace(last, length=1, checksum=zlib.crc32(storage.get(last.object, last.offset, 1)))
+        changed.append(replace(snapshot, handles=(*others, cut)))
+    storage.put(metadata_key(newest.id), encode_metadata(replace(newest, snapshots=tuple(changed))))
+    with pytest.raises(DamagedError, match=r"run-2/chk-5: operator 0, partition 0, store default: "):
+        spark_ckpt.read_state(stream).to_table()

@@ -23,7 +23,7 @@ from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.state import contents as held
 from spark_ckpt.state.contents import Changed, Contents, replayed
 from spark_ckpt.state.operators import description
-from spark_ckpt.state.reading import BATCH_BYTES, Selected, StateOfCheckpoint, in_order, name_of, remove
+from spark_ckpt.state.reading import BATCH_BYTES, Selected, StateOfCheckpoint, gathered, name_of, remove
 from spark_ckpt.state.schemas import Operator
 from spark_ckpt.state.spark_types import SparkType, to_text
 from spark_ckpt.storage.base import Storage
@@ -94,7 +94,7 @@ class Changes:
                         yield self._with(batch, types[at : at + batch.num_rows])
                         at += batch.num_rows
 
-        return in_order(of_store, self._after.snapshots(self._selected, partitions), threads)
+        return gathered(of_store, self._after.snapshots(self._selected, partitions), threads)
 
     def count(self, threads: int) -> Counts:
         """How many there are in all partitions. Raises like `batches`."""

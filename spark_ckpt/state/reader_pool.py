@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import subprocess
 import sys
 from collections.abc import Generator, Iterator, Sequence
@@ -21,20 +22,18 @@ from typing import TYPE_CHECKING
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import Snapshot
 from spark_ckpt.state.contents import fetch
-from spark_ckpt.state.reader_process import DONE, READY, Task, made
-from spark_ckpt.state.reading import Selected, StateOfCheckpoint, in_order, remove
+from spark_ckpt.state.reader_process import LENGTH, Task, made
+from spark_ckpt.state.reading import Selected, StateOfCheckpoint, gathered, remove
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_AHEAD = 8
-"""Batches that are made of a partition before its turn comes: with fewer a process would wait for most of the time."""
 _START_S = 30
 """A process that has not begun by then is not waited for."""
 
 
 def read_by_processes(state: StateOfCheckpoint, selected: Selected, snapshots: Sequence[Snapshot], count: int) -> Iterator[pa.RecordBatch]:
-    """The batches of these stores, one store's after the other's, made by `count` processes. Raises like `StateOfCheckpoint.batches`."""
+    """The batches of these stores as they are made, by `count` processes. Raises like `StateOfCheckpoint.batches`."""
     with _Readers(count - 1) as readers:
 
         def of_store(snapshot: Snapshot, folder: Path) -> Generator[pa.RecordBatch, None, None]:
@@ -54,7 +53,7 @@ def read_by_processes(state: StateOfCheckpoint, selected: Selected, snapshots: S
                     yield from islice(made(task()), given, None)
             remove(folder)
 
-        yield from in_order(of_store, snapshots, count, _AHEAD)
+        yield from gathered(of_store, snapshots, count, in_order=False)
 
 
 class _HelperEndedError(CheckpointError):
@@ -104,43 +103,65 @@ class _Helper:
     def __init__(self, free: SimpleQueue[_Helper | None]) -> None:
         package = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "spark_ckpt.state.reader_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        # A pipe is read in pieces of 64 KiB, before each of which this process's other threads have Python for some milliseconds.
+        self._answers, far = socket.socketpair()
+        with far:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "spark_ckpt.state.reader_process"],
+                    stdin=subprocess.PIPE,
+                    stdout=far.fileno(),
+                    stderr=subprocess.DEVNULL,
+                    env={**os.environ, "PYTHONPATH": path},
+                )
+            except BaseException:
+                self._answers.close()
+                raise
         self._starting = Thread(target=self._start, args=(free,), name="state-helper", daemon=True)
         self._starting.start()
 
     def _start(self, free: SimpleQueue[_Helper | None]) -> None:
-        assert self._process.stdout is not None
-        free.put(self if self._process.stdout.read(len(READY)) == READY else None)
+        try:
+            self._message()
+        except (OSError, _HelperEndedError):
+            free.put(None)
+        else:
+            free.put(self)
 
     def batches(self, task: Task) -> Iterator[pa.RecordBatch]:
         """Whoever does not take all of them has to end it."""
         import pyarrow as pa
 
-        requests, answers = self._process.stdin, self._process.stdout
+        requests, schema = self._process.stdin, task.decoder.schema
         assert requests is not None
-        assert answers is not None
         try:
             pickle.dump(task, requests)
             requests.flush()
-            yield from pa.ipc.open_stream(answers)
-            done = answers.read(len(DONE)) == DONE
+            while message := self._message():
+                yield pa.ipc.read_record_batch(message, schema)
         except (OSError, pa.ArrowException) as e:
             raise _HelperEndedError(str(e)) from e
-        if not done:  # Arrow takes the end of a file for that of the stream
-            raise _HelperEndedError("its batches have no end")
+
+    def _message(self) -> bytearray:
+        (length,) = LENGTH.unpack(self._bytes(LENGTH.size))
+        return self._bytes(length)
+
+    def _bytes(self, count: int) -> bytearray:
+        found = bytearray(count)
+        there, view = 0, memoryview(found)
+        while there < count:
+            some = self._answers.recv_into(view[there:], 0, socket.MSG_WAITALL)
+            if not some:
+                raise _HelperEndedError("a message is cut short")
+            there += some
+        return found
 
     def end(self) -> None:
         """May be called again."""
         self._process.kill()
         self._process.wait()
         self._starting.join()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            with suppress(OSError):  # what is still in it goes nowhere
-                pipe.close()
+        self._answers.close()
+        assert self._process.stdin is not None
+        with suppress(OSError):  # what is still in it goes nowhere
+            self._process.stdin.close()

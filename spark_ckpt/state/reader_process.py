@@ -1,7 +1,8 @@
 """A process that makes Arrow batches out of stores which lie on this machine's disk: `python -m spark_ckpt.state.reader_process`.
 
-Standard input: pickled `Task`s, of the process that has started this one. Standard output: `READY`, then for each task a stream of Arrow's
-IPC format and behind it `DONE`. Whatever goes wrong ends the process: who has started it reads the store itself, and finds out why.
+Standard input: pickled `Task`s, of the process that has started this one. Standard output, a socket: messages of a length (`LENGTH`) and so
+many bytes. The first has none and says that the process is there. Then for each task its batches, each as a message of Arrow's IPC format
+without a schema, and one without bytes. Whatever goes wrong ends the process: who has started it reads the store itself, and finds out why.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import socket
+import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +24,7 @@ from spark_ckpt.state.rows import Decoder, Encoding
 if TYPE_CHECKING:
     import pyarrow as pa
 
-READY, DONE = b"r", b"d"
+LENGTH = struct.Struct("<q")
 
 
 @dataclass(frozen=True)
@@ -46,26 +49,22 @@ def made(task: Task) -> Iterator[pa.RecordBatch]:
 
 
 def main() -> None:
-    import pyarrow as pa
-
     # A Ctrl-C of the terminal is for the process that has started this one, which ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Whatever prints to the standard output would be between the batches.
-    with open(os.dup(sys.stdout.fileno()), "wb") as out:
+    with socket.socket(fileno=os.dup(sys.stdout.fileno())) as out:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        out.write(READY)
-        out.flush()
+        out.sendall(LENGTH.pack(0))
         while True:
             try:
                 task: Task = pickle.load(sys.stdin.buffer)  # noqa: S301
             except EOFError:
                 return
-            with pa.ipc.new_stream(out, task.decoder.schema) as stream:
-                for batch in made(task):
-                    stream.write_batch(batch)
-                    out.flush()
-            out.write(DONE)
-            out.flush()
+            for batch in made(task):
+                message = batch.serialize()
+                out.sendall(LENGTH.pack(message.size))
+                out.sendall(message)
+            out.sendall(LENGTH.pack(0))
 
 
 if __name__ == "__main__":

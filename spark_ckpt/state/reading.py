@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +144,7 @@ class StateOfCheckpoint:
         return Decoder(selected.family, self.encoding, selected.store.has_families)
 
     def batches(self, selected: Selected, partitions: Collection[int] | None, threads: int) -> Iterator[pa.RecordBatch]:
-        """Partition by partition, some of them at once; of each so much is made as has room. Large state is read by processes, too."""
+        """Partition by partition. What is large is read by several processes, and its batches come as they are made."""
         decoder, snapshots = self.decoder(selected), self.snapshots(selected, partitions)
         if threads > 1 and len(snapshots) > 1 and sum(snapshot.size for snapshot in snapshots) >= MANY_BYTES:
             from spark_ckpt.state.reader_pool import read_by_processes
@@ -157,7 +156,7 @@ class StateOfCheckpoint:
                 yield from decoded(contents, selected, decoder, snapshot.store.partition)
             remove(folder)
 
-        return in_order(of_store, snapshots, threads)
+        return gathered(of_store, snapshots, threads)
 
     @contextmanager
     def contents(self, snapshot: Snapshot, folder: Path) -> Iterator[Contents]:
@@ -214,31 +213,37 @@ Make = Callable[[Snapshot, Path], "Generator[pa.RecordBatch, None, None]"]
 """The batches of one store. The folder is a new one, in a folder of the reader's own; it is removed with it, or sooner."""
 
 
-def in_order(make: Make, snapshots: Sequence[Snapshot], threads: int, ahead: int = _AHEAD) -> Iterator[pa.RecordBatch]:
-    """The batches of some stores, one store's after the other's, made by so many threads. `ahead`: batches that are made of a store before
-    its turn comes."""
+def gathered(make: Make, snapshots: Sequence[Snapshot], threads: int, *, in_order: bool = True) -> Iterator[pa.RecordBatch]:
+    """The batches of some stores, made by so many threads; of each store so much is made as has room. `in_order`: one store's come after
+    the other's; else they come as soon as they are made, so that no thread waits for another's store."""
     with temporary_folder("state") as folder, ThreadPoolExecutor(threads, "state") as pool:
-        waiting: deque[tuple[Future[list[pa.RecordBatch]], _Batches]] = deque()
+        waiting: list[tuple[Future[list[pa.RecordBatch]], _Batches]] = []
         numbered = iter(enumerate(snapshots))
         try:
             while True:
                 while len(waiting) < threads and (item := next(numbered, None)) is not None:
                     made = _Batches(make(item[1], folder / str(item[0])))
-                    waiting.append((pool.submit(made.some, ahead if waiting else _AHEAD), made))
+                    waiting.append((pool.submit(made.some), made))
                 if not waiting:
                     return
                 # Whatever ends this wait, all that has begun is in `waiting`, and is closed before its folder goes.
-                future, made = waiting[0]
+                at = 0 if in_order else _first_done([future for future, _ in waiting])
+                future, made = waiting[at]
                 found = future.result()
                 if made.ended:
-                    waiting.popleft()
+                    del waiting[at]
                 else:
-                    waiting[0] = (pool.submit(made.some, _AHEAD), made)
+                    waiting[at] = (pool.submit(made.some), made)
                 yield from found
         finally:
             pool.shutdown(cancel_futures=True)
             for _, made in waiting:
                 made.close()
+
+
+def _first_done(futures: Sequence[Future[list[pa.RecordBatch]]]) -> int:
+    wait(futures, return_when=FIRST_COMPLETED)
+    return next(number for number, future in enumerate(futures) if future.done())
 
 
 class _Batches:
@@ -248,9 +253,9 @@ class _Batches:
         self._made = made
         self.ended = False
 
-    def some(self, most: int) -> list[pa.RecordBatch]:
+    def some(self) -> list[pa.RecordBatch]:
         found = []
-        for _ in range(most):
+        for _ in range(_AHEAD):
             batch = next(self._made, None)
             if batch is None:
                 self.ended = True

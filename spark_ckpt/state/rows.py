@@ -69,14 +69,14 @@ class Decoder:
         group = repeated // _REPEATED + np.arange(len(of)) // self.rows_at_once
         ends = [*(np.flatnonzero(np.diff(group)) + 1).tolist(), len(of)]
         for begin, end in zip([0, *ends], ends, strict=False):
-            yield self._batch(key.take(pa.array(of[begin:end])), apart[begin:end], partition)
+            yield self._batch(key.take(_numbers(of[begin:end])), apart[begin:end], partition)
 
     def decode(self, keys: Sequence[bytes], values: Sequence[bytes], partition: int) -> pa.RecordBatch:
         """Raises `DamagedError` for what was not written with the family's schema."""
         key = self._keys(keys)
         if self._family.is_list:
             counts, values = self._apart(values)
-            key = key.take(pa.array(np.repeat(np.arange(len(keys)), counts)))
+            key = key.take(_numbers(np.repeat(np.arange(len(keys)), counts)))
         return self._batch(key, values, partition)
 
     def _batch(self, key: pa.StructArray, values: Sequence[bytes], partition: int) -> pa.RecordBatch:
@@ -86,7 +86,7 @@ class Decoder:
         else:
             value = self._values(values)
             parts = [key.field("key"), key.field("userKey"), value] if family.variable is Variable.MAP else [key, value]
-        ids = pa.array(np.full(len(key), partition, np.int32))
+        ids = _numbers(np.full(len(key), partition, np.int32))
         return pa.RecordBatch.from_arrays([*parts, ids], schema=self.schema)
 
     def lengths(self, values: Sequence[bytes]) -> list[int]:
@@ -185,6 +185,11 @@ class Decoder:
             _turned_back(field, [(value[0], value[1:]) if value else (_NULL, b"") for value in column.to_pylist()])
             for field, column in zip(fields, columns, strict=True)
         ]
+
+
+def _numbers(values: Any) -> pa.Array:
+    """NumPy's, as they lie in memory. For `pa.array` Arrow imports pandas, which takes longer than to read a small state."""
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
 def _columns(family: Family) -> list[tuple[str, pa.DataType]]:

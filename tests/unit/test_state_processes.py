@@ -1,4 +1,4 @@
-"""Large state is read by processes: the same rows in the same order, whatever becomes of them."""
+"""Large state is read by processes: the same batches, whatever becomes of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import sys
 import tempfile
 import time
 import zlib
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import spark_ckpt
@@ -57,6 +59,11 @@ def stream(tmp_path: Path) -> str:
     return f"file://{tmp_path}/stream"
 
 
+def batches_of(state: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """A partition's come in their order."""
+    return sorted(state, key=lambda batch: int(batch.column("partition_id")[0].as_py()))
+
+
 def children() -> list[int]:
     return [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
 
@@ -82,37 +89,37 @@ def helpers(count: int) -> list[int]:
 ])
 def test_the_same_batches_as_of_one_process(state: str, operator: int | None, store: str | None, request: pytest.FixtureRequest) -> None:
     state_of = spark_ckpt.read_state(f"file://{HERE}/states/{state}", operator=operator, store=store)
-    alone = list(state_of)
+    alone = batches_of(state_of)
     assert sum(batch.num_rows for batch in alone) > 0
     request.getfixturevalue("by_processes")
-    assert list(state_of) == alone
+    assert batches_of(state_of) == alone
     assert children() == []
 
 
 def test_changelogs_without_a_full_snapshot(stream: str, request: pytest.FixtureRequest) -> None:
-    alone = list(spark_ckpt.read_state(stream))
+    alone = batches_of(spark_ckpt.read_state(stream))
     request.getfixturevalue("by_processes")
-    assert list(spark_ckpt.read_state(stream)) == alone
+    assert batches_of(spark_ckpt.read_state(stream)) == alone
 
 
 def test_a_helper_that_is_killed_costs_time_only(small_batches: None, request: pytest.FixtureRequest) -> None:
-    alone = list(spark_ckpt.read_state(UPDATE))
+    alone = batches_of(spark_ckpt.read_state(UPDATE))
     request.getfixturevalue("by_processes")
     batches = iter(spark_ckpt.read_state(UPDATE))
     found = [next(batches)]
     for pid in helpers(2):
         os.kill(pid, signal.SIGKILL)
-    assert found + list(batches) == alone
+    assert batches_of([*found, *batches]) == alone
     assert children() == []
 
 
 @pytest.mark.parametrize("interpreter", ["/no/such/python", "/bin/false", None])
 def test_no_helper_is_needed(interpreter: str | None, stream: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """In another program that Python is part of, its own name is no interpreter's."""
-    alone = list(spark_ckpt.read_state(stream))
+    alone = batches_of(spark_ckpt.read_state(stream))
     request.getfixturevalue("by_processes")
     monkeypatch.setattr(sys, "executable", interpreter)
-    assert list(spark_ckpt.read_state(stream)) == alone
+    assert batches_of(spark_ckpt.read_state(stream)) == alone
 
 
 def test_who_stops_reading_leaves_nothing(by_processes: None, small_batches: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from benchmarks.budget import Budget
 from benchmarks.epochs import Save, Tell, Turns
 from benchmarks.far_s3 import far_s3
 from benchmarks.figures import Case, Figures
-from benchmarks.state_targets import WRITTEN_ROWS
+from benchmarks.state_targets import READ_ROWS, WRITTEN_ROWS
 from benchmarks.systems import System
 from benchmarks.targets import AGGREGATION, INTERVAL, JOIN, KAFKA, LONG, LONG_ROWS, REQUESTS, ROWS, SETTINGS
 from benchmarks.workloads import Workload
@@ -60,7 +60,7 @@ class Plan:
     restore_mb: int
     restore_rounds: int
     fork_epochs: int
-    read_rows: int
+    read_rows: Sequence[int]
     written_rows: int
     rescaled_rows: int
     state_rounds: int
@@ -123,7 +123,7 @@ class Plan:
             start_ups=self.start_ups if standing.START_UP in experiments else 0,
             restore_mb=self.restore_mb if restore.EXPERIMENT in experiments else 0,
             fork_epochs=self.fork_epochs if standing.FORKS in experiments else 0,
-            read_rows=self.read_rows if states.EXPERIMENT in experiments else 0,
+            read_rows=self.read_rows if states.EXPERIMENT in experiments else (),
             written_rows=self.written_rows if edits.WRITTEN in experiments else 0,
             rescaled_rows=self.rescaled_rows if edits.RESCALED in experiments else 0,
         )
@@ -156,7 +156,7 @@ SHORT = Plan(
     restore_mb=0,
     restore_rounds=0,
     fork_epochs=0,
-    read_rows=0,
+    read_rows=(),
     written_rows=0,
     rescaled_rows=0,
     state_rounds=0,
@@ -226,7 +226,7 @@ FULL = Plan(
     restore_mb=1_000,
     restore_rounds=3,
     fork_epochs=5,
-    read_rows=1_000_000,
+    read_rows=READ_ROWS,
     written_rows=WRITTEN_ROWS,
     rescaled_rows=WRITTEN_ROWS,
     state_rounds=5,
@@ -323,7 +323,9 @@ def _of_state(plan: Plan, figures: Figures, tell: Tell, parts: _Parts) -> None:
     """On the local disk: no epoch is run."""
 
     def read(folder: Path) -> None:
-        states.run(states.SOURCE, plan.read_rows, plan.state_rounds, folder, figures, tell)
+        for rows in plan.read_rows:
+            (folder / str(rows)).mkdir()
+            states.run(states.SOURCE, rows, plan.state_rounds, folder / str(rows), figures, tell)
 
     def write(folder: Path) -> None:
         edits.written(states.SOURCE, plan.written_rows, plan.state_rounds, folder, figures, tell)

@@ -29,7 +29,7 @@ BATCH_BYTES = 4 << 20
 """Bytes of keys and values with which a batch ends; its last entry may be larger."""
 MOST_ROWS = 1 << 20
 """Entries of a batch, however few bytes they have."""
-MANY_BYTES = 16 << 20
+MANY_BYTES = 32 << 20
 """Of stores as they are stored, from which on it takes longer to read them than to start a process."""
 _AHEAD = 2
 """Batches of a partition that may wait to be taken, so that memory stays bounded."""

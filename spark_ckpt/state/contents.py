@@ -22,6 +22,8 @@ SPILL_BYTES = 64 << 20
 """What changelogs have changed is held in memory up to so many bytes of one store, then it is put into RocksDB's files."""
 _AT_ONCE, _BYTES_AT_ONCE = 1000, 1 << 20
 """Entries that are taken out of RocksDB together."""
+_ROWS_AT_ONCE = 32
+"""Of these, before it is looked how many bytes they have: to look at each takes a sixth of the time."""
 _OVERHEAD = 200
 """Bytes of Python's for each entry that is held."""
 _FULL = "No space left on device"
@@ -62,7 +64,7 @@ class Contents:
             yield from zip(keys, values, strict=True)
 
     def batches(self, prefix: bytes, rows: int, size: int) -> Iterator[Batch]:
-        """The same in batches: of at most so many entries, none of which begins behind about so many bytes. Raises `DamagedError`."""
+        """The same in batches: of at most so many entries, which end when they have about so many bytes. Raises `DamagedError`."""
         changed = self._changed.keys_from(prefix)
         at = 0
         for keys, values in self._db.batches(prefix, rows, size) if self._db is not None else ():
@@ -214,14 +216,13 @@ class _RocksDB:
         while True:
             keys: list[bytes] = []
             values: list[bytes] = []
-            found, add_key, add_value = 0, keys.append, values.append
+            found = 0
             with self._named():
-                for key, value in islice(stored, rows):
-                    add_key(key)
-                    add_value(value)
-                    found += len(key) + len(value)
-                    if found >= size:
-                        break
+                while found < size and (some := list(islice(stored, min(_ROWS_AT_ONCE, rows - len(keys))))):
+                    some_keys, some_values = zip(*some, strict=True)
+                    keys += some_keys
+                    values += some_values
+                    found += sum(map(len, some_keys)) + sum(map(len, some_values))
             if found > MAX_BYTES:
                 check_size(max(map(len, (*keys, *values))), self._name)
             if keys:

@@ -137,24 +137,30 @@ class _Helper:
         try:
             pickle.dump(task, requests)
             requests.flush()
-            while message := self._message():
+            while (message := self._message()) is not None:
                 yield pa.ipc.read_record_batch(message, schema)
         except (OSError, pa.ArrowException) as e:
             raise _HelperEndedError(str(e)) from e
 
-    def _message(self) -> bytearray:
-        (length,) = LENGTH.unpack(self._bytes(LENGTH.size))
-        return self._bytes(length)
+    def _message(self) -> pa.Buffer | None:
+        """None: one without bytes."""
+        import pyarrow as pa
 
-    def _bytes(self, count: int) -> bytearray:
-        found = bytearray(count)
-        there, view = 0, memoryview(found)
-        while there < count:
-            some = self._answers.recv_into(view[there:], 0, socket.MSG_WAITALL)
-            if not some:
+        head = bytearray(LENGTH.size)
+        self._receive(memoryview(head))
+        (length,) = LENGTH.unpack(head)
+        if not length:
+            return None
+        message = pa.allocate_buffer(length)  # unlike Python's arrays not filled with zeros first
+        self._receive(memoryview(message).cast("B"))
+        return message
+
+    def _receive(self, room: memoryview) -> None:
+        while len(room):
+            there = self._answers.recv_into(room, 0, socket.MSG_WAITALL)
+            if not there:
                 raise _HelperEndedError("a message is cut short")
-            there += some
-        return found
+            room = room[there:]
 
     def end(self) -> None:
         """May be called again."""

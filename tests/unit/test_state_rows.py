@@ -124,6 +124,23 @@ def test_large_values_are_read() -> None:
     assert list(zip(*[c.to_pylist() for c in found], strict=True)) == values
 
 
+@pytest.mark.parametrize("texts", [
+    ["one", "two", "six"],
+    ["one", "two", "eight", "six"],
+    ["one", "two", None, "six"],
+    ["eight columns wide", "nines columns wide", "three"],
+    ["", "", ""],
+    [None, None],
+])
+@pytest.mark.parametrize("before", ["same", "another length"])
+def test_texts_of_one_length_and_of_others(texts: list[str | None], before: str) -> None:
+    """Those of one length are copied together if they also lie at one distance: not so where what stands before them has another length."""
+    schema = Struct((Field("f", TEXT), Field("g", TEXT)))
+    values = [(before if number % 2 else "same", text) for number, text in enumerate(texts)]
+    found = rows_of([b"!" + row(schema, one) for one in values], 1).decode(schema)
+    assert list(zip(*[c.to_pylist() for c in found], strict=True)) == values
+
+
 def test_a_string_that_is_no_utf8_is_read_with_its_bad_bytes_replaced() -> None:
     schema = Struct((Field("f", TEXT),))
     (column,) = rows_of([row(schema, [b"a\xffb"]), row(schema, [None])], 0).decode(schema)

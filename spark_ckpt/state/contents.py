@@ -22,8 +22,6 @@ SPILL_BYTES = 64 << 20
 """What changelogs have changed is held in memory up to so many bytes of one store, then it is put into RocksDB's files."""
 _AT_ONCE, _BYTES_AT_ONCE = 1000, 1 << 20
 """Entries that are taken out of RocksDB together."""
-_ROWS_AT_ONCE = 32
-"""Of these, before it is looked how many bytes they have: to look at each takes a sixth of the time."""
 _OVERHEAD = 200
 """Bytes of Python's for each entry that is held."""
 _FULL = "No space left on device"
@@ -64,7 +62,7 @@ class Contents:
             yield from zip(keys, values, strict=True)
 
     def batches(self, prefix: bytes, rows: int, size: int) -> Iterator[Batch]:
-        """The same in batches: of at most so many entries, which end when they have about so many bytes. Raises `DamagedError`."""
+        """The same in batches: of at most so many entries, none of which begins behind about so many bytes. Raises `DamagedError`."""
         changed = self._changed.keys_from(prefix)
         at = 0
         for keys, values in self._db.batches(prefix, rows, size) if self._db is not None else ():
@@ -212,17 +210,11 @@ class _RocksDB:
         with self._named():
             bounded = {"from_key": prefix, "read_opt": _below(prefix)} if prefix else {}
             stored: Iterator[Any] = self._db.items(**bounded)
+        some = _Some(stored)
         last: bytes | None = None
         while True:
-            keys: list[bytes] = []
-            values: list[bytes] = []
-            found = 0
             with self._named():
-                while found < size and (some := list(islice(stored, min(_ROWS_AT_ONCE, rows - len(keys))))):
-                    some_keys, some_values = zip(*some, strict=True)
-                    keys += some_keys
-                    values += some_values
-                    found += sum(map(len, some_keys)) + sum(map(len, some_values))
+                keys, values, found = some.batch(rows, size)
             if found > MAX_BYTES:
                 check_size(max(map(len, (*keys, *values))), self._name)
             if keys:
@@ -252,6 +244,47 @@ class _RocksDB:
             if _FULL in str(e) or (self._writable and str(e).startswith("IO error")) or isinstance(e, OSError):
                 raise StorageError(f"what {self._name} holds cannot be written to disk ({e}); free space there or set TMPDIR") from e
             raise DamagedError(f"RocksDB cannot read {self._name}: {e}") from e
+
+
+class _Some:
+    """Entries of an iterator. Several are taken before it is looked how many bytes they have: to look at each takes a sixth of the time."""
+
+    MOST, BYTES = 32, 1 << 16
+    """So many at once, and if they are like those before them about so many bytes."""
+
+    def __init__(self, stored: Iterator[Entry]) -> None:
+        self._stored, self._taken, self._at_once = stored, list[Entry](), 1
+
+    def batch(self, rows: int, size: int) -> tuple[list[bytes], list[bytes], int]:
+        """At most so many entries, none of which begins behind so many bytes; and their bytes."""
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        found = 0
+        while found < size and (some := self._next(rows - len(keys))):
+            some_keys, some_values = zip(*some, strict=True)
+            there = sum(map(len, some_keys)) + sum(map(len, some_values))
+            self._at_once = max(1, min(2 * self._at_once, self.MOST, self.BYTES * len(some) // max(1, there)))
+            if found + there < size:
+                keys += some_keys
+                values += some_values
+                found += there
+                continue
+            for number, (key, value) in enumerate(some, 1):
+                keys.append(key)
+                values.append(value)
+                found += len(key) + len(value)
+                if found >= size:
+                    self._taken[:0] = some[number:]
+                    break
+        return keys, values, found
+
+    def _next(self, most: int) -> list[Entry]:
+        """None at the end, or where none is wanted."""
+        count = min(most, self._at_once)
+        if not self._taken:
+            return list(islice(self._stored, count))
+        some, self._taken = self._taken[:count], self._taken[count:]
+        return some
 
 
 def _below(prefix: bytes) -> Any:

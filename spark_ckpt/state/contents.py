@@ -210,11 +210,19 @@ class _RocksDB:
         with self._named():
             bounded = {"from_key": prefix, "read_opt": _below(prefix)} if prefix else {}
             stored: Iterator[Any] = self._db.items(**bounded)
-        some = _Some(stored)
         last: bytes | None = None
         while True:
+            keys: list[bytes] = []
+            values: list[bytes] = []
+            found, add_key, add_value = 0, keys.append, values.append
             with self._named():
-                keys, values, found = some.batch(rows, size)
+                # One by one: several that are taken before it is looked how long they are could be several large ones.
+                for key, value in islice(stored, rows):
+                    add_key(key)
+                    add_value(value)
+                    found += len(key) + len(value)
+                    if found >= size:
+                        break
             if found > MAX_BYTES:
                 check_size(max(map(len, (*keys, *values))), self._name)
             if keys:
@@ -244,47 +252,6 @@ class _RocksDB:
             if _FULL in str(e) or (self._writable and str(e).startswith("IO error")) or isinstance(e, OSError):
                 raise StorageError(f"what {self._name} holds cannot be written to disk ({e}); free space there or set TMPDIR") from e
             raise DamagedError(f"RocksDB cannot read {self._name}: {e}") from e
-
-
-class _Some:
-    """Entries of an iterator. Several are taken before it is looked how many bytes they have: to look at each takes a sixth of the time."""
-
-    MOST, BYTES = 32, 1 << 16
-    """So many at once, and if they are like those before them about so many bytes."""
-
-    def __init__(self, stored: Iterator[Entry]) -> None:
-        self._stored, self._taken, self._at_once = stored, list[Entry](), 1
-
-    def batch(self, rows: int, size: int) -> tuple[list[bytes], list[bytes], int]:
-        """At most so many entries, none of which begins behind so many bytes; and their bytes."""
-        keys: list[bytes] = []
-        values: list[bytes] = []
-        found = 0
-        while found < size and (some := self._next(rows - len(keys))):
-            some_keys, some_values = zip(*some, strict=True)
-            there = sum(map(len, some_keys)) + sum(map(len, some_values))
-            self._at_once = max(1, min(2 * self._at_once, self.MOST, self.BYTES * len(some) // max(1, there)))
-            if found + there < size:
-                keys += some_keys
-                values += some_values
-                found += there
-                continue
-            for number, (key, value) in enumerate(some, 1):
-                keys.append(key)
-                values.append(value)
-                found += len(key) + len(value)
-                if found >= size:
-                    self._taken[:0] = some[number:]
-                    break
-        return keys, values, found
-
-    def _next(self, most: int) -> list[Entry]:
-        """None at the end, or where none is wanted."""
-        count = min(most, self._at_once)
-        if not self._taken:
-            return list(islice(self._stored, count))
-        some, self._taken = self._taken[:count], self._taken[count:]
-        return some
 
 
 def _below(prefix: bytes) -> Any:

@@ -5,6 +5,7 @@ The others only save time. Where one cannot be started, or ends too soon, its st
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import socket
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import Snapshot
+from spark_ckpt.state import reading
 from spark_ckpt.state.contents import fetch
 from spark_ckpt.state.reader_process import LENGTH, Task, made
 from spark_ckpt.state.reading import Selected, StateOfCheckpoint, gathered, remove
@@ -30,16 +32,21 @@ if TYPE_CHECKING:
 
 _START_S = 30
 """A process that has not begun by then is not waited for."""
+_PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from spark_ckpt.state.reader_process import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+)
 
 
-def read_by_processes(state: StateOfCheckpoint, selected: Selected, snapshots: Sequence[Snapshot], count: int) -> Iterator[pa.RecordBatch]:
-    """The batches of these stores as they are made, by `count` processes. Raises like `StateOfCheckpoint.batches`."""
+def read_by_processes(state: StateOfCheckpoint, selected: Selected, snapshots: Sequence[Snapshot], most: int) -> Iterator[pa.RecordBatch]:
+    """The batches of these stores as they are made, by `most` processes at most. Raises like `StateOfCheckpoint.batches`."""
+    count = min(most, len(snapshots))
     with _Readers(count - 1) as readers:
 
         def of_store(snapshot: Snapshot, folder: Path) -> Generator[pa.RecordBatch, None, None]:
             def task() -> Task:
                 store = fetch(state.storage, state.checkpoint, snapshot, folder)
-                return Task(store, selected, snapshot.store.partition, state.encoding, state.codec)
+                return Task(store, selected, snapshot.store.partition, state.encoding, state.codec, reading.BATCH_BYTES)
 
             with state.named(snapshot):
                 given = 0
@@ -48,12 +55,14 @@ def read_by_processes(state: StateOfCheckpoint, selected: Selected, snapshots: S
                         given += 1
                         yield batch
                 except _HelperEndedError:
+                    if readers.ended:
+                        return  # nobody takes what is read
                     # It may have written into the folder. The same entries make the same batches.
                     remove(folder)
                     yield from islice(made(task()), given, None)
             remove(folder)
 
-        yield from gathered(of_store, snapshots, count, in_order=False)
+        yield from gathered(of_store, snapshots, count, in_order=False, at_end=readers.end)
 
 
 class _HelperEndedError(CheckpointError):
@@ -64,6 +73,7 @@ class _Readers:
     """This process, and so many helpers. They are ended when the block is left, and end by themselves with this process."""
 
     def __init__(self, helpers: int) -> None:
+        self.ended = False
         self._free: SimpleQueue[_Helper | None] = SimpleQueue()
         """None: this process."""
         self._free.put(None)
@@ -71,13 +81,20 @@ class _Readers:
         for _ in range(helpers):
             try:
                 self._helpers.append(_Helper(self._free))
-            except (OSError, TypeError):  # TypeError: an interpreter within another program has no name
+            except OSError:
                 self._free.put(None)
 
     def __enter__(self) -> _Readers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.end()
+        for helper in self._helpers:
+            helper.close()
+
+    def end(self) -> None:
+        """What is being read is read no further. May be called again."""
+        self.ended = True
         for helper in self._helpers:
             helper.end()
 
@@ -87,38 +104,51 @@ class _Readers:
         with suppress(Empty):
             helper = self._free.get(timeout=_START_S)
         try:
+            if self.ended:
+                raise _HelperEndedError("nothing is read any more")
             yield from made(task) if helper is None else helper.batches(task)
         except _HelperEndedError:
-            assert helper is not None
-            helper.end()
-            helper = None
+            if helper is not None:
+                helper.end()
+                helper = None
             raise
         finally:
             self._free.put(helper)
 
 
 class _Helper:
-    """A process of its own. It puts itself into `free` when it is ready, or None in its place when it has ended before."""
+    """A process of its own. It puts itself into `free` when it is ready, or None in its place when it has ended before.
+
+    Raises OSError where there can be none.
+    """
 
     def __init__(self, free: SimpleQueue[_Helper | None]) -> None:
-        package = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+        if not sys.executable or getattr(sys, "frozen", False):  # the second: it would start the whole application once more
+            raise OSError("there is no interpreter")
         # A pipe is read in pieces of 64 KiB, before each of which this process's other threads have Python for some milliseconds.
         self._answers, far = socket.socketpair()
         with far:
             try:
+                for end in (self._answers, far):
+                    end.settimeout(None)  # an application may have set another one for all of its sockets
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "spark_ckpt.state.reader_process"],
+                    [sys.executable, "-I", "-c", _PROGRAM, json.dumps(sys.path), str(far.fileno()), str(os.getpid())],
                     stdin=subprocess.PIPE,
-                    stdout=far.fileno(),
+                    stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    env={**os.environ, "PYTHONPATH": path},
+                    pass_fds=(far.fileno(),),
                 )
             except BaseException:
                 self._answers.close()
                 raise
         self._starting = Thread(target=self._start, args=(free,), name="state-helper", daemon=True)
-        self._starting.start()
+        try:
+            self._starting.start()
+        except RuntimeError as e:  # there can be no more threads
+            self._process.kill()
+            self._process.wait()
+            self.close()
+            raise OSError(str(e)) from e
 
     def _start(self, free: SimpleQueue[_Helper | None]) -> None:
         try:
@@ -163,10 +193,13 @@ class _Helper:
             room = room[there:]
 
     def end(self) -> None:
-        """May be called again."""
+        """May be called again, also while another thread is in `batches`."""
         self._process.kill()
         self._process.wait()
         self._starting.join()
+
+    def close(self) -> None:
+        """No thread is in `batches` any more."""
         self._answers.close()
         assert self._process.stdin is not None
         with suppress(OSError):  # what is still in it goes nowhere

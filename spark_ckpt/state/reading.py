@@ -153,7 +153,7 @@ class StateOfCheckpoint:
 
         def of_store(snapshot: Snapshot, folder: Path) -> Generator[pa.RecordBatch, None, None]:
             with self.contents(snapshot, folder) as contents:
-                yield from decoded(contents, selected, decoder, snapshot.store.partition)
+                yield from decoded(contents, selected, decoder, snapshot.store.partition, BATCH_BYTES)
             remove(folder)
 
         return gathered(of_store, snapshots, threads)
@@ -201,11 +201,11 @@ class StateOfCheckpoint:
         return ", ".join(f"{operator.id} ({operator.name})" for operator in self.operators)
 
 
-def decoded(contents: Contents, selected: Selected, decoder: Decoder, partition: int) -> Iterator[pa.RecordBatch]:
-    """The family's entries in one store."""
+def decoded(contents: Contents, selected: Selected, decoder: Decoder, partition: int, size: int) -> Iterator[pa.RecordBatch]:
+    """The family's entries in one store, in batches of about `size` bytes."""
     prefix = StateOfCheckpoint.prefix(contents, selected)
     if prefix is not None:
-        for keys, values in groups(contents, prefix, decoder.rows_at_once):
+        for keys, values in contents.batches(prefix, decoder.rows_at_once, size):
             yield from decoder.batches(keys, values, partition)
 
 
@@ -213,9 +213,14 @@ Make = Callable[[Snapshot, Path], "Generator[pa.RecordBatch, None, None]"]
 """The batches of one store. The folder is a new one, in a folder of the reader's own; it is removed with it, or sooner."""
 
 
-def gathered(make: Make, snapshots: Sequence[Snapshot], threads: int, *, in_order: bool = True) -> Iterator[pa.RecordBatch]:
-    """The batches of some stores, made by so many threads; of each store so much is made as has room. `in_order`: one store's come after
-    the other's; else they come as soon as they are made, so that no thread waits for another's store."""
+def gathered(
+    make: Make, snapshots: Sequence[Snapshot], threads: int, *, in_order: bool = True, at_end: Callable[[], None] = lambda: None
+) -> Iterator[pa.RecordBatch]:
+    """The batches of some stores, made by so many threads; of each store so much is made as has room.
+
+    `in_order`: one store's come after the other's; else they come as soon as they are made, so that no thread waits for another's store.
+    `at_end` is called before threads are waited for that may still be in `make`.
+    """
     with temporary_folder("state") as folder, ThreadPoolExecutor(threads, "state") as pool:
         waiting: list[tuple[Future[list[pa.RecordBatch]], _Batches]] = []
         numbered = iter(enumerate(snapshots))
@@ -236,6 +241,7 @@ def gathered(make: Make, snapshots: Sequence[Snapshot], threads: int, *, in_orde
                     waiting[at] = (pool.submit(made.some), made)
                 yield from found
         finally:
+            at_end()
             pool.shutdown(cancel_futures=True)
             for _, made in waiting:
                 made.close()

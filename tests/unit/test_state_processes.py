@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import spark_ckpt
+from benchmarks.filled import filled
 from spark_ckpt.errors import DamagedError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import metadata_key
@@ -30,12 +33,15 @@ from tests.stored.earlier import HERE, place
 
 UPDATE = f"file://{HERE}/states/update"
 READS_FOR_EVER = f"""
-import time, spark_ckpt
+import os, sys, time, spark_ckpt
 from spark_ckpt.api import state
 from spark_ckpt.state import reading
 reading.MANY_BYTES, reading.BATCH_BYTES, state.default_threads = 0, 1, lambda: 3
 batches = iter(spark_ckpt.read_state({UPDATE!r}))
 next(batches)
+if sys.argv[1].endswith("forked") and os.fork() == 0:
+    time.sleep(20)
+    os._exit(0)
 print("reading", flush=True)
 time.sleep(60)
 """
@@ -110,24 +116,82 @@ def test_changelogs_without_a_full_snapshot(stream: str, request: pytest.Fixture
     assert batches_of(spark_ckpt.read_state(stream)) == alone
 
 
-def test_a_helper_that_is_killed_costs_time_only(small_batches: None, request: pytest.FixtureRequest) -> None:
-    alone = batches_of(spark_ckpt.read_state(UPDATE))
+@pytest.fixture(scope="module")
+def many_batches(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Of each partition more than a socket holds."""
+    return filled(UPDATE, 60_000, tmp_path_factory.mktemp("filled"))
+
+
+@pytest.mark.parametrize("taken", [0, 1, 5, 20])
+def test_a_helper_that_is_killed_costs_time_only(
+    taken: int, many_batches: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it has given a batch, and when it has given some."""
+    monkeypatch.setattr(reading, "BATCH_BYTES", 1 << 15)
+    alone = batches_of(spark_ckpt.read_state(many_batches))
+    assert len(alone) > 100
     request.getfixturevalue("by_processes")
-    batches = iter(spark_ckpt.read_state(UPDATE))
+    batches = iter(spark_ckpt.read_state(many_batches))
     found = [next(batches)]
-    for pid in helpers(2):
-        os.kill(pid, signal.SIGKILL)
+    (helper,) = helpers(1)
+    given: Counter[int] = Counter()
+    while taken and (len(given) < 2 or min(given.values()) < taken):
+        found.append(next(batches))
+        given[found[-1].column("partition_id")[0].as_py()] += 1
+    os.kill(helper, signal.SIGKILL)
     assert batches_of([*found, *batches]) == alone
     assert children() == []
 
 
-@pytest.mark.parametrize("interpreter", ["/no/such/python", "/bin/false", None])
+def test_a_helper_that_hangs_holds_nobody_up_who_stops(by_processes: None, many_batches: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "BATCH_BYTES", 1 << 15)
+    batches = iter(spark_ckpt.read_state(many_batches))
+    next(batches)
+    (helper,) = helpers(1)
+    os.kill(helper, signal.SIGSTOP)
+    batches.close()  # type: ignore[attr-defined]  # it is a generator
+    assert children() == []
+
+
+@pytest.mark.parametrize("interpreter", ["/no/such/python", "/bin/false", "", None])
 def test_no_helper_is_needed(interpreter: str | None, stream: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """In another program that Python is part of, its own name is no interpreter's."""
     alone = batches_of(spark_ckpt.read_state(stream))
     request.getfixturevalue("by_processes")
     monkeypatch.setattr(sys, "executable", interpreter)
     assert batches_of(spark_ckpt.read_state(stream)) == alone
+
+
+def test_an_application_that_is_its_own_interpreter_is_not_started_again(
+    by_processes: None, stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application = tmp_path / "application"
+    application.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    application.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(application))
+    spark_ckpt.read_state(stream).to_table()
+    assert (tmp_path / "started").exists()
+    (tmp_path / "started").unlink()
+    monkeypatch.setattr(sys, "frozen", True, raising=False)  # so PyInstaller and others say
+    spark_ckpt.read_state(stream).to_table()
+    assert not (tmp_path / "started").exists()
+
+
+def test_an_application_with_a_timeout_for_all_of_its_sockets(
+    by_processes: None, many_batches: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With it the helper's end would not wait for room either."""
+    monkeypatch.setattr(reading, "BATCH_BYTES", 1 << 15)
+    socket.setdefaulttimeout(30)
+    try:
+        batches = iter(spark_ckpt.read_state(many_batches))
+        next(batches)
+        (helper,) = helpers(1)
+        time.sleep(0.5)  # it has long filled the socket
+        assert Path(f"/proc/{helper}/stat").read_text().rpartition(") ")[2][0] in "SR"
+        assert sum(batch.num_rows for batch in batches) > 50_000
+    finally:
+        socket.setdefaulttimeout(None)
 
 
 def test_who_stops_reading_leaves_nothing(by_processes: None, small_batches: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,6 +209,11 @@ def test_who_stops_reading_leaves_nothing(by_processes: None, small_batches: Non
 
 def test_who_is_killed_while_reading_leaves_no_process(tmp_path: Path) -> None:
     assert left(READS_FOR_EVER, tmp_path) == []
+
+
+def test_nor_does_who_has_forked_meanwhile(tmp_path: Path) -> None:
+    """What was forked holds the helper's standard input open. Of the two processes that are left then, the other one goes on."""
+    assert len(left(READS_FOR_EVER, tmp_path / "forked")) == 1
 
 
 def test_what_is_damaged_is_named_as_ever(by_processes: None, stream: str) -> None:

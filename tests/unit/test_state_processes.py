@@ -9,11 +9,11 @@ import sys
 import tempfile
 import time
 import zlib
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pytest
@@ -23,7 +23,8 @@ from benchmarks.filled import filled
 from spark_ckpt.errors import DamagedError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import metadata_key
-from spark_ckpt.state import reading
+from spark_ckpt.state import reader_pool, reader_process, reading
+from spark_ckpt.state.reader_process import Task
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.metadata.codec import encode_metadata
 from spark_ckpt.stored.reading import StreamReader
@@ -35,7 +36,8 @@ UPDATE = f"file://{HERE}/states/update"
 READS_FOR_EVER = f"""
 import os, sys, time, spark_ckpt
 from spark_ckpt.api import state
-from spark_ckpt.state import reading
+from spark_ckpt.state import reader_pool, reader_process, reading
+from spark_ckpt.state.reader_process import Task
 reading.MANY_BYTES, reading.BATCH_BYTES, state.default_threads = 0, 1, lambda: 3
 batches = iter(spark_ckpt.read_state({UPDATE!r}))
 next(batches)
@@ -48,10 +50,34 @@ time.sleep(60)
 
 
 @pytest.fixture
-def by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     """However little there is to read, and however few processors there are."""
     monkeypatch.setattr(reading, "MANY_BYTES", 0)
     monkeypatch.setattr("spark_ckpt.api.state.default_threads", lambda: 3)
+
+
+@pytest.fixture
+def by_processes(wanted: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """So little is read here before a helper has started: this process waits until one has given a batch. The partitions that they read."""
+    began, read = Event(), list[int]()
+    there = reader_pool._Helper.batches
+
+    def made(task: Task) -> Iterator[pa.RecordBatch]:
+        assert began.wait(60)
+        yield from reader_process.made(task)
+
+    def batches(helper: reader_pool._Helper, task: Task) -> Iterator[pa.RecordBatch]:
+        try:
+            read.append(task.partition)
+            for batch in there(helper, task):
+                began.set()
+                yield batch
+        finally:
+            began.set()
+
+    monkeypatch.setattr(reader_pool, "made", made)
+    monkeypatch.setattr(reader_pool._Helper, "batches", batches)
+    return read
 
 
 @pytest.fixture
@@ -68,7 +94,11 @@ def stream(tmp_path: Path) -> str:
 
 def batches_of(state: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """A partition's come in their order."""
-    return sorted(state, key=lambda batch: int(batch.column("partition_id")[0].as_py()))
+    return sorted(state, key=partition_of)
+
+
+def partition_of(batch: pa.RecordBatch) -> int:
+    return int(batch.column("partition_id")[0].as_py())
 
 
 def children() -> list[int]:
@@ -105,15 +135,17 @@ def test_the_same_batches_as_of_one_process(state: str, operator: int | None, st
     state_of = spark_ckpt.read_state(f"file://{HERE}/states/{state}", operator=operator, store=store)
     alone = batches_of(state_of)
     assert sum(batch.num_rows for batch in alone) > 0
-    request.getfixturevalue("by_processes")
+    read = request.getfixturevalue("by_processes")
     assert batches_of(state_of) == alone
+    assert read
     assert children() == []
 
 
 def test_changelogs_without_a_full_snapshot(stream: str, request: pytest.FixtureRequest) -> None:
     alone = batches_of(spark_ckpt.read_state(stream))
-    request.getfixturevalue("by_processes")
+    read = request.getfixturevalue("by_processes")
     assert batches_of(spark_ckpt.read_state(stream)) == alone
+    assert read
 
 
 @pytest.fixture(scope="module")
@@ -130,20 +162,19 @@ def test_a_helper_that_is_killed_costs_time_only(
     monkeypatch.setattr(reading, "BATCH_BYTES", 1 << 15)
     alone = batches_of(spark_ckpt.read_state(many_batches))
     assert len(alone) > 100
-    request.getfixturevalue("by_processes")
+    read = request.getfixturevalue("by_processes")
     batches = iter(spark_ckpt.read_state(many_batches))
     found = [next(batches)]
     (helper,) = helpers(1)
-    given: Counter[int] = Counter()
-    while taken and (len(given) < 2 or min(given.values()) < taken):
+    while taken and sum(partition_of(batch) in read for batch in found) < taken:
         found.append(next(batches))
-        given[found[-1].column("partition_id")[0].as_py()] += 1
     os.kill(helper, signal.SIGKILL)
     assert batches_of([*found, *batches]) == alone
+    assert len(read) == 1
     assert children() == []
 
 
-def test_a_helper_that_hangs_holds_nobody_up_who_stops(by_processes: None, many_batches: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_helper_that_hangs_holds_nobody_up_who_stops(by_processes: list[int], many_batches: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "BATCH_BYTES", 1 << 15)
     batches = iter(spark_ckpt.read_state(many_batches))
     next(batches)
@@ -157,13 +188,13 @@ def test_a_helper_that_hangs_holds_nobody_up_who_stops(by_processes: None, many_
 def test_no_helper_is_needed(interpreter: str | None, stream: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """In another program that Python is part of, its own name is no interpreter's."""
     alone = batches_of(spark_ckpt.read_state(stream))
-    request.getfixturevalue("by_processes")
+    request.getfixturevalue("wanted")
     monkeypatch.setattr(sys, "executable", interpreter)
     assert batches_of(spark_ckpt.read_state(stream)) == alone
 
 
 def test_an_application_that_is_its_own_interpreter_is_not_started_again(
-    by_processes: None, stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wanted: None, stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     application = tmp_path / "application"
     application.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
@@ -178,7 +209,7 @@ def test_an_application_that_is_its_own_interpreter_is_not_started_again(
 
 
 def test_an_application_with_a_timeout_for_all_of_its_sockets(
-    by_processes: None, many_batches: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    by_processes: list[int], many_batches: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """With it the helper's end would not wait for room either."""
     monkeypatch.setattr(reading, "BATCH_BYTES", 1 << 15)
@@ -194,7 +225,7 @@ def test_an_application_with_a_timeout_for_all_of_its_sockets(
         socket.setdefaulttimeout(None)
 
 
-def test_who_stops_reading_leaves_nothing(by_processes: None, small_batches: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_stops_reading_leaves_nothing(by_processes: list[int], small_batches: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = len(os.listdir("/proc/self/fd"))
     batches = iter(spark_ckpt.read_state(UPDATE))
@@ -216,7 +247,7 @@ def test_nor_does_who_has_forked_meanwhile(tmp_path: Path) -> None:
     assert len(left(READS_FOR_EVER, tmp_path / "forked")) == 1
 
 
-def test_what_is_damaged_is_named_as_ever(by_processes: None, stream: str) -> None:
+def test_what_is_damaged_is_named_as_ever(wanted: None, stream: str) -> None:
     storage = open_storage(stream)
     newest = StreamReader(storage).read(CheckpointId(2, 5))
     log = newest.snapshots[1].handles[-1]
@@ -225,7 +256,7 @@ def test_what_is_damaged_is_named_as_ever(by_processes: None, stream: str) -> No
         spark_ckpt.read_state(stream).to_table()
 
 
-def test_what_only_a_helper_can_find_damaged_is_named_as_ever(by_processes: None, stream: str) -> None:
+def test_what_only_a_helper_can_find_damaged_is_named_as_ever(by_processes: list[int], stream: str) -> None:
     """The changelog is what was stored; what is in it is nobody's."""
     storage = open_storage(stream)
     newest = StreamReader(storage).read(CheckpointId(2, 5))

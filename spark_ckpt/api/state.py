@@ -32,8 +32,9 @@ class State:
     """The entries of one state store, read whenever they are asked for: whoever goes through them twice reads them twice.
 
     Arrow's C stream (`__arrow_c_stream__`) is what DuckDB, Polars, pandas and pyarrow take. Memory is bounded by what some batches of 4 MiB
-    take. Reading raises `DamagedError` where what is stored is damaged, `StorageError` where the storage does not answer, or where the
-    running query has deleted the checkpoint meanwhile.
+    take. Above 32 MiB of stored state other processes help (`state.reader_pool`), and batches come as they are made, each of one partition.
+    Reading raises `DamagedError` where what is stored is damaged, `StorageError` where the storage does not answer, or where the running
+    query has deleted the checkpoint meanwhile.
     """
 
     def __init__(

@@ -225,7 +225,9 @@ def test_an_application_with_a_timeout_for_all_of_its_sockets(
         socket.setdefaulttimeout(None)
 
 
-def test_who_stops_reading_leaves_nothing(by_processes: list[int], small_batches: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_stops_reading_leaves_nothing(
+    by_processes: list[int], small_batches: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = len(os.listdir("/proc/self/fd"))
     batches = iter(spark_ckpt.read_state(UPDATE))

@@ -205,7 +205,7 @@ def decoded(contents: Contents, selected: Selected, decoder: Decoder, partition:
     """The family's entries in one store, in batches of about `size` bytes."""
     prefix = StateOfCheckpoint.prefix(contents, selected)
     if prefix is not None:
-        for keys, values in contents.batches(prefix, decoder.rows_at_once, size):
+        for keys, values in groups(contents, prefix, decoder.rows_at_once, size):
             yield from decoder.batches(keys, values, partition)
 
 
@@ -273,9 +273,9 @@ class _Batches:
         self._made.close()
 
 
-def groups(contents: Contents, prefix: bytes, rows: int = MOST_ROWS) -> Iterator[Batch]:
-    """Keys and values of at most `rows` entries that have about `BATCH_BYTES` together."""
-    return contents.batches(prefix, rows, BATCH_BYTES)
+def groups(contents: Contents, prefix: bytes, rows: int = MOST_ROWS, size: int | None = None) -> Iterator[Batch]:
+    """Keys and values of at most `rows` entries that have about `size` bytes together; None: `BATCH_BYTES`."""
+    return contents.batches(prefix, rows, BATCH_BYTES if size is None else size)
 
 
 def name_of(store: Store, family: Family) -> str:

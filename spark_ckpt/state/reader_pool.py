@@ -127,12 +127,13 @@ class _Helper:
             raise OSError("there is no interpreter")
         # A pipe is read in pieces of 64 KiB, before each of which this process's other threads have Python for some milliseconds.
         self._answers, far = socket.socketpair()
+        path = [entry for entry in sys.path if isinstance(entry, str)]  # as Python, which passes over all others
         with far:
             try:
                 for end in (self._answers, far):
                     end.settimeout(None)  # an application may have set another one for all of its sockets
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-c", _PROGRAM, json.dumps(sys.path), str(far.fileno()), str(os.getpid())],
+                    [sys.executable, "-I", "-c", _PROGRAM, json.dumps(path), str(far.fileno()), str(os.getpid())],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -157,6 +158,14 @@ class _Helper:
             free.put(None)
         else:
             free.put(self)
+            self._process.wait()
+            self._cut_off()
+
+    def _cut_off(self) -> None:
+        """A process that another thread has forked while this one was started holds the far end open, and there would be no end of file.
+        What is there already can still be read."""
+        with suppress(OSError):  # the far end is closed, as it should be
+            self._answers.shutdown(socket.SHUT_RDWR)
 
     def batches(self, task: Task) -> Iterator[pa.RecordBatch]:
         """Whoever does not take all of them has to end it."""
@@ -196,6 +205,7 @@ class _Helper:
         """May be called again, also while another thread is in `batches`."""
         self._process.kill()
         self._process.wait()
+        self._cut_off()
         self._starting.join()
 
     def close(self) -> None:

@@ -184,6 +184,45 @@ def test_a_helper_that_hangs_holds_nobody_up_who_stops(by_processes: list[int], 
     assert children() == []
 
 
+@pytest.mark.parametrize("killed", [True, False])
+def test_who_forks_while_a_helper_starts_holds_nobody_up(
+    killed: bool, by_processes: list[int], many_batches: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread can fork at any time. What is forked has both ends of the socket."""
+    forked: list[int] = []
+    pair = socket.socketpair
+
+    def made() -> tuple[socket.socket, socket.socket]:
+        both = pair()
+        forked.append(os.fork())
+        if not forked[-1]:
+            time.sleep(120)
+            os._exit(0)
+        return both
+
+    monkeypatch.setattr(reading, "BATCH_BYTES", 1 << 15)
+    monkeypatch.setattr(socket, "socketpair", made)
+    try:
+        batches = iter(spark_ckpt.read_state(many_batches))
+        next(batches)
+        if killed:
+            (helper,) = helpers(1)
+            os.kill(helper, signal.SIGKILL)
+            assert 1 + sum(1 for _ in batches) > 100
+        batches.close()  # type: ignore[attr-defined]  # it is a generator
+        assert children() == forked
+    finally:
+        for child in forked:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def test_what_python_passes_over_on_its_path_is_passed_over(by_processes: list[int], stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("/nowhere"), b"/nowhere"])
+    spark_ckpt.read_state(stream).to_table()
+    assert by_processes
+
+
 @pytest.mark.parametrize("interpreter", ["/no/such/python", "/bin/false", "", None])
 def test_no_helper_is_needed(interpreter: str | None, stream: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """In another program that Python is part of, its own name is no interpreter's."""

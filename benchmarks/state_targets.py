@@ -15,7 +15,7 @@ ROUNDS = 3
 READ_ROWS = (1_000_000, 10_000_000)
 WRITTEN_ROWS = 10_000_000
 _WRITE_S, _COMMAND_S = 300, 2
-_FASTER = "rows a second of read_state over Spark's own reader"
+_READERS = "rows a second of read_state over Spark's own reader"
 GIB, MILLION = 1 << 30, 1_000_000
 
 _READING = Profile(EXPERIMENT, (OURS, SPARKS), ("read_ms", "read_cpu_ms", "elsewhere_percent"))
@@ -82,7 +82,7 @@ def _rescaled(there: int, wanted: int, of: Callable[[Figures, Case], float | Non
 
 STATE_TARGETS: Sequence[Target] = (
     *(
-        Target(f"{_FASTER}, {rows:,} rows", 1, _readers(rows), times, at_least=True, profile=_READING)
+        Target(f"{_READERS}, {rows:,} rows", 1, _readers(rows), times, at_least=True, profile=_READING)
         for rows in READ_ROWS
     ),
     Target("spark-ckpt state of a small state", _COMMAND_S * 1000, _small, seconds, profile=_ANSWERING),

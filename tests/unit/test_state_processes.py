@@ -36,8 +36,7 @@ UPDATE = f"file://{HERE}/states/update"
 READS_FOR_EVER = f"""
 import os, sys, time, spark_ckpt
 from spark_ckpt.api import state
-from spark_ckpt.state import reader_pool, reader_process, reading
-from spark_ckpt.state.reader_process import Task
+from spark_ckpt.state import reading
 reading.MANY_BYTES, reading.BATCH_BYTES, state.default_threads = 0, 1, lambda: 3
 batches = iter(spark_ckpt.read_state({UPDATE!r}))
 next(batches)
@@ -248,7 +247,7 @@ def test_an_application_that_is_its_own_interpreter_is_not_started_again(
 
 
 def test_an_application_with_a_timeout_for_all_of_its_sockets(
-    by_processes: list[int], many_batches: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    by_processes: list[int], many_batches: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With it the helper's end would not wait for room either."""
     monkeypatch.setattr(reading, "BATCH_BYTES", 1 << 15)

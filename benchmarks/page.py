@@ -72,9 +72,9 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
   it asks where the next epoch ends.
 - **A restore 3 x as fast as stock's.** Plain parallel reads of the same bytes are not that fast ("stock's time over plain boto3's"):
   server, proxy and reader share the machine's processors, and no processor is idle while any of the three systems reads.
-- **`read_state` as fast as Spark's own reader.** A row takes about as much of the processors as in Spark. One million rows are read by one process,
-  and Python works on one processor where Spark has two: another process would take as long to start as it saves. Ten million are read by
-  one for each processor.
+- **`read_state` as fast as Spark's own reader.** A row takes about as much of the processors as in Spark. One million rows are
+  read by one process, and Python works on one processor where Spark has two: another process would take as long to start as it saves.
+  Ten million are read by one for each processor.
 - **Bytes at most 1.2 x changelogs and new SSTs.** Whether it holds depends on the moment. `_metadata` names every changelog since its
   store's last full snapshot, and Spark takes those once a minute (`stateStore.maintenanceInterval`). With more epochs in a minute, and
   fewer bytes in an epoch, its share is larger.

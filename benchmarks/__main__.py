@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,6 @@ from spark_ckpt.errors import CheckpointError
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
-REALTIME = RESULTS / "realtime.json"
 _ENGINES = {engine.name.lower().replace("_", "-"): engine for engine in realtime.Engine}
 PLANS = {plan.name: plan for plan in (plans.SHORT, plans.FULL)}
 _NAMES = {system.name.lower().replace("_", "-"): system for system in System}
@@ -399,16 +399,27 @@ def _measure_locally(out: Path | None, experiment: Callable[[Path, Figures], Any
 )
 @click.option("--rate", "rates", multiple=True, type=click.IntRange(1), default=realtime.RATES, show_default=True, help="Records a second.")
 @click.option("--anew", is_flag=True, help="Forget what was measured.")
-@click.option("--results", type=click.Path(path_type=Path, dir_okay=False), default=REALTIME, help="The JSON file.")
+@click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, help="The folder of the JSON files.")
 def real_time(
     engines: Sequence[str], batches: Sequence[float], partitions: Sequence[int], rates: Sequence[int], anew: bool, results: Path
 ) -> None:
     """Latency with Spark's real-time trigger, from Kafka to Kafka, beside Flink; docs/real-time.md shows it. Goes on where it was."""
-    figures = Figures(machine.describe()) if anew or not results.exists() else Figures.read(results)
     chosen = [_ENGINES[name] for name in engines or _ENGINES]
-    turns = [realtime.Turn(e, n, batch, rate) for batch in batches for n in partitions for rate in rates for e in chosen]
-    realtime.run(turns, figures, _tell, lambda: figures.write(results))
-    click.echo(realtime_costs.table(figures))
+    for batch in batches:
+        path = realtime.file_of(results, batch)
+        figures = Figures(machine.describe()) if anew or not path.exists() else _begun(path)
+        turns = [realtime.Turn(e, n, batch, rate) for n in partitions for rate in rates for e in chosen]
+        realtime.run(turns, figures, _tell, partial(figures.write, path))
+        click.echo(realtime_costs.table(figures))
+
+
+def _begun(path: Path) -> Figures:
+    """Raises click.ClickException: figures of two machines, or of two states of the code, do not stand in one table."""
+    figures, here = Figures.read(path), machine.describe()
+    if differ := [fact for fact in ("processors", "pyspark", "commit") if figures.about[fact] != here[fact]]:
+        was, now = (", ".join(str(about[fact]) for fact in differ) for about in (figures.about, here))
+        raise click.ClickException(f"{path.name} was measured on {was}, and this is {now}: --anew forgets it")
+    return figures
 
 
 def _measure(out: Path | None, experiment: Callable[[FarS3, Path, Figures], Any]) -> None:

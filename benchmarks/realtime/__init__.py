@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks.realtime.running import run
+from benchmarks.realtime.running import file_of, run
 from benchmarks.realtime.systems import Engine, Turn
 
-__all__ = ["BATCHES_S", "RATES", "STATE_PARTITIONS", "Engine", "Turn", "run"]
+__all__ = ["BATCHES_S", "RATES", "STATE_PARTITIONS", "Engine", "Turn", "file_of", "run"]
 
 BATCHES_S = (1.0, 5.0, 30.0)
 STATE_PARTITIONS = (3, 20)

@@ -17,7 +17,8 @@ from typing import Any
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Case, Figures
-from benchmarks.realtime.systems import ROOT, Application, Turn
+from benchmarks.realtime import between
+from benchmarks.realtime.systems import PROGRESS, ROOT, Application, Turn
 from benchmarks.realtime.topics import Passed, Topics
 from testbed.kafka import KafkaBroker
 from testbed.servers import UnavailableError, ending_with_starter
@@ -33,6 +34,11 @@ Tell = Callable[[str], None]
 
 def case_of(turn: Turn) -> Case:
     return Case(f"{EXPERIMENT}, batches of {turn.batch_s:g} s", turn.engine.value, turn.partitions, turn.rate)
+
+
+def file_of(folder: Path, batch_s: float) -> Path:
+    """Batches of each length are measured in a run of their own."""
+    return folder / f"real-time-{batch_s:g}s.json"
 
 
 def run(turns: Sequence[Turn], figures: Figures, tell: Tell, save: Callable[[], None]) -> None:
@@ -117,7 +123,7 @@ def measure(turn: Turn, topics: Topics, s3: FarS3, folder: Path) -> dict[str, li
     found["out_count"] = [float(len(measured))]
     found["sent_count"] = [float(int(turn.rate * seconds))]
     found["behind_ms"] = [max(0.0, max(one.out_ms for one in measured) - end_ms)]
-    return found
+    return found | between.medians(folder / PROGRESS, turn.batch_s, began_ms, end_ms)
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
@@ -126,16 +132,17 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 
 
 def standstills(passed: Sequence[Passed], began_ms: float, end_ms: float, batch_s: float) -> list[float]:
-    """Of each stretch as long as a batch, the longest time in which nothing came out: at a barrier at least, wherever in it that lies."""
-    outs = sorted(one.out_ms for one in passed if one.out_ms <= end_ms)
-    found: list[float] = []
-    start = began_ms
-    while start + batch_s * 1000 <= end_ms:
-        within = [out for out in outs if start <= out < start + batch_s * 1000]
-        if len(within) > 1:
-            found.append(max(b - a for a, b in itertools.pairwise(within)))
-        start += batch_s * 1000
-    return found
+    """Of each stretch as long as a batch, the longest time that began in it and in which nothing came out, wherever that ended.
+
+    Counted where it begins: two batches with what is between them are longer than a stretch, so that every other border would cut one.
+    """
+    length = batch_s * 1000
+    outs = sorted(one.out_ms for one in passed if began_ms <= one.out_ms <= end_ms)
+    longest: dict[int, float] = {}
+    for before, after in itertools.pairwise(outs):
+        stretch = int((before - began_ms) // length)
+        longest[stretch] = max(longest.get(stretch, 0.0), after - before)
+    return [gap for stretch, gap in longest.items() if began_ms + (stretch + 1) * length <= end_ms]
 
 
 def _feed(topics: Topics, rate: float, seconds: float) -> dict[str, Any]:

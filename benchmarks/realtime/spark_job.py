@@ -1,12 +1,14 @@
 """`python -m benchmarks.realtime.spark_job SPEC`: the query on Spark. End of stdin ends it.
 
-SPEC is a JSON document: `conf`, `servers`, `source`, `sink`, `location`, `batch_ms`.
+SPEC is a JSON document: `conf`, `servers`, `source`, `sink`, `location`, `batch_ms`, and `progress`: the file for what Spark tells of its
+newest batches.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 
@@ -32,6 +34,7 @@ def main(spec: dict[str, Any]) -> None:
         print(query.exception(), file=sys.stderr)
         sys.exit(1)
     query.stop()
+    Path(spec["progress"]).write_text(f"[{','.join(one.json for one in query.recentProgress)}]", encoding="utf-8")
     spark.stop()
 
 

@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FLINK, FLINK_KAFKA = "2.3.0", "5.0.0-2.2"
 JARS = Path(sys.prefix) / "flink-jars" / f"{FLINK}-kafka-{FLINK_KAFKA}"
 END_S = 60
+PROGRESS = "progress.json"
+"""In an application's folder, once it has ended; Flink has none."""
 FLINK_NAME = "Flink, RocksDB, s3://"
 
 
@@ -109,6 +111,7 @@ def _spark(turn: Turn, topics: Topics, s3: FarS3, folder: Path) -> tuple[Sequenc
         "sink": topics.sink,
         "location": f"{setup.locations}/totals",
         "batch_ms": round(turn.batch_s * 1000),
+        "progress": str(folder / PROGRESS),
     }
     env = {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **setup.environment}
     return [sys.executable, "-m", "benchmarks.realtime.spark_job", json.dumps(spec)], env

@@ -26,7 +26,7 @@ class BarrierStateStoreProvider extends HookedProvider {
     ExecutorSide.barrier(root).map { barrier =>
       val store = StoreFolder(root, id.operatorId, id.partitionId, id.storeName,
         ExecutorSide.folder(barrier, parts.hadoopConf.get(StreamExecution.RUN_ID_KEY, ""), id.operatorId, id.partitionId, id.storeName))
-      new BarrierRocksDB(store, parts.copy(conf = SpoolVersions(parts.conf)))
+      new BarrierRocksDB(store, parts.copy(conf = SnapshotSpread(SpoolVersions(parts.conf), id.partitionId)))
     }
   }
 }
@@ -40,6 +40,19 @@ object SpoolVersions {
 
   def apply(conf: RocksDBConf): RocksDBConf =
     conf.copy(minVersionsToRetain = math.min(conf.minVersionsToRetain, Most), minVersionsToDelete = 0L)
+}
+
+/**
+ * After how many commits a store takes a full snapshot at the earliest. Spark has one number for all stores, and those of a query have
+ * begun together: in every tenth epoch all of them would flush their memory tables at once, and the epoch would wait for it. Here it is a
+ * few more than Spark's number, in each partition others than in the next.
+ */
+object SnapshotSpread {
+  def apply(conf: RocksDBConf, partition: Int): RocksDBConf =
+    conf.copy(minDeltasForSnapshot = commits(conf.minDeltasForSnapshot, partition))
+
+  /** `least`: Spark's number. */
+  def commits(least: Int, partition: Int): Int = math.min(least.toLong + partition % math.max(1, least / 2), Int.MaxValue).toInt
 }
 
 /** One state store and the spool folder that is its "DFS". */

@@ -47,6 +47,12 @@ def test_a_replaced_agents_queue_is_empty_and_that_of_the_ones_other_streams_is_
     counters.clear()
 
 
+@pytest.mark.parametrize(("least", "taken"), [(1, {1}), (3, {3}), (10, {10, 11, 12, 13, 14}), (2**31 - 1, {2**31 - 1})])
+def test_partitions_take_their_full_snapshots_in_different_epochs(java: Any, least: int, taken: set[int]) -> None:
+    spread = java.org.apache.spark.sql.execution.streaming.state.ckpt.SnapshotSpread
+    assert {spread.commits(least, partition) for partition in range(20)} == taken
+
+
 def test_a_start_tells_how_much_is_left_until_all_is_in_place(java: Any) -> None:
     counters, log = java.org.apache.spark.ckpt.StorageCounters, java.org.apache.spark.ckpt.RestoreLog
 

@@ -407,13 +407,13 @@ def real_time(
     chosen = [_ENGINES[name] for name in engines or _ENGINES]
     for batch in batches:
         path = realtime.file_of(results, batch)
-        figures = Figures(machine.describe()) if anew or not path.exists() else _begun(path)
+        figures = Figures(machine.describe()) if anew or not path.exists() else _of_here(path)
         turns = [realtime.Turn(e, n, batch, rate) for n in partitions for rate in rates for e in chosen]
         realtime.run(turns, figures, _tell, partial(figures.write, path))
         click.echo(realtime_costs.table(figures))
 
 
-def _begun(path: Path) -> Figures:
+def _of_here(path: Path) -> Figures:
     """Raises click.ClickException: figures of two machines, or of two states of the code, do not stand in one table."""
     figures, here = Figures.read(path), machine.describe()
     if differ := [fact for fact in ("processors", "pyspark", "commit") if figures.about[fact] != here[fact]]:

@@ -33,7 +33,7 @@ class Announcements:
         self._env.tell(f"{self._name} announces {i.event.name} of {named} {i.summary.get('reason', '')}")
         if i.event is Announcement.TRIGGERED:
             self._pending.add(named.epoch)
-            making = run.making if run is not None and not run.context.every_epoch else self._pending
+            making = run.making if run is not None and not run.context.waits_for_checkpoints else self._pending
             if len(making) > self._max_concurrent + finishing:
                 raise ViolationError(Invariant.CONCURRENT, f"{self._name} has the checkpoints {sorted(making)} in the making")
         else:

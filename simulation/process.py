@@ -268,7 +268,7 @@ class DriverProcess:
 
     def _check_answered(self, run: Run | None, event: ev.Event, instructions: list[Instruction]) -> None:
         """In the interval mode a seal waits for nothing, and is told how far behind the storage is."""
-        if not isinstance(event, ev.SealRequested) or run is None or run.context.every_epoch:
+        if not isinstance(event, ev.SealRequested) or run is None or run.context.waits_for_checkpoints:
             return
         if not any(isinstance(i, (do.Sealed, do.Refused)) for i in instructions):
             raise ViolationError(Invariant.NO_WAITING, f"{self.name} sealed epoch {event.epoch}, and had no answer")

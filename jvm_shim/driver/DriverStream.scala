@@ -177,7 +177,7 @@ final class DriverStream(
   def begin(n: Long): String = barrierOf(n, Array.empty)
 
   /** `offsets/N` is about to be written, in real time: what the epoch has read goes with its seal. */
-  def read(n: Long, offsets: Array[Byte]): Unit = {
+  def hasRead(n: Long, offsets: Array[Byte]): Unit = {
     val content = transfer.send(offsets)
     synchronized(remember(reads, n, content))
     ends.plan(n, offsets)

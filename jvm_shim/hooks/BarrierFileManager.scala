@@ -27,7 +27,7 @@ class BarrierFileManager(path: Path, hadoopConf: Configuration) extends Checkpoi
       new CollectedOutput {
         override protected def finished(content: Array[Byte]): Unit = {
           relative match {
-            case Offsets(n) if stream.realTime => stream.read(n.toLong, content)
+            case Offsets(n) if stream.realTime => stream.hasRead(n.toLong, content)
             case Offsets(n) => DriverSide.setBarrier(stream.trigger(n.toLong, content))
             case Commits(n) =>
               CheckpointFeed.sunk(stream.root, n.toLong)

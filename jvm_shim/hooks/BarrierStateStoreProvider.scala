@@ -42,19 +42,6 @@ object SpoolVersions {
     conf.copy(minVersionsToRetain = math.min(conf.minVersionsToRetain, Most), minVersionsToDelete = 0L)
 }
 
-/**
- * After how many commits a store takes a full snapshot at the earliest. Spark has one number for all stores, and those of a query have
- * begun together: in every tenth epoch all of them would flush their memory tables at once, and the epoch would wait for it. Here it is a
- * few more than Spark's number, in each partition others than in the next.
- */
-object SnapshotSpread {
-  def apply(conf: RocksDBConf, partition: Int): RocksDBConf =
-    conf.copy(minDeltasForSnapshot = commits(conf.minDeltasForSnapshot, partition))
-
-  /** `least`: Spark's number. */
-  def commits(least: Int, partition: Int): Int = math.min(least.toLong + partition % math.max(1, least / 2), Int.MaxValue).toInt
-}
-
 /** One state store and the spool folder that is its "DFS". */
 final case class StoreFolder(root: String, operator: Long, partition: Int, store: String, dir: File) {
   def has(version: Long, uid: String): Boolean =

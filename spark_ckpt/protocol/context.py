@@ -21,6 +21,6 @@ class Context:
         self.now_ms = 0
 
     @property
-    def every_epoch(self) -> bool:
-        """Every epoch is a checkpoint, and its end waits for it."""
+    def waits_for_checkpoints(self) -> bool:
+        """Every epoch is a checkpoint, and its end waits for it; not in real time, where nothing waits."""
         return self.gate is Gate.EPOCH

@@ -98,9 +98,9 @@ class RunLog:
     @property
     def ahead(self) -> int:
         """So many epochs may run whose plan is not stored yet."""
-        return self._context.settings.ahead if self.may_run_ahead and not self._context.every_epoch else 0
+        return self._context.settings.ahead if self.may_run_ahead and not self._context.waits_for_checkpoints else 0
 
-    def may_run(self, epoch: int, logged: bool) -> bool:
+    def may_go(self, epoch: int, logged: bool) -> bool:
         """Rule: no epoch runs that is more than `ahead` past the newest one that is in the log. `logged`: this one is."""
         stands = logged or any(plan.epoch == epoch for plan in self.line)
         return len(self.line) + (not stands) <= self.ahead

@@ -44,7 +44,7 @@ class Planning:
     def may_go(self) -> bool:
         """Whether the epoch in hand may run."""
         number = self._epoch.number
-        return self._log.may_run(number, logged=self._epoch.log(number) > 0)
+        return self._log.may_go(number, logged=self._epoch.log(number) > 0)
 
     def begin(self, event: ev.TriggerRequested) -> list[Instruction]:
         if self.real_time:

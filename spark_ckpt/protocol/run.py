@@ -110,7 +110,7 @@ class Run(Machine):
         taken_over = [*self._take_over(), *self._turn_away_lost(), *stands, *self._checkpoint_trigger.watch()]
         taken_over += self._planning.take_over(self._replaced)
         rests = [] if running or self._log.line else self._log.rest()
-        if self.context.every_epoch:
+        if self.context.waits_for_checkpoints:
             begun = self._checkpoint_trigger.begin(self.epoch.number, now_ms, pressure=False) if running else []
             return [*taken_over, *begun, *rests]
         if self._replaced is None:
@@ -223,7 +223,7 @@ class Run(Machine):
 
     def plan_failed(self, kind: ErrorKind, message: str) -> list[Instruction]:
         announced: list[Instruction] = []
-        if self.context.every_epoch and not self._checkpoints.pending:
+        if self.context.waits_for_checkpoints and not self._checkpoints.pending:
             failed = Summary(self.claim.run, self.epoch.number, self.epoch.asked_ms, reason=AbortReason.PLAN_FAILURE.value, message=message)
             announced.append(do.Announce(Announcement.ABORTED, failed))
         return [*announced, *self.fail(kind, message)]
@@ -253,13 +253,13 @@ class Run(Machine):
 
     def _watch(self) -> list[Instruction]:
         """An epoch begins to run."""
-        self.epoch.has_run_for_an_interval = False
-        if self.context.every_epoch:
+        self.epoch.is_long = False
+        if self.context.waits_for_checkpoints:
             return []
         return self._timers.set(ev.Timer.LONG, self._checkpoint_trigger.policy.long_ms, self._runs_long)
 
     def _runs_long(self, _event: ev.TimerFired) -> list[Instruction]:
-        self.epoch.has_run_for_an_interval = True
+        self.epoch.is_long = True
         return [*self.proceed(), *([] if self._log.line else self._log.look())]
 
     # --- when a checkpoint begins
@@ -290,7 +290,7 @@ class Run(Machine):
         before, finished = self._checkpoints.finished, self._finished_epoch(event.epoch, event.hooks)
         self._checkpoints.finish(finished)
         p = self._checkpoints.of(event.epoch)
-        if self.context.every_epoch:
+        if self.context.waits_for_checkpoints:
             self.phase = RunPhase.SEALED
             return [*puts, *(self._checkpoint_trigger.seal(p, finished, before) if p else [])]
         self.epoch.ended()
@@ -307,7 +307,7 @@ class Run(Machine):
     def _seal_again(self, event: ev.SealRequested) -> list[Instruction]:
         """Sent again because the coordinator that answered it died; or that one let the epoch run before its plan was stored."""
         newest, number = self._subsumption.store.newest, self.epoch.number
-        if self.context.every_epoch:
+        if self.context.waits_for_checkpoints:
             known = newest is not None and newest.id == CheckpointId(self.claim.run, event.epoch)
             if newest is None or not known or newest.files.get(commits_file(event.epoch)) != event.commit:
                 return [self._out_of_order(RequestName.SEAL, event.epoch)]

@@ -18,7 +18,7 @@ class FailurePolicy:
 
     def too_many(self, reason: AbortReason, counts: bool, message: str) -> str | None:
         """Why the query has to fail; None: it goes on. `counts`: the checkpoint is none that was made for somebody else's sake."""
-        if self._context.every_epoch:
+        if self._context.waits_for_checkpoints:
             return message if reason is not AbortReason.LOST else None
         if reason not in TOLERATED or not counts:
             return None

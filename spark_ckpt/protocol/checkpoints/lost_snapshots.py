@@ -73,7 +73,7 @@ class LostSnapshots:
         lost = p.acks.missing - self._executors.held
         if not lost or losses < self._executors.losses:
             return instructions + self.wait()
-        again = "; it has to run again" if self._context.every_epoch else ""
+        again = "; it has to run again" if self._context.waits_for_checkpoints else ""
         message = f"{len(lost)} of {len(p.acks.required)} snapshots of epoch {p.epoch} died with their executor{again}"
         return instructions + self._owner.abort(p, AbortReason.LOST, ErrorKind.LOST, message)
 

@@ -147,7 +147,7 @@ class PendingCheckpoints:
         return self._context.claim.first_adopted_past(epoch)
 
     def _summary(self, p: PendingCheckpoint, **numbers: Any) -> Summary:
-        if not self._context.every_epoch:
+        if not self._context.waits_for_checkpoints:
             lag = self.lag
             numbers |= {"lag_epochs": lag.epochs, "lag_ms": lag.ms, "lag_bytes": lag.bytes}
         return p.summary(self._context.now_ms, **numbers)

@@ -56,7 +56,7 @@ class CheckpointPolicy:
     def is_due(self, pending: int, pressure: bool) -> bool:
         """Whether a checkpoint is to begin now. `pending`: how many are in the making that count; `pressure`: what only a checkpoint
         frees grows, which waits for neither interval nor pause."""
-        if self._context.every_epoch:
+        if self._context.waits_for_checkpoints:
             return True
         over = self.interval_over or self.interval_ms == 0
         return self.has_room(pending) and (pressure or (over and not self._pausing))
@@ -68,13 +68,13 @@ class CheckpointPolicy:
     def triggered(self) -> list[Instruction]:
         """One has begun because it was due, or asked for."""
         self.interval_over = False
-        if self._context.every_epoch or not self.interval_ms:
+        if self._context.waits_for_checkpoints or not self.interval_ms:
             return []
         return self._timers.set(Timer.INTERVAL, self.interval_ms, self._on_interval_over)
 
     def ended(self) -> list[Instruction]:
         """One that counts has completed, or was aborted."""
-        if not self._context.settings.min_pause_ms or self._context.every_epoch:
+        if not self._context.settings.min_pause_ms or self._context.waits_for_checkpoints:
             return []
         self._pausing = True
         return self._timers.set(Timer.PAUSE, self._context.settings.min_pause_ms, self._on_pause_over)

@@ -68,7 +68,7 @@ class CheckpointTrigger:
 
     def watch(self) -> list[Instruction]:
         """Rule: where only people ask for checkpoints, they are told while they do not."""
-        if self._context.every_epoch or self.policy.interval_ms is not None:
+        if self._context.waits_for_checkpoints or self.policy.interval_ms is not None:
             return []
         self._base_before = self._subsumption.base
         return self._timers.set(ev.Timer.UNASKED, UNASKED_MS, self._look_for_requests)
@@ -89,7 +89,7 @@ class CheckpointTrigger:
         person has asked for waits for neither interval nor pause, and does not count when it fails. `pressure`: what only a checkpoint
         frees is a reason too."""
         self._savepoints.join([p.epoch for p in self._checkpoints.pending])
-        uploading, background = self._checkpoints.uploading, not self._context.every_epoch
+        uploading, background = self._checkpoints.uploading, not self._context.waits_for_checkpoints
         copied = background and self._savepoints.needs_copy
         asked = background and self._savepoints.needs_checkpoint(epoch) and self.policy.has_room(uploading)
         due = self.policy.is_due(uploading, pressure and self._presses)

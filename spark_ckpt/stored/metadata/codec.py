@@ -48,7 +48,7 @@ _ENCODINGS = {
 
 
 def encode_metadata(checkpoint: Checkpoint, limits: MetadataLimits = LIMITS) -> bytes:
-    """Serialise. Raises DamagedError for all that `decode` would refuse: no handles, a store twice, a name that escapes, too large."""
+    """Serialise. Raises FormatError for what `decode_metadata` would refuse: no handles, a store twice, a name that escapes, too large."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -76,7 +76,7 @@ This page compares an epoch with spark-ckpt to an epoch of stock Spark: how long
   read by one process, and Python works on one processor where Spark has two: another process would take as long to start as it saves.
   Ten million are read by one for each processor.
 - **Bytes at most 1.2 x changelogs and new SSTs.** Whether it holds depends on the moment. `_metadata` names every changelog since its
-  store's last full snapshot, and with few changes those are written once a minute (`stateStore.maintenanceInterval`). With more epochs in a minute, and
+  store's last full snapshot, and most are written once a minute (`stateStore.maintenanceInterval`). With more epochs in a minute, and
   fewer bytes in an epoch, its share is larger.
 
 ## How to run it

@@ -68,13 +68,14 @@ object SnapshotTurns extends Logging {
 
   private def next(): Unit = {
     val began = System.nanoTime()
-    waiting.synchronized(waiting.headOption.map { store => waiting.remove(store); store }).foreach { store =>
+    try waiting.synchronized(waiting.headOption.map { store => waiting.remove(store); store }).foreach { store =>
       try store.writeSnapshot() catch { case NonFatal(e) => logWarning("a full snapshot could not be written; Spark's maintenance writes it", e) }
     }
-    val tookNs = System.nanoTime() - began
-    waiting.synchronized {
-      isRunning = waiting.nonEmpty
-      if (isRunning) thread.schedule((() => next()): Runnable, tookNs * (Share - 1), TimeUnit.NANOSECONDS)
-    }
+    finally goOn(System.nanoTime() - began)
+  }
+
+  private def goOn(tookNs: Long): Unit = waiting.synchronized {
+    isRunning = waiting.nonEmpty
+    if (isRunning) thread.schedule((() => next()): Runnable, tookNs * (Share - 1), TimeUnit.NANOSECONDS)
   }
 }

@@ -134,7 +134,8 @@ def _sections(reader: StreamReader, verified: list[Verified], unreadable: list[F
         sections.append(Line(f"… and {len(lines) - _SHOWN} more; --json shows all"))
     if deep and any(v.without_full for v in verified):
         sections.append(Line("stores without a full snapshot yet are changelogs only, which are verified by checksum"))
-        sections.append(Line("full snapshots are taken once a minute (spark.sql.streaming.stateStore.maintenanceInterval), and earlier where chains are long"))
+        often = "full ones are taken once a minute (spark.sql.streaming.stateStore.maintenanceInterval), and earlier where chains are long"
+        sections.append(Line(often))
     if not verified and not unreadable:
         sections.append(Line(f"every checkpoint of {reader.url} was dropped by the running stream meanwhile; run it again"))
     return sections

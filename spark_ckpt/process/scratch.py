@@ -31,6 +31,7 @@ class ScratchFolder:
     """
 
     def __init__(self, parent: Path, prefix: str) -> None:
+        self._pid = os.getpid()
         owner_only.make_folder(parent)
         for _ in range(_RACES):
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
@@ -44,8 +45,10 @@ class ScratchFolder:
         remove_dead(parent, prefix)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError), _opened(self.path) as at:
-            _remove(self.path, at)
+        """In a process that was forked from the folder's own one nothing is removed."""
+        if self._pid == os.getpid():
+            with contextlib.suppress(OSError), _opened(self.path) as at:
+                _remove(self.path, at)
         os.close(self._lock)
 
     def __enter__(self) -> Path:

@@ -282,7 +282,7 @@ def _options(folder: Path, delimiter: bytes) -> tuple[Any, Any]:
 
     file = folder / "OPTIONS-000001"
     if not file.exists():
-        owner_only.make_folder(folder)
+        folder.mkdir(owner_only.FOLDER, exist_ok=True)  # a folder above it that is gone has gone with the reader, and is not made again
         with open(file, "x", opener=owner_only.opener) as sink:
             sink.write(_OPTIONS.format(delimiter=delimiter.decode()))
     return Options.load_latest(str(folder))

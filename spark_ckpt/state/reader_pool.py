@@ -20,11 +20,13 @@ from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import spark_ckpt
+from spark_ckpt import __version__
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import Snapshot
 from spark_ckpt.state import reading
 from spark_ckpt.state.contents import fetch
-from spark_ckpt.state.reader_process import LENGTH, Task, made
+from spark_ckpt.state.reader_process import LENGTH, EndedError, Task, made, receive, received_length
 from spark_ckpt.state.reading import Selected, StateOfCheckpoint, gathered, remove
 
 if TYPE_CHECKING:
@@ -34,8 +36,10 @@ _START_S = 30
 """A process that has not begun by then is not waited for."""
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from spark_ckpt.state.reader_process import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+    "from spark_ckpt.state.reader_process import main; main(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])"
 )
+_HELPER = "SPARK_CKPT_READER"
+"""Set in a helper's environment: an application that is its own interpreter would start itself again, and that one again."""
 
 
 def read_by_processes(state: StateOfCheckpoint, selected: Selected, snapshots: Sequence[Snapshot], most: int) -> Iterator[pa.RecordBatch]:
@@ -70,33 +74,50 @@ class _HelperEndedError(CheckpointError):
 
 
 class _Readers:
-    """This process, and so many helpers. They are ended when the block is left, and end by themselves with this process."""
+    """This process, and so many helpers. They are ended when the block is left, and end by themselves with this process.
+
+    A process that was forked from this one while it reads has helpers that are not its own, and leaves them alone.
+    """
 
     def __init__(self, helpers: int) -> None:
         self.ended = False
+        self._pid = os.getpid()
         self._free: SimpleQueue[_Helper | None] = SimpleQueue()
         """None: this process."""
         self._free.put(None)
         self._helpers: list[_Helper] = []
-        for _ in range(helpers):
-            try:
-                self._helpers.append(_Helper(self._free))
-            except OSError:
-                self._free.put(None)
+        try:
+            for _ in range(helpers):
+                try:
+                    self._helpers.append(_Helper(self._free))
+                except (OSError, RuntimeError):
+                    self._free.put(None)
+        except BaseException:
+            self._end()
+            raise
 
     def __enter__(self) -> _Readers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self.end()
-        for helper in self._helpers:
-            helper.close()
+        if self._is_own:
+            for helper in self._helpers:
+                helper.close()
+
+    @property
+    def _is_own(self) -> bool:
+        return self._pid == os.getpid()
 
     def end(self) -> None:
         """What is being read is read no further. May be called again."""
         self.ended = True
-        for helper in self._helpers:
-            helper.end()
+        if self._is_own:
+            for helper in self._helpers:
+                helper.end()
 
     def batches(self, task: Task) -> Iterator[pa.RecordBatch]:
         """By whoever is free first. Raises `_HelperEndedError`, and like `made`."""
@@ -119,28 +140,30 @@ class _Readers:
 class _Helper:
     """A process of its own. It puts itself into `free` when it is ready, or None in its place when it has ended before.
 
-    Raises OSError where there can be none.
+    Raises OSError or RuntimeError where there can be none.
     """
 
     def __init__(self, free: SimpleQueue[_Helper | None]) -> None:
-        if not sys.executable or getattr(sys, "frozen", False):  # the second: it would start the whole application once more
-            raise OSError("there is no interpreter")
+        if not sys.executable or getattr(sys, "frozen", False) or _HELPER in os.environ:
+            raise OSError("there is no interpreter")  # a frozen one would start the whole application once more
         # A pipe is read in pieces of 64 KiB, before each of which this process's other threads have Python for some milliseconds.
-        self._answers, far = socket.socketpair()
-        path = [entry for entry in sys.path if isinstance(entry, str)]  # as Python, which passes over all others
+        self._there, far = socket.socketpair()
+        flags = ["-I", "-B"] if sys.dont_write_bytecode else ["-I"]
+        given = [json.dumps(_path()), str(far.fileno()), str(os.getpid()), __version__]
         with far:
             try:
-                for end in (self._answers, far):
+                for end in (self._there, far):
                     end.settimeout(None)  # an application may have set another one for all of its sockets
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-c", _PROGRAM, json.dumps(path), str(far.fileno()), str(os.getpid())],
-                    stdin=subprocess.PIPE,
+                    [sys.executable, *flags, "-c", _PROGRAM, *given],
+                    stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     pass_fds=(far.fileno(),),
+                    env={**os.environ, _HELPER: "1"},
                 )
             except BaseException:
-                self._answers.close()
+                self._there.close()
                 raise
         self._starting = Thread(target=self._start, args=(free,), name="state-helper", daemon=True)
         try:
@@ -154,7 +177,7 @@ class _Helper:
     def _start(self, free: SimpleQueue[_Helper | None]) -> None:
         try:
             self._message()
-        except (OSError, _HelperEndedError):
+        except (OSError, EndedError):
             free.put(None)
         else:
             free.put(self)
@@ -165,41 +188,30 @@ class _Helper:
         """A process that another thread has forked while this one was started holds the far end open, and there would be no end of file.
         What is there already can still be read."""
         with suppress(OSError):  # the far end is closed, as it should be
-            self._answers.shutdown(socket.SHUT_RDWR)
+            self._there.shutdown(socket.SHUT_RDWR)
 
     def batches(self, task: Task) -> Iterator[pa.RecordBatch]:
         """Whoever does not take all of them has to end it."""
         import pyarrow as pa
 
-        requests, schema = self._process.stdin, task.decoder.schema
-        assert requests is not None
+        schema, given = task.decoder.schema, pickle.dumps(task)
         try:
-            pickle.dump(task, requests)
-            requests.flush()
+            # Without a signal: an application may have it that SIGPIPE ends it.
+            self._there.sendall(LENGTH.pack(len(given)) + given, socket.MSG_NOSIGNAL)
             while (message := self._message()) is not None:
                 yield pa.ipc.read_record_batch(message, schema)
-        except (OSError, pa.ArrowException) as e:
+        except (OSError, EndedError, pa.ArrowException) as e:
             raise _HelperEndedError(str(e)) from e
 
     def _message(self) -> pa.Buffer | None:
         """None: one without bytes."""
         import pyarrow as pa
 
-        head = bytearray(LENGTH.size)
-        self._receive(memoryview(head))
-        (length,) = LENGTH.unpack(head)
-        if not length:
+        if not (length := received_length(self._there)):
             return None
         message = pa.allocate_buffer(length)  # unlike Python's arrays not filled with zeros first
-        self._receive(memoryview(message).cast("B"))
+        receive(self._there, memoryview(message).cast("B"))
         return message
-
-    def _receive(self, room: memoryview) -> None:
-        while len(room):
-            there = self._answers.recv_into(room, 0, socket.MSG_WAITALL)
-            if not there:
-                raise _HelperEndedError("a message is cut short")
-            room = room[there:]
 
     def end(self) -> None:
         """May be called again, also while another thread is in `batches`."""
@@ -210,7 +222,12 @@ class _Helper:
 
     def close(self) -> None:
         """No thread is in `batches` any more."""
-        self._answers.close()
-        assert self._process.stdin is not None
-        with suppress(OSError):  # what is still in it goes nowhere
-            self._process.stdin.close()
+        self._there.close()
+
+
+def _path() -> list[str]:
+    """As this process looks for modules, without what depends on the folder that it is in: that may be another one by now, and have modules
+    with the names of Python's own."""
+    own = str(Path(spark_ckpt.__file__).parents[1])
+    entries = [entry for entry in sys.path if isinstance(entry, str) and os.path.isabs(entry)]  # Python passes over what is no str
+    return entries if own in entries else [*entries, own]

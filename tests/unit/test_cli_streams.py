@@ -426,7 +426,7 @@ def test_verify_deep_opens_every_full_snapshot(writer: StreamWriter, url: str, c
     assert run(["verify", url, "--deep"]) == 0
     said = capsys.readouterr().out
     assert "changelogs only" in said
-    assert "full snapshots are taken once a minute" in said
+    assert "full ones are taken once a minute" in said
 
 
 @pytest.mark.parametrize("kind", [kind for kind in HandleKind if kind.is_state])

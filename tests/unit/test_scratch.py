@@ -66,6 +66,20 @@ def test_what_a_killed_process_left_goes_and_what_lives_stays(tmp_path: Path) ->
     kill(living)
 
 
+def test_who_was_forked_meanwhile_removes_nothing(tmp_path: Path) -> None:
+    folder = ScratchFolder(tmp_path, TEMPORARY)
+    (folder.path / "state").touch()
+    if not (forked := os.fork()):
+        folder.close()
+        os._exit(0)
+    os.waitpid(forked, 0)
+    assert (folder.path / "state").exists()
+    remove_dead(tmp_path, TEMPORARY)
+    assert (folder.path / "state").exists()
+    folder.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_temporary_folder_of_a_process_that_was_ended_goes_with_the_next(
     signal_number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -14,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -32,6 +34,7 @@ from tests.drivers.killed_starter import left
 from tests.drivers.stored_stream import flip
 from tests.stored.earlier import HERE, place
 
+ROOT = Path(__file__).parents[2]
 UPDATE = f"file://{HERE}/states/update"
 READS_FOR_EVER = f"""
 import os, sys, time, spark_ckpt
@@ -45,6 +48,24 @@ if sys.argv[1].endswith("forked") and os.fork() == 0:
     os._exit(0)
 print("reading", flush=True)
 time.sleep(60)
+"""
+DIES_OF_BROKEN_PIPES = """
+import signal
+from spark_ckpt.state import reader_pool
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+class Task:
+    class decoder:
+        schema = None
+with reader_pool._Readers(1) as readers:
+    readers._free.get()
+    (helper,) = readers._helpers
+    assert readers._free.get(timeout=30) is helper
+    helper._process.kill()
+    helper._process.wait()
+    try:
+        list(helper.batches(Task))
+    except reader_pool._HelperEndedError:
+        print("ended")
 """
 
 
@@ -148,17 +169,20 @@ def test_changelogs_without_a_full_snapshot(stream: str, request: pytest.Fixture
 
 
 @pytest.fixture(scope="module")
-def many_batches(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Of each partition more than a socket holds."""
+def many_keys(tmp_path_factory: pytest.TempPathFactory) -> str:
     return filled(UPDATE, 60_000, tmp_path_factory.mktemp("filled"))
 
 
-@pytest.mark.parametrize("taken", [0, 1, 5, 20])
-def test_a_helper_that_is_killed_costs_time_only(
-    taken: int, many_batches: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before it has given a batch, and when it has given some."""
+@pytest.fixture
+def many_batches(many_keys: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of each partition more than a socket holds."""
     monkeypatch.setattr(reading, "BATCH_BYTES", 1 << 15)
+    return many_keys
+
+
+@pytest.mark.parametrize("taken", [0, 1, 5, 20])
+def test_a_helper_that_is_killed_costs_time_only(taken: int, many_batches: str, request: pytest.FixtureRequest) -> None:
+    """Before it has given a batch, and when it has given some."""
     alone = batches_of(spark_ckpt.read_state(many_batches))
     assert len(alone) > 100
     read = request.getfixturevalue("by_processes")
@@ -173,8 +197,7 @@ def test_a_helper_that_is_killed_costs_time_only(
     assert children() == []
 
 
-def test_a_helper_that_hangs_holds_nobody_up_who_stops(by_processes: list[int], many_batches: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "BATCH_BYTES", 1 << 15)
+def test_a_helper_that_hangs_holds_nobody_up_who_stops(by_processes: list[int], many_batches: str) -> None:
     batches = iter(spark_ckpt.read_state(many_batches))
     next(batches)
     (helper,) = helpers(1)
@@ -199,7 +222,6 @@ def test_who_forks_while_a_helper_starts_holds_nobody_up(
             os._exit(0)
         return both
 
-    monkeypatch.setattr(reading, "BATCH_BYTES", 1 << 15)
     monkeypatch.setattr(socket, "socketpair", made)
     try:
         batches = iter(spark_ckpt.read_state(many_batches))
@@ -214,6 +236,91 @@ def test_who_forks_while_a_helper_starts_holds_nobody_up(
         for child in forked:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+
+
+def test_who_was_forked_while_reading_leaves_folder_and_helpers_alone(many_batches: str, request: pytest.FixtureRequest) -> None:
+    """And ends, though the threads that wait for the helper are not in it."""
+    alone = batches_of(spark_ckpt.read_state(many_batches))
+    read = request.getfixturevalue("by_processes")
+    batches = iter(spark_ckpt.read_state(many_batches))
+    found = [next(batches)]
+    time.sleep(0.5)  # no thread makes a batch
+    if not (forked := os.fork()):
+        status = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(30)
+            batches.close()  # type: ignore[attr-defined]  # it is a generator
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(forked, 0)[1] == 0
+    assert batches_of([*found, *batches]) == alone
+    assert len(read) == 1
+    assert children() == []
+
+
+def test_who_is_interrupted_while_helpers_start_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, made = socket.socketpair, list[bool]()
+
+    def once() -> tuple[socket.socket, socket.socket]:
+        if made:
+            raise KeyboardInterrupt
+        made.append(True)
+        return pair()
+
+    monkeypatch.setattr(socket, "socketpair", once)
+    with pytest.raises(KeyboardInterrupt):
+        reader_pool._Readers(2)
+    assert children() == []
+
+
+def test_an_application_that_may_have_no_sockets(wanted: None, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        raise RuntimeError("no sockets here")
+
+    monkeypatch.setattr(socket, "socketpair", refused)
+    assert spark_ckpt.read_state(stream).to_table().num_rows > 0
+
+
+def test_a_socket_that_does_not_wait_loses_no_helper(by_processes: list[int], many_batches: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gevent's do not, and whoever is given one."""
+    start = subprocess.Popen
+
+    def started(command: list[str], pass_fds: tuple[int, ...], **given: Any) -> subprocess.Popen[bytes]:
+        os.set_blocking(pass_fds[0], False)
+        return start(command, pass_fds=pass_fds, **given)
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    batches = iter(spark_ckpt.read_state(many_batches))
+    next(batches)
+    (helper,) = helpers(1)
+    time.sleep(0.5)  # it has long filled the socket
+    assert Path(f"/proc/{helper}/stat").read_text().rpartition(") ")[2][0] in "SR"
+    batches.close()  # type: ignore[attr-defined]  # it is a generator
+
+
+def test_a_helper_of_another_version_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package was upgraded under a running process."""
+    monkeypatch.setattr(reader_pool, "__version__", "0.0.1")
+    with reader_pool._Readers(1) as readers:
+        assert [readers._free.get(timeout=30) for _ in range(2)] == [None, None]
+
+
+def test_a_helper_that_has_died_does_not_end_an_application_that_dies_of_broken_pipes(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", DIES_OF_BROKEN_PIPES], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+
+
+def test_modules_of_the_folder_that_the_reader_is_in_are_nobodys(
+    by_processes: list[int], stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "signal.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'x')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    spark_ckpt.read_state(stream).to_table()
+    assert by_processes
+    assert not (tmp_path / "imported").exists()
 
 
 def test_what_python_passes_over_on_its_path_is_passed_over(by_processes: list[int], stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,16 +348,16 @@ def test_an_application_that_is_its_own_interpreter_is_not_started_again(
     spark_ckpt.read_state(stream).to_table()
     assert (tmp_path / "started").exists()
     (tmp_path / "started").unlink()
-    monkeypatch.setattr(sys, "frozen", True, raising=False)  # so PyInstaller and others say
+    with monkeypatch.context() as frozen:
+        frozen.setattr(sys, "frozen", True, raising=False)  # so PyInstaller and others say
+        spark_ckpt.read_state(stream).to_table()
+    monkeypatch.setenv("SPARK_CKPT_READER", "1")  # others do not, but what was started again is not started a third time
     spark_ckpt.read_state(stream).to_table()
     assert not (tmp_path / "started").exists()
 
 
-def test_an_application_with_a_timeout_for_all_of_its_sockets(
-    by_processes: list[int], many_batches: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_application_with_a_timeout_for_all_of_its_sockets(by_processes: list[int], many_batches: str) -> None:
     """With it the helper's end would not wait for room either."""
-    monkeypatch.setattr(reading, "BATCH_BYTES", 1 << 15)
     socket.setdefaulttimeout(30)
     try:
         batches = iter(spark_ckpt.read_state(many_batches))
@@ -283,7 +390,7 @@ def test_who_is_killed_while_reading_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_nor_does_who_has_forked_meanwhile(tmp_path: Path) -> None:
-    """What was forked holds the helper's standard input open. Of the two processes that are left then, the other one goes on."""
+    """What was forked holds the socket to the helper open. Of the two processes that are left then, the other one goes on."""
     assert len(left(READS_FOR_EVER, tmp_path / "forked")) == 1
 
 

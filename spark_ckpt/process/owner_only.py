@@ -13,6 +13,11 @@ def opener(path: str, flags: int) -> int:
     return os.open(path, flags, FILE)
 
 
+def make_last(folder: Path) -> None:
+    """Make it. One above it that is gone has gone with its owner, and is not made again: nobody would remove it. Raises OSError."""
+    folder.mkdir(FOLDER, exist_ok=True)
+
+
 def make_folder(folder: Path) -> None:
     """Make it, and the folders above it that are not there. Raises OSError."""
     try:

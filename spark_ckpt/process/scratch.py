@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import fcntl
@@ -41,15 +42,18 @@ class ScratchFolder:
             shutil.rmtree(self.path, ignore_errors=True)
         else:
             raise OSError(errno.ENOLCK, "a lock in a new folder is taken or gone at once, so its file system keeps no locks", str(parent))
-        self._lock = lock
+        self._lock: int | None = lock
         remove_dead(parent, prefix)
 
     def close(self) -> None:
-        """In a process that was forked from the folder's own one nothing is removed."""
+        """In a process that was forked from the folder's own one nothing is removed. May be called again."""
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
         if self._pid == os.getpid():
             with contextlib.suppress(OSError), _opened(self.path) as at:
                 _remove(self.path, at)
-        os.close(self._lock)
+        os.close(lock)
 
     def __enter__(self) -> Path:
         return self.path
@@ -85,8 +89,8 @@ def _locked(folder: Path) -> int | None:
 
 @contextlib.contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
-    """A new folder where the system has its temporary files, removed at the end, or when the next one is made after its process has been
-    killed. Raises ConfigError where there is no such place."""
+    """A new folder where the system has its temporary files, removed at the end of the block or of the process, or when the next one is
+    made after its process has been killed. Raises ConfigError where there is no such place."""
     try:
         parent = Path(tempfile.gettempdir())
         parent.stat()  # what TMPDIR names by mistake is not made
@@ -95,8 +99,13 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
         raise ConfigError(
             f"no folder for temporary files can be made ({error.strerror or error}); set TMPDIR to one that is writable and has free space"
         ) from error
-    with folder as path:
-        yield path
+    # A generator that is not closed when the process ends is closed so late that hardly anything works any more.
+    atexit.register(folder.close)
+    try:
+        yield folder.path
+    finally:
+        folder.close()
+        atexit.unregister(folder.close)
 
 
 def remove_dead_temporaries() -> None:

@@ -154,7 +154,7 @@ class Changes:
 
     def _changes(self, snapshot: Snapshot, folder: Path) -> Iterator[Change]:
         """In the order of keys, which are without their family. `folder`: a new one in a folder of the reader's own."""
-        owner_only.make_folder(folder)
+        owner_only.make_last(folder)
         found = self._older_snapshots.get(snapshot.store.partition)
         later = None if found is None else later_changelogs(found, snapshot)
         if found is not None and later is not None:

@@ -282,7 +282,7 @@ def _options(folder: Path, delimiter: bytes) -> tuple[Any, Any]:
 
     file = folder / "OPTIONS-000001"
     if not file.exists():
-        folder.mkdir(owner_only.FOLDER, exist_ok=True)  # a folder above it that is gone has gone with the reader, and is not made again
+        owner_only.make_last(folder)
         with open(file, "x", opener=owner_only.opener) as sink:
             sink.write(_OPTIONS.format(delimiter=delimiter.decode()))
     return Options.load_latest(str(folder))
@@ -319,7 +319,7 @@ def fetch(storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder: 
     beside = changelogs_beside(folder)
     found = []
     for number, handle in enumerate(changelogs(snapshot)):
-        owner_only.make_folder(beside)
+        owner_only.make_last(beside)
         path = beside / str(number)
         _download(storage, handle, path)
         found.append((handle.name, path))

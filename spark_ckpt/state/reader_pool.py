@@ -5,6 +5,7 @@ The others only save time. Where one cannot be started, or ends too soon, its st
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import pickle
@@ -74,14 +75,10 @@ class _HelperEndedError(CheckpointError):
 
 
 class _Readers:
-    """This process, and so many helpers. They are ended when the block is left, and end by themselves with this process.
-
-    A process that was forked from this one while it reads has helpers that are not its own, and leaves them alone.
-    """
+    """This process, and so many helpers. They are ended when the block is left, and end by themselves with this process."""
 
     def __init__(self, helpers: int) -> None:
         self.ended = False
-        self._pid = os.getpid()
         self._free: SimpleQueue[_Helper | None] = SimpleQueue()
         """None: this process."""
         self._free.put(None)
@@ -90,11 +87,13 @@ class _Readers:
             for _ in range(helpers):
                 try:
                     self._helpers.append(_Helper(self._free))
-                except (OSError, RuntimeError):
+                except Exception:  # whatever keeps it from starting: the stores are read without it
                     self._free.put(None)
         except BaseException:
             self._end()
             raise
+        # Whoever does not close it in time closes it when threads no longer run, and would wait for theirs for ever.
+        atexit.register(self._end)
 
     def __enter__(self) -> _Readers:
         return self
@@ -104,43 +103,38 @@ class _Readers:
 
     def _end(self) -> None:
         self.end()
-        if self._is_own:
-            for helper in self._helpers:
-                helper.close()
-
-    @property
-    def _is_own(self) -> bool:
-        return self._pid == os.getpid()
+        helpers, self._helpers = self._helpers, []
+        for helper in helpers:
+            helper.close()
+        atexit.unregister(self._end)
 
     def end(self) -> None:
         """What is being read is read no further. May be called again."""
         self.ended = True
-        if self._is_own:
-            for helper in self._helpers:
-                helper.end()
+        for helper in self._helpers:
+            helper.end()
 
     def batches(self, task: Task) -> Iterator[pa.RecordBatch]:
         """By whoever is free first. Raises `_HelperEndedError`, and like `made`."""
-        helper: _Helper | None = None
+        helper, whole = None, False
         with suppress(Empty):
             helper = self._free.get(timeout=_START_S)
         try:
             if self.ended:
                 raise _HelperEndedError("nothing is read any more")
             yield from made(task) if helper is None else helper.batches(task)
-        except _HelperEndedError:
-            if helper is not None:
-                helper.end()
-                helper = None
-            raise
+            whole = True
         finally:
+            if helper is not None and not whole:
+                helper.end()  # it is in the middle of this store
+                helper = None
             self._free.put(helper)
 
 
 class _Helper:
     """A process of its own. It puts itself into `free` when it is ready, or None in its place when it has ended before.
 
-    Raises OSError or RuntimeError where there can be none.
+    Raises whatever keeps it from starting.
     """
 
     def __init__(self, free: SimpleQueue[_Helper | None]) -> None:
@@ -149,7 +143,8 @@ class _Helper:
         # A pipe is read in pieces of 64 KiB, before each of which this process's other threads have Python for some milliseconds.
         self._there, far = socket.socketpair()
         flags = ["-I", "-B"] if sys.dont_write_bytecode else ["-I"]
-        given = [json.dumps(_path()), str(far.fileno()), str(os.getpid()), __version__]
+        self._starter = os.getpid()
+        given = [json.dumps(_path()), str(far.fileno()), str(self._starter), __version__]
         with far:
             try:
                 for end in (self._there, far):
@@ -168,11 +163,12 @@ class _Helper:
         self._starting = Thread(target=self._start, args=(free,), name="state-helper", daemon=True)
         try:
             self._starting.start()
-        except RuntimeError as e:  # there can be no more threads
+        except BaseException:  # there can be no more threads, or the application is interrupted, perhaps when this one runs
             self._process.kill()
             self._process.wait()
+            self._cut_off()
             self.close()
-            raise OSError(str(e)) from e
+            raise
 
     def _start(self, free: SimpleQueue[_Helper | None]) -> None:
         try:
@@ -214,7 +210,9 @@ class _Helper:
         return message
 
     def end(self) -> None:
-        """May be called again, also while another thread is in `batches`."""
+        """May be called again, also while another thread is in `batches`. In a process that was forked from the one that reads: nothing."""
+        if self._starter != os.getpid():
+            return
         self._process.kill()
         self._process.wait()
         self._cut_off()

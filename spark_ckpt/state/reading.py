@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -223,6 +224,18 @@ def gathered(
     """
     with temporary_folder("state") as folder, ThreadPoolExecutor(threads, "state") as pool:
         waiting: list[tuple[Future[list[pa.RecordBatch]], _Batches]] = []
+        pid = os.getpid()
+
+        def finish() -> None:
+            if os.getpid() != pid:
+                return  # in a process that was forked meanwhile there are no such threads, and nothing is its own
+            at_end()
+            pool.shutdown(cancel_futures=True)
+            while waiting:
+                waiting.pop()[1].close()
+
+        # Whoever does not take all, and ends: later, when this generator itself is closed, no thread runs any more.
+        atexit.register(finish)
         numbered = iter(enumerate(snapshots))
         try:
             while True:
@@ -241,10 +254,8 @@ def gathered(
                     waiting[at] = (pool.submit(made.some), made)
                 yield from found
         finally:
-            at_end()
-            pool.shutdown(cancel_futures=True)
-            for _, made in waiting:
-                made.close()
+            finish()
+            atexit.unregister(finish)
 
 
 def _first_done(futures: Sequence[Future[list[pa.RecordBatch]]]) -> int:

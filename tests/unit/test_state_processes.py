@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
@@ -67,6 +68,41 @@ with reader_pool._Readers(1) as readers:
     except reader_pool._HelperEndedError:
         print("ended")
 """
+
+
+NOT_CLOSED = f"""
+import spark_ckpt, time
+from spark_ckpt.api import state
+from spark_ckpt.state import reader_pool, reader_process, reading
+reading.MANY_BYTES, reading.BATCH_BYTES, state.default_threads = 0, 1, lambda: 3
+def slowly(task):
+    time.sleep(2)
+    yield from reader_process.made(task)
+reader_pool.made = slowly
+def read():
+    batches = iter(spark_ckpt.read_state({UPDATE!r}))
+    next(batches)
+    time.sleep(1)
+    return batches
+"""
+ENDINGS = {
+    "a name of the module": "batches = read()",
+    "an error that nobody catches": """
+def fail():
+    batches = read()
+    raise SystemError("that nobody catches")
+fail()
+""",
+    "Arrow's reader": f"""
+def fail():
+    reader = spark_ckpt.read_state({UPDATE!r}).to_reader()
+    reader.read_next_batch()
+    time.sleep(1)
+    raise SystemError("that nobody catches")
+fail()
+""",
+}
+"""How a program ends that has not read all, nor closed it."""
 
 
 @pytest.fixture
@@ -260,19 +296,44 @@ def test_who_was_forked_while_reading_leaves_folder_and_helpers_alone(many_batch
     assert children() == []
 
 
-def test_who_is_interrupted_while_helpers_start_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair, made = socket.socketpair, list[bool]()
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("begun", [False, True])
+def test_who_is_interrupted_while_helpers_start_leaves_none(
+    error: type[BaseException], begun: bool, wanted: None, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the second one is to have a thread. RuntimeError: there can be no more threads."""
+    start, threads = Thread.start, list[Thread]()
 
-    def once() -> tuple[socket.socket, socket.socket]:
-        if made:
-            raise KeyboardInterrupt
-        made.append(True)
-        return pair()
+    def once(thread: Thread) -> None:
+        if thread.name != "state-helper" or len(threads) == 0 or begun:
+            start(thread)
+        if thread.name == "state-helper":
+            threads.append(thread)
+            if len(threads) == 2:
+                raise error
 
-    monkeypatch.setattr(socket, "socketpair", once)
-    with pytest.raises(KeyboardInterrupt):
-        reader_pool._Readers(2)
+    monkeypatch.setattr(Thread, "start", once)
+    if error is RuntimeError:
+        with reader_pool._Readers(2) as readers:
+            assert len(readers._helpers) == 1
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            reader_pool._Readers(2)
     assert children() == []
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_program_that_has_not_closed_it_ends_and_leaves_nothing(how: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", NOT_CLOSED + ENDINGS[how]]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == (1 if "SystemError" in ENDINGS[how] else 0), done.stderr
+    assert "ignored" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_application_that_may_have_no_sockets(wanted: None, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,6 +342,20 @@ def test_an_application_that_may_have_no_sockets(wanted: None, stream: str, monk
 
     monkeypatch.setattr(socket, "socketpair", refused)
     assert spark_ckpt.read_state(stream).to_table().num_rows > 0
+
+
+def test_what_a_helper_is_given(many_batches: str, by_processes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark by which it is known, this process's way with bytecode, and where the package is, whatever the path says."""
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry and Path(entry) != ROOT])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    batches = iter(spark_ckpt.read_state(many_batches))
+    next(batches)
+    (helper,) = helpers(1)
+    assert b"SPARK_CKPT_READER=1" in Path(f"/proc/{helper}/environ").read_bytes().split(b"\0")
+    command = Path(f"/proc/{helper}/cmdline").read_bytes().split(b"\0")
+    assert command[1:3] == [b"-I", b"-B"]
+    assert str(ROOT) in json.loads(command[command.index(b"-c") + 2])
+    batches.close()  # type: ignore[attr-defined]  # it is a generator
 
 
 def test_a_socket_that_does_not_wait_loses_no_helper(by_processes: list[int], many_batches: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def assemble(storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folde
 
 
 def _assemble(storage: Storage, snapshot: Snapshot, newest: Handle, folder: Path) -> AssembledStore:
-    owner_only.make_folder(folder)
+    owner_only.make_last(folder)
     if any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty")
     archive = folder / ".snapshot.zip"

@@ -23,13 +23,18 @@ class EpochInHand:
         """How long its plan took."""
         self.losses = 0
         """How many executors had been lost when it was triggered."""
-        self.is_long = False
-        """It has run for `CheckpointPolicy.long_ms`. Rule: while it goes on, what is done while idle is done all the same."""
+        self.has_run_long = False
+        """For `CheckpointPolicy.long_ms`."""
         self._planned_before = {plan.epoch: plan for plan in beginning.planned_before}
         self._logs = dict(beginning.numbers)
         origin, first = beginning.origin, beginning.claim.first
         self._begins = origin.begins if origin is not None else ()
         self._first = first if first is not None else origin.id.epoch + 1 if origin is not None else 0
+
+    @property
+    def is_long(self) -> bool:
+        """Rule: while an epoch runs for long, what is done while idle is done all the same."""
+        return self.has_run_long
 
     def version(self, claim: Claim) -> int | None:
         """`Triggered.version`. Rule: state that goes on under a new number is loaded under its old one."""
@@ -65,7 +70,7 @@ class EpochInHand:
     def ended(self) -> None:
         self.number += 1
         self.plan = None
-        self.is_long = False
+        self.has_run_long = False
 
     def stored(self, epoch: int, number: int) -> None:
         """Entry `number` plans that epoch. The first that does counts: what is planned for later epochs stands behind it."""

@@ -253,13 +253,13 @@ class Run(Machine):
 
     def _watch(self) -> list[Instruction]:
         """An epoch begins to run."""
-        self.epoch.is_long = False
+        self.epoch.has_run_long = False
         if self.context.waits_for_checkpoints:
             return []
         return self._timers.set(ev.Timer.LONG, self._checkpoint_trigger.policy.long_ms, self._runs_long)
 
     def _runs_long(self, _event: ev.TimerFired) -> list[Instruction]:
-        self.epoch.is_long = True
+        self.epoch.has_run_long = True
         return [*self.proceed(), *([] if self._log.line else self._log.look())]
 
     # --- when a checkpoint begins

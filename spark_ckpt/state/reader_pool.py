@@ -21,7 +21,6 @@ from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import spark_ckpt
 from spark_ckpt import __version__
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import Snapshot
@@ -226,6 +225,6 @@ class _Helper:
 def _path() -> list[str]:
     """As this process looks for modules, without what depends on the folder that it is in: that may be another one by now, and have modules
     with the names of Python's own."""
-    own = str(Path(spark_ckpt.__file__).parents[1])
+    own = str(Path(__file__).parents[2])
     entries = [entry for entry in sys.path if isinstance(entry, str) and os.path.isabs(entry)]  # Python passes over what is no str
     return entries if own in entries else [*entries, own]

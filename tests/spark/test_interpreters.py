@@ -15,7 +15,7 @@ from spark_ckpt.process.jar import jar_path
 from tests.drivers.spark.environments import linked_environment
 from tests.drivers.spark.harness import JOBS, PLUGIN, Application, Scratch, rows, submit
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(300)]
 
 SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 CHOSEN = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV", "PYTHONPATH")

@@ -106,6 +106,7 @@ def used(java: Any) -> int:
     return int(runtime.totalMemory() - runtime.freeMemory())
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("partitions", [500, 2000], ids=["all 1,000 partitions listed", "summarised"])
 def test_a_thousand_checkpoints_take_little_memory(java: Any, partitions: int) -> None:
     """Two operators of so many partitions each."""
@@ -122,6 +123,7 @@ def test_a_thousand_checkpoints_take_little_memory(java: Any, partitions: int) -
     assert longest < 2 * 1000 * 64
 
 
+@pytest.mark.campaign
 def test_partitions_of_old_checkpoints_go_first_when_there_are_very_many(java: Any) -> None:
     kept = java.org.apache.spark.ckpt.ui.CheckpointModel(java.scala.Option.empty())
     rows = [[n, 0, 10**7, 10**7, 10**9, 10**7, 10**10, 10**11] for n in range(1000)]

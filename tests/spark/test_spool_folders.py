@@ -11,10 +11,10 @@ from tests.drivers.spark.harness import Application
 from tests.drivers.spark.inputs import write_events
 from tests.drivers.spark.sightings import lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize(("queries", "locations"), [(5, 3), pytest.param(100, 60, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(("queries", "locations"), [(5, 3), (100, 60)])
 def test_queries_that_end_leave_no_folder_in_the_spool(
     start: Callable[..., Application], tmp_path: Path, queries: int, locations: int
 ) -> None:

@@ -14,7 +14,7 @@ from tests.drivers.spark.oracle import differences, read
 from tests.drivers.spark.sightings import lines
 from tests.drivers.spark.trials import completed
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.campaign, pytest.mark.timeout(300)]
 
 UI = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
 
@@ -33,8 +33,8 @@ def without(left_out: str, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("left_out", "where"),
     [
-        pytest.param("ui/CheckpointsTab", "when the application starts", marks=pytest.mark.campaign),
-        pytest.param("ui/PackedRows", "at every completed checkpoint, in the tab's listener", marks=pytest.mark.campaign),
+        ("ui/CheckpointsTab", "when the application starts"),
+        ("ui/PackedRows", "at every completed checkpoint, in the tab's listener"),
         ("CheckpointEvents$", "at every message of the coordinator"),
     ],
 )

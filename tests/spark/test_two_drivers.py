@@ -115,7 +115,8 @@ def in_sink(app: Application) -> None:
     app.until(lambda: lines(app, "WRITTEN") == ["0"], "its first epoch in the sink")
 
 
-@pytest.mark.parametrize("interval", [pytest.param("0", marks=pytest.mark.campaign), "1h"])
+@pytest.mark.campaign
+@pytest.mark.parametrize("interval", ["0", "1h"])
 def test_an_older_driver_that_is_busy_does_not_write_into_the_folder_of_the_newer_one(interval: str, start: Start, tmp_path: Path) -> None:
     drivers = Held(start, tmp_path, interval)
     older, let_older_go = drivers.start("older")

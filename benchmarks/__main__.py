@@ -398,10 +398,17 @@ def _measure_locally(out: Path | None, experiment: Callable[[Path, Figures], Any
     "--partitions", multiple=True, type=click.IntRange(1), default=realtime.STATE_PARTITIONS, show_default=True, help="Of the state."
 )
 @click.option("--rate", "rates", multiple=True, type=click.IntRange(1), default=realtime.RATES, show_default=True, help="Records a second.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="How often each is measured.")
 @click.option("--anew", is_flag=True, help="Forget what was measured.")
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, help="The folder of the JSON files.")
 def real_time(
-    engines: Sequence[str], batches: Sequence[float], partitions: Sequence[int], rates: Sequence[int], anew: bool, results: Path
+    engines: Sequence[str],
+    batches: Sequence[float],
+    partitions: Sequence[int],
+    rates: Sequence[int],
+    rounds: int,
+    anew: bool,
+    results: Path,
 ) -> None:
     """Latency with Spark's real-time trigger, from Kafka to Kafka, beside Flink; docs/real-time.md shows it. Goes on where it was."""
     chosen = [_ENGINES[name] for name in engines or _ENGINES]
@@ -409,7 +416,7 @@ def real_time(
         path = realtime.file_of(results, batch)
         figures = Figures(machine.describe()) if anew or not path.exists() else _of_here(path)
         turns = [realtime.Turn(e, n, batch, rate) for n in partitions for rate in rates for e in chosen]
-        realtime.run(turns, figures, _tell, partial(figures.write, path))
+        realtime.run(turns, rounds, figures, _tell, partial(figures.write, path))
         click.echo(realtime_costs.table(figures))
 
 

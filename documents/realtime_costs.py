@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
+
 from benchmarks.figures import Case, Figures
-from benchmarks.realtime import between
-from benchmarks.realtime.running import EXPERIMENT, kept_up
+from benchmarks.realtime import applications
+from benchmarks.realtime.running import BATCHES, EXPERIMENT, kept_up
 from benchmarks.realtime.systems import Engine
 from documents.parts import replaced
 from documents.places import MEASURED
 
 _SOURCE = "benchmarks/results/real-time-*.json"
 _NOTHING = "Nothing is measured yet."
-_COLUMNS = ("p50", "p90", "p99", "p99.9")
+_SETTING = ("partitions", "records a second", "system")
+_COLUMNS = ("p50", "p90", "p99")
 _SYSTEMS = [engine.value for engine in Engine]
 _BASES = (Engine.STOCK_LOCAL, Engine.FLINK)
-_BETWEEN = {
-    "planning": between.METRICS["queryPlanning"],
-    "tasks start and end": between.TASKS,
-    "offset log": between.METRICS["walCommit"],
-    "commit log": between.METRICS["commitOffsets"],
-    "all of it": between.ALL,
+_AROUND = {
+    "planning": applications.METRICS["queryPlanning"],
+    "tasks end": applications.TASKS,
+    "offset log": applications.METRICS["walCommit"],
+    "commit log": applications.METRICS["commitOffsets"],
+    "all around the batch": applications.AROUND,
 }
 
 
@@ -31,18 +35,19 @@ def renewed(page: str) -> str:
 
 
 def table(figures: Figures) -> str:
-    """Latencies of one batch length, for each number of partitions and rate; and where Spark says what it did between two batches."""
+    """Latencies of one batch length, for each number of partitions and rate; and what Spark says of the time between two batches."""
     cases = _cases(figures)
     if not cases:
         return _NOTHING
     about = figures.about
-    taken = f"{about['time']}, {about['processors']}, PySpark {about['pyspark']}, commit {about['commit']}."
-    head = ["partitions", "records a second", "system", *(f"{name} ms" for name in _COLUMNS), "p99 x stock's", "p99 x Flink's"]
+    rounds = max(len(figures.values(case, "sent_count")) for case in cases)
+    taken = f"{about['time']}, {about['processors']}, PySpark {about['pyspark']}, commit {about['commit']}; rounds: {rounds}"
+    head = [*_SETTING, *(f"{name} ms" for name in _COLUMNS), "p99 x stock's", "p99 x Flink's", "standstill ms", "checkpoints", "kept up"]
     lines = [f"**{cases[0].experiment.removeprefix(f'{EXPERIMENT}, ').capitalize()}** ({taken})", ""]
-    lines += _rows([*head, "standstill ms", "kept up"], 3, [_latencies(figures, case) for case in cases])
-    if told := [case for case in cases if figures.values(case, between.ALL)]:
-        lines += ["", "Between two of them, by Spark's own progress, in ms (medians):", ""]
-        lines += _rows(["partitions", "records a second", "system", *_BETWEEN], 3, [_between(figures, case) for case in told])
+    lines += _rows(head, [_latencies(figures, case) for case in cases])
+    if told := [case for case in cases if figures.values(case, applications.AROUND)]:
+        lines += ["", "Between two batches, in ms:", ""]
+        lines += _rows([*_SETTING, *_AROUND, "the rest of the standstill"], [_around(figures, case) for case in told])
     return "\n".join([*lines, *(f"\nNot measured: {note}" for note in figures.notes)])
 
 
@@ -54,28 +59,35 @@ def _order(case: Case) -> tuple[float, int, int, int]:
     return float(case.experiment.split()[-2]), case.partitions, case.size, _SYSTEMS.index(case.system)
 
 
-def _rows(head: list[str], texts: int, rows: list[list[str]]) -> list[str]:
-    """`texts`: how many columns come before the figures; the first two of them are figures as well."""
-    return [f"| {' | '.join(cells)} |" for cells in (head, ["---:", "---:", "---", *["---:"] * (len(head) - texts)], *rows)]
+def _rows(head: list[str], rows: list[list[str]]) -> list[str]:
+    """Columns of figures but for the system's."""
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---" if name == "system" else "---:" for name in head], *rows)]
 
 
 def _latencies(figures: Figures, case: Case) -> list[str]:
-    def of(metric: str) -> str:
-        return f"{figures.values(case, metric)[0]:,.0f}"
-
     bases = (Case(case.experiment, engine.value, case.partitions, case.size) for engine in _BASES)
     ratios = (figures.ratio("p99_ms", case, base) for base in bases)
+    completed, batches = (figures.median(case, metric) for metric in (applications.CHECKPOINTS, BATCHES))
     return [
         *_setting(case),
-        *(of(f"{name}_ms") for name in _COLUMNS),
-        *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
-        of("standstill_ms"),
+        *(_spread(figures.values(case, f"{name}_ms")) for name in _COLUMNS),
+        *("" if ratio is None else f"{ratio:.2f}" if ratio < 1 else f"{ratio:.1f}" for ratio in ratios),
+        _spread(figures.values(case, "standstill_ms")),
+        f"{completed:.0f} of {batches:.0f}",
         "yes" if kept_up(figures, case) else "no",
     ]
 
 
-def _between(figures: Figures, case: Case) -> list[str]:
-    return [*_setting(case), *(f"{figures.values(case, metric)[0]:,.0f}" for metric in _BETWEEN.values())]
+def _spread(values: Sequence[float]) -> str:
+    """The median, and between what it lies if there are several."""
+    median = f"{statistics.median(values):,.0f}"
+    return median if len(values) == 1 else f"{median} ({min(values):,.0f} to {max(values):,.0f})"
+
+
+def _around(figures: Figures, case: Case) -> list[str]:
+    around, standstill = (figures.median(case, metric) or 0.0 for metric in (applications.AROUND, "standstill_ms"))
+    parts = (figures.median(case, metric) or 0.0 for metric in _AROUND.values())
+    return [*_setting(case), *(f"{part:,.0f}" for part in parts), f"{max(0.0, standstill - around):,.0f}"]
 
 
 def _setting(case: Case) -> list[str]:

@@ -43,7 +43,7 @@ public class FlinkJob {
         .setProperty("linger.ms", "0").setRecordSerializer(new Write(args[2])).build();
     env.fromSource(source, WatermarkStrategy.noWatermarks(), "in").setParallelism(2)
         .keyBy(r -> r.f0).process(new Totals()).setParallelism(Integer.parseInt(args[3]))
-        .sinkTo(sink).setParallelism(1);
+        .sinkTo(sink).setParallelism(Integer.parseInt(args[3]));
     JobClient job = env.executeAsync("totals");
     System.in.readAllBytes();
     job.cancel().get();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -17,18 +18,22 @@ from typing import Any
 from benchmarks.errors import BenchmarkError
 from benchmarks.far_s3 import FarS3, far_s3
 from benchmarks.figures import Case, Figures
-from benchmarks.realtime import between
-from benchmarks.realtime.systems import PROGRESS, ROOT, Application, Turn
+from benchmarks.realtime import applications
+from benchmarks.realtime.systems import PROGRESS, ROOT, Application, Engine, Turn
 from benchmarks.realtime.topics import Passed, Topics
 from testbed.kafka import KafkaBroker
 from testbed.servers import UnavailableError, ending_with_starter
 
 EXPERIMENT = "real time"
-START_S, WARM_S, DRAIN_S = 120.0, 20.0, 60.0
-BATCHES, SHORTEST_S = 4, 30.0
+START_S, WARM_S, DRAIN_S = 120.0, 60.0, 60.0
+LEAST, SHORTEST_S = 4, 30.0
 """A turn is measured for at least so many batches, and for at least so long."""
+STAMP_MS = 0.005
+"""More than what is lost where a stamp becomes a whole number of microseconds, and less than is between two records."""
 BEHIND_MS, SENT_AT_LEAST = 2000.0, 0.98
 PERCENTILES = (50, 90, 99, 99.9)
+BATCHES = "batches_count"
+"""How many batches' lengths a turn was measured for."""
 Tell = Callable[[str], None]
 
 
@@ -41,9 +46,18 @@ def file_of(folder: Path, batch_s: float) -> Path:
     return folder / f"real-time-{batch_s:g}s.json"
 
 
-def run(turns: Sequence[Turn], figures: Figures, tell: Tell, save: Callable[[], None]) -> None:
+def rounds_left(turns: Sequence[Turn], rounds: int, figures: Figures) -> list[Turn]:
+    """So many rounds, less what is measured. Each round begins with another turn: whoever comes first has the machine otherwise."""
+    left: list[Turn] = []
+    for number in range(rounds):
+        first = number * len(turns) // rounds
+        left += [turn for turn in (*turns[first:], *turns[:first]) if len(figures.values(case_of(turn), "sent_count")) <= number]
+    return left
+
+
+def run(turns: Sequence[Turn], rounds: int, figures: Figures, tell: Tell, save: Callable[[], None]) -> None:
     """What `figures` do not hold yet. Raises BenchmarkError where a server cannot be had."""
-    left = [turn for turn in turns if not figures.values(case_of(turn), "sent_count")]
+    left = rounds_left(turns, rounds, figures)
     behind = {_but_rate(turn) for turn in turns if figures.values(case_of(turn), "sent_count") and not kept_up(figures, case_of(turn))}
     with tempfile.TemporaryDirectory(prefix="spark-ckpt-bench-") as work, far_s3(Path(work) / "far") as s3:
         try:
@@ -72,9 +86,9 @@ def run(turns: Sequence[Turn], figures: Figures, tell: Tell, save: Callable[[], 
 
 
 def kept_up(figures: Figures, case: Case) -> bool:
-    """As many came out as were to be sent, soon after the last was: a feeder that did not keep its pace has sent fewer."""
-    out, sent, behind = (figures.values(case, metric)[0] for metric in ("out_count", "sent_count", "behind_ms"))
-    return out >= SENT_AT_LEAST * sent and behind < BEHIND_MS
+    """In each round as many came out as were to be sent, soon after the last was due."""
+    rounds = zip(*(figures.values(case, metric) for metric in ("out_count", "sent_count", "behind_ms")), strict=True)
+    return all(out >= SENT_AT_LEAST * sent and behind < BEHIND_MS for out, sent, behind in rounds)
 
 
 def _said(turn: Turn) -> str:
@@ -94,7 +108,7 @@ def shown(measured: dict[str, list[float]]) -> str:
 
 def measure(turn: Turn, topics: Topics, s3: FarS3, folder: Path) -> dict[str, list[float]]:
     """Raises BenchmarkError."""
-    seconds = max(SHORTEST_S, BATCHES * turn.batch_s)
+    seconds = max(SHORTEST_S, LEAST * turn.batch_s)
     with Application(turn, topics, s3, folder) as application:
         fed = _feed(topics, 100, 2.0)
         deadline = time.monotonic() + START_S
@@ -105,30 +119,32 @@ def measure(turn: Turn, topics: Topics, s3: FarS3, folder: Path) -> dict[str, li
             time.sleep(0.2)
         before = topics.count()
         told = _feed(topics, turn.rate, WARM_S + seconds)
-        end_ms = time.time() * 1000
-        wanted = before + told["sent"]
         deadline = time.monotonic() + DRAIN_S + turn.batch_s
-        while topics.count() < wanted and time.monotonic() < deadline:
+        while topics.count() < before + told["sent"] and time.monotonic() < deadline:
             application.check()
             time.sleep(0.2)
+    end_ms = told["ended_ms"]
     began_ms = end_ms - seconds * 1000
-    measured = [one for one in topics.passed() if began_ms <= one.sent_ms]
+    measured = [one for one in topics.passed() if one.sent_ms > began_ms + STAMP_MS]
     if not measured:
         raise BenchmarkError("nothing came out of what was sent while it was measured")
     latencies = sorted(one.latency_ms for one in measured)
     found = {f"p{p:g}_ms": [percentile(latencies, p)] for p in PERCENTILES}
     found["most_ms"] = [latencies[-1]]
     found["standstill_ms"] = [statistics.median(standstills(measured, began_ms, end_ms, turn.batch_s) or [0.0])]
-    found["late_ms"] = [1000 * told["late_s"]]
+    found["late_ms"] = [told["late_ms"]]
+    found[BATCHES] = [seconds / turn.batch_s]
     found["out_count"] = [float(len(measured))]
     found["sent_count"] = [float(int(turn.rate * seconds))]
     found["behind_ms"] = [max(0.0, max(one.out_ms for one in measured) - end_ms)]
-    return found | between.medians(folder / PROGRESS, turn.batch_s, began_ms, end_ms)
+    if turn.engine is Engine.FLINK:
+        return found | applications.of_flink(application.log, began_ms, end_ms)
+    return found | applications.of_spark(folder / PROGRESS, turn.batch_s, began_ms, end_ms)
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Nearest rank, of values in order."""
-    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+    """Nearest rank: the least of these values in order that so many of a hundred do not exceed."""
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def standstills(passed: Sequence[Passed], began_ms: float, end_ms: float, batch_s: float) -> list[float]:

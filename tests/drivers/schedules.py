@@ -58,10 +58,10 @@ TRIED_FIRST: dict[tuple[Mode, Mutation], tuple[int, ...]] = {
     (Mode.INTERVAL, Mutation.COLLECT_AGAIN): (91,),
     (Mode.INTERVAL, Mutation.A_DAY): (62,),
     (Mode.INTERVAL, Mutation.YOUNG_KNOWN): (15,),
-    (Mode.INTERVAL, Mutation.APPEND_NOT_IN_HOLE): (18,),
+    (Mode.INTERVAL, Mutation.APPEND_NOT_IN_HOLE): (20,),
     (Mode.INTERVAL, Mutation.START_ORDER): (6,),
     (Mode.INTERVAL, Mutation.UNCERTAIN_KEPT): (5,),
-    (Mode.INTERVAL, Mutation.DISCARD_LATER): (0, 31, 114),
+    (Mode.INTERVAL, Mutation.DISCARD_LATER): (5, 31, 161),
     (Mode.INTERVAL, Mutation.BASES_KEPT): (25,),
     (Mode.INTERVAL, Mutation.BASES_TAKEN_OVER): (183,),
     (Mode.INTERVAL, Mutation.HANDLES_TOLD): (22,),
@@ -71,7 +71,7 @@ TRIED_FIRST: dict[tuple[Mode, Mutation], tuple[int, ...]] = {
     (Mode.INTERVAL, Mutation.GO_BACK_OWN): (5,),
     (Mode.INTERVAL, Mutation.TIMED_FROM_SEAL): (19,),
     (Mode.INTERVAL, Mutation.SEALS_RESENT): (157,),
-    (Mode.INTERVAL, Mutation.LOST_WHEN_ALL_REPORTED): (5,),
+    (Mode.INTERVAL, Mutation.LOST_WHEN_ALL_REPORTED): (27,),
     (Mode.INTERVAL, Mutation.LOST_WHEN_REPORTED_TWICE): (50,),
     (Mode.EVERY, Mutation.SPARE_DROPPED): (91,),
     (Mode.EVERY, Mutation.ADOPT): (3, 5),
@@ -93,7 +93,11 @@ TRIED_FIRST: dict[tuple[Mode, Mutation], tuple[int, ...]] = {
     (Mode.EVERY, Mutation.BESIDE_STATE): (35,),
     (Mode.INTERVAL, Mutation.CLAIM_STAYS): (4,),
     (Mode.INTERVAL, Mutation.BEGINS_EMPTY): (10,),
+    (Mode.INTERVAL, Mutation.LONG_BRIDGED): (6,),
+    (Mode.INTERVAL, Mutation.ADOPTED_STAY): (31,),
+    (Mode.INTERVAL, Mutation.BESIDE_STATE): (33,),
     (Mode.AT_LEAST_ONCE, Mutation.AHEAD_WHEN_KNOWN): (278,),
+    (Mode.AT_LEAST_ONCE, Mutation.FILES_OF_ITS_END): (22,),
 }
 """Seeds that have shown what a left out rule breaks. They only save time: with another protocol other seeds may show it, and are found."""
 RARE_IN_BOTH_GATES = {

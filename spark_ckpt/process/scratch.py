@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import fcntl
@@ -15,6 +14,7 @@ from types import TracebackType
 
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.process import owner_only
+from spark_ckpt.process.at_exit import done_at_exit
 
 TEMPORARY = ".spark-ckpt-"
 """What every folder of this package begins with where the system has its temporary files."""
@@ -47,12 +47,12 @@ class ScratchFolder:
 
     def close(self) -> None:
         """In a process that was forked from the folder's own one nothing is removed. May be called again."""
-        lock, self._lock = self._lock, None
-        if lock is None:
+        if self._lock is None:
             return
         if self._pid == os.getpid():
             with contextlib.suppress(OSError), _opened(self.path) as at:
                 _remove(self.path, at)
+        lock, self._lock = self._lock, None
         os.close(lock)
 
     def __enter__(self) -> Path:
@@ -99,13 +99,8 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
         raise ConfigError(
             f"no folder for temporary files can be made ({error.strerror or error}); set TMPDIR to one that is writable and has free space"
         ) from error
-    # A generator that is not closed when the process ends is closed so late that hardly anything works any more.
-    atexit.register(folder.close)
-    try:
-        yield folder.path
-    finally:
-        folder.close()
-        atexit.unregister(folder.close)
+    with done_at_exit(folder.close), folder as path:
+        yield path
 
 
 def remove_dead_temporaries() -> None:

@@ -5,7 +5,6 @@ The others only save time. Where one cannot be started, or ends too soon, its st
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import pickle
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING
 from spark_ckpt import __version__
 from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import Snapshot
+from spark_ckpt.process.at_exit import done_at_exit
 from spark_ckpt.state import reading
 from spark_ckpt.state.contents import fetch
 from spark_ckpt.state.reader_process import LENGTH, EndedError, Task, made, receive, received_length
@@ -45,7 +45,7 @@ _HELPER = "SPARK_CKPT_READER"
 def read_by_processes(state: StateOfCheckpoint, selected: Selected, snapshots: Sequence[Snapshot], most: int) -> Iterator[pa.RecordBatch]:
     """The batches of these stores as they are made, by `most` processes at most. Raises like `StateOfCheckpoint.batches`."""
     count = min(most, len(snapshots))
-    with _Readers(count - 1) as readers:
+    with _Readers(count - 1) as readers, done_at_exit(readers.close):
 
         def of_store(snapshot: Snapshot, folder: Path) -> Generator[pa.RecordBatch, None, None]:
             def task() -> Task:
@@ -89,23 +89,21 @@ class _Readers:
                 except Exception:  # whatever keeps it from starting: the stores are read without it
                     self._free.put(None)
         except BaseException:
-            self._end()
+            self.close()
             raise
-        # Whoever does not close it in time closes it when threads no longer run, and would wait for theirs for ever.
-        atexit.register(self._end)
 
     def __enter__(self) -> _Readers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._end()
+        self.close()
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """No thread is in `batches` any more. May be called again."""
         self.end()
         helpers, self._helpers = self._helpers, []
         for helper in helpers:
             helper.close()
-        atexit.unregister(self._end)
 
     def end(self) -> None:
         """What is being read is read no further. May be called again."""
@@ -159,8 +157,8 @@ class _Helper:
             except BaseException:
                 self._there.close()
                 raise
-        self._starting = Thread(target=self._start, args=(free,), name="state-helper", daemon=True)
         try:
+            self._starting = Thread(target=self._start, args=(free,), name="state-helper", daemon=True)
             self._starting.start()
         except BaseException:  # there can be no more threads, or the application is interrupted, perhaps when this one runs
             self._process.kill()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_ckpt import paths
 from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import ConfigError, DamagedError, FormatError, ObjectMissingError, StorageError
 from spark_ckpt.model import Checkpoint, Snapshot
+from spark_ckpt.process.at_exit import done_at_exit
 from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.state.contents import Batch, Contents, changelogs_beside, opened
 from spark_ckpt.state.operators import state_files
@@ -210,6 +210,8 @@ def decoded(contents: Contents, selected: Selected, decoder: Decoder, partition:
             yield from decoder.batches(keys, values, partition)
 
 
+_OF_ANOTHER: list[Any] = []
+"""In a process that was forked from one that reads: what is read there. Its threads are not here, and closing it writes to its files."""
 Make = Callable[[Snapshot, Path], "Generator[pa.RecordBatch, None, None]"]
 """The batches of one store. The folder is a new one, in a folder of the reader's own; it is removed with it, or sooner."""
 
@@ -228,16 +230,18 @@ def gathered(
 
         def finish() -> None:
             if os.getpid() != pid:
-                return  # in a process that was forked meanwhile there are no such threads, and nothing is its own
-            at_end()
-            pool.shutdown(cancel_futures=True)
-            while waiting:
-                waiting.pop()[1].close()
+                _OF_ANOTHER.append(waiting)
+                return
+            with ExitStack() as closing:
+                for _, made in waiting:
+                    closing.callback(made.close)
+                waiting.clear()
+                at_end()
+                pool.shutdown(cancel_futures=True)
 
-        # Whoever does not take all, and ends: later, when this generator itself is closed, no thread runs any more.
-        atexit.register(finish)
         numbered = iter(enumerate(snapshots))
-        try:
+        with done_at_exit(finish), ExitStack() as ending:
+            ending.callback(finish)
             while True:
                 while len(waiting) < threads and (item := next(numbered, None)) is not None:
                     made = _Batches(make(item[1], folder / str(item[0])))
@@ -253,9 +257,6 @@ def gathered(
                 else:
                     waiting[at] = (pool.submit(made.some), made)
                 yield from found
-        finally:
-            finish()
-            atexit.unregister(finish)
 
 
 def _first_done(futures: Sequence[Future[list[pa.RecordBatch]]]) -> int:
@@ -281,7 +282,8 @@ class _Batches:
         return found
 
     def close(self) -> None:
-        self._made.close()
+        with suppress(ValueError):  # an interrupt has kept a thread from being waited for that is in it
+            self._made.close()
 
 
 def groups(contents: Contents, prefix: bytes, rows: int = MOST_ROWS, size: int | None = None) -> Iterator[Batch]:

@@ -84,7 +84,7 @@ class StoreWriter:
             return
         lengths = [np.fromiter(map(len, values), "<u4", len(values)).tobytes() for values in (self._keys, self._values)]
         with _disk():
-            owner_only.make_folder(self._folder)
+            owner_only.make_last(self._folder)
             with open(self._spilled, "ab", opener=owner_only.opener) as file:
                 file.writelines([len(self._keys).to_bytes(8, "little"), *lengths, *self._keys, *self._values])
         self._keys, self._values = [], []
@@ -126,7 +126,7 @@ class StoreWriter:
     def _opened(self) -> Iterator[Any]:
         from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict, WriteOptions
 
-        owner_only.make_folder(self._folder)
+        owner_only.make_last(self._folder)
         table = BlockBasedOptions()
         table.set_format_version(_FORMAT)
         table.set_block_size(_BLOCK)

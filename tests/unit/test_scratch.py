@@ -80,6 +80,26 @@ def test_who_was_forked_meanwhile_removes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_who_is_interrupted_while_it_removes_its_folder_can_do_so_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = ScratchFolder(tmp_path, TEMPORARY)
+    for number in range(3):
+        (folder.path / str(number)).touch()
+    unlink = os.unlink
+
+    def interrupted(path: str, dir_fd: int) -> None:
+        if path == "1":
+            raise KeyboardInterrupt
+        unlink(path, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            folder.close()
+    folder.close()
+    assert list(tmp_path.iterdir()) == []
+    folder.close()
+
+
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_temporary_folder_of_a_process_that_was_ended_goes_with_the_next(
     signal_number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +28,8 @@ from benchmarks.filled import filled
 from spark_ckpt.errors import DamagedError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import metadata_key
-from spark_ckpt.state import reader_pool, reader_process, reading
+from spark_ckpt.process import at_exit
+from spark_ckpt.state import contents, reader_pool, reader_process, reading
 from spark_ckpt.state.reader_process import Task
 from spark_ckpt.storage import open_storage
 from spark_ckpt.stored.metadata.codec import encode_metadata
@@ -296,6 +299,60 @@ def test_who_was_forked_while_reading_leaves_folder_and_helpers_alone(many_batch
     assert children() == []
 
 
+def open_files() -> set[str]:
+    return {os.readlink(file) for file in Path("/proc/self/fd").iterdir() if os.path.lexists(file)}
+
+
+def test_who_is_interrupted_while_it_ends_holds_nothing(small_batches: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file that is removed stays open."""
+    batches = iter(spark_ckpt.read_state(UPDATE))
+    next(batches)
+    time.sleep(0.5)  # no thread makes a batch
+    interrupted: list[bool] = []
+    shutdown = ThreadPoolExecutor.shutdown
+
+    def once(pool: ThreadPoolExecutor, **how: bool) -> None:
+        if not interrupted:
+            interrupted.append(True)
+            raise KeyboardInterrupt
+        shutdown(pool, **how)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", once)
+    with pytest.raises(KeyboardInterrupt):
+        batches.close()  # type: ignore[attr-defined]  # it is a generator
+    del batches
+    gc.collect()  # what the error has held
+    assert not [name for name in open_files() if name.endswith("(deleted)") and "spark-ckpt" in name]
+    assert at_exit._actions == {}
+
+
+@pytest.mark.parametrize("how", ["closes", "forgets"])
+def test_who_was_forked_writes_nothing_into_what_is_read(
+    how: str, stream: str, small_batches: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store whose changelogs are too large for memory is a database that can be written to. It writes when it is closed, by threads that
+    are not there."""
+    monkeypatch.setattr(contents, "SPILL_BYTES", 1)
+    alone = batches_of(spark_ckpt.read_state(stream))
+    batches = iter(spark_ckpt.read_state(stream))
+    found = [next(batches)]
+    time.sleep(0.5)  # no thread makes a batch
+    if not (forked := os.fork()):
+        status = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(30)
+            if how == "closes":
+                batches.close()  # type: ignore[attr-defined]  # it is a generator
+            del batches
+            gc.collect()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(forked, 0)[1] == 0
+    assert batches_of([*found, *batches]) == alone
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("begun", [False, True])
 def test_who_is_interrupted_while_helpers_start_leaves_none(
@@ -327,8 +384,9 @@ def test_who_is_interrupted_while_helpers_start_leaves_none(
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_a_program_that_has_not_closed_it_ends_and_leaves_nothing(how: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", NOT_CLOSED + ENDINGS[how]]
+@pytest.mark.parametrize("many", [0, 1 << 40], ids=["helpers", "none"])
+def test_a_program_that_has_not_closed_it_ends_and_leaves_nothing(many: int, how: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", f"{NOT_CLOSED}\nreading.MANY_BYTES = {many}\n{ENDINGS[how]}"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == (1 if "SystemError" in ENDINGS[how] else 0), done.stderr

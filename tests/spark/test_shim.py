@@ -47,12 +47,6 @@ def test_a_replaced_agents_queue_is_empty_and_that_of_the_ones_other_streams_is_
     counters.clear()
 
 
-@pytest.mark.parametrize(("least", "taken"), [(1, {1}), (3, {3}), (10, {10, 11, 12, 13, 14}), (2**31 - 1, {2**31 - 1})])
-def test_partitions_take_their_full_snapshots_in_different_epochs(java: Any, least: int, taken: set[int]) -> None:
-    spread = java.org.apache.spark.sql.execution.streaming.state.ckpt.SnapshotSpread
-    assert {spread.commits(least, partition) for partition in range(20)} == taken
-
-
 def test_a_start_tells_how_much_is_left_until_all_is_in_place(java: Any) -> None:
     counters, log = java.org.apache.spark.ckpt.StorageCounters, java.org.apache.spark.ckpt.RestoreLog
 
@@ -72,22 +66,6 @@ def test_a_start_tells_how_much_is_left_until_all_is_in_place(java: Any) -> None
     counters.executorLost("2")
     assert log.text("a").isEmpty()
     counters.clear()
-
-
-def test_a_full_snapshot_is_asked_for_when_the_chain_is_dearer_and_has_paid_for_it(java: Any) -> None:
-    cost = java.org.apache.spark.sql.execution.streaming.state.ckpt.ChainCost
-
-    def is_too_dear(changelogs: int, changelog_bytes: int, full_bytes: int) -> bool:
-        return bool(cost(changelogs, changelog_bytes, full_bytes).isTooDear())
-
-    small, large = 20_000, 50_000_000
-    zipped = 8 << 10
-    assert not is_too_dear(5, 100_000, small), "five small files are replayed sooner than a snapshot is loaded"
-    assert not is_too_dear(50, 2 * small, small), "a snapshot now and then would be half of all bytes"
-    assert is_too_dear(50, 3 * (small + zipped), small)
-    assert not is_too_dear(50, large, large)
-    assert is_too_dear(50, 3 * (large + zipped), large)
-    assert not is_too_dear(50, zipped, 0), "a snapshot of nothing has some KB too"
 
 
 def run_task(tasks: Any, root: str, epoch: int) -> Any:

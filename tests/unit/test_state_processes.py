@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -277,6 +277,20 @@ def test_who_forks_while_a_helper_starts_holds_nobody_up(
             os.waitpid(child, 0)
 
 
+def in_a_fork(action: Callable[[], None]) -> None:
+    """It ends there, within 30 s."""
+    if not (forked := os.fork()):
+        status = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(30)
+            action()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(forked, 0)[1] == 0
+
+
 def test_who_was_forked_while_reading_leaves_folder_and_helpers_alone(many_batches: str, request: pytest.FixtureRequest) -> None:
     """And ends, though the threads that wait for the helper are not in it."""
     alone = batches_of(spark_ckpt.read_state(many_batches))
@@ -284,16 +298,7 @@ def test_who_was_forked_while_reading_leaves_folder_and_helpers_alone(many_batch
     batches = iter(spark_ckpt.read_state(many_batches))
     found = [next(batches)]
     time.sleep(0.5)  # no thread makes a batch
-    if not (forked := os.fork()):
-        status = 1
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(30)
-            batches.close()  # type: ignore[attr-defined]  # it is a generator
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(forked, 0)[1] == 0
+    in_a_fork(batches.close)  # type: ignore[attr-defined]  # it is a generator
     assert batches_of([*found, *batches]) == alone
     assert len(read) == 1
     assert children() == []
@@ -337,20 +342,17 @@ def test_who_was_forked_writes_nothing_into_what_is_read(
     batches = iter(spark_ckpt.read_state(stream))
     found = [next(batches)]
     time.sleep(0.5)  # no thread makes a batch
-    if not (forked := os.fork()):
-        status = 1
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(30)
-            if how == "closes":
-                batches.close()  # type: ignore[attr-defined]  # it is a generator
-            del batches
-            gc.collect()
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(forked, 0)[1] == 0
-    assert batches_of([*found, *batches]) == alone
+    held = [batches]
+
+    def gives_up() -> None:
+        if how == "closes":
+            held[0].close()  # type: ignore[attr-defined]  # it is a generator
+        held.clear()
+        gc.collect()
+
+    del batches
+    in_a_fork(gives_up)
+    assert batches_of([*found, *held[0]]) == alone
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from documents.parts import replaced
+from documents.parts import period, replaced
 from documents.places import LINES
 
 _SOURCE = "campaign/results/lines.jsonl"
@@ -69,9 +69,8 @@ def table(results: Sequence[Line]) -> str:
     for what, tests in SHOWN.items():
         cells = [_cell([newest.get((test, version)) for test in tests]) for version in versions]
         rows.append(f"| {what} | {' | '.join(cells)} |")
-    days = sorted(result["date"][:10] for result in newest.values())
     pythons = ", ".join(sorted({result["versions"]["python"] for result in newest.values()}))
-    return "\n".join([*rows, "", f"From {days[0]} to {days[-1]}, Python {pythons}. ·: did not run."])
+    return "\n".join([*rows, "", f"{period(result['date'] for result in newest.values())}, Python {pythons}. ·: did not run."])
 
 
 def _cell(results: Sequence[Line | None]) -> str:

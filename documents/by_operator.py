@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from documents.parts import replaced
+from documents.parts import period, replaced
 from documents.places import ROOT
 
 _SOURCE = "campaign/results/tests.jsonl"
@@ -98,8 +98,8 @@ def table(lines: Sequence[Line]) -> str:
     rows = [f"| | {' | '.join(shown)} |", "|---|" + "---|" * len(shown)]
     for kind, queries in _KINDS.items():
         rows.append(f"| {kind} | {' | '.join(_cell(queries, column, newest) for column in shown.values())} |")
-    days = sorted({newest[test]["date"][:10] for column in shown.values() for tests in column.values() for test in tests if test in newest})
-    when = f"From {days[0]} to {days[-1]}" if days else "None is recorded yet"
+    dates = [newest[test]["date"] for column in shown.values() for tests in column.values() for test in tests if test in newest]
+    when = period(dates) if dates else "None is recorded yet"
     return "\n".join([*rows, "", f"{when}. {_NOTHING}: there is no such test."])
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 END = "<!-- end -->"
 
 
 def begin(source: str) -> str:
     return f"<!-- from {source}, by `python -m documents` -->"
+
+
+def period(dates: Iterable[str]) -> str:
+    """From the earliest day of these timestamps to the latest."""
+    days = sorted({date[:10] for date in dates})
+    return f"On {days[0]}" if len(days) == 1 else f"From {days[0]} to {days[-1]}"
 
 
 def replaced(page: str, source: str, part: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from campaign.dimensions import Mode
 from campaign.sinks.dimensions import STRIKES, SinkKind, Strike, cases
-from documents.parts import replaced
+from documents.parts import period, replaced
 
 _SOURCE = "campaign/results/sinks.jsonl"
 _MODES = {
@@ -85,7 +85,7 @@ def _about(lines: Sequence[Line]) -> list[str]:
         return ["None is recorded yet."]
     rows = [rows for line in lines for one in line["sinks"] for rows in (one, *([one["in_topic"]] if "in_topic" in one else []))]
     total = {name: sum(one[name] for one in rows) for name in ("expected", "missing", "excess")}
-    days, codes = sorted({line["date"][:10] for line in lines}), sorted({line["code"] for line in lines})
+    codes = sorted({line["code"] for line in lines})
     done = {(line["mode"], line["group"]) for line in lines}
     left = [f"{case.mode.value}: {_OF[case.group]}" for case in cases() if (case.mode.value, case.group.value) not in done]
     unequal = [f"{line['mode']}, {line['group']}: {line['outcome']}" for line in lines if line["outcome"] != "equal"]
@@ -93,6 +93,6 @@ def _about(lines: Sequence[Line]) -> list[str]:
     return [
         f"**{counts}, {total['missing']:,} missing, {total['excess']:,} in excess.**"
         + (f" Not as it should be, or not without help: {'; '.join(unequal)}." if unequal else ""),
-        f"{' to '.join(dict.fromkeys((days[0], days[-1])))}, code {', '.join(codes)}.",
+        f"{period(line['date'] for line in lines)}, code {', '.join(codes)}.",
         *([f"Not measured yet ({_NONE}): {'; '.join(left)}."] if left else []),
     ]

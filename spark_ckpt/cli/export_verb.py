@@ -19,11 +19,12 @@ from spark_ckpt.cli.options import (
 )
 from spark_ckpt.cli.output import Facts, Line, Output, Report, Section
 from spark_ckpt.conf.passwords import shown
+from spark_ckpt.conf.spark_settings import FORMAT_KEY
 from spark_ckpt.errors import ConfigError
 from spark_ckpt.model import CheckpointId
 from spark_ckpt.paths import checkpoint_name
 from spark_ckpt.stock.exporting import Exported, to_export
-from spark_ckpt.stock.layout import location_of
+from spark_ckpt.stock.layout import CheckpointFormat, location_of
 from spark_ckpt.stock.writing import Written, write_stock
 from spark_ckpt.storage import S3Options
 from spark_ckpt.units import size_text
@@ -38,11 +39,25 @@ from spark_ckpt.units import size_text
     metavar="URL",
     help="The checkpointLocation that the job will have, where that is not TARGET: you copy the folder to hdfs://… afterwards.",
 )
+@click.option(
+    "--checkpoint-format",
+    type=click.Choice([str(int(form)) for form in CheckpointFormat]),
+    default=str(int(CheckpointFormat.V1)),
+    show_default=True,
+    help="Of Spark's state checkpoints. 2 for a job that goes on in real time, which sets it as well.",
+)
 @s3_options
 @progress_option
 @json_option
 def command(
-    source: str, target: str, checkpoint: CheckpointId | None, location: str | None, s3: S3Options, output: Output, progress: Progress
+    source: str,
+    target: str,
+    checkpoint: CheckpointId | None,
+    location: str | None,
+    checkpoint_format: str,
+    s3: S3Options,
+    output: Output,
+    progress: Progress,
 ) -> None:
     """Write a checkpoint as stock Spark has it, from which the job goes on without the plugin.
 
@@ -60,11 +75,12 @@ def command(
             raise ConfigError(f"{folder.url} lies in what is exported, {storage.url}; choose another folder")
         tell_of_a_run(storage)
         exported = to_export(storage, reader, checkpoint, tell)
-        written = write_stock(storage, exported, folder, place, tell)
-    output.show(_report(exported, written, folder.url, place))
+        form = CheckpointFormat(int(checkpoint_format))
+        written = write_stock(storage, exported, folder, place, tell, form)
+    output.show(_report(exported, written, folder.url, place, form))
 
 
-def _report(exported: Exported, written: Written, target: str, location: str) -> Report:
+def _report(exported: Exported, written: Written, target: str, location: str, form: CheckpointFormat) -> Report:
     content, planned = exported.checkpoint, exported.planned
     epoch = exported.next_epoch
     document = {
@@ -74,6 +90,7 @@ def _report(exported: Exported, written: Written, target: str, location: str) ->
         "query_id": content.query_id,
         "target": target,
         "location": location,
+        "checkpoint_format": int(form),
         "next_epoch": epoch,
         "planned": planned is not None,
         "files": written.files,
@@ -82,6 +99,8 @@ def _report(exported: Exported, written: Written, target: str, location: str) ->
     }
     facts = Facts([("from", exported.source), ("to", target), ("files", f"{written.files}, {size_text(written.size)}")])
     lines: list[Section] = [facts, Line(f"start the job without the plugin, with checkpointLocation {location}")]
+    if form is CheckpointFormat.V2:
+        lines.append(Line(f"the job has to set {FORMAT_KEY}={int(form)}: without it stock Spark does not find the state"))
     if planned is None:
         lines.append(Line(f"its epochs begin with {epoch}: a sink that has seen later batches must be a new one"))
     else:

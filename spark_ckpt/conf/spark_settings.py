@@ -16,7 +16,7 @@ EXTENSIONS_CLASS = "org.apache.spark.sql.ckpt.CheckpointExtensions"
 
 _PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
 _MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass"
-_FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _CHANGELOG_KEY = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _FILE_CHECKSUM_KEY = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 _LISTENERS_KEY = "spark.sql.streaming.streamingQueryListeners"
@@ -28,7 +28,7 @@ _BYPASS_KEY = "spark.shuffle.sort.bypassMergeThreshold"
 NEEDED_SETTINGS: Mapping[str, tuple[str, str]] = {
     _PROVIDER_KEY: (PROVIDER_CLASS, "the plugin's own provider, which a query gets when it has started, is made of Spark's RocksDB engine"),
     _MANAGER_KEY: (FILE_MANAGER_CLASS, "the plugin sees the query's log through a file manager of its own"),
-    _FORMAT_KEY: ("2", "checkpoints need the unique ids of format 2"),
+    FORMAT_KEY: ("2", "checkpoints need the unique ids of format 2"),
     _CHANGELOG_KEY: ("true", "checkpoints are made of changelogs"),
     _FILE_CHECKSUM_KEY: ("false", "the plugin stores and checks checksums of its own, and Spark's side files would get in the way"),
     _ASYNC_KEY: ("false", "a batch in real time has to write what it has read when it ends, and not later"),

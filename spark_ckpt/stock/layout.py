@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from enum import IntEnum
 
 from spark_ckpt.bounded_json import parse_json
 from spark_ckpt.errors import ConfigError, DamagedError, without_password
@@ -22,6 +23,14 @@ STOCK = b"org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvid
 """State store providers. Spark notes with an epoch's offsets which one it has, and that wins over the configuration at the next start."""
 DEFAULT_STORE = "default"
 """The store of an operator that has only one; it lies in the partition's own folder."""
+
+
+class CheckpointFormat(IntEnum):
+    """`spark.sql.streaming.stateStore.checkpointFormatVersion`. Files and commits as this package has them are of V2."""
+
+    V1 = 1
+    V2 = 2
+
 
 _OFFSETS = re.compile(r"offsets/\d+", re.ASCII)
 _COMMITS = re.compile(r"commits/\d+", re.ASCII)
@@ -40,9 +49,9 @@ def store_folder(store: StoreId) -> str:
     return folder if store.store == DEFAULT_STORE else f"{folder}/{store.store}"
 
 
-def state_file(store: StoreId, handle: Handle) -> str:
-    """A file of ours, which are of format 2, under its name in format 1."""
-    version = _VERSION.fullmatch(handle.name)
+def state_file(store: StoreId, handle: Handle, form: CheckpointFormat) -> str:
+    """A file of ours under the name that it has there."""
+    version = _VERSION.fullmatch(handle.name) if form is CheckpointFormat.V1 else None
     return f"{store_folder(store)}/{version.group(1) + version.group(2) if version else handle.name}"
 
 
@@ -56,16 +65,16 @@ def is_changed(path: str) -> bool:
     return any(pattern.fullmatch(path) is not None for pattern in (_OFFSETS, _COMMITS, _OPERATOR))
 
 
-def for_stock(path: str, content: bytes, location: str) -> bytes:
+def for_stock(path: str, content: bytes, location: str, form: CheckpointFormat) -> bytes:
     """A file of the driver as stock Spark has it in the `checkpointLocation` `location`, which is written as Spark writes it.
 
-    With an epoch's offsets stands the provider; what committed it are unique ids, which format 1 has not; an operator's metadata names its
-    schema files by their whole paths. Raises `DamagedError`.
+    With an epoch's offsets stands the provider; what committed it are unique ids, unless the format has none; an operator's metadata names
+    its schema files by their whole paths. Raises `DamagedError`.
     """
     if _OFFSETS.fullmatch(path):
         return with_provider(content, OURS, STOCK)
     if _COMMITS.fullmatch(path):
-        return _without_ids(path, content)
+        return _without_ids(path, content) if form is CheckpointFormat.V1 else content
     return at_location(path, content, location) if _OPERATOR.fullmatch(path) else content
 
 

@@ -1,7 +1,7 @@
 """Writing a stock `checkpointLocation`: what tells Spark that a query has been there, the file `metadata`, comes last.
 
-It is of Spark's checkpoint format 1, its default. Format 2 is not noted with a query, so that the job would have to be told of it; and with
-it stock Spark does not start again once a sink has skipped a batch that it has.
+By default it is of Spark's checkpoint format 1, which is Spark's own default. Format 2 is not noted with a query, so that the job has to be
+told of it; and with it stock Spark does not start again once a sink has skipped a batch that it has. Real time demands it all the same.
 
 Before all else a mark is put that says what is being written. Done again after an interruption, the same export finds its own mark and
 puts everything once more; the mark goes when all is there. A folder that holds anything else is left alone.
@@ -23,7 +23,7 @@ from spark_ckpt.process.scratch import temporary_folder
 from spark_ckpt.progress import Task, Tell, Unit, nobody
 from spark_ckpt.stock.changelog_forms import without_lineage
 from spark_ckpt.stock.exporting import Exported
-from spark_ckpt.stock.layout import METADATA, for_stock, is_changed, query_metadata, state_file
+from spark_ckpt.stock.layout import METADATA, CheckpointFormat, for_stock, is_changed, query_metadata, state_file
 from spark_ckpt.storage.base import PutResult, Slice, Storage
 from spark_ckpt.storage.file import FileStorage
 from spark_ckpt.stored.ranges import RangeDamagedError, is_long, near, read, read_to_file
@@ -43,30 +43,37 @@ class Written:
     size: int
 
 
-def write_stock(source: Storage, exported: Exported, target: Storage, location: str, tell: Tell = nobody) -> Written:
+def write_stock(
+    source: Storage,
+    exported: Exported,
+    target: Storage,
+    location: str,
+    tell: Tell = nobody,
+    form: CheckpointFormat = CheckpointFormat.V1,
+) -> Written:
     """Write it to the folder at `target`, which must be new or empty. `location`: that folder as Spark writes it, `file:/x`, `s3a://b/x`.
 
     `source` is what the checkpoint's objects are relative to. Raises `ConflictError` where something else lies there, `DamagedError` and
     `ObjectMissingError` for what the checkpoint lacks, `StorageError`, `ConfigError` where nothing can be written to the local disk; done
     again, it goes on.
     """
-    mark = mark_of(exported, location)
+    mark = mark_of(exported, location, form)
     driver = {path: content for path, content in exported.files.items() if isinstance(content, bytes)}
-    ranges = _ranges(exported)
-    small = {path: for_stock(path, content, location) for path, content in driver.items()}
-    small |= {path: for_stock(path, _whole(source, ranges.pop(path)), location) for path in list(ranges) if is_changed(path)}
+    ranges = _ranges(exported, form)
+    small = {path: for_stock(path, content, location, form) for path, content in driver.items()}
+    small |= {path: for_stock(path, _whole(source, ranges.pop(path)), location, form) for path in list(ranges) if is_changed(path)}
     last = {path: small[path] for path in sorted(small) if path.startswith(_NUMBERED_LAST)}
     last[METADATA] = query_metadata(exported.checkpoint.query_id)
     if not _begin(target, mark, last):
         return _ended(target, mark)
-    _copy(source, ranges, target, exported.codec, tell)
+    _copy(source, ranges, target, exported.codec if form is CheckpointFormat.V1 else None, tell)
     _put_all(target, {path: data for path, data in small.items() if path not in last}, tell)
     for path, content in last.items():
         target.put(path, content)
     return _ended(target, mark)
 
 
-def mark_of(exported: Exported, location: str) -> bytes:
+def mark_of(exported: Exported, location: str, form: CheckpointFormat) -> bytes:
     """What lies in the folder until it is whole: says whose files are there."""
     document = {
         "writes": "a checkpointLocation, not complete yet: run the same `spark-ckpt export` again, or delete this folder",
@@ -74,15 +81,15 @@ def mark_of(exported: Exported, location: str) -> bytes:
         "epoch": exported.checkpoint.id.epoch,
         "planned": None if exported.planned is None else exported.planned.epoch,
         "location": location,
-        "content": _digest(exported),
+        "content": _digest(exported, form),
     }
     return json.dumps(document, indent=1).encode()
 
 
-def _digest(exported: Exported) -> str:
+def _digest(exported: Exported, form: CheckpointFormat) -> str:
     """Another checkpoint can have been made at the same URL since the export was begun: files of both would be one state of neither."""
     snapshots = exported.checkpoint.snapshots
-    state = sorted((state_file(snapshot.store, handle), repr(handle)) for snapshot in snapshots for handle in snapshot.handles)
+    state = sorted((state_file(snapshot.store, handle, form), repr(handle)) for snapshot in snapshots for handle in snapshot.handles)
     return hashlib.sha256(repr((state, sorted(exported.files.items()))).encode()).hexdigest()
 
 
@@ -129,12 +136,12 @@ def _ended(target: Storage, mark: bytes) -> Written:
     return Written(len(sizes), sum(sizes))
 
 
-def _ranges(exported: Exported) -> dict[str, Handle]:
+def _ranges(exported: Exported, form: CheckpointFormat) -> dict[str, Handle]:
     """Everything that is in objects: path below the `checkpointLocation` -> where it is. Raises `DamagedError`."""
     found: dict[str, Handle] = {}
     for snapshot in exported.checkpoint.snapshots:
         for handle in snapshot.handles:
-            if found.setdefault(path := state_file(snapshot.store, handle), handle) != handle:
+            if found.setdefault(path := state_file(snapshot.store, handle, form), handle) != handle:
                 raise DamagedError(f"{exported.source} names {path} twice, with two contents; choose another checkpoint")
     for path, content in exported.files.items():
         if isinstance(content, FileHandle):
@@ -147,8 +154,9 @@ def _whole(source: Storage, handle: Handle) -> bytes:
     return b"".join(bytes(data) for data in _read(source, [handle]))
 
 
-def _copy(source: Storage, ranges: Mapping[str, Handle], target: Storage, codec: str, tell: Tell) -> None:
-    """Ranges near each other are read at once. Nothing more is begun once one has failed."""
+def _copy(source: Storage, ranges: Mapping[str, Handle], target: Storage, codec: str | None, tell: Tell) -> None:
+    """Ranges near each other are read at once. Nothing more is begun once one has failed. `codec`: of changelogs whose lineage has to be
+    taken out; None: they stay as they are."""
     paths: dict[Handle, list[str]] = {}
     for path, handle in ranges.items():
         paths.setdefault(handle, []).append(path)
@@ -161,7 +169,7 @@ def _copy(source: Storage, ranges: Mapping[str, Handle], target: Storage, codec:
             put(group[0], local)
             return
         for handle, data in zip(group, _read(source, group), strict=True):
-            if handle.kind is HandleKind.CHANGELOG:
+            if codec is not None and handle.kind is HandleKind.CHANGELOG:
                 with open(local, "xb", opener=owner_only.opener) as file:
                     file.write(data)
                 put(handle, local)
@@ -174,7 +182,7 @@ def _copy(source: Storage, ranges: Mapping[str, Handle], target: Storage, codec:
         """A local file, which is gone then."""
         plain = local.with_suffix(".plain")
         try:
-            if handle.kind is HandleKind.CHANGELOG:
+            if codec is not None and handle.kind is HandleKind.CHANGELOG:
                 without_lineage(local, plain, handle.name, codec)
             else:
                 local.rename(plain)

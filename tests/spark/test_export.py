@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from spark_ckpt.conf.spark_settings import FORMAT_KEY
 from spark_ckpt.paths import stream_url
 from spark_ckpt.state.reading import StateOfCheckpoint
 from spark_ckpt.storage import S3Options, open_storage
@@ -51,10 +52,10 @@ class Leaving:
         app.until(lambda: all(self._newest(n) >= wanted[n] for n in names), "checkpoints of every query", 200)
         app.kill()
 
-    def export(self, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+    def export(self, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, dict[str, Any]]:
         told = {}
         for name in self.names:
-            status, told[name] = call(capsys, "export", f"file://{self._storage}{self._locations}/{name}", str(self.stock / name))
+            status, told[name] = call(capsys, "export", f"file://{self._storage}{self._locations}/{name}", str(self.stock / name), *options)
             assert status == 0, told[name]
         shutil.rmtree(self._locations)
         shutil.rmtree(self._storage)
@@ -126,6 +127,21 @@ def test_stock_spark_goes_on_after_a_kill(
     told = leaving.export(capsys)
     leaving.go_on_until_killed(conf)
     leaving.go_on(conf)
+    shown(leaving, told, oracle)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("names", GROUPS, ids=lambda names: names[0])
+def test_stock_spark_goes_on_with_unique_ids(
+    names: Sequence[str], start: Start, events: Path, oracle: Mapping[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checkpoint format 2. It is not killed: with that format stock Spark does not start again once a sink has skipped a batch."""
+    leaving = Leaving(start, events, tmp_path, names)
+    leaving.run_and_kill(names)
+    while skipping := leaving.skipping:
+        leaving.run_and_kill(skipping, 1)
+    told = leaving.export(capsys, "--checkpoint-format", "2")
+    leaving.go_on({FORMAT_KEY: "2"})
     shown(leaving, told, oracle)
 
 

@@ -3,6 +3,7 @@ lost, the state is that of a batch query, and what comes twice comes from behind
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import spark_ckpt
 from spark_ckpt.errors import CheckpointError
 from testbed.kafka import KafkaBroker
+from tests.drivers.command_line import call
 from tests.drivers.spark.harness import Start
 from tests.drivers.spark.real_time import RealTimeTrial, feed
 from tests.drivers.spark.sightings import lines
@@ -90,6 +92,40 @@ def test_a_savepoint_of_a_running_query_ends_it_and_is_restored(trial: RealTimeT
     assert (trial.missing(), trial.twice()) == ([], {})
 
 
+STOCK = {
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+}
+"""What Spark demands of a session for its real time."""
+
+
+@pytest.mark.parametrize("trigger", ["realTime", "processingTime"])
+def test_stock_spark_goes_on_from_an_exported_savepoint(
+    trial: RealTimeTrial, tmp_path: Path, capsys: pytest.CaptureFixture[str], trigger: str
+) -> None:
+    trial.produce(100)
+    app = trial.start()
+    feed(trial, 4)
+    trial.wait()
+    ended = spark_ckpt.savepoint(trial.stream, stop=True)
+    app.expect_success(60)
+    refused, said = call(capsys, "export", trial.stream, str(tmp_path / "refused"))
+    assert (refused, "in real time" in said["error"]["message"]) == (1, True), said
+    status, told = call(capsys, "export", ended, str(tmp_path / "stock"), "--checkpoint-format", "2")
+    assert status == 0, told
+    shutil.rmtree(trial.location)
+    trial.location = str(tmp_path / "stock")
+    trial.produce(50)
+    trial.start(STOCK, trigger=trigger, plugin=False, storage=None)
+    feed(trial, 4)
+    trial.produce(50)
+    trial.wait()
+    trial.stop()
+    assert trial.twice() == {}
+    if trigger == "realTime":
+        assert trial.missing() == []  # micro-batches say a key's newest total only
+
+
 def test_the_older_of_two_drivers_ends_while_its_batch_runs(trial: RealTimeTrial, tmp_path: Path) -> None:
     # The same path on two machines is two folders: each driver has another working folder.
     trial.location = "/proc/self/cwd/location"
@@ -146,11 +182,7 @@ def test_a_query_without_state_has_checkpoints_of_its_offsets(trial: RealTimeTri
 def test_transform_with_state_is_not_for_sparks_real_time_yet(trial: RealTimeTrial, how: dict[str, Any]) -> None:
     """Spark 4.3.0 cannot plan it in this mode, with the plugin or without: for batch N it looks for `offsets/N`, which a batch in real time
     gets when it ends (`OperatorStateMetadataV2Reader`)."""
-    stock = {
-        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-        "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-    }
-    conf = {"spark.sql.streaming.realTimeMode.allowlistCheck": "false", **(stock if how else {})}
+    conf = {"spark.sql.streaming.realTimeMode.allowlistCheck": "false", **(STOCK if how else {})}
     trial.produce(20)
     app = trial.start(conf, spec={"transforms": True}, **how)
     assert app.wait(120) != 0

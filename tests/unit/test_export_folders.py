@@ -9,7 +9,7 @@ import pytest
 from spark_ckpt.errors import ConflictError, StorageError
 from spark_ckpt.stock.exporting import Exported, to_export
 from spark_ckpt.stock.importing import import_checkpoint
-from spark_ckpt.stock.layout import METADATA
+from spark_ckpt.stock.layout import METADATA, CheckpointFormat
 from spark_ckpt.stock.writing import MARK, Written, mark_of, write_stock
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.copies import RestorePath
@@ -88,7 +88,7 @@ def test_a_mark_whose_answer_was_lost_is_not_left_in_anothers_export(tmp_path: P
     first, second = savepoint(tmp_path, 3), savepoint(tmp_path, 5)
     export(second, target)
     whole = everything(target)
-    target.put(MARK, mark_of(first[1], "file:/out"))
+    target.put(MARK, mark_of(first[1], "file:/out", CheckpointFormat.V1))
     with pytest.raises(ConflictError, match="or of another export, by now"):
         export(first, target)
     assert everything(target) == whole

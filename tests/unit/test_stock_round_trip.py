@@ -52,6 +52,20 @@ def test_what_was_imported_is_exported_as_it_was(form: int, codec: str, begun: b
     }
 
 
+@pytest.mark.parametrize("codec", ["lz4", "zstd", "snappy"])
+def test_what_was_imported_is_exported_in_its_own_format(codec: str, tmp_path: Path) -> None:
+    at = StockLocation(tmp_path / "stock", form=2, format=2, codec=codec, stores=("default", "other")).begin()
+    for batch in range(4):
+        at.batch(batch, full=batch == 2)
+    import_checkpoint(open_storage(f"file://{at.folder}"), open_storage(f"file://{tmp_path}/saved"))
+    assert run(["export", str(tmp_path / "saved"), str(tmp_path / "out"), "--checkpoint-format", "2"]) == 0
+    before, after = read(at.folder, codec), read(tmp_path / "out", codec)
+    assert {name: content for name, content in before.items() if name in after} == after
+    newest = {name.rsplit("/", 1)[1] for name in after if name.endswith((".zip", ".changelog"))}
+    assert {name.split("_")[0] for name in newest} == {"3", "4"}
+    assert all("_" in name for name in newest)
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_what_a_commit_says_of_sinks_goes_in_and_out(number: int, tmp_path: Path) -> None:
     """The form v3, of a query with `queryEvolution.enableSinkEvolution`; in format 1 it has no unique ids."""

@@ -26,7 +26,7 @@ from spark_ckpt.protocol.entries import Claim, Plan, decode, encode
 from spark_ckpt.state.changelogs import read_records, unpacked
 from spark_ckpt.stock.changelog_forms import without_lineage
 from spark_ckpt.stock.exporting import Exported, to_export
-from spark_ckpt.stock.layout import OURS, STOCK, for_stock, location_of
+from spark_ckpt.stock.layout import OURS, STOCK, CheckpointFormat, for_stock, location_of
 from spark_ckpt.stock.writing import MARK, mark_of, write_stock
 from spark_ckpt.storage import Storage, open_storage
 from spark_ckpt.stored.metadata.codec import encode_metadata
@@ -186,34 +186,33 @@ def test_a_changelog_that_is_none_of_format_2_is_refused(content: bytes, tmp_pat
 
 
 def test_what_committed_a_batch_has_no_unique_ids_in_format_1() -> None:
-    assert for_stock("commits/7", b'v2\n{"nextBatchWatermarkMs":5,"stateUniqueIds":{"0":[["a"]]}}', "file:/x") == (
-        b'v1\n{"nextBatchWatermarkMs":5}'
-    )
-    assert for_stock("commits/7", b'v3\n{"nextBatchWatermarkMs":5,"stateUniqueIds":{},"sinkMetadataMap":{"a":1}}', "file:/x") == (
-        b'v3\n{"nextBatchWatermarkMs":5,"sinkMetadataMap":{"a":1}}'
-    )
-    assert for_stock("commits/7", b"v1\n{}", "file:/x") == b"v1\n{}"
+    v2 = b'v2\n{"nextBatchWatermarkMs":5,"stateUniqueIds":{"0":[["a"]]}}'
+    assert for_stock("commits/7", v2, "file:/x", CheckpointFormat.V1) == b'v1\n{"nextBatchWatermarkMs":5}'
+    assert for_stock("commits/7", v2, "file:/x", CheckpointFormat.V2) == v2
+    v3 = b'v3\n{"nextBatchWatermarkMs":5,"stateUniqueIds":{},"sinkMetadataMap":{"a":1}}'
+    assert for_stock("commits/7", v3, "file:/x", CheckpointFormat.V1) == b'v3\n{"nextBatchWatermarkMs":5,"sinkMetadataMap":{"a":1}}'
+    assert for_stock("commits/7", b"v1\n{}", "file:/x", CheckpointFormat.V1) == b"v1\n{}"
     with pytest.raises(DamagedError, match="commits/7"):
-        for_stock("commits/7", b"v2\n[]", "file:/x")
+        for_stock("commits/7", b"v2\n[]", "file:/x", CheckpointFormat.V1)
 
 
 def test_the_provider_and_the_places_of_schemas_are_those_of_stock_spark() -> None:
     ours, theirs = OFFSETS % (OURS, OURS), OFFSETS % (STOCK, OURS)
-    assert for_stock("offsets/7", ours, "file:/new") == theirs
-    assert for_stock("sources/0/offsets/7", ours, "file:/new") == ours
+    assert for_stock("offsets/7", ours, "file:/new", CheckpointFormat.V1) == theirs
+    assert for_stock("sources/0/offsets/7", ours, "file:/new", CheckpointFormat.V1) == ours
     content = b"v2\n" + json.dumps(OPERATOR).encode()
-    said = for_stock("state/0/_metadata/v2/0", content, "s3a://bucket/new/").split(b"\n", 1)
+    said = for_stock("state/0/_metadata/v2/0", content, "s3a://bucket/new/", CheckpointFormat.V1).split(b"\n", 1)
     assert said[0] == b"v2"
     document = json.loads(said[1])
     assert document["stateStoreInfo"][0].pop("stateSchemaFilePaths") == ["s3a://bucket/new/state/0/_stateSchema/default/0_a"]
     assert document["operatorPropertiesJson"] == OPERATOR["operatorPropertiesJson"]
-    assert for_stock("state/0/_metadata/metadata", content, "file:/new") == content
+    assert for_stock("state/0/_metadata/metadata", content, "file:/new", CheckpointFormat.V1) == content
 
 
 @pytest.mark.parametrize("content", [b"v2", b"v2\n[]", b'v2\n{"stateStoreInfo":[{"stateSchemaFilePaths":["elsewhere"]}]}'])
 def test_an_operators_metadata_that_is_none_is_refused(content: bytes) -> None:
     with pytest.raises(DamagedError, match=r"state/0/_metadata/v2/0"):
-        for_stock("state/0/_metadata/v2/0", content, "file:/new")
+        for_stock("state/0/_metadata/v2/0", content, "file:/new", CheckpointFormat.V1)
 
 
 def test_large_files_of_the_driver_are_written_too_and_changed_where_they_must_be(writer: StreamWriter, tmp_path: Path) -> None:
@@ -415,7 +414,7 @@ def test_an_export_does_not_go_on_from_other_state_of_the_same_name(writer: Stre
     """A savepoint was deleted and made again: what is there of the first one must not lie beside the second one's."""
     chosen, target = exported(writer), open_storage(f"file://{tmp_path}/out")
     checkpoint = replace(chosen.checkpoint, snapshots=chosen.checkpoint.snapshots[1:])
-    target.put(MARK, mark_of(replace(chosen, checkpoint=checkpoint), "file:/out"))
+    target.put(MARK, mark_of(replace(chosen, checkpoint=checkpoint), "file:/out", CheckpointFormat.V1))
     with pytest.raises(ConflictError, match="another export"):
         write_stock(writer.storage, chosen, target, "file:/out")
 

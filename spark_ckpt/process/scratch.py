@@ -26,16 +26,17 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class ScratchFolder:
-    """A new folder in `parent`, its name begins with `prefix`; those of dead processes beside it are removed. Raises OSError.
+    """A new folder in `parent`, its name begins with `prefix` and `purpose`; those of dead processes that begin with `prefix` are removed.
+    Raises OSError.
 
     Its lock is the first thing in it and the last that goes: whoever is killed leaves an empty folder, or one whose lock is free.
     """
 
-    def __init__(self, parent: Path, prefix: str) -> None:
+    def __init__(self, parent: Path, prefix: str, purpose: str = "") -> None:
         self._pid = os.getpid()
         owner_only.make_folder(parent)
         for _ in range(_RACES):
-            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            self.path = Path(tempfile.mkdtemp(prefix=prefix + purpose, dir=parent))
             lock = _locked(self.path)
             if lock is not None:
                 break
@@ -43,7 +44,11 @@ class ScratchFolder:
         else:
             raise OSError(errno.ENOLCK, "a lock in a new folder is taken or gone at once, so its file system keeps no locks", str(parent))
         self._lock: int | None = lock
-        remove_dead(parent, prefix)
+        try:
+            remove_dead(parent, prefix)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """In a process that was forked from the folder's own one nothing is removed. May be called again."""
@@ -53,7 +58,8 @@ class ScratchFolder:
             with contextlib.suppress(OSError), _opened(self.path) as at:
                 _remove(self.path, at)
         lock, self._lock = self._lock, None
-        os.close(lock)
+        if lock is not None:  # else another thread has closed it meanwhile
+            os.close(lock)
 
     def __enter__(self) -> Path:
         return self.path
@@ -90,11 +96,11 @@ def _locked(folder: Path) -> int | None:
 @contextlib.contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
     """A new folder where the system has its temporary files, removed at the end of the block or of the process, or when the next one is
-    made after its process has been killed. Raises ConfigError where there is no such place."""
+    made after its process has been killed, for whatever purpose. Raises ConfigError where there is no such place."""
     try:
         parent = Path(tempfile.gettempdir())
         parent.stat()  # what TMPDIR names by mistake is not made
-        folder = ScratchFolder(parent, f"{TEMPORARY}{purpose}-")
+        folder = ScratchFolder(parent, TEMPORARY, f"{purpose}-")
     except OSError as error:
         raise ConfigError(
             f"no folder for temporary files can be made ({error.strerror or error}); set TMPDIR to one that is writable and has free space"
@@ -109,10 +115,14 @@ def remove_dead_temporaries() -> None:
 
 
 def remove_dead(parent: Path, prefix: str) -> None:
-    """Remove the scratch folders in `parent` whose processes are dead."""
+    """Remove this user's scratch folders in `parent` whose processes are dead.
+
+    Others' stay: where all may write, somebody can make one that is too deep or too large to be removed.
+    """
     for folder in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError), _opened(folder) as at:
-            _remove_if_dead(folder, at)
+            if os.fstat(at).st_uid == os.geteuid():
+                _remove_if_dead(folder, at)
 
 
 def _remove_if_dead(folder: Path, at: int) -> None:

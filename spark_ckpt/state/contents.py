@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -37,7 +37,7 @@ class Contents:
     def __init__(self, folder: Path, name: str, families: dict[str, int] | None, has_snapshot: bool, delimiter: bytes) -> None:
         self.families = families
         self._folder, self._name, self._delimiter = folder, name, delimiter
-        self._options = folder.parent / f"{folder.name}.options"
+        self._options = options_beside(folder)
         self._is_there, self._db = has_snapshot, _RocksDB(folder, self._options, delimiter, name) if has_snapshot else None
         self._changed = Changed(name, delimiter)
 
@@ -247,6 +247,8 @@ class _RocksDB:
     def _named(self) -> Iterator[None]:
         try:
             yield
+        except MemoryError:
+            raise  # Python's own: it says nothing of the files
         # rocksdict raises plain Exception for whatever RocksDB reports.
         except Exception as e:
             if _FULL in str(e) or (self._writable and str(e).startswith("IO error")) or isinstance(e, OSError):
@@ -294,7 +296,7 @@ def opened(storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder:
 
     Raises `DamagedError`, `ObjectMissingError`, `StorageError`, each with the names of checkpoint and store.
     """
-    full = _fetch_full(storage, checkpoint, snapshot, folder)
+    full = _fetch_full(storage, checkpoint, snapshot, folder, lambda: None)
     with _replaying(full, replayed(storage, changelogs(snapshot), folder, codec), delimiter) as contents:
         yield contents
 
@@ -313,12 +315,22 @@ class FetchedStore:
     changelogs: tuple[tuple[str, Path], ...] = ()
 
 
-def fetch(storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path) -> FetchedStore:
-    """The same `folder` as that of `opened`, and the same errors."""
-    full = _fetch_full(storage, checkpoint, snapshot, folder)
+    @property
+    def files(self) -> Mapping[str, int]:
+        """Names and bytes of RocksDB's files: others than before if somebody has written to it, and not only read it."""
+        there = self.folder.iterdir() if self.folder.exists() else ()
+        return {path.name: path.stat().st_size for path in there if not path.name.startswith(("LOG", "LOCK", "rocksdict-"))}
+
+
+def fetch(
+    storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path, before_each: Callable[[], None] = lambda: None
+) -> FetchedStore:
+    """The same `folder` as that of `opened`, and the same errors. `before_each` file it may raise, so that no more are fetched."""
+    full = _fetch_full(storage, checkpoint, snapshot, folder, before_each)
     beside = changelogs_beside(folder)
     found = []
     for number, handle in enumerate(changelogs(snapshot)):
+        before_each()
         owner_only.make_last(beside)
         path = beside / str(number)
         _download(storage, handle, path)
@@ -339,13 +351,20 @@ def opened_fetched(store: FetchedStore, codec: str, delimiter: bytes) -> Iterato
         yield contents
 
 
+def options_beside(folder: Path) -> Path:
+    """The folder of RocksDB's file of options for the store in `folder`."""
+    return folder.parent / f"{folder.name}.options"
+
+
 def changelogs_beside(folder: Path) -> Path:
     """Where the fetched changelogs of the store in `folder` are."""
     return folder.parent / f"{folder.name}.changelogs"
 
 
-def _fetch_full(storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path) -> FetchedStore:
-    assembled = assemble(storage, checkpoint, snapshot, folder)
+def _fetch_full(
+    storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path, before_each: Callable[[], None]
+) -> FetchedStore:
+    assembled = assemble(storage, checkpoint, snapshot, folder, before_each)
     if assembled is None:
         return FetchedStore(folder, "the changelogs of a store", None, has_snapshot=False)
     return FetchedStore(folder, assembled.zip_name, dict(assembled.content.families), has_snapshot=True)
@@ -388,9 +407,11 @@ def _records(storage: Storage, handle: Handle, path: Path, codec: str) -> Iterat
         yield from read_records(from_bytes(one.data), handle.name, codec)
         return
     _download(storage, handle, path)
-    with path.open("rb") as source:
-        yield from read_records(source, handle.name, codec)
-    path.unlink()
+    try:
+        with path.open("rb") as source:
+            yield from read_records(source, handle.name, codec)
+    finally:
+        path.unlink()
 
 
 def _download(storage: Storage, handle: Handle, path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from spark_ckpt.errors import CheckpointError
 from spark_ckpt.model import Snapshot
 from spark_ckpt.process.at_exit import done_at_exit
 from spark_ckpt.state import reading
-from spark_ckpt.state.contents import fetch
+from spark_ckpt.state.contents import fetch, options_beside
 from spark_ckpt.state.reader_process import LENGTH, EndedError, Task, made, receive, received_length
 from spark_ckpt.state.reading import Selected, StateOfCheckpoint, gathered, remove
 
@@ -49,21 +50,24 @@ def read_by_processes(state: StateOfCheckpoint, selected: Selected, snapshots: S
 
         def of_store(snapshot: Snapshot, folder: Path) -> Generator[pa.RecordBatch, None, None]:
             def task() -> Task:
-                store = fetch(state.storage, state.checkpoint, snapshot, folder)
+                store = fetch(state.storage, state.checkpoint, snapshot, folder, readers.check)
                 return Task(store, selected, snapshot.store.partition, state.encoding, state.codec, reading.BATCH_BYTES)
 
             with state.named(snapshot):
-                given = 0
+                given, asked = 0, task()
+                files = asked.store.files
                 try:
-                    for batch in readers.batches(task()):
+                    for batch in readers.batches(asked):
                         given += 1
                         yield batch
                 except _HelperEndedError:
-                    if readers.ended:
-                        return  # nobody takes what is read
-                    # It may have written into the folder. The same entries make the same batches.
-                    remove(folder)
-                    yield from islice(made(task()), given, None)
+                    readers.check()
+                    # Where it has written, RocksDB's files are neither the checkpoint's nor what its changelogs make of them.
+                    if asked.store.files != files:
+                        remove(folder)
+                        asked = task()
+                    shutil.rmtree(options_beside(folder), ignore_errors=True)
+                    yield from islice(made(asked), given, None)  # the same entries make the same batches
             remove(folder)
 
         yield from gathered(of_store, snapshots, count, in_order=False, at_end=readers.end)
@@ -111,14 +115,18 @@ class _Readers:
         for helper in self._helpers:
             helper.end()
 
+    def check(self) -> None:
+        """Raises `_HelperEndedError` if nobody takes what is read any more."""
+        if self.ended:
+            raise _HelperEndedError("nothing is read any more")
+
     def batches(self, task: Task) -> Iterator[pa.RecordBatch]:
         """By whoever is free first. Raises `_HelperEndedError`, and like `made`."""
         helper, whole = None, False
         with suppress(Empty):
             helper = self._free.get(timeout=_START_S)
         try:
-            if self.ended:
-                raise _HelperEndedError("nothing is read any more")
+            self.check()
             yield from made(task) if helper is None else helper.batches(task)
             whole = True
         finally:
@@ -161,9 +169,7 @@ class _Helper:
             self._starting = Thread(target=self._start, args=(free,), name="state-helper", daemon=True)
             self._starting.start()
         except BaseException:  # there can be no more threads, or the application is interrupted, perhaps when this one runs
-            self._process.kill()
-            self._process.wait()
-            self._cut_off()
+            self._kill()
             self.close()
             raise
 
@@ -210,10 +216,13 @@ class _Helper:
         """May be called again, also while another thread is in `batches`. In a process that was forked from the one that reads: nothing."""
         if self._starter != os.getpid():
             return
+        self._kill()
+        self._starting.join()
+
+    def _kill(self) -> None:
         self._process.kill()
         self._process.wait()
         self._cut_off()
-        self._starting.join()
 
     def close(self) -> None:
         """No thread is in `batches` any more."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from spark_ckpt import paths
 from spark_ckpt.bounded_json import parse_json
@@ -16,7 +17,7 @@ from spark_ckpt.errors import ConfigError, DamagedError, FormatError, ObjectMiss
 from spark_ckpt.model import Checkpoint, Snapshot
 from spark_ckpt.process.at_exit import done_at_exit
 from spark_ckpt.process.scratch import temporary_folder
-from spark_ckpt.state.contents import Batch, Contents, changelogs_beside, opened
+from spark_ckpt.state.contents import Batch, Contents, changelogs_beside, opened, options_beside
 from spark_ckpt.state.operators import state_files
 from spark_ckpt.state.schemas import DEFAULT, Family, Operator, Store, Variable, read_operators
 from spark_ckpt.storage.base import Storage
@@ -210,8 +211,6 @@ def decoded(contents: Contents, selected: Selected, decoder: Decoder, partition:
             yield from decoder.batches(keys, values, partition)
 
 
-_OF_ANOTHER: list[Any] = []
-"""In a process that was forked from one that reads: what is read there. Its threads are not here, and closing it writes to its files."""
 Make = Callable[[Snapshot, Path], "Generator[pa.RecordBatch, None, None]"]
 """The batches of one store. The folder is a new one, in a folder of the reader's own; it is removed with it, or sooner."""
 
@@ -222,15 +221,18 @@ def gathered(
     """The batches of some stores, made by so many threads; of each store so much is made as has room.
 
     `in_order`: one store's come after the other's; else they come as soon as they are made, so that no thread waits for another's store.
-    `at_end` is called before threads are waited for that may still be in `make`.
+    `at_end` is called before threads are waited for that may still be in `make`. Raises `StorageError` where the program has ended.
     """
     with temporary_folder("state") as folder, ThreadPoolExecutor(threads, "state") as pool:
         waiting: list[tuple[Future[list[pa.RecordBatch]], _Batches]] = []
-        pid = os.getpid()
+        pid, has_ended = os.getpid(), False
 
         def finish() -> None:
+            nonlocal has_ended
+            has_ended = True
             if os.getpid() != pid:
-                _OF_ANOTHER.append(waiting)
+                # It is read there, by threads that are not here. Python would close it at its end: wait for them, or write its files.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(waiting))
                 return
             with ExitStack() as closing:
                 for _, made in waiting:
@@ -239,24 +241,44 @@ def gathered(
                 at_end()
                 pool.shutdown(cancel_futures=True)
 
+        def check() -> None:
+            """A thread may go on to read when all that is done at the end is done: for it, that is not the end of the state."""
+            if has_ended:
+                raise StorageError("the program ends, so that no more of the state is read")
+
         numbered = iter(enumerate(snapshots))
         with done_at_exit(finish), ExitStack() as ending:
             ending.callback(finish)
             while True:
+                check()
                 while len(waiting) < threads and (item := next(numbered, None)) is not None:
                     made = _Batches(make(item[1], folder / str(item[0])))
-                    waiting.append((pool.submit(made.some), made))
+                    waiting.append((_begun(pool, made), made))
                 if not waiting:
                     return
                 # Whatever ends this wait, all that has begun is in `waiting`, and is closed before its folder goes.
                 at = 0 if in_order else _first_done([future for future, _ in waiting])
                 future, made = waiting[at]
                 found = future.result()
+                check()
                 if made.ended:
                     del waiting[at]
                 else:
-                    waiting[at] = (pool.submit(made.some), made)
+                    waiting[at] = (_begun(pool, made), made)
                 yield from found
+
+
+def _begun(pool: ThreadPoolExecutor, made: _Batches) -> Future[list[pa.RecordBatch]]:
+    """What is made next, by a thread of the pool; by this one where Python starts no more, since its main thread has ended."""
+    try:
+        return pool.submit(made.some)
+    except RuntimeError:
+        done: Future[list[pa.RecordBatch]] = Future()
+        try:
+            done.set_result(made.some())
+        except BaseException as e:
+            done.set_exception(e)
+        return done
 
 
 def _first_done(futures: Sequence[Future[list[pa.RecordBatch]]]) -> int:
@@ -306,7 +328,7 @@ def remove(folder: Path) -> None:
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(folder.parent / f"{folder.name}.options", ignore_errors=True)
+    shutil.rmtree(options_beside(folder), ignore_errors=True)
     shutil.rmtree(changelogs_beside(folder), ignore_errors=True)
 
 

@@ -228,6 +228,14 @@ def test_a_hooks_state_that_is_none_is_damage(hooks: Any) -> None:
         decode_metadata(repacked(encode_metadata(sample()), {"format": 3, "hooks": hooks}))
 
 
+def test_a_library_that_is_not_there_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would send a person back to an older checkpoint."""
+    data = encode_metadata(sample())
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ImportError):
+        decode_metadata(data)
+
+
 def test_another_parquet_file_is_refused() -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"a": [1]}), sink)

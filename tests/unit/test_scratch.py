@@ -66,6 +66,29 @@ def test_what_a_killed_process_left_goes_and_what_lives_stays(tmp_path: Path) ->
     kill(living)
 
 
+def test_what_another_user_has_made_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be too deep to be removed, and would keep this user from having any."""
+    theirs = tmp_path / f"{TEMPORARY}state-theirs"
+    (theirs / "d").mkdir(parents=True)
+    (theirs / "lock").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: theirs.stat().st_uid + 1)
+        remove_dead(tmp_path, TEMPORARY)
+        assert (theirs / "d").exists()
+    remove_dead(tmp_path, TEMPORARY)
+    assert not theirs.exists()
+
+
+def test_who_is_interrupted_while_it_removes_others_folders_leaves_none_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_parent: Path, _prefix: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spark_ckpt.process.scratch.remove_dead", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ScratchFolder(tmp_path, TEMPORARY)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_who_was_forked_meanwhile_removes_nothing(tmp_path: Path) -> None:
     folder = ScratchFolder(tmp_path, TEMPORARY)
     (folder.path / "state").touch()
@@ -114,7 +137,7 @@ def test_a_temporary_folder_of_a_process_that_was_ended_goes_with_the_next(
     process.send_signal(signal_number)
     process.communicate()
     assert left.exists()
-    with temporary_folder("verify") as mine:
+    with temporary_folder("state") as mine:
         assert [path for path in tmp_path.iterdir() if path.is_dir()] == [mine]
 
 

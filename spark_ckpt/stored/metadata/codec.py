@@ -118,6 +118,8 @@ def decode_metadata(data: bytes, *, where: str = "", limits: MetadataLimits = LI
         return _decode(data, name, limits)
     except CheckpointError as e:
         raise (e if name in str(e) else type(e)(f"{name}: {e}")) from e.__cause__
+    except ImportError:
+        raise  # it says nothing of these bytes
     # Whatever pyarrow or json make of damaged bytes, it is damage; which type they raise differs between their versions.
     except Exception as e:
         raise DamagedError(f"{name} is damaged or cut short ({type(e).__name__}); restore from an older checkpoint") from e

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,25 +30,29 @@ def full_snapshot(snapshot: Snapshot) -> Handle | None:
     return zips[-1] if zips else None
 
 
-def assemble(storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path) -> AssembledStore | None:
+def assemble(
+    storage: Storage, checkpoint: Checkpoint, snapshot: Snapshot, folder: Path, before_each: Callable[[], None] = lambda: None
+) -> AssembledStore | None:
     """Download, verify and unpack the newest full snapshot into `folder`, which must be new or empty. None: there is no full one yet.
 
-    Raises `DamagedError`, `ObjectMissingError` and `StorageError`, each naming checkpoint and store.
+    `before_each` file it may raise, so that no more are downloaded. Raises `DamagedError`, `ObjectMissingError` and `StorageError`, each
+    naming checkpoint and store.
     """
     newest = full_snapshot(snapshot)
     if newest is None:
         return None
     try:
-        return _assemble(storage, snapshot, newest, folder)
+        return _assemble(storage, snapshot, newest, folder, before_each)
     except (DamagedError, StorageError) as e:
         raise _named(e, checkpoint, snapshot) from e
 
 
-def _assemble(storage: Storage, snapshot: Snapshot, newest: Handle, folder: Path) -> AssembledStore:
+def _assemble(storage: Storage, snapshot: Snapshot, newest: Handle, folder: Path, before_each: Callable[[], None]) -> AssembledStore:
     owner_only.make_last(folder)
     if any(folder.iterdir()):
         raise ValueError(f"the folder {folder} is not empty")
     archive = folder / ".snapshot.zip"
+    before_each()
     _fetch(storage, newest, archive)
     content = unpack(archive, folder, newest.name)
     archive.unlink()
@@ -61,6 +66,7 @@ def _assemble(storage: Storage, snapshot: Snapshot, newest: Handle, folder: Path
         target = folder / sst.local_name
         if target.exists():
             raise DamagedError(f"{newest.name} holds {sst.local_name} and names it as an SST too")
+        before_each()
         _fetch(storage, handle, target)
     return AssembledStore(folder, newest.name, content)
 

@@ -38,11 +38,14 @@ class Vandal:
 
     @property
     def _checkpoints(self) -> list[CheckpointId]:
-        """Where runs retain one only, not their newest: the one before is being deleted, so there is nothing to go back to."""
-        found = sorted(self._env.world.checkpoints)
-        if self._env.world.retained > 1:
+        """Where runs retain one only, not their newest, nor what the stream goes on from, which an older run may have gone past since: the
+        one before is being deleted, so there is nothing to go back to."""
+        world = self._env.world
+        found = sorted(world.checkpoints)
+        if world.retained > 1:
             return found
-        return [c for c in found if any(other.run == c.run and other > c for other in found)]
+        base = world.newest_of_lineage(world.log.last_claim, self._env.clock.now)
+        return [c for c in found if c != base and any(other.run == c.run and other > c for other in found)]
 
     def _object(self, of_driver: bool, kind: DamageKind) -> str:
         world = self._env.world

@@ -60,8 +60,6 @@ class World:
         """What a run has announced as aborted; its `_metadata` may land all the same."""
         self._unreliable: set[CheckpointId] = set()
         """Whose `_metadata` is there, and from which nobody can go on: it landed after all, or nobody can know of it."""
-        self._incomplete: set[CheckpointId] = set()
-        """Completed when an object that they name had been deleted: past damage only."""
         self._orphans: set[CheckpointId] = set()
         self.completed: dict[int, dict[int, int]] = {}
         """Run -> epoch -> when its checkpoint was completed, deleted ones among them."""
@@ -173,12 +171,6 @@ class World:
             self._observed[Observed.RESURFACED] += 1
             self._unreliable.add(checkpoint.id)
             self.aborted.add(checkpoint.id)
-        elif missing and self.log.claim(checkpoint.claim).bad:
-            # Its run went back past one that is damaged, to what a run that sleeps may delete at any moment: (1) that run has completed the
-            # damaged one and is to delete the one before, and sleeps; (2) another goes back to that, and its tasks load it; (3) the first
-            # one's deletion lands; (4) what the other completes names the same objects. The next start finds that they are not there.
-            self.damage.ever.add(checkpoint.id)
-            self._incomplete.add(checkpoint.id)
         elif missing and not self.log.over(checkpoint.id.run) and not self.log.ended:
             raise ViolationError(Invariant.OBJECTS_EXIST, f"{checkpoint.id} was completed without {missing}")
         self.checkpoints[checkpoint.id] = self.known[checkpoint.id] = checkpoint
@@ -356,7 +348,7 @@ class World:
         """One that a run takes for completed."""
         checkpoint = self.checkpoints.get(named)
         missing = next((o for o in sorted(checkpoint.objects) if o not in self.objects), None) if checkpoint else None
-        if checkpoint and missing and named not in self._incomplete and not self.log.over(checkpoint.id.run):
+        if checkpoint and missing and not self.log.over(checkpoint.id.run):
             raise ViolationError(Invariant.OBJECTS_EXIST, f"{named} is taken for completed without {missing}")
 
     def _check_retained(self, when: str) -> None:
